@@ -1,0 +1,36 @@
+"""What every test file may rely on."""
+
+import os
+import pathlib
+
+import pytest
+
+# Read by the frameworks when they are imported: before anything else here.
+os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+if "PYTEST_XDIST_WORKER" in os.environ:  # the workers share the cores
+    for variable in (
+        "OMP_NUM_THREADS",
+        "TF_NUM_INTEROP_THREADS",
+        "TF_NUM_INTRAOP_THREADS",
+    ):
+        os.environ.setdefault(variable, "1")
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="session")
+def data_dir():
+    """The folder of real data, which no default test may need."""
+    path = pathlib.Path(os.environ.get("BERTFAM_DATA", ROOT.parent / "shared" / "data"))
+    if not path.is_dir():
+        pytest.skip(f"no data folder at {path}: set BERTFAM_DATA")
+    return path
+
+
+@pytest.fixture(autouse=True)
+def fixed_seed():
+    """Make every test start from the same state of the global generators."""
+    import keras
+
+    keras.utils.set_random_seed(0)
