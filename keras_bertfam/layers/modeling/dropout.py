@@ -1,0 +1,116 @@
+"""Dropout whose random bits come from a counter-based hash."""
+
+import math
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_bertfam import distribution
+
+_MULTIPLIERS = (0x7FEB352D, 0x846CA68B)
+_SEED_STRIDES = (0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D)
+
+
+def _bits_dtype():
+    # PyTorch has no arithmetic on uint32; TensorFlow runs int32 on the host.
+    return "int32" if keras.backend.backend() == "torch" else "uint32"
+
+
+def _constant(value):
+    return ops.convert_to_tensor(np.uint32(value).view(_bits_dtype()))
+
+
+def _shift_xor(x, bits):
+    # The mask makes the arithmetic shift of a signed integer a logical one.
+    shifted = ops.right_shift(x, ops.cast(bits, x.dtype))
+    return ops.bitwise_xor(
+        x, ops.bitwise_and(shifted, ops.cast((1 << (32 - bits)) - 1, x.dtype))
+    )
+
+
+def _mix(x, key=None):
+    """Mix 32-bit integers so that every input bit reaches every output bit."""
+    x = ops.multiply(_shift_xor(x, 16), _constant(_MULTIPLIERS[0]))
+    if key is not None:
+        x = ops.add(x, key)
+    x = ops.multiply(_shift_xor(x, 15), _constant(_MULTIPLIERS[1]))
+    return _shift_xor(x, 16)
+
+
+def hash_bits(count, seed):
+    """Random 32-bit integers as a pure function of a seed and a counter.
+
+    Args:
+        count: int. How many integers.
+        seed: integer tensor of shape `(2,)`, such as
+            `keras.random.SeedGenerator.next()` returns. Every replica of a
+            `tf.distribute` strategy gets its own stream.
+
+    Returns:
+        Integer tensor of shape `(count,)`, 32 bits wide.
+    """
+    dtype = _bits_dtype()
+    words = [ops.cast(seed[0], dtype), ops.cast(seed[1], dtype)]
+    words.append(ops.cast(distribution.replica_id(), dtype))
+    key = ops.zeros((), dtype)
+    for word, stride in zip(words, _SEED_STRIDES, strict=True):
+        key = _mix(ops.add(ops.bitwise_xor(key, word), _constant(stride)))
+    counter = ops.bitwise_xor(ops.arange(count, dtype=dtype), key)
+    return _mix(counter, key=_mix(key))
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class Dropout(keras.layers.Layer):
+    """Dropout with cheap random bits, equal under every backend and compiler.
+
+    Sixteen bits of a counter-based hash decide over each element, which costs
+    a fraction of a stateful or threefry generator: on two CPU cores a whole
+    pre-training step gets about 1.16 times faster. The rate is rounded to a
+    multiple of 1/65536 and kept elements are scaled by exactly the inverse of
+    the rounded keep probability, so the expectation is exact.
+
+    Args:
+        rate: float in `[0, 1)`. Share of the elements set to zero.
+        seed: int or `None`. Seed of the layer's own `SeedGenerator`.
+
+    Example:
+
+    ```python
+    layer = keras_bertfam.layers.Dropout(0.1, seed=0)
+    layer(keras.ops.ones((2, 8)), training=True)
+    ```
+    """
+
+    def __init__(self, rate, seed=None, **kwargs):
+        super().__init__(**kwargs)
+        if not 0 <= rate < 1:
+            raise ValueError(
+                f"`rate` must be in [0, 1). Received: rate={rate}"
+            )
+        self.rate = rate
+        self.seed = seed
+        self.supports_masking = True
+        self._dropped_of_65536 = round(rate * 65536)
+        if self._dropped_of_65536:
+            self.seed_generator = keras.random.SeedGenerator(seed)
+        self.built = True
+
+    def call(self, inputs, training=False):
+        if not training or not self._dropped_of_65536:
+            return inputs
+        shape = ops.shape(inputs)
+        size = math.prod(shape) if None not in inputs.shape else ops.size(inputs)
+        bits = hash_bits((size + 1) // 2, self.seed_generator.next())
+        halves = ops.reshape(ops.view(bits, "int16"), (-1,))
+        keep = ops.reshape(
+            halves[:size] >= self._dropped_of_65536 - 32768, shape
+        )
+        scale = 65536 / (65536 - self._dropped_of_65536)
+        return ops.where(keep, inputs * scale, ops.zeros((), inputs.dtype))
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {**super().get_config(), "rate": self.rate, "seed": self.seed}

@@ -1,0 +1,190 @@
+"""Input embeddings of an encoder: tokens, positions and segments."""
+
+import keras
+from keras import ops
+
+from keras_bertfam.layers.modeling.dense import flat_dense
+from keras_bertfam.layers.modeling.dropout import Dropout
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class TokenEmbedding(keras.layers.ReversibleEmbedding):
+    """`keras.layers.ReversibleEmbedding` whose gradient is dense.
+
+    TensorFlow gives the gradient of a lookup as `IndexedSlices`, which is slow
+    or fails under `tf.distribute`, and is added to the dense gradient of a tied
+    output projection anyway. Takes and returns what the base class does.
+
+    Example:
+
+    ```python
+    embedding = keras_bertfam.layers.TokenEmbedding(100, 8)
+    states = embedding(keras.ops.array([[1, 2, 3]]))  # (1, 3, 8)
+    logits = embedding(states, reverse=True)  # (1, 3, 100)
+    ```
+    """
+
+    def call(self, inputs, reverse=False):
+        if reverse:
+            return super().call(inputs, reverse=True)
+        # The gradient of a reshape is dense, whatever arrives at it.
+        table = ops.reshape(self.embeddings, (self.input_dim, self.output_dim))
+        return ops.cast(ops.take(table, inputs, axis=0), self.compute_dtype)
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class EncoderEmbedding(keras.layers.Layer):
+    """Sum of token, position and segment embeddings, then norm and dropout.
+
+    With `embedding_dim` other than `hidden_dim` the tables are factorised: the
+    sum is normalised at `embedding_dim` and then projected, with a bias
+    (ALBERT, section 3.1; ELECTRA, section 3.2).
+
+    Args:
+        vocabulary_size: int. Rows of the token table.
+        hidden_dim: int. Width of the output.
+        embedding_dim: int or `None`. Width of the tables; `None` means
+            `hidden_dim`.
+        max_sequence_length: int. Longest sequence the position table covers.
+        position_offset: int. Rows of the position table before the one of the
+            first token (2 for RoBERTa).
+        num_segments: int. Rows of the segment table; 0 for none.
+        dropout: float. Dropout rate after the norm.
+        layer_norm_epsilon: float.
+        initializer: initializer of every table and kernel.
+
+    Call arguments:
+        token_ids: int tensor of shape `(batch, length)`.
+        segment_ids: int tensor of shape `(batch, length)`; all zero if missing.
+        position_ids: int tensor of shape `(batch, length)`, counted from 0;
+            `0, 1, 2, ...` if missing.
+
+    Returns:
+        Float tensor of shape `(batch, length, hidden_dim)`.
+
+    Example:
+
+    ```python
+    embedding = keras_bertfam.layers.EncoderEmbedding(100, 16, embedding_dim=4)
+    embedding(keras.ops.array([[1, 2, 3]])).shape  # (1, 3, 16)
+    ```
+    """
+
+    def __init__(
+        self,
+        vocabulary_size,
+        hidden_dim,
+        embedding_dim=None,
+        max_sequence_length=512,
+        position_offset=0,
+        num_segments=0,
+        dropout=0.0,
+        layer_norm_epsilon=1e-12,
+        initializer="glorot_uniform",
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.vocabulary_size = vocabulary_size
+        self.hidden_dim = hidden_dim
+        self.embedding_dim = embedding_dim or hidden_dim
+        self.max_sequence_length = max_sequence_length
+        self.position_offset = position_offset
+        self.num_segments = num_segments
+        self.dropout_rate = dropout
+        self.layer_norm_epsilon = layer_norm_epsilon
+        self.initializer = keras.initializers.get(initializer)
+        common = {"dtype": self.dtype_policy}
+        self.token_embedding = TokenEmbedding(
+            vocabulary_size,
+            self.embedding_dim,
+            embeddings_initializer=self._initializer(),
+            name="token_embedding",
+            **common,
+        )
+        self.norm = keras.layers.LayerNormalization(
+            epsilon=layer_norm_epsilon, name="norm", **common
+        )
+        self.dropout = Dropout(dropout, name="dropout", **common)
+        self.projection = None
+        if self.embedding_dim != hidden_dim:
+            self.projection = keras.layers.Dense(
+                hidden_dim,
+                kernel_initializer=self._initializer(),
+                name="projection",
+                **common,
+            )
+
+    def _initializer(self):
+        return self.initializer.clone()
+
+    def build(self, input_shape):
+        self.token_embedding.build(input_shape)
+        self.position_table = self.add_weight(
+            name="position_table",
+            shape=(
+                self.max_sequence_length + self.position_offset,
+                self.embedding_dim,
+            ),
+            initializer=self._initializer(),
+        )
+        self.segment_table = None
+        if self.num_segments:
+            self.segment_table = self.add_weight(
+                name="segment_table",
+                shape=(self.num_segments, self.embedding_dim),
+                initializer=self._initializer(),
+            )
+        table_shape = (*input_shape, self.embedding_dim)
+        self.norm.build(table_shape)
+        if self.projection is not None:
+            self.projection.build(table_shape)
+        self.built = True
+
+    def call(self, token_ids, segment_ids=None, position_ids=None, training=None):
+        x = self.token_embedding(token_ids)
+        x = x + self._positions(token_ids, position_ids)
+        if self.segment_table is not None:
+            x = x + self._segments(segment_ids)
+        x = self.dropout(self.norm(x), training=training)
+        if self.projection is not None:
+            x = flat_dense(self.projection, x)
+        return x
+
+    def _positions(self, token_ids, position_ids):
+        length = token_ids.shape[1]
+        if length is not None and length > self.max_sequence_length:
+            raise ValueError(
+                "`token_ids` is longer than the position table. Expected at "
+                f"most max_sequence_length={self.max_sequence_length} tokens. "
+                f"Received: token_ids.shape={tuple(token_ids.shape)}"
+            )
+        table = ops.cast(self.position_table, self.compute_dtype)
+        if position_ids is None:
+            end = self.position_offset + ops.shape(token_ids)[1]
+            return table[self.position_offset : end]
+        table = ops.reshape(table, tuple(self.position_table.shape))
+        return ops.take(table, position_ids + self.position_offset, axis=0)
+
+    def _segments(self, segment_ids):
+        table = ops.cast(self.segment_table, self.compute_dtype)
+        if segment_ids is None:
+            return table[0]
+        one_hot = ops.one_hot(segment_ids, self.num_segments, dtype=table.dtype)
+        return ops.matmul(one_hot, table)
+
+    def compute_output_shape(self, input_shape, **kwargs):
+        return (*input_shape, self.hidden_dim)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "vocabulary_size": self.vocabulary_size,
+            "hidden_dim": self.hidden_dim,
+            "embedding_dim": self.embedding_dim,
+            "max_sequence_length": self.max_sequence_length,
+            "position_offset": self.position_offset,
+            "num_segments": self.num_segments,
+            "dropout": self.dropout_rate,
+            "layer_norm_epsilon": self.layer_norm_epsilon,
+            "initializer": keras.initializers.serialize(self.initializer),
+        }

@@ -1,0 +1,146 @@
+"""Heads on top of an encoder."""
+
+import keras
+from keras import ops
+
+from keras_bertfam.layers.modeling.dense import flat_dense
+from keras_bertfam.layers.modeling.dense import get_activation
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class Pooler(keras.layers.Layer):
+    """Summary of a sequence: dense and tanh on the state of its first token.
+
+    Args:
+        hidden_dim: int. Width of the output.
+        initializer: initializer of the kernel.
+
+    Example:
+
+    ```python
+    layer = keras_bertfam.layers.Pooler(8)
+    layer(keras.random.normal((2, 5, 8))).shape  # (2, 8)
+    ```
+
+    Reference: [Devlin et al., 2018](https://arxiv.org/abs/1810.04805),
+    section 3.
+    """
+
+    def __init__(self, hidden_dim, initializer="glorot_uniform", **kwargs):
+        super().__init__(**kwargs)
+        self.hidden_dim = hidden_dim
+        self.initializer = keras.initializers.get(initializer)
+        self.dense = keras.layers.Dense(
+            hidden_dim,
+            activation="tanh",
+            kernel_initializer=self.initializer.clone(),
+            dtype=self.dtype_policy,
+            name="dense",
+        )
+
+    def build(self, input_shape):
+        self.dense.build((None, input_shape[-1]))
+        self.built = True
+
+    def call(self, x):
+        return self.dense(x[:, 0])
+
+    def compute_output_shape(self, input_shape):
+        return (input_shape[0], self.hidden_dim)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "hidden_dim": self.hidden_dim,
+            "initializer": keras.initializers.serialize(self.initializer),
+        }
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class MaskedLMHead(keras.layers.Layer):
+    """Vocabulary logits from hidden states: dense, activation, norm, tied table.
+
+    Args:
+        token_embedding: the `TokenEmbedding` whose table the logits are tied
+            to. Its `output_dim` is the width of the dense layer, so factorised
+            embeddings need no further argument.
+        activation: `"gelu"` (erf), `"gelu_tanh"`, or a Keras activation name.
+        layer_norm_epsilon: float.
+        initializer: initializer of the kernel.
+
+    Call arguments:
+        x: float tensor of shape `(batch, count, hidden_dim)`.
+
+    Returns:
+        float32 tensor of shape `(batch, count, vocabulary_size)`.
+
+    Example:
+
+    ```python
+    embedding = keras_bertfam.layers.TokenEmbedding(100, 8)
+    embedding.build()
+    head = keras_bertfam.layers.MaskedLMHead(embedding)
+    head(keras.random.normal((2, 5, 8))).shape  # (2, 5, 100)
+    ```
+
+    Reference: [Devlin et al., 2018](https://arxiv.org/abs/1810.04805),
+    section 3.1.
+    """
+
+    def __init__(
+        self,
+        token_embedding,
+        activation="gelu",
+        layer_norm_epsilon=1e-12,
+        initializer="glorot_uniform",
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.token_embedding = token_embedding
+        self.activation = activation
+        self.layer_norm_epsilon = layer_norm_epsilon
+        self.initializer = keras.initializers.get(initializer)
+        self.dense = keras.layers.Dense(
+            token_embedding.output_dim,
+            kernel_initializer=self.initializer.clone(),
+            dtype=self.dtype_policy,
+            name="dense",
+        )
+        self.norm = keras.layers.LayerNormalization(
+            epsilon=layer_norm_epsilon, dtype=self.dtype_policy, name="norm"
+        )
+
+    def build(self, input_shape):
+        self.dense.build((None, input_shape[-1]))
+        self.norm.build((None, None, self.dense.units))
+        self.bias = self.add_weight(
+            name="output_bias",
+            shape=(self.token_embedding.input_dim,),
+            initializer="zeros",
+        )
+        self.built = True
+
+    def call(self, x):
+        x = get_activation(self.activation)(flat_dense(self.dense, x))
+        shape = ops.shape(x)
+        x = ops.reshape(self.norm(x), (-1, shape[-1]))
+        logits = ops.cast(self.token_embedding(x, reverse=True), "float32")
+        logits += ops.cast(self.bias, "float32")
+        return ops.reshape(logits, (*shape[:-1], self.token_embedding.input_dim))
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape[:-1], self.token_embedding.input_dim)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "token_embedding": keras.layers.serialize(self.token_embedding),
+            "activation": self.activation,
+            "layer_norm_epsilon": self.layer_norm_epsilon,
+            "initializer": keras.initializers.serialize(self.initializer),
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        embedding = keras.layers.deserialize(config["token_embedding"])
+        return cls(**{**config, "token_embedding": embedding})

@@ -1,0 +1,376 @@
+"""The one Transformer encoder behind every BERT-like family."""
+
+import keras
+import keras_hub
+import numpy as np
+from keras import ops
+
+from keras_bertfam import saving
+from keras_bertfam.layers.modeling.embedding import EncoderEmbedding
+from keras_bertfam.layers.modeling.heads import Pooler
+from keras_bertfam.layers.modeling.transformer import TransformerStack
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class EncoderBackbone(keras_hub.models.Backbone):
+    """Bidirectional Transformer encoder; a family is a set of its arguments.
+
+    Args:
+        vocabulary_size: int. Rows of the token table.
+        num_layers: int.
+        num_heads: int. Must divide `hidden_dim` unless `head_dim` is given.
+        hidden_dim: int. Width of the hidden states.
+        intermediate_dim: int. Inner width of the feed-forward sub-layers.
+        embedding_dim: int or `None`. Width of the embedding tables; other than
+            `hidden_dim` they are factorised. `None` means `hidden_dim`.
+        head_dim: int or `None`. Width of a head; `None` means
+            `hidden_dim // num_heads`.
+        max_sequence_length: int. Longest sequence.
+        position_offset: int. Rows of the position table before the first
+            token's.
+        num_segments: int. Rows of the segment table; 0 for none.
+        share: `"none"`, `"attention"`, `"ffn"` or `"all"`: the sub-layers that
+            the layers of a group share.
+        num_groups: int. Groups of layers that share.
+        norm_first: bool. Pre-norm blocks with a final norm.
+        activation: `"gelu"` (erf), `"gelu_tanh"`, or a Keras activation name.
+        dropout: float. Dropout rate of embeddings and sub-layer outputs.
+        attention_dropout: float or `None`. Dropout rate of attention
+            probabilities; `None` means `dropout`.
+        layer_norm_epsilon: float.
+        initializer_range: float. Standard deviation of the initial kernels and
+            tables.
+        truncated_initializer: bool. Truncate that normal distribution at two
+            standard deviations.
+        pooler: bool. Whether there is a dense tanh layer on the first state.
+        dtype: Keras dtype or dtype policy.
+
+    Call arguments:
+        inputs: dict of tensors with `token_ids` (int, `(batch, length)`) and,
+            if wanted,
+
+            - `padding_mask`, bool or int `(batch, length)`, 1 = keep;
+            - `segment_ids`, int `(batch, length)`, all zero if missing;
+            - `position_ids`, int `(batch, length)`, counted from 0;
+            - `sequence_ids`, int `(batch, length)`: the number of the sequence
+              that each token of a packed row belongs to. Tokens see their own
+              sequence only, and positions restart with each. A sequence's
+              tokens are contiguous.
+
+            Padding goes on the right; for other padding pass `position_ids`.
+        positions: int tensor `(batch, count)`. Return the sequence output at
+            these positions only; the last layer is computed just there.
+        head_mask: float tensor `(num_layers, num_heads)`, 0 = off.
+        return_pooled: bool. Whether to compute the pooled output. `None` means
+            if there is a pooler.
+        return_hidden_states: bool. Add `hidden_states`.
+        return_attention: bool. Add `attentions`.
+
+    Returns:
+        Dict of float tensors: `sequence_output` `(batch, length or count,
+        hidden_dim)`, `pooled_output` `(batch, hidden_dim)`, `hidden_states`
+        (list of `num_layers + 1`, the embedding output first) and `attentions`
+        (list of `num_layers`, each `(batch, num_heads, length or count,
+        length)`).
+
+    Raises:
+        ValueError: for a `hidden_dim` that `num_heads` doesn't divide, a
+            sequence longer than `max_sequence_length`, ids outside the
+            vocabulary in a NumPy input, an unknown input name.
+
+    Example:
+
+    ```python
+    backbone = keras_bertfam.models.EncoderBackbone(
+        vocabulary_size=100, num_layers=2, num_heads=2, hidden_dim=16,
+        intermediate_dim=32, embedding_dim=8, share="all")
+    backbone({"token_ids": keras.ops.array([[1, 2, 3]])})["sequence_output"]
+    ```
+    """
+
+    presets_table = {}
+    input_names = (
+        "token_ids",
+        "padding_mask",
+        "segment_ids",
+        "position_ids",
+        "sequence_ids",
+    )
+
+    def __init__(
+        self,
+        vocabulary_size,
+        num_layers,
+        num_heads,
+        hidden_dim,
+        intermediate_dim,
+        embedding_dim=None,
+        head_dim=None,
+        max_sequence_length=512,
+        position_offset=0,
+        num_segments=0,
+        share="none",
+        num_groups=1,
+        norm_first=False,
+        activation="gelu",
+        dropout=0.1,
+        attention_dropout=None,
+        layer_norm_epsilon=1e-12,
+        initializer_range=0.02,
+        truncated_initializer=True,
+        pooler=False,
+        dtype=None,
+        **kwargs,
+    ):
+        if head_dim is None and hidden_dim % num_heads:
+            raise ValueError(
+                "`hidden_dim` must be divisible by `num_heads`, or `head_dim` "
+                f"given. Received: hidden_dim={hidden_dim}, num_heads={num_heads}"
+            )
+        super().__init__(dtype=dtype, **kwargs)
+        self.vocabulary_size = vocabulary_size
+        self.num_layers = num_layers
+        self.num_heads = num_heads
+        self.hidden_dim = hidden_dim
+        self.intermediate_dim = intermediate_dim
+        self.embedding_dim = embedding_dim or hidden_dim
+        self.head_dim = head_dim or hidden_dim // num_heads
+        self.max_sequence_length = max_sequence_length
+        self.position_offset = position_offset
+        self.num_segments = num_segments
+        self.share = share
+        self.num_groups = num_groups
+        self.norm_first = norm_first
+        self.activation = activation
+        self.dropout = dropout
+        self.attention_dropout = dropout if attention_dropout is None else attention_dropout
+        self.layer_norm_epsilon = layer_norm_epsilon
+        self.initializer_range = initializer_range
+        self.truncated_initializer = truncated_initializer
+
+        # === Layers ===
+        self.embeddings = EncoderEmbedding(
+            vocabulary_size,
+            hidden_dim,
+            embedding_dim=self.embedding_dim,
+            max_sequence_length=max_sequence_length,
+            position_offset=position_offset,
+            num_segments=num_segments,
+            dropout=dropout,
+            layer_norm_epsilon=layer_norm_epsilon,
+            initializer=self.make_initializer(),
+            dtype=dtype,
+            name="embeddings",
+        )
+        self.token_embedding = self.embeddings.token_embedding
+        self.encoder = TransformerStack(
+            num_layers,
+            num_heads,
+            self.head_dim,
+            intermediate_dim,
+            share=share,
+            num_groups=num_groups,
+            norm_first=norm_first,
+            activation=activation,
+            dropout=dropout,
+            attention_dropout=self.attention_dropout,
+            layer_norm_epsilon=layer_norm_epsilon,
+            initializer=self.make_initializer(),
+            dtype=dtype,
+            name="encoder",
+        )
+        self.pooler = None
+        if pooler:
+            self.pooler = Pooler(
+                hidden_dim, self.make_initializer(), dtype=dtype, name="pooler"
+            )
+        self.build()
+
+    def make_initializer(self):
+        """A new initializer of the kind this backbone's kernels have."""
+        if self.truncated_initializer:
+            return keras.initializers.TruncatedNormal(stddev=self.initializer_range)
+        return keras.initializers.RandomNormal(stddev=self.initializer_range)
+
+    def build(self, input_shape=None):
+        if self.built:
+            return
+        self.embeddings.build((None, None))
+        self.encoder.build((None, None, self.hidden_dim))
+        if self.pooler is not None:
+            self.pooler.build((None, None, self.hidden_dim))
+        self.built = True
+
+    def __call__(self, inputs, *args, **kwargs):
+        self.check_inputs(inputs)
+        return super().__call__(inputs, *args, **kwargs)
+
+    def check_inputs(self, inputs):
+        """Raise a `ValueError` for inputs known to be wrong before they run."""
+        unknown = sorted(set(inputs) - set(self.input_names))
+        if unknown or "token_ids" not in inputs:
+            raise ValueError(
+                f"`inputs` must be a dict with `token_ids` and any of "
+                f"{self.input_names[1:]}. Received: {sorted(inputs)}"
+            )
+        token_ids = inputs["token_ids"]
+        if isinstance(token_ids, np.ndarray) and token_ids.size:
+            low, high = token_ids.min(), token_ids.max()
+            if low < 0 or high >= self.vocabulary_size:
+                raise ValueError(
+                    "`token_ids` must be in [0, vocabulary_size="
+                    f"{self.vocabulary_size}). Received ids from {low} to {high}"
+                )
+
+    def call(
+        self,
+        inputs,
+        positions=None,
+        head_mask=None,
+        return_pooled=None,
+        return_hidden_states=False,
+        return_attention=False,
+        training=None,
+    ):
+        token_ids = ops.cast(inputs["token_ids"], "int32")
+        mask = inputs.get("padding_mask")
+        mask = None if mask is None else ops.cast(mask, "bool")
+        position_ids = inputs.get("position_ids")
+        if inputs.get("sequence_ids") is not None:
+            mask, restarted = _sequence_mask(inputs["sequence_ids"], mask)
+            position_ids = restarted if position_ids is None else position_ids
+        pooled = self.pooler is not None if return_pooled is None else return_pooled
+        if positions is not None and pooled:
+            positions = ops.pad(ops.cast(positions, "int32"), [[0, 0], [1, 0]])
+        x = self.embeddings(
+            token_ids,
+            segment_ids=inputs.get("segment_ids"),
+            position_ids=position_ids,
+            training=training,
+        )
+        x, states, scores = _as_triple(
+            self.encoder(
+                x,
+                attention_mask=mask,
+                positions=positions,
+                head_mask=head_mask,
+                return_hidden_states=return_hidden_states,
+                return_scores=return_attention,
+                training=training,
+            )
+        )
+        outputs = {"sequence_output": x}
+        if pooled:
+            outputs["pooled_output"] = self.pooler(x)
+            if positions is not None:
+                outputs["sequence_output"] = x[:, 1:]
+        if return_hidden_states:
+            outputs["hidden_states"] = states
+        if return_attention:
+            outputs["attentions"] = scores
+        return outputs
+
+    def default_lora_layer_names(self):
+        return ["qkv"]
+
+    @classmethod
+    def parameter_count(cls, *args, **kwargs):
+        """Number of weights of a configuration, without allocating them.
+
+        Takes the arguments of the constructor.
+
+        Example:
+
+        ```python
+        keras_bertfam.models.BertBackbone.parameter_count(
+            vocabulary_size=30522, num_layers=24, num_heads=16, hidden_dim=1024,
+            intermediate_dim=4096)  # 335141888
+        ```
+        """
+        with keras.StatelessScope(initialize_variables=False):
+            return cls(*args, **kwargs).count_params()
+
+    @classmethod
+    def from_preset(cls, preset, load_weights=True, **kwargs):
+        """Build a backbone from the name of a published size or a directory.
+
+        Args:
+            preset: str. A name from `cls.presets_table`, or the path of a
+                directory that `save_to_preset()` wrote, or a handle that
+                `keras_hub.models.Backbone.from_preset` takes.
+            load_weights: bool. Load the weights, or initialise them.
+            **kwargs: arguments of the constructor to override.
+
+        Returns:
+            A backbone.
+
+        Raises:
+            ValueError: for an unknown name (with the nearest ones), or for a
+                directory with missing or truncated files.
+
+        Example:
+
+        ```python
+        backbone = keras_bertfam.models.BertBackbone.from_preset(
+            "bert_tiny_en_uncased", load_weights=False)
+        ```
+        """
+        if preset not in cls.presets_table:
+            saving.check_preset(preset, cls.presets_table, load_weights)
+            with saving.explain_load_errors(preset):
+                return super().from_preset(preset, load_weights, **kwargs)
+        if load_weights:
+            raise ValueError(
+                f"The published weights of {preset!r} can't be loaded by name. "
+                "Pass `load_weights=False` for new weights of that size, or the "
+                "path of a preset directory."
+            )
+        return cls(**{**cls.presets_table[preset], **kwargs})
+
+    def save_to_preset(self, preset_dir, max_shard_size=10):
+        with saving.write_aside(preset_dir) as directory:
+            super().save_to_preset(directory, max_shard_size=max_shard_size)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "vocabulary_size": self.vocabulary_size,
+            "num_layers": self.num_layers,
+            "num_heads": self.num_heads,
+            "hidden_dim": self.hidden_dim,
+            "intermediate_dim": self.intermediate_dim,
+            "embedding_dim": self.embedding_dim,
+            "head_dim": self.head_dim,
+            "max_sequence_length": self.max_sequence_length,
+            "position_offset": self.position_offset,
+            "num_segments": self.num_segments,
+            "share": self.share,
+            "num_groups": self.num_groups,
+            "norm_first": self.norm_first,
+            "activation": self.activation,
+            "dropout": self.dropout,
+            "attention_dropout": self.attention_dropout,
+            "layer_norm_epsilon": self.layer_norm_epsilon,
+            "initializer_range": self.initializer_range,
+            "truncated_initializer": self.truncated_initializer,
+            "pooler": self.pooler is not None,
+        }
+
+
+def _as_triple(outputs):
+    return outputs if isinstance(outputs, tuple) else (outputs, None, None)
+
+
+def _sequence_mask(sequence_ids, padding_mask):
+    """Attention mask and positions of rows that hold several sequences.
+
+    Returns:
+        A bool tensor `(batch, length, length)`, true within a sequence, and an
+        int tensor `(batch, length)` that counts from 0 in each sequence.
+    """
+    same = ops.equal(sequence_ids[:, :, None], sequence_ids[:, None, :])
+    earlier = ops.cumsum(ops.cast(same, "int32"), axis=-1)
+    positions = ops.diagonal(earlier, axis1=1, axis2=2) - 1
+    if padding_mask is not None:
+        same = ops.logical_and(same, padding_mask[:, None, :])
+    return same, positions
