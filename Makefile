@@ -13,7 +13,7 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,\
 	$(shell $(name) -c '$(supported)' 2>/dev/null && echo $(name))))
 
 run := $(VENV)/bin/python
-pip := $(run) -m pip --disable-pip-version-check --quiet
+pip := $(run) -m pip --disable-pip-version-check -qq
 
 .PHONY: help
 help: ## Show this list.
@@ -44,7 +44,7 @@ test-wheel: $(VENV)/pyvenv.cfg ## Build the wheel and try it in a fresh environm
 	rm -rf build dist
 	$(pip) wheel --no-deps --wheel-dir dist .
 	$(run) -m venv build/wheel-venv
-	build/wheel-venv/bin/python -m pip --disable-pip-version-check --quiet install dist/*.whl
+	build/wheel-venv/bin/python -m pip --disable-pip-version-check -qq install dist/*.whl
 	smoke=$$PWD/tests/wheel_smoke.py python=$$PWD/build/wheel-venv/bin/python; \
 		cd "$$(mktemp -d)" && "$$python" "$$smoke"
 

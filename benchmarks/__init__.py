@@ -1,0 +1,1 @@
+"""Ours beside the peers: `python -m benchmarks` prints the tables."""

@@ -1,0 +1,163 @@
+"""The input pipeline in tf.data: tokenise, mask, and both from raw text."""
+
+import itertools
+
+import numpy as np
+
+from benchmarks import corpus
+from benchmarks.harness import Benchmark, Competitor, repeated
+
+BATCH = 256
+LENGTH = 128
+MASKED = 20
+BATCHES = 40
+LINES = 8192
+CHARACTERS = 2_000_000
+VOCABULARY_SIZE = 30522
+SPECIAL_IDS = {"mask": 103, "others": [0, 100, 101, 102]}
+
+
+def tokenise_keras_hub():
+    """KerasHub's tokenizer on batches of lines."""
+    return _exhaust(_text().map(_keras_hub_tokenizer(), _autotune()))
+
+
+def tokenise_keras_bertfam():
+    """Our tokenizer on batches of lines."""
+    return _exhaust(_text().map(_our_tokenizer(), _autotune()))
+
+
+def mask_keras_hub():
+    """KerasHub's masking layer."""
+    import keras_hub
+
+    layer = keras_hub.layers.MaskedLMMaskGenerator(
+        vocabulary_size=VOCABULARY_SIZE,
+        mask_selection_rate=0.15,
+        mask_selection_length=MASKED,
+        mask_token_id=SPECIAL_IDS["mask"],
+        unselectable_token_ids=[*SPECIAL_IDS["others"], SPECIAL_IDS["mask"]],
+    )
+    return _exhaust(_blocks().map(layer, _autotune()))
+
+
+def mask_keras_bertfam():
+    """Our masking layer."""
+    import keras_bertfam
+
+    layer = keras_bertfam.layers.MaskTokens(
+        vocabulary_size=VOCABULARY_SIZE,
+        selection_rate=0.15,
+        max_selections=MASKED,
+        mask_token_id=SPECIAL_IDS["mask"],
+        unselectable_token_ids=SPECIAL_IDS["others"],
+    )
+    return _exhaust(_blocks().map(layer, _autotune()))
+
+
+def text_keras_hub():
+    """KerasHub's preprocessor: one line a row, cut at the length."""
+    import keras_hub
+
+    layer = keras_hub.models.BertMaskedLMPreprocessor(
+        _keras_hub_tokenizer(), sequence_length=LENGTH, mask_selection_length=MASKED
+    )
+    return _exhaust(_documents().batch(BATCH).map(layer, _autotune()))
+
+
+def text_keras_bertfam():
+    """Our preprocessor: documents packed into full rows, nothing cut."""
+    import keras_bertfam
+
+    preprocessor = keras_bertfam.tasks.MaskedLMPreprocessor(
+        _our_tokenizer(), sequence_length=LENGTH, seed=0
+    )
+    return _exhaust(preprocessor.dataset(_documents(), batch_size=BATCH))
+
+
+def _our_tokenizer():
+    import keras_bertfam
+
+    return keras_bertfam.layers.WordPieceTokenizer(corpus.vocabulary())
+
+
+def _keras_hub_tokenizer():
+    import keras_hub
+
+    return keras_hub.tokenizers.BertTokenizer(corpus.vocabulary(), lowercase=True)
+
+
+def _autotune():
+    import tensorflow as tf
+
+    return tf.data.AUTOTUNE
+
+
+def _text():
+    """Batches of lines with `CHARACTERS` in all."""
+    import tensorflow as tf
+
+    taken, size = [], 0
+    for line in corpus.lines():
+        taken.append(line[: CHARACTERS - size])
+        size += len(taken[-1])
+        if size == CHARACTERS:
+            break
+    return tf.data.Dataset.from_tensor_slices(taken).batch(BATCH).cache()
+
+
+def _documents():
+    import tensorflow as tf
+
+    taken = list(itertools.islice(corpus.lines(), LINES))
+    return tf.data.Dataset.from_tensor_slices(taken).cache()
+
+
+def _blocks():
+    """Batches of random ids, every row full and between special tokens."""
+    import tensorflow as tf
+
+    rng = np.random.default_rng(0)
+    ids = rng.integers(1000, VOCABULARY_SIZE, (BATCH, LENGTH), dtype="int32")
+    ids[:, 0], ids[:, -1] = 101, 102
+    return tf.data.Dataset.from_tensors(ids).repeat(BATCHES)
+
+
+def _exhaust(dataset):
+    """A step that runs through the dataset without leaving the graph."""
+    import tensorflow as tf
+
+    @tf.function
+    def run():
+        return dataset.reduce(tf.constant(0, tf.int64), lambda total, *_: total + 1)
+
+    return repeated(lambda: run().numpy())
+
+
+def _pair(stage):
+    return tuple(
+        Competitor(name, f"pipeline:{stage}_{name}")
+        for name in ("keras_hub", "keras_bertfam")
+    )
+
+
+BENCHMARKS = {
+    "tokenise": Benchmark(
+        f"Tokenise in tf.data ({corpus.SOURCE})",
+        _pair("tokenise"),
+        amount=CHARACTERS / 1e6,
+        unit="MB",
+    ),
+    "mask": Benchmark(
+        f"Mask batches of ({BATCH}, {LENGTH}) in tf.data",
+        _pair("mask"),
+        amount=BATCH * BATCHES,
+        unit="sequences",
+    ),
+    "text": Benchmark(
+        f"Text to masked batches of ({BATCH}, {LENGTH}) ({corpus.SOURCE})",
+        _pair("text"),
+        amount=LINES,
+        unit="lines",
+    ),
+}
