@@ -1,0 +1,200 @@
+"""What Keras's trainer needs to run under `tf.distribute`.
+
+Under JAX and PyTorch, whose arrays and gradients are global already, everything
+here is the identity.
+"""
+
+import keras
+from keras import ops
+
+if keras.backend.backend() == "tensorflow":
+    import tensorflow as tf
+else:
+    tf = None
+
+
+def _replica_context():
+    """The context of one of several replicas, or `None`."""
+    if tf is None or not tf.distribute.has_strategy():
+        return None
+    if tf.distribute.get_strategy().num_replicas_in_sync == 1:
+        return None
+    return tf.distribute.get_replica_context()
+
+
+def replica_id():
+    """The number of the current replica, 0 outside of a replica.
+
+    Fold it into seeds: the replicas of a strategy hold equal seed generators.
+
+    Returns:
+        An int, or an int32 scalar tensor inside of a replica.
+    """
+    context = _replica_context()
+    return 0 if context is None else context.replica_id_in_sync_group
+
+
+def global_sum(x):
+    """Sums a tensor over the replicas of the current strategy.
+
+    Args:
+        x: Tensor of any shape, the same on every replica.
+
+    Returns:
+        The sum, the same on every replica; outside of a replica `x` itself.
+
+    Example:
+
+    ```python
+    share = ops.sum(weights * losses) / distribution.global_sum(ops.sum(weights))
+    ```
+    """
+    context = _replica_context()
+    if context is None:
+        return x
+    return context.all_reduce(tf.distribute.ReduceOp.SUM, x)
+
+
+def global_mean(total, weight):
+    """The global weighted mean, as the loss that a replica has to return.
+
+    Keras sums the replicas' gradients and reports the loss times the number of
+    replicas. The value returned here is the mean over all replicas divided by
+    their number, while its gradient is that of this replica's part: gradients
+    and the reported loss equal those of a single device, however unevenly the
+    weights (masked tokens) are spread.
+
+    Args:
+        total: Scalar tensor, the weighted sum on this replica.
+        weight: Scalar tensor, the sum of the weights on this replica.
+
+    Returns:
+        Scalar tensor. Outside of a replica `total / weight`; 0 where all
+        weights are 0.
+    """
+    context = _replica_context()
+    if context is None:
+        return ops.divide_no_nan(total, weight)
+    sums = ops.stop_gradient(ops.stack([total, weight]))
+    global_total, global_weight = ops.unstack(global_sum(sums))
+    part = ops.divide_no_nan(total, global_weight)
+    mean = ops.divide_no_nan(global_total, global_weight)
+    return part + ops.stop_gradient(mean / context.num_replicas_in_sync - part)
+
+
+def is_chief():
+    """Whether this process is the one that writes files.
+
+    Returns:
+        `True` except in the second and further workers of a
+        `tf.distribute.MultiWorkerMirroredStrategy`, or of a JAX cluster.
+    """
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return jax.process_index() == 0
+    return tf is None or tf.distribute.get_strategy().extended.should_checkpoint
+
+
+def _across_workers(strategy):
+    multi_worker = tf.distribute.MultiWorkerMirroredStrategy
+    if not isinstance(strategy, multi_worker):
+        return False
+    return strategy.cluster_resolver.cluster_spec().num_tasks("worker") > 1
+
+
+class DistributedTrainer:
+    """Mixin that makes `fit()` right under `tf.distribute`.
+
+    Put it before `keras.Model` (or a subclass of it) in the bases. Beyond
+    Keras's own trainer
+
+    - gradients are summed over the replicas before they are clipped and
+      checked for overflow, so clipping acts on the gradient of the global batch;
+    - `MultiWorkerMirroredStrategy` works in `fit()` and `evaluate()`;
+    - metrics and loss are built before the first step, as under JAX and PyTorch,
+      so that callbacks find all variables in `on_train_begin`.
+
+    Nothing changes under JAX and PyTorch.
+
+    Example:
+
+    ```python
+    class MyModel(keras_bertfam.distribution.DistributedTrainer, keras.Model):
+        ...
+    ```
+    """
+
+
+if tf is not None:
+
+    class DistributedTrainer(DistributedTrainer):  # noqa: F811
+        __doc__ = DistributedTrainer.__doc__
+
+        def compile(self, *args, **kwargs):
+            super().compile(*args, **kwargs)
+            if self.distribute_strategy.num_replicas_in_sync > 1 and self.optimizer:
+                sum_gradients_first(self.optimizer)
+
+        def train_step(self, data):
+            return self._with_leading_axis(super().train_step(data))
+
+        def test_step(self, data):
+            return self._with_leading_axis(super().test_step(data))
+
+        def _with_leading_axis(self, logs):
+            # Across workers Keras reduces logs over axis 0, which scalars lack
+            # (keras issue 20585).
+            if not _across_workers(self.distribute_strategy):
+                return logs
+            return {name: ops.expand_dims(log, 0) for name, log in logs.items()}
+
+        def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+            # Keras averages the replicas' batches to learn their shapes, which
+            # fails across workers (keras issue 20585) and for booleans. One
+            # replica's batch has them. No public hook comes as early as this.
+            if iterator is not None:
+                _, _, batches = next(iter(iterator))
+                try:
+                    data_batch = next(batches)
+                except StopIteration:
+                    return  # no data: fit() itself says so
+            strategy = self.distribute_strategy
+            data_batch = keras.tree.map_structure(
+                lambda x: strategy.experimental_local_results(x)[0], data_batch
+            )
+            with strategy.scope():
+                self._symbolic_build(data_batch=data_batch)
+
+
+def sum_gradients_first(optimizer):
+    """Makes an optimizer sum gradients over the replicas as its first act.
+
+    Keras's optimizers do so after clipping each replica's gradient by itself
+    and, with a loss scale, after asking only the first replica for overflow.
+    """
+    if hasattr(optimizer, "_sums_gradients_first"):
+        return
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    if inner.gradient_accumulation_steps:
+        raise ValueError(
+            "Keras can't accumulate gradients under `tf.distribute` with several "
+            "replicas. Expected an optimizer without `gradient_accumulation_steps`. "
+            "Received: gradient_accumulation_steps="
+            f"{inner.gradient_accumulation_steps}"
+        )
+    apply = optimizer.apply
+
+    def apply_summed(grads, trainable_variables=None):
+        context = _replica_context()
+        known = [grad for grad in grads if grad is not None]
+        if context is not None and known:
+            known = context.all_reduce(tf.distribute.ReduceOp.SUM, known)
+        summed = iter(known)
+        grads = [None if grad is None else next(summed) for grad in grads]
+        return apply(grads, trainable_variables)
+
+    optimizer.apply = apply_summed
+    optimizer._sums_gradients_first = True
+    # The optimizer's own sum, for which Keras has no public switch.
+    inner._all_reduce_sum_gradients = list

@@ -1,0 +1,17 @@
+"""Learning-rate schedules and the published pre-training optimizer."""
+
+from keras_bertfam.optimizers.pretraining import (
+    exclude_norms_and_biases,
+    needs_total_steps,
+    pretraining_optimizer,
+    resolve_schedule,
+)
+from keras_bertfam.optimizers.schedules import WarmupPolynomialDecay
+
+__all__ = [
+    "WarmupPolynomialDecay",
+    "exclude_norms_and_biases",
+    "needs_total_steps",
+    "pretraining_optimizer",
+    "resolve_schedule",
+]

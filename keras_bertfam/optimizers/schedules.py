@@ -1,0 +1,163 @@
+"""The learning-rate schedule of the BERT family."""
+
+import keras
+from keras import ops
+
+_FORMS = ("join", "hold", "product")
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
+    """Linear warm-up, then polynomial decay, in the three published forms.
+
+    With peak rate `p`, end rate `e`, `w` warm-up steps out of `T` and
+    `decay(s, n) = e + (p - e) * (1 - s / n) ** power`, the rate of the update
+    that follows `t` others is
+
+    - `"join"` (RoBERTa, XLNet, Hugging Face): `p * t / w` for `t < w`, then
+      `decay(t - w, T - w)`: continuous, the peak is reached at `t = w`;
+    - `"hold"` (BERT): `p * t / w` for `t < w`, then `decay(t, T)`: the decay
+      runs over all steps, so the rate drops from about `p` at `t = w`;
+    - `"product"` (ELECTRA): `min(t / w, 1) * decay(t, T)`.
+
+    From step `T` on the rate stays at `e`.
+
+    Args:
+        peak_learning_rate: Positive float, the rate that warm-up climbs to.
+        warmup_steps: Int, the number of warm-up steps; or a float in `[0, 1)`,
+            the part of `total_steps` that is warm-up.
+        total_steps: Int, the number of updates until `end_learning_rate`, or
+            `None`: not known yet. `resolve()` fills it in, and `fit()` of this
+            library's tasks calls it with epochs x steps.
+        power: Positive float, the power of the polynomial; 1 is linear.
+        end_learning_rate: Float, the rate at `total_steps`.
+        form: `"join"`, `"hold"` or `"product"`.
+        name: Name of the schedule.
+
+    Raises:
+        ValueError: if an argument is out of its range, or when an unresolved
+            schedule is called.
+
+    Example:
+
+    ```python
+    schedule = keras_bertfam.optimizers.WarmupPolynomialDecay(
+        peak_learning_rate=1e-4, warmup_steps=10_000, total_steps=1_000_000
+    )
+    optimizer = keras.optimizers.AdamW(schedule)
+    ```
+
+    Reference: Devlin et al. 2019, appendix A.2 (`"hold"` is what its released
+    code does); Liu et al. 2019, table 9; Clark et al. 2020, appendix A.
+    """
+
+    def __init__(
+        self,
+        peak_learning_rate,
+        warmup_steps=0,
+        total_steps=None,
+        power=1.0,
+        end_learning_rate=0.0,
+        form="join",
+        name="WarmupPolynomialDecay",
+    ):
+        super().__init__()
+        if peak_learning_rate <= 0:
+            raise ValueError(
+                "`peak_learning_rate` must be positive. "
+                f"Received: peak_learning_rate={peak_learning_rate}"
+            )
+        if end_learning_rate < 0:
+            raise ValueError(
+                "`end_learning_rate` must not be negative. "
+                f"Received: end_learning_rate={end_learning_rate}"
+            )
+        if power <= 0:
+            raise ValueError(f"`power` must be positive. Received: power={power}")
+        if form not in _FORMS:
+            raise ValueError(f"`form` must be one of {_FORMS}. Received: form={form!r}")
+        _check_warmup(warmup_steps)
+        self.peak_learning_rate = peak_learning_rate
+        self.warmup_steps = warmup_steps
+        self.total_steps = None
+        self.power = power
+        self.end_learning_rate = end_learning_rate
+        self.form = form
+        self.name = name
+        if total_steps is not None:
+            self.resolve(total_steps)
+
+    def resolve(self, total_steps):
+        """Sets `total_steps` unless it is set already.
+
+        Must be called before the train step is traced: the number of steps is
+        a constant of the compiled step.
+
+        Args:
+            total_steps: Positive int, the number of updates until the end.
+
+        Raises:
+            ValueError: if `total_steps` isn't a positive integer, or is
+                smaller than `warmup_steps`.
+        """
+        if self.total_steps is not None:
+            return
+        if int(total_steps) != total_steps or total_steps < 1:
+            raise ValueError(
+                "`total_steps` must be a positive integer. "
+                f"Received: total_steps={total_steps}"
+            )
+        if self.warmup_steps > total_steps:
+            raise ValueError(
+                "`warmup_steps` must not exceed `total_steps`. Received: "
+                f"warmup_steps={self.warmup_steps}, total_steps={total_steps}"
+            )
+        self.total_steps = int(total_steps)
+
+    def __call__(self, step):
+        if self.total_steps is None:
+            raise ValueError(
+                "The number of training steps isn't known: this schedule has "
+                "total_steps=None. Pass `total_steps`, or call "
+                "`resolve(total_steps)` before training."
+            )
+        total = self.total_steps
+        warmup = self.warmup_steps
+        if isinstance(warmup, float):
+            warmup = int(warmup * total)
+        step = ops.cast(step, "float32")
+        if self.form == "join":
+            rate = self._decay(step - warmup, total - warmup)
+        else:
+            rate = self._decay(step, total)
+        if not warmup:
+            return rate
+        ramp = step / warmup
+        if self.form == "product":
+            return rate * ops.minimum(ramp, 1.0)
+        return ops.where(step < warmup, self.peak_learning_rate * ramp, rate)
+
+    def _decay(self, step, total):
+        left = 1.0 - ops.clip(step / max(total, 1), 0.0, 1.0)
+        span = self.peak_learning_rate - self.end_learning_rate
+        return self.end_learning_rate + span * ops.power(left, self.power)
+
+    def get_config(self):
+        return {
+            "peak_learning_rate": self.peak_learning_rate,
+            "warmup_steps": self.warmup_steps,
+            "total_steps": self.total_steps,
+            "power": self.power,
+            "end_learning_rate": self.end_learning_rate,
+            "form": self.form,
+            "name": self.name,
+        }
+
+
+def _check_warmup(warmup_steps):
+    is_fraction = isinstance(warmup_steps, float)
+    if warmup_steps < 0 or (is_fraction and warmup_steps >= 1):
+        raise ValueError(
+            "`warmup_steps` must be an integer >= 0 (steps) or a float in "
+            f"[0, 1) (part of all steps). Received: warmup_steps={warmup_steps}"
+        )

@@ -1,0 +1,82 @@
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_bertfam.optimizers import WarmupPolynomialDecay
+
+
+def rates(schedule, steps):
+    return [float(ops.convert_to_numpy(schedule(ops.array(step)))) for step in steps]
+
+
+@pytest.mark.parametrize(
+    ("form", "steps", "expected"),
+    [
+        ("hold", [0, 5, 9, 10, 15, 20, 25], [0, 0.5, 0.9, 0.5, 0.25, 0, 0]),
+        ("product", [0, 5, 9, 10, 15, 20], [0, 0.375, 0.495, 0.5, 0.25, 0]),
+        ("join", [0, 5, 9, 10, 15, 20, 25], [0, 0.5, 0.9, 1.0, 0.5, 0, 0]),
+    ],
+)
+def test_published_forms(form, steps, expected):
+    schedule = WarmupPolynomialDecay(1.0, 10, 20, form=form)
+    np.testing.assert_allclose(rates(schedule, steps), expected, atol=1e-6)
+
+
+def test_power_and_end_rate():
+    schedule = WarmupPolynomialDecay(
+        3.0, 4, 12, power=3.0, end_learning_rate=1.0, form="join"
+    )
+    expected = [0, 1.5, 3, 1 + 2 * 0.5**3, 1, 1]
+    np.testing.assert_allclose(
+        rates(schedule, [0, 2, 4, 8, 12, 30]), expected, rtol=1e-6
+    )
+
+
+def test_warmup_as_a_share_and_none_at_all():
+    share = WarmupPolynomialDecay(1.0, 0.25, 40)
+    np.testing.assert_allclose(rates(share, [5, 10]), [0.5, 1], rtol=1e-6)
+    assert rates(WarmupPolynomialDecay(1.0, 0, 4), [0, 1]) == [1, 0.75]
+    whole = WarmupPolynomialDecay(1.0, 4, 4)
+    assert rates(whole, [2, 4]) == [0.5, 1]
+
+
+def test_total_steps_are_filled_in_once():
+    schedule = WarmupPolynomialDecay(1.0, 0)
+    with pytest.raises(ValueError, match="total_steps=None"):
+        schedule(0)
+    schedule.resolve(10)
+    schedule.resolve(20)
+    assert schedule.total_steps == 10
+    assert rates(schedule, [5]) == [0.5]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"peak_learning_rate": 0.0}, "peak_learning_rate=0.0"),
+        ({"end_learning_rate": -1.0}, "end_learning_rate=-1.0"),
+        ({"power": 0}, "power=0"),
+        ({"form": "cosine"}, "form='cosine'"),
+        ({"warmup_steps": -1}, "warmup_steps=-1"),
+        ({"warmup_steps": 1.0}, "warmup_steps=1.0"),
+        ({"warmup_steps": 5, "total_steps": 4}, "warmup_steps=5, total_steps=4"),
+        ({"total_steps": 0}, "total_steps=0"),
+        ({"total_steps": 2.5}, "total_steps=2.5"),
+    ],
+)
+def test_errors_name_the_argument(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        WarmupPolynomialDecay(**{"peak_learning_rate": 1.0, **arguments})
+
+
+def test_config_round_trip():
+    schedule = WarmupPolynomialDecay(2.0, 0.1, 50, 3.0, 0.5, "hold", "s")
+    config = keras.optimizers.schedules.serialize(schedule)
+    other = keras.optimizers.schedules.deserialize(config)
+    assert isinstance(other, WarmupPolynomialDecay)
+    assert other.get_config() == schedule.get_config()
+    unresolved = WarmupPolynomialDecay(2.0)
+    assert (
+        WarmupPolynomialDecay.from_config(unresolved.get_config()).total_steps is None
+    )
