@@ -1,0 +1,124 @@
+"""What importing the package costs, and which module may import what."""
+
+import ast
+import inspect
+import os
+import pathlib
+import subprocess
+import sys
+
+import keras
+import pytest
+
+import keras_bertfam
+
+ROOT = pathlib.Path(__file__).parents[1]
+PACKAGE = ROOT / "keras_bertfam"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+MAY_IMPORT_TENSORFLOW = ("layers/preprocessing/", "export/", "distribution.py")
+NEVER_AT_IMPORT = {"jax", "matplotlib", "tensorflow_datasets", "torch", "transformers"}
+FRAMEWORKS = {"jax", "tensorflow", "torch"} | NEVER_AT_IMPORT
+
+
+def relative(path):
+    return path.relative_to(PACKAGE).as_posix()
+
+
+def imported_names(nodes):
+    """The top-level packages that import statements among `nodes` name."""
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield node.module.split(".")[0]
+
+
+def module_level(tree):
+    """All nodes that run when the module is imported: none inside functions."""
+    for node in ast.iter_child_nodes(tree):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield node
+            yield from module_level(node)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=relative)
+def test_module_imports_only_what_its_place_allows(path):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    if not relative(path).startswith(MAY_IMPORT_TENSORFLOW):
+        assert not {"tensorflow", "tensorflow_text"} & {*imported_names(ast.walk(tree))}
+    assert not NEVER_AT_IMPORT & {*imported_names(module_level(tree))}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=relative)
+def test_module_is_short(path):
+    assert len(path.read_text(encoding="utf-8").splitlines()) < 320
+
+
+@pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
+def test_importing_loads_no_framework_that_keras_hub_does_not(backend):
+    if backend != "tensorflow":
+        pytest.importorskip(backend)
+    program = "import sys, {}; print(*{{m.split('.')[0] for m in sys.modules}})"
+
+    def loaded(module):
+        done = subprocess.run(
+            [sys.executable, "-c", program.format(module)],
+            env=os.environ | {"KERAS_BACKEND": backend},
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        return FRAMEWORKS & {*done.stdout.split()}
+
+    assert backend in loaded("keras_hub")
+    assert loaded("keras_bertfam") <= loaded("keras_hub")
+
+
+def public_objects():
+    """Every name that the package exports, once, with the object."""
+    seen = {}
+    for space in (keras_bertfam, *vars(keras_bertfam).values()):
+        if not inspect.ismodule(space) or not space.__name__.startswith(PACKAGE.name):
+            continue
+        for name in getattr(space, "__all__", ()):
+            value = getattr(space, name)
+            if inspect.isclass(value) or inspect.isfunction(value):
+                seen[f"{space.__name__}.{name}"] = value
+    return seen
+
+
+PUBLIC = public_objects()
+CLASSES = {name: value for name, value in PUBLIC.items() if inspect.isclass(value)}
+# Neither Keras nor a preset holds these.
+NOT_SERIALISED = set()
+
+
+def test_the_promised_names_are_public():
+    promised = {
+        "export.export_saved_model",
+        "layers.MaskTokens",
+        "layers.read_documents",
+        "layers.train_word_piece",
+        "models.BertBackbone",
+        "models.EncoderBackbone",
+        "models.RobertaBackbone",
+        "tasks.MaskedLM",
+        "tasks.MaskedLMPreprocessor",
+    }
+    assert {f"keras_bertfam.{name}" for name in promised} <= PUBLIC.keys()
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_object_is_documented_with_an_example(name):
+    documentation = inspect.getdoc(PUBLIC[name]) or ""
+    assert "```python" in documentation
+    assert PUBLIC[name].__module__.startswith("keras_bertfam")
+
+
+@pytest.mark.parametrize("name", sorted(CLASSES.keys() - NOT_SERIALISED))
+def test_public_class_is_registered(name):
+    cls = CLASSES[name]
+    registered = keras.saving.get_registered_name(cls)
+    assert registered == f"keras_bertfam>{cls.__name__}"
+    assert keras.saving.get_registered_object(registered) is cls
