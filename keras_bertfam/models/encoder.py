@@ -295,7 +295,7 @@ class EncoderBackbone(keras_hub.models.Backbone):
         """Build a backbone from the name of a published size or a directory.
 
         Args:
-            preset: str. A name from `cls.presets_table`, or the path of a
+            preset: str. The name of a published size (see `cls.presets_table`), or the path of a
                 directory that `save_to_preset()` wrote, or a handle that
                 `keras_hub.models.Backbone.from_preset` takes.
             load_weights: bool. Load the weights, or initialise them.
@@ -315,8 +315,13 @@ class EncoderBackbone(keras_hub.models.Backbone):
             "bert_tiny_en_uncased", load_weights=False)
         ```
         """
-        if preset not in cls.presets_table:
-            saving.check_preset(preset, cls.presets_table, load_weights)
+        families = {
+            name: family
+            for family in (cls, *cls.__subclasses__())
+            for name in family.presets_table
+        }
+        if preset not in families:
+            saving.check_preset(preset, families, load_weights)
             with saving.explain_load_errors(preset):
                 return super().from_preset(preset, load_weights, **kwargs)
         if load_weights:
@@ -325,7 +330,8 @@ class EncoderBackbone(keras_hub.models.Backbone):
                 "Pass `load_weights=False` for new weights of that size, or the "
                 "path of a preset directory."
             )
-        return cls(**{**cls.presets_table[preset], **kwargs})
+        family = families[preset]
+        return family(**{**family.presets_table[preset], **kwargs})
 
     def save_to_preset(self, preset_dir, max_shard_size=10):
         with saving.write_aside(preset_dir) as directory:

@@ -56,7 +56,8 @@ def hash_bits(count, seed):
     key = ops.zeros((), dtype)
     for word, stride in zip(words, _SEED_STRIDES, strict=True):
         key = _mix(ops.add(ops.bitwise_xor(key, word), _constant(stride)))
-    counter = ops.bitwise_xor(ops.arange(count, dtype=dtype), key)
+    counter = ops.cast(ops.arange(count, dtype="int32"), dtype)
+    counter = ops.bitwise_xor(counter, key)
     return _mix(counter, key=_mix(key))
 
 
