@@ -1,0 +1,42 @@
+"""The base class of the layers that run inside `tf.data`."""
+
+import keras
+import tensorflow as tf
+
+
+class PreprocessingLayer(keras.layers.Layer):
+    """Base of layers that map TensorFlow tensors to TensorFlow tensors.
+
+    A plain Keras layer converts its inputs to tensors of the current backend
+    and casts integers to the compute dtype, which corrupts token ids in a
+    `tf.data` pipeline. This one leaves its inputs alone, whatever the backend,
+    always returns `tf.Tensor`s, and keeps eager calls on the CPU.
+    """
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self._convert_input_args = False
+        self._allow_non_tensor_positional_args = True
+        self.built = True
+
+    def __call__(self, *args, **kwargs):
+        with tf.device("CPU:0"):
+            return super().__call__(*args, **kwargs)
+
+    def get_build_config(self):
+        return None
+
+
+def as_token_ids(inputs, name="token_ids"):
+    """Converts `inputs` to dense int32 ids, refusing what can't be ids."""
+    if isinstance(inputs, (tf.RaggedTensor, tf.SparseTensor)):
+        raise ValueError(
+            f"`{name}` must be a dense tensor; call `.to_tensor()` first. "
+            f"Received: {type(inputs).__name__}."
+        )
+    ids = tf.convert_to_tensor(inputs)
+    if not ids.dtype.is_integer:
+        raise ValueError(
+            f"`{name}` must have an integer dtype. Received: dtype={ids.dtype.name}."
+        )
+    return tf.cast(ids, tf.int32)
