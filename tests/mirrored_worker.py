@@ -1,0 +1,156 @@
+"""Runs under `MirroredStrategy` on two logical devices; prints results as JSON.
+
+Logical devices are settled when TensorFlow starts, hence a process of its own.
+"""
+
+import json
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import ops
+
+from keras_bertfam import distribution
+from keras_bertfam.layers.modeling.dropout import Dropout
+from keras_bertfam.layers.modeling.embedding import TokenEmbedding
+from keras_bertfam.optimizers import pretraining_optimizer
+from tests import toy_masked_lm as toy
+
+BATCH = 8
+
+
+def replica_values(strategy, function):
+    values = strategy.experimental_local_results(strategy.run(function))
+    return [np.asarray(value).tolist() for value in values]
+
+
+def compare(strategy, policy):
+    # 20 full batches and one of 3: the replicas get 2 and 1 examples of it.
+    dataset = tf.data.Dataset.from_tensor_slices(toy.examples(20 * BATCH + 3))
+    dataset = dataset.batch(BATCH)
+    one = toy.train(dataset, policy)
+    with strategy.scope():
+        two = toy.train(dataset, policy)
+    keras.config.set_dtype_policy("float32")
+    return one, two
+
+
+def helpers(strategy):
+    def call():
+        number = tf.cast(distribution.replica_id(), "float32")
+        total = number * 4 + 1  # 1 and 5, of weights 1 and 3
+        return tf.stack([number, distribution.global_sum(total), total])
+
+    def mean():
+        number = tf.cast(distribution.replica_id(), "float32")
+        with tf.GradientTape() as tape:
+            total = number * 4 + 1
+            tape.watch(total)
+            value = distribution.global_mean(total, 1 + 2 * number)
+        return tf.stack([value, tape.gradient(value, total)])
+
+    return {
+        "sum": replica_values(strategy, tf.function(call)),
+        "mean": replica_values(strategy, tf.function(mean)),
+    }
+
+
+def dropout_masks(strategy):
+    with strategy.scope():
+        layer = Dropout(0.5, seed=0)
+    call = tf.function(lambda: layer(ops.ones((64,)), training=True))
+    return [replica_values(strategy, call) for _ in range(2)]
+
+
+def embedding_gradients(strategy):
+    """Whether the gradients of Keras's and of our token table are dense."""
+    with strategy.scope():
+        tables = [keras.layers.Embedding(5, 2), TokenEmbedding(5, 2)]
+        for table in tables:
+            table.build((None,))
+    dense = []
+
+    def call():
+        for table in tables:
+            with tf.GradientTape() as tape:
+                loss = ops.sum(table(tf.constant([[1, 2]])))
+            gradient = tape.gradient(loss, table.trainable_variables[0].value)
+            dense.append(not isinstance(gradient, tf.IndexedSlices))
+
+    strategy.run(call)
+    return dense[:2]
+
+
+def overflow_on_one_replica(strategy):
+    """Weights must stay as they are when any replica's gradient overflows."""
+    with strategy.scope():
+        variable = keras.Variable([1.0, 2.0])
+        inner = pretraining_optimizer(0.1, total_steps=10, warmup_steps=0)
+        optimizer = keras.optimizers.LossScaleOptimizer(inner)
+        optimizer.build([variable])
+        distribution.sum_gradients_first(optimizer)
+
+    @tf.function
+    def step(second):
+        number = tf.cast(distribution.replica_id(), "float32")
+        grad = tf.where(number == 1.0, second, tf.ones(2))
+        optimizer.apply([grad], [variable])
+
+    strategy.run(step, args=(tf.constant([np.inf, 1.0]),))
+    after_overflow = ops.convert_to_numpy(variable).tolist()
+    strategy.run(step, args=(tf.ones(2),))
+    return after_overflow, ops.convert_to_numpy(variable).tolist()
+
+
+def accumulation_error(strategy):
+    with strategy.scope():
+        model = toy.ToyMaskedLM()
+        optimizer = pretraining_optimizer(gradient_accumulation_steps=2)
+        try:
+            model.compile(optimizer=optimizer, loss=toy.ToyLoss())
+        except ValueError as error:
+            return str(error)
+
+
+def decayed(strategy):
+    """Names of variables, on any replica, that weight decay changes."""
+    with strategy.scope():
+        dense = keras.layers.Dense(2, name="bias_layer")
+        dense.build((None, 3))
+        norm = keras.layers.LayerNormalization(name="norm")
+        norm.build((None, 3))
+        variables = dense.trainable_variables + norm.trainable_variables
+        for variable in variables:
+            variable.assign(ops.ones_like(variable))
+        optimizer = pretraining_optimizer(0.1, total_steps=10, warmup_steps=0)
+        optimizer.build(variables)
+    zeros = [tf.zeros(v.shape) for v in variables]
+    strategy.run(tf.function(lambda: optimizer.apply(zeros, variables)))
+    changed = set()
+    for variable in variables:
+        for value in strategy.experimental_local_results(variable.value):
+            if np.any(value.numpy() != 1):
+                changed.add(variable.path)
+    return sorted(changed)
+
+
+def main():
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    configuration = [tf.config.LogicalDeviceConfiguration()] * 2
+    tf.config.set_logical_device_configuration(cpu, configuration)
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    results = {
+        "float32": compare(strategy, "float32"),
+        "mixed_float16": compare(strategy, "mixed_float16"),
+        "helpers": helpers(strategy),
+        "dropout_masks": dropout_masks(strategy),
+        "embedding_gradients": embedding_gradients(strategy),
+        "overflow": overflow_on_one_replica(strategy),
+        "accumulation_error": accumulation_error(strategy),
+        "decayed": decayed(strategy),
+    }
+    print(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()

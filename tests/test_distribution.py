@@ -1,0 +1,157 @@
+import contextlib
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_bertfam import distribution
+
+ROOT = pathlib.Path(__file__).parents[1]
+BACKEND = keras.backend.backend()
+tensorflow_only = pytest.mark.skipif(BACKEND != "tensorflow", reason="tf.distribute")
+
+
+def test_outside_of_a_strategy_everything_is_the_identity():
+    assert distribution.replica_id() == 0
+    assert distribution.is_chief()
+    assert float(distribution.global_sum(ops.array(3.0))) == 3.0
+    assert float(distribution.global_mean(ops.array(3.0), ops.array(4.0))) == 0.75
+    assert float(distribution.global_mean(ops.array(0.0), ops.array(0.0))) == 0.0
+
+
+@pytest.fixture(scope="module")
+def mirrored():
+    """What `tests/mirrored_worker.py` found on two logical devices."""
+    done = run_module("tests.mirrored_worker")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def run_module(name, *arguments, timeout=180, **environment):
+    environment = {**os.environ, "KERAS_BACKEND": BACKEND, **environment}
+    environment.pop("TF_CONFIG", None)
+    command = [sys.executable, "-m", name, *map(str, arguments)]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, timeout=timeout, capture_output=True
+    )
+    assert done.returncode == 0, done.stderr.decode()[-3000:]
+    return done
+
+
+@tensorflow_only
+@pytest.mark.parametrize(
+    ("policy", "tolerance"), [("float32", 1e-5), ("mixed_float16", 2e-3)]
+)
+def test_mirrored_training_equals_one_device(mirrored, policy, tolerance):
+    one, two = mirrored[policy]
+    assert len(one["losses"]) == 21
+    assert one["losses"][-1] < 0.8 * one["losses"][0]
+    for name in ("losses", "weights"):
+        np.testing.assert_allclose(two[name], one[name], atol=tolerance)
+    for name in ("history", "evaluation"):
+        assert two[name] == pytest.approx(one[name], abs=tolerance)
+
+
+@tensorflow_only
+def test_sum_and_mean_over_replicas(mirrored):
+    # Numbers, sums over the replicas, and own values.
+    assert mirrored["helpers"]["sum"] == [[0, 6, 1], [1, 6, 5]]
+    # (1 + 5) / (1 + 3), half of it on each replica; each gradient is 1 / (1 + 3).
+    assert mirrored["helpers"]["mean"] == [[0.75, 0.25], [0.75, 0.25]]
+
+
+@tensorflow_only
+def test_replicas_have_their_own_dropout_masks(mirrored):
+    masks = [mask for call in mirrored["dropout_masks"] for mask in call]
+    assert len({tuple(mask) for mask in masks}) == 4
+
+
+@tensorflow_only
+def test_token_embedding_gradients_are_dense(mirrored):
+    assert mirrored["embedding_gradients"] == [False, True]  # Keras's, ours
+
+
+@tensorflow_only
+def test_overflow_on_any_replica_skips_the_update(mirrored):
+    after_overflow, after_next = mirrored["overflow"]
+    assert after_overflow == [1.0, 2.0]
+    assert np.all(np.array(after_next) < [1.0, 2.0])
+
+
+@tensorflow_only
+def test_gradient_accumulation_over_replicas_is_refused(mirrored):
+    assert "gradient_accumulation_steps=2" in mirrored["accumulation_error"]
+
+
+@tensorflow_only
+def test_weight_decay_over_replicas_acts_on_kernels_only(mirrored):
+    assert mirrored["decayed"] == ["bias_layer/kernel"]
+
+
+def free_ports(count):
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("localhost", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+@tensorflow_only
+@pytest.mark.slow
+def test_two_worker_processes_equal_a_single_one(tmp_path):
+    cluster = {"worker": [f"localhost:{port}" for port in free_ports(2)]}
+    workers = []
+    for index in range(2):
+        config = {"cluster": cluster, "task": {"type": "worker", "index": index}}
+        environment = {**os.environ, "TF_CONFIG": json.dumps(config)}
+        output = tmp_path / f"{index}.npz"
+        command = [sys.executable, "-m", "tests.distribution_worker", str(output)]
+        with open(tmp_path / f"{index}.log", "wb") as log:
+            workers.append(
+                subprocess.Popen(
+                    command,
+                    cwd=ROOT,
+                    env=environment | {"CUDA_VISIBLE_DEVICES": "-1"},
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                )
+            )
+    try:
+        codes = [worker.wait(timeout=180) for worker in workers]
+    finally:
+        for worker in workers:
+            worker.kill()
+    logs = [(tmp_path / f"{index}.log").read_text()[-2000:] for index in range(2)]
+    assert codes == [0, 0], logs
+    run_module("tests.distribution_worker", tmp_path / "single.npz")
+    first, second, single = (
+        np.load(tmp_path / f"{name}.npz") for name in ("0", "1", "single")
+    )
+    assert "val_loss" in single and "arr_0" in single and "predictions" in single
+    for name in single:
+        np.testing.assert_array_equal(first[name], second[name], err_msg=name)
+        np.testing.assert_allclose(
+            first[name], single[name], atol=1e-5, rtol=1e-5, err_msg=name
+        )
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="keras.distribution")
+def test_data_parallel_on_jax_equals_one_device():
+    done = run_module(
+        "tests.data_parallel_worker",
+        XLA_FLAGS="--xla_force_host_platform_device_count=2",
+        JAX_PLATFORMS="cpu",
+    )
+    results = json.loads(done.stdout.splitlines()[-1])
+    assert results["devices"] == 2
+    one, two = results["one"], results["two"]
+    assert len(one["losses"]) == 20
+    for name in ("losses", "weights"):
+        np.testing.assert_allclose(two[name], one[name], atol=1e-5)
+    assert two["history"] == pytest.approx(one["history"], abs=1e-5)
