@@ -1,0 +1,133 @@
+"""Whole documents from text files, and sentences from documents."""
+
+import glob
+import os
+
+import tensorflow as tf
+import tensorflow_text as tf_text
+
+from keras_bertfam.layers.preprocessing.tokenizers import to_utf8
+
+MAX_DOCUMENT_BYTES = 1 << 20
+LINES_AT_ONCE = 2048
+
+
+def read_documents(source, split="train", feature="text", max_bytes=MAX_DOCUMENT_BYTES):
+    """Reads documents from text files, a TFDS dataset or a dataset of strings.
+
+    In text files, blank lines stand between documents, and a file's end ends
+    its last one. Files are streamed in sorted order, some thousand lines at a
+    time.
+
+    Args:
+        source: a glob pattern or a list of paths of text files; `"tfds:NAME"`;
+            or a `tf.data.Dataset` of scalar strings, one document each.
+        split: string. The split of a TFDS dataset. Defaults to `"train"`.
+        feature: string. The text feature of a TFDS dataset. Defaults to `"text"`.
+        max_bytes: int. A document in a text file is cut, at a line's end, about
+            where it gets longer than this. Defaults to 1 MiB.
+
+    Returns:
+        A `tf.data.Dataset` of scalar strings in UTF-8.
+
+    Raises:
+        FileNotFoundError: If no file matches.
+        ValueError: If the dataset's elements aren't scalar strings.
+
+    Example:
+
+    ```python
+    documents = keras_bertfam.layers.read_documents("corpus/*.txt")
+    ```
+    """
+    if isinstance(source, tf.data.Dataset):
+        return _checked(source)
+    if isinstance(source, str) and source.startswith("tfds:"):
+        import tensorflow_datasets as tfds
+
+        dataset = tfds.load(source.removeprefix("tfds:"), split=split)
+        if feature not in dataset.element_spec:
+            raise ValueError(
+                f"`feature` must be one of {sorted(dataset.element_spec)}. "
+                f"Received: {feature!r}."
+            )
+        return _checked(dataset.map(lambda example: example[feature]))
+    files = tf.data.Dataset.from_tensor_slices(_paths(source))
+    return files.flat_map(lambda path: _documents_of(path, max_bytes))
+
+
+def _checked(dataset):
+    spec = dataset.element_spec
+    if not isinstance(spec, tf.TensorSpec) or spec != tf.TensorSpec([], tf.string):
+        raise ValueError(
+            "`source` must be a dataset of scalar strings, one document each. "
+            f"Received: element_spec={spec}."
+        )
+    return dataset.map(to_utf8, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def _paths(source):
+    if isinstance(source, (str, os.PathLike)):
+        paths = sorted(filter(os.path.isfile, glob.glob(str(source), recursive=True)))
+    else:
+        paths = sorted(str(path) for path in source)
+    missing = [path for path in paths if not os.path.isfile(path)]
+    if missing or not paths:
+        raise FileNotFoundError(
+            "`source` must name existing text files. "
+            f"Received: {source!r}; not found: {missing or 'any'}."
+        )
+    return paths
+
+
+def _documents_of(path, max_bytes):
+    lines = tf.data.TextLineDataset(path).batch(LINES_AT_ONCE)
+    chunks = lines.map(lambda x: (x, False)).concatenate(
+        tf.data.Dataset.from_tensors((tf.constant([], tf.string), True))
+    )
+
+    def step(open_lines, chunk):
+        new, last = chunk
+        lines = tf.concat([open_lines, _clean(new)], 0)
+        blank = tf.cast(lines == "", tf.int32)
+        document = tf.cumsum(blank)
+        size = tf.reduce_sum(tf.where(document == document[-1:], _lengths(lines), 0))
+        done = last | (size > max_bytes)
+        complete = (blank == 0) & (done | (document < tf.reduce_max(document)))
+        groups = tf.RaggedTensor.from_value_rowids(
+            tf.boolean_mask(lines, complete),
+            tf.unique(tf.boolean_mask(document, complete)).idx,
+        )
+        rest = tf.boolean_mask(lines, (blank == 0) & ~complete)
+        return rest, tf.strings.reduce_join(groups, axis=-1, separator="\n")
+
+    return chunks.scan(tf.constant([], tf.string), step).unbatch()
+
+
+def _clean(lines):
+    """Valid UTF-8 without carriage returns; a blank line becomes empty."""
+    return tf.strings.strip(to_utf8(lines))
+
+
+def _lengths(strings):
+    return tf.strings.length(strings)
+
+
+def split_sentences(documents, break_lines=True):
+    """Splits documents into sentences, in the graph.
+
+    Args:
+        documents: string tensor of shape `(batch,)`.
+        break_lines: bool. Whether to break lines into sentences, too, by
+            `tensorflow_text.StateBasedSentenceBreaker`. A line's end always
+            ends a sentence. Defaults to `True`.
+
+    Returns:
+        A string `tf.RaggedTensor` of shape `(batch, None)`, without blank ones.
+    """
+    lines = tf.strings.split(documents, "\n")
+    if break_lines:
+        breaker = tf_text.StateBasedSentenceBreaker()
+        sentences = breaker.break_sentences(lines.flat_values)
+        lines = lines.with_values(sentences).merge_dims(1, 2)
+    return tf.ragged.boolean_mask(lines, tf.strings.strip(lines) != "")
