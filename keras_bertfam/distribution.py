@@ -137,10 +137,12 @@ if tf is not None:
                 sum_gradients_first(self.optimizer)
 
         def train_step(self, data):
-            return self._with_leading_axis(super().train_step(data))
+            with _after(data):
+                return self._with_leading_axis(super().train_step(data))
 
         def test_step(self, data):
-            return self._with_leading_axis(super().test_step(data))
+            with _after(data):
+                return self._with_leading_axis(super().test_step(data))
 
         def _with_leading_axis(self, logs):
             # Across workers Keras reduces logs over axis 0, which scalars lack
@@ -165,6 +167,18 @@ if tf is not None:
             )
             with strategy.scope():
                 self._symbolic_build(data_batch=data_batch)
+
+
+def _after(data):
+    """Lets nothing of a step happen unless there is data.
+
+    At the end of data of unknown length Keras runs one step too many, of which
+    TensorFlow does what doesn't need the data: it counts an iteration, and a
+    batch of loss zero.
+    """
+    return tf.control_dependencies(
+        [x for x in keras.tree.flatten(data) if isinstance(x, tf.Tensor)]
+    )
 
 
 def sum_gradients_first(optimizer):

@@ -1,0 +1,25 @@
+"""Pre-training for the BERT family in Keras 3."""
+
+from keras_bertfam import (
+    callbacks,
+    corpus,
+    distribution,
+    export,
+    layers,
+    models,
+    optimizers,
+    tasks,
+)
+from keras_bertfam.version import __version__
+
+__all__ = [
+    "__version__",
+    "callbacks",
+    "corpus",
+    "distribution",
+    "export",
+    "layers",
+    "models",
+    "optimizers",
+    "tasks",
+]

@@ -1,0 +1,98 @@
+"""The commands of `python -m keras_bertfam`."""
+
+import contextlib
+from typing import Annotated
+
+import keras
+import typer
+
+from keras_bertfam.callbacks import BackupAndResume
+from keras_bertfam.cli import demo as demo_steps
+from keras_bertfam.cli.pretraining import Recipe
+from keras_bertfam.export import export_saved_model
+from keras_bertfam.layers import read_documents
+
+app = typer.Typer(
+    help="Pre-training for the BERT family in Keras 3.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+@contextlib.contextmanager
+def _errors_as_messages():
+    """Show what a user got wrong as one line, without a traceback."""
+    try:
+        yield
+    except (ValueError, TypeError, FileNotFoundError) as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+@app.command()
+def pretrain(
+    files: Annotated[
+        list[str], typer.Argument(help="Text files, blank lines between documents.")
+    ],
+    output: Annotated[str, typer.Option(help="Preset directory to write.")],
+    architecture: Annotated[
+        str, typer.Option(help="Name of a published BERT size.")
+    ] = "bert_mini_en_uncased",
+    vocabulary_size: int = 8000,
+    cased: Annotated[bool, typer.Option(help="Keep case and accents.")] = False,
+    sequence_length: int = 128,
+    batch_size: int = 64,
+    epochs: int = 10,
+    steps_per_epoch: Annotated[
+        int | None, typer.Option(help="Default: one pass over the text.")
+    ] = None,
+    learning_rate: float = 1e-4,
+    whole_word: Annotated[bool, typer.Option(help="Mask whole words.")] = False,
+    seed: int = 0,
+    mixed_precision: Annotated[
+        bool, typer.Option(help="Compute in bfloat16.")
+    ] = False,
+    backup: Annotated[
+        str | None, typer.Option(help="Directory to resume a killed run from.")
+    ] = None,
+):
+    """Pre-train BERT as a masked language model on text files."""
+    with _errors_as_messages():
+        if mixed_precision:
+            keras.config.set_dtype_policy("mixed_bfloat16")
+        recipe = Recipe(
+            architecture=architecture,
+            vocabulary_size=vocabulary_size,
+            lowercase=not cased,
+            sequence_length=sequence_length,
+            batch_size=batch_size,
+            epochs=epochs,
+            steps_per_epoch=steps_per_epoch,
+            learning_rate=learning_rate,
+            whole_word=whole_word,
+            seed=seed,
+        )
+        callbacks = [BackupAndResume(backup, save_freq=500)] if backup else []
+        model, _ = recipe.run(read_documents(files), callbacks=callbacks)
+        model.save_to_preset(output)
+    typer.echo(f"Wrote {output}: MaskedLM.from_preset({output!r}) loads it.")
+
+
+@app.command()
+def export(
+    preset: Annotated[str, typer.Argument(help="Preset directory.")],
+    path: Annotated[str, typer.Argument(help="Where to write, such as served/1.")],
+    top_k: Annotated[int, typer.Option(help="Predictions for each mask.")] = 5,
+):
+    """Write a SavedModel with string inputs from a preset."""
+    with _errors_as_messages():
+        export_saved_model(preset, path, top_k=top_k)
+    typer.echo(f"Wrote {path}.")
+
+
+@app.command()
+def demo(
+    output: Annotated[str, typer.Option(help="Where results go.")] = "build/demo",
+    epochs: Annotated[int, typer.Option(help="Passes over the text.")] = 40,
+):
+    """Pre-train on Python's documentation, fill in masks, save, reload, serve."""
+    demo_steps.run(output, epochs)

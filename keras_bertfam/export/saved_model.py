@@ -1,0 +1,141 @@
+"""Writing a SavedModel with string inputs."""
+
+import os
+import subprocess
+import sys
+import tempfile
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_bertfam import saving
+from keras_bertfam.export.signatures import TEXT
+from keras_bertfam.export.signatures import TOKEN_IDS
+from keras_bertfam.export.signatures import serving_function
+from keras_bertfam.export.warmup import write_warmup_requests
+from keras_bertfam.models.encoder import EncoderBackbone
+from keras_bertfam.tasks.masked_lm_preprocessor import MaskedLMPreprocessor
+
+
+def export_saved_model(model, path, top_k=5):
+    """Write a SavedModel that answers strings, for TensorFlow Serving.
+
+    The tokenizer is part of the graph: a process that imports only `tensorflow`
+    and `tensorflow_text` loads the result. Batch and length are dynamic. Two
+    signatures are written:
+
+    - `serving_default` takes `text`, string `(batch,)`;
+    - `token_ids` takes `token_ids`, int32 `(batch, length)`.
+
+    Both give the same outputs. Of a `MaskedLM`, for the mask tokens of each
+    row in order (`count` is the largest number of them in a row; rows with
+    fewer are filled up with -1, `""` and 0):
+
+    - `mask_positions`, int32 `(batch, count)`;
+    - `predicted_ids`, int32 `(batch, count, top_k)`;
+    - `predicted_tokens`, string `(batch, count, top_k)`;
+    - `probabilities`, float32 `(batch, count, top_k)`.
+
+    Of a backbone: `sequence_output`, `padding_mask` and, if it has a pooler,
+    `pooled_output`.
+
+    Warm-up requests for TensorFlow Serving lie in `assets.extra`.
+
+    Args:
+        model: `MaskedLM` with a preprocessor, or the path of a preset directory
+            of a task, or of a backbone with a tokenizer. Any backend may have
+            trained it; TensorFlow writes the result, in a process of its own if
+            it isn't the current backend.
+        path: str. The directory to make, such as `"served/1"`.
+        top_k: int. How many predictions for each mask token.
+
+    Returns:
+        `path`.
+
+    Raises:
+        ValueError: if there is something at `path`, or the model has no
+            tokenizer.
+        TypeError: for a model of a kind that can't be exported.
+
+    Example:
+
+    ```python
+    keras_bertfam.export.export_saved_model(model, "served/1")
+    served = tf.saved_model.load("served/1").signatures["serving_default"]
+    served(text=tf.constant(["The capital of France is [MASK]."]))
+    ```
+    """
+    if os.path.exists(path):
+        raise ValueError(f"`path` must not exist yet. Received: path={path!r}")
+    if keras.backend.backend() == "tensorflow":
+        model, preprocessor = _load(model)
+        with saving.write_aside(path) as directory:
+            _write(model, preprocessor, directory, top_k=top_k)
+    elif isinstance(model, (str, os.PathLike)):
+        _export_in_tensorflow(model, path, top_k)
+    else:
+        with tempfile.TemporaryDirectory() as directory:
+            preset = os.path.join(directory, "preset")
+            model.save_to_preset(preset)
+            _export_in_tensorflow(preset, path, top_k)
+    return path
+
+
+def _load(model):
+    """The model, and the preprocessor that tokenises for it."""
+    if isinstance(model, (str, os.PathLike)):
+        config = saving.read_json(model, saving.TASK_FILE)
+        if config is None:
+            preprocessor = saving.load_serialized(model, saving.PREPROCESSOR_FILE)
+            if preprocessor is None:
+                tokenizer = saving.load_serialized(model, saving.TOKENIZER_FILE)
+                preprocessor = tokenizer and MaskedLMPreprocessor(tokenizer)
+            model = EncoderBackbone.from_preset(os.fspath(model))
+        else:
+            cls = keras.saving.get_registered_object(config["registered_name"])
+            model = cls.from_preset(os.fspath(model))
+            preprocessor = model.preprocessor
+    else:
+        preprocessor = getattr(model, "preprocessor", None)
+    if preprocessor is None:
+        raise ValueError(
+            "`model` must have a preprocessor with a tokenizer, or be a preset "
+            f"directory with one. Received: {model}"
+        )
+    return model, preprocessor
+
+
+def _write(model, preprocessor, directory, **options):
+    predict = serving_function(model, preprocessor, **options)
+    module = tf.Module()
+    # The weights without the optimizer, and the tokenizer's tables.
+    module.weights = [variable.value for variable in model.variables]
+    module.tokenizer = preprocessor.tokenizer
+
+    @tf.function(input_signature=[TEXT["text"]])
+    def from_text(text):
+        return predict(preprocessor.encode(text)["token_ids"])
+
+    @tf.function(input_signature=[TOKEN_IDS["token_ids"]])
+    def from_token_ids(token_ids):
+        return predict(token_ids)
+
+    signatures = {"serving_default": from_text, "token_ids": from_token_ids}
+    tf.saved_model.save(module, directory, signatures)
+    text = [f"A {preprocessor.tokenizer.mask_token} to start with."]
+    token_ids = np.asarray(preprocessor.encode(text)["token_ids"], "int32")
+    requests = [
+        ("serving_default", {"text": text}),
+        ("token_ids", {"token_ids": token_ids}),
+    ]
+    write_warmup_requests(directory, requests)
+
+
+def _export_in_tensorflow(preset, path, top_k):
+    command = [sys.executable, "-m", "keras_bertfam", "export"]
+    command += [os.fspath(preset), os.fspath(path), "--top-k", str(top_k)]
+    environment = {**os.environ, "KERAS_BACKEND": "tensorflow"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"The export with TensorFlow failed:\n{done.stderr}")

@@ -1,0 +1,93 @@
+"""Cross-entropy over the chosen positions of a batch."""
+
+import keras
+from keras import ops
+
+from keras_bertfam import distribution
+
+
+def token_crossentropy(token_ids, logits):
+    """Cross-entropy of each position, in nats and float32.
+
+    Args:
+        token_ids: int tensor of shape `(...)`.
+        logits: float tensor of shape `(..., vocabulary_size)`.
+
+    Returns:
+        float32 tensor of shape `(...)`.
+    """
+    logits = ops.cast(logits, "float32")
+    indices = ops.expand_dims(ops.cast(token_ids, "int32"), -1)
+    picked = ops.take_along_axis(logits, indices, axis=-1)
+    return ops.logsumexp(logits, axis=-1) - ops.squeeze(picked, -1)
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class MaskedCrossentropy(keras.losses.Loss):
+    """`sum(weight * crossentropy) / sum(weight)` over the whole batch.
+
+    Under a `tf.distribute` strategy the sum of the weights is taken over all
+    replicas, so that uneven numbers of masked tokens give the loss and the
+    gradients of one device with the same batch. A batch without a masked token
+    has loss 0.
+
+    Call arguments:
+        y_true: int tensor `(batch, count)`, the ids to predict.
+        y_pred: float tensor `(batch, count, vocabulary_size)`, logits.
+        sample_weight: float tensor `(batch, count)`; 0 leaves a slot out. All
+            one if missing.
+
+    Returns:
+        float32 scalar, in nats.
+
+    Example:
+
+    ```python
+    loss = keras_bertfam.tasks.MaskedCrossentropy()
+    loss([[1, 0]], keras.ops.zeros((1, 2, 4)), sample_weight=[[1.0, 0.0]])  # ln 4
+    ```
+
+    Reference: [Devlin et al., 2018](https://arxiv.org/abs/1810.04805),
+    appendix A.2.
+    """
+
+    def __init__(self, name="masked_crossentropy", **kwargs):
+        super().__init__(name=name, reduction=None, dtype="float32")
+
+    def __call__(self, y_true, y_pred, sample_weight=None):
+        losses = self.call(y_true, y_pred)
+        weights = ops.ones_like(losses)
+        if sample_weight is not None:
+            weights *= ops.cast(sample_weight, losses.dtype)
+        return distribution.global_mean(ops.sum(losses * weights), ops.sum(weights))
+
+    def call(self, y_true, y_pred):
+        return token_crossentropy(y_true, y_pred)
+
+    def get_config(self):
+        return {"name": self.name}
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class Perplexity(keras.metrics.Mean):
+    """Exponential of the weighted mean cross-entropy over all batches.
+
+    Takes the call arguments of `MaskedCrossentropy`.
+
+    Example:
+
+    ```python
+    metric = keras_bertfam.tasks.Perplexity()
+    metric.update_state([[1, 0]], keras.ops.zeros((1, 2, 4)))
+    metric.result()  # 4.0
+    ```
+    """
+
+    def __init__(self, name="perplexity", dtype=None):
+        super().__init__(name=name, dtype=dtype)
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        super().update_state(token_crossentropy(y_true, y_pred), sample_weight)
+
+    def result(self):
+        return ops.exp(super().result())

@@ -1,0 +1,215 @@
+"""What every pre-training task shares: defaults, data, saving, loading."""
+
+import os
+
+import keras
+import keras_hub
+
+from keras_bertfam import distribution
+from keras_bertfam import optimizers
+from keras_bertfam import saving
+from keras_bertfam.callbacks import with_stream_position
+from keras_bertfam.models.encoder import EncoderBackbone
+
+
+class PretrainingTask(distribution.DistributedTrainer, keras_hub.models.Task):
+    """Base class of the pre-training tasks: a backbone, a preprocessor, a head.
+
+    A subclass makes its heads in `__init__`, says in `default_loss` and
+    `default_metrics` what `compile()` takes without arguments, and defines
+    `call`. A subclass is a plain `keras.Model`, not a functional one.
+
+    Args:
+        backbone: `keras_bertfam.models.EncoderBackbone`.
+        preprocessor: `keras_hub.models.Preprocessor` that turns text into what
+            the task trains on, or `None` for data that is preprocessed already.
+        **kwargs: arguments of `keras.Model`.
+
+    Raises:
+        ValueError: if the preprocessor's tokenizer has more tokens than the
+            backbone has rows for them.
+    """
+
+    backbone_cls = EncoderBackbone
+
+    def __init__(self, backbone, preprocessor=None, **kwargs):
+        super().__init__(compile=False, **kwargs)
+        self.backbone = backbone
+        self.preprocessor = preprocessor
+        self.dtype_policy = backbone.dtype_policy
+        if preprocessor is not None:
+            self._check_vocabulary(preprocessor.tokenizer)
+
+    def _check_vocabulary(self, tokenizer):
+        if tokenizer.pad_token_id is None:
+            return  # it is being loaded, and gets its vocabulary later
+        size = tokenizer.vocabulary_size()
+        if size > self.backbone.vocabulary_size:
+            raise ValueError(
+                "`preprocessor` and `backbone` don't fit. Expected a tokenizer of "
+                f"at most vocabulary_size={self.backbone.vocabulary_size} tokens. "
+                f"Received one of {size}"
+            )
+
+    def default_loss(self):
+        """The loss that `compile()` takes when none is given."""
+        raise TypeError(f"{type(self).__name__} must define `default_loss`")
+
+    def default_metrics(self):
+        """The weighted metrics that `compile()` takes when none are given."""
+        return []
+
+    def unused_variables(self):
+        """Variables of the backbone that have no part in the loss.
+
+        They keep `trainable=True` for the tasks that come after, but this one
+        leaves them out of `trainable_variables`.
+        """
+        return []
+
+    def _split_off_unused(self, variables, keep):
+        unused = {id(v) for v in self.unused_variables()}
+        return [v for v in variables if (id(v) in unused) != keep]
+
+    @property
+    def trainable_variables(self):
+        return self._split_off_unused(super().trainable_variables, keep=True)
+
+    @property
+    def trainable_weights(self):
+        return self._split_off_unused(super().trainable_weights, keep=True)
+
+    @property
+    def non_trainable_variables(self):
+        unused = self._split_off_unused(super().trainable_variables, keep=False)
+        return [*super().non_trainable_variables, *unused]
+
+    @property
+    def non_trainable_weights(self):
+        unused = self._split_off_unused(super().trainable_weights, keep=False)
+        return [*super().non_trainable_weights, *unused]
+
+    def compile(
+        self,
+        optimizer="auto",
+        loss="auto",
+        *,
+        weighted_metrics="auto",
+        learning_rate=1e-4,
+        total_steps=None,
+        warmup_steps=0.01,
+        **kwargs,
+    ):
+        """Configure training; without arguments as published.
+
+        Args:
+            optimizer: `"auto"`, an optimizer or its name. `"auto"` is
+                `keras_bertfam.optimizers.pretraining_optimizer`: AdamW without
+                decay of biases and norms, global clipnorm 1, linear warm-up
+                and decay.
+            loss: `"auto"` or a loss.
+            weighted_metrics: `"auto"`, a list of metrics, or `None`.
+            learning_rate: float, the peak, or a schedule. Read with
+                `optimizer="auto"` only, as are the next two.
+            total_steps: int or `None`. Steps until the rate is 0; `None` means
+                those of the next `fit()`.
+            warmup_steps: int, or a float in `[0, 1)` as a share of the total.
+            **kwargs: other arguments of `keras.Model.compile`.
+        """
+        if optimizer == "auto":
+            optimizer = optimizers.pretraining_optimizer(
+                learning_rate, total_steps, warmup_steps
+            )
+        super().compile(
+            optimizer=optimizer,
+            loss=self.default_loss() if loss == "auto" else loss,
+            weighted_metrics=self.default_metrics()
+            if weighted_metrics == "auto"
+            else weighted_metrics,
+            **kwargs,
+        )
+
+    def compile_from_config(self, config):
+        super().compile_from_config(config)
+        # Keras doesn't save which variables have no weight decay.
+        if isinstance(self.optimizer, keras.optimizers.AdamW):
+            self.optimizer.built or optimizers.exclude_norms_and_biases(self.optimizer)
+
+    def preprocess_samples(self, x, y=None, sample_weight=None):
+        if isinstance(x, dict) and "token_ids" in x:
+            return keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
+        return super().preprocess_samples(x, y, sample_weight)
+
+    def fit(self, x=None, *args, **kwargs):
+        """`keras.Model.fit`, told how long and where the data is.
+
+        A schedule without `total_steps` gets those of this call. If the length
+        of `x` isn't known and `steps_per_epoch` isn't given either, `x` is
+        counted once.
+        """
+        steps = kwargs.get("steps_per_epoch")
+        callbacks = with_stream_position(kwargs.pop("callbacks", None), x, steps)
+        if optimizers.needs_total_steps(self.optimizer) and steps is None:
+            steps = _count_batches(x, kwargs.get("batch_size"))
+        epochs = kwargs.get("epochs", 1) - kwargs.get("initial_epoch", 0)
+        optimizers.resolve_schedule(self.optimizer, steps and steps * epochs)
+        return super().fit(x, *args, callbacks=callbacks, **kwargs)
+
+    @classmethod
+    def from_preset(cls, preset, load_weights=True, **kwargs):
+        """Build a task from the name of a published size or a directory.
+
+        Args:
+            preset: see `EncoderBackbone.from_preset`. Where the directory holds
+                a backbone and a tokenizer only, the task's heads are new.
+            load_weights: bool. Load the weights, or initialise them.
+            **kwargs: arguments of the task; `dtype` goes to the backbone.
+
+        Returns:
+            A task of this class.
+
+        Raises:
+            ValueError: for an unknown name (with the nearest ones), or for a
+                directory with missing or truncated files.
+        """
+        dtype = {"dtype": kwargs.pop("dtype")} if "dtype" in kwargs else {}
+        backbone = EncoderBackbone.from_preset(preset, load_weights, **dtype)
+        config = {}
+        if os.path.isdir(preset):
+            with saving.explain_load_errors(preset):
+                config = cls._config_from(preset)
+        task = cls(**{**config, "backbone": backbone, **kwargs})
+        weights = os.path.join(preset, saving.TASK_WEIGHTS_FILE)
+        if load_weights and config.get("name") and os.path.exists(weights):
+            with saving.explain_load_errors(preset):
+                task.load_task_weights(weights)
+        return task
+
+    @classmethod
+    def _config_from(cls, preset):
+        """Constructor arguments that a preset directory holds for this class."""
+        task = saving.read_json(preset, saving.TASK_FILE)
+        name = keras.saving.get_registered_name(cls)
+        same = task is not None and task["registered_name"] == name
+        config = dict(task["config"]) if same else {}
+        preprocessor = saving.load_serialized(preset, saving.PREPROCESSOR_FILE)
+        if preprocessor is None and cls.preprocessor_cls is not None:
+            tokenizer = saving.load_serialized(preset, saving.TOKENIZER_FILE)
+            preprocessor = tokenizer and cls.preprocessor_cls(tokenizer)
+        return {**config, "preprocessor": preprocessor}
+
+    def save_to_preset(self, preset_dir, max_shard_size=10):
+        with saving.write_aside(preset_dir) as directory:
+            super().save_to_preset(directory, max_shard_size=max_shard_size)
+
+
+def _count_batches(x, batch_size):
+    """How many batches one pass over the training data has; `None` if endless."""
+    if hasattr(x, "cardinality"):
+        length = int(x.cardinality())
+        if length >= 0:
+            return length
+        endless = length == -1
+        return None if endless else sum(1 for _ in x)
+    length = len(keras.tree.flatten(x)[0]) if batch_size else None
+    return length and -(-length // batch_size)

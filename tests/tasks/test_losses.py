@@ -1,0 +1,65 @@
+import keras
+import numpy as np
+import pytest
+from keras import ops
+from keras_bertfam.tasks import MaskedCrossentropy, Perplexity
+
+
+def batch():
+    rng = np.random.default_rng(0)
+    ids = rng.integers(0, 300, (4, 3))
+    logits = rng.normal(size=(4, 3, 300)).astype("float32") * 3
+    weights = np.array([[1, 1, 1], [1, 0, 0], [0, 0, 0], [1, 1, 0]], "float32")
+    return ids, logits, weights
+
+
+def crossentropy(ids, logits):
+    shifted = logits - logits.max(-1, keepdims=True)
+    log_probabilities = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+    return -np.take_along_axis(log_probabilities, ids[..., None], -1)[..., 0]
+
+
+def test_loss_against_numpy():
+    ids, logits, weights = batch()
+    losses = crossentropy(ids, logits)
+    received = MaskedCrossentropy()(ids, logits, weights)
+    assert float(received) == pytest.approx((losses * weights).sum() / 6, abs=1e-5)
+    assert float(MaskedCrossentropy()(ids, logits)) == pytest.approx(
+        losses.mean(), abs=1e-5
+    )
+
+
+def test_loss_is_float32_and_keeps_large_ids():
+    # bfloat16 has no number between 256 and 258.
+    ids = np.array([[257, 299]])
+    logits = np.zeros((1, 2, 300), "float32")
+    logits[0, 0, 257] = logits[0, 1, 299] = 30
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        loss = MaskedCrossentropy()(ids, ops.cast(logits, "bfloat16"))
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert keras.backend.standardize_dtype(loss.dtype) == "float32"
+    assert float(loss) < 1e-3
+
+
+def test_no_masked_token_gives_zero():
+    ids, logits, weights = batch()
+    assert float(MaskedCrossentropy()(ids, logits, 0 * weights)) == 0
+
+
+def test_perplexity_over_batches():
+    ids, logits, weights = batch()
+    metric = Perplexity()
+    for rows in (slice(0, 1), slice(1, 4)):
+        metric.update_state(ids[rows], logits[rows], weights[rows])
+    expected = np.exp((crossentropy(ids, logits) * weights).sum() / 6)
+    assert float(metric.result()) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("cls", [MaskedCrossentropy, Perplexity])
+def test_serialisation(cls):
+    other = keras.saving.deserialize_keras_object(
+        keras.saving.serialize_keras_object(cls())
+    )
+    assert type(other) is cls
