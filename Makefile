@@ -21,7 +21,7 @@ help: ## Show this list.
 
 .PHONY: demo
 demo: $(VENV)/.with-analysis ## Pre-train a small BERT on real text, save, reload and serve it.
-	@$(run) -m keras_bertfam demo $(ARGS)
+	@TF_CPP_MIN_LOG_LEVEL=3 $(run) -m keras_bertfam demo $(ARGS)
 
 .PHONY: test
 test: test-tensorflow ## Run the tests on the TensorFlow backend.

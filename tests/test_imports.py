@@ -90,9 +90,19 @@ def public_objects():
 
 PUBLIC = public_objects()
 CLASSES = {name: value for name, value in PUBLIC.items() if inspect.isclass(value)}
-# Keras doesn't serialise callbacks.
+# What Keras serialises by name.
 SERIALISED = [
-    name for name in CLASSES if not issubclass(CLASSES[name], keras.callbacks.Callback)
+    name
+    for name in CLASSES
+    if issubclass(
+        CLASSES[name],
+        (
+            keras.layers.Layer,
+            keras.losses.Loss,
+            keras.metrics.Metric,
+            keras.optimizers.schedules.LearningRateSchedule,
+        ),
+    )
 ]
 
 

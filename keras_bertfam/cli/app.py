@@ -48,9 +48,7 @@ def pretrain(
     learning_rate: float = 1e-4,
     whole_word: Annotated[bool, typer.Option(help="Mask whole words.")] = False,
     seed: int = 0,
-    mixed_precision: Annotated[
-        bool, typer.Option(help="Compute in bfloat16.")
-    ] = False,
+    mixed_precision: Annotated[bool, typer.Option(help="Compute in bfloat16.")] = False,
     backup: Annotated[
         str | None, typer.Option(help="Directory to resume a killed run from.")
     ] = None,
@@ -92,7 +90,7 @@ def export(
 @app.command()
 def demo(
     output: Annotated[str, typer.Option(help="Where results go.")] = "build/demo",
-    epochs: Annotated[int, typer.Option(help="Passes over the text.")] = 40,
+    epochs: Annotated[int, typer.Option(help="Passes over the text.")] = 15,
 ):
     """Pre-train on Python's documentation, fill in masks, save, reload, serve."""
     demo_steps.run(output, epochs)

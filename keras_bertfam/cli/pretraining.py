@@ -1,6 +1,7 @@
 """From documents to a trained `MaskedLM`: what the commands share."""
 
 import dataclasses
+import sys
 
 from keras_bertfam.layers import train_word_piece
 from keras_bertfam.models import BertBackbone
@@ -58,9 +59,7 @@ class Recipe:
             **self.overrides,
         )
         model = MaskedLM(backbone, preprocessor)
-        model.compile(
-            learning_rate=self.learning_rate, warmup_steps=self.warmup_steps
-        )
+        model.compile(learning_rate=self.learning_rate, warmup_steps=self.warmup_steps)
         return model
 
     def run(self, documents, validation_documents=None, callbacks=()):
@@ -90,5 +89,7 @@ class Recipe:
             steps_per_epoch=self.steps_per_epoch,
             validation_data=validation,
             callbacks=list(callbacks),
+            # A bar on a terminal, a line an epoch in a file.
+            verbose=1 if sys.stdout.isatty() else 2,
         )
         return model, history

@@ -10,9 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bertfam import saving
-from keras_bertfam.export.signatures import TEXT
-from keras_bertfam.export.signatures import TOKEN_IDS
-from keras_bertfam.export.signatures import serving_function
+from keras_bertfam.export.signatures import TEXT, TOKEN_IDS, serving_function
 from keras_bertfam.export.warmup import write_warmup_requests
 from keras_bertfam.models.encoder import EncoderBackbone
 from keras_bertfam.tasks.masked_lm_preprocessor import MaskedLMPreprocessor

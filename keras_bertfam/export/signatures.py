@@ -51,9 +51,9 @@ def _(model: MaskedLM, preprocessor, top_k=5, **options):
     def fill_mask(token_ids):
         masked = tf.equal(token_ids, tokenizer.mask_token_id)
         counts = tf.reduce_sum(tf.cast(masked, tf.int32), axis=1)
-        slots = tf.range(tf.reduce_max(counts, axis=0))
+        slots = tf.range(tf.maximum(tf.reduce_max(counts), 0))
         order = tf.argsort(tf.cast(masked, tf.int32), 1, "DESCENDING", stable=True)
-        positions = tf.gather(order, tf.maximum(slots, 0), axis=1)
+        positions = tf.gather(order, slots, axis=1)
         inputs = {
             "token_ids": token_ids,
             "padding_mask": tf.not_equal(token_ids, tokenizer.pad_token_id),
@@ -65,9 +65,7 @@ def _(model: MaskedLM, preprocessor, top_k=5, **options):
         return {
             "mask_positions": tf.where(real, positions, -1),
             "predicted_ids": tf.where(real[..., None], ids, -1),
-            "predicted_tokens": tf.where(
-                real[..., None], tf.gather(strings, ids), ""
-            ),
+            "predicted_tokens": tf.where(real[..., None], tf.gather(strings, ids), ""),
             "probabilities": tf.where(real[..., None], values, 0.0),
         }
 

@@ -5,14 +5,23 @@ import keras_hub
 import numpy as np
 from keras import ops
 
-from keras_bertfam import saving
 from keras_bertfam.layers.modeling.embedding import EncoderEmbedding
 from keras_bertfam.layers.modeling.heads import Pooler
+from keras_bertfam.layers.modeling.sequences import separate_sequences
 from keras_bertfam.layers.modeling.transformer import TransformerStack
+from keras_bertfam.models.presets import NamedPresets
+
+# Arguments of the constructor that are attributes as they are.
+_ARGUMENTS = (
+    "vocabulary_size num_layers num_heads hidden_dim intermediate_dim embedding_dim "
+    "head_dim max_sequence_length position_offset num_segments share num_groups "
+    "norm_first activation dropout attention_dropout layer_norm_epsilon "
+    "initializer_range truncated_initializer"
+).split()
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class EncoderBackbone(keras_hub.models.Backbone):
+class EncoderBackbone(NamedPresets, keras_hub.models.Backbone):
     """Bidirectional Transformer encoder; a family is a set of its arguments.
 
     Args:
@@ -88,7 +97,6 @@ class EncoderBackbone(keras_hub.models.Backbone):
     ```
     """
 
-    presets_table = {}
     input_names = (
         "token_ids",
         "padding_mask",
@@ -143,7 +151,9 @@ class EncoderBackbone(keras_hub.models.Backbone):
         self.norm_first = norm_first
         self.activation = activation
         self.dropout = dropout
-        self.attention_dropout = dropout if attention_dropout is None else attention_dropout
+        self.attention_dropout = (
+            dropout if attention_dropout is None else attention_dropout
+        )
         self.layer_norm_epsilon = layer_norm_epsilon
         self.initializer_range = initializer_range
         self.truncated_initializer = truncated_initializer
@@ -237,7 +247,7 @@ class EncoderBackbone(keras_hub.models.Backbone):
         mask = None if mask is None else ops.cast(mask, "bool")
         position_ids = inputs.get("position_ids")
         if inputs.get("sequence_ids") is not None:
-            mask, restarted = _sequence_mask(inputs["sequence_ids"], mask)
+            mask, restarted = separate_sequences(inputs["sequence_ids"], mask)
             position_ids = restarted if position_ids is None else position_ids
         pooled = self.pooler is not None if return_pooled is None else return_pooled
         if positions is not None and pooled:
@@ -290,93 +300,13 @@ class EncoderBackbone(keras_hub.models.Backbone):
         with keras.StatelessScope(initialize_variables=False):
             return cls(*args, **kwargs).count_params()
 
-    @classmethod
-    def from_preset(cls, preset, load_weights=True, **kwargs):
-        """Build a backbone from the name of a published size or a directory.
-
-        Args:
-            preset: str. The name of a published size (see `cls.presets_table`), or the path of a
-                directory that `save_to_preset()` wrote, or a handle that
-                `keras_hub.models.Backbone.from_preset` takes.
-            load_weights: bool. Load the weights, or initialise them.
-            **kwargs: arguments of the constructor to override.
-
-        Returns:
-            A backbone.
-
-        Raises:
-            ValueError: for an unknown name (with the nearest ones), or for a
-                directory with missing or truncated files.
-
-        Example:
-
-        ```python
-        backbone = keras_bertfam.models.BertBackbone.from_preset(
-            "bert_tiny_en_uncased", load_weights=False)
-        ```
-        """
-        families = {
-            name: family
-            for family in (cls, *cls.__subclasses__())
-            for name in family.presets_table
-        }
-        if preset not in families:
-            saving.check_preset(preset, families, load_weights)
-            with saving.explain_load_errors(preset):
-                return super().from_preset(preset, load_weights, **kwargs)
-        if load_weights:
-            raise ValueError(
-                f"The published weights of {preset!r} can't be loaded by name. "
-                "Pass `load_weights=False` for new weights of that size, or the "
-                "path of a preset directory."
-            )
-        family = families[preset]
-        return family(**{**family.presets_table[preset], **kwargs})
-
-    def save_to_preset(self, preset_dir, max_shard_size=10):
-        with saving.write_aside(preset_dir) as directory:
-            super().save_to_preset(directory, max_shard_size=max_shard_size)
-
     def get_config(self):
         return {
             **super().get_config(),
-            "vocabulary_size": self.vocabulary_size,
-            "num_layers": self.num_layers,
-            "num_heads": self.num_heads,
-            "hidden_dim": self.hidden_dim,
-            "intermediate_dim": self.intermediate_dim,
-            "embedding_dim": self.embedding_dim,
-            "head_dim": self.head_dim,
-            "max_sequence_length": self.max_sequence_length,
-            "position_offset": self.position_offset,
-            "num_segments": self.num_segments,
-            "share": self.share,
-            "num_groups": self.num_groups,
-            "norm_first": self.norm_first,
-            "activation": self.activation,
-            "dropout": self.dropout,
-            "attention_dropout": self.attention_dropout,
-            "layer_norm_epsilon": self.layer_norm_epsilon,
-            "initializer_range": self.initializer_range,
-            "truncated_initializer": self.truncated_initializer,
+            **{name: getattr(self, name) for name in _ARGUMENTS},
             "pooler": self.pooler is not None,
         }
 
 
 def _as_triple(outputs):
     return outputs if isinstance(outputs, tuple) else (outputs, None, None)
-
-
-def _sequence_mask(sequence_ids, padding_mask):
-    """Attention mask and positions of rows that hold several sequences.
-
-    Returns:
-        A bool tensor `(batch, length, length)`, true within a sequence, and an
-        int tensor `(batch, length)` that counts from 0 in each sequence.
-    """
-    same = ops.equal(sequence_ids[:, :, None], sequence_ids[:, None, :])
-    earlier = ops.cumsum(ops.cast(same, "int32"), axis=-1)
-    positions = ops.diagonal(earlier, axis1=1, axis2=2) - 1
-    if padding_mask is not None:
-        same = ops.logical_and(same, padding_mask[:, None, :])
-    return same, positions

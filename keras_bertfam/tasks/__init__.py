@@ -3,12 +3,10 @@
 from keras_bertfam.tasks.losses import MaskedCrossentropy, Perplexity
 from keras_bertfam.tasks.masked_lm import MaskedLM
 from keras_bertfam.tasks.masked_lm_preprocessor import MaskedLMPreprocessor
-from keras_bertfam.tasks.task import PretrainingTask
 
 __all__ = [
     "MaskedCrossentropy",
     "MaskedLM",
     "MaskedLMPreprocessor",
     "Perplexity",
-    "PretrainingTask",
 ]

@@ -6,8 +6,7 @@ import numpy as np
 from keras import ops
 
 from keras_bertfam.layers.modeling.heads import MaskedLMHead
-from keras_bertfam.tasks.losses import MaskedCrossentropy
-from keras_bertfam.tasks.losses import Perplexity
+from keras_bertfam.tasks.losses import MaskedCrossentropy, Perplexity
 from keras_bertfam.tasks.masked_lm_preprocessor import MaskedLMPreprocessor
 from keras_bertfam.tasks.task import PretrainingTask
 
@@ -68,6 +67,7 @@ class MaskedLM(PretrainingTask):
             name="masked_lm_head",
         )
         self.head.build((None, None, backbone.hidden_dim))
+        self.built = True
         self.compile()
 
     def call(self, inputs, training=None):
@@ -160,4 +160,3 @@ class MaskedLM(PretrainingTask):
             ]
             for row in range(len(texts))
         ]
-

@@ -5,7 +5,7 @@ import keras_hub
 import tensorflow as tf
 
 from keras_bertfam.layers.preprocessing.masking import MaskTokens
-from keras_bertfam.layers.preprocessing.packing import PackSentences
+from keras_bertfam.layers.preprocessing.packing import PackSentences, not_empty
 from keras_bertfam.layers.preprocessing.seeding import (
     StreamPosition,
     batch_seed,
@@ -251,6 +251,8 @@ class MaskedLMPreprocessor(keras_hub.models.Preprocessor):
 
         Returns:
             A `tf.data.Dataset` of `(x, y, sample_weight)`, as the call gives.
+            A pass without a single batch ends in
+            `tf.errors.InvalidArgumentError`.
         """
         for name, value, least in (
             ("batch_size", batch_size, 1),
@@ -271,7 +273,12 @@ class MaskedLMPreprocessor(keras_hub.models.Preprocessor):
                 ordered = shuffle(
                     blocks, shuffle_buffer, batch_seed(self.seed, epoch, -1)
                 )
-            return ordered.batch(batch_size, drop_remainder=training)
+            return not_empty(
+                ordered.batch(batch_size, drop_remainder=training),
+                "`documents` must fill at least one batch: give more text, or a "
+                f"smaller `batch_size`. Received: batch_size={batch_size}, "
+                f"sequence_length={self.sequence_length}.",
+            )
 
         position = self.position if training else None
         passes = seeded_passes(batches, self.seed, position, duplicates)

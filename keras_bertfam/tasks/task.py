@@ -5,9 +5,7 @@ import os
 import keras
 import keras_hub
 
-from keras_bertfam import distribution
-from keras_bertfam import optimizers
-from keras_bertfam import saving
+from keras_bertfam import distribution, optimizers, saving
 from keras_bertfam.callbacks import with_stream_position
 from keras_bertfam.models.encoder import EncoderBackbone
 
@@ -116,7 +114,8 @@ class PretrainingTask(distribution.DistributedTrainer, keras_hub.models.Task):
             warmup_steps: int, or a float in `[0, 1)` as a share of the total.
             **kwargs: other arguments of `keras.Model.compile`.
         """
-        if optimizer == "auto":
+        self._optimizer_is_published = optimizer == "auto"
+        if self._optimizer_is_published:
             optimizer = optimizers.pretraining_optimizer(
                 learning_rate, total_steps, warmup_steps
             )
@@ -129,11 +128,20 @@ class PretrainingTask(distribution.DistributedTrainer, keras_hub.models.Task):
             **kwargs,
         )
 
+    def get_compile_config(self):
+        # An optimizer's config lacks the variables without weight decay.
+        config = super().get_compile_config()
+        return {**config, "optimizer_is_published": self._optimizer_is_published}
+
     def compile_from_config(self, config):
-        super().compile_from_config(config)
-        # Keras doesn't save which variables have no weight decay.
-        if isinstance(self.optimizer, keras.optimizers.AdamW):
-            self.optimizer.built or optimizers.exclude_norms_and_biases(self.optimizer)
+        config = dict(config)
+        published = config.pop("optimizer_is_published")
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        self._optimizer_is_published = published
+        if published:
+            optimizers.exclude_norms_and_biases(self.optimizer)
+        if self.optimizer is not None:
+            self.optimizer.build(self.trainable_variables)
 
     def preprocess_samples(self, x, y=None, sample_weight=None):
         if isinstance(x, dict) and "token_ids" in x:
@@ -197,6 +205,20 @@ class PretrainingTask(distribution.DistributedTrainer, keras_hub.models.Task):
             tokenizer = saving.load_serialized(preset, saving.TOKENIZER_FILE)
             preprocessor = tokenizer and cls.preprocessor_cls(tokenizer)
         return {**config, "preprocessor": preprocessor}
+
+    def _not_task_weights(self):
+        return [*self.backbone._flatten_layers(), self.optimizer]
+
+    def save_task_weights(self, filepath):
+        # KerasHub's method writes the optimizer's state along with the heads.
+        keras.saving.save_weights(
+            self, filepath, objects_to_skip=self._not_task_weights()
+        )
+
+    def load_task_weights(self, filepath):
+        keras.saving.load_weights(
+            self, filepath, objects_to_skip=self._not_task_weights()
+        )
 
     def save_to_preset(self, preset_dir, max_shard_size=10):
         with saving.write_aside(preset_dir) as directory:

@@ -94,7 +94,9 @@ def test_states_attentions_and_logits_equal(family, shape):
         )
     real = mask.astype(bool)
     ours = model.backbone(inputs, return_hidden_states=True, return_attention=True)
-    for state, target in zip(ours["hidden_states"], expected.hidden_states, strict=True):
+    for state, target in zip(
+        ours["hidden_states"], expected.hidden_states, strict=True
+    ):
         assert hf_weights.max_difference(state, target, real) < 1e-5
     rows = np.broadcast_to(real[:, None, :], (batch, heads, length))
     for scores, target in zip(ours["attentions"], expected.attentions, strict=True):

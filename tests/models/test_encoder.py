@@ -7,6 +7,7 @@ import keras_hub
 import numpy as np
 import pytest
 from keras import ops
+
 from keras_bertfam.models import BertBackbone, EncoderBackbone, RobertaBackbone
 
 SMALL = {

@@ -1,6 +1,7 @@
 """Exact parameter counts of the published configurations."""
 
 import pytest
+
 from keras_bertfam.layers import MaskedLMHead
 from keras_bertfam.models import BertBackbone, EncoderBackbone, RobertaBackbone
 

@@ -2,6 +2,7 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
+
 from keras_bertfam.tasks import MaskedCrossentropy, Perplexity
 
 

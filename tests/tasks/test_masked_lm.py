@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras import ops
+
 from keras_bertfam.layers import BertTokenizer
 from keras_bertfam.models import BertBackbone, EncoderBackbone
 from keras_bertfam.tasks import MaskedLM, MaskedLMPreprocessor
@@ -54,10 +55,12 @@ def test_fit_learns_and_reports(make_model, texts):
         validation_data=dataset(model, texts, training=False),
         verbose=0,
     ).history
-    assert {"loss", "accuracy", "perplexity", "val_loss", "val_perplexity"} <= {*history}
+    assert {"loss", "accuracy", "perplexity", "val_loss", "val_perplexity"} <= {
+        *history
+    }
     assert history["loss"][-1] < 0.9 * history["loss"][0]
     np.testing.assert_allclose(
-        history["perplexity"], np.exp(history["loss"]), rtol=0.15
+        np.log(history["perplexity"]), history["loss"], rtol=0.02
     )
     schedule = model.optimizer._learning_rate
     assert schedule.total_steps == int(model.optimizer.iterations)
@@ -92,7 +95,9 @@ def test_weight_decay_spares_biases_and_norms(make_model):
     model = make_model()
     model.optimizer.build(model.trainable_variables)
     decayed = {
-        v.path for v in model.trainable_variables if model.optimizer._use_weight_decay(v)
+        v.path
+        for v in model.trainable_variables
+        if model.optimizer._use_weight_decay(v)
     }
     assert decayed and not any(
         path.endswith(("bias", "gamma", "beta")) for path in decayed
@@ -147,10 +152,13 @@ def test_round_trips(make_model, tmp_path):
     model = make_model()
     expected = answer(model)
     model.save(tmp_path / "model.keras")
-    assert_same_answers(answer(keras.saving.load_model(tmp_path / "model.keras")), expected)
+    assert_same_answers(
+        answer(keras.saving.load_model(tmp_path / "model.keras")), expected
+    )
     model.save_weights(tmp_path / "model.weights.h5")
     keras.utils.set_random_seed(9)
-    other = MaskedLM.from_config(model.get_config())
+    backbone = BertBackbone.from_config(model.backbone.get_config())
+    other = MaskedLM(backbone, model.preprocessor)
     other.load_weights(tmp_path / "model.weights.h5")
     assert_same_answers(answer(other), expected)
     preset = str(tmp_path / "preset")

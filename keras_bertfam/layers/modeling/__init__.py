@@ -4,11 +4,8 @@ from keras_bertfam.layers.modeling.attention import SelfAttention
 from keras_bertfam.layers.modeling.dropout import Dropout
 from keras_bertfam.layers.modeling.embedding import EncoderEmbedding, TokenEmbedding
 from keras_bertfam.layers.modeling.heads import MaskedLMHead, Pooler
-from keras_bertfam.layers.modeling.transformer import (
-    FeedForward,
-    ResidualSublayer,
-    TransformerStack,
-)
+from keras_bertfam.layers.modeling.sublayers import FeedForward, ResidualSublayer
+from keras_bertfam.layers.modeling.transformer import TransformerStack
 
 __all__ = [
     "Dropout",

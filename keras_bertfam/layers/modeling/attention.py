@@ -3,8 +3,7 @@
 import keras
 from keras import ops
 
-from keras_bertfam.layers.modeling.dense import flat_dense
-from keras_bertfam.layers.modeling.dense import take_positions
+from keras_bertfam.layers.modeling.dense import flat_dense, take_positions
 from keras_bertfam.layers.modeling.dropout import Dropout
 
 
@@ -139,9 +138,7 @@ class SelfAttention(keras.layers.Layer):
         if mask is not None:
             scores += ops.where(mask, 0.0, -1e9)
         scores = ops.softmax(scores)
-        dropped = self.dropout(
-            ops.cast(scores, self.compute_dtype), training=training
-        )
+        dropped = self.dropout(ops.cast(scores, self.compute_dtype), training=training)
         context = ops.matmul(dropped, ops.transpose(value, (0, 2, 1, 3)))
         return ops.transpose(context, (0, 2, 1, 3)), scores
 

@@ -86,9 +86,7 @@ class Dropout(keras.layers.Layer):
     def __init__(self, rate, seed=None, **kwargs):
         super().__init__(**kwargs)
         if not 0 <= rate < 1:
-            raise ValueError(
-                f"`rate` must be in [0, 1). Received: rate={rate}"
-            )
+            raise ValueError(f"`rate` must be in [0, 1). Received: rate={rate}")
         self.rate = rate
         self.seed = seed
         self.supports_masking = True
@@ -104,9 +102,7 @@ class Dropout(keras.layers.Layer):
         size = math.prod(shape) if None not in inputs.shape else ops.size(inputs)
         bits = hash_bits((size + 1) // 2, self.seed_generator.next())
         halves = ops.reshape(ops.view(bits, "int16"), (-1,))
-        keep = ops.reshape(
-            halves[:size] >= self._dropped_of_65536 - 32768, shape
-        )
+        keep = ops.reshape(halves[:size] >= self._dropped_of_65536 - 32768, shape)
         scale = 65536 / (65536 - self._dropped_of_65536)
         return ops.where(keep, inputs * scale, ops.zeros((), inputs.dtype))
 

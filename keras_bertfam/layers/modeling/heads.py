@@ -3,8 +3,7 @@
 import keras
 from keras import ops
 
-from keras_bertfam.layers.modeling.dense import flat_dense
-from keras_bertfam.layers.modeling.dense import get_activation
+from keras_bertfam.layers.modeling.dense import flat_dense, get_activation
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")

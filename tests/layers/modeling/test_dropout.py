@@ -2,9 +2,10 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
+from scipy import stats
+
 from keras_bertfam.layers import Dropout
 from keras_bertfam.layers.modeling.dropout import hash_bits
-from scipy import stats
 
 
 def dropped(layer, shape):

@@ -1,0 +1,173 @@
+"""The two sub-layers of a Transformer block, and what goes around each."""
+
+import keras
+
+from keras_bertfam.layers.modeling.dense import (
+    flat_dense,
+    get_activation,
+    take_positions,
+)
+from keras_bertfam.layers.modeling.dropout import Dropout
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class FeedForward(keras.layers.Layer):
+    """Position-wise feed-forward network: dense, activation, dense.
+
+    Args:
+        intermediate_dim: int. Width between the two dense layers.
+        activation: `"gelu"` (erf), `"gelu_tanh"`, or a Keras activation name.
+        initializer: initializer of the kernels.
+
+    Example:
+
+    ```python
+    layer = keras_bertfam.layers.FeedForward(32)
+    layer(keras.random.normal((1, 5, 8))).shape  # (1, 5, 8)
+    ```
+    """
+
+    def __init__(
+        self,
+        intermediate_dim,
+        activation="gelu",
+        initializer="glorot_uniform",
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.intermediate_dim = intermediate_dim
+        self.activation = activation
+        self.initializer = keras.initializers.get(initializer)
+
+    def build(self, input_shape):
+        def dense(units, width, name):
+            layer = keras.layers.Dense(
+                units,
+                kernel_initializer=self.initializer.clone(),
+                dtype=self.dtype_policy,
+                name=name,
+            )
+            layer.build((None, width))
+            return layer
+
+        width = input_shape[-1]
+        self.intermediate = dense(self.intermediate_dim, width, "intermediate")
+        self.output_dense = dense(width, self.intermediate_dim, "output")
+        self.built = True
+
+    def call(self, x):
+        x = get_activation(self.activation)(flat_dense(self.intermediate, x))
+        return flat_dense(self.output_dense, x)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "intermediate_dim": self.intermediate_dim,
+            "activation": self.activation,
+            "initializer": keras.initializers.serialize(self.initializer),
+        }
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class ResidualSublayer(keras.layers.Layer):
+    """A sub-layer with its dropout, residual connection and layer norm.
+
+    Post-norm: `norm(x + dropout(sublayer(x)))`. Pre-norm:
+    `x + dropout(sublayer(norm(x)))`. The norm belongs to the sub-layer, so it
+    is shared where the sub-layer is.
+
+    Args:
+        sublayer: `keras.layers.Layer` that keeps the shape of its input.
+        norm_first: bool. Pre-norm instead of post-norm.
+        dropout: float. Dropout rate on the sub-layer's output.
+        layer_norm_epsilon: float.
+
+    Call arguments:
+        x: float tensor of shape `(batch, length, width)`.
+        attention_mask, positions, head_mask, return_scores: if given, handed to
+            the sub-layer, see `SelfAttention`. With `positions` the output is
+            computed at these positions only.
+
+    Returns:
+        What the sub-layer returns, with the residual added to its (first)
+        output.
+
+    Example:
+
+    ```python
+    layer = keras_bertfam.layers.ResidualSublayer(
+        keras_bertfam.layers.FeedForward(32))
+    layer(keras.random.normal((1, 5, 8))).shape  # (1, 5, 8)
+    ```
+    """
+
+    def __init__(
+        self,
+        sublayer,
+        norm_first=False,
+        dropout=0.0,
+        layer_norm_epsilon=1e-12,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.sublayer = sublayer
+        self.norm_first = norm_first
+        self.dropout_rate = dropout
+        self.layer_norm_epsilon = layer_norm_epsilon
+        common = {"dtype": self.dtype_policy}
+        self.norm = keras.layers.LayerNormalization(
+            epsilon=layer_norm_epsilon, name="norm", **common
+        )
+        self.dropout = Dropout(dropout, name="dropout", **common)
+
+    def build(self, input_shape):
+        for layer in (self.sublayer, self.norm):
+            if not layer.built:
+                layer.build(input_shape)
+        self.built = True
+
+    def call(
+        self,
+        x,
+        attention_mask=None,
+        positions=None,
+        head_mask=None,
+        return_scores=None,
+        training=None,
+    ):
+        options = {
+            "attention_mask": attention_mask,
+            "positions": positions,
+            "head_mask": head_mask,
+            "return_scores": return_scores,
+        }
+        options = {name: value for name, value in options.items() if value is not None}
+        residual = x if positions is None else take_positions(x, positions)
+        if self.norm_first:
+            x = self.norm(x)
+        output = self.sublayer(x, **options)
+        output, *rest = output if isinstance(output, tuple) else (output,)
+        output = residual + self.dropout(output, training=training)
+        if not self.norm_first:
+            output = self.norm(output)
+        return (output, *rest) if rest else output
+
+    def compute_output_shape(self, input_shape, **kwargs):
+        return input_shape
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "sublayer": keras.layers.serialize(self.sublayer),
+            "norm_first": self.norm_first,
+            "dropout": self.dropout_rate,
+            "layer_norm_epsilon": self.layer_norm_epsilon,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        sublayer = keras.layers.deserialize(config["sublayer"])
+        return cls(**{**config, "sublayer": sublayer})

@@ -1,0 +1,201 @@
+import json
+import os
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+
+from keras_bertfam.export import export_saved_model
+from keras_bertfam.export.warmup import WARMUP_FILE
+from keras_bertfam.models import EncoderBackbone
+from keras_bertfam.tasks import MaskedLM
+
+TEXTS = ["the cat [MASK] on the [MASK] .", "a [MASK]", "no mask here"]
+
+# Imports nothing but TensorFlow, as a server does.
+CLIENT = """
+import json, sys
+import tensorflow as tf
+import tensorflow_text
+model = tf.saved_model.load(sys.argv[1])
+texts = json.loads(sys.argv[2])
+answers = model.signatures["serving_default"](text=tf.constant(texts))
+assert not {"keras_hub", "keras_bertfam"} & set(sys.modules)
+print(json.dumps({
+    "tokens": [[[t.decode() for t in k] for k in row]
+               for row in answers["predicted_tokens"].numpy().tolist()],
+    "probabilities": answers["probabilities"].numpy().tolist(),
+    "positions": answers["mask_positions"].numpy().tolist(),
+}))
+"""
+
+
+def in_a_fresh_process(code, *arguments):
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=os.path.dirname(__file__),
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def model():
+    from keras_bertfam.layers import BertTokenizer
+    from keras_bertfam.models import BertBackbone
+    from keras_bertfam.tasks import MaskedLMPreprocessor
+
+    words = "the a cat dog sat ran on mat no mask here .".split()
+    tokenizer = BertTokenizer(
+        ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words], lowercase=True
+    )
+    keras.utils.set_random_seed(3)
+    backbone = BertBackbone(17, 2, 2, 16, 24, max_sequence_length=16)
+    return MaskedLM(backbone, MaskedLMPreprocessor(tokenizer, sequence_length=16))
+
+
+@pytest.fixture(scope="module")
+def served(model, tmp_path_factory):
+    # Under JAX and PyTorch this goes through a process with TensorFlow.
+    path = str(tmp_path_factory.mktemp("served") / "1")
+    assert export_saved_model(model, path, top_k=3) == path
+    return path
+
+
+def test_a_process_with_only_tensorflow_gives_the_same_answer(model, served):
+    answers = in_a_fresh_process(CLIENT, served, json.dumps(TEXTS))
+    expected = model.fill_mask(TEXTS[:2], top_k=3)
+    assert answers["positions"] == [[3, 6], [2, -1], [-1, -1]]
+    for row, slots in enumerate([*expected, []]):
+        for slot in range(2):
+            tokens = answers["tokens"][row][slot]
+            probabilities = answers["probabilities"][row][slot]
+            if slot < len(slots):
+                assert tokens == [token for token, _ in slots[slot]]
+                np.testing.assert_allclose(
+                    probabilities, [p for _, p in slots[slot]], atol=1e-5
+                )
+            else:
+                assert tokens == ["", "", ""] and probabilities == [0, 0, 0]
+
+
+def test_signatures(model, served):
+    loaded = tf.saved_model.load(served)
+    assert set(loaded.signatures) == {"serving_default", "token_ids"}
+    inputs = model.preprocessor.encode(TEXTS)
+    by_text = loaded.signatures["serving_default"](text=tf.constant(TEXTS))
+    by_ids = loaded.signatures["token_ids"](
+        token_ids=tf.constant(np.asarray(inputs["token_ids"]), tf.int32)
+    )
+    assert set(by_text) == {
+        "mask_positions",
+        "predicted_ids",
+        "predicted_tokens",
+        "probabilities",
+    }
+    for name, value in by_text.items():
+        np.testing.assert_array_equal(value.numpy(), by_ids[name].numpy())
+    # Any batch, any length, also without a mask or a row.
+    for texts in (["the"], TEXTS * 3, ["a " * 40], [""], []):
+        answers = loaded.signatures["serving_default"](
+            text=tf.constant(texts, tf.string)
+        )
+        assert answers["probabilities"].shape[0] == len(texts)
+
+
+def test_saved_model_cli(served):
+    command = [sys.executable, "-m", "tensorflow.python.tools.saved_model_cli"]
+    options = ["--dir", served, "--tag_set", "serve"]
+    options += ["--signature_def", "serving_default"]
+    shown = subprocess.run(
+        [*command, "show", *options], capture_output=True, text=True, check=True
+    )
+    assert "inputs['text']" in shown.stdout
+    assert "outputs['probabilities']" in shown.stdout
+    loader = "import tensorflow_text, runpy, sys; sys.argv = sys.argv[1:];"
+    loader += "runpy.run_module('tensorflow.python.tools.saved_model_cli', "
+    loader += "run_name='__main__')"
+    run = [sys.executable, "-c", loader, "saved_model_cli", "run", *options]
+    run += ["--input_exprs", "text=['a [MASK]']"]
+    ran = subprocess.run(run, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    assert "Result for output key probabilities" in ran.stdout
+
+
+def test_warmup_requests(served):
+    prediction_log_pb2 = pytest.importorskip(
+        "tensorflow_serving.apis.prediction_log_pb2"
+    )
+    file = os.path.join(served, WARMUP_FILE)
+    logs = [
+        prediction_log_pb2.PredictionLog.FromString(record.numpy()).predict_log.request
+        for record in tf.data.TFRecordDataset(file)
+    ]
+    signatures = tf.saved_model.load(served).signatures
+    assert [log.model_spec.signature_name for log in logs] == list(signatures)
+    for log in logs:
+        inputs = {k: tf.constant(tf.make_ndarray(v)) for k, v in log.inputs.items()}
+        signatures[log.model_spec.signature_name](**inputs)
+
+
+def test_warmup_file_is_there(served):
+    records = list(tf.data.TFRecordDataset(os.path.join(served, WARMUP_FILE)))
+    assert len(records) == 2
+    assert b"serving_default" in records[0].numpy() and b"[MASK]" in records[0].numpy()
+
+
+def test_the_optimizer_is_not_exported(served):
+    size = os.path.getsize(
+        os.path.join(served, "variables", "variables.data-00000-of-00001")
+    )
+    assert (
+        size
+        < 1.2
+        * 4
+        * EncoderBackbone.parameter_count(
+            17, 2, 2, 16, 24, max_sequence_length=16, num_segments=2, pooler=True
+        )
+        + 4096
+    )
+
+
+def test_from_a_preset_directory(model, tmp_path):
+    model.save_to_preset(str(tmp_path / "preset"))
+    path = export_saved_model(str(tmp_path / "preset"), str(tmp_path / "1"))
+    answers = tf.saved_model.load(path).signatures["serving_default"](
+        text=tf.constant(TEXTS[:1])
+    )
+    expected = [token for token, _ in model.fill_mask(TEXTS[0])[0]]
+    assert [t.decode() for t in answers["predicted_tokens"].numpy()[0, 0]] == expected
+
+
+def test_a_backbone_with_a_tokenizer(model, tmp_path):
+    model.backbone.save_to_preset(str(tmp_path / "preset"))
+    model.preprocessor.tokenizer.save_to_preset(str(tmp_path / "preset"))
+    path = export_saved_model(str(tmp_path / "preset"), str(tmp_path / "1"))
+    outputs = tf.saved_model.load(path).signatures["serving_default"](
+        text=tf.constant(["the cat"])
+    )
+    inputs = model.preprocessor.encode(["the cat"])
+    expected = model.backbone({k: np.asarray(v) for k, v in inputs.items()})
+    assert set(outputs) == {"sequence_output", "pooled_output", "padding_mask"}
+    np.testing.assert_allclose(
+        outputs["sequence_output"].numpy(),
+        ops.convert_to_numpy(expected["sequence_output"]),
+        atol=1e-5,
+    )
+
+
+def test_errors_leave_nothing_behind(model, tmp_path):
+    (tmp_path / "there").mkdir()
+    with pytest.raises(ValueError, match="must not exist yet"):
+        export_saved_model(model, str(tmp_path / "there"))
+    with pytest.raises((ValueError, RuntimeError), match="preprocessor"):
+        export_saved_model(MaskedLM(model.backbone), str(tmp_path / "1"))
+    assert [p.name for p in tmp_path.iterdir()] == ["there"]

@@ -1,0 +1,78 @@
+import importlib.util
+import os
+import pathlib
+
+import pytest
+import tensorflow as tf
+from typer.testing import CliRunner
+
+from keras_bertfam.cli.app import app
+from keras_bertfam.corpus import python_documentation
+from keras_bertfam.tasks import MaskedLM
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+
+@pytest.fixture
+def text_file(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("\n\n".join(python_documentation()[:3]), "utf-8")
+    return str(path)
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_pretrain_then_export(text_file, tmp_path):
+    preset, served = str(tmp_path / "preset"), str(tmp_path / "served" / "1")
+    options = ["--architecture", "bert_tiny_en_uncased", "--vocabulary-size", 300]
+    options += ["--sequence-length", 32, "--batch-size", 8]
+    options += ["--epochs", 1, "--steps-per-epoch", 2]
+    result = run("pretrain", text_file, "--output", preset, *options)
+    assert result.exit_code == 0, result.output
+    model = MaskedLM.from_preset(preset)
+    assert len(model.fill_mask("the [MASK] .")[0]) == 5
+    result = run("export", preset, served, "--top-k", 2)
+    assert result.exit_code == 0, result.output
+    answers = tf.saved_model.load(served).signatures["serving_default"](
+        text=tf.constant(["the [MASK] ."])
+    )
+    assert answers["predicted_ids"].shape == (1, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("pretrain", "nowhere-*.txt", "--output", "out"), "nowhere-"),
+        (("export", "no-such-preset", "out"), "no-such-preset"),
+    ],
+)
+def test_mistakes_are_explained_in_a_line(arguments, message, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert message in result.output and "Traceback" not in result.output
+    assert os.listdir(tmp_path) == []
+
+
+def test_the_example(text_file, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = ROOT / "examples" / "pretrain_masked_lm.py"
+    spec = importlib.util.spec_from_file_location("pretrain_masked_lm", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.main(
+        text_file, epochs=1, vocabulary_size=300, architecture="bert_l2_h128_en_uncased"
+    )
+    assert (tmp_path / "my_bert" / "task.json").is_file()
+    assert not (tmp_path / "backup").exists()
+
+
+@pytest.mark.slow
+def test_the_demo(tmp_path):
+    result = run("demo", "--output", tmp_path, "--epochs", 1)
+    assert result.exit_code == 0, result.output
+    for title in ("Text", "Training", "Held out", "Mask", "Saved", "Served"):
+        assert f"\n{title}" in f"\n{result.output}"
+    assert {"preset", "served"} <= {p.name for p in tmp_path.iterdir()}
