@@ -33,7 +33,8 @@ class MaskedLM(PretrainingTask):
         float32 tensor of shape `(batch, count or length, vocabulary_size)`,
         logits.
 
-    `fit()` takes what `MaskedLMPreprocessor.dataset()` gives, or raw strings.
+    `fit()` takes what `MaskedLMPreprocessor.dataset()` gives, which masks anew in
+    each epoch, or raw strings, whose masks depend on the text alone.
     `compile()` without arguments is BERT's training: AdamW with linear warm-up
     and decay, `sum(weight * crossentropy) / sum(weight)`, masked accuracy and
     perplexity.
