@@ -1,15 +1,19 @@
 """Callbacks that keep data, model and optimizer at the same point of a run."""
 
+import contextlib
 import json
 import os
+import pathlib
 import zipfile
-from itertools import zip_longest
 
 import keras
 import numpy as np
 from keras import ops
 
 from keras_bertfam import distribution
+
+# Keras's loop under PyTorch takes a batch before it asks for the step.
+_LOOP_READS_FIRST = keras.backend.backend() == "torch"
 
 
 class SetStreamPosition(keras.callbacks.Callback):
@@ -18,17 +22,15 @@ class SetStreamPosition(keras.callbacks.Callback):
     The tasks of this library add one to every `fit()`: each epoch then sees new
     masks, which depend on nothing but the seed, the pass and the batch.
 
-    Without `steps_per_epoch` an epoch is one pass, and epoch `e` is pass `e`. With
-    it, Keras goes on with one pass over several epochs and begins another where the
-    data ends; only the first position is set then.
+    Without `steps_per_epoch` epoch `e` is pass `e`. With it, Keras goes on with a
+    pass over several epochs; only the first position is set then.
 
     Args:
         position: `keras_bertfam.layers.StreamPosition` of the data, or `None`
             for that of `model.preprocessor`, if there is one.
         steps_per_epoch: Int or `None`, as given to `fit()`.
-        cardinality: Int, the number of batches in a pass, or
-            `tf.data.UNKNOWN_CARDINALITY` (-2) or `tf.data.INFINITE_CARDINALITY`
-            (-1), as `tf.data.Dataset.cardinality` says.
+        cardinality: Int, the number of batches in a pass, -1 for endless data and
+            -2 for unknown, as `tf.data.Dataset.cardinality` says.
     """
 
     def __init__(self, position=None, steps_per_epoch=None, cardinality=-2):
@@ -55,10 +57,8 @@ class SetStreamPosition(keras.callbacks.Callback):
         number, batch = self._point
         batch += self._steps
         goes_on = self.steps_per_epoch and self._steps >= self.steps_per_epoch
-        if goes_on and not 0 <= self.cardinality <= batch:
-            self._point = (number, batch)
-        else:
-            self._point = (number + 1, 0)
+        goes_on = goes_on and not 0 <= self.cardinality <= batch
+        self._point = (number, batch) if goes_on else (number + 1, 0)
         self._steps = 0
 
     def _start_of(self, epoch):
@@ -75,6 +75,7 @@ class SetStreamPosition(keras.callbacks.Callback):
         return self.position
 
     def _move(self, number, batch):
+        self._set_pass = number
         position = self._data_position()
         if position is not None:
             position.set(number, batch)
@@ -88,9 +89,9 @@ class BackupAndResume(SetStreamPosition):
     seeds of the model, metrics, and the position in the data. The file is
     written aside and renamed: a kill at any moment leaves a whole one. `fit()`
     of a new process goes on from it, in mid-epoch too; batches done before
-    appear in the progress bar but are neither read nor trained on.
-    `keras.callbacks.BackupAndRestore` restarts the epoch instead, with the
-    weights of its middle, and loses the seeds.
+    appear in the progress bar but aren't trained on.
+    `keras.callbacks.BackupAndRestore` restarts the epoch instead, with the weights
+    of its middle, and loses the seeds.
 
     After a full run the file is deleted. State of other callbacks (patience of
     `EarlyStopping`) isn't kept. With `tf.distribute.MultiWorkerMirroredStrategy`
@@ -105,14 +106,11 @@ class BackupAndResume(SetStreamPosition):
         backup_dir: Path of a local directory, made if it isn't there.
         save_freq: `"epoch"`, or int: the number of batches between backups.
         delete_checkpoint: Bool, whether to delete the backup after a full run.
-        **kwargs: `position`, `steps_per_epoch` and `cardinality` of
-            `SetStreamPosition`. `fit()` of this library's tasks sets the last
-            two.
+        **kwargs: Arguments of `SetStreamPosition`.
 
     Raises:
-        ValueError: if `save_freq` is invalid, or, at the start of training, if
-            the backup can't be read or doesn't fit the model, or if the data
-            and `steps_per_epoch` are such that a run couldn't be resumed.
+        ValueError: if `save_freq` is invalid, or, at the start of training, if the
+            backup can't be read or doesn't fit, or the data couldn't be resumed.
 
     Example:
 
@@ -156,56 +154,44 @@ class BackupAndResume(SetStreamPosition):
             return
         resume, self._resume = self._resume, None
         self._steps = 0
-        self._point = tuple(resume["point"])
-        _assign(self.model.metrics_variables, resume["metrics"])
-        number, first = self._point
-        done = resume["batch"]
+        self._point = number, first = tuple(resume["point"])
+        for name, variable in self._variables("metrics").items():
+            # Metrics that weren't built yet have nothing to restore.
+            if resume["batch"] and name in resume["arrays"]:
+                _assign(variable, resume["arrays"][name])
+        done, to_read = resume["batch"], 0
         endless = self.steps_per_epoch and self.cardinality == -1
-        if self._data_position() is None or endless:
+        if endless or not resume["positioned"]:
             self._move(number, 0)
-            self._skip_batches(done, resume["logs"], read=done, read_before=first)
-        elif _loop_reads_first():
-            self._move(number, first)
-            self._skip_batches(done, resume["logs"])
+            to_read = first + done
         else:
-            self._move(number, first + done)
-            self._skip_batches(done, resume["logs"])
+            self._move(number, first if _LOOP_READS_FIRST else first + done)
+        self._skip_batches(done, resume["logs"], to_read)
 
     def _check_data(self):
         """Refuses, at the start, what couldn't be resumed."""
         steps = self.steps_per_epoch
-        if not steps:
-            return
-        if 0 < self.cardinality != steps:
+        # Keras counts the batches of a pass from the start of `fit()`.
+        split = 0 < self.cardinality != steps
+        if steps and (split or (self.cardinality == -1 and _LOOP_READS_FIRST)):
             raise ValueError(
-                "Keras counts the batches of a pass from the start of `fit()`, so a "
-                "pass of several epochs can't be resumed. Expected no "
-                "`steps_per_epoch`, or endless data (`Dataset.repeat()`). Received: "
-                f"steps_per_epoch={steps} and data of {self.cardinality} batches"
-            )
-        if self.cardinality == -1 and _loop_reads_first():
-            raise ValueError(
-                "Under PyTorch a run on endless data can't be resumed. Expected data "
-                f"that ends, without `steps_per_epoch`. Received: "
-                f"steps_per_epoch={steps}"
+                "A run on such data can't be resumed. Expected data that ends and no "
+                "`steps_per_epoch` or, except under PyTorch, endless data "
+                f"(`Dataset.repeat()`). Received: steps_per_epoch={steps} and data "
+                f"of {self.cardinality} batches (-1: endless)"
             )
 
-    def _skip_batches(self, count, logs, read=0, read_before=0):
+    def _skip_batches(self, count, logs, to_read):
         """Replaces the train function by one that does nothing, for a while.
 
         Keras's loop then counts the batches that were done before the kill,
-        which neither `initial_epoch` nor a shorter dataset makes it do.
-
-        Args:
-            count: Int, the number of batches to count without training.
-            logs: What the progress bar is to show meanwhile.
-            read: Int, how many of them are to be read from the data.
-            read_before: Int, how many more are to be read before them.
+        which neither `initial_epoch` nor a shorter dataset makes it do. `logs`
+        is what the progress bar shows meanwhile.
         """
         # Under JAX, `self.model` in mid-step would take the step's state from it.
         model = self.model
         self._train_function = model.train_function
-        to_read = 0 if _loop_reads_first() else read_before + read
+        to_read = 0 if _LOOP_READS_FIRST else to_read
 
         def skip(*args):
             nonlocal to_read
@@ -240,28 +226,28 @@ class BackupAndResume(SetStreamPosition):
     def on_train_end(self, logs=None):
         self.model._initial_epoch = None
         if self.delete_checkpoint and distribution.is_chief():
-            if os.path.exists(self._path):
-                os.remove(self._path)
-            if os.path.isdir(self.backup_dir) and not os.listdir(self.backup_dir):
+            pathlib.Path(self._path).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # it may hold other files
                 os.rmdir(self.backup_dir)
 
     def _save(self, epoch, batch, logs=None):
         self._since_backup = 0
+        position = self._data_position()
         state = {
             "epoch": epoch,
             "batch": batch,
             "point": self._point,
+            # Data that reads its position also moves it, when a pass begins.
+            "positioned": position is not None and position.epoch > self._set_pass,
             "logs": {name: float(value) for name, value in (logs or {}).items()},
         }
-        arrays = {"state": np.array(json.dumps(state))}
         # Every worker reads: metrics are summed over the workers when read.
-        for kind, variables in self._variables().items():
-            for i, variable in enumerate(variables):
-                arrays[f"{kind}_{i}"] = ops.convert_to_numpy(variable)
+        variables = self._variables("model", "optimizer", "metrics")
+        arrays = {n: ops.convert_to_numpy(v) for n, v in variables.items()}
         if distribution.is_chief():
             os.makedirs(self.backup_dir, exist_ok=True)
             with open(f"{self._path}.part", "wb") as file:
-                np.savez(file, **arrays)
+                np.savez(file, state=np.array(json.dumps(state)), **arrays)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(f"{self._path}.part", self._path)
@@ -271,57 +257,40 @@ class BackupAndResume(SetStreamPosition):
         if optimizer is not None and not optimizer.built:
             optimizer.build(self.model.trainable_variables)
         try:
-            with np.load(self._path) as file:
-                arrays = dict(file)
+            with open(self._path, "rb") as file:
+                arrays = dict(np.load(file))
             state = json.loads(str(arrays.pop("state")))
         except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
+            message = f"The backup {self._path!r} can't be read. Delete it to restart."
+            raise ValueError(f"{message} The error was: {error}") from error
+        variables = self._variables("model", "optimizer")
+        expected = {name: tuple(v.shape) for name, v in variables.items()}
+        received = {n: a.shape for n, a in arrays.items() if n[:7] != "metrics"}
+        if expected != received:
+            differ = sorted(name for name, _ in expected.items() ^ received.items())
             raise ValueError(
-                f"The backup {self._path!r} can't be read. Delete it to start "
-                f"anew. The error was: {error}"
-            ) from error
-        saved = {"model": [], "optimizer": [], "metrics": []}
-        for name, array in arrays.items():  # in the order they were written
-            saved[name.split("_")[0]].append(array)
-        variables = self._variables()
-        for kind in ("model", "optimizer"):
-            self._check_fit(kind, variables[kind], saved[kind])
-            _assign(variables[kind], saved[kind])
-        state["metrics"] = saved["metrics"] if state["batch"] else []
-        return state
+                f"The backup {self._path!r} is of another model or optimizer. "
+                f"Expected for {differ[0]!r} the shape {expected.get(differ[0])}. "
+                f"Received: {received.get(differ[0])}. Delete it to start anew."
+            )
+        for name, variable in variables.items():
+            _assign(variable, arrays[name])
+        return {**state, "arrays": arrays}
 
-    def _variables(self):
-        optimizer = self.model.optimizer
-        return {
-            "model": self.model.variables,
-            "optimizer": optimizer.variables if optimizer is not None else [],
-            "metrics": self.model.metrics_variables,
+    def _variables(self, *kinds):
+        model = self.model
+        groups = {
+            "model": model.variables,
+            "optimizer": model.optimizer.variables if model.optimizer else [],
+            "metrics": model.metrics_variables,
         }
-
-    def _check_fit(self, kind, variables, arrays):
-        expected = [tuple(variable.shape) for variable in variables]
-        received = [array.shape for array in arrays]
-        if expected == received:
-            return
-        differ = [pair for pair in zip_longest(expected, received) if len({*pair}) > 1]
-        raise ValueError(
-            f"The backup {self._path!r} is of another {kind}. Expected "
-            f"{len(expected)} variables, received {len(received)}. The first shapes "
-            f"to differ, expected and received: {differ[0]}. Delete the backup to "
-            "start anew."
-        )
+        return {f"{k}_{i}": v for k in kinds for i, v in enumerate(groups[k])}
 
 
-def _assign(variables, arrays):
-    # Metrics that Keras hasn't built yet have no variables to assign to.
-    for variable, array in zip(variables, arrays, strict=False):
-        if array.dtype.kind == "V":  # numpy's files don't know bfloat16
-            array = array.view(keras.backend.standardize_dtype(variable.dtype))
-        variable.assign(array)
-
-
-def _loop_reads_first():
-    """Whether Keras's loop takes a batch before it asks for the step."""
-    return keras.backend.backend() == "torch"
+def _assign(variable, array):
+    if array.dtype.kind == "V":  # numpy's files don't know bfloat16
+        array = array.view(keras.backend.standardize_dtype(variable.dtype))
+    variable.assign(array)
 
 
 def with_stream_position(callbacks, data, steps_per_epoch=None):
@@ -333,8 +302,7 @@ def with_stream_position(callbacks, data, steps_per_epoch=None):
         steps_per_epoch: Int or `None`, as given to `fit()`.
 
     Returns:
-        A list of callbacks with exactly one `SetStreamPosition`, which knows how
-        Keras will go through the data.
+        A list of callbacks with one `SetStreamPosition`, told of the data.
     """
     callbacks = keras.tree.flatten(callbacks) if callbacks is not None else []
     streams = [c for c in callbacks if isinstance(c, SetStreamPosition)]

@@ -4,19 +4,17 @@ import json
 
 import jax
 import keras
-import tensorflow as tf
 
-from tests import toy_masked_lm as toy
+from tests import tiny_masked_lm as tiny
 
 
 def main():
-    dataset = tf.data.Dataset.from_tensor_slices(toy.examples(160)).batch(8)
-    one = toy.train(dataset)
+    one = tiny.train()
     devices = keras.distribution.list_devices()
     keras.distribution.set_distribution(
         keras.distribution.DataParallel(devices=devices, auto_shard_dataset=False)
     )
-    two = toy.train(dataset)
+    two = tiny.train()
     print(json.dumps({"devices": len(jax.devices()), "one": one, "two": two}))
 
 

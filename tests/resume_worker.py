@@ -10,9 +10,7 @@ import sys
 import keras
 
 from keras_bertfam import callbacks
-from keras_bertfam.layers.preprocessing.seeding import StreamPosition
-from keras_bertfam.optimizers import pretraining_optimizer
-from tests import toy_masked_lm as toy
+from tests import tiny_masked_lm as tiny
 
 
 class At(keras.callbacks.Callback):
@@ -47,29 +45,17 @@ class Recorder(keras.callbacks.Callback):
         self.epochs[epoch] = {name: float(value) for name, value in logs.items()}
 
 
-def train(data, extra=(), steps_per_execution=1, **fit):
-    model = toy.ToyMaskedLM(dropout=0.3)
-    model.build(None)
-    model.compile(
-        optimizer=pretraining_optimizer(1e-2, total_steps=30, warmup_steps=3),
-        loss=toy.ToyLoss(),
-        weighted_metrics=["sparse_categorical_accuracy"],
-        steps_per_execution=steps_per_execution,
-    )
+def train(make_data=tiny.stream, extra=(), steps_per_execution=1, **fit):
+    model = tiny.make_model(0.3, steps_per_execution=steps_per_execution)
     recorder = Recorder()
-    listed = callbacks.with_stream_position(
-        [*extra, recorder], data, fit.get("steps_per_epoch")
+    model.fit(
+        make_data(model), epochs=3, callbacks=[*extra, recorder], verbose=0, **fit
     )
-    model.fit(data, epochs=3, callbacks=listed, verbose=0, **fit)
     return recorder
 
 
 if __name__ == "__main__":
-    position = StreamPosition()
-    backup = callbacks.BackupAndResume(sys.argv[1], save_freq=3, position=position)
-    end = At(
-        int(sys.argv[2]),
-        int(sys.argv[3]),
-        lambda: os.kill(os.getpid(), signal.SIGKILL),
-    )
-    train(toy.stream(position), [backup, end])
+    backup = callbacks.BackupAndResume(sys.argv[1], save_freq=3)
+    at = int(sys.argv[2]), int(sys.argv[3])
+    end = At(*at, lambda: os.kill(os.getpid(), signal.SIGKILL))
+    train(extra=[backup, end])

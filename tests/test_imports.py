@@ -51,7 +51,7 @@ def test_module_imports_only_what_its_place_allows(path):
 
 @pytest.mark.parametrize("path", MODULES, ids=relative)
 def test_module_is_short(path):
-    assert len(path.read_text(encoding="utf-8").splitlines()) < 320
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 320
 
 
 @pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])

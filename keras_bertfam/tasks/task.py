@@ -161,6 +161,8 @@ class PretrainingTask(distribution.DistributedTrainer, keras_hub.models.Task):
             steps = _count_batches(x, kwargs.get("batch_size"))
         epochs = kwargs.get("epochs", 1) - kwargs.get("initial_epoch", 0)
         optimizers.resolve_schedule(self.optimizer, steps and steps * epochs)
+        if hasattr(x, "cardinality"):
+            kwargs.setdefault("shuffle", False)  # Keras warns that it can't
         return super().fit(x, *args, callbacks=callbacks, **kwargs)
 
     @classmethod

@@ -180,7 +180,18 @@ def test_replicas_share_the_batches(preprocessor, documents):
 
 
 def tiny_roberta():
-    tokens = ["<s>", "<pad>", "</s>", "<mask>", *"seacalm", ".", "Ġ", "Ġsea", "sea"]
+    tokens = [
+        "<s>",
+        "<pad>",
+        "</s>",
+        "<mask>",
+        *"seacalm",
+        ".",
+        "Ġ",
+        "Ġsea",
+        "se",
+        "sea",
+    ]
     tokens = list(dict.fromkeys(tokens))
     return keras_hub.tokenizers.RobertaTokenizer(
         {t: i for i, t in enumerate(tokens)}, ["s e", "se a", "Ġ sea"]
@@ -249,7 +260,8 @@ def test_errors(preprocessor, documents):
         MaskedLMPreprocessor(BertTokenizer(VOCABULARY), sequence_length=2)
     with pytest.raises(ValueError, match="mask token.*object"):
         MaskedLMPreprocessor(object())
-    without_mask = keras_hub.tokenizers.GPT2Tokenizer({"<|endoftext|>": 0}, [])
+    tokens = {"<|endoftext|>": 0, "a": 1, "b": 2, "ab": 3}
+    without_mask = keras_hub.tokenizers.GPT2Tokenizer(tokens, ["a b"])
     with pytest.raises(ValueError, match="mask token.*GPT2Tokenizer"):
         MaskedLMPreprocessor(without_mask)
     with pytest.raises(ValueError, match="`batch_size`.*0"):

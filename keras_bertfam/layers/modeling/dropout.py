@@ -21,12 +21,18 @@ def _constant(value):
     return ops.convert_to_tensor(np.uint32(value).view(_bits_dtype()))
 
 
-def _shift_xor(x, bits):
+def _shift(x, bits):
     # The mask makes the arithmetic shift of a signed integer a logical one.
     shifted = ops.right_shift(x, ops.cast(bits, x.dtype))
-    return ops.bitwise_xor(
-        x, ops.bitwise_and(shifted, ops.cast((1 << (32 - bits)) - 1, x.dtype))
-    )
+    return ops.bitwise_and(shifted, ops.cast((1 << (32 - bits)) - 1, x.dtype))
+
+
+def _low_half(x):
+    return ops.cast(ops.bitwise_and(x, ops.cast(0xFFFF, x.dtype)), "int32")
+
+
+def _shift_xor(x, bits):
+    return ops.bitwise_xor(x, _shift(x, bits))
 
 
 def _mix(x, key=None):
@@ -99,10 +105,10 @@ class Dropout(keras.layers.Layer):
         if not training or not self._dropped_of_65536:
             return inputs
         shape = ops.shape(inputs)
-        size = math.prod(shape) if None not in inputs.shape else ops.size(inputs)
+        size = ops.size(inputs) if None in inputs.shape else math.prod(shape)
         bits = hash_bits((size + 1) // 2, self.seed_generator.next())
-        halves = ops.reshape(ops.view(bits, "int16"), (-1,))
-        keep = ops.reshape(halves[:size] >= self._dropped_of_65536 - 32768, shape)
+        halves = ops.concatenate([_low_half(bits), _low_half(_shift(bits, 16))])
+        keep = ops.reshape(halves[:size] >= self._dropped_of_65536, shape)
         scale = 65536 / (65536 - self._dropped_of_65536)
         return ops.where(keep, inputs * scale, ops.zeros((), inputs.dtype))
 

@@ -29,6 +29,7 @@ class MaskTokens(PreprocessingLayer):
     `"bert"` rule, half rounding to even, or
     `min(max_selections, int(n * selection_rate + u))`, with `u` uniform in
     [0, 1), by the `"fairseq"` rule; never more than it has selectable tokens.
+    A `selection_rate` of 0 therefore still selects one token by the first rule.
 
     Args:
         vocabulary_size: int. Number of token ids.

@@ -199,3 +199,29 @@ def block_starts(lengths, budget, document=None):
         shape_invariants=(tf.TensorShape([None]), tf.TensorShape([None])),
     )
     return tf.boolean_mask(starts, starts < n)
+
+
+def not_empty(dataset, message):
+    """Makes a pass over `dataset` fail where it ends without any element.
+
+    Args:
+        dataset: `tf.data.Dataset` of dense tensors.
+        message: string. What `tf.errors.InvalidArgumentError` says.
+
+    Returns:
+        A `tf.data.Dataset` with the same elements.
+    """
+    placeholder = tf.nest.map_structure(
+        lambda spec: tf.zeros([size or 0 for size in spec.shape], spec.dtype),
+        dataset.element_spec,
+    )
+
+    def step(seen, marked):
+        element, last = marked
+        tf.debugging.Assert(seen | ~last, [message])
+        return tf.constant(True), (element, last)
+
+    end = tf.data.Dataset.from_tensors((placeholder, True))
+    marked = dataset.map(lambda element: (element, False)).concatenate(end)
+    marked = marked.scan(tf.constant(False), step).take_while(lambda _, last: ~last)
+    return marked.map(lambda element, _: element)

@@ -35,22 +35,15 @@ def fold(seed, data):
 def content_seed(token_ids, seed):
     """Returns a seed that is a function of `seed` and of the ids themselves.
 
-    It is a multilinear hash modulo 2^64: each position has its own random
-    multiplier, drawn from `seed`.
-
     Args:
         token_ids: integer tensor of any shape.
-        seed: int. The seed of the multipliers.
+        seed: int. Mixed into the ids' 64-bit fingerprint.
 
     Returns:
         An int64 tensor of shape `(2,)`.
     """
-    shape = tf.concat([tf.shape(token_ids), [2]], 0)
-    factors = tf.random.stateless_uniform(
-        shape, [seed, 0], None, None, tf.int64, alg=RNG
-    )
-    terms = factors * (tf.cast(token_ids, tf.int64) + 1)[..., None]
-    return tf.reduce_sum(tf.reshape(terms, [-1, 2]), 0)
+    bits = tf.fingerprint(tf.reshape(tf.cast(token_ids, tf.int64), [1, -1]))
+    return fold(fold(tf.zeros(2, tf.int64), seed), tf.bitcast(bits, tf.int64)[0])
 
 
 def shuffle(dataset, buffer_size, seed):

@@ -77,3 +77,20 @@ def test_half_precision():
 def test_bad_rate(rate):
     with pytest.raises(ValueError, match=f"rate={rate}"):
         Dropout(rate)
+
+
+@pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="only TensorFlow has unknown shapes"
+)
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_an_unknown_batch_size(jit_compile):
+    import tensorflow as tf
+
+    layer = Dropout(0.5, seed=5)
+    call = tf.function(
+        lambda x: layer(x, training=True),
+        input_signature=[tf.TensorSpec([None, 9])],
+        jit_compile=jit_compile,
+    )
+    expected = dropped(Dropout(0.5, seed=5), (7, 9))
+    np.testing.assert_array_equal(call(tf.ones((7, 9))).numpy() == 0, expected)

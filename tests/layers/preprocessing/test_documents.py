@@ -47,3 +47,55 @@ def test_sentences():
     ]  # fmt: skip
     lines = split_sentences(tf.constant(text), break_lines=False).to_list()
     assert lines == [[b"One here. Two here!", b"Three"], [], []]
+
+
+def test_a_long_line_without_end(tmp_path):
+    line = "long " * 200_000  # 1 MB
+    path = tmp_path / "a.txt"
+    path.write_text(f"first\n{line}\nafter\n\nnext\n{line}")
+    # Cut at the end of the line that makes the document too long.
+    whole = line.strip()
+    assert read([path]) == [f"first\n{whole}\nafter", f"next\n{whole}"]
+    small = read([path], max_bytes=1000)
+    assert "".join("".join(small).split()) == "".join(path.read_text().split())
+
+
+@pytest.fixture
+def tiny_tfds():
+    """A TFDS dataset whose examples are made on the fly."""
+    tfds = pytest.importorskip("tensorflow_datasets")
+
+    class TinyDocuments(tfds.core.GeneratorBasedBuilder):
+        """Some documents."""
+
+        VERSION = tfds.core.Version("1.0.0")
+
+        def _info(self):
+            features = {"text": tfds.features.Text(), "label": tf.int32}
+            return self.dataset_info_from_configs(
+                features=tfds.features.FeaturesDict(features)
+            )
+
+        def _split_generators(self, dl_manager):
+            raise AssertionError("nothing is to be downloaded")
+
+        def _generate_examples(self):
+            raise AssertionError("nothing is to be generated")
+
+    def as_dataset(builder, split, **kwargs):
+        texts = {"train": [b"one\ntwo", b"\xff"], "test": [b"three"]}[split]
+        return tf.data.Dataset.from_tensor_slices(
+            {"text": texts, "label": [0] * len(texts)}
+        )
+
+    with tfds.testing.mock_data(as_dataset_fn=as_dataset):
+        yield "tfds:tiny_documents"
+
+
+def test_tfds(tiny_tfds):
+    assert read(tiny_tfds) == ["one\ntwo", "\ufffd"]
+    assert read(tiny_tfds, split="test") == ["three"]
+    with pytest.raises(ValueError, match=r"`feature`.*\['label', 'text'\].*'body'"):
+        read(tiny_tfds, feature="body")
+    with pytest.raises(ValueError, match="scalar strings.*int32"):
+        read(tiny_tfds, feature="label")

@@ -127,6 +127,12 @@ def test_rates_may_be_zero():
     assert (keep(ids)["token_ids"].numpy() == ids).all()
 
 
+def test_a_rate_of_zero_selects_one_token_by_the_rule_of_bert():
+    for count, selected in (("bert", 1), ("fairseq", 0)):
+        out = MaskTokens(selection_rate=0, count=count, **SPECIAL)(rows(8, 40))
+        assert out["mask_weights"].numpy().sum(1).tolist() == [selected] * 8
+
+
 def test_rows_without_anything_to_select():
     ids = np.array([[0, 0, 0, 0], [CLS, SEP, 0, 0], [CLS, 300, SEP, 0]])
     out = numpy_call(MaskTokens(**SPECIAL), ids)

@@ -4,7 +4,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keras_bertfam.layers.preprocessing.packing import PackSentences
+from keras_bertfam.layers.preprocessing.packing import PackSentences, not_empty
 
 CLS, SEP = 101, 102
 
@@ -68,6 +68,13 @@ def test_nothing_gives_nothing():
     assert pack([[]], 6) == []
 
 
+def test_not_empty():
+    dataset = tf.data.Dataset.range(3).batch(2)
+    assert [list(x) for x in not_empty(dataset, "none")] == [[0, 1], [2]]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="none at all"):
+        list(not_empty(dataset.filter(lambda x: False), "none at all"))
+
+
 def test_short_length():
     with pytest.raises(ValueError, match="`sequence_length` must be at least 3.*2"):
         PackSentences(numbers, 2, CLS, SEP)
@@ -77,7 +84,7 @@ sentences = st.lists(st.integers(200, 299), min_size=1, max_size=9)
 corpora = st.lists(st.lists(sentences, max_size=4), min_size=1, max_size=6)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(corpora, st.booleans(), st.sampled_from([1, 2, 256]))
 def test_packing_is_greedy_and_loses_nothing(corpus, cross, at_once):
     budget = 5

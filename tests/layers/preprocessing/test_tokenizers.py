@@ -1,6 +1,9 @@
 import json
+import subprocess
+import sys
 
 import keras
+import keras_hub
 import pytest
 import tensorflow as tf
 
@@ -58,6 +61,50 @@ def test_saved_model(tmp_path):
     assert loaded.serve(tf.constant(["Cafés"])).numpy().tolist() == [[5, 6]]
 
 
+SERVE = """
+import json, sys
+import tensorflow as tf
+import tensorflow_text
+
+for path in sys.argv[2:]:
+    ids = tf.saved_model.load(path).serve(tf.constant(json.loads(sys.argv[1])))
+    print(ids.numpy().tolist())
+print(sorted({"keras", "keras_hub", "keras_bertfam"} & set(sys.modules)))
+"""
+
+
+@pytest.mark.slow
+def test_saved_models_answer_in_a_process_without_keras(tmp_path):
+    texts = ["Cafés, a!", "", "airport aa"]
+    tokenizers = {
+        "bert": BertTokenizer(VOCABULARY, lowercase=True),
+        "roberta": keras_hub.tokenizers.RobertaTokenizer(
+            {
+                t: i
+                for i, t in enumerate(["<s>", "<pad>", "</s>", "<mask>", *"Cafiprto"])
+            }
+            | {"air": 12, "Ġ": 13},
+            ["a i", "ai r"],
+        ),
+    }
+    paths, expected = [], []
+    for name, tokenizer in tokenizers.items():
+        module = tf.Module()
+        module.tokenizer = tokenizer
+        module.serve = tf.function(
+            lambda x, tokenizer=tokenizer: tokenizer(x).to_tensor(-1),
+            input_signature=[tf.TensorSpec([None], tf.string)],
+        )
+        expected.append(str(module.serve(tf.constant(texts)).numpy().tolist()))
+        paths.append(str(tmp_path / name))
+        tf.saved_model.save(module, paths[-1])
+    assert expected[0] != expected[1]
+    command = [sys.executable, "-c", SERVE, json.dumps(texts), *paths]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.splitlines() == [*expected, "[]"]
+
+
 @pytest.mark.parametrize(
     "vocabulary, message",
     [(VOCABULARY + ["a"], "twice.*'a' 2"), (VOCABULARY[1:], r"\[PAD\]")],
@@ -87,3 +134,17 @@ def test_squad_questions(data_dir):
     path = str(data_dir / "tokenizers" / "bert_uncased" / "vocab.txt")
     tokenizer = BertTokenizer(path, lowercase=True)
     assert tokenizer([q["original"] for q in questions]).to_list() == expected
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    "name, lowercase, expected",
+    [
+        ("bert_uncased", True, [7592, 1010, 2026, 3899, 2003, 10140]),
+        ("bert_cased", False, [8667, 117, 1139, 3676, 1110, 10509]),
+    ],
+)
+def test_published_vocabularies(data_dir, name, lowercase, expected):
+    path = str(data_dir / "tokenizers" / name / "vocab.txt")
+    tokenizer = BertTokenizer(path, lowercase=lowercase)
+    assert list(tokenizer("Hello, my dog is cute")) == expected
