@@ -36,8 +36,9 @@ test-tensorflow test-jax test-torch: test-%: $(VENV)/.with-dev
 	KERAS_BACKEND=$* $(run) -m pytest -q -n $(WORKERS) --dist loadfile $(ARGS)
 
 .PHONY: test-slow
-test-slow: $(VENV)/.with-dev $(VENV)/.with-bench ## Run the tests marked slow.
+test-slow: $(VENV)/.with-dev $(VENV)/.with-bench ## Run the tests marked slow, and the comparison with transformers.
 	KERAS_BACKEND=tensorflow $(run) -m pytest -q -m slow $(ARGS)
+	KERAS_BACKEND=tensorflow $(run) -m pytest -q tests/conformance $(ARGS)
 
 .PHONY: test-wheel
 test-wheel: $(VENV)/pyvenv.cfg ## Build the wheel and try it in a fresh environment.

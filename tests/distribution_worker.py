@@ -20,8 +20,9 @@ def main(output):
     strategy = tf.distribute.MultiWorkerMirroredStrategy() if workers else None
     with strategy.scope() if workers else contextlib.nullcontext():
         model = tiny.make_model()
+    held_out = tiny.stream(model, training=False)
     history = model.fit(
-        tiny.stream(model), epochs=2, validation_data=tiny.stream(model), verbose=2
+        tiny.stream(model), epochs=2, validation_data=held_out, verbose=2
     )
     np.savez(
         output,

@@ -67,7 +67,7 @@ class StepLosses(keras.callbacks.Callback):
 
 
 def train(policy="float32"):
-    """Trains for 3 passes of 7 batches.
+    """Trains for 3 passes of 7 batches step by step, and for another pass.
 
     Returns:
         Per-step losses, the history, the evaluation and the weights.
@@ -75,7 +75,9 @@ def train(policy="float32"):
     keras.config.set_dtype_policy(policy)
     model = make_model()
     recorder = StepLosses()
-    history = model.fit(stream(model), epochs=3, callbacks=[recorder], verbose=0)
+    model.fit(stream(model), epochs=3, callbacks=[recorder], verbose=0)
+    steps = int(keras.ops.convert_to_numpy(model.optimizer.iterations))
+    history = model.fit(stream(model), epochs=4, initial_epoch=3, verbose=0)
     held_out = stream(model, training=False)  # its last batch is of 4
     evaluation = model.evaluate(held_out, verbose=0, return_dict=True)
     weights = [keras.ops.convert_to_numpy(v) for v in model.weights]
@@ -85,6 +87,6 @@ def train(policy="float32"):
         "history": {name: values[-1] for name, values in history.history.items()},
         "evaluation": evaluation,
         "weights": np.concatenate([w.ravel() for w in weights]).tolist(),
-        "steps": int(keras.ops.convert_to_numpy(model.optimizer.iterations)),
+        "steps": steps,
         "slots": [float(np.sum(weights)) for _, _, weights in held_out],
     }
