@@ -12,8 +12,10 @@ import tensorflow as tf
 from keras_bertfam import saving
 from keras_bertfam.export.signatures import TEXT, TOKEN_IDS, serving_function
 from keras_bertfam.export.warmup import write_warmup_requests
+from keras_bertfam.layers.preprocessing.masked_lm_preprocessor import (
+    MaskedLMPreprocessor,
+)
 from keras_bertfam.models.encoder import EncoderBackbone
-from keras_bertfam.tasks.masked_lm_preprocessor import MaskedLMPreprocessor
 
 
 def export_saved_model(model, path, top_k=5):

@@ -6,8 +6,10 @@ import numpy as np
 from keras import ops
 
 from keras_bertfam.layers.modeling.heads import MaskedLMHead
+from keras_bertfam.layers.preprocessing.masked_lm_preprocessor import (
+    MaskedLMPreprocessor,
+)
 from keras_bertfam.tasks.losses import MaskedCrossentropy, Perplexity
-from keras_bertfam.tasks.masked_lm_preprocessor import MaskedLMPreprocessor
 from keras_bertfam.tasks.task import PretrainingTask
 
 

@@ -11,8 +11,10 @@ import pytest
 import tensorflow as tf
 
 from keras_bertfam.layers.preprocessing.documents import read_documents
+from keras_bertfam.layers.preprocessing.masked_lm_preprocessor import (
+    MaskedLMPreprocessor,
+)
 from keras_bertfam.layers.preprocessing.tokenizers import BertTokenizer
-from keras_bertfam.tasks.masked_lm_preprocessor import MaskedLMPreprocessor
 
 WORDS = [f"w{i}" for i in range(40)]
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
