@@ -1,6 +1,4 @@
 import json
-import subprocess
-import sys
 
 import keras
 import pytest
@@ -70,30 +68,6 @@ for path in sys.argv[2:]:
     print(ids.numpy().tolist())
 print(sorted({"keras", "keras_hub", "keras_bertfam"} & set(sys.modules)))
 """
-
-
-@pytest.mark.slow
-def test_saved_models_answer_in_a_process_without_keras(tmp_path):
-    texts = ["Cafés, a!", "", "airport aa"]
-    tokenizers = {
-        "bert": BertTokenizer(VOCABULARY, lowercase=True),
-    }
-    paths, expected = [], []
-    for name, tokenizer in tokenizers.items():
-        module = tf.Module()
-        module.tokenizer = tokenizer
-        module.serve = tf.function(
-            lambda x, tokenizer=tokenizer: tokenizer(x).to_tensor(-1),
-            input_signature=[tf.TensorSpec([None], tf.string)],
-        )
-        expected.append(str(module.serve(tf.constant(texts)).numpy().tolist()))
-        paths.append(str(tmp_path / name))
-        tf.saved_model.save(module, paths[-1])
-    assert expected[0] != expected[1]
-    command = [sys.executable, "-c", SERVE, json.dumps(texts), *paths]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.splitlines() == [*expected, "[]"]
 
 
 @pytest.mark.parametrize(
