@@ -283,23 +283,6 @@ class EncoderBackbone(NamedPresets, keras_hub.models.Backbone):
     def default_lora_layer_names(self):
         return ["qkv"]
 
-    @classmethod
-    def parameter_count(cls, *args, **kwargs):
-        """Number of weights of a configuration, without allocating them.
-
-        Takes the arguments of the constructor.
-
-        Example:
-
-        ```python
-        keras_bertfam.models.BertBackbone.parameter_count(
-            vocabulary_size=30522, num_layers=24, num_heads=16, hidden_dim=1024,
-            intermediate_dim=4096)  # 335141888
-        ```
-        """
-        with keras.StatelessScope(initialize_variables=False):
-            return cls(*args, **kwargs).count_params()
-
     def get_config(self):
         return {
             **super().get_config(),

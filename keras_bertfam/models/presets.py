@@ -1,5 +1,9 @@
 """Backbones by name, from and to preset directories."""
 
+import concurrent.futures
+
+import keras
+
 from keras_bertfam import saving
 
 
@@ -58,3 +62,27 @@ class NamedPresets:
     def save_to_preset(self, preset_dir, max_shard_size=10):
         with saving.write_aside(preset_dir) as directory:
             super().save_to_preset(directory, max_shard_size=max_shard_size)
+
+    @classmethod
+    def parameter_count(cls, *args, **kwargs):
+        """Number of weights of a configuration, without allocating them.
+
+        Takes the arguments of the constructor.
+
+        Example:
+
+        ```python
+        keras_bertfam.models.BertBackbone.parameter_count(
+            vocabulary_size=30522, num_layers=24, num_heads=16, hidden_dim=1024,
+            intermediate_dim=4096)  # 335141888
+        ```
+        """
+
+        def count():
+            with keras.StatelessScope(initialize_variables=False):
+                return cls(*args, **kwargs).count_params()
+
+        # Keras remembers, for each thread, variables to initialise once there is
+        # memory for them. These must never be, so their thread ends here.
+        with concurrent.futures.ThreadPoolExecutor(1) as thread:
+            return thread.submit(count).result()
