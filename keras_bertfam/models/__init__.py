@@ -1,7 +1,21 @@
 """Backbones."""
 
 from keras_bertfam.models.bert import BertBackbone
+from keras_bertfam.models.distilbert import (
+    DistilBertBackbone,
+    copy_layers,
+    teacher_layers,
+)
+from keras_bertfam.models.electra import ElectraBackbone
 from keras_bertfam.models.encoder import EncoderBackbone
 from keras_bertfam.models.roberta import RobertaBackbone
 
-__all__ = ["BertBackbone", "EncoderBackbone", "RobertaBackbone"]
+__all__ = [
+    "BertBackbone",
+    "DistilBertBackbone",
+    "ElectraBackbone",
+    "EncoderBackbone",
+    "RobertaBackbone",
+    "copy_layers",
+    "teacher_layers",
+]

@@ -52,6 +52,8 @@ class EncoderBackbone(NamedPresets, keras_hub.models.Backbone):
         truncated_initializer: bool. Truncate that normal distribution at two
             standard deviations.
         pooler: bool. Whether there is a dense tanh layer on the first state.
+        shared_embeddings: dict or `None`. What to share with another backbone, see
+            `shared` of `EncoderEmbedding`. No part of the config.
         dtype: Keras dtype or dtype policy.
 
     Call arguments:
@@ -127,6 +129,7 @@ class EncoderBackbone(NamedPresets, keras_hub.models.Backbone):
         initializer_range=0.02,
         truncated_initializer=True,
         pooler=False,
+        shared_embeddings=None,
         dtype=None,
         **kwargs,
     ):
@@ -169,6 +172,7 @@ class EncoderBackbone(NamedPresets, keras_hub.models.Backbone):
             dropout=dropout,
             layer_norm_epsilon=layer_norm_epsilon,
             initializer=self.make_initializer(),
+            shared=shared_embeddings,
             dtype=dtype,
             name="embeddings",
         )

@@ -32,6 +32,25 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
         return ops.cast(ops.take(table, inputs, axis=0), self.compute_dtype)
 
 
+class _Tables(keras.layers.Layer):
+    """The position and segment tables: a layer, so that saving knows it if shared."""
+
+    def __init__(self, num_positions, num_segments, dim, initializer, **kwargs):
+        super().__init__(**kwargs)
+        self._shapes = {"position_table": (num_positions, dim)}
+        if num_segments:
+            self._shapes["segment_table"] = (num_segments, dim)
+        self._initializer = initializer
+        self.position_table = self.segment_table = None
+
+    def build(self, input_shape=None):
+        for name, shape in self._shapes.items():
+            initializer = self._initializer.clone()
+            table = self.add_weight(name=name, shape=shape, initializer=initializer)
+            setattr(self, name, table)
+        self.built = True
+
+
 @keras.saving.register_keras_serializable("keras_bertfam")
 class EncoderEmbedding(keras.layers.Layer):
     """Sum of token, position and segment embeddings, then norm and dropout.
@@ -52,6 +71,10 @@ class EncoderEmbedding(keras.layers.Layer):
         dropout: float. Dropout rate after the norm.
         layer_norm_epsilon: float.
         initializer: initializer of every table and kernel.
+        shared: dict or `None`. Parts of another `EncoderEmbedding` to use in place
+            of new ones: any of `token_embedding`, `tables` (of positions and
+            segments) and `norm`. No part of the config: loaded alone, this layer
+            has parts of its own.
 
     Call arguments:
         token_ids: int tensor of shape `(batch, length)`.
@@ -81,6 +104,7 @@ class EncoderEmbedding(keras.layers.Layer):
         dropout=0.0,
         layer_norm_epsilon=1e-12,
         initializer="glorot_uniform",
+        shared=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -94,16 +118,30 @@ class EncoderEmbedding(keras.layers.Layer):
         self.layer_norm_epsilon = layer_norm_epsilon
         self.initializer = keras.initializers.get(initializer)
         common = {"dtype": self.dtype_policy}
-        self.token_embedding = TokenEmbedding(
+        shared = dict(shared or {})
+        self.token_embedding = shared.pop("token_embedding", None) or TokenEmbedding(
             vocabulary_size,
             self.embedding_dim,
             embeddings_initializer=self._initializer(),
             name="token_embedding",
             **common,
         )
-        self.norm = keras.layers.LayerNormalization(
+        self.tables = shared.pop("tables", None) or _Tables(
+            max_sequence_length + position_offset,
+            num_segments,
+            self.embedding_dim,
+            self._initializer(),
+            name="tables",
+            **common,
+        )
+        self.norm = shared.pop("norm", None) or keras.layers.LayerNormalization(
             epsilon=layer_norm_epsilon, name="norm", **common
         )
+        if shared:
+            raise ValueError(
+                "`shared` may have the keys 'token_embedding', 'tables' and 'norm'. "
+                f"Received: {sorted(shared)}"
+            )
         self.dropout = Dropout(dropout, name="dropout", **common)
         self.projection = None
         if self.embedding_dim != hidden_dim:
@@ -118,27 +156,25 @@ class EncoderEmbedding(keras.layers.Layer):
         return self.initializer.clone()
 
     def build(self, input_shape):
-        self.token_embedding.build(input_shape)
-        self.position_table = self.add_weight(
-            name="position_table",
-            shape=(
-                self.max_sequence_length + self.position_offset,
-                self.embedding_dim,
-            ),
-            initializer=self._initializer(),
-        )
-        self.segment_table = None
-        if self.num_segments:
-            self.segment_table = self.add_weight(
-                name="segment_table",
-                shape=(self.num_segments, self.embedding_dim),
-                initializer=self._initializer(),
-            )
         table_shape = (*input_shape, self.embedding_dim)
-        self.norm.build(table_shape)
+        for part, shape in (
+            (self.token_embedding, input_shape),
+            (self.tables, None),
+            (self.norm, table_shape),
+        ):
+            if not part.built:
+                part.build(shape)
         if self.projection is not None:
             self.projection.build(table_shape)
         self.built = True
+
+    @property
+    def position_table(self):
+        return self.tables.position_table
+
+    @property
+    def segment_table(self):
+        return self.tables.segment_table
 
     def call(self, token_ids, segment_ids=None, position_ids=None, training=None):
         x = self.token_embedding(token_ids)
