@@ -68,11 +68,9 @@ def served(model, tmp_path_factory):
     return path
 
 
-def test_a_process_with_only_tensorflow_gives_the_same_answer(model, served):
-    answers = in_a_fresh_process(CLIENT, served, json.dumps(TEXTS))
-    expected = model.fill_mask(TEXTS[:2], top_k=3)
-    assert answers["positions"] == [[3, 6], [2, -1], [-1, -1]]
-    for row, slots in enumerate([*expected, []]):
+def check_answers(answers, expected):
+    """Compares padded answers with those of `fill_mask`, one list for each text."""
+    for row, slots in enumerate(expected):
         for slot in range(2):
             tokens = answers["tokens"][row][slot]
             probabilities = answers["probabilities"][row][slot]
@@ -83,6 +81,33 @@ def test_a_process_with_only_tensorflow_gives_the_same_answer(model, served):
                 )
             else:
                 assert tokens == ["", "", ""] and probabilities == [0, 0, 0]
+
+
+def test_a_process_with_only_tensorflow_gives_the_same_answer(model, served):
+    answers = in_a_fresh_process(CLIENT, served, json.dumps(TEXTS))
+    assert answers["positions"] == [[3, 6], [2, -1], [-1, -1]]
+    check_answers(answers, [*model.fill_mask(TEXTS[:2], top_k=3), []])
+
+
+def test_byte_level_bpe_is_served_as_well(tmp_path):
+    from keras_hub.tokenizers import RobertaTokenizer
+
+    from keras_bertfam.models import RobertaBackbone
+    from keras_bertfam.tasks import MaskedLMPreprocessor
+
+    tokens = "<s> <pad> </s> <mask> s e a c l m . Ġ se sea Ġsea".split()
+    tokenizer = RobertaTokenizer(
+        {token: index for index, token in enumerate(tokens)},
+        ["s e", "se a", "Ġ sea"],
+    )
+    backbone = RobertaBackbone(len(tokens), 2, 2, 16, 24, max_sequence_length=16)
+    model = MaskedLM(backbone, MaskedLMPreprocessor(tokenizer, sequence_length=16))
+    path = export_saved_model(model, str(tmp_path / "1"), top_k=3)
+    # Words that the tokenizer has not met, and cached, before the export.
+    texts = ["sea<mask>. calm <mask>", "mace ales seam<mask>", "no"]
+    answers = in_a_fresh_process(CLIENT, path, json.dumps(texts))
+    assert answers["positions"] == [[2, 9], [12, -1], [-1, -1]]
+    check_answers(answers, [*model.fill_mask(texts[:2], top_k=3), []])
 
 
 def test_signatures(model, served):
