@@ -14,8 +14,8 @@ from tests.resume_worker import At, train
 
 ROOT = pathlib.Path(__file__).parents[1]
 BACKEND = keras.backend.backend()
-# Keras says this of every first pass over data of unknown length.
-pytestmark = pytest.mark.filterwarnings("ignore:Your input ran out of data")
+# Data of unknown length may end.
+pytestmark = pytest.mark.filterwarnings("error:Your input ran out of data")
 
 
 class Interrupt(Exception):

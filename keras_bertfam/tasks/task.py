@@ -1,6 +1,8 @@
 """What every pre-training task shares: defaults, data, saving, loading."""
 
+import contextlib
 import os
+import warnings
 
 import keras
 import keras_hub
@@ -29,6 +31,8 @@ class PretrainingTask(distribution.DistributedTrainer, keras_hub.models.Task):
     """
 
     backbone_cls = EncoderBackbone
+    # What `compile()` gives `pretraining_optimizer` unless told otherwise.
+    optimizer_defaults = {}
 
     def __init__(self, backbone, preprocessor=None, **kwargs):
         super().__init__(compile=False, **kwargs)
@@ -50,7 +54,10 @@ class PretrainingTask(distribution.DistributedTrainer, keras_hub.models.Task):
             )
 
     def default_loss(self):
-        """The loss that `compile()` takes when none is given."""
+        """The loss that `compile()` takes when none is given.
+
+        `None` for a task that defines `compute_loss`, and then takes no other.
+        """
         raise TypeError(f"{type(self).__name__} must define `default_loss`")
 
     def default_metrics(self):
@@ -93,9 +100,9 @@ class PretrainingTask(distribution.DistributedTrainer, keras_hub.models.Task):
         loss="auto",
         *,
         weighted_metrics="auto",
-        learning_rate=1e-4,
+        learning_rate=None,
         total_steps=None,
-        warmup_steps=0.01,
+        warmup_steps=None,
         **kwargs,
     ):
         """Configure training; without arguments as published.
@@ -105,23 +112,36 @@ class PretrainingTask(distribution.DistributedTrainer, keras_hub.models.Task):
                 `keras_bertfam.optimizers.pretraining_optimizer`: AdamW without
                 decay of biases and norms, global clipnorm 1, linear warm-up
                 and decay.
-            loss: `"auto"` or a loss.
+            loss: `"auto"` or a loss. A task that computes its own takes no other.
             weighted_metrics: `"auto"`, a list of metrics, or `None`.
-            learning_rate: float, the peak, or a schedule. Read with
-                `optimizer="auto"` only, as are the next two.
+            learning_rate: float, the peak, or a schedule; the published one by
+                default. Read with `optimizer="auto"` only, as are the next two.
             total_steps: int or `None`. Steps until the rate is 0; `None` means
                 those of the next `fit()`.
-            warmup_steps: int, or a float in `[0, 1)` as a share of the total.
+            warmup_steps: int, or a float in `[0, 1)` as a share of the total; the
+                published share by default.
             **kwargs: other arguments of `keras.Model.compile`.
         """
+        default_loss = self.default_loss()
+        if default_loss is None and loss not in ("auto", None):
+            raise ValueError(
+                f"{type(self).__name__} computes its own loss. Expected "
+                f'loss="auto". Received: loss={loss!r}'
+            )
         self._optimizer_is_published = optimizer == "auto"
         if self._optimizer_is_published:
+            given = {
+                "learning_rate": learning_rate,
+                "total_steps": total_steps,
+                "warmup_steps": warmup_steps,
+            }
+            given = {name: value for name, value in given.items() if value is not None}
             optimizer = optimizers.pretraining_optimizer(
-                learning_rate, total_steps, warmup_steps
+                **{**self.optimizer_defaults, **given}
             )
         super().compile(
             optimizer=optimizer,
-            loss=self.default_loss() if loss == "auto" else loss,
+            loss=default_loss if loss == "auto" else loss,
             weighted_metrics=self.default_metrics()
             if weighted_metrics == "auto"
             else weighted_metrics,
@@ -163,7 +183,16 @@ class PretrainingTask(distribution.DistributedTrainer, keras_hub.models.Task):
         optimizers.resolve_schedule(self.optimizer, steps and steps * epochs)
         if hasattr(x, "cardinality"):
             kwargs.setdefault("shuffle", False)  # Keras warns that it can't
-        return super().fit(x, *args, callbacks=callbacks, **kwargs)
+        with _may_end(kwargs.get("steps_per_epoch")):
+            return super().fit(x, *args, callbacks=callbacks, **kwargs)
+
+    def evaluate(self, *args, **kwargs):
+        with _may_end(kwargs.get("steps")):
+            return super().evaluate(*args, **kwargs)
+
+    def predict(self, *args, **kwargs):
+        with _may_end(kwargs.get("steps")):
+            return super().predict(*args, **kwargs)
 
     @classmethod
     def from_preset(cls, preset, load_weights=True, **kwargs):
@@ -225,6 +254,15 @@ class PretrainingTask(distribution.DistributedTrainer, keras_hub.models.Task):
     def save_to_preset(self, preset_dir, max_shard_size=10):
         with saving.write_aside(preset_dir) as directory:
             super().save_to_preset(directory, max_shard_size=max_shard_size)
+
+
+@contextlib.contextmanager
+def _may_end(steps):
+    """Spares Keras's warning about data that ends, where no length was asked for."""
+    with warnings.catch_warnings():
+        if steps is None:
+            warnings.filterwarnings("ignore", "Your input ran out of data")
+        yield
 
 
 def _count_batches(x, batch_size):

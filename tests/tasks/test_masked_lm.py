@@ -48,10 +48,10 @@ def test_logits_only_at_masked_positions(make_model):
 
 def test_fit_learns_and_reports(make_model, texts):
     model = make_model()
-    model.compile(learning_rate=1e-2)
+    model.compile(learning_rate=3e-2)
     history = model.fit(
         dataset(model, texts),
-        epochs=30,
+        epochs=8,
         validation_data=dataset(model, texts, training=False),
         verbose=0,
     ).history

@@ -1,0 +1,121 @@
+"""What users of Keras do around `fit()`."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_bertfam.optimizers import pretraining_optimizer
+from tests import tiny_masked_lm as tiny
+
+BACKEND = keras.backend.backend()
+
+
+@pytest.fixture
+def model():
+    return tiny.make_model()
+
+
+def weights_of(model):
+    return [ops.convert_to_numpy(variable) for variable in model.variables]
+
+
+def test_keras_callbacks_work_as_with_any_model(model, tmp_path):
+    checkpoint = tmp_path / "best.weights.h5"
+    history = model.fit(
+        tiny.stream(model),
+        epochs=2,
+        validation_data=tiny.stream(model, training=False),
+        callbacks=[
+            keras.callbacks.ModelCheckpoint(
+                checkpoint, save_best_only=True, save_weights_only=True
+            ),
+            keras.callbacks.CSVLogger(tmp_path / "log.csv"),
+            keras.callbacks.TensorBoard(tmp_path / "board"),
+            keras.callbacks.BackupAndRestore(tmp_path / "backup"),
+        ],
+        verbose=0,
+    ).history
+    lines = (tmp_path / "log.csv").read_text().splitlines()
+    assert lines[0].split(",") == ["epoch", *sorted(history)]
+    assert [float(line.split(",")[2]) for line in lines[1:]] == history["loss"]
+    assert any((tmp_path / "board" / "train").iterdir())
+    other = tiny.make_model()
+    other.load_weights(checkpoint)
+    best = other.evaluate(tiny.stream(other, training=False), return_dict=True)
+    assert best["loss"] == pytest.approx(min(history["val_loss"]), rel=1e-4)
+
+
+@pytest.mark.parametrize("jit_compile", [True, False])
+def test_compiled_or_not_gives_the_same_losses(model, jit_compile):
+    if BACKEND == "torch" and jit_compile:
+        pytest.skip("torch.compile needs a C++ compiler, and minutes")
+    model.compile(pretraining_optimizer(1e-2, 40, 2), jit_compile=jit_compile)
+    history = model.fit(tiny.stream(model).take(3), epochs=2, verbose=0).history
+    model = tiny.make_model()
+    model.compile(pretraining_optimizer(1e-2, 40, 2), run_eagerly=BACKEND != "jax")
+    expected = model.fit(tiny.stream(model).take(3), epochs=2, verbose=0).history
+    assert history["loss"] == pytest.approx(expected["loss"], abs=1e-4)
+
+
+def test_accumulated_gradients_move_the_weights_every_second_step(model):
+    optimizer = pretraining_optimizer(1e-2, 40, 0, gradient_accumulation_steps=2)
+    model.compile(optimizer)
+    moved = []
+
+    class Watch(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            moved.append(weights_of(model))
+
+    before = weights_of(model)
+    model.fit(tiny.stream(model).take(4), callbacks=[Watch()], verbose=0)
+    steps = [before, *moved]
+    changes = [
+        any(np.any(old != new) for old, new in zip(*pair, strict=True))
+        for pair in zip(steps, steps[1:], strict=False)
+    ]
+    assert changes == [False, True, False, True]
+
+
+def test_steps_per_epoch_goes_on_through_the_data(model):
+    model.fit(tiny.stream(model).repeat(), epochs=3, steps_per_epoch=5, verbose=0)
+    assert int(model.optimizer.iterations) == 15
+    # Two passes of 7 batches, and one of the third.
+    assert model.preprocessor.position.epoch == 3
+
+
+def test_validation_masks_stay_and_training_masks_change(model):
+    held_out = tiny.stream(model, training=False)
+
+    class Masks(keras.callbacks.Callback):
+        def __init__(self):
+            super().__init__()
+            self.seen = []
+
+        def on_epoch_end(self, epoch, logs=None):
+            self.seen.append([y.tolist() for _, y, _ in held_out.as_numpy_iterator()])
+
+    masks = Masks()
+    model.compile(keras.optimizers.SGD(0.0))
+    history = model.fit(
+        tiny.stream(model),
+        epochs=3,
+        validation_data=held_out,
+        callbacks=[masks],
+        verbose=0,
+    ).history
+    assert masks.seen[0] == masks.seen[1] == masks.seen[2]
+    # With weights that stay, only other masks can change the loss.
+    assert len(set(np.round(history["val_loss"], 6))) == 1
+    assert len(set(np.round(history["loss"], 6))) == 3
+
+
+def test_loss_is_that_of_the_batches_that_are_there(model):
+    # Weights stay and dropout is 0: each batch's loss is the same in both.
+    model.compile(keras.optimizers.SGD(0.0))
+    data = list(tiny.stream(model))
+    losses = [model.evaluate(*batch[:2], sample_weight=batch[2]) for batch in data]
+    model.preprocessor.position.set(0)
+    history = model.fit(tiny.stream(model), verbose=0).history
+    assert int(model.optimizer.iterations) == len(data) == 7
+    assert history["loss"][0] == pytest.approx(np.mean([x[0] for x in losses]), 1e-4)
