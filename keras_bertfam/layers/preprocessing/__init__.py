@@ -7,16 +7,32 @@ from keras_bertfam.layers.preprocessing.documents import (
 from keras_bertfam.layers.preprocessing.masking import MaskTokens
 from keras_bertfam.layers.preprocessing.packing import PackSentences
 from keras_bertfam.layers.preprocessing.seeding import StreamPosition, seeded_passes
+from keras_bertfam.layers.preprocessing.token_strategies import (
+    IndependentTokens,
+    SmoothedTokens,
+)
 from keras_bertfam.layers.preprocessing.tokenizers import (
     BertTokenizer,
     train_word_piece,
 )
+from keras_bertfam.layers.preprocessing.word_strategies import (
+    GeometricSpans,
+    GivenSpans,
+    NGrams,
+    WholeWords,
+)
 
 __all__ = [
     "BertTokenizer",
+    "GeometricSpans",
+    "GivenSpans",
+    "IndependentTokens",
     "MaskTokens",
+    "NGrams",
     "PackSentences",
+    "SmoothedTokens",
     "StreamPosition",
+    "WholeWords",
     "read_documents",
     "seeded_passes",
     "split_sentences",

@@ -3,6 +3,7 @@
 import keras
 
 from keras_bertfam.layers.preprocessing.masking import MaskTokens
+from keras_bertfam.layers.preprocessing.strategies import get_strategy
 from keras_bertfam.layers.preprocessing.text_preprocessor import TextPreprocessor
 from keras_bertfam.layers.preprocessing.tokenizers import word_start_table
 
@@ -26,8 +27,18 @@ class MaskedLMPreprocessor(TextPreprocessor):
             the rate gives for a full row.
         mask_token_rate: float. Defaults to `0.8`.
         random_token_rate: float. Defaults to `0.1`.
-        whole_word: bool. Whether to mask whole words. Defaults to `False`.
-        count: `"bert"` or `"fairseq"`; see `MaskTokens`. Defaults to `"bert"`.
+        random_token_weights: sequence of `vocabulary_size` floats or `None`; see
+            `MaskTokens`. Defaults to `None`, all equal.
+        strategy: which positions are masked: `"tokens"`, `"words"`, `"ngrams"`,
+            `"spans"`, `"given_spans"`, or an object such as `NGrams(max_n=3)`;
+            see `MaskTokens`. Where words begin is read off the vocabulary.
+            Defaults to `"tokens"`.
+        whole_word: bool. Another way to say `strategy="words"`. Defaults to
+            `False`.
+        replacement_unit: `"token"`, `"word"` or `"span"`; see `MaskTokens`.
+            Defaults to `"token"`.
+        count: `"bert"`, `"fairseq"` or `"spanbert"`; see `MaskTokens`. Defaults
+            to `"bert"`.
         sequence_ids: bool. Whether blocks tell their documents apart, so that
             attention doesn't leak between them. Defaults to `False`.
         seed: int. Decides every order and mask. Defaults to `0`.
@@ -56,6 +67,8 @@ class MaskedLMPreprocessor(TextPreprocessor):
         [Liu et al., 2019](https://arxiv.org/abs/1907.11692), section 4.
     """
 
+    return_span_bounds = False
+
     def __init__(
         self,
         tokenizer,
@@ -68,6 +81,9 @@ class MaskedLMPreprocessor(TextPreprocessor):
         count="bert",
         sequence_ids=False,
         seed=0,
+        strategy=None,
+        replacement_unit="token",
+        random_token_weights=None,
         **kwargs,
     ):
         super().__init__(tokenizer, sequence_length, sequence_ids, seed, **kwargs)
@@ -75,7 +91,19 @@ class MaskedLMPreprocessor(TextPreprocessor):
         self.mask_selection_length = mask_selection_length
         self.mask_token_rate = mask_token_rate
         self.random_token_rate = random_token_rate
+        if whole_word and strategy is not None:
+            raise ValueError(
+                "`whole_word` and `strategy` can't both be given. Received: "
+                f"whole_word={whole_word}, strategy={strategy}."
+            )
         self.whole_word = whole_word
+        self.strategy = get_strategy(strategy or ("words" if whole_word else "tokens"))
+        self.replacement_unit = replacement_unit
+        self.random_token_weights = (
+            None
+            if random_token_weights is None
+            else [float(weight) for weight in random_token_weights]
+        )
         self.count = count
         self._masker = None
         self.build_if_ready()
@@ -83,6 +111,7 @@ class MaskedLMPreprocessor(TextPreprocessor):
     def build(self, input_shape=None):
         # A preset's vocabulary comes after the constructor.
         tokenizer = self.tokenizer
+        words = self.strategy.uses_words or self.replacement_unit == "word"
         self._masker = MaskTokens(
             vocabulary_size=tokenizer.vocabulary_size(),
             mask_token_id=tokenizer.mask_token_id,
@@ -92,15 +121,34 @@ class MaskedLMPreprocessor(TextPreprocessor):
             max_selections=self.mask_selection_length,
             mask_token_rate=self.mask_token_rate,
             random_token_rate=self.random_token_rate,
-            starts_word=word_start_table(tokenizer) if self.whole_word else None,
+            random_token_weights=self.random_token_weights,
+            starts_word=word_start_table(tokenizer) if words else None,
+            strategy=self.strategy,
+            replacement_unit=self.replacement_unit,
             count=self.count,
+            return_span_bounds=self.return_span_bounds,
             seed=self.seed,
         )
         self.built = True
 
+    def mask(self, block, seed=None):
+        """Masks a block.
+
+        Args:
+            block: see `corrupt`. `span_ids`, int32 `(batch, length)`, goes to the
+                strategy `GivenSpans`.
+            seed: see `corrupt`.
+
+        Returns:
+            The block with masks, without `span_ids`, and what `MaskTokens` gives.
+        """
+        span_ids = block.get("span_ids")
+        masked = self._masker(block["token_ids"], seed=seed, span_ids=span_ids)
+        x = {name: value for name, value in block.items() if name != "span_ids"}
+        return {**x, "token_ids": masked["token_ids"]}, masked
+
     def corrupt(self, block, seed=None):
-        masked = self._masker(block["token_ids"], seed=seed)
-        x = dict(block, token_ids=masked["token_ids"])
+        x, masked = self.mask(block, seed)
         x["mask_positions"] = masked["mask_positions"]
         return x, masked["mask_ids"], masked["mask_weights"]
 
@@ -111,6 +159,8 @@ class MaskedLMPreprocessor(TextPreprocessor):
             "mask_selection_length": self.mask_selection_length,
             "mask_token_rate": self.mask_token_rate,
             "random_token_rate": self.random_token_rate,
-            "whole_word": self.whole_word,
+            "random_token_weights": self.random_token_weights,
+            "strategy": keras.saving.serialize_keras_object(self.strategy),
+            "replacement_unit": self.replacement_unit,
             "count": self.count,
         }

@@ -5,31 +5,43 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bertfam.layers.preprocessing.base import PreprocessingLayer, as_token_ids
+from keras_bertfam.layers.preprocessing.replacement import (
+    fill_slots,
+    group_neighbours,
+    make_draw,
+    replace_tokens,
+)
 from keras_bertfam.layers.preprocessing.seeding import RNG, content_seed
 from keras_bertfam.layers.preprocessing.selection import (
     count_selections,
-    fill_slots,
     is_any,
     max_selections,
-    replace_tokens,
-    select_tokens,
-    select_words,
 )
+from keras_bertfam.layers.preprocessing.strategies import get_strategy
+
+# Arguments of the constructor that are attributes as they are.
+_ARGUMENTS = (
+    "vocabulary_size mask_token_id pad_token_id unselectable_token_ids selection_rate "
+    "max_selections mask_token_rate random_token_rate random_token_ids "
+    "random_token_weights starts_word replacement_unit count return_span_bounds seed"
+).split()
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class MaskTokens(PreprocessingLayer):
-    """Masks dense batches of token ids, as BERT and RoBERTa do.
+    """Masks dense batches of token ids: which of them, and by what.
 
     Use it inside `Dataset.map`, after batching. It draws nothing from a global
     generator: the same ids and seed give the same masks everywhere.
 
-    A row of `n` tokens (padding excluded, special tokens included) gets
-    `min(max_selections, max(1, round(n * selection_rate)))` selections by the
-    `"bert"` rule, half rounding to even, or
-    `min(max_selections, int(n * selection_rate + u))`, with `u` uniform in
-    [0, 1), by the `"fairseq"` rule; never more than it has selectable tokens.
-    A `selection_rate` of 0 therefore still selects one token by the first rule.
+    The `strategy` says which positions are selected, and `count` how many. A row
+    of `n` tokens (padding excluded, special tokens included) gets
+    `max(1, round(n * selection_rate))` selections by the `"bert"` rule, half
+    rounding to even, and `int(n * selection_rate + u)`, with `u` uniform in
+    [0, 1), by the `"fairseq"` rule; by the `"spanbert"` rule it is
+    `ceil(m * selection_rate)` for `m` selectable tokens. It is never more than
+    `max_selections`, nor than the row has selectable tokens. A `selection_rate`
+    of 0 therefore still selects one token by the first rule.
 
     Args:
         vocabulary_size: int. Number of token ids.
@@ -48,17 +60,31 @@ class MaskTokens(PreprocessingLayer):
         random_token_ids: sequence of ints or `None`. The ids that random
             replacements are drawn from, uniformly. Defaults to the whole
             vocabulary, as in BERT.
+        random_token_weights: sequence of floats or `None`. How likely each of
+            these ids is drawn, such as their counts in the corpus; need not sum
+            to 1. Defaults to all equal.
         starts_word: sequence of `vocabulary_size` booleans, or `None`. Whether
-            a token starts a word. If given, whole words are selected: in random
-            order, each that doesn't exceed what is left of the row's count.
-            A word never extends across a padding or unselectable token.
-        count: `"bert"` or `"fairseq"`. Defaults to `"bert"`.
+            a token starts a word; without it every token does. A word never
+            extends across a padding or unselectable token.
+        strategy: a strategy such as `GeometricSpans()`, or the name of one with
+            its defaults: `"tokens"` (`IndependentTokens`), `"words"`
+            (`WholeWords`), `"ngrams"` (`NGrams`), `"spans"` (`GeometricSpans`) or
+            `"given_spans"` (`GivenSpans`). Defaults to `"words"` if
+            `starts_word` is given, else to `"tokens"`.
+        replacement_unit: what is masked, drawn at random or kept as a whole:
+            `"token"`; `"word"` (for `GivenSpans` a given span); or `"span"`,
+            neighbouring selections. Random ids are drawn for each token.
+            Defaults to `"token"`.
+        count: `"bert"`, `"fairseq"` or `"spanbert"`. Defaults to `"bert"`.
+        return_span_bounds: bool. Whether to add `span_bounds` to the outputs.
+            Defaults to `False`.
         seed: int. Used in calls without a seed. Defaults to `0`.
 
     Call arguments:
         token_ids: integer tensor of shape `(batch, length)` or `(length,)`.
         seed: integer tensor of shape `(2,)`, such as one of `seeded_passes`.
             Defaults to a hash of `token_ids` and the layer's own seed.
+        span_ids: integer tensor of the shape of `token_ids`, for `GivenSpans`.
 
     Returns:
         A dict of `tf.Tensor`s, without the batch axis if there was none:
@@ -66,7 +92,9 @@ class MaskTokens(PreprocessingLayer):
         `mask_positions`, int32 `(batch, max_selections)`, ascending;
         `mask_ids`, int32 of that shape, the original ids; and `mask_weights`,
         float32 of that shape, 1 for a selection and 0 for an empty slot, whose
-        position and id are 0.
+        position and id are 0; and, if wanted, `span_bounds`, int32
+        `(batch, max_selections, 2)`, the first and last position of the
+        neighbouring selections that each selection is among.
 
     Raises:
         ValueError: If an argument is out of its range, if `token_ids` isn't a
@@ -84,7 +112,8 @@ class MaskTokens(PreprocessingLayer):
 
     References:
         [Devlin et al., 2018](https://arxiv.org/abs/1810.04805), section 3.1;
-        [Liu et al., 2019](https://arxiv.org/abs/1907.11692), section 4.1.
+        [Liu et al., 2019](https://arxiv.org/abs/1907.11692), section 4.1;
+        [Joshi et al., 2019](https://arxiv.org/abs/1907.10529), section 3.1.
     """
 
     def __init__(
@@ -98,8 +127,12 @@ class MaskTokens(PreprocessingLayer):
         mask_token_rate=0.8,
         random_token_rate=0.1,
         random_token_ids=None,
+        random_token_weights=None,
         starts_word=None,
+        strategy=None,
+        replacement_unit="token",
         count="bert",
+        return_span_bounds=False,
         seed=0,
         **kwargs,
     ):
@@ -113,11 +146,19 @@ class MaskTokens(PreprocessingLayer):
         self.mask_token_rate = mask_token_rate
         self.random_token_rate = random_token_rate
         self.random_token_ids = _optional_list(random_token_ids, int)
+        self.random_token_weights = _optional_list(random_token_weights, float)
         self.starts_word = _optional_list(starts_word, bool)
+        default = "tokens" if starts_word is None else "words"
+        self.strategy = get_strategy(default if strategy is None else strategy)
+        self.replacement_unit = replacement_unit
         self.count = count
+        self.return_span_bounds = return_span_bounds
         self.seed = seed
         self._check_arguments()
+        self.strategy.check(vocabulary_size, self.starts_word)
         self._starts_word_table = np.array(self.starts_word or [], bool)
+        drawn_from = self.random_token_ids or vocabulary_size
+        self._draw = make_draw(drawn_from, self.random_token_weights)
 
     def _check_arguments(self):
         for name in ("selection_rate", "mask_token_rate", "random_token_rate"):
@@ -144,62 +185,96 @@ class MaskTokens(PreprocessingLayer):
                 "`max_selections` must be positive or `None`. "
                 f"Received: {self.max_selections}."
             )
-        if self.count not in ("bert", "fairseq"):
-            raise ValueError(
-                f'`count` must be "bert" or "fairseq". Received: {self.count!r}.'
-            )
+        for name, known in (
+            ("count", ("bert", "fairseq", "spanbert")),
+            ("replacement_unit", ("token", "word", "span")),
+        ):
+            if getattr(self, name) not in known:
+                raise ValueError(
+                    f"`{name}` must be one of {known}. "
+                    f"Received: {getattr(self, name)!r}."
+                )
         if self.starts_word and len(self.starts_word) != self.vocabulary_size:
             raise ValueError(
                 f"`starts_word` must have vocabulary_size={self.vocabulary_size} "
                 f"elements. Received: {len(self.starts_word)}."
             )
 
-    def call(self, token_ids, seed=None):
+    def call(self, token_ids, seed=None, span_ids=None):
         ids = as_token_ids(token_ids)
         if ids.shape.rank not in (1, 2):
             raise ValueError(
                 "`token_ids` must have the shape `(batch, length)` or `(length,)`. "
                 f"Received: shape={ids.shape}."
             )
+        if span_ids is not None:
+            span_ids = as_token_ids(span_ids, "span_ids")
+            if not ids.shape.is_compatible_with(span_ids.shape):
+                raise ValueError(
+                    f"`span_ids` must have the shape of `token_ids`, {ids.shape}. "
+                    f"Received: shape={span_ids.shape}."
+                )
         if seed is None:
             seed = content_seed(ids, self.seed)
         seed = tf.ensure_shape(tf.cast(seed, tf.int64), [2])
         if ids.shape.rank == 2:
-            return self._mask(ids, seed)
-        return {name: x[0] for name, x in self._mask(ids[None], seed).items()}
+            return self._mask(ids, span_ids, seed)
+        span_ids = None if span_ids is None else span_ids[None]
+        return {name: x[0] for name, x in self._mask(ids[None], span_ids, seed).items()}
 
-    def _mask(self, ids, seed):
+    def _mask(self, ids, span_ids, seed):
         slots = self._num_slots(ids.shape[1])
         seeds = tf.unstack(tf.random.split(seed, 3, alg=RNG), 3)
-        padding = ids == self.pad_token_id
-        candidates = ~(padding | is_any(ids, self.unselectable_token_ids))
-        lengths = tf.reduce_sum(tf.cast(~padding, tf.int32), 1)
-        counts = count_selections(lengths, self.selection_rate, self.count, seeds[0])
-        counts = tf.minimum(counts, slots)
-        if self.starts_word is None:
-            selected = select_tokens(candidates, counts, slots, seeds[1])
-        else:
-            starts = tf.gather(self._starts_word_table, ids)
-            selected = select_words(candidates, starts, counts, seeds[1])
-        where = tf.where(selected)
+        where, starts = self._select(ids, span_ids, slots, seeds)
         originals = tf.gather_nd(ids, where)
+        groups, first, last = group_neighbours(where)
+        if self.replacement_unit == "word":
+            groups, _, _ = group_neighbours(where, tf.gather_nd(starts, where))
         replaced = replace_tokens(
             originals,
+            None if self.replacement_unit == "token" else groups,
             seeds[2],
             self.mask_token_id,
-            self.random_token_ids or self.vocabulary_size,
+            self._draw,
             self.mask_token_rate,
             self.random_token_rate,
         )
-        positions, targets, weights = fill_slots(
-            where, originals, tf.shape(ids, tf.int64)[0], slots
+        positions = tf.cast(where[:, 1], tf.int32)
+        weights, (positions, targets, first, last) = fill_slots(
+            where,
+            [positions, originals, first, last],
+            tf.shape(ids, tf.int64)[0],
+            slots,
         )
-        return {
+        outputs = {
             "token_ids": tf.tensor_scatter_nd_update(ids, where, replaced),
             "mask_positions": positions,
             "mask_ids": targets,
             "mask_weights": weights,
         }
+        if self.return_span_bounds:
+            outputs["span_bounds"] = tf.stack([first, last], 2)
+        return outputs
+
+    def _select(self, ids, span_ids, slots, seeds):
+        """Rows and positions of the selections, and where units start."""
+        padding = ids == self.pad_token_id
+        candidates = ~(padding | is_any(ids, self.unselectable_token_ids))
+        starts = tf.ones_like(candidates)
+        if self.starts_word is not None:
+            starts = tf.gather(self._starts_word_table, ids)
+        candidates, starts = self.strategy.units(candidates, starts, span_ids)
+        lengths, selectable = (
+            tf.reduce_sum(tf.cast(x, tf.int32), 1) for x in (~padding, candidates)
+        )
+        counts = count_selections(
+            lengths, selectable, self.selection_rate, self.count, seeds[0]
+        )
+        counts = tf.minimum(counts, slots)
+        selected = self.strategy.select(
+            ids, candidates, starts, counts, slots, seeds[1]
+        )
+        return tf.where(selected), starts
 
     def _num_slots(self, length):
         if self.max_selections is not None:
@@ -209,26 +284,13 @@ class MaskTokens(PreprocessingLayer):
                 "`max_selections` must be given where the length of `token_ids` "
                 "isn't static. Received: max_selections=None."
             )
-        return max_selections(length, self.selection_rate, self.count)
+        count = max_selections(length, self.selection_rate, self.count)
+        return self.strategy.max_selections(count)
 
     def get_config(self):
         config = super().get_config()
-        config.update(
-            {
-                "vocabulary_size": self.vocabulary_size,
-                "mask_token_id": self.mask_token_id,
-                "pad_token_id": self.pad_token_id,
-                "unselectable_token_ids": self.unselectable_token_ids,
-                "selection_rate": self.selection_rate,
-                "max_selections": self.max_selections,
-                "mask_token_rate": self.mask_token_rate,
-                "random_token_rate": self.random_token_rate,
-                "random_token_ids": self.random_token_ids,
-                "starts_word": self.starts_word,
-                "count": self.count,
-                "seed": self.seed,
-            }
-        )
+        config.update({name: getattr(self, name) for name in _ARGUMENTS})
+        config["strategy"] = keras.saving.serialize_keras_object(self.strategy)
         return config
 
 

@@ -1,4 +1,4 @@
-"""Which positions are selected, and what replaces them: pure seeded functions."""
+"""How many positions are selected, and which: pure seeded functions."""
 
 import functools
 import math
@@ -11,13 +11,23 @@ from keras_bertfam.layers.preprocessing.seeding import RNG
 
 def max_selections(length, rate, count):
     """Returns the most selections that `count` gives a row of `length` tokens."""
-    if count == "fairseq":
+    if count in ("fairseq", "spanbert"):
         return max(1, math.ceil(length * rate))
     return max(1, round(length * rate))
 
 
-def count_selections(lengths, rate, count, seed):
-    """Returns how many tokens to select in rows of `lengths` tokens, int32."""
+def count_selections(lengths, selectable, rate, count, seed):
+    """Returns how many tokens to select in each row, int32.
+
+    Args:
+        lengths: int32 tensor of shape `(batch,)`: tokens that aren't padding.
+        selectable: int32 tensor of that shape: those that may be selected.
+        rate: float.
+        count: `"bert"`, `"fairseq"` or `"spanbert"`.
+        seed: integer tensor of shape `(2,)`.
+    """
+    if count == "spanbert":
+        return tf.cast(tf.math.ceil(tf.cast(selectable, tf.float64) * rate), tf.int32)
     expected = tf.cast(lengths, tf.float64) * rate
     if count == "fairseq":
         noise = tf.random.stateless_uniform(
@@ -50,8 +60,20 @@ def select_tokens(candidates, counts, max_count, seed):
         A bool tensor of shape `(batch, length)` with `counts` true elements in
         each row, or all `candidates` if they are fewer.
     """
+    scores = distinct_scores(tf.shape(candidates), seed)
+    return keep_highest(tf.where(candidates, scores, -1), counts, max_count)
+
+
+def keep_highest(scores, counts, max_count):
+    """Returns where the `counts` highest scores of each row are, of those >= 0.
+
+    Args:
+        scores: int32 tensor of shape `(batch, length)`, distinct within a row;
+            a negative one is never kept.
+        counts: int32 tensor of shape `(batch,)`.
+        max_count: int or int32 scalar. An upper bound of `counts`.
+    """
     lowest, highest = tf.int32.min, tf.int32.max
-    scores = tf.where(candidates, distinct_scores(tf.shape(candidates), seed), lowest)
     # The (max_count)-th of a row lengthened by `max_count - counts` highest
     # scores is the (counts)-th of the row: one fixed rank for all rows.
     above = tf.range(max_count)[None] < max_count - counts[:, None]
@@ -61,7 +83,7 @@ def select_tokens(candidates, counts, max_count, seed):
         reverse=True,
     )
     # With no selections at all the threshold is `highest`, which no score has.
-    return candidates & (scores >= threshold[:, None])
+    return (scores >= 0) & (scores >= threshold[:, None])
 
 
 def distinct_scores(shape, seed):
@@ -93,8 +115,7 @@ def select_words(candidates, starts, counts, seed):
         elements in each row.
     """
     shape = tf.shape(candidates)
-    after_other = ~tf.pad(candidates, [[0, 0], [1, 0]])[:, :-1]
-    starts = (starts & candidates) | after_other
+    starts = (starts & candidates) | after_other(candidates)
     # Tokens that are no candidates add nothing to the sizes.
     word = tf.cumsum(tf.cast(starts, tf.int32), axis=1) - 1
     word += tf.range(shape[0])[:, None] * shape[1]
@@ -111,6 +132,43 @@ def select_words(candidates, starts, counts, seed):
         tf.reshape(order, [-1, 1]), tf.reshape(taken, [-1]), [shape[0] * shape[1]]
     )
     return candidates & tf.gather(taken, word)
+
+
+def after_other(candidates):
+    """Returns where the token before is no candidate: a word can't go on there."""
+    return ~tf.pad(candidates, [[0, 0], [1, 0]])[:, :-1]
+
+
+def select_smoothed(candidates, weights, counts, max_count, across_rows, seed):
+    """Selects one after the other, in proportion to the weights of what is left.
+
+    Args:
+        candidates: bool tensor of shape `(batch, length)`.
+        weights: float tensor of that shape, positive.
+        counts: int32 tensor of shape `(batch,)`.
+        max_count: int. An upper bound of `counts`, and of a row's selections.
+        across_rows: bool. Select `sum(counts)` of all rows together.
+        seed: integer tensor of shape `(2,)`.
+
+    Returns:
+        A bool tensor of shape `(batch, length)`.
+    """
+    shape = tf.shape(candidates)
+    uniform = tf.random.stateless_uniform(shape, seed, dtype=tf.float64, alg=RNG)
+    # The order of arrival of exponential variables with these rates.
+    arrivals = -tf.math.log1p(-uniform) / tf.cast(weights, tf.float64)
+    latest_first = tf.argsort(tf.reshape(arrivals, [-1]), direction="DESCENDING")
+    scores = tf.scatter_nd(
+        latest_first[:, None], tf.range(tf.size(latest_first)), [tf.size(latest_first)]
+    )
+    scores = tf.where(candidates, tf.reshape(scores, shape), -1)
+    if not across_rows:
+        return keep_highest(scores, counts, max_count)
+    most = tf.fill([shape[0]], max_count)
+    scores = tf.where(keep_highest(scores, most, max_count), scores, -1)
+    total = tf.reduce_sum(counts, keepdims=True)
+    kept = keep_highest(tf.reshape(scores, [1, -1]), total, tf.maximum(total[0], 1))
+    return tf.reshape(kept, shape)
 
 
 def take_fitting(sizes, budgets):
@@ -137,56 +195,3 @@ def take_fitting(sizes, budgets):
 
     taken = tf.zeros_like(sizes, tf.bool)
     return tf.while_loop(unfinished, turn, (taken, budgets))[0]
-
-
-def replace_tokens(originals, seed, mask_token_id, drawn_from, mask_rate, random_rate):
-    """Replaces each token by the mask token, a random one, or itself.
-
-    Args:
-        originals: int32 tensor of shape `(n,)`.
-        seed: integer tensor of shape `(2,)`.
-        mask_token_id: int.
-        drawn_from: int or sequence of ints. Random tokens are uniform in
-            `[0, drawn_from)`, or uniform over the given ids.
-        mask_rate: float. The probability of the mask token.
-        random_rate: float. The probability of a random token.
-
-    Returns:
-        An int32 tensor of shape `(n,)`.
-    """
-    seeds = tf.unstack(tf.random.split(seed, 2, alg=RNG), 2)
-    shape = tf.shape(originals)
-    size = drawn_from if isinstance(drawn_from, int) else len(drawn_from)
-    drawn = tf.random.stateless_uniform(shape, seeds[0], 0, size, tf.int32, alg=RNG)
-    if not isinstance(drawn_from, int):
-        drawn = tf.gather(tf.constant(drawn_from, tf.int32), drawn)
-    fate = tf.random.stateless_uniform(shape, seeds[1], alg=RNG)
-    kept_or_drawn = tf.where(fate < mask_rate + random_rate, drawn, originals)
-    return tf.where(fate < mask_rate, mask_token_id, kept_or_drawn)
-
-
-def fill_slots(where, values, num_rows, num_slots):
-    """Lays out the selections of each row in a fixed number of slots.
-
-    Args:
-        where: int64 tensor of shape `(n, 2)`: row and position of each
-            selection, in lexicographic order.
-        values: int32 tensor of shape `(n,)`.
-        num_rows: int64 scalar.
-        num_slots: int. No row may have more selections.
-
-    Returns:
-        The positions and values, int32, and weights, float32, of shape
-        `(num_rows, num_slots)`; empty slots are 0 in all three.
-    """
-    splits = tf.searchsorted(where[:, 0], tf.range(num_rows + 1))
-    slot = splits[:-1, None] + tf.range(num_slots)
-    full = slot < splits[1:, None]
-    # One extra element, so that empty slots and empty batches have an index.
-    slot = tf.where(full, slot, tf.size(values))
-    positions = tf.pad(tf.cast(where[:, 1], tf.int32), [[0, 1]])
-    return (
-        tf.gather(positions, slot),
-        tf.gather(tf.pad(values, [[0, 1]]), slot),
-        tf.cast(full, tf.float32),
-    )
