@@ -1,27 +1,17 @@
 """The one Transformer encoder behind every BERT-like family."""
 
 import keras
-import keras_hub
-import numpy as np
 from keras import ops
 
 from keras_bertfam.layers.modeling.embedding import EncoderEmbedding
 from keras_bertfam.layers.modeling.heads import Pooler
 from keras_bertfam.layers.modeling.sequences import separate_sequences
 from keras_bertfam.layers.modeling.transformer import TransformerStack
-from keras_bertfam.models.presets import NamedPresets
-
-# Arguments of the constructor that are attributes as they are.
-_ARGUMENTS = (
-    "vocabulary_size num_layers num_heads hidden_dim intermediate_dim embedding_dim "
-    "head_dim max_sequence_length position_offset num_segments share num_groups "
-    "norm_first activation dropout attention_dropout layer_norm_epsilon "
-    "initializer_range truncated_initializer"
-).split()
+from keras_bertfam.models.base import TokenBackbone, check_heads
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class EncoderBackbone(NamedPresets, keras_hub.models.Backbone):
+class EncoderBackbone(TokenBackbone):
     """Bidirectional Transformer encoder; a family is a set of its arguments.
 
     Args:
@@ -106,6 +96,12 @@ class EncoderBackbone(NamedPresets, keras_hub.models.Backbone):
         "position_ids",
         "sequence_ids",
     )
+    argument_names = (
+        "vocabulary_size num_layers num_heads hidden_dim intermediate_dim "
+        "embedding_dim head_dim max_sequence_length position_offset num_segments "
+        "share num_groups norm_first activation dropout attention_dropout "
+        "layer_norm_epsilon initializer_range truncated_initializer"
+    ).split()
 
     def __init__(
         self,
@@ -133,11 +129,7 @@ class EncoderBackbone(NamedPresets, keras_hub.models.Backbone):
         dtype=None,
         **kwargs,
     ):
-        if head_dim is None and hidden_dim % num_heads:
-            raise ValueError(
-                "`hidden_dim` must be divisible by `num_heads`, or `head_dim` "
-                f"given. Received: hidden_dim={hidden_dim}, num_heads={num_heads}"
-            )
+        head_dim = check_heads(hidden_dim, num_heads, head_dim)
         super().__init__(dtype=dtype, **kwargs)
         self.vocabulary_size = vocabulary_size
         self.num_layers = num_layers
@@ -145,7 +137,7 @@ class EncoderBackbone(NamedPresets, keras_hub.models.Backbone):
         self.hidden_dim = hidden_dim
         self.intermediate_dim = intermediate_dim
         self.embedding_dim = embedding_dim or hidden_dim
-        self.head_dim = head_dim or hidden_dim // num_heads
+        self.head_dim = head_dim
         self.max_sequence_length = max_sequence_length
         self.position_offset = position_offset
         self.num_segments = num_segments
@@ -200,12 +192,6 @@ class EncoderBackbone(NamedPresets, keras_hub.models.Backbone):
             )
         self.build()
 
-    def make_initializer(self):
-        """A new initializer of the kind this backbone's kernels have."""
-        if self.truncated_initializer:
-            return keras.initializers.TruncatedNormal(stddev=self.initializer_range)
-        return keras.initializers.RandomNormal(stddev=self.initializer_range)
-
     def build(self, input_shape=None):
         if self.built:
             return
@@ -214,27 +200,6 @@ class EncoderBackbone(NamedPresets, keras_hub.models.Backbone):
         if self.pooler is not None:
             self.pooler.build((None, None, self.hidden_dim))
         self.built = True
-
-    def __call__(self, inputs, *args, **kwargs):
-        self.check_inputs(inputs)
-        return super().__call__(inputs, *args, **kwargs)
-
-    def check_inputs(self, inputs):
-        """Raise a `ValueError` for inputs known to be wrong before they run."""
-        unknown = sorted(set(inputs) - set(self.input_names))
-        if unknown or "token_ids" not in inputs:
-            raise ValueError(
-                f"`inputs` must be a dict with `token_ids` and any of "
-                f"{self.input_names[1:]}. Received: {sorted(inputs)}"
-            )
-        token_ids = inputs["token_ids"]
-        if isinstance(token_ids, np.ndarray) and token_ids.size:
-            low, high = token_ids.min(), token_ids.max()
-            if low < 0 or high >= self.vocabulary_size:
-                raise ValueError(
-                    "`token_ids` must be in [0, vocabulary_size="
-                    f"{self.vocabulary_size}). Received ids from {low} to {high}"
-                )
 
     def call(
         self,
@@ -288,11 +253,7 @@ class EncoderBackbone(NamedPresets, keras_hub.models.Backbone):
         return ["qkv"]
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            **{name: getattr(self, name) for name in _ARGUMENTS},
-            "pooler": self.pooler is not None,
-        }
+        return {**super().get_config(), "pooler": self.pooler is not None}
 
 
 def _as_triple(outputs):

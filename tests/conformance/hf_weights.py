@@ -26,13 +26,9 @@ def _copy_norm(layer, state, name):
     _assign(layer.beta, _array(state[f"{name}.bias"]))
 
 
-def copy_backbone(backbone, state, prefix):
-    """Fill a `BertBackbone` or `RobertaBackbone` from a state dict."""
-    table = backbone.embeddings
-    at = f"{prefix}.embeddings"
-    _assign(
-        table.token_embedding.embeddings, _array(state[f"{at}.word_embeddings.weight"])
-    )
+def _copy_embeddings(table, state, at):
+    words = _array(state[f"{at}.word_embeddings.weight"])
+    _assign(table.token_embedding.embeddings, words)
     positions = _array(state[f"{at}.position_embeddings.weight"])
     types = _array(state[f"{at}.token_type_embeddings.weight"])
     if table.segment_table is None:
@@ -41,20 +37,66 @@ def copy_backbone(backbone, state, prefix):
         _assign(table.segment_table, types)
     _assign(table.position_table, positions)
     _copy_norm(table.norm, state, f"{at}.LayerNorm")
+
+
+def _copy_block(block, state, qkv, attention, norm, intermediate, output, last_norm):
+    """Fill the sub-layers of a block given the names of its parts."""
+    sublayer, feedforward = block
+    _copy_dense(sublayer.sublayer.qkv, state, *qkv)
+    _copy_dense(sublayer.sublayer.output_dense, state, attention)
+    _copy_norm(sublayer.norm, state, norm)
+    _copy_dense(feedforward.sublayer.intermediate, state, intermediate)
+    _copy_dense(feedforward.sublayer.output_dense, state, output)
+    _copy_norm(feedforward.norm, state, last_norm)
+
+
+def copy_backbone(backbone, state, prefix):
+    """Fill a `BertBackbone` or `RobertaBackbone` from a state dict."""
+    _copy_embeddings(backbone.embeddings, state, f"{prefix}.embeddings")
     for index in range(backbone.num_layers):
-        attention, feedforward = backbone.encoder.block(index)
         at = f"{prefix}.encoder.layer.{index}"
-        names = [f"{at}.attention.self.{part}" for part in ("query", "key", "value")]
-        _copy_dense(attention.sublayer.qkv, state, *names)
-        output = f"{at}.attention.output"
-        _copy_dense(attention.sublayer.output_dense, state, f"{output}.dense")
-        _copy_norm(attention.norm, state, f"{output}.LayerNorm")
-        inner = feedforward.sublayer
-        _copy_dense(inner.intermediate, state, f"{at}.intermediate.dense")
-        _copy_dense(inner.output_dense, state, f"{at}.output.dense")
-        _copy_norm(feedforward.norm, state, f"{at}.output.LayerNorm")
+        _copy_block(
+            backbone.encoder.block(index),
+            state,
+            [f"{at}.attention.self.{part}" for part in ("query", "key", "value")],
+            f"{at}.attention.output.dense",
+            f"{at}.attention.output.LayerNorm",
+            f"{at}.intermediate.dense",
+            f"{at}.output.dense",
+            f"{at}.output.LayerNorm",
+        )
     if backbone.pooler is not None:
         _copy_dense(backbone.pooler.dense, state, f"{prefix}.pooler.dense")
+
+
+def copy_albert(backbone, state, prefix="albert"):
+    """Fill an `AlbertBackbone` from a state dict."""
+    _copy_embeddings(backbone.embeddings, state, f"{prefix}.embeddings")
+    projection = f"{prefix}.encoder.embedding_hidden_mapping_in"
+    _copy_dense(backbone.embeddings.projection, state, projection)
+    groups = zip(
+        backbone.encoder.attention_layers,
+        backbone.encoder.feedforward_layers,
+        strict=True,
+    )
+    for index, block in enumerate(groups):
+        at = f"{prefix}.encoder.albert_layer_groups.{index}.albert_layers.0"
+        _copy_block(
+            block,
+            state,
+            [f"{at}.attention.{part}" for part in ("query", "key", "value")],
+            f"{at}.attention.dense",
+            f"{at}.attention.LayerNorm",
+            f"{at}.ffn",
+            f"{at}.ffn_output",
+            f"{at}.full_layer_layer_norm",
+        )
+    _copy_dense(backbone.pooler.dense, state, f"{prefix}.pooler")
+
+
+def copy_dense(layer, state, name):
+    """Fill a dense layer from a `torch.nn.Linear`."""
+    _copy_dense(layer, state, name)
 
 
 def copy_head(head, state, dense, norm, bias):
@@ -62,6 +104,35 @@ def copy_head(head, state, dense, norm, bias):
     _copy_dense(head.dense, state, dense)
     _copy_norm(head.norm, state, norm)
     _assign(head.bias, _array(state[bias]))
+
+
+def copy_xlnet(backbone, state, prefix="transformer"):
+    """Fill an `XLNetBackbone` from a state dict."""
+    table = _array(state[f"{prefix}.word_embedding.weight"])
+    _assign(backbone.token_embedding.embeddings, table)
+    start = _array(state[f"{prefix}.mask_emb"])[0]
+    _assign(backbone.query_embedding.embeddings, start)
+    for index, block in enumerate(backbone.encoder.blocks):
+        at = f"{prefix}.layer.{index}.rel_attn"
+
+        def kernel(name, at=at):
+            return _array(state[f"{at}.{name}"]).reshape(backbone.hidden_dim, -1)
+
+        attention = block.attention
+        _assign(attention.query.kernel, kernel("q"))
+        pair = np.concatenate([kernel("k"), kernel("v")], axis=1)
+        _assign(attention.key_value.kernel, pair)
+        _assign(attention.relative.kernel, kernel("r"))
+        _assign(attention.output_dense.kernel, kernel("o").T)
+        _assign(attention.segments, _array(state[f"{at}.seg_embed"]))
+        biases = [_array(state[f"{at}.r_{kind}_bias"]) for kind in "wrs"]
+        owner = attention if attention.biases is not None else backbone.encoder
+        _assign(owner.biases, np.stack(biases))
+        _copy_norm(block.norm, state, f"{at}.layer_norm")
+        at = f"{prefix}.layer.{index}.ff"
+        _copy_dense(block.feedforward.sublayer.intermediate, state, f"{at}.layer_1")
+        _copy_dense(block.feedforward.sublayer.output_dense, state, f"{at}.layer_2")
+        _copy_norm(block.feedforward.norm, state, f"{at}.layer_norm")
 
 
 def max_difference(ours, theirs, where=None):

@@ -18,6 +18,7 @@ class FeedForward(keras.layers.Layer):
         intermediate_dim: int. Width between the two dense layers.
         activation: `"gelu"` (erf), `"gelu_tanh"`, or a Keras activation name.
         initializer: initializer of the kernels.
+        dropout: float. Dropout rate between the two dense layers.
 
     Example:
 
@@ -32,12 +33,15 @@ class FeedForward(keras.layers.Layer):
         intermediate_dim,
         activation="gelu",
         initializer="glorot_uniform",
+        dropout=0.0,
         **kwargs,
     ):
         super().__init__(**kwargs)
         self.intermediate_dim = intermediate_dim
         self.activation = activation
         self.initializer = keras.initializers.get(initializer)
+        self.dropout_rate = dropout
+        self.dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy)
 
     def build(self, input_shape):
         def dense(units, width, name):
@@ -55,8 +59,9 @@ class FeedForward(keras.layers.Layer):
         self.output_dense = dense(width, self.intermediate_dim, "output")
         self.built = True
 
-    def call(self, x):
+    def call(self, x, training=None):
         x = get_activation(self.activation)(flat_dense(self.intermediate, x))
+        x = self.dropout(x, training=training)
         return flat_dense(self.output_dense, x)
 
     def compute_output_shape(self, input_shape):
@@ -68,6 +73,7 @@ class FeedForward(keras.layers.Layer):
             "intermediate_dim": self.intermediate_dim,
             "activation": self.activation,
             "initializer": keras.initializers.serialize(self.initializer),
+            "dropout": self.dropout_rate,
         }
 
 

@@ -1,0 +1,232 @@
+"""The two-stream Transformer stack with relative positions and memory."""
+
+import keras
+from keras import ops
+
+from keras_bertfam.layers.modeling.dense import take_positions
+from keras_bertfam.layers.modeling.dropout import Dropout
+from keras_bertfam.layers.modeling.relative_attention import relative_sinusoids
+from keras_bertfam.layers.modeling.relative_block import RelativeTransformerBlock
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class RelativeTransformerStack(keras.layers.Layer):
+    """A stack of `RelativeTransformerBlock`, with one stream or two.
+
+    Args:
+        num_layers: int.
+        num_heads: int.
+        head_dim: int.
+        intermediate_dim: int.
+        causal: bool. Whether tokens attend to earlier ones only.
+        untie_biases: bool. Whether each layer has position biases of its own.
+        clamp_length: int or `None`. See `relative_sinusoids`.
+        activation: `"gelu"` (erf), `"gelu_tanh"`, or a Keras activation name.
+        dropout: float.
+        attention_dropout: float.
+        layer_norm_epsilon: float.
+        initializer: initializer of the kernels.
+
+    Call arguments:
+        content: float tensor `(batch, length, width)`.
+        queries: float tensor `(batch, count, width)`, the query stream, or
+            `None`.
+        positions: int tensor `(batch, count)`. The tokens that the queries stand
+            at; without `queries` the tokens to compute the last block at.
+        attention_mask: bool tensor `(batch, length + count or 1, keys)`, or
+            `(batch, length or 1, keys)` without `queries`, true where a key may
+            be attended to.
+        other_segment: bool tensor `(batch, length + count, keys)`, or without
+            `count`; see `RelativeAttention`.
+        memory: list of `num_layers` float tensors `(batch, memory_length,
+            width)`, or `None`: inputs of the layers for the tokens before.
+        reversed_rows: bool tensor `(batch,)`. The rows whose tokens run
+            backwards: distances have the other sign there.
+        return_hidden_states: bool. Have the last block compute all states.
+        return_scores: bool.
+
+    Returns:
+        A tuple: the query stream, or the content stream (at `positions`, if
+        given) without queries; the list of `num_layers + 1` states, the input
+        first, of shape `(batch, length, width)`, or `(batch, length + count,
+        width)` with queries, where the last covers no more than what is
+        returned unless `return_hidden_states`; the list of attention
+        probabilities, empty unless asked for.
+
+    Example:
+
+    ```python
+    stack = keras_bertfam.layers.RelativeTransformerStack(
+        num_layers=2, num_heads=2, head_dim=4, intermediate_dim=32)
+    stack(keras.random.normal((1, 5, 8)))[0].shape  # (1, 5, 8)
+    ```
+
+    Reference: [Yang et al., 2019](https://arxiv.org/abs/1906.08237), sections
+    2.3 and 2.4.
+    """
+
+    def __init__(
+        self,
+        num_layers,
+        num_heads,
+        head_dim,
+        intermediate_dim,
+        causal=False,
+        untie_biases=True,
+        clamp_length=None,
+        activation="gelu",
+        dropout=0.0,
+        attention_dropout=0.0,
+        layer_norm_epsilon=1e-12,
+        initializer="glorot_uniform",
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        if clamp_length is not None and clamp_length < 1:
+            raise ValueError(
+                "`clamp_length` must be positive or `None`. "
+                f"Received: clamp_length={clamp_length}"
+            )
+        self.num_layers = num_layers
+        self.num_heads = num_heads
+        self.head_dim = head_dim
+        self.intermediate_dim = intermediate_dim
+        self.causal = causal
+        self.untie_biases = untie_biases
+        self.clamp_length = clamp_length
+        self.activation = activation
+        self.dropout_rate = dropout
+        self.attention_dropout = attention_dropout
+        self.layer_norm_epsilon = layer_norm_epsilon
+        self.initializer = keras.initializers.get(initializer)
+        self.dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy)
+        self.blocks = [
+            RelativeTransformerBlock(
+                num_heads,
+                head_dim,
+                intermediate_dim,
+                tied_biases=not untie_biases,
+                activation=activation,
+                dropout=dropout,
+                attention_dropout=attention_dropout,
+                layer_norm_epsilon=layer_norm_epsilon,
+                initializer=self.initializer.clone(),
+                name=f"block_{index}",
+                dtype=self.dtype_policy,
+            )
+            for index in range(num_layers)
+        ]
+
+    def build(self, input_shape):
+        if input_shape[-1] % 2:
+            raise ValueError(
+                "The width must be even, for as many sines as cosines. "
+                f"Received: hidden_dim={input_shape[-1]}"
+            )
+        for block in self.blocks:
+            block.build(input_shape)
+        self.biases = None
+        if not self.untie_biases:
+            self.biases = self.add_weight(
+                name="r_w_r_s",
+                shape=(3, self.num_heads, self.head_dim),
+                initializer=self.initializer.clone(),
+            )
+        self.built = True
+
+    def call(
+        self,
+        content,
+        queries=None,
+        positions=None,
+        attention_mask=None,
+        other_segment=None,
+        memory=None,
+        reversed_rows=None,
+        return_hidden_states=False,
+        return_scores=False,
+        training=None,
+    ):
+        length = ops.shape(content)[1]
+        remembered = 0 if memory is None else ops.shape(memory[0])[1]
+        relative = self._relative(length, remembered, content, reversed_rows)
+        relative = self.dropout(relative, training=training)
+        # The two streams are one tensor: the rows from `length` on are queries.
+        two = queries is not None
+        x = ops.concatenate([content, queries], axis=1) if two else content
+        masks = {"attention_mask": attention_mask, "other_segment": other_segment}
+        standing = None if positions is None else positions + remembered
+        states, scores = [x], []
+        for index, block in enumerate(self.blocks):
+            content = x[:, :length] if two else x
+            last = index == self.num_layers - 1
+            only = last and positions is not None and not return_hidden_states
+            if only:
+                x, masks = _only(x, masks, length, two, positions)
+            if memory is not None:
+                past = ops.cast(memory[index], content.dtype)
+                content = ops.concatenate([past, content], axis=1)
+            x = block(
+                x,
+                content,
+                relative,
+                positions=standing if two or only else None,
+                reversed_rows=reversed_rows,
+                biases=self.biases,
+                return_scores=return_scores,
+                training=training,
+                **masks,
+            )
+            if return_scores:
+                x, probabilities = x
+                scores.append(probabilities)
+            states.append(x)
+        if positions is not None and return_hidden_states:
+            x = x[:, length:] if two else take_positions(x, positions)
+        return x, states, scores
+
+    def _relative(self, length, remembered, content, reversed_rows):
+        """Sinusoids; with reversed rows those of both directions."""
+        x = relative_sinusoids(
+            length,
+            remembered + length,
+            content.shape[-1],
+            causal=self.causal,
+            clamp_length=self.clamp_length,
+        )
+        if reversed_rows is not None:
+            # The sine of the opposite distance is the opposite, the cosine equal.
+            half = content.shape[-1] // 2
+            x = ops.stack([x, ops.concatenate([-x[:, :half], x[:, half:]], axis=1)])
+        return ops.cast(x, content.dtype)
+
+    def compute_output_shape(self, input_shape, *args, **kwargs):
+        return input_shape
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_layers": self.num_layers,
+            "num_heads": self.num_heads,
+            "head_dim": self.head_dim,
+            "intermediate_dim": self.intermediate_dim,
+            "causal": self.causal,
+            "untie_biases": self.untie_biases,
+            "clamp_length": self.clamp_length,
+            "activation": self.activation,
+            "dropout": self.dropout_rate,
+            "attention_dropout": self.attention_dropout,
+            "layer_norm_epsilon": self.layer_norm_epsilon,
+            "initializer": keras.initializers.serialize(self.initializer),
+        }
+
+
+def _only(x, masks, length, two_streams, positions):
+    """What is left of the last block where only `positions` are asked for."""
+
+    def pick(rows):
+        if rows is None or (not two_streams and rows.shape[1] == 1):
+            return rows  # a mask for all queries alike
+        return rows[:, length:] if two_streams else take_positions(rows, positions)
+
+    return pick(x), {name: pick(mask) for name, mask in masks.items()}

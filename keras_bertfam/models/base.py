@@ -1,0 +1,68 @@
+"""What backbones of different computation have in common."""
+
+import keras
+import keras_hub
+import numpy as np
+
+from keras_bertfam.models.presets import NamedPresets
+
+
+class TokenBackbone(NamedPresets, keras_hub.models.Backbone):
+    """Base of the backbones that take a dict with `token_ids`.
+
+    A subclass has the attributes `vocabulary_size`, `initializer_range` and
+    `truncated_initializer`.
+
+    Attributes:
+        input_names: tuple of the names that inputs may have, `token_ids` first.
+        argument_names: the arguments of the constructor that are attributes as
+            they are; they make the config.
+    """
+
+    input_names = ("token_ids",)
+    argument_names = ()
+
+    def make_initializer(self):
+        """A new initializer of the kind this backbone's kernels have."""
+        if self.truncated_initializer:
+            return keras.initializers.TruncatedNormal(stddev=self.initializer_range)
+        return keras.initializers.RandomNormal(stddev=self.initializer_range)
+
+    def __call__(self, inputs, *args, **kwargs):
+        self.check_inputs(inputs)
+        return super().__call__(inputs, *args, **kwargs)
+
+    def check_inputs(self, inputs):
+        """Raise a `ValueError` for inputs known to be wrong before they run."""
+        unknown = sorted(set(inputs) - set(self.input_names))
+        if unknown or "token_ids" not in inputs:
+            raise ValueError(
+                f"`inputs` must be a dict with `token_ids` and any of "
+                f"{self.input_names[1:]}. Received: {sorted(inputs)}"
+            )
+        token_ids = inputs["token_ids"]
+        if isinstance(token_ids, np.ndarray) and token_ids.size:
+            low, high = token_ids.min(), token_ids.max()
+            if low < 0 or high >= self.vocabulary_size:
+                raise ValueError(
+                    "`token_ids` must be in [0, vocabulary_size="
+                    f"{self.vocabulary_size}). Received ids from {low} to {high}"
+                )
+
+    def get_config(self):
+        values = {name: getattr(self, name) for name in self.argument_names}
+        return {**super().get_config(), **values}
+
+
+def check_heads(hidden_dim, num_heads, head_dim):
+    """The width of a head.
+
+    Raises:
+        ValueError: if it isn't given and `num_heads` doesn't divide `hidden_dim`.
+    """
+    if head_dim is None and hidden_dim % num_heads:
+        raise ValueError(
+            "`hidden_dim` must be divisible by `num_heads`, or `head_dim` "
+            f"given. Received: hidden_dim={hidden_dim}, num_heads={num_heads}"
+        )
+    return head_dim or hidden_dim // num_heads

@@ -1,0 +1,300 @@
+"""XLNet."""
+
+import keras
+from keras import ops
+
+from keras_bertfam.layers.modeling.dropout import Dropout
+from keras_bertfam.layers.modeling.embedding import TokenEmbedding
+from keras_bertfam.layers.modeling.relative_transformer import (
+    RelativeTransformerStack,
+)
+from keras_bertfam.layers.modeling.streams import arrange_streams, extend_memory
+from keras_bertfam.models.base import TokenBackbone, check_heads
+
+
+def _size(num_layers, hidden_dim):
+    return {
+        "vocabulary_size": 32000,
+        "num_layers": num_layers,
+        "num_heads": hidden_dim // 64,
+        "hidden_dim": hidden_dim,
+        "intermediate_dim": 4 * hidden_dim,
+    }
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class XLNetBackbone(TokenBackbone):
+    """XLNet: relative positions and segments, memory, and two streams.
+
+    With `mask_positions` it runs both streams and returns the query stream there,
+    for permutation language modelling. Otherwise it is an encoder of the same
+    weights, and returns the content stream.
+
+    Args:
+        vocabulary_size: int. Rows of the token table.
+        num_layers: int.
+        num_heads: int. Must divide `hidden_dim` unless `head_dim` is given.
+        hidden_dim: int, even. Width of the hidden states.
+        intermediate_dim: int. Inner width of the feed-forward sub-layers.
+        head_dim: int or `None`. Width of a head; `None` means
+            `hidden_dim // num_heads`.
+        attention_type: `"bi"`, or `"uni"`: tokens attend to earlier ones only.
+        untie_biases: bool. Whether each layer has biases `r_w`, `r_r` and `r_s`
+            of its own, as in the released models.
+        clamp_length: int or `None`. The greatest distance told from others.
+        activation: `"gelu_tanh"`, `"gelu"` (erf; that of `transformers`), or a
+            Keras activation name.
+        dropout: float. Dropout rate of embeddings, positions, sub-layer outputs
+            and within the feed-forward sub-layers.
+        attention_dropout: float or `None`. Dropout rate of attention
+            probabilities; `None` means `dropout`.
+        layer_norm_epsilon: float.
+        initializer_range: float.
+        truncated_initializer: bool. See `EncoderBackbone`.
+        dtype: Keras dtype or policy.
+
+    Call arguments:
+        inputs: dict of tensors with `token_ids` (int, `(batch, length)`) and,
+            if wanted,
+
+            - `padding_mask`, bool or int `(batch, length)`, 1 = keep. Padding may
+              be on either side;
+            - `segment_ids`, int `(batch, length)`. Attention learns whether the
+              segments of two tokens are equal, and no more. Memory is of
+              segment 0;
+            - `perm_ranks`, int `(batch, length)`: the factorisation order. The
+              content state of a token sees the tokens of its own and lower rank,
+              a query state those of lower rank. Tokens of equal rank see each
+              other;
+            - `perm_mask`, int `(batch, length, length)` in its place: 1 where
+              token `i` doesn't attend to `j`. The content stream always sees the
+              token itself;
+            - `mask_positions`, int `(batch, count)`: the tokens to predict;
+            - `target_mapping`, float `(batch, count, length)` in its place, one
+              1 in each row;
+            - `reversed_rows`, bool `(batch,)`: rows whose text runs backwards;
+            - `memory`, list of `num_layers` float tensors `(batch,
+              memory_length, hidden_dim)`: the inputs of the layers for the
+              tokens just before, and `memory_mask`, bool `(batch,
+              memory_length)`, 1 = keep.
+        positions: int tensor `(batch, count)`. Without `mask_positions`, return
+            the sequence output at these positions only.
+        return_pooled: bool. There is no pooler; `True` is an error.
+        return_hidden_states: bool. Add `hidden_states`.
+        return_attention: bool. Add `attentions`.
+        memory_length: int. Add `memory`: the last `memory_length` states of the
+            memory given, followed by the first `reuse_length` tokens. No
+            gradient flows through them.
+        reuse_length: int or `None`. `None` means the whole length.
+
+    Returns:
+        Dict of float tensors: `sequence_output` `(batch, length or count,
+        hidden_dim)`; `hidden_states`, list of `num_layers + 1` content states
+        `(batch, length, hidden_dim)`, and `query_hidden_states` `(batch, count,
+        hidden_dim)` with two streams; `attentions`, list of `num_layers` `(batch,
+        num_heads, queries, keys)`, the queries being the tokens and then those
+        to predict; `memory`, list of `num_layers`.
+
+    Raises:
+        ValueError: for an odd `hidden_dim`, or one that `num_heads` doesn't
+            divide, an unknown `attention_type`, ids outside the vocabulary in a
+            NumPy input, an unknown input name, or tokens to predict without an
+            order: they would see themselves.
+
+    `from_preset()` knows the sizes `xlnet_base_en_cased` and
+    `xlnet_large_en_cased`.
+
+    Reference: [Yang et al., 2019](https://arxiv.org/abs/1906.08237). A token first
+    in its order gets no context here; in the released code the mean of all.
+
+    Example:
+
+    ```python
+    backbone = keras_bertfam.models.XLNetBackbone(
+        vocabulary_size=100, num_layers=2, num_heads=2, hidden_dim=16,
+        intermediate_dim=32)
+    token_ids = keras.ops.array([[5, 6, 7, 8]])
+    backbone({"token_ids": token_ids})["sequence_output"].shape  # (1, 4, 16)
+    backbone({
+        "token_ids": token_ids,
+        "perm_ranks": keras.ops.array([[3, 1, 0, 2]]),  # order 3, 2, 4, 1
+        "mask_positions": keras.ops.array([[3, 0]]),
+    })["sequence_output"].shape  # (1, 2, 16)
+    ```
+    """
+
+    presets_table = {
+        "xlnet_base_en_cased": _size(12, 768),
+        "xlnet_large_en_cased": _size(24, 1024),
+    }
+    input_names = (
+        "token_ids",
+        "padding_mask",
+        "segment_ids",
+        "perm_ranks",
+        "perm_mask",
+        "mask_positions",
+        "target_mapping",
+        "reversed_rows",
+        "memory",
+        "memory_mask",
+    )
+    argument_names = (
+        "vocabulary_size num_layers num_heads hidden_dim intermediate_dim head_dim "
+        "attention_type untie_biases clamp_length activation dropout "
+        "attention_dropout layer_norm_epsilon initializer_range truncated_initializer"
+    ).split()
+    pooler = None
+
+    def __init__(
+        self,
+        vocabulary_size,
+        num_layers,
+        num_heads,
+        hidden_dim,
+        intermediate_dim,
+        head_dim=None,
+        attention_type="bi",
+        untie_biases=True,
+        clamp_length=None,
+        activation="gelu_tanh",
+        dropout=0.1,
+        attention_dropout=None,
+        layer_norm_epsilon=1e-12,
+        initializer_range=0.02,
+        truncated_initializer=False,
+        dtype=None,
+        **kwargs,
+    ):
+        head_dim = check_heads(hidden_dim, num_heads, head_dim)
+        if attention_type not in ("bi", "uni"):
+            raise ValueError(
+                '`attention_type` must be "bi" or "uni". '
+                f"Received: attention_type={attention_type!r}"
+            )
+        super().__init__(dtype=dtype, **kwargs)
+        self.vocabulary_size = vocabulary_size
+        self.num_layers = num_layers
+        self.num_heads = num_heads
+        self.hidden_dim = hidden_dim
+        self.intermediate_dim = intermediate_dim
+        self.head_dim = head_dim
+        self.attention_type = attention_type
+        self.untie_biases = untie_biases
+        self.clamp_length = clamp_length
+        self.activation = activation
+        self.dropout = dropout
+        self.attention_dropout = (
+            dropout if attention_dropout is None else attention_dropout
+        )
+        self.layer_norm_epsilon = layer_norm_epsilon
+        self.initializer_range = initializer_range
+        self.truncated_initializer = truncated_initializer
+
+        # === Layers ===
+        self.token_embedding = TokenEmbedding(
+            vocabulary_size,
+            hidden_dim,
+            embeddings_initializer=self.make_initializer(),
+            dtype=dtype,
+            name="token_embedding",
+        )
+        # A table of one row: the state that every token to predict starts from.
+        self.query_embedding = TokenEmbedding(
+            1,
+            hidden_dim,
+            embeddings_initializer=self.make_initializer(),
+            dtype=dtype,
+            name="query_embedding",
+        )
+        self.embedding_dropout = Dropout(dropout, dtype=dtype, name="embedding_dropout")
+        self.output_dropout = Dropout(dropout, dtype=dtype, name="output_dropout")
+        self.encoder = RelativeTransformerStack(
+            num_layers,
+            num_heads,
+            head_dim,
+            intermediate_dim,
+            causal=attention_type == "uni",
+            untie_biases=untie_biases,
+            clamp_length=clamp_length,
+            activation=activation,
+            dropout=dropout,
+            attention_dropout=self.attention_dropout,
+            layer_norm_epsilon=layer_norm_epsilon,
+            initializer=self.make_initializer(),
+            dtype=dtype,
+            name="encoder",
+        )
+        self.build()
+
+    def build(self, input_shape=None):
+        if self.built:
+            return
+        self.token_embedding.build((None, None))
+        self.query_embedding.build((None, None))
+        self.encoder.build((None, None, self.hidden_dim))
+        self.built = True
+
+    def check_inputs(self, inputs):
+        super().check_inputs(inputs)
+        if len(inputs.get("memory") or ()) not in (0, self.num_layers):
+            raise ValueError(
+                f"`memory` must be a list of num_layers={self.num_layers} tensors. "
+                f"Received: {len(inputs['memory'])}"
+            )
+        asked = {"mask_positions", "target_mapping"} & inputs.keys()
+        if asked and not {"perm_ranks", "perm_mask"} & inputs.keys():
+            raise ValueError(
+                f"`{min(asked)}` needs `perm_ranks` or `perm_mask`: without an order "
+                "the tokens to predict would see themselves. Received: "
+                f"{sorted(inputs)}"
+            )
+
+    def call(
+        self,
+        inputs,
+        positions=None,
+        return_pooled=None,
+        return_hidden_states=False,
+        return_attention=False,
+        memory_length=0,
+        reuse_length=None,
+        training=None,
+    ):
+        if return_pooled:
+            raise ValueError("`return_pooled` must be false: XLNet has no pooler.")
+        token_ids = ops.cast(inputs["token_ids"], "int32")
+        length = ops.shape(token_ids)[1]
+        streams = arrange_streams(inputs, causal=self.attention_type == "uni")
+        x = self.token_embedding(token_ids)
+        queries = None
+        if streams["positions"] is None:
+            streams["positions"] = positions
+        else:
+            queries = self.query_embedding(ops.zeros_like(streams["positions"]))
+            queries = self.embedding_dropout(queries, training=training)
+        x, states, scores = self.encoder(
+            self.embedding_dropout(x, training=training),
+            queries=queries,
+            return_hidden_states=return_hidden_states,
+            return_scores=return_attention,
+            training=training,
+            **streams,
+        )
+        outputs = {"sequence_output": self.output_dropout(x, training=training)}
+        if return_hidden_states:
+            outputs["hidden_states"] = [state[:, :length] for state in states]
+            if queries is not None:
+                outputs["query_hidden_states"] = [state[:, length:] for state in states]
+        if return_attention:
+            outputs["attentions"] = scores
+        if memory_length:
+            past = streams["memory"] or [None] * self.num_layers
+            outputs["memory"] = [
+                extend_memory(before, state[:, :length], memory_length, reuse_length)
+                for before, state in zip(past, states[:-1], strict=True)
+            ]
+        return outputs
+
+    def default_lora_layer_names(self):
+        return ["query", "key_value"]
