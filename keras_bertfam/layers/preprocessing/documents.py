@@ -12,7 +12,14 @@ MAX_DOCUMENT_BYTES = 1 << 20
 LINES_AT_ONCE = 2048
 
 
-def read_documents(source, split="train", feature="text", max_bytes=MAX_DOCUMENT_BYTES):
+def read_documents(
+    source,
+    split="train",
+    feature="text",
+    max_bytes=MAX_DOCUMENT_BYTES,
+    num_shards=1,
+    shard_index=0,
+):
     """Reads documents from text files, a TFDS dataset or a dataset of strings.
 
     In text files, blank lines stand between documents, and a file's end ends
@@ -26,13 +33,19 @@ def read_documents(source, split="train", feature="text", max_bytes=MAX_DOCUMENT
         feature: string. The text feature of a TFDS dataset. Defaults to `"text"`.
         max_bytes: int. A document in a text file is cut, at a line's end, about
             where it gets longer than this. Defaults to 1 MiB.
+        num_shards: int. How many readers share the source: of text files each
+            gets every `num_shards`-th file, else every `num_shards`-th
+            document. Defaults to `1`.
+        shard_index: int in `[0, num_shards)`. Which share to read. Defaults to
+            `0`.
 
     Returns:
         A `tf.data.Dataset` of scalar strings in UTF-8.
 
     Raises:
         FileNotFoundError: If no file matches.
-        ValueError: If the dataset's elements aren't scalar strings.
+        ValueError: If the dataset's elements aren't scalar strings, or the shard
+            is out of range or without a file.
 
     Example:
 
@@ -40,8 +53,13 @@ def read_documents(source, split="train", feature="text", max_bytes=MAX_DOCUMENT
     documents = keras_bertfam.layers.read_documents("corpus/*.txt")
     ```
     """
+    if not 0 <= shard_index < num_shards:
+        raise ValueError(
+            f"`shard_index` must be in [0, num_shards={num_shards}). "
+            f"Received: {shard_index}."
+        )
     if isinstance(source, tf.data.Dataset):
-        return _checked(source)
+        return _checked(source.shard(num_shards, shard_index))
     if isinstance(source, str) and source.startswith("tfds:"):
         import tensorflow_datasets as tfds
 
@@ -51,8 +69,15 @@ def read_documents(source, split="train", feature="text", max_bytes=MAX_DOCUMENT
                 f"`feature` must be one of {sorted(dataset.element_spec)}. "
                 f"Received: {feature!r}."
             )
+        dataset = dataset.shard(num_shards, shard_index)
         return _checked(dataset.map(lambda example: example[feature]))
-    files = tf.data.Dataset.from_tensor_slices(_paths(source))
+    paths = _paths(source)
+    if len(paths) <= shard_index:
+        raise ValueError(
+            f"`num_shards` must be at most the number of files, {len(paths)}. "
+            f"Received: num_shards={num_shards}, shard_index={shard_index}."
+        )
+    files = tf.data.Dataset.from_tensor_slices(paths[shard_index::num_shards])
     return files.flat_map(lambda path: _documents_of(path, max_bytes))
 
 
@@ -131,3 +156,23 @@ def split_sentences(documents, break_lines=True):
         sentences = breaker.break_sentences(lines.flat_values)
         lines = lines.with_values(sentences).merge_dims(1, 2)
     return tf.ragged.boolean_mask(lines, tf.strings.strip(lines) != "")
+
+
+def tokenize_sentences(tokenizer, documents, break_lines=True):
+    """Tokenises the sentences of documents, in the graph.
+
+    Args:
+        tokenizer: a tokenizer layer.
+        documents: string tensor of shape `(batch,)`.
+        break_lines: bool. See `split_sentences`.
+
+    Returns:
+        The ids of each sentence that has any, an int32 `tf.RaggedTensor` of
+        shape `(sentences, None)`, and the document of each, int32: those with
+        a sentence are numbered from 0.
+    """
+    sentences = split_sentences(to_utf8(documents), break_lines)
+    tokens = tf.cast(tokenizer(sentences.flat_values), tf.int32)
+    full = tokens.row_lengths() > 0
+    document = tf.boolean_mask(sentences.value_rowids(), full)
+    return tf.ragged.boolean_mask(tokens, full), tf.unique(document).idx

@@ -2,8 +2,7 @@
 
 import tensorflow as tf
 
-from keras_bertfam.layers.preprocessing.documents import split_sentences
-from keras_bertfam.layers.preprocessing.tokenizers import to_utf8
+from keras_bertfam.layers.preprocessing.documents import tokenize_sentences
 
 
 class PackSentences:
@@ -88,12 +87,9 @@ class PackSentences:
 
     def _units(self, documents):
         """Tokenises documents; returns tokens, lengths, and document numbers."""
-        sentences = split_sentences(to_utf8(documents), self.break_lines)
-        tokens = tf.cast(self.tokenizer(sentences.flat_values), tf.int32)
-        document = tf.cast(sentences.value_rowids(), tf.int32)
-        full = tokens.row_lengths() > 0
-        tokens = tf.ragged.boolean_mask(tokens, full)
-        document = tf.boolean_mask(document, full)
+        tokens, document = tokenize_sentences(
+            self.tokenizer, documents, self.break_lines
+        )
         if self.sentence_end_id is not None:
             end = tf.fill([tokens.nrows(), 1], self.sentence_end_id)
             tokens = tf.concat([tokens, end], 1)
@@ -102,9 +98,7 @@ class PackSentences:
         pieces = -(-lengths // budget)
         index = tf.ragged.range(pieces).flat_values
         lengths = tf.minimum(tf.repeat(lengths, pieces) - index * budget, budget)
-        # Documents without a token must not count: number the others anew.
-        document = tf.unique(tf.repeat(document, pieces)).idx
-        return tokens.flat_values, lengths, document, False
+        return tokens.flat_values, lengths, tf.repeat(document, pieces), False
 
     def _step(self, state, chunk):
         tokens, lengths, document, seen = state
@@ -179,26 +173,41 @@ def block_starts(lengths, budget, document=None):
     Returns:
         An int32 tensor of shape `(blocks,)`.
     """
-    n = tf.size(lengths)
     ends = tf.cumsum(lengths)
     following = tf.searchsorted(ends, ends - lengths + budget, side="right")
     if document is not None:
         last = tf.searchsorted(document, document, side="right")
         following = tf.minimum(following, last)
-    following = tf.concat([following, [n]], 0)
+    return orbit(following, 0)
 
-    # The orbit of unit 0 by doubling: with the first m starts and the jump over
-    # m blocks, the next m starts are the jumps of the first.
-    def double(starts, jump):
-        return tf.concat([starts, tf.gather(jump, starts)], 0), tf.gather(jump, jump)
 
-    starts, _ = tf.while_loop(
-        lambda starts, jump: starts[-1] < n,
+def orbit(following, first):
+    """Returns `first`, what follows it, what follows that, and so on to the end.
+
+    By doubling: with the first m elements and the jump over m elements, the
+    next m elements are the jumps of the first.
+
+    Args:
+        following: int32 tensor of shape `(n,)`. `following[i]` is greater than
+            `i` and at most `n`, the end.
+        first: int scalar from 0 to `n`.
+
+    Returns:
+        An int32 tensor, ascending, without the end.
+    """
+    n = tf.size(following)
+
+    def double(elements, jump):
+        more = tf.gather(jump, elements)
+        return tf.concat([elements, more], 0), tf.gather(jump, jump)
+
+    elements, _ = tf.while_loop(
+        lambda elements, jump: elements[-1] < n,
         double,
-        (tf.zeros([1], tf.int32), following),
+        (tf.reshape(first, [1]), tf.concat([following, [n]], 0)),
         shape_invariants=(tf.TensorShape([None]), tf.TensorShape([None])),
     )
-    return tf.boolean_mask(starts, starts < n)
+    return tf.boolean_mask(elements, elements < n)
 
 
 def not_empty(dataset, message):

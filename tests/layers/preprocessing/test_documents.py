@@ -99,3 +99,18 @@ def test_tfds(tiny_tfds):
         read(tiny_tfds, feature="body")
     with pytest.raises(ValueError, match="scalar strings.*int32"):
         read(tiny_tfds, feature="label")
+
+
+def test_shards(tmp_path):
+    for name in "abc":
+        (tmp_path / f"{name}.txt").write_text(f"{name}1\n\n{name}2\n")
+    pattern = str(tmp_path / "*.txt")
+    parts = [read(pattern, num_shards=2, shard_index=i) for i in range(2)]
+    assert parts == [["a1", "a2", "c1", "c2"], ["b1", "b2"]]
+    strings = tf.data.Dataset.from_tensor_slices(["a", "b", "c"])
+    assert read(strings, num_shards=2, shard_index=1) == ["b"]
+    with pytest.raises(ValueError, match="`num_shards` must be at most.*3.*shards=4"):
+        read(pattern, num_shards=4, shard_index=3)
+    for index in (-1, 2):
+        with pytest.raises(ValueError, match=f"`shard_index`.*=2.*{index}"):
+            read(pattern, num_shards=2, shard_index=index)

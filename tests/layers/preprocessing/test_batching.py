@@ -1,0 +1,75 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from keras_bertfam.layers import BatchByTokens
+
+LENGTH = 512
+
+
+def rows(lengths):
+    """Rows that say their number, in a dataset whose lengths may change."""
+
+    def elements():
+        for number, length in enumerate(lengths):
+            yield {
+                "token_ids": np.full(LENGTH, number, np.int32),
+                "padding_mask": np.arange(LENGTH) < length,
+                "label": np.int32(number),
+            }
+
+    return tf.data.Dataset.from_generator(
+        elements,
+        output_signature={
+            "token_ids": tf.TensorSpec([LENGTH], tf.int32),
+            "padding_mask": tf.TensorSpec([LENGTH], tf.bool),
+            "label": tf.TensorSpec([], tf.int32),
+        },
+    )
+
+
+def sizes(batches):
+    return [b["padding_mask"].numpy().sum(1).tolist() for b in batches]
+
+
+def test_golden():
+    dataset = rows([512, 300, 200, 512, 100])
+    batches = list(dataset.apply(BatchByTokens(1024)))
+    assert sizes(batches) == [[512, 300, 200], [512, 100]]
+    assert [b["label"].numpy().tolist() for b in batches] == [[0, 1, 2], [3, 4]]
+    assert batches[0]["token_ids"].shape == (3, LENGTH)
+    dropped = dataset.apply(BatchByTokens(1024, drop_remainder=True))
+    assert sizes(dropped) == [[512, 300, 200]]
+    spec = dataset.apply(BatchByTokens(1024)).element_spec
+    assert spec["token_ids"].shape.as_list() == [None, LENGTH]
+    assert spec["label"].shape.as_list() == [None]
+
+
+def test_greedy_over_any_number_of_rows(monkeypatch):
+    monkeypatch.setattr(BatchByTokens, "rows_at_once", 3)
+    lengths, budget = [], 700
+    batches = rows(lengths).apply(BatchByTokens(budget))  # traced once
+
+    @settings(max_examples=25, deadline=None)
+    @given(st.lists(st.integers(0, LENGTH), max_size=12))
+    def check(drawn):
+        lengths[:] = drawn
+        expected = []
+        for length in drawn:
+            # A row without a token counts as one.
+            used = sum(max(n, 1) for n in expected[-1]) if expected else budget
+            if used + max(length, 1) > budget:
+                expected.append([])
+            expected[-1].append(length)
+        assert sizes(batches) == expected
+
+    check()
+
+
+def test_errors():
+    with pytest.raises(ValueError, match="`tokens_per_batch` must be .* 512.*511"):
+        rows([1]).apply(BatchByTokens(511))
+    with pytest.raises(ValueError, match="`padding_mask`.*int64"):
+        tf.data.Dataset.range(3).apply(BatchByTokens(9))
