@@ -18,6 +18,14 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # the workers share the cores
 
 ROOT = pathlib.Path(__file__).parents[1]
 
+# JAX compiles each operation for each shape: once for all processes and runs.
+for variable, value in {
+    "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".pytest_cache" / "jax"),
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+}.items():
+    os.environ.setdefault(variable, value)
+
 
 @pytest.fixture(scope="session")
 def data_dir():

@@ -32,7 +32,8 @@ x = {
     "mask_positions": np.tile(np.arange(1, 5, dtype="int32"), (8, 1)),
 }
 y = rng.integers(5, 100, (8, 4), dtype="int32")
-history = model.fit(x, y, np.ones((8, 4), "float32"), batch_size=4, verbose=0)
+weights = np.ones((8, 4), "float32")
+history = model.fit(x, y, batch_size=4, sample_weight=weights, verbose=0)
 
 assert np.isfinite(history.history["loss"][0])
 assert int(model.optimizer.iterations) == 2

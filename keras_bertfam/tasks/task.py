@@ -168,7 +168,17 @@ class PretrainingTask(distribution.DistributedTrainer, keras_hub.models.Task):
             return keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
         return super().preprocess_samples(x, y, sample_weight)
 
-    def fit(self, x=None, *args, **kwargs):
+    # KerasHub's versions of these take no dicts of targets.
+
+    def train_on_batch(self, x, y=None, sample_weight=None, **kwargs):
+        data = self.preprocess_samples(x, y, sample_weight)
+        return keras.Model.train_on_batch(self, *_as_tensors(data), **kwargs)
+
+    def test_on_batch(self, x, y=None, sample_weight=None, **kwargs):
+        data = self.preprocess_samples(x, y, sample_weight)
+        return keras.Model.test_on_batch(self, *_as_tensors(data), **kwargs)
+
+    def fit(self, x=None, y=None, batch_size=None, epochs=1, **kwargs):
         """`keras.Model.fit`, told how long and where the data is.
 
         A schedule without `total_steps` gets those of this call. If the length
@@ -178,21 +188,28 @@ class PretrainingTask(distribution.DistributedTrainer, keras_hub.models.Task):
         steps = kwargs.get("steps_per_epoch")
         callbacks = with_stream_position(kwargs.pop("callbacks", None), x, steps)
         if optimizers.needs_total_steps(self.optimizer) and steps is None:
-            steps = _count_batches(x, kwargs.get("batch_size"))
-        epochs = kwargs.get("epochs", 1) - kwargs.get("initial_epoch", 0)
-        optimizers.resolve_schedule(self.optimizer, steps and steps * epochs)
+            steps = _count_batches(x, batch_size)
+        left = epochs - kwargs.get("initial_epoch", 0)
+        optimizers.resolve_schedule(self.optimizer, steps and steps * left)
         if hasattr(x, "cardinality"):
             kwargs.setdefault("shuffle", False)  # Keras warns that it can't
         with _may_end(kwargs.get("steps_per_epoch")):
-            return super().fit(x, *args, callbacks=callbacks, **kwargs)
+            fit = self._method("fit", x)
+            return fit(x, y, batch_size, epochs=epochs, callbacks=callbacks, **kwargs)
 
-    def evaluate(self, *args, **kwargs):
+    def evaluate(self, x=None, *args, **kwargs):
         with _may_end(kwargs.get("steps")):
-            return super().evaluate(*args, **kwargs)
+            return self._method("evaluate", x)(x, *args, **kwargs)
 
-    def predict(self, *args, **kwargs):
+    def predict(self, x=None, *args, **kwargs):
         with _may_end(kwargs.get("steps")):
-            return super().predict(*args, **kwargs)
+            return self._method("predict", x)(x, *args, **kwargs)
+
+    def _method(self, name, x):
+        """KerasHub's method, which preprocesses, or Keras's for what it can't take."""
+        if _yields_batches(x):
+            return getattr(keras.Model, name).__get__(self)
+        return getattr(super(), name)
 
     @classmethod
     def from_preset(cls, preset, load_weights=True, **kwargs):
@@ -265,6 +282,13 @@ def _may_end(steps):
         yield
 
 
+def _as_tensors(data):
+    data = keras.utils.unpack_x_y_sample_weight(data)
+    return keras.tree.map_structure(
+        lambda x: None if x is None else keras.ops.convert_to_tensor(x), data
+    )
+
+
 def _count_batches(x, batch_size):
     """How many batches one pass over the training data has; `None` if endless."""
     if hasattr(x, "cardinality"):
@@ -273,5 +297,14 @@ def _count_batches(x, batch_size):
             return length
         endless = length == -1
         return None if endless else sum(1 for _ in x)
-    length = len(keras.tree.flatten(x)[0]) if batch_size else None
-    return length and -(-length // batch_size)
+    if _yields_batches(x):
+        return len(x) if hasattr(x, "__len__") else None
+    first = keras.tree.flatten(x)[0]
+    length = first.shape[0] if hasattr(first, "shape") else len(x)  # strings
+    return -(-length // (batch_size or 32))
+
+
+def _yields_batches(x):
+    """Whether it is a `PyDataset`, a PyTorch `DataLoader` or a generator."""
+    arrays = isinstance(x, (str, list, tuple, dict)) or hasattr(x, "shape")
+    return not (x is None or arrays or hasattr(x, "cardinality"))

@@ -119,3 +119,32 @@ def test_loss_is_that_of_the_batches_that_are_there(model):
     history = model.fit(tiny.stream(model), verbose=0).history
     assert int(model.optimizer.iterations) == len(data) == 7
     assert history["loss"][0] == pytest.approx(np.mean([x[0] for x in losses]), 1e-4)
+
+
+class Batches(keras.utils.PyDataset):
+    def __init__(self, items):
+        super().__init__()
+        self.items = items
+
+    def __len__(self):
+        return len(self.items)
+
+    def __getitem__(self, index):
+        return self.items[index]
+
+
+@pytest.mark.parametrize("kind", ["dataset", "arrays", "strings", "py_dataset"])
+def test_the_schedule_learns_how_long_the_training_is(model, kind):
+    data = tiny.stream(model, training=False).take(2)
+    fit = {"x": data}
+    if kind == "strings":
+        fit = {"x": [text.decode() for text in tiny.documents(40).as_numpy_iterator()]}
+    elif kind == "arrays":
+        x, y, weights = next(data.unbatch().batch(16).as_numpy_iterator())
+        fit = {"x": x, "y": y, "sample_weight": weights, "batch_size": 8}
+    elif kind == "py_dataset":
+        fit = {"x": Batches(list(data.as_numpy_iterator()))}
+    model.compile()
+    model.fit(**fit, epochs=2, verbose=0)
+    assert int(model.optimizer.iterations) == 4
+    assert model.optimizer._learning_rate.total_steps == 4
