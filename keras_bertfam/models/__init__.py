@@ -1,5 +1,6 @@
 """Backbones."""
 
+from keras_bertfam.models.albert import AlbertBackbone
 from keras_bertfam.models.bert import BertBackbone
 from keras_bertfam.models.distilbert import (
     DistilBertBackbone,
@@ -11,6 +12,7 @@ from keras_bertfam.models.encoder import EncoderBackbone
 from keras_bertfam.models.roberta import RobertaBackbone
 
 __all__ = [
+    "AlbertBackbone",
     "BertBackbone",
     "DistilBertBackbone",
     "ElectraBackbone",

@@ -59,15 +59,7 @@ class MaskedLM(FillMask, PretrainingTask):
 
     def __init__(self, backbone, preprocessor=None, **kwargs):
         super().__init__(backbone, preprocessor, **kwargs)
-        self.head = MaskedLMHead(
-            backbone.token_embedding,
-            activation=backbone.activation,
-            layer_norm_epsilon=backbone.layer_norm_epsilon,
-            initializer=backbone.make_initializer(),
-            dtype=backbone.dtype_policy,
-            name="masked_lm_head",
-        )
-        self.head.build((None, None, backbone.hidden_dim))
+        self.head = masked_lm_head(backbone)
         self.built = True
         self.compile()
 
@@ -91,3 +83,26 @@ class MaskedLM(FillMask, PretrainingTask):
     def unused_variables(self):
         pooler = self.backbone.pooler
         return [] if pooler is None else pooler.variables
+
+
+def masked_lm_head(backbone, cls=MaskedLMHead, name="masked_lm_head"):
+    """A built vocabulary head, tied to a backbone's table and of its kind.
+
+    Args:
+        backbone: `keras_bertfam.models.EncoderBackbone`.
+        cls: `MaskedLMHead` or a subclass.
+        name: str.
+
+    Returns:
+        A layer.
+    """
+    head = cls(
+        backbone.token_embedding,
+        activation=backbone.activation,
+        layer_norm_epsilon=backbone.layer_norm_epsilon,
+        initializer=backbone.make_initializer(),
+        dtype=backbone.dtype_policy,
+        name=name,
+    )
+    head.build((None, None, backbone.hidden_dim))
+    return head

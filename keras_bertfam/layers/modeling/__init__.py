@@ -3,7 +3,11 @@
 from keras_bertfam.layers.modeling.attention import SelfAttention
 from keras_bertfam.layers.modeling.dropout import Dropout
 from keras_bertfam.layers.modeling.embedding import EncoderEmbedding, TokenEmbedding
-from keras_bertfam.layers.modeling.heads import MaskedLMHead, Pooler
+from keras_bertfam.layers.modeling.heads import (
+    MaskedLMHead,
+    Pooler,
+    SentencePairHead,
+)
 from keras_bertfam.layers.modeling.sublayers import FeedForward, ResidualSublayer
 from keras_bertfam.layers.modeling.transformer import TransformerStack
 
@@ -15,6 +19,7 @@ __all__ = [
     "Pooler",
     "ResidualSublayer",
     "SelfAttention",
+    "SentencePairHead",
     "TokenEmbedding",
     "TransformerStack",
 ]

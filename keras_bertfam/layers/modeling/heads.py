@@ -56,6 +56,61 @@ class Pooler(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
+class SentencePairHead(keras.layers.Layer):
+    """Logits of a sentence objective from the summary of a pair of segments.
+
+    Args:
+        num_classes: int. Defaults to `2`, as for NSP and SOP.
+        initializer: initializer of the kernel.
+
+    Call arguments:
+        x: float tensor of shape `(batch, hidden_dim)`, from a `Pooler`.
+
+    Returns:
+        float32 tensor of shape `(batch, num_classes)`.
+
+    Example:
+
+    ```python
+    head = keras_bertfam.layers.SentencePairHead()
+    head(keras.random.normal((3, 8))).shape  # (3, 2)
+    ```
+
+    References:
+        [Devlin et al., 2018](https://arxiv.org/abs/1810.04805), section 3.1;
+        [Lan et al., 2019](https://arxiv.org/abs/1909.11942), section 3.1.
+    """
+
+    def __init__(self, num_classes=2, initializer="glorot_uniform", **kwargs):
+        super().__init__(**kwargs)
+        self.num_classes = num_classes
+        self.initializer = keras.initializers.get(initializer)
+        self.dense = keras.layers.Dense(
+            num_classes,
+            kernel_initializer=self.initializer.clone(),
+            dtype=self.dtype_policy,
+            name="dense",
+        )
+
+    def build(self, input_shape):
+        self.dense.build(input_shape)
+        self.built = True
+
+    def call(self, x):
+        return ops.cast(self.dense(x), "float32")
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape[:-1], self.num_classes)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_classes": self.num_classes,
+            "initializer": keras.initializers.serialize(self.initializer),
+        }
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
 class MaskedLMHead(keras.layers.Layer):
     """Vocabulary logits from hidden states: dense, activation, norm, tied table.
 

@@ -1,11 +1,14 @@
 """Layers and dataset transformations that run inside `tf.data`."""
 
+from keras_bertfam.layers.preprocessing.batching import BatchByTokens
 from keras_bertfam.layers.preprocessing.documents import (
     read_documents,
     split_sentences,
 )
 from keras_bertfam.layers.preprocessing.masking import MaskTokens
 from keras_bertfam.layers.preprocessing.packing import PackSentences
+from keras_bertfam.layers.preprocessing.pairing import PairSegments
+from keras_bertfam.layers.preprocessing.pairing_electra import ElectraSegments
 from keras_bertfam.layers.preprocessing.seeding import StreamPosition, seeded_passes
 from keras_bertfam.layers.preprocessing.token_strategies import (
     IndependentTokens,
@@ -23,13 +26,16 @@ from keras_bertfam.layers.preprocessing.word_strategies import (
 )
 
 __all__ = [
+    "BatchByTokens",
     "BertTokenizer",
     "GeometricSpans",
     "GivenSpans",
     "IndependentTokens",
+    "ElectraSegments",
     "MaskTokens",
     "NGrams",
     "PackSentences",
+    "PairSegments",
     "SmoothedTokens",
     "StreamPosition",
     "WholeWords",

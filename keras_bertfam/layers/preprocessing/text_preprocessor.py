@@ -3,6 +3,7 @@
 import keras_hub
 import tensorflow as tf
 
+from keras_bertfam.layers.preprocessing.batching import BatchByTokens
 from keras_bertfam.layers.preprocessing.packing import PackSentences, not_empty
 from keras_bertfam.layers.preprocessing.seeding import (
     StreamPosition,
@@ -35,6 +36,8 @@ class TextPreprocessor(keras_hub.models.Preprocessor):
     Returns:
         What `corrupt` gives.
     """
+
+    default_packing = "full"
 
     def __init__(
         self, tokenizer, sequence_length=128, sequence_ids=False, seed=0, **kwargs
@@ -134,7 +137,7 @@ class TextPreprocessor(keras_hub.models.Preprocessor):
         inside = tf.sequence_mask(ids.row_lengths(), tf.shape(dense)[1])
         return {"token_ids": dense, "padding_mask": tf.reshape(inside, tf.shape(dense))}
 
-    def pack(self, documents, packing="full", break_lines=True):
+    def pack(self, documents, packing=None, break_lines=True):
         """Packs documents into blocks; see `PackSentences`.
 
         `dataset` takes the result in place of documents, so that it can be
@@ -142,12 +145,14 @@ class TextPreprocessor(keras_hub.models.Preprocessor):
 
         Args:
             documents: `tf.data.Dataset` of scalar strings.
-            packing: `"full"` (FULL-SENTENCES) or `"doc"` (DOC-SENTENCES).
+            packing: `"full"` (FULL-SENTENCES, the default) or `"doc"`
+                (DOC-SENTENCES).
             break_lines: bool. Whether to break lines into sentences.
 
         Returns:
             A `tf.data.Dataset` of dicts of tensors.
         """
+        packing = packing or self.default_packing
         if packing not in ("full", "doc"):
             raise ValueError(
                 f'`packing` must be "full" or "doc". Received: {packing!r}.'
@@ -165,15 +170,33 @@ class TextPreprocessor(keras_hub.models.Preprocessor):
             )
         )
 
+    def block_maker(self, documents, packing, break_lines):
+        """The blocks of each pass, for `dataset`.
+
+        Args:
+            documents: `tf.data.Dataset` of scalar strings, or what `pack` gives.
+            packing: see `pack`.
+            break_lines: bool.
+
+        Returns:
+            A function from a seed, an int64 tensor of shape `(2,)`, to a
+            `tf.data.Dataset` of dicts of tensors.
+        """
+        blocks = documents
+        if not isinstance(documents.element_spec, dict):
+            blocks = self.pack(documents, packing, break_lines)
+        return lambda seed: blocks
+
     def dataset(
         self,
         documents,
-        batch_size,
+        batch_size=None,
         shuffle_buffer=10_000,
-        packing="full",
+        packing=None,
         training=True,
         duplicates=None,
         break_lines=True,
+        tokens_per_batch=None,
     ):
         """Returns the dataset of corrupted batches, ready for `fit`.
 
@@ -187,22 +210,29 @@ class TextPreprocessor(keras_hub.models.Preprocessor):
 
         Args:
             documents: `tf.data.Dataset` of scalar strings, or what `pack` gives.
-            batch_size: int.
+            batch_size: int, or `None` with `tokens_per_batch`.
             shuffle_buffer: int. Blocks to shuffle among; `0` for none. Defaults
                 to `10_000`.
-            packing: `"full"` or `"doc"`; see `pack`.
+            packing: how text is cut into rows; see `pack`.
             training: bool. `False` gives the same masks in each pass, no
                 shuffling, and the last batch even if it is smaller.
             duplicates: int or `None`. Static masking. Defaults to `None`.
             break_lines: bool. Whether to break lines into sentences.
+            tokens_per_batch: int or `None`. Batches of any number of rows with up
+                to so many tokens, see `BatchByTokens`, for rows of unequal length.
 
         Returns:
             A `tf.data.Dataset` of `(x, y, sample_weight)`, as the call gives.
             A pass without a single batch ends in
             `tf.errors.InvalidArgumentError`.
         """
+        if (batch_size is None) == (tokens_per_batch is None):
+            raise ValueError(
+                "Expected `batch_size` or `tokens_per_batch`. Received: "
+                f"batch_size={batch_size}, tokens_per_batch={tokens_per_batch}."
+            )
         for name, value, least in (
-            ("batch_size", batch_size, 1),
+            ("batch_size", 1 if batch_size is None else batch_size, 1),
             ("shuffle_buffer", shuffle_buffer, 0),
             ("duplicates", 1 if duplicates is None else duplicates, 1),
         ):
@@ -210,29 +240,32 @@ class TextPreprocessor(keras_hub.models.Preprocessor):
                 raise ValueError(
                     f"`{name}` must be at least {least}. Received: {value}."
                 )
-        blocks = documents
-        if not isinstance(documents.element_spec, dict):
-            blocks = self.pack(documents, packing, break_lines)
+        make_blocks = self.block_maker(documents, packing, break_lines)
 
         def batches(epoch):
-            ordered = blocks
+            rows = make_blocks(batch_seed(self.seed, epoch, -2))
             if training and shuffle_buffer:
-                ordered = shuffle(
-                    blocks, shuffle_buffer, batch_seed(self.seed, epoch, -1)
-                )
+                rows = shuffle(rows, shuffle_buffer, batch_seed(self.seed, epoch, -1))
+            if batch_size is None:
+                rows = rows.apply(BatchByTokens(tokens_per_batch, training))
+            else:
+                rows = rows.batch(batch_size, drop_remainder=training)
             return not_empty(
-                ordered.batch(batch_size, drop_remainder=training),
+                rows,
                 "`documents` must fill at least one batch: give more text, or a "
                 f"smaller `batch_size`. Received: batch_size={batch_size}, "
+                f"tokens_per_batch={tokens_per_batch}, "
                 f"sequence_length={self.sequence_length}.",
             )
 
         position = self.position if training else None
         passes = seeded_passes(batches, self.seed, position, duplicates)
+        return self.ready(passes, lambda seed, block: self.corrupt(block, seed))
+
+    def ready(self, passes, corrupt):
+        """What `fit` takes, from `(seed, batch)` pairs and what is done to them."""
         corrupted = passes.map(
-            lambda seed, block: self.corrupt(block, seed),
-            num_parallel_calls=tf.data.AUTOTUNE,
-            deterministic=True,
+            corrupt, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
         )
         options = tf.data.Options()
         # By file, each worker would pack, number and mask other batches.

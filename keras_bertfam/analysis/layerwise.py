@@ -1,0 +1,64 @@
+"""How much each layer changes its input."""
+
+from keras import ops
+
+
+def layer_transitions(hidden_states, padding_mask=None):
+    """Distance and angle between the input and the output of each layer.
+
+    Averaged over tokens that aren't padding, in float32: the two panels of
+    ALBERT's figure 1. Batches of different sizes are averaged with their numbers of
+    tokens as weights.
+
+    Args:
+        hidden_states: list of `num_layers + 1` float tensors `(batch, length,
+            hidden_dim)`, the embedding output first, as a backbone returns with
+            `return_hidden_states=True`.
+        padding_mask: bool or int tensor `(batch, length)`, 1 = keep; all if
+            missing.
+
+    Returns:
+        Dict of float32 tensors `(num_layers,)`: `l2_distance`, and `angle` in
+        degrees, from 0 to 180.
+
+    Raises:
+        ValueError: for fewer than two states.
+
+    Example:
+
+    ```python
+    states = backbone(inputs, return_hidden_states=True)["hidden_states"]
+    keras_bertfam.analysis.layer_transitions(states, inputs["padding_mask"])
+    ```
+
+    Reference: [Lan et al., 2019](https://arxiv.org/abs/1909.11942), section 3.1.
+    """
+    if len(hidden_states) < 2:
+        raise ValueError(
+            "`hidden_states` must have the input and the output of a layer at least. "
+            f"Received: {len(hidden_states)} state(s)"
+        )
+    states = [ops.cast(state, "float32") for state in hidden_states]
+    weights = ops.ones(ops.shape(states[0])[:2], "float32")
+    if padding_mask is not None:
+        weights *= ops.cast(padding_mask, "float32")
+
+    def mean(values):
+        return ops.divide_no_nan(ops.sum(values * weights), ops.sum(weights))
+
+    pairs = list(zip(states[:-1], states[1:], strict=True))
+    return {
+        "l2_distance": ops.stack([mean(_length(y - x)) for x, y in pairs]),
+        "angle": ops.stack([mean(_angle(x, y)) for x, y in pairs]),
+    }
+
+
+def _length(x):
+    return ops.sqrt(ops.sum(ops.square(x), axis=-1))
+
+
+def _angle(x, y):
+    """The angle in degrees; the arc cosine would lose small ones to rounding."""
+    x = ops.divide_no_nan(x, ops.expand_dims(_length(x), -1))
+    y = ops.divide_no_nan(y, ops.expand_dims(_length(y), -1))
+    return ops.rad2deg(2.0 * ops.arctan2(_length(y - x), _length(x + y)))
