@@ -9,6 +9,7 @@ from keras_bertfam.models.distilbert import (
 )
 from keras_bertfam.models.electra import ElectraBackbone
 from keras_bertfam.models.encoder import EncoderBackbone
+from keras_bertfam.models.generator import make_generator
 from keras_bertfam.models.roberta import RobertaBackbone
 
 __all__ = [
@@ -19,5 +20,6 @@ __all__ = [
     "EncoderBackbone",
     "RobertaBackbone",
     "copy_layers",
+    "make_generator",
     "teacher_layers",
 ]

@@ -6,15 +6,25 @@ from keras_bertfam.layers.preprocessing.masked_lm_preprocessor import (
 from keras_bertfam.layers.preprocessing.masked_lm_sentence_pair_preprocessor import (
     MaskedLMSentencePairPreprocessor,
 )
+from keras_bertfam.layers.preprocessing.replaced_token_detection_preprocessor import (
+    ReplacedTokenDetectionPreprocessor,
+)
+from keras_bertfam.tasks.distillation import DISTILLATION_RECIPES
+from keras_bertfam.tasks.distiller import Distiller
 from keras_bertfam.tasks.losses import MaskedCrossentropy, Perplexity
 from keras_bertfam.tasks.masked_lm import MaskedLM
 from keras_bertfam.tasks.masked_lm_sentence_pair import MaskedLMSentencePair
+from keras_bertfam.tasks.replaced_token_detection import ReplacedTokenDetection
 
 __all__ = [
+    "DISTILLATION_RECIPES",
+    "Distiller",
     "MaskedCrossentropy",
     "MaskedLM",
     "MaskedLMPreprocessor",
     "MaskedLMSentencePair",
     "MaskedLMSentencePairPreprocessor",
     "Perplexity",
+    "ReplacedTokenDetection",
+    "ReplacedTokenDetectionPreprocessor",
 ]

@@ -229,7 +229,7 @@ class PretrainingTask(distribution.DistributedTrainer, keras_hub.models.Task):
                 directory with missing or truncated files.
         """
         dtype = {"dtype": kwargs.pop("dtype")} if "dtype" in kwargs else {}
-        backbone = EncoderBackbone.from_preset(preset, load_weights, **dtype)
+        backbone = cls.backbone_cls.from_preset(preset, load_weights, **dtype)
         config = {}
         if os.path.isdir(preset):
             with saving.explain_load_errors(preset):

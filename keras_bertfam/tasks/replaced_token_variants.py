@@ -1,0 +1,96 @@
+"""ELECTRA and the variants it was compared with: targets, losses and metrics."""
+
+import typing
+
+import keras
+from keras import ops
+
+from keras_bertfam.layers.modeling.sampling import replace_at
+from keras_bertfam.tasks.losses import Perplexity, token_crossentropy
+
+
+class Variant(typing.NamedTuple):
+    """What the discriminator says, where it says it, and its loss's weight."""
+
+    kind: str  # "detect", "predict" or "copy"
+    where: str  # "everywhere" or "masked"
+    weight: float
+
+    def targets(self, x, token_ids):
+        """What generator and discriminator should say about a batch.
+
+        Args:
+            x: dict of tensors, the inputs of a call with masks.
+            token_ids: int tensor `(batch, length)`, the tokens that the
+                discriminator saw.
+
+        Returns:
+            A pair of dicts with the keys `generator` and `discriminator`: targets,
+            and float32 weights. The targets of a detecting discriminator are 1 for
+            replaced.
+        """
+        positions = ops.cast(x["mask_positions"], "int32")
+        if self.where == "masked":
+            originals, weights = x["mask_ids"], x["mask_weights"]
+            token_ids = ops.take_along_axis(token_ids, positions, axis=1)
+        else:
+            real = x["mask_weights"] > 0
+            originals = replace_at(x["token_ids"], positions, x["mask_ids"], real)
+            weights = x.get("padding_mask")
+            weights = ops.ones_like(originals) if weights is None else weights
+        targets = ops.cast(originals, "int32")
+        if self.kind == "detect":
+            targets = ops.cast(ops.not_equal(targets, token_ids), "float32")
+        weights = {"generator": x["mask_weights"], "discriminator": weights}
+        return (
+            {"generator": x["mask_ids"], "discriminator": targets},
+            {name: ops.cast(value, "float32") for name, value in weights.items()},
+        )
+
+    def losses(self, targets, logits):
+        """The discriminator's loss at each position, float32, in nats."""
+        if self.kind == "detect":
+            return ops.softplus(logits) - logits * targets
+        return token_crossentropy(targets, logits)
+
+    def metrics(self):
+        """New weighted metrics of generator and discriminator."""
+        return {
+            "generator": _predicting_metrics(),
+            "discriminator": _detecting_metrics()
+            if self.kind == "detect"
+            else _predicting_metrics(),
+        }
+
+    def metric_inputs(self, x, outputs):
+        """Targets, predictions and weights as `compute_metrics` takes them."""
+        targets, weights = self.targets(x, outputs["token_ids"])
+        predictions = {name: outputs[name] for name in targets}
+        if self.kind == "detect":
+            predictions["discriminator"] = ops.sigmoid(outputs["discriminator"])
+            # Keras's binary metrics average over the last axis.
+            for part in (targets, predictions, weights):
+                part["discriminator"] = ops.expand_dims(part["discriminator"], -1)
+        return targets, predictions, weights
+
+
+def _predicting_metrics():
+    return [keras.metrics.SparseCategoricalAccuracy(name="accuracy"), Perplexity()]
+
+
+def _detecting_metrics():
+    return [
+        keras.metrics.BinaryCrossentropy(name="loss"),
+        keras.metrics.BinaryAccuracy(name="accuracy"),
+        keras.metrics.Precision(name="precision"),
+        keras.metrics.Recall(name="recall"),
+        keras.metrics.AUC(name="auc"),
+    ]
+
+
+VARIANTS = {
+    "electra": Variant("detect", "everywhere", 50.0),
+    "electra_15": Variant("detect", "masked", 50.0),
+    "replace_mlm": Variant("predict", "masked", 1.0),
+    "all_tokens_mlm": Variant("copy", "everywhere", 1.0),
+}
