@@ -11,6 +11,7 @@ from keras_bertfam.models.electra import ElectraBackbone
 from keras_bertfam.models.encoder import EncoderBackbone
 from keras_bertfam.models.generator import make_generator
 from keras_bertfam.models.roberta import RobertaBackbone
+from keras_bertfam.models.spanbert import SpanBertBackbone
 
 __all__ = [
     "AlbertBackbone",
@@ -19,6 +20,7 @@ __all__ = [
     "ElectraBackbone",
     "EncoderBackbone",
     "RobertaBackbone",
+    "SpanBertBackbone",
     "copy_layers",
     "make_generator",
     "teacher_layers",

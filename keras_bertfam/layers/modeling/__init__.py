@@ -13,6 +13,7 @@ from keras_bertfam.layers.modeling.heads import (
     SentencePairHead,
 )
 from keras_bertfam.layers.modeling.sampling import SampleTokens
+from keras_bertfam.layers.modeling.span_boundary import SpanBoundaryHead
 from keras_bertfam.layers.modeling.sublayers import FeedForward, ResidualSublayer
 from keras_bertfam.layers.modeling.transformer import TransformerStack
 
@@ -28,6 +29,7 @@ __all__ = [
     "SampleTokens",
     "SelfAttention",
     "SentencePairHead",
+    "SpanBoundaryHead",
     "TokenEmbedding",
     "TransformerStack",
 ]
