@@ -1,6 +1,7 @@
 """Pre-training for the BERT family in Keras 3."""
 
 from keras_bertfam import (
+    analysis,
     callbacks,
     corpus,
     distribution,
@@ -14,6 +15,7 @@ from keras_bertfam.version import __version__
 
 __all__ = [
     "__version__",
+    "analysis",
     "callbacks",
     "corpus",
     "distribution",

@@ -238,7 +238,7 @@ def test_two_replicas_equal_one_device():
         env={**os.environ, "KERAS_BACKEND": BACKEND},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     one, two = json.loads(done.stdout.splitlines()[-1])
