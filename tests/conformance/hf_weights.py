@@ -30,11 +30,11 @@ def _copy_embeddings(table, state, at):
     words = _array(state[f"{at}.word_embeddings.weight"])
     _assign(table.token_embedding.embeddings, words)
     positions = _array(state[f"{at}.position_embeddings.weight"])
-    types = _array(state[f"{at}.token_type_embeddings.weight"])
-    if table.segment_table is None:
-        positions = positions + types  # RoBERTa's one row of types
-    else:
-        _assign(table.segment_table, types)
+    types = state.get(f"{at}.token_type_embeddings.weight")  # DistilBERT has none
+    if table.segment_table is not None:
+        _assign(table.segment_table, _array(types))
+    elif types is not None:
+        positions = positions + _array(types)  # RoBERTa's one row of types
     _assign(table.position_table, positions)
     _copy_norm(table.norm, state, f"{at}.LayerNorm")
 
@@ -51,8 +51,11 @@ def _copy_block(block, state, qkv, attention, norm, intermediate, output, last_n
 
 
 def copy_backbone(backbone, state, prefix):
-    """Fill a `BertBackbone` or `RobertaBackbone` from a state dict."""
+    """Fill a `BertBackbone`, `RobertaBackbone` or `ElectraBackbone`."""
     _copy_embeddings(backbone.embeddings, state, f"{prefix}.embeddings")
+    if backbone.embeddings.projection is not None:
+        projection = f"{prefix}.embeddings_project"
+        _copy_dense(backbone.embeddings.projection, state, projection)
     for index in range(backbone.num_layers):
         at = f"{prefix}.encoder.layer.{index}"
         _copy_block(
@@ -67,6 +70,23 @@ def copy_backbone(backbone, state, prefix):
         )
     if backbone.pooler is not None:
         _copy_dense(backbone.pooler.dense, state, f"{prefix}.pooler.dense")
+
+
+def copy_distilbert(backbone, state, prefix="distilbert"):
+    """Fill a `DistilBertBackbone` from a state dict."""
+    _copy_embeddings(backbone.embeddings, state, f"{prefix}.embeddings")
+    for index in range(backbone.num_layers):
+        at = f"{prefix}.transformer.layer.{index}"
+        _copy_block(
+            backbone.encoder.block(index),
+            state,
+            [f"{at}.attention.{part}_lin" for part in "qkv"],
+            f"{at}.attention.out_lin",
+            f"{at}.sa_layer_norm",
+            f"{at}.ffn.lin1",
+            f"{at}.ffn.lin2",
+            f"{at}.output_layer_norm",
+        )
 
 
 def copy_albert(backbone, state, prefix="albert"):
