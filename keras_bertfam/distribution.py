@@ -34,6 +34,11 @@ def replica_id():
     return 0 if context is None else context.replica_id_in_sync_group
 
 
+def num_replicas():
+    """How many replicas the current `tf.distribute` strategy has; 1 without one."""
+    return 1 if tf is None else tf.distribute.get_strategy().num_replicas_in_sync
+
+
 def global_sum(x):
     """Sums a tensor over the replicas of the current strategy.
 

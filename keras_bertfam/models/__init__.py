@@ -12,6 +12,7 @@ from keras_bertfam.models.encoder import EncoderBackbone
 from keras_bertfam.models.generator import make_generator
 from keras_bertfam.models.roberta import RobertaBackbone
 from keras_bertfam.models.spanbert import SpanBertBackbone
+from keras_bertfam.models.xlnet import XLNetBackbone
 
 __all__ = [
     "AlbertBackbone",
@@ -21,6 +22,7 @@ __all__ = [
     "EncoderBackbone",
     "RobertaBackbone",
     "SpanBertBackbone",
+    "XLNetBackbone",
     "copy_layers",
     "make_generator",
     "teacher_layers",

@@ -12,9 +12,19 @@ from keras_bertfam.layers.modeling.heads import (
     Pooler,
     SentencePairHead,
 )
+from keras_bertfam.layers.modeling.memory import SegmentMemory
+from keras_bertfam.layers.modeling.relative_attention import (
+    RelativeAttention,
+    relative_sinusoids,
+)
+from keras_bertfam.layers.modeling.relative_block import RelativeTransformerBlock
+from keras_bertfam.layers.modeling.relative_transformer import (
+    RelativeTransformerStack,
+)
 from keras_bertfam.layers.modeling.sampling import SampleTokens
 from keras_bertfam.layers.modeling.span_boundary import SpanBoundaryHead
 from keras_bertfam.layers.modeling.sublayers import FeedForward, ResidualSublayer
+from keras_bertfam.layers.modeling.tied_logits import TiedLogits
 from keras_bertfam.layers.modeling.transformer import TransformerStack
 
 __all__ = [
@@ -24,12 +34,18 @@ __all__ = [
     "FeedForward",
     "MaskedLMHead",
     "Pooler",
+    "RelativeAttention",
+    "RelativeTransformerBlock",
+    "RelativeTransformerStack",
     "ReplacedTokenHead",
     "ResidualSublayer",
     "SampleTokens",
+    "SegmentMemory",
     "SelfAttention",
     "SentencePairHead",
     "SpanBoundaryHead",
+    "TiedLogits",
     "TokenEmbedding",
     "TransformerStack",
+    "relative_sinusoids",
 ]

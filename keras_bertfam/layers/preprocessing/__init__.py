@@ -9,7 +9,9 @@ from keras_bertfam.layers.preprocessing.masking import MaskTokens
 from keras_bertfam.layers.preprocessing.packing import PackSentences
 from keras_bertfam.layers.preprocessing.pairing import PairSegments
 from keras_bertfam.layers.preprocessing.pairing_electra import ElectraSegments
+from keras_bertfam.layers.preprocessing.permutation import PermuteTokens
 from keras_bertfam.layers.preprocessing.seeding import StreamPosition, seeded_passes
+from keras_bertfam.layers.preprocessing.streams import ParallelStreams
 from keras_bertfam.layers.preprocessing.token_strategies import (
     IndependentTokens,
     SmoothedTokens,
@@ -28,13 +30,15 @@ from keras_bertfam.layers.preprocessing.word_strategies import (
 __all__ = [
     "BatchByTokens",
     "BertTokenizer",
+    "ElectraSegments",
     "GeometricSpans",
     "GivenSpans",
     "IndependentTokens",
-    "ElectraSegments",
     "MaskTokens",
     "NGrams",
     "PackSentences",
+    "ParallelStreams",
+    "PermuteTokens",
     "PairSegments",
     "SmoothedTokens",
     "StreamPosition",

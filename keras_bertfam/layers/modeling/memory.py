@@ -1,0 +1,105 @@
+"""Memory of a Transformer over batches."""
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class SegmentMemory(keras.layers.Layer):
+    """Keeps the inputs of each layer for the tokens before a batch's.
+
+    A state of the model that `fit()` carries from batch to batch. The data says
+    in each batch which rows go on from the one before; the others begin with an
+    empty memory, as all do in the first batch of a pass. It is no part of saved
+    files, but of `keras_bertfam.callbacks.BackupAndResume`.
+
+    Under `tf.distribute` each replica keeps the memory of its own rows.
+
+    Args:
+        num_layers: int.
+        batch_size: int. Rows of a batch, on each replica.
+        memory_length: int. Tokens remembered.
+        width: int. Width of the states.
+
+    Call arguments:
+        continues: bool tensor `(batch_size,)`.
+
+    Returns:
+        Dict of `memory` and `memory_mask`, inputs of `XLNetBackbone`.
+
+    Example:
+
+    ```python
+    layer = keras_bertfam.layers.SegmentMemory(
+        num_layers=2, batch_size=4, memory_length=8, width=16)
+    layer(keras.ops.zeros((4,), "bool"))["memory_mask"].shape  # (4, 8)
+    ```
+
+    Reference: [Dai et al., 2019](https://arxiv.org/abs/1901.02860), section 3.2.
+    """
+
+    def __init__(self, num_layers, batch_size, memory_length, width, **kwargs):
+        super().__init__(**kwargs)
+        self.num_layers = num_layers
+        self.batch_size = batch_size
+        self.memory_length = memory_length
+        self.width = width
+
+    def build(self, input_shape=None):
+        def state(name, shape, dtype):
+            # `add_weight` can't make a variable of which each replica has its own.
+            return keras.Variable(
+                "zeros",
+                shape=shape,
+                dtype=dtype,
+                trainable=False,
+                autocast=False,
+                aggregation="only_first_replica",
+                synchronization="on_read",
+                name=name,
+            )
+
+        shape = (self.batch_size, self.memory_length, self.width)
+        self.states = [
+            state(f"states_{index}", shape, self.compute_dtype)
+            for index in range(self.num_layers)
+        ]
+        self.lengths = state("lengths", (self.batch_size,), "int32")
+        self.built = True
+
+    def call(self, continues):
+        lengths = ops.where(continues, self.lengths, 0)
+        index = ops.arange(self.memory_length, dtype="int32")
+        return {
+            "memory": [ops.convert_to_tensor(state) for state in self.states],
+            "memory_mask": index >= self.memory_length - lengths[:, None],
+        }
+
+    def remember(self, memory, continues, count):
+        """Replaces the memory.
+
+        Args:
+            memory: list of `num_layers` float tensors `(batch_size,
+                memory_length, width)`.
+            continues: bool tensor `(batch_size,)`.
+            count: int or int scalar. How many of the tokens are new.
+        """
+        for state, value in zip(self.states, memory, strict=True):
+            state.assign(ops.cast(value, state.dtype))
+        lengths = ops.where(continues, self.lengths, 0) + count
+        self.lengths.assign(ops.minimum(lengths, self.memory_length))
+
+    def save_own_variables(self, store):
+        """Saves nothing: memory belongs to a run over data, not to the model."""
+
+    def load_own_variables(self, store):
+        """Loads nothing."""
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_layers": self.num_layers,
+            "batch_size": self.batch_size,
+            "memory_length": self.memory_length,
+            "width": self.width,
+        }
