@@ -18,6 +18,7 @@ from keras_bertfam.layers.preprocessing.token_strategies import (
 )
 from keras_bertfam.layers.preprocessing.tokenizers import (
     BertTokenizer,
+    count_tokens,
     train_word_piece,
 )
 from keras_bertfam.layers.preprocessing.word_strategies import (
@@ -43,6 +44,7 @@ __all__ = [
     "SmoothedTokens",
     "StreamPosition",
     "WholeWords",
+    "count_tokens",
     "read_documents",
     "seeded_passes",
     "split_sentences",

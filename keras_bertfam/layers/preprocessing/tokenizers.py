@@ -163,6 +163,37 @@ def train_word_piece(documents, vocabulary_size, lowercase=True, **kwargs):
     return BertTokenizer(vocabulary, lowercase=lowercase, **kwargs)
 
 
+def count_tokens(tokenizer, documents):
+    """Counts how often each token occurs in text.
+
+    Args:
+        tokenizer: a tokenizer layer, such as `BertTokenizer`.
+        documents: `tf.data.Dataset` of scalar strings.
+
+    Returns:
+        An int64 NumPy array of shape `(vocabulary_size,)`: what `SmoothedTokens`
+        and the `random_token_weights` of `MaskTokens` take.
+
+    Example:
+
+    ```python
+    documents = tf.data.Dataset.from_tensor_slices(["a bat", "a cat sat"])
+    tokenizer = keras_bertfam.layers.train_word_piece(documents, 40)
+    counts = keras_bertfam.layers.count_tokens(tokenizer, documents)
+    ```
+    """
+    size = tokenizer.vocabulary_size()
+    # Eager calls must run the same graph ops as those in a dataset.
+    tokenizer._allow_python_workflow = False
+
+    def count(texts):
+        ids = tf.cast(tokenizer(to_utf8(texts)).flat_values, tf.int32)
+        return tf.math.bincount(ids, minlength=size, dtype=tf.int64)
+
+    zeros = tf.zeros([size], tf.int64)
+    return documents.batch(64).map(count).reduce(zeros, tf.add).numpy()
+
+
 def word_start_table(tokenizer):
     """Returns a bool list over the vocabulary: which tokens start a word.
 

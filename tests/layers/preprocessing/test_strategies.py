@@ -3,54 +3,33 @@
 import itertools
 from collections import defaultdict
 
-import keras
 import numpy as np
 import pytest
-import tensorflow as tf
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from keras_bertfam.layers import (
     GeometricSpans,
     GivenSpans,
-    IndependentTokens,
-    MaskTokens,
     NGrams,
     SmoothedTokens,
     WholeWords,
 )
 from keras_bertfam.layers.preprocessing.span_selection import draw_lengths
+from tests.layers.preprocessing.masked_batches import (
+    CLS,
+    LIKELY,
+    PIECE,
+    SEP,
+    START,
+    STARTS,
+    VOCABULARY,
+    masker,
+    numpy_call,
+    selected,
+)
 
-CLS, SEP, MASK, VOCABULARY = 1, 2, 3, 100
-START, PIECE = 20, 60  # ids below 50 start a word
-STARTS = np.arange(VOCABULARY) < 50
-LIKELY = 1e-3  # the seeds are fixed, so that this is no lottery
 GEOMETRIC = [0.224058, 0.179246, 0.143397, 0.114718, 0.091774]
 GEOMETRIC += [0.073419, 0.058735, 0.046988, 0.037591, 0.030073]
-
-
-def masker(strategy, **kwargs):
-    arguments = dict(
-        vocabulary_size=VOCABULARY,
-        mask_token_id=MASK,
-        unselectable_token_ids=[CLS, SEP],
-        starts_word=STARTS,
-        strategy=strategy,
-    )
-    return MaskTokens(**{**arguments, **kwargs})
-
-
-def numpy_call(layer, *args, **kwargs):
-    return {k: v.numpy() for k, v in layer(*args, **kwargs).items()}
-
-
-def selected(out, length):
-    """Bool `(batch, length)`: where the selections are."""
-    hits = np.zeros((len(out["mask_weights"]), length), bool)
-    row, slot = np.nonzero(out["mask_weights"])
-    hits[row, out["mask_positions"][row, slot]] = True
-    return hits
 
 
 def assert_distribution(outcomes, expected):
@@ -282,165 +261,3 @@ def test_the_budget_of_a_batch():
     assert row.numpy().sum(1).tolist() == [6] * 8
     assert batch.numpy().sum() == 48 and batch.numpy()[0].sum() == 12
     assert len(set(batch.numpy().sum(1))) > 2
-
-
-# === What replaces them ===
-
-
-def fates(out, ids):
-    """Of each slot: 0 masked, 1 random, 2 kept."""
-    new = np.take_along_axis(out["token_ids"], out["mask_positions"], 1)
-    return np.where(new == MASK, 0, np.where(new == out["mask_ids"], 2, 1))
-
-
-@pytest.mark.parametrize("unit", ["token", "word", "span"])
-def test_a_unit_shares_its_fate(unit):
-    ids = np.full((4000, 40), START)
-    ids[:, 1::2] = PIECE
-    layer = masker(
-        GeometricSpans(), replacement_unit=unit, return_span_bounds=True, seed=0,
-        random_token_ids=[9],
-    )  # fmt: skip
-    out = numpy_call(layer, ids, seed=[0, 2])
-    fate, positions = fates(out, ids), out["mask_positions"]
-    first = {
-        "token": np.ones_like(positions, bool),
-        "word": positions % 2 == 0,  # every span begins with a word
-        "span": positions == out["span_bounds"][..., 0],
-    }[unit]
-    index = np.maximum.accumulate(np.where(first, np.arange(first.shape[1]), 0), 1)
-    assert (np.take_along_axis(fate, index, 1) == fate).all()
-    observed = np.bincount(fate[first], minlength=3)
-    expected = np.array([0.8, 0.1, 0.1]) * first.sum()
-    assert chisquare(observed, expected).pvalue > LIKELY
-
-
-def test_random_tokens_by_their_frequency():
-    weights = np.arange(VOCABULARY) ** 2.0
-    layer = masker(
-        "tokens", mask_token_rate=0, random_token_rate=1, random_token_weights=weights
-    )
-    out = numpy_call(layer, np.full((5000, 40), START), seed=[0, 3])
-    new = np.take_along_axis(out["token_ids"], out["mask_positions"], 1)
-    observed, expected = np.bincount(new.ravel()), weights / weights.sum() * new.size
-    many = expected > 5
-    assert observed[0] == 0
-    expected = expected[many] * observed[many].sum() / expected[many].sum()
-    assert chisquare(observed[many], expected).pvalue > LIKELY
-
-
-def test_span_bounds():
-    """The golden case: spans (0,1), (3,5), (6,7), (18,19) of 20 tokens."""
-    chosen = [0, 1, 3, 4, 5, 6, 7, 18, 19]
-    span_ids = np.isin(np.arange(20), chosen).astype("int32")
-    layer = masker(GivenSpans(True), selection_rate=0.5, return_span_bounds=True)
-    ids = np.full((2, 20), START)
-    out = numpy_call(layer, ids, span_ids=np.stack([span_ids, 0 * span_ids]))
-    assert out["mask_positions"][0].tolist() == [*chosen, 0]
-    assert out["span_bounds"][0].tolist() == [
-        *[[0, 1]] * 2,
-        *[[3, 7]] * 5,
-        *[[18, 19]] * 2,
-        [0, 0],
-    ]
-    assert not out["span_bounds"][1].any()
-
-
-# === Extremes ===
-
-STRATEGIES = {
-    "tokens": IndependentTokens(),
-    "smoothed": SmoothedTokens(np.arange(VOCABULARY)),
-    "batch": SmoothedTokens(np.arange(VOCABULARY), budget="batch"),
-    "words": WholeWords(),
-    "ngrams": NGrams(4),
-    "spans": GeometricSpans(),
-    "given": GivenSpans(),
-}
-tokens = st.sampled_from([0, CLS, SEP, START, START + 1, PIECE, PIECE + 1])
-
-
-@pytest.mark.parametrize("name", STRATEGIES)
-@settings(
-    max_examples=12,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow],
-)
-@given(
-    row=st.lists(tokens, min_size=1, max_size=24),
-    rate=st.sampled_from([0.0, 0.15, 0.5, 1.0]),
-    slots=st.integers(1, 40),
-)
-@example(row=[0] * 8, rate=0.15, slots=3)  # all padding
-@example(row=[START], rate=0.15, slots=1)  # one token
-@example(row=[START, *[PIECE] * 9], rate=0.5, slots=5)  # all one word
-@example(row=[START] * 3, rate=1.0, slots=40)  # more slots than text
-@example(row=[START, PIECE, START, SEP] * 128, rate=0.15, slots=77)
-def test_extremes(name, row, rate, slots):
-    strategy = STRATEGIES[name]
-    layer = masker(
-        strategy, selection_rate=rate, max_selections=slots, return_span_bounds=True,
-        replacement_unit="span",
-    )  # fmt: skip
-    ids = np.array([row])
-    span_ids = np.array([[token % 3 for token in row]])
-    out = numpy_call(layer, ids, seed=[0, 1], span_ids=span_ids)
-    full = out["mask_weights"][0] == 1
-    positions = out["mask_positions"][0]
-    chosen = positions[full]
-    assert len(positions) == slots and full.tolist() == sorted(full, reverse=True)
-    assert (np.diff(chosen) > 0).all()  # no overlap
-    assert not np.isin(ids[0, chosen], [0, CLS, SEP]).any()
-    selectable = (~np.isin(row, [0, CLS, SEP])).sum()
-    length = np.count_nonzero(row)
-    budget = min(max(1, round(length * rate)), slots, selectable)
-    assert len(chosen) <= budget
-    if not isinstance(strategy, WholeWords | NGrams | GivenSpans):
-        assert len(chosen) == budget
-    assert (out["mask_ids"][0][full] == ids[0, chosen]).all()
-    untouched = np.delete(np.arange(len(row)), chosen)
-    assert (out["token_ids"][0, untouched] == ids[0, untouched]).all()
-    bounds = out["span_bounds"][0]
-    assert not bounds[~full].any()
-    for position, (first, last) in zip(chosen, bounds[full], strict=True):
-        assert first <= position <= last
-        assert set(range(first, last + 1)) <= {*chosen}
-        assert not {first - 1, last + 1} & {*chosen}
-
-
-# === Configuration ===
-
-
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_in_a_dataset_and_from_its_config(name):
-    layer = masker(STRATEGIES[name], replacement_unit="span", count="spanbert")
-    copy = keras.layers.deserialize(keras.layers.serialize(layer))
-    assert copy.get_config() == layer.get_config()
-    ids = np.tile(ROW, (6, 1))
-    mask = lambda x: copy(x, seed=[1, 2], span_ids=tf.sign(x - 50))  # noqa: E731
-    ((in_dataset),) = tf.data.Dataset.from_tensors(ids).map(mask)
-    eager = layer(ids, seed=[1, 2], span_ids=np.sign(ids - 50))
-    for key, value in eager.items():
-        np.testing.assert_array_equal(value, in_dataset[key])
-
-
-@pytest.mark.parametrize(
-    "make, message",
-    [
-        (lambda: masker("span"), r"`strategy` must be.*'spans'.*Received: 'span'"),
-        (lambda: masker("words", starts_word=None), "`starts_word` must be given"),
-        (lambda: masker("words", replacement_unit="n"), "`replacement_unit`.*'n'"),
-        (lambda: masker("words", random_token_weights=[1]), "100 numbers.*Received: 1"),
-        (lambda: masker(SmoothedTokens([1, 2])), "`token_counts`.*100.*Received: 2"),
-        (lambda: SmoothedTokens([-1.0]), "`token_counts`.*at least 0"),
-        (lambda: SmoothedTokens([1], smoothing=-1), "`smoothing`.*-1"),
-        (lambda: SmoothedTokens([1], budget="all"), "`budget`.*'all'"),
-        (lambda: NGrams(0), "`max_n`.*0"),
-        (lambda: GeometricSpans(max_length=1.5), "`max_length`.*1.5"),
-        (lambda: GeometricSpans(p=0), r"`p` must be in \(0, 1\].*0"),
-    ],
-)
-def test_argument_errors(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from keras_bertfam.layers.preprocessing.tokenizers import (
     BertTokenizer,
+    count_tokens,
     train_word_piece,
     word_start_table,
 )
@@ -89,6 +90,13 @@ def test_training():
 def test_word_starts():
     table = word_start_table(BertTokenizer(VOCABULARY))
     assert table == [True] * 6 + [False, True, True]
+
+
+def test_counts():
+    tokenizer = BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"])
+    texts = ["a b a", "", "x a"] * 50  # more than one batch
+    documents = tf.data.Dataset.from_tensor_slices(texts)
+    assert count_tokens(tokenizer, documents).tolist() == [0, 50, 0, 0, 0, 150, 50]
 
 
 @pytest.mark.data
