@@ -108,15 +108,22 @@ SERIALISED = [
 
 def test_the_promised_names_are_public():
     promised = {
+        "analysis.layer_transitions",
         "export.export_saved_model",
+        "layers.BatchByTokens",
+        "layers.ElectraSegments",
         "layers.MaskTokens",
+        "layers.PairSegments",
         "layers.read_documents",
         "layers.train_word_piece",
+        "models.AlbertBackbone",
         "models.BertBackbone",
         "models.EncoderBackbone",
         "models.RobertaBackbone",
         "tasks.MaskedLM",
         "tasks.MaskedLMPreprocessor",
+        "tasks.MaskedLMSentencePair",
+        "tasks.MaskedLMSentencePairPreprocessor",
     }
     assert {f"keras_bertfam.{name}" for name in promised} <= PUBLIC.keys()
 

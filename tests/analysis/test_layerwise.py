@@ -27,6 +27,7 @@ def test_equals_numpy_over_tokens_that_are_no_padding():
     inputs = {"token_ids": np.arange(8).reshape(2, 4), "padding_mask": mask}
     states = backbone(inputs, return_hidden_states=True)["hidden_states"]
     received = layer_transitions(states, mask)
+    received = {k: ops.convert_to_numpy(v) for k, v in received.items()}
     states = [ops.convert_to_numpy(state)[mask].astype("float64") for state in states]
     for layer, (x, y) in enumerate(zip(states[:-1], states[1:], strict=True)):
         distance = np.linalg.norm(y - x, axis=-1)
