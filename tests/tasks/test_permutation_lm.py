@@ -248,20 +248,6 @@ def test_mixed_precision_trains(texts):
     assert {v.dtype for v in model.trainable_variables} == {"float32"}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("both_directions", [False, True])
-def test_compiled_training(both_directions, texts):
-    if keras.backend.backend() == "torch":
-        pytest.skip("no compiler")
-    losses = []
-    for jit in (False, True):
-        model = make_model(memory_length=12, data={"both_directions": both_directions})
-        model.compile(learning_rate=1e-2, total_steps=20, jit_compile=jit)
-        data = dataset(model, texts)
-        losses.append(model.fit(data, epochs=1, verbose=0).history["loss"][0])
-    np.testing.assert_allclose(*losses, rtol=1e-4)
-
-
 def test_raw_strings_can_be_fitted(texts):
     model = make_model()
     history = model.fit(texts, batch_size=5, epochs=1, verbose=0).history

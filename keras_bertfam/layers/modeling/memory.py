@@ -68,12 +68,16 @@ class SegmentMemory(keras.layers.Layer):
         self.built = True
 
     def call(self, continues):
-        lengths = ops.where(continues, self.lengths, 0)
+        lengths = self._lengths(continues)
         index = ops.arange(self.memory_length, dtype="int32")
         return {
             "memory": [ops.convert_to_tensor(state) for state in self.states],
             "memory_mask": index >= self.memory_length - lengths[:, None],
         }
+
+    def _lengths(self, continues):
+        """How many states of each row may be read."""
+        return ops.where(continues, ops.convert_to_tensor(self.lengths), 0)
 
     def remember(self, memory, continues, count):
         """Replaces the memory.
@@ -86,7 +90,7 @@ class SegmentMemory(keras.layers.Layer):
         """
         for state, value in zip(self.states, memory, strict=True):
             state.assign(ops.cast(value, state.dtype))
-        lengths = ops.where(continues, self.lengths, 0) + count
+        lengths = self._lengths(continues) + count
         self.lengths.assign(ops.minimum(lengths, self.memory_length))
 
     def save_own_variables(self, store):
