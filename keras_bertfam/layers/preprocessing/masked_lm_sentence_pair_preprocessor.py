@@ -34,7 +34,8 @@ class MaskedLMSentencePairPreprocessor(MaskedLMPreprocessor):
 
     Call arguments:
         x: a tuple of two batches of strings, the segments; or one such batch,
-            rows of a single segment.
+            rows of a single segment. KerasHub takes a tuple that is the only
+            argument for `(x, y)`: pass `None` as `y` then.
         y: int tensor `(batch,)`, the labels: 0 for text as it was. Without
             them the labels get weight 0.
         sample_weight: float tensor `(batch,)`: weights of the labels.

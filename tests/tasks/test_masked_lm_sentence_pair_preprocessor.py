@@ -1,0 +1,102 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_bertfam.layers import BertTokenizer
+from keras_bertfam.tasks import MaskedLMSentencePairPreprocessor
+
+WORDS = [f"w{i}" for i in range(40)]
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+
+
+def make(**kwargs):
+    tokenizer = BertTokenizer(VOCABULARY)
+    return MaskedLMSentencePairPreprocessor(tokenizer, 16, seed=3, **kwargs)
+
+
+@pytest.fixture
+def documents():
+    rng = np.random.default_rng(0)
+    texts = [
+        "\n".join(" ".join(rng.choice(WORDS, 4)) for _ in range(5)) for _ in range(20)
+    ]
+    return tf.data.Dataset.from_tensor_slices(texts)
+
+
+def stream(dataset):
+    return [
+        (x["token_ids"].numpy().tolist(), y["sentence"].numpy().tolist())
+        for x, y, _ in dataset
+    ]
+
+
+def test_elements_and_passes(documents):
+    preprocessor = make()
+    dataset = preprocessor.dataset(documents, 4, break_lines=False)
+    x, y, w = dataset.element_spec
+    specs = {**x, **{f"y_{k}": v for k, v in y.items()}, "w": w["sentence"]}
+    assert {k: (v.shape.as_list(), v.dtype.name) for k, v in specs.items()} == {
+        "token_ids": ([4, 16], "int32"),
+        "padding_mask": ([4, 16], "bool"),
+        "segment_ids": ([4, 16], "int32"),
+        "mask_positions": ([4, 2], "int32"),
+        "y_masked_lm": ([4, 2], "int32"),
+        "y_sentence": ([4], "int32"),
+        "w": ([4], "float32"),
+    }
+    first, second = stream(dataset), stream(dataset)
+    assert first != second and len(first) > 5
+    preprocessor.position.set(1, 3)  # as a run that is resumed
+    assert stream(dataset) == second[3:]
+    cached = preprocessor.pack(documents, break_lines=False).cache()
+    preprocessor.position.set(0)
+    cached = preprocessor.dataset(cached, 4, break_lines=False)
+    assert [stream(cached), stream(cached)] == [first, second]
+
+
+def test_static_pairs_and_masks_repeat(documents):
+    dataset = make().dataset(documents, 4, duplicates=2, break_lines=False)
+    passes = [stream(dataset) for _ in range(3)]
+    assert passes[0] == passes[2] != passes[1]
+
+
+def test_evaluation_is_frozen(documents):
+    dataset = make(sentence_objective="sop").dataset(documents, 4, training=False)
+    assert stream(dataset) == stream(dataset)
+
+
+def test_call_on_pairs_and_on_texts():
+    preprocessor = make(mask_token_rate=0.0, random_token_rate=0.0)
+    x, y, w = preprocessor(
+        (["w0 w1", "w2 " * 20], ["w3", "w4 " * 20]), [1, 0], [1, 0.5]
+    )
+    ids = x["token_ids"].numpy().tolist()
+    assert ids[0] == [2, 5, 6, 3, 8, 3] + [0] * 10
+    assert ids[1] == [2, *[7] * 7, 3, *[9] * 6, 3]
+    assert x["segment_ids"].numpy()[0].tolist() == [0] * 4 + [1] * 2 + [0] * 10
+    assert y["sentence"].numpy().tolist() == [1, 0]
+    assert w["sentence"].numpy().tolist() == [1.0, 0.5]
+    x, y, w = preprocessor(["w0 w1"])
+    assert x["token_ids"].numpy()[0, :5].tolist() == [2, 5, 6, 3, 0]
+    assert not x["segment_ids"].numpy().any() and w["sentence"].numpy() == [0.0]
+    assert (
+        make(separators=2)((["w0"], ["w1"]), None)[0]["padding_mask"].numpy().sum() == 6
+    )
+
+
+def test_configuration_and_errors(documents):
+    preprocessor = make(sentence_objective="sop", single_sentence="random")
+    copy = keras.layers.deserialize(keras.layers.serialize(preprocessor))
+    assert copy.get_config() == preprocessor.get_config()
+    with pytest.raises(ValueError, match="`sequence_ids=False`"):
+        make(sequence_ids=True)
+    with pytest.raises(ValueError, match="`objective`.*'pos'"):
+        make(sentence_objective="pos")
+    with pytest.raises(ValueError, match="`pairing`.*'full'"):
+        preprocessor.dataset(documents, 4, packing="full")
+    for sizes in ({}, {"batch_size": 2, "tokens_per_batch": 64}):
+        with pytest.raises(ValueError, match="`batch_size` or `tokens_per_batch`"):
+            preprocessor.dataset(documents, **sizes)
+    with pytest.raises(ValueError, match="two batches of strings"):
+        preprocessor(("a", "b"), None)
