@@ -28,9 +28,9 @@ def export_saved_model(model, path, top_k=5):
     - `serving_default` takes `text`, string `(batch,)`;
     - `token_ids` takes `token_ids`, int32 `(batch, length)`.
 
-    Both give the same outputs. Of a `MaskedLM`, for the mask tokens of each
-    row in order (`count` is the largest number of them in a row; rows with
-    fewer are filled up with -1, `""` and 0):
+    Both give the same outputs. Of a task with `fill_mask`, such as `MaskedLM`,
+    for the mask tokens of each row in order (`count` is the largest number of
+    them in a row; rows with fewer are filled up with -1, `""` and 0):
 
     - `mask_positions`, int32 `(batch, count)`;
     - `predicted_ids`, int32 `(batch, count, top_k)`;
@@ -43,10 +43,10 @@ def export_saved_model(model, path, top_k=5):
     Warm-up requests for TensorFlow Serving lie in `assets.extra`.
 
     Args:
-        model: `MaskedLM` with a preprocessor, or the path of a preset directory
-            of a task, or of a backbone with a tokenizer. Any backend may have
-            trained it; TensorFlow writes the result, in a process of its own if
-            it isn't the current backend.
+        model: task with a preprocessor, or the path of a preset directory of a
+            task, or of a backbone with a tokenizer. Any backend may have trained
+            it; TensorFlow writes the result, in a process of its own if it isn't
+            the current backend.
         path: str. The directory to make, such as `"served/1"`.
         top_k: int. How many predictions for each mask token.
 

@@ -5,7 +5,7 @@ import functools
 import tensorflow as tf
 
 from keras_bertfam.models.encoder import EncoderBackbone
-from keras_bertfam.tasks.masked_lm import MaskedLM
+from keras_bertfam.tasks.fill_mask import FillMask
 
 TEXT = {"text": tf.TensorSpec([None], tf.string, name="text")}
 TOKEN_IDS = {"token_ids": tf.TensorSpec([None, None], tf.int32, name="token_ids")}
@@ -28,7 +28,8 @@ def serving_function(model, preprocessor, **options):
         TypeError: for a model of a kind that can't be exported.
     """
     raise TypeError(
-        "`model` must be a `MaskedLM` or an `EncoderBackbone`. Received: "
+        "`model` must be an `EncoderBackbone` or a task with `fill_mask`, such as "
+        "`MaskedLM`. Received: "
         f"{type(model).__name__}"
     )
 
@@ -44,7 +45,7 @@ def _(model: EncoderBackbone, preprocessor, **options):
 
 
 @serving_function.register
-def _(model: MaskedLM, preprocessor, top_k=5, **options):
+def _(model: FillMask, preprocessor, top_k=5, **options):
     tokenizer = preprocessor.tokenizer
     strings = tf.constant(model.token_strings())
 
@@ -59,7 +60,7 @@ def _(model: MaskedLM, preprocessor, top_k=5, **options):
             "padding_mask": tf.not_equal(token_ids, tokenizer.pad_token_id),
             "mask_positions": positions,
         }
-        logits = model(inputs, training=False)
+        logits = model.masked_lm_logits(inputs)
         values, ids = tf.math.top_k(tf.nn.softmax(logits), top_k)
         real = slots < counts[:, None]
         return {

@@ -8,6 +8,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_bertfam.corpus import python_documentation
+from keras_bertfam.export import export_saved_model
 from keras_bertfam.layers import BertTokenizer, train_word_piece
 from keras_bertfam.models import EncoderBackbone, RobertaBackbone, SpanBertBackbone
 from keras_bertfam.tasks import SpanBoundaryLM, SpanBoundaryLMPreprocessor
@@ -278,6 +279,20 @@ def test_round_trips(texts, tmp_path):
         assert other.reduction == "separate"
     backbone = SpanBertBackbone.from_preset(str(tmp_path / "preset"))
     assert isinstance(backbone, SpanBertBackbone)
+
+
+@pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="TensorFlow writes SavedModels"
+)
+def test_it_is_served_as_a_masked_lm(tmp_path):
+    model = make_model()
+    export_saved_model(model, str(tmp_path / "served"), top_k=2)
+    served = tf.saved_model.load(str(tmp_path / "served")).signatures["token_ids"]
+    texts = ["the [MASK] sat", "a cat"]
+    received = served(token_ids=model.preprocessor.encode(texts)["token_ids"])
+    (answer,) = model.fill_mask(texts[0], top_k=2)
+    tokens = received["predicted_tokens"].numpy().tolist()
+    assert tokens == [[[token.encode() for token, _ in answer]], [[b"", b""]]]
 
 
 def test_the_example(texts, tmp_path):
