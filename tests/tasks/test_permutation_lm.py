@@ -240,6 +240,7 @@ def test_from_name():
         PermutationLM.from_preset("xlnet_base_cased", load_weights=False)
 
 
+@pytest.mark.slow
 def test_mixed_precision_trains(texts):
     model = make_model(memory_length=8, dtype="mixed_bfloat16")
     model.compile(learning_rate=1e-2)
@@ -248,6 +249,7 @@ def test_mixed_precision_trains(texts):
     assert {v.dtype for v in model.trainable_variables} == {"float32"}
 
 
+@pytest.mark.slow
 def test_raw_strings_can_be_fitted(texts):
     model = make_model()
     history = model.fit(texts, batch_size=5, epochs=1, verbose=0).history
