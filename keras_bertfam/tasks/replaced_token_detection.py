@@ -14,8 +14,9 @@ from keras_bertfam.layers.preprocessing.replaced_token_detection_preprocessor im
     ReplacedTokenDetectionPreprocessor,
 )
 from keras_bertfam.models.generator import make_generator
+from keras_bertfam.tasks.fill_mask import FillMask
 from keras_bertfam.tasks.losses import MaskedCrossentropy
-from keras_bertfam.tasks.masked_lm import MaskedLM
+from keras_bertfam.tasks.masked_lm import MaskedLM, masked_lm_head
 from keras_bertfam.tasks.replaced_token_variants import VARIANTS
 from keras_bertfam.tasks.task import PretrainingTask
 
@@ -23,7 +24,7 @@ _SLOTS = ("mask_positions", "mask_ids", "mask_weights")
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class ReplacedTokenDetection(PretrainingTask):
+class ReplacedTokenDetection(FillMask, PretrainingTask):
     """ELECTRA: a generator fills masks in, a discriminator finds what it replaced.
 
     The loss is `L_G + discriminator_weight * L_D`: the generator's cross-entropy
@@ -69,6 +70,8 @@ class ReplacedTokenDetection(PretrainingTask):
         With masks also `generator`, float32 logits `(batch, count,
         vocabulary_size)`, and `token_ids`, int32 `(batch, length)`, the tokens that
         the discriminator saw.
+
+    `fill_mask` asks the generator, which is what learns from mask tokens.
 
     `compile()` without arguments is ELECTRA's training. After training,
     `model.discriminator` and `model.generator` are backbones with
@@ -150,7 +153,7 @@ class ReplacedTokenDetection(PretrainingTask):
             self.generator, self.generator_head = generator.backbone, generator.head
         else:
             self.generator = generator
-            self.generator_head = self._masked_lm_head(generator, "generator_head")
+            self.generator_head = masked_lm_head(generator, name="generator_head")
         self.sampler = SampleTokens(temperature, seed, name="sampler")
         if self._variant.kind == "detect":
             self.head = ReplacedTokenHead(
@@ -163,7 +166,7 @@ class ReplacedTokenDetection(PretrainingTask):
         else:
             copies = self._variant.kind == "copy"
             cls = CopyingMaskedLMHead if copies else MaskedLMHead
-            self.head = self._masked_lm_head(backbone, "head", cls)
+            self.head = masked_lm_head(backbone, cls, "head")
         self.built = True
         self.compile()
 
@@ -180,18 +183,6 @@ class ReplacedTokenDetection(PretrainingTask):
                 f"vocabulary_size={self.backbone.vocabulary_size}. "
                 f"Received: vocabulary_size={backbone.vocabulary_size}"
             )
-
-    def _masked_lm_head(self, backbone, name, cls=MaskedLMHead):
-        head = cls(
-            backbone.token_embedding,
-            activation=backbone.activation,
-            layer_norm_epsilon=backbone.layer_norm_epsilon,
-            initializer=backbone.make_initializer(),
-            dtype=backbone.dtype_policy,
-            name=name,
-        )
-        head.build((None, None, backbone.hidden_dim))
-        return head
 
     @property
     def _variant(self):
@@ -210,6 +201,16 @@ class ReplacedTokenDetection(PretrainingTask):
             "schedule_form": "product",
         }
 
+    def masked_lm_logits(self, inputs):
+        inputs = dict(inputs)
+        return self._generate(inputs, inputs.pop("mask_positions"), training=False)
+
+    def _generate(self, inputs, positions, training):
+        states = self.generator(
+            inputs, positions=positions, return_pooled=False, training=training
+        )
+        return self.generator_head(states["sequence_output"])
+
     def call(self, inputs, training=None):
         inputs = dict(inputs)
         slots = {name: inputs.pop(name) for name in _SLOTS if name in inputs}
@@ -220,13 +221,8 @@ class ReplacedTokenDetection(PretrainingTask):
                 f"`inputs` must have all of {_SLOTS}, or none. Received: {tuple(slots)}"
             )
         positions, ids, weights = slots.values()
-        states = self.generator(
-            inputs,
-            positions=positions,
-            return_pooled=False,
-            training=training if self.train_generator else False,
-        )
-        logits = self.generator_head(states["sequence_output"])
+        training_generator = training if self.train_generator else False
+        logits = self._generate(inputs, positions, training_generator)
         samples = self.sampler(logits, ids if self.disallow_correct else None)
         token_ids = replace_at(inputs["token_ids"], positions, samples, weights > 0)
         inputs["token_ids"] = token_ids

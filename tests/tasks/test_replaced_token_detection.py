@@ -114,6 +114,20 @@ def test_only_masked_positions_change_and_padding_has_no_loss():
     )
 
 
+def test_the_generator_fills_in_masks():
+    model = tiny.make_model()
+    x = tiny.batch()
+    expected = model(x)["generator"]
+    asked = {n: v for n, v in x.items() if n not in ("mask_ids", "mask_weights")}
+    np.testing.assert_allclose(
+        ops.convert_to_numpy(model.masked_lm_logits(asked)),
+        ops.convert_to_numpy(expected),
+        atol=1e-5,
+    )
+    [[answer]] = [model.fill_mask("the [MASK]", top_k=1)]
+    assert len(answer) == 1 and 0 < answer[0][1] < 1
+
+
 def test_disallow_correct_replaces_every_masked_token():
     model = tiny.make_model(disallow_correct=True)
     x = tiny.batch()
