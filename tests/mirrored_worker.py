@@ -1,9 +1,13 @@
 """Runs under `MirroredStrategy` on two logical devices; prints results as JSON.
 
-Logical devices are settled when TensorFlow starts, hence a process of its own.
+Usage: python -m tests.mirrored_worker [POLICY]
+
+With a dtype policy only the training is run. Logical devices are settled when
+TensorFlow starts, hence a process of its own.
 """
 
 import json
+import sys
 
 import keras
 import numpy as np
@@ -133,9 +137,11 @@ def main():
     configuration = [tf.config.LogicalDeviceConfiguration()] * 2
     tf.config.set_logical_device_configuration(cpu, configuration)
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    if sys.argv[1:]:
+        print(json.dumps(compare(strategy, sys.argv[1])))
+        return
     results = {
         "float32": compare(strategy, "float32"),
-        "mixed_float16": compare(strategy, "mixed_float16"),
         "helpers": helpers(strategy),
         "dropout_masks": dropout_masks(strategy),
         "embedding_gradients": embedding_gradients(strategy),

@@ -53,7 +53,7 @@ def check_resumes(tmp_path, make_data, at, **kwargs):
 def test_killed_run_continues_to_the_same_losses(tmp_path):
     arguments = [tmp_path / "backup", "1", "4"]
     command = [sys.executable, "-m", "tests.resume_worker", *arguments]
-    killed = subprocess.run(command, cwd=ROOT, timeout=120, capture_output=True)
+    killed = subprocess.run(command, cwd=ROOT, timeout=400, capture_output=True)
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()[-2000:]
     whole = run(tmp_path / "other")
     resumed = run(tmp_path / "backup")

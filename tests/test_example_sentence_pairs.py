@@ -9,6 +9,7 @@ from keras_bertfam.tasks import MaskedLMSentencePair
 EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("paper", "objective", "size"),
     [

@@ -3,12 +3,15 @@
 import importlib.util
 import pathlib
 
+import pytest
+
 from keras_bertfam.corpus import python_documentation
 from keras_bertfam.models import XLNetBackbone
 
 EXAMPLE = pathlib.Path(__file__).parents[1] / "examples" / "pretrain_xlnet.py"
 
 
+@pytest.mark.slow
 def test_pretrain_xlnet(tmp_path, monkeypatch):
     assert len(EXAMPLE.read_text("utf-8").splitlines()) < 60
     spec = importlib.util.spec_from_file_location(EXAMPLE.stem, EXAMPLE)

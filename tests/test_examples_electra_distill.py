@@ -3,6 +3,8 @@
 import importlib.util
 import pathlib
 
+import pytest
+
 from keras_bertfam.corpus import python_documentation
 from keras_bertfam.layers import BertTokenizer
 from keras_bertfam.models import BertBackbone, DistilBertBackbone, ElectraBackbone
@@ -27,6 +29,7 @@ def write_text(path, documents=4):
     return str(path)
 
 
+@pytest.mark.slow
 def test_pretrain_electra(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     module = load("pretrain_electra")
@@ -39,6 +42,7 @@ def test_pretrain_electra(tmp_path, monkeypatch):
     assert not (tmp_path / "backup").exists()
 
 
+@pytest.mark.slow
 def test_distill(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     vocabulary = [*tiny.SPECIALS, *tiny.WORDS, *"abcdefghijklmnopqrstuvwxyz"]

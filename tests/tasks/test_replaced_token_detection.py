@@ -255,7 +255,13 @@ def test_any_trunk_with_a_pooler(tmp_path):
     )
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    "variant",
+    [
+        "electra",
+        *(pytest.param(v, marks=pytest.mark.slow) for v in VARIANTS if v != "electra"),
+    ],
+)
 def test_fit_reports_and_learns(variant):
     model = tiny.make_model(variant=variant)
     rows = tiny.rows()

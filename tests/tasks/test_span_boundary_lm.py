@@ -295,6 +295,7 @@ def test_it_is_served_as_a_masked_lm(tmp_path):
     assert tokens == [[[token.encode() for token, _ in answer]], [[b"", b""]]]
 
 
+@pytest.mark.slow
 def test_the_example(texts, tmp_path):
     (tmp_path / "a.txt").write_text("\n\n".join(texts))
     path = pathlib.Path(__file__).parents[2] / "examples" / "pretrain_spanbert.py"
