@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_bertfam.layers.modeling.dense import flat_dense, get_activation
+from keras_bertfam.layers.modeling.tied_logits import TiedLogits
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -111,7 +112,7 @@ class SentencePairHead(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class MaskedLMHead(keras.layers.Layer):
+class MaskedLMHead(TiedLogits):
     """Vocabulary logits from hidden states: dense, activation, norm, tied table.
 
     Args:
@@ -149,8 +150,7 @@ class MaskedLMHead(keras.layers.Layer):
         initializer="glorot_uniform",
         **kwargs,
     ):
-        super().__init__(**kwargs)
-        self.token_embedding = token_embedding
+        super().__init__(token_embedding, **kwargs)
         self.activation = activation
         self.layer_norm_epsilon = layer_norm_epsilon
         self.initializer = keras.initializers.get(initializer)
@@ -167,34 +167,16 @@ class MaskedLMHead(keras.layers.Layer):
     def build(self, input_shape):
         self.dense.build((None, input_shape[-1]))
         self.norm.build((None, None, self.dense.units))
-        self.bias = self.add_weight(
-            name="output_bias",
-            shape=(self.token_embedding.input_dim,),
-            initializer="zeros",
-        )
-        self.built = True
+        super().build(input_shape)
 
     def call(self, x):
         x = get_activation(self.activation)(flat_dense(self.dense, x))
-        shape = ops.shape(x)
-        x = ops.reshape(self.norm(x), (-1, shape[-1]))
-        logits = ops.cast(self.token_embedding(x, reverse=True), "float32")
-        logits += ops.cast(self.bias, "float32")
-        return ops.reshape(logits, (*shape[:-1], self.token_embedding.input_dim))
-
-    def compute_output_shape(self, input_shape):
-        return (*input_shape[:-1], self.token_embedding.input_dim)
+        return super().call(self.norm(x))
 
     def get_config(self):
         return {
             **super().get_config(),
-            "token_embedding": keras.layers.serialize(self.token_embedding),
             "activation": self.activation,
             "layer_norm_epsilon": self.layer_norm_epsilon,
             "initializer": keras.initializers.serialize(self.initializer),
         }
-
-    @classmethod
-    def from_config(cls, config):
-        embedding = keras.layers.deserialize(config["token_embedding"])
-        return cls(**{**config, "token_embedding": embedding})
