@@ -18,8 +18,9 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # the workers share the cores
 
 ROOT = pathlib.Path(__file__).parents[1]
 
-# JAX compiles each operation for each shape: once for all processes and runs.
+# JAX compiles each operation for each shape, which takes longer than to run it.
 for variable, value in {
+    "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
     "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".pytest_cache" / "jax"),
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",

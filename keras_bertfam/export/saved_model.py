@@ -68,6 +68,11 @@ def export_saved_model(model, path, top_k=5):
     """
     if os.path.exists(path):
         raise ValueError(f"`path` must not exist yet. Received: path={path!r}")
+    if isinstance(model, (str, os.PathLike)) and not os.path.isdir(model):
+        raise ValueError(
+            "`model` must be a model or an existing preset directory. "
+            f"Received: model={os.fspath(model)!r}"
+        )
     if keras.backend.backend() == "tensorflow":
         model, preprocessor = _load(model)
         with saving.write_aside(path) as directory:
