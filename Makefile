@@ -14,6 +14,7 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,\
 
 run := $(VENV)/bin/python
 pip := $(run) -m pip --disable-pip-version-check -qq
+pytest = $(run) -m pytest -q -n $(WORKERS) --dist loadfile
 
 .PHONY: help
 help: ## Show this list.
@@ -33,12 +34,12 @@ test-all: test-tensorflow test-jax test-torch ## Run the tests on all three back
 test-jax: $(VENV)/.with-bench
 test-torch: $(VENV)/.with-bench
 test-tensorflow test-jax test-torch: test-%: $(VENV)/.with-dev
-	KERAS_BACKEND=$* $(run) -m pytest -q -n $(WORKERS) --dist loadfile $(ARGS)
+	KERAS_BACKEND=$* $(pytest) $(ARGS)
 
 .PHONY: test-slow
 test-slow: $(VENV)/.with-dev $(VENV)/.with-bench ## Run the tests marked slow, and the comparison with transformers.
-	KERAS_BACKEND=tensorflow $(run) -m pytest -q -m slow $(ARGS)
-	KERAS_BACKEND=tensorflow $(run) -m pytest -q tests/conformance $(ARGS)
+	KERAS_BACKEND=tensorflow $(pytest) -m slow $(ARGS)
+	KERAS_BACKEND=tensorflow $(pytest) tests/conformance $(ARGS)
 
 .PHONY: test-wheel
 test-wheel: $(VENV)/pyvenv.cfg ## Build the wheel and try it in a fresh environment.
