@@ -1,0 +1,24 @@
+"""Which format a path holds."""
+
+import importlib
+import os
+
+# Modules of this package, each with `recognises` and `open_source`.
+READERS = ("huggingface",)
+
+
+def find_reader(path):
+    """The module that reads a path, or `None` if it holds no foreign checkpoint.
+
+    Args:
+        path: str or path of a folder or file.
+
+    Returns:
+        A module with `recognises` and `open_source`, see `source`.
+    """
+    path = os.fspath(path)
+    for name in READERS:
+        reader = importlib.import_module(f"keras_bertfam.presets.{name}")
+        if reader.recognises(path):
+            return reader
+    return None

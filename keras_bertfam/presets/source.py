@@ -1,0 +1,77 @@
+"""What a checkpoint of any format is read into: names and config of `transformers`.
+
+A format that only renames ends here. A module of `presets` that reads one has two
+functions, and is named in `formats.READERS`:
+
+- `recognises(path)`: whether this folder or file is of the format; reads no more
+  than names and the head of a small file;
+- `open_source(path)`: a `CheckpointSource`, or a `CheckpointError`.
+"""
+
+import collections.abc
+import dataclasses
+import os
+
+import numpy as np
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that can't be read, or isn't what it should be.
+
+    The one error that reading a checkpoint raises for what is wrong with the
+    checkpoint, whatever its format: a damaged or missing file, a tensor of another
+    shape, a configuration that no model here has.
+    """
+
+
+class LazyTensor:
+    """A tensor whose shape and dtype are known before it is read.
+
+    `numpy.asarray` reads it.
+
+    Args:
+        read: function without arguments that returns a NumPy array.
+        shape: tuple of ints.
+        dtype: NumPy dtype.
+    """
+
+    def __init__(self, read, shape, dtype="float32"):
+        self._read = read
+        self.shape = tuple(shape)
+        self.dtype = np.dtype(dtype)
+
+    def __array__(self, dtype=None, copy=None):
+        array = self._read()
+        return array if dtype is None else array.astype(dtype, copy=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckpointSource:
+    """A checkpoint, as `transformers` would have it, before its tensors are read.
+
+    Attributes:
+        path: str. The folder or file, for messages.
+        family: str. A key of `families.FAMILIES`, as `config["model_type"]` of
+            `transformers`: "bert", "roberta", "albert", "distilbert", "electra"
+            or "xlnet".
+        config: dict. The content of a `config.json` of `transformers`.
+        tensors: mapping from names, those of a `state_dict` of `transformers`, to
+            arrays or `LazyTensor`s in the layout of PyTorch (kernels are
+            `(outputs, inputs)`). Iterating reads names only. A prefix such as
+            `bert.` may be there or not.
+        tokenizer_files: mapping from the names that `transformers` gives tokenizer
+            files ("vocab.txt", "vocab.json", "merges.txt", "spiece.model",
+            "tokenizer.json") to paths.
+        tokenizer_config: dict, such as `{"do_lower_case": False}`; the content of
+            a `tokenizer_config.json` of `transformers`.
+        parts: mapping from names to the sources of models that belong to this
+            one: "generator", beside ELECTRA's discriminator.
+    """
+
+    path: str | os.PathLike
+    family: str
+    config: dict
+    tensors: collections.abc.Mapping
+    tokenizer_files: collections.abc.Mapping = dataclasses.field(default_factory=dict)
+    tokenizer_config: dict = dataclasses.field(default_factory=dict)
+    parts: collections.abc.Mapping = dataclasses.field(default_factory=dict)
