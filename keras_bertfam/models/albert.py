@@ -2,22 +2,12 @@
 
 import keras
 
-from keras_bertfam.models.encoder import EncoderBackbone
-
-
-def _size(num_layers, hidden_dim, num_heads, dropout=0.0):
-    return {
-        "vocabulary_size": 30000,
-        "num_layers": num_layers,
-        "num_heads": num_heads,
-        "hidden_dim": hidden_dim,
-        "intermediate_dim": 4 * hidden_dim,
-        "dropout": dropout,
-    }
+from keras_bertfam.models.base import published_size
+from keras_bertfam.models.family import EncoderFamily
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class AlbertBackbone(EncoderBackbone):
+class AlbertBackbone(EncoderFamily):
     """ALBERT encoder: BERT's with factorised embeddings and shared layers.
 
     Args:
@@ -53,38 +43,23 @@ class AlbertBackbone(EncoderBackbone):
     """
 
     presets_table = {
-        "albert_base_en_uncased": _size(12, 768, 12),
-        "albert_large_en_uncased": _size(24, 1024, 16),
-        "albert_extra_large_en_uncased": _size(24, 2048, 16),
-        "albert_extra_extra_large_en_uncased": _size(12, 4096, 64),
-        "albert_base_v1_en_uncased": _size(12, 768, 12, 0.1),
-        "albert_large_v1_en_uncased": _size(24, 1024, 16, 0.1),
-        "albert_extra_large_v1_en_uncased": _size(24, 2048, 16, 0.1),
-        "albert_extra_extra_large_v1_en_uncased": _size(12, 4096, 64),
+        "albert_base_en_uncased": published_size(30000, 12, 768, 12),
+        "albert_large_en_uncased": published_size(30000, 24, 1024, 16),
+        "albert_extra_large_en_uncased": published_size(30000, 24, 2048, 16),
+        "albert_extra_extra_large_en_uncased": published_size(30000, 12, 4096, 64),
+        "albert_base_v1_en_uncased": published_size(30000, 12, 768, 12, dropout=0.1),
+        "albert_large_v1_en_uncased": published_size(30000, 24, 1024, 16, dropout=0.1),
+        "albert_extra_large_v1_en_uncased": published_size(
+            30000, 24, 2048, 16, dropout=0.1
+        ),
+        "albert_extra_extra_large_v1_en_uncased": published_size(30000, 12, 4096, 64),
     }
 
-    def __init__(
-        self,
-        vocabulary_size,
-        num_layers,
-        num_heads,
-        hidden_dim,
-        intermediate_dim,
-        **kwargs,
-    ):
-        family = {
-            "embedding_dim": 128,
-            "share": "all",
-            "num_segments": 2,
-            "pooler": True,
-            "activation": "gelu_tanh",
-            "dropout": 0.0,
-        }
-        super().__init__(
-            vocabulary_size,
-            num_layers,
-            num_heads,
-            hidden_dim,
-            intermediate_dim,
-            **{**family, **kwargs},
-        )
+    family_arguments = {
+        "embedding_dim": 128,
+        "share": "all",
+        "num_segments": 2,
+        "pooler": True,
+        "activation": "gelu_tanh",
+        "dropout": 0.0,
+    }

@@ -66,3 +66,17 @@ def check_heads(hidden_dim, num_heads, head_dim):
             f"given. Received: hidden_dim={hidden_dim}, num_heads={num_heads}"
         )
     return head_dim or hidden_dim // num_heads
+
+
+def published_size(
+    vocabulary_size, num_layers, hidden_dim, num_heads=None, **arguments
+):
+    """Arguments of a backbone: heads of 64 and an inner width of four times its own."""
+    return {
+        "vocabulary_size": vocabulary_size,
+        "num_layers": num_layers,
+        "num_heads": num_heads or hidden_dim // 64,
+        "hidden_dim": hidden_dim,
+        "intermediate_dim": 4 * hidden_dim,
+        **arguments,
+    }

@@ -2,28 +2,18 @@
 
 import keras
 
-from keras_bertfam.models.encoder import EncoderBackbone
-
-
-def _size(num_layers, hidden_dim, vocabulary_size=30522, num_heads=None):
-    return {
-        "vocabulary_size": vocabulary_size,
-        "num_layers": num_layers,
-        "num_heads": num_heads or hidden_dim // 64,
-        "hidden_dim": hidden_dim,
-        "intermediate_dim": 4 * hidden_dim,
-    }
-
+from keras_bertfam.models.base import published_size
+from keras_bertfam.models.family import EncoderFamily
 
 _MINIATURES = {
-    f"bert_l{layers}_h{width}_en_uncased": _size(layers, width)
+    f"bert_l{layers}_h{width}_en_uncased": published_size(30522, layers, width)
     for layers in (2, 4, 6, 8, 10, 12)
     for width in (128, 256, 512, 768)
 }
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class BertBackbone(EncoderBackbone):
+class BertBackbone(EncoderFamily):
     """BERT encoder: post-norm blocks, two segments, a pooler.
 
     Args:
@@ -59,33 +49,16 @@ class BertBackbone(EncoderBackbone):
 
     presets_table = {
         **_MINIATURES,
-        "bert_tiny_en_uncased": _size(2, 128),
-        "bert_mini_en_uncased": _size(4, 256),
-        "bert_small_en_uncased": _size(4, 512),
-        "bert_medium_en_uncased": _size(8, 512),
-        "bert_base_en_uncased": _size(12, 768),
-        "bert_base_en": _size(12, 768, 28996),
-        "bert_base_zh": _size(12, 768, 21128),
-        "bert_base_multi": _size(12, 768, 119547),
-        "bert_large_en_uncased": _size(24, 1024),
-        "bert_large_en": _size(24, 1024, 28996),
+        "bert_tiny_en_uncased": published_size(30522, 2, 128),
+        "bert_mini_en_uncased": published_size(30522, 4, 256),
+        "bert_small_en_uncased": published_size(30522, 4, 512),
+        "bert_medium_en_uncased": published_size(30522, 8, 512),
+        "bert_base_en_uncased": published_size(30522, 12, 768),
+        "bert_base_en": published_size(28996, 12, 768),
+        "bert_base_zh": published_size(21128, 12, 768),
+        "bert_base_multi": published_size(119547, 12, 768),
+        "bert_large_en_uncased": published_size(30522, 24, 1024),
+        "bert_large_en": published_size(28996, 24, 1024),
     }
 
-    def __init__(
-        self,
-        vocabulary_size,
-        num_layers,
-        num_heads,
-        hidden_dim,
-        intermediate_dim,
-        **kwargs,
-    ):
-        family = {"num_segments": 2, "pooler": True, "activation": "gelu_tanh"}
-        super().__init__(
-            vocabulary_size,
-            num_layers,
-            num_heads,
-            hidden_dim,
-            intermediate_dim,
-            **{**family, **kwargs},
-        )
+    family_arguments = {"num_segments": 2, "pooler": True, "activation": "gelu_tanh"}

@@ -2,22 +2,12 @@
 
 import keras
 
-from keras_bertfam.models.encoder import EncoderBackbone
-
-
-def _size(vocabulary_size, **more):
-    return {
-        "vocabulary_size": vocabulary_size,
-        "num_layers": 6,
-        "num_heads": 12,
-        "hidden_dim": 768,
-        "intermediate_dim": 3072,
-        **more,
-    }
+from keras_bertfam.models.base import published_size
+from keras_bertfam.models.family import EncoderFamily
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class DistilBertBackbone(EncoderBackbone):
+class DistilBertBackbone(EncoderFamily):
     """DistilBERT encoder: half of BERT's layers, no segments, no pooler.
 
     Args:
@@ -50,11 +40,13 @@ class DistilBertBackbone(EncoderBackbone):
     """
 
     presets_table = {
-        "distil_bert_base_en_uncased": _size(30522),
-        "distil_bert_base_en": _size(28996),
-        "distil_bert_base_multi": _size(119547),
-        "distil_roberta_base_en": _size(
+        "distil_bert_base_en_uncased": published_size(30522, 6, 768),
+        "distil_bert_base_en": published_size(28996, 6, 768),
+        "distil_bert_base_multi": published_size(119547, 6, 768),
+        "distil_roberta_base_en": published_size(
             50265,
+            6,
+            768,
             position_offset=2,
             layer_norm_epsilon=1e-5,
             truncated_initializer=False,

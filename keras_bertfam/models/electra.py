@@ -2,22 +2,12 @@
 
 import keras
 
-from keras_bertfam.models.encoder import EncoderBackbone
-
-
-def _size(num_layers, hidden_dim, embedding_dim):
-    return {
-        "vocabulary_size": 30522,
-        "num_layers": num_layers,
-        "num_heads": hidden_dim // 64,
-        "hidden_dim": hidden_dim,
-        "intermediate_dim": 4 * hidden_dim,
-        "embedding_dim": embedding_dim,
-    }
+from keras_bertfam.models.base import published_size
+from keras_bertfam.models.family import EncoderFamily
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class ElectraBackbone(EncoderBackbone):
+class ElectraBackbone(EncoderFamily):
     """ELECTRA encoder: BERT's without pooler, its embeddings factorised.
 
     Args:
@@ -52,28 +42,24 @@ class ElectraBackbone(EncoderBackbone):
     """
 
     presets_table = {
-        "electra_small_discriminator_uncased_en": _size(12, 256, 128),
-        "electra_small_generator_uncased_en": _size(12, 256, 128),
-        "electra_base_discriminator_uncased_en": _size(12, 768, 768),
-        "electra_base_generator_uncased_en": _size(12, 256, 768),
-        "electra_large_discriminator_uncased_en": _size(24, 1024, 1024),
-        "electra_large_generator_uncased_en": _size(24, 256, 1024),
+        "electra_small_discriminator_uncased_en": published_size(
+            30522, 12, 256, embedding_dim=128
+        ),
+        "electra_small_generator_uncased_en": published_size(
+            30522, 12, 256, embedding_dim=128
+        ),
+        "electra_base_discriminator_uncased_en": published_size(
+            30522, 12, 768, embedding_dim=768
+        ),
+        "electra_base_generator_uncased_en": published_size(
+            30522, 12, 256, embedding_dim=768
+        ),
+        "electra_large_discriminator_uncased_en": published_size(
+            30522, 24, 1024, embedding_dim=1024
+        ),
+        "electra_large_generator_uncased_en": published_size(
+            30522, 24, 256, embedding_dim=1024
+        ),
     }
 
-    def __init__(
-        self,
-        vocabulary_size,
-        num_layers,
-        num_heads,
-        hidden_dim,
-        intermediate_dim,
-        **kwargs,
-    ):
-        super().__init__(
-            vocabulary_size,
-            num_layers,
-            num_heads,
-            hidden_dim,
-            intermediate_dim,
-            **{"num_segments": 2, "activation": "gelu_tanh", **kwargs},
-        )
+    family_arguments = {"num_segments": 2, "activation": "gelu_tanh"}

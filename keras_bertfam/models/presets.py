@@ -43,7 +43,7 @@ class NamedPresets:
         """
         families = {
             name: family
-            for family in (cls, *cls.__subclasses__())
+            for family in _with_subclasses(cls)
             for name in family.presets_table
         }
         if preset not in families:
@@ -86,3 +86,9 @@ class NamedPresets:
         # memory for them. These must never be, so their thread ends here.
         with concurrent.futures.ThreadPoolExecutor(1) as thread:
             return thread.submit(count).result()
+
+
+def _with_subclasses(cls):
+    yield cls
+    for subclass in cls.__subclasses__():
+        yield from _with_subclasses(subclass)

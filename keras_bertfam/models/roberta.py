@@ -2,11 +2,12 @@
 
 import keras
 
-from keras_bertfam.models.encoder import EncoderBackbone
+from keras_bertfam.models.base import published_size
+from keras_bertfam.models.family import EncoderFamily
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class RobertaBackbone(EncoderBackbone):
+class RobertaBackbone(EncoderFamily):
     """RoBERTa encoder: BERT's without segments and pooler.
 
     Args:
@@ -37,41 +38,12 @@ class RobertaBackbone(EncoderBackbone):
     """
 
     presets_table = {
-        "roberta_base_en": {
-            "vocabulary_size": 50265,
-            "num_layers": 12,
-            "num_heads": 12,
-            "hidden_dim": 768,
-            "intermediate_dim": 3072,
-        },
-        "roberta_large_en": {
-            "vocabulary_size": 50265,
-            "num_layers": 24,
-            "num_heads": 16,
-            "hidden_dim": 1024,
-            "intermediate_dim": 4096,
-        },
+        "roberta_base_en": published_size(50265, 12, 768),
+        "roberta_large_en": published_size(50265, 24, 1024),
     }
 
-    def __init__(
-        self,
-        vocabulary_size,
-        num_layers,
-        num_heads,
-        hidden_dim,
-        intermediate_dim,
-        **kwargs,
-    ):
-        family = {
-            "position_offset": 2,
-            "layer_norm_epsilon": 1e-5,
-            "truncated_initializer": False,
-        }
-        super().__init__(
-            vocabulary_size,
-            num_layers,
-            num_heads,
-            hidden_dim,
-            intermediate_dim,
-            **{**family, **kwargs},
-        )
+    family_arguments = {
+        "position_offset": 2,
+        "layer_norm_epsilon": 1e-5,
+        "truncated_initializer": False,
+    }

@@ -2,21 +2,12 @@
 
 import keras
 
-from keras_bertfam.models.encoder import EncoderBackbone
-
-
-def _size(num_layers, hidden_dim):
-    return {
-        "vocabulary_size": 28996,
-        "num_layers": num_layers,
-        "num_heads": hidden_dim // 64,
-        "hidden_dim": hidden_dim,
-        "intermediate_dim": 4 * hidden_dim,
-    }
+from keras_bertfam.models.base import published_size
+from keras_bertfam.models.family import EncoderFamily
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class SpanBertBackbone(EncoderBackbone):
+class SpanBertBackbone(EncoderFamily):
     """SpanBERT encoder: BERT's for cased text, always in one segment.
 
     Args:
@@ -49,25 +40,12 @@ class SpanBertBackbone(EncoderBackbone):
     """
 
     presets_table = {
-        "spanbert_base_en_cased": _size(12, 768),
-        "spanbert_large_en_cased": _size(24, 1024),
+        "spanbert_base_en_cased": published_size(28996, 12, 768),
+        "spanbert_large_en_cased": published_size(28996, 24, 1024),
     }
 
-    def __init__(
-        self,
-        vocabulary_size,
-        num_layers,
-        num_heads,
-        hidden_dim,
-        intermediate_dim,
-        **kwargs,
-    ):
-        family = {"num_segments": 2, "pooler": True, "truncated_initializer": False}
-        super().__init__(
-            vocabulary_size,
-            num_layers,
-            num_heads,
-            hidden_dim,
-            intermediate_dim,
-            **{**family, **kwargs},
-        )
+    family_arguments = {
+        "num_segments": 2,
+        "pooler": True,
+        "truncated_initializer": False,
+    }

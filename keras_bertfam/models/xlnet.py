@@ -9,17 +9,7 @@ from keras_bertfam.layers.modeling.relative_transformer import (
     RelativeTransformerStack,
 )
 from keras_bertfam.layers.modeling.streams import arrange_streams, extend_memory
-from keras_bertfam.models.base import TokenBackbone, check_heads
-
-
-def _size(num_layers, hidden_dim):
-    return {
-        "vocabulary_size": 32000,
-        "num_layers": num_layers,
-        "num_heads": hidden_dim // 64,
-        "hidden_dim": hidden_dim,
-        "intermediate_dim": 4 * hidden_dim,
-    }
+from keras_bertfam.models.base import TokenBackbone, check_heads, published_size
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -124,8 +114,8 @@ class XLNetBackbone(TokenBackbone):
     """
 
     presets_table = {
-        "xlnet_base_en_cased": _size(12, 768),
-        "xlnet_large_en_cased": _size(24, 1024),
+        "xlnet_base_en_cased": published_size(32000, 12, 768),
+        "xlnet_large_en_cased": published_size(32000, 24, 1024),
     }
     input_names = (
         "token_ids",

@@ -16,7 +16,9 @@ def test_parameter_counts(size, version):
     config = AlbertBackbone.presets_table[f"albert_{size}{version}_en_uncased"]
     assert AlbertBackbone.parameter_count(**config) == COUNTS[size]
     dropout = 0.1 if version and size != "extra_extra_large" else 0.0
-    assert config["dropout"] == dropout
+    assert AlbertBackbone.parameter_count(**config) == COUNTS[size]
+    family = AlbertBackbone.family_arguments
+    assert {**family, **config}["dropout"] == dropout
 
 
 def test_every_size_is_checked():
