@@ -1,6 +1,7 @@
 """Backbones by name, from and to preset directories."""
 
 import concurrent.futures
+import os
 
 import keras
 
@@ -21,9 +22,11 @@ class NamedPresets:
         """Build a backbone from the name of a published size or a directory.
 
         Args:
-            preset: str. The name of a published size (see `cls.presets_table`),
-                the path of a directory that `save_to_preset()` wrote, or a
-                handle that `keras_hub.models.Backbone.from_preset` takes.
+            preset: str. The name of a published checkpoint (see
+                `keras_bertfam.presets.list_presets`), the path of a directory that
+                `save_to_preset()` wrote, or the handle of one:
+                `hf://organisation/model` or
+                `kaggle://organisation/model/keras/variation`.
             load_weights: bool. Load the weights, or initialise them.
             **kwargs: arguments of the constructor to override.
 
@@ -33,6 +36,7 @@ class NamedPresets:
         Raises:
             ValueError: for an unknown name (with the nearest ones), or for a
                 directory with missing or truncated files.
+            ConnectionError: if the weights are on a hub that can't be reached.
 
         Example:
 
@@ -41,23 +45,22 @@ class NamedPresets:
             "bert_tiny_en_uncased", load_weights=False)
         ```
         """
-        families = {
-            name: family
-            for family in _with_subclasses(cls)
-            for name in family.presets_table
-        }
-        if preset not in families:
-            saving.check_preset(preset, families, load_weights)
-            with saving.explain_load_errors(preset):
-                return super().from_preset(preset, load_weights, **kwargs)
-        if load_weights:
-            raise ValueError(
-                f"The published weights of {preset!r} can't be loaded by name. "
-                "Pass `load_weights=False` for new weights of that size, or the "
-                "path of a preset directory."
-            )
-        family = families[preset]
-        return family(**{**family.presets_table[preset], **kwargs})
+        # The one import that points upwards, so it waits for a call.
+        from keras_bertfam.presets import hub, names
+
+        known = names.published(cls)
+        published = known.get(os.fspath(preset))
+        if published is not None and not load_weights:
+            return published.backbone(**{**published.size, **kwargs})
+        folder = hub.locate(published or preset, load_weights, tokenizer=False)
+        saving.check_preset(folder, known, load_weights)
+        family = cls if published is None else published.backbone
+        return family._from_folder(os.fspath(folder), load_weights, **kwargs)
+
+    @classmethod
+    def _from_folder(cls, folder, load_weights, **kwargs):
+        with saving.explain_load_errors(folder):
+            return super().from_preset(folder, load_weights, **kwargs)
 
     def save_to_preset(self, preset_dir, max_shard_size=10):
         with saving.write_aside(preset_dir) as directory:
@@ -86,9 +89,3 @@ class NamedPresets:
         # memory for them. These must never be, so their thread ends here.
         with concurrent.futures.ThreadPoolExecutor(1) as thread:
             return thread.submit(count).result()
-
-
-def _with_subclasses(cls):
-    yield cls
-    for subclass in cls.__subclasses__():
-        yield from _with_subclasses(subclass)

@@ -216,8 +216,9 @@ class PretrainingTask(distribution.DistributedTrainer, keras_hub.models.Task):
         """Build a task from the name of a published size or a directory.
 
         Args:
-            preset: see `EncoderBackbone.from_preset`. Where the directory holds
-                a backbone and a tokenizer only, the task's heads are new.
+            preset: see `EncoderBackbone.from_preset`. Where it holds a backbone
+                and a tokenizer only, the task's heads are new. A name without
+                weights gives a task without a preprocessor.
             load_weights: bool. Load the weights, or initialise them.
             **kwargs: arguments of the task; `dtype` goes to the backbone.
 
@@ -227,9 +228,17 @@ class PretrainingTask(distribution.DistributedTrainer, keras_hub.models.Task):
         Raises:
             ValueError: for an unknown name (with the nearest ones), or for a
                 directory with missing or truncated files.
+            ConnectionError: if the files are on a hub that can't be reached.
         """
+        # An import that points upwards, so it waits for a call.
+        from keras_bertfam.presets import hub, names
+
+        published = names.published(cls.backbone_cls).get(os.fspath(preset))
+        family = cls.backbone_cls if published is None else published.backbone
+        if published is None or load_weights:
+            preset = hub.locate(published or preset, load_weights)
         dtype = {"dtype": kwargs.pop("dtype")} if "dtype" in kwargs else {}
-        backbone = cls.backbone_cls.from_preset(preset, load_weights, **dtype)
+        backbone = family.from_preset(preset, load_weights, **dtype)
         config = {}
         if os.path.isdir(preset):
             with saving.explain_load_errors(preset):

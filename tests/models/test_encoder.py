@@ -220,11 +220,6 @@ def test_unknown_preset_names_the_nearest():
         BertBackbone.from_preset("bert_base_uncased_en", load_weights=False)
 
 
-def test_published_weights_are_not_made_up():
-    with pytest.raises(ValueError, match="load_weights=False"):
-        BertBackbone.from_preset("bert_base_en_uncased")
-
-
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [

@@ -1,0 +1,170 @@
+"""Checkpoints on a hub as folders on this machine.
+
+Downloads, caches and credentials are those of `huggingface_hub` and `kagglehub`.
+"""
+
+import json
+import os
+import pathlib
+
+from keras_bertfam.presets.names import TOKENIZER_FILES, PublishedPreset
+
+_TOKENIZERS = (
+    "tokenizer_config.json",
+    "tokenizer.json",
+    *(name for names in TOKENIZER_FILES.values() for name in names),
+)
+# For each layout, the files of the tokenizer and of heads, and the files of
+# weights, of which the first that is there is taken. An index names more files.
+_TRANSFORMERS = (
+    _TOKENIZERS,
+    (
+        "model.safetensors",
+        "model.safetensors.index.json",
+        "pytorch_model.bin",
+        "pytorch_model.bin.index.json",
+    ),
+)
+_KERAS = (
+    (
+        "preprocessor.json",
+        "tokenizer.json",
+        "task.json",
+        "assets/tokenizer/vocabulary.txt",
+        "assets/tokenizer/vocabulary.json",
+        "assets/tokenizer/merges.txt",
+        "assets/tokenizer/vocabulary.spm",
+    ),
+    ("model.weights.h5", "model.weights.json"),
+)
+_LOADABLE = "the path of a folder that `save_to_preset()` or `transformers` wrote"
+
+
+def locate(preset, load_weights=True, tokenizer=True):
+    """The folder that holds a preset, downloaded if it is on a hub.
+
+    Args:
+        preset: path, handle (`hf://organisation/model` or
+            `kaggle://organisation/model/keras/variation`), or `PublishedPreset`.
+        load_weights: bool. Whether the weights have to be there.
+        tokenizer: bool. Whether the tokenizer's files have to be there.
+
+    Returns:
+        Path of a folder: the given one, unless it is on a hub.
+
+    Raises:
+        ConnectionError: if no source can be reached; it says what was tried and
+            how to load from a folder.
+        ValueError: for a size without a source.
+    """
+    if isinstance(preset, PublishedPreset):
+        name, handles = preset.name, preset.sources
+    elif _scheme(preset) in _DOWNLOADERS:
+        name, handles = preset, (preset,)
+    else:
+        return preset
+    if not handles:
+        raise ValueError(
+            f"No published weights of {name!r} are known. Pass `load_weights=False` "
+            f"for new weights of that size, or {_LOADABLE}."
+        )
+    tried = []
+    for handle in handles:
+        try:
+            return _fetch(handle, load_weights, tokenizer)
+        except Exception as error:  # whatever the hubs' HTTP libraries raise
+            line = (str(error).strip() or "no message").splitlines()[0]
+            tried.append((f"{handle} ({type(error).__name__}: {line})", error))
+    raise ConnectionError(
+        f"The files of {name!r} can't be fetched. Tried: "
+        f"{'; '.join(line for line, _ in tried)}. To load them without a network, "
+        f"copy the folder from a machine that has one ({_command(handles[0])}), and "
+        f"give {_LOADABLE}, as in `from_preset('path/to/folder')`. With "
+        "`load_weights=False` a published name gives new weights of that size."
+    ) from tried[0][1]
+
+
+def _scheme(preset):
+    scheme, mark, _ = os.fspath(preset).partition("://")
+    return scheme.lower() if mark else None
+
+
+def _fetch(handle, load_weights, tokenizer):
+    download = _DOWNLOADERS[_scheme(handle)](handle.partition("://")[2])
+    config = download("config.json")
+    if config is None:
+        raise FileNotFoundError(f"there is no config.json in {handle}")
+    content = json.loads(pathlib.Path(config).read_text("utf-8"))
+    others, weights = _KERAS if "registered_name" in content else _TRANSFORMERS
+    for name in others if tokenizer or load_weights else ():
+        download(name)
+    if load_weights:
+        if others is _KERAS[0]:
+            download("task.weights.h5")
+        _fetch_weights(download, weights, handle)
+    return os.path.dirname(config)
+
+
+def _fetch_weights(download, names, handle):
+    """Download the first of some files of weights, and the files that it names."""
+    for name in names:
+        path = download(name)
+        if path is None:
+            continue
+        if name.endswith(".json"):
+            index = json.loads(pathlib.Path(path).read_text("utf-8"))["weight_map"]
+            flat = (v if isinstance(v, list) else [v] for v in index.values())
+            for shard in sorted({name for names in flat for name in names}):
+                if os.path.basename(shard) != shard:
+                    raise ValueError(f"{name} of {handle} names the file {shard!r}")
+                if download(shard) is None:
+                    raise FileNotFoundError(f"there is no {shard} in {handle}")
+        return
+    raise FileNotFoundError(f"there is none of {', '.join(names)} in {handle}")
+
+
+def _hugging_face(repository):
+    """A function that downloads a file and returns its path, or `None`."""
+    try:
+        import huggingface_hub
+    except ImportError as error:
+        raise ImportError(
+            "`hf://` needs huggingface_hub: pip install 'keras-bertfam[hf]'"
+        ) from error
+    errors = huggingface_hub.errors
+
+    def download(name):
+        try:
+            return huggingface_hub.hf_hub_download(repository, name)
+        except errors.LocalEntryNotFoundError:
+            raise  # no network, and not in the cache: it may well exist
+        except errors.EntryNotFoundError:
+            return None
+
+    return download
+
+
+def _kaggle(handle):
+    """The same for KerasHub's presets."""
+    import kagglehub
+
+    def download(name):
+        try:
+            return kagglehub.model_download(handle, name)
+        except Exception as error:
+            absent = ("404 Client Error", "is not present in the model files")
+            if any(sign in str(error) for sign in absent):
+                return None
+            raise
+
+    return download
+
+
+_DOWNLOADERS = {"hf": _hugging_face, "kaggle": _kaggle}
+
+
+def _command(handle):
+    scheme, _, rest = handle.partition("://")
+    if scheme == "hf":
+        return f"`hf download {rest} --local-dir path/to/folder`"
+    return f"`kagglehub.model_download({rest!r})` in Python"
