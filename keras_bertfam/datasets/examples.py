@@ -1,0 +1,170 @@
+"""From rows of named values to the examples that tasks take."""
+
+import dataclasses
+
+from keras_bertfam.datasets.task_data import TaskData
+
+
+@dataclasses.dataclass
+class Examples:
+    """Examples as the fine-tuning tasks take them.
+
+    Attributes:
+        x: what the task's preprocessor takes. By kind of the task:
+
+            - one text column: list of strings; two: tuple of two such lists;
+            - `"tagging"`: list of lists of words;
+            - `"question_answering"`: dict of the lists `question` and `context`;
+            - `"multiple_choice"`: tuple of a list of passages and a list of lists
+              of choices, each the question with an option in it.
+        y: list of labels, or `None` where they aren't published: class numbers,
+            floats, lists of names of tags, or SQuAD's dicts of the lists `text`
+            and `answer_start`.
+        task: `TaskData`.
+        ids: list of strings, for questions; else `None`.
+
+    Example:
+
+    ```python
+    validation = keras_bertfam.datasets.load_examples("sst2", "validation")
+    model.evaluate(validation.x, validation.y)
+    first_hundred = validation[:100]
+    ```
+    """
+
+    x: object
+    y: list | None
+    task: TaskData
+    ids: list | None = None
+
+    def __len__(self):
+        return len(_first(self.x))
+
+    def take(self, count):
+        """The first `count` examples."""
+        return self[:count]
+
+    def __getitem__(self, chosen):
+        """Examples of a slice."""
+        return dataclasses.replace(
+            self,
+            x=_map(lambda column: column[chosen], self.x),
+            y=None if self.y is None else self.y[chosen],
+            ids=None if self.ids is None else self.ids[chosen],
+        )
+
+
+def _columns(task, rows):
+    for row in rows:
+        missing = [name for name in task.columns if name not in row]
+        if missing:
+            raise ValueError(
+                f"Examples of {task.name!r} must have {list(task.columns)}. Missing: "
+                f"{missing}. Received: {sorted(row)}."
+            )
+    columns = [[row[name] for row in rows] for name in task.columns]
+    return columns[0] if len(columns) == 1 else tuple(columns)
+
+
+def _labels(task, rows, convert):
+    labels = [row.get(task.label) for row in rows]
+    if None in labels or set(map(str, labels)) == {"-1"}:
+        return None  # those of a test part
+    return [convert(task, label) for label in labels]
+
+
+def _class_number(task, label):
+    names = [str(name) for name in task.label_names or ()]
+    if str(label) in names:
+        return names.index(str(label))
+    if str(label).isdecimal() and (not names or int(label) < len(names)):
+        return int(label)
+    raise ValueError(
+        f"A label of {task.name!r} must be one of {names} or their numbers. "
+        f"Received: {label!r}."
+    )
+
+
+def _number(task, label):
+    value = float(label)
+    if task.maximum is not None and not 0 <= value <= task.maximum:
+        raise ValueError(
+            f"A label of {task.name!r} must be from 0 to {task.maximum}. "
+            f"Received: {label!r}."
+        )
+    return value
+
+
+def _tags(task, tags):
+    if task.label_names is None:
+        return [str(tag) for tag in tags]
+    return [str(task.label_names[_class_number(task, tag)]) for tag in tags]
+
+
+def _with_labels(convert):
+    def arranged(task, rows):
+        return Examples(_columns(task, rows), _labels(task, rows, convert), task)
+
+    return arranged
+
+
+def _arrange_questions(task, rows):
+    x = {name: [row[name] for row in rows] for name in task.columns}
+    answers = _labels(task, rows, lambda task, answer: answer)
+    return Examples(x, answers, task, [row["id"] for row in rows])
+
+
+def _arrange_choices(task, rows):
+    """RACE's: a passage has several questions, each with its options."""
+    passages, choices, labels = [], [], []
+    for row in rows:
+        questions = zip(row["questions"], row["options"], row["answers"], strict=True)
+        for question, options, answer in questions:
+            passages.append(row["article"])
+            choices.append([_with_option(question, option) for option in options])
+            labels.append(_class_number(task, answer))
+    return Examples((passages, choices), labels, task)
+
+
+def _with_option(question, option):
+    """The option in the question's gap, or after it."""
+    if "_" in question:
+        return question.replace("_", option, 1)
+    return f"{question} {option}"
+
+
+_ARRANGED = {
+    "classification": _with_labels(_class_number),
+    "regression": _with_labels(_number),
+    "tagging": _with_labels(_tags),
+    "question_answering": _arrange_questions,
+    "multiple_choice": _arrange_choices,
+}
+
+
+def arrange(task, rows):
+    """Makes `Examples` of a task.
+
+    Args:
+        task: `TaskData`.
+        rows: list of dicts from columns to values.
+
+    Returns:
+        `Examples`.
+
+    Raises:
+        ValueError: for a missing column or a label that the task doesn't have.
+    """
+    return _ARRANGED[task.kind](task, rows)
+
+
+def _first(x):
+    while isinstance(x, (tuple, dict)):
+        x = next(iter(x.values() if isinstance(x, dict) else x))
+    return x
+
+
+def _map(function, x):
+    if isinstance(x, dict):
+        return {name: function(column) for name, column in x.items()}
+    return tuple(map(function, x)) if isinstance(x, tuple) else function(x)

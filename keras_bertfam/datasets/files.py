@@ -1,0 +1,149 @@
+"""Readers of the files that benchmark data comes in."""
+
+import itertools
+import json
+
+
+def read_lines(path):
+    """The lines of a text file in UTF-8, with or without a byte-order mark.
+
+    Only `\\n` and `\\r\\n` end a line: text may hold other characters that Python
+    takes for line ends.
+    """
+    with open(path, encoding="utf-8-sig", newline="\n") as file:
+        for line in file:
+            yield line.removesuffix("\n").removesuffix("\r")
+
+
+def read_table(path, columns, header=(), renamed=None, limit=None):
+    """Reads tab-separated values. Quotation marks are plain characters.
+
+    Args:
+        path: path of a file.
+        columns: names that a first line must have to count as a header.
+        header: names of the columns of a file without one.
+        renamed: dict from names in the file to names to return.
+        limit: int or `None`. The most lines to read.
+
+    Returns:
+        A list of dicts of strings without white space around them. Values beyond
+        the header are left out.
+
+    Raises:
+        ValueError: for a file without a header where none is given, or a line
+            with too few values.
+    """
+    renamed = renamed or {}
+    lines = itertools.islice(read_lines(path), limit)
+    lines = [line.split("\t") for line in lines]
+    names = [renamed.get(name, name) for name in lines[0]] if lines else []
+    first = 0
+    if set(columns) <= set(names):
+        first = 1
+    elif header:
+        names = list(header)
+    else:
+        raise ValueError(
+            f"{path!s} must begin with a line of names, {sorted(columns)} among them. "
+            f"Received: {names}."
+        )
+    # Of a file without its last columns, such as a test part without labels.
+    needed = max(names.index(name) for name in columns)
+    rows = []
+    for number, values in enumerate(lines[first:], first + 1):
+        if values == [""]:
+            continue
+        if len(values) <= needed:
+            raise ValueError(
+                f"{path!s}, line {number}: expected at least {needed + 1} values, "
+                f"{names}. Received: {values}."
+            )
+        rows.append({n: v.strip() for n, v in zip(names, values, strict=False)})
+    return rows
+
+
+def read_json(path):
+    """The objects of a JSON file that holds a list, or one in each line."""
+    with open(path, encoding="utf-8-sig") as file:
+        text = file.read()
+    try:
+        if text.lstrip().startswith("["):
+            return json.loads(text)
+        return [json.loads(line) for line in text.split("\n") if line.strip()]
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"{path!s} must be a JSON list, or a JSON object a line. {error}"
+        ) from error
+
+
+def read_squad(path):
+    """Reads questions in SQuAD's format, 1.1 or 2.0.
+
+    Returns:
+        A list of dicts of `id`, `question`, `context` and `answers`, a dict of the
+        lists `text` and `answer_start` (in characters).
+
+    Raises:
+        ValueError: for a file of another format.
+    """
+    with open(path, encoding="utf-8-sig") as file:
+        content = json.load(file)
+    try:
+        return [
+            {
+                "id": question["id"],
+                "question": question["question"],
+                "context": paragraph["context"],
+                "answers": {
+                    name: [answer[name] for answer in question.get("answers", ())]
+                    for name in ("text", "answer_start")
+                },
+            }
+            for article in content["data"]
+            for paragraph in article["paragraphs"]
+            for question in paragraph["qas"]
+        ]
+    except (KeyError, TypeError) as error:
+        raise ValueError(
+            f"{path!s} must be in SQuAD's format. Missing: {error}."
+        ) from error
+
+
+def read_conll(path, header):
+    """Reads a word a line with its labels, a blank line between sentences.
+
+    Takes tabs or spaces between the columns, comments, and the ranges and empty
+    words (`1-2`, `1.1`) of CoNLL-U, which it leaves out. `-DOCSTART-` lines are
+    no words.
+
+    Args:
+        path: path of a file.
+        header: names of the first columns.
+
+    Returns:
+        A list of dicts of lists of strings, a dict per sentence.
+
+    Raises:
+        ValueError: for a line with too few columns.
+    """
+    universal = str(path).endswith(".conllu")
+    sentences, words = [], []
+    for number, line in enumerate([*read_lines(path), ""], 1):
+        if not line.strip():
+            if words:
+                columns = zip(*words, strict=True)
+                sentences.append(dict(zip(header, map(list, columns), strict=True)))
+            words = []
+            continue
+        values = line.split("\t" if "\t" in line else None)
+        if values[0] == "-DOCSTART-" or (universal and line.startswith("#")):
+            continue
+        if universal and not values[0].isdigit():
+            continue
+        if len(values) < len(header):
+            raise ValueError(
+                f"{path!s}, line {number}: expected {len(header)} columns, "
+                f"{list(header)}. Received: {line!r}."
+            )
+        words.append(values[: len(header)])
+    return sentences

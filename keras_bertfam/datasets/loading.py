@@ -1,0 +1,199 @@
+"""Examples of a task, by name or from files, in one form."""
+
+import dataclasses
+import glob
+import os
+
+from keras_bertfam.datasets import files
+from keras_bertfam.datasets.examples import arrange
+from keras_bertfam.datasets.table import TASKS
+from keras_bertfam.datasets.task_data import TaskData
+from keras_bertfam.layers import read_documents
+
+
+def get_task(name):
+    """The `TaskData` of a name: the library's, or that of `tensorflow_datasets`.
+
+    Args:
+        name: str, such as `"sst2"`, `"glue/sst2"`, `"squad/v2.0"`,
+            `"wikipedia/20230601.de"`; or a `TaskData`, which is returned.
+
+    Returns:
+        A `TaskData`.
+
+    Raises:
+        ValueError: for an unknown name.
+    """
+    if isinstance(name, TaskData):
+        return name
+    if name in TASKS:
+        return TASKS[name]
+    for task in TASKS.values():
+        if name in task.source:
+            return dataclasses.replace(task, source=(name,))
+    family = name.split("/")[0]
+    if "/" in name and family in TASKS and TASKS[family].kind == "text":
+        return dataclasses.replace(TASKS[family], source=(name,))
+    raise ValueError(
+        f"`name` must be one of {sorted(TASKS)}, or the name of one of them in "
+        f"tensorflow_datasets. Received: {name!r}."
+    )
+
+
+def load_examples(task, split="train", data=None, limit=None):
+    """Loads the examples of a task.
+
+    Args:
+        task: name of a task, see `get_task`, or a `TaskData` of your own.
+        split: `"train"`, `"validation"`, `"test"`, and for `"mnli"`
+            `"validation_mismatched"` and `"test_mismatched"`.
+        data: where local files are: a folder in one of the table's layouts; or
+            the path or paths of the files of this split, as TSV, JSON (a list, or
+            an object a line), SQuAD's format, or CoNLL. `None` loads by name with
+            `tensorflow_datasets`, which downloads.
+        limit: int or `None`. Only the first so many.
+
+    Returns:
+        `Examples`. Of a task of kind `"text"`: a `tf.data.Dataset` of strings.
+
+    Raises:
+        ValueError: for an unknown task or split, or files that don't fit.
+        FileNotFoundError: if files are missing.
+
+    Example:
+
+    ```python
+    train = keras_bertfam.datasets.load_examples("sst2", "train", "data/sst2")
+    train.x[0], train.y[0]
+    ```
+    """
+    task = get_task(task)
+    if task.kind == "text":
+        return _load_text(task, split, data, limit)
+    if data is None:
+        rows = _from_tfds(task, split, limit)
+    else:
+        rows = [row for path in _paths(task, split, data) for row in _read(task, path)]
+    examples = arrange(task, rows)
+    if not len(examples):
+        raise ValueError(f"{task.name!r}, split {split!r}: no example in it.")
+    return examples if limit is None else examples.take(limit)
+
+
+def _load_text(task, split, data, limit):
+    if data is None:
+        name = _split_name(task, split)
+        (column,) = task.columns
+        dataset = read_documents(f"tfds:{task.source[0]}", name, feature=column)
+    else:
+        dataset = read_documents(data)
+    return dataset if limit is None else dataset.take(limit)
+
+
+def _split_name(task, split):
+    if split not in task.splits:
+        raise ValueError(
+            f"`split` must be one of {sorted(task.splits)} for {task.name!r}. "
+            f"Received: {split!r}."
+        )
+    return task.splits[split]
+
+
+def _from_tfds(task, split, limit):
+    if not task.source:
+        raise ValueError(
+            f"{task.name!r} isn't in tensorflow_datasets: pass `data`, the folder "
+            f"with {_described(task, split)}."
+        )
+    import tensorflow_datasets as tfds
+
+    name = _split_name(task, split)
+    rows = []
+    for source in task.source:
+        dataset = tfds.load(source, split=name)
+        if limit is not None:
+            dataset = dataset.take(limit)
+        rows += map(_decoded, tfds.as_numpy(dataset))
+    return rows
+
+
+def _decoded(value):
+    """Python values of what TFDS gives: bytes as strings, arrays as lists."""
+    if isinstance(value, dict):
+        return {name: _decoded(part) for name, part in value.items()}
+    if hasattr(value, "to_list"):  # a ragged tensor
+        value = value.to_list()
+    elif hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, list):
+        return [_decoded(part) for part in value]
+    return value.decode("utf-8") if isinstance(value, bytes) else value
+
+
+def _described(task, split):
+    return " or ".join(
+        ", ".join(layout[split]) for layout in task.layouts if split in layout
+    )
+
+
+def _paths(task, split, data):
+    """The files of a split."""
+    if not isinstance(data, (str, os.PathLike)):
+        paths = [os.fspath(path) for path in data]
+    elif not os.path.isdir(data):
+        paths = [os.fspath(data)]
+    else:
+        return _layout(task, split, os.fspath(data))[split]
+    missing = [path for path in paths if not os.path.isfile(path)]
+    if missing or not paths:
+        raise FileNotFoundError(f"No such file: {', '.join(missing) or 'none given'}")
+    return paths
+
+
+def _layout(task, split, folder):
+    for layout in task.layouts:
+        found = {
+            name: [
+                path
+                for pattern in patterns
+                for path in sorted(
+                    glob.glob(os.path.join(glob.escape(folder), pattern))
+                )
+                or [None]
+            ]
+            for name, patterns in layout.items()
+        }
+        there = {name: paths for name, paths in found.items() if None not in paths}
+        if split in there and _has_labels(task, there):
+            return there
+    raise FileNotFoundError(
+        f"`data` must be a folder with {_described(task, split) or 'other splits'} "
+        f"for {task.name!r}, split {split!r}. Received: {folder!r} with "
+        f"{sorted(os.listdir(folder))[:20]}."
+    )
+
+
+def _has_labels(task, found):
+    """Whether tables to train and validate on have a column of labels."""
+    if task.kind not in ("classification", "regression"):
+        return True
+    return all(
+        task.label in row
+        for split in ("train", "validation")
+        for path in found.get(split, ())
+        for row in _read_table(task, path, limit=2)
+    )
+
+
+def _read_table(task, path, limit=None):
+    return files.read_table(path, task.columns, task.header, task.renamed, limit)
+
+
+def _read(task, path):
+    if task.kind == "question_answering":
+        return files.read_squad(path)
+    if str(path).endswith((".json", ".jsonl")) or task.kind == "multiple_choice":
+        return files.read_json(path)
+    if task.kind == "tagging":
+        return files.read_conll(path, task.header or (*task.columns, task.label))
+    return _read_table(task, path)

@@ -1,0 +1,52 @@
+"""The form of a fact sheet about a task's data."""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskData:
+    """Where the examples of a task are and what is in them.
+
+    Attributes:
+        name: str.
+        kind: `"classification"`, `"regression"`, `"tagging"`,
+            `"question_answering"`, `"multiple_choice"` or `"text"`.
+        source: names of the datasets in `tensorflow_datasets`, one after the
+            other; empty if it isn't there.
+        columns: the inputs' columns there, and in files once `renamed`.
+        label: the labels' column, or `None`.
+        label_names: the classes in order.
+        splits: this library's name of a split to that of `tensorflow_datasets`.
+        metrics: names in `keras_bertfam.metrics`; the first is the one to watch.
+        layouts: folders that the data is found as: for each split its files. The
+            first whose files are there, with labels to train and to validate on,
+            counts.
+        header: names of the columns of files without a first line of names.
+        renamed: a file's name of a column to that in `columns`, `label`.
+        maximum: of a `"regression"`'s labels, which begin at 0.
+
+    Example:
+
+    ```python
+    keras_bertfam.datasets.TASKS["sst2"].label_names  # ("negative", "positive")
+    ```
+    """
+
+    name: str
+    kind: str
+    source: tuple = ()
+    columns: tuple = ()
+    label: str | None = "label"
+    label_names: tuple | None = None
+    splits: dict = dataclasses.field(
+        default_factory=lambda: {
+            "train": "train",
+            "validation": "validation",
+            "test": "test",
+        }
+    )
+    metrics: tuple = ("accuracy",)
+    layouts: tuple = ()
+    header: tuple = ()
+    renamed: dict = dataclasses.field(default_factory=dict)
+    maximum: float | None = None
