@@ -46,15 +46,18 @@ class NamedPresets:
         ```
         """
         # The one import that points upwards, so it waits for a call.
-        from keras_bertfam.presets import hub, names
+        from keras_bertfam.presets import conversion, formats, hub, names
 
         known = names.published(cls)
         published = known.get(os.fspath(preset))
         if published is not None and not load_weights:
             return published.backbone(**{**published.size, **kwargs})
         folder = hub.locate(published or preset, load_weights, tokenizer=False)
-        saving.check_preset(folder, known, load_weights)
         family = cls if published is None else published.backbone
+        if (reader := formats.find_reader(folder)) is not None:
+            source = reader.open_source(folder)
+            return conversion.load_backbone(family, source, load_weights, **kwargs)
+        saving.check_preset(folder, known, load_weights)
         return family._from_folder(os.fspath(folder), load_weights, **kwargs)
 
     @classmethod

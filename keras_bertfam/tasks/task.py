@@ -231,12 +231,15 @@ class PretrainingTask(distribution.DistributedTrainer, keras_hub.models.Task):
             ConnectionError: if the files are on a hub that can't be reached.
         """
         # An import that points upwards, so it waits for a call.
-        from keras_bertfam.presets import hub, names
+        from keras_bertfam.presets import conversion, formats, hub, names
 
         published = names.published(cls.backbone_cls).get(os.fspath(preset))
         family = cls.backbone_cls if published is None else published.backbone
         if published is None or load_weights:
             preset = hub.locate(published or preset, load_weights)
+            if (reader := formats.find_reader(preset)) is not None:
+                source = reader.open_source(preset)
+                return conversion.load_task(cls, source, load_weights, **kwargs)
         dtype = {"dtype": kwargs.pop("dtype")} if "dtype" in kwargs else {}
         backbone = family.from_preset(preset, load_weights, **dtype)
         config = {}

@@ -11,6 +11,10 @@ from keras_bertfam.layers.preprocessing.pairing import PairSegments
 from keras_bertfam.layers.preprocessing.pairing_electra import ElectraSegments
 from keras_bertfam.layers.preprocessing.permutation import PermuteTokens
 from keras_bertfam.layers.preprocessing.seeding import StreamPosition, seeded_passes
+from keras_bertfam.layers.preprocessing.sentence_piece import (
+    AlbertTokenizer,
+    XLNetTokenizer,
+)
 from keras_bertfam.layers.preprocessing.streams import ParallelStreams
 from keras_bertfam.layers.preprocessing.token_strategies import (
     IndependentTokens,
@@ -29,6 +33,7 @@ from keras_bertfam.layers.preprocessing.word_strategies import (
 )
 
 __all__ = [
+    "AlbertTokenizer",
     "BatchByTokens",
     "BertTokenizer",
     "ElectraSegments",
@@ -44,6 +49,7 @@ __all__ = [
     "SmoothedTokens",
     "StreamPosition",
     "WholeWords",
+    "XLNetTokenizer",
     "count_tokens",
     "read_documents",
     "seeded_passes",

@@ -1,0 +1,132 @@
+"""SentencePiece tokenisation that runs in the graph, as ALBERT and XLNet do it."""
+
+import keras
+import keras_hub
+import tensorflow as tf
+import tensorflow_text as tf_text
+
+from keras_bertfam.layers.preprocessing.tokenizers import to_utf8
+
+
+class NormalizedSentencePiece(keras_hub.tokenizers.SentencePieceTokenizer):
+    """A SentencePiece model after the text clean-up that it was trained on.
+
+    Args:
+        proto: path of a `spiece.model`, or its content as bytes.
+        lowercase: bool.
+        keep_accents: bool.
+        **kwargs: arguments of `keras_hub.tokenizers.SentencePieceTokenizer`.
+    """
+
+    special_token_names = {}
+
+    def __init__(self, proto=None, lowercase=False, keep_accents=False, **kwargs):
+        for name, token in self.special_token_names.items():
+            self._add_special_token(token, f"{name}_token")
+        self.lowercase = lowercase
+        self.keep_accents = keep_accents
+        # KerasHub's second, pure Python, path would skip the clean-up.
+        kwargs["_allow_python_workflow"] = False
+        super().__init__(proto=proto, **kwargs)
+
+    def tokenize(self, inputs):
+        with tf.device("CPU:0"):
+            if not isinstance(inputs, tf.RaggedTensor):
+                inputs = tf.convert_to_tensor(inputs)
+            if inputs.dtype != tf.string:
+                raise ValueError(
+                    f"`inputs` must be strings. Received: dtype={inputs.dtype.name}."
+                )
+            return super().tokenize(self._clean(inputs))
+
+    def _clean(self, text):
+        text = tf.strings.regex_replace(to_utf8(text), "``|''", '"')
+        if not self.keep_accents:
+            text = tf_text.normalize_utf8(text, "NFKD")
+            text = tf.strings.regex_replace(text, r"\p{Mn}", "")
+        return tf.strings.lower(text, "utf-8") if self.lowercase else text
+
+    def get_config(self):
+        config = super().get_config()
+        return {
+            **config,
+            "lowercase": self.lowercase,
+            "keep_accents": self.keep_accents,
+        }
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class AlbertTokenizer(NormalizedSentencePiece):
+    """ALBERT's tokenizer, with the ids of the original one.
+
+    `keras_hub.tokenizers.AlbertTokenizer` neither lower-cases nor strips accents,
+    and gives unknown tokens for capitals.
+
+    Args:
+        proto: path of a `spiece.model`, or its content as bytes.
+        lowercase: bool. Defaults to `True`.
+        keep_accents: bool. Defaults to `False`.
+        **kwargs: arguments of `keras_hub.tokenizers.SentencePieceTokenizer`.
+
+    Returns:
+        Called on strings of shape `(batch,)`: a `tf.RaggedTensor` of shape
+        `(batch, None)` in a graph and lists in eager mode; on a single string,
+        a tensor of shape `(None,)`.
+
+    Example:
+
+    ```python
+    tokenizer = keras_bertfam.layers.AlbertTokenizer("spiece.model")
+    tokenizer(["This is a test."])
+    ```
+
+    Reference: [Lan et al., 2019](https://arxiv.org/abs/1909.11942).
+    """
+
+    special_token_names = {
+        "cls": "[CLS]",
+        "sep": "[SEP]",
+        "pad": "<pad>",
+        "mask": "[MASK]",
+        "start": "[CLS]",
+        "end": "[SEP]",
+    }
+
+    def __init__(self, proto=None, lowercase=True, **kwargs):
+        super().__init__(proto, lowercase=lowercase, **kwargs)
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class XLNetTokenizer(NormalizedSentencePiece):
+    """XLNet's tokenizer.
+
+    `start_token` and `end_token` are `<cls>` and `<sep>`, which XLNet puts after
+    the text.
+
+    Args:
+        proto: path of a `spiece.model`, or its content as bytes.
+        lowercase: bool. Defaults to `False`.
+        keep_accents: bool. Defaults to `False`.
+        **kwargs: arguments of `keras_hub.tokenizers.SentencePieceTokenizer`.
+
+    Returns:
+        See `AlbertTokenizer`.
+
+    Example:
+
+    ```python
+    tokenizer = keras_bertfam.layers.XLNetTokenizer("spiece.model")
+    tokenizer(["Hello, my dog is cute"])
+    ```
+
+    Reference: [Yang et al., 2019](https://arxiv.org/abs/1906.08237).
+    """
+
+    special_token_names = {
+        "cls": "<cls>",
+        "sep": "<sep>",
+        "pad": "<pad>",
+        "mask": "<mask>",
+        "start": "<cls>",
+        "end": "<sep>",
+    }

@@ -1,0 +1,150 @@
+"""A backbone's arguments from a config of `transformers`, and back, by table."""
+
+import math
+import numbers
+
+from keras_bertfam.presets.families import FAMILIES
+from keras_bertfam.presets.family import REQUIRED
+from keras_bertfam.presets.source import CheckpointError, CheckpointSource
+
+_ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_python": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+    "tanh": "tanh",
+}
+_TO_ACTIVATIONS = {ours: theirs for theirs, ours in reversed(_ACTIVATIONS.items())}
+_TO_ACTIVATIONS["gelu_tanh"] = "gelu_new"
+# Arguments with values of another form: functions to ours, and to theirs. One row of
+# token types is none, added to every position.
+_VALUES = {
+    "activation": (_ACTIVATIONS.get, _TO_ACTIVATIONS.get),
+    "num_segments": (lambda n: 0 if n == 1 else n, lambda n: n or 1),
+    "clamp_length": (lambda n: None if n < 0 else n, lambda n: -1 if n is None else n),
+    "position_offset": (lambda pad: pad + 1, lambda offset: offset - 1),
+}
+_RATES = ("dropout", "attention_dropout")
+_FLOATS = ("layer_norm_epsilon", "initializer_range")
+_TEXTS = ("activation", "attention_type")
+# What has no part in what a model computes.
+_FREE = ("name", "trainable", "dtype", "truncated_initializer", "pooler")
+_MAX_LAYERS, _MAX_SIZE = 10_000, 2**31 - 1
+
+
+def to_ours(source):
+    """Arguments of a backbone, from a checkpoint's config.
+
+    Args:
+        source: `CheckpointSource`.
+
+    Returns:
+        dict.
+
+    Raises:
+        CheckpointError: for keys that are missing, values of another type than
+            expected, and models that no backbone here is.
+    """
+    family = FAMILIES[source.family]
+    for key, value in family.required_config.items():
+        if source.config.get(key, value) != value:
+            raise _unfit(source, key, repr(value))
+    arguments = dict(family.fixed)
+    for ours, theirs, default in family.config:
+        value = source.config.get(theirs, default)
+        if value is REQUIRED:
+            raise CheckpointError(
+                f"The config of {source.path!r} lacks the key {theirs!r}."
+            )
+        _check(source, ours, theirs, value)
+        read, _ = _VALUES.get(ours, (None, None))
+        arguments[ours] = value if read is None else read(value)
+    if "max_sequence_length" in arguments:
+        arguments["max_sequence_length"] -= arguments["position_offset"]
+        if arguments["max_sequence_length"] < 1:
+            raise _unfit(
+                source, "max_position_embeddings", "more than pad_token_id + 1"
+            )
+    return arguments
+
+
+def _check(source, ours, theirs, value):
+    """Raise an error for a value that an argument can't have."""
+    if ours in _TEXTS:
+        options = _ACTIVATIONS if ours == "activation" else ("bi", "uni")
+        fits = isinstance(value, str) and value in options
+        expected = f"one of {', '.join(options)}"
+    elif ours in _RATES:
+        fits, expected = _is_number(value) and 0 <= value < 1, "a number in [0, 1)"
+    elif ours in _FLOATS:
+        fits = _is_number(value) and 0 <= value < math.inf
+        expected = "a number, not negative"
+    else:
+        least = {"clamp_length": -1, "position_offset": 0}.get(ours, 1)
+        most = _MAX_LAYERS if ours == "num_layers" else _MAX_SIZE
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        fits = whole and least <= value <= most
+        expected = f"an integer from {least} to {most}"
+    if not fits:
+        raise _unfit(source, theirs, expected)
+
+
+def _is_number(value):
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def _unfit(source, key, expected):
+    return CheckpointError(
+        f"The config of {source.path!r} is of no model here. Expected {key!r} to be "
+        f"{expected}. Received: {source.config.get(key)!r}"
+    )
+
+
+def to_theirs(family, backbone):
+    """A config of `transformers` for a backbone.
+
+    Args:
+        family: a key of `FAMILIES`.
+        backbone: a backbone.
+
+    Returns:
+        dict, without `architectures`.
+
+    Raises:
+        ValueError: if `transformers` has no model of the family with the backbone's
+            arguments; it names them.
+    """
+    arguments = backbone.get_config()
+    theirs = {"model_type": family, **FAMILIES[family].required_config}
+    for ours, key, _ in FAMILIES[family].config:
+        _, write = _VALUES.get(ours, (None, None))
+        value = arguments[ours]
+        theirs[key] = value if write is None else write(value)
+    if "max_position_embeddings" in theirs:
+        theirs["max_position_embeddings"] += arguments["position_offset"]
+    try:
+        back = to_ours(CheckpointSource("", family, theirs, {}))
+    except CheckpointError as error:
+        back, reason = {}, f" {error}"
+    else:
+        reason = ""
+    implied = {
+        "embedding_dim": arguments["hidden_dim"],
+        "head_dim": arguments["hidden_dim"] // arguments["num_heads"],
+    }
+    back |= {name: value for name, value in implied.items() if back.get(name) is None}
+    lost = [
+        f"{name}={value!r}"
+        for name, value in arguments.items()
+        if name not in _FREE and back.get(name, REQUIRED) != value
+    ]
+    if lost:
+        raise ValueError(
+            f"`transformers` has no model of the family {family!r} with the arguments "
+            f"of this {type(backbone).__name__}. Received: {', '.join(lost)}.{reason}"
+        )
+    return theirs

@@ -1,0 +1,51 @@
+"""What a family's table consists of."""
+
+import dataclasses
+
+# Stands for a key that a config must have.
+REQUIRED = object()
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """What is particular to a family.
+
+    Attributes:
+        title: str. How names of its classes begin in `transformers`.
+        prefix: str. Of the backbone's tensors in a model with a head.
+        backbones: tuple of names of our classes, the usual one first.
+        config: tuple of `(ours, theirs, default)`: arguments of the backbone's
+            constructor, keys of a config, and the value of a config without it.
+        weights: tuple of `Row`, the backbone's.
+        heads: dict from the roles of heads to tuples of `Row`.
+        fixed: dict of arguments that every model of the family has.
+        required_config: dict of values that a config must have, if it has the key.
+        required_tensors: names without which `transformers` has no such model.
+        pooled: endings of the architectures that have the pooler.
+    """
+
+    title: str
+    prefix: str
+    backbones: tuple
+    config: tuple
+    weights: tuple
+    heads: dict
+    fixed: dict = dataclasses.field(default_factory=dict)
+    required_config: dict = dataclasses.field(default_factory=dict)
+    required_tensors: tuple = ()
+    pooled: tuple = ()
+
+
+# What a checkpoint has twice, or as a constant: tensors that equal another, by name.
+COPIES = {
+    "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
+    "cls.predictions.decoder.bias": "cls.predictions.bias",
+    "predictions.decoder.weight": "embeddings.word_embeddings.weight",
+    "predictions.decoder.bias": "predictions.bias",
+    "lm_head.decoder.weight": "embeddings.word_embeddings.weight",
+    "lm_head.decoder.bias": "lm_head.bias",
+    "vocab_projector.weight": "embeddings.word_embeddings.weight",
+    "generator_lm_head.weight": "embeddings.word_embeddings.weight",
+    "lm_loss.weight": "word_embedding.weight",
+}
+CONSTANTS = ("embeddings.position_ids", "embeddings.token_type_ids")

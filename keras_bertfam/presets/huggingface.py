@@ -1,0 +1,118 @@
+"""Reads the folders that `transformers` writes."""
+
+import os
+
+from keras_bertfam.presets import reading
+from keras_bertfam.presets.families import FAMILIES
+from keras_bertfam.presets.source import CheckpointError, CheckpointSource
+
+CONFIG = "config.json"
+# In the order in which they are tried; the pickles last.
+WEIGHTS = {
+    "model.safetensors": reading.read_safetensors,
+    "model.safetensors.index.json": lambda path: reading.read_sharded(
+        path, reading.read_safetensors
+    ),
+    "pytorch_model.bin": reading.read_pytorch,
+    "pytorch_model.bin.index.json": lambda path: reading.read_sharded(
+        path, reading.read_pytorch
+    ),
+}
+TOKENIZER_FILES = (
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "spiece.model",
+    "tokenizer.json",
+)
+TOKENIZER_CONFIG = "tokenizer_config.json"
+# A model in a folder of its own that belongs to the one beside it.
+PARTS = ("generator",)
+
+
+def recognises(path):
+    """Whether it is a folder as `transformers` writes them."""
+    if not os.path.isdir(path):
+        return False
+    names = set(os.listdir(path))
+    if CONFIG not in names or names & {"model.weights.h5", "model.weights.json"}:
+        return False
+    if names & WEIGHTS.keys():
+        return True
+    try:
+        config = reading.read_json(reading.file_in(path, CONFIG))
+    except CheckpointError:
+        return False
+    return "model_type" in config and "registered_name" not in config
+
+
+def open_source(path, part=False):
+    """The checkpoint in a folder.
+
+    Args:
+        path: path of a folder.
+        part: bool. Whether it belongs to another, and so has no parts.
+
+    Returns:
+        `CheckpointSource`.
+
+    Raises:
+        CheckpointError: for missing or damaged files, and models that no family
+            here is.
+    """
+    path = os.fspath(path)
+    names = set(os.listdir(path))
+    config = reading.read_json(reading.file_in(path, CONFIG))
+    tensors = {}
+    found = next((name for name in WEIGHTS if name in names), None)
+    if found is not None:
+        tensors = WEIGHTS[found](reading.file_in(path, found))
+        tensors = {_current_name(name): tensor for name, tensor in tensors.items()}
+    tokenizer_config = {}
+    if TOKENIZER_CONFIG in names:
+        tokenizer_config = reading.read_json(reading.file_in(path, TOKENIZER_CONFIG))
+    return CheckpointSource(
+        path=path,
+        family=_family(path, config, tensors),
+        config=config,
+        tensors=reading.Tensors(tensors),
+        tokenizer_files={
+            name: str(reading.file_in(path, name))
+            for name in TOKENIZER_FILES
+            if name in names
+        },
+        tokenizer_config=tokenizer_config,
+        parts={
+            name: open_source(os.path.join(path, name), part=True)
+            for name in (() if part else PARTS)
+            if name in names and _is_part(os.path.join(path, name))
+        },
+    )
+
+
+def _is_part(path):
+    return not os.path.islink(path) and recognises(path)
+
+
+def _current_name(name):
+    """Norms had other names in models that came from TensorFlow."""
+    for old, new in ((".gamma", ".weight"), (".beta", ".bias")):
+        if name.endswith(old):
+            return name.removesuffix(old) + new
+    return name
+
+
+def _family(path, config, tensors):
+    family = config.get("model_type")
+    if family is None:  # as in the oldest checkpoints
+        family = next((f for f in FAMILIES if _has_prefix(tensors, f)), None)
+    if not isinstance(family, str) or family not in FAMILIES:
+        raise CheckpointError(
+            f"The model in {path!r} must be of one of the families "
+            f"{', '.join(FAMILIES)}. Received: model_type={family!r}"
+        )
+    return family
+
+
+def _has_prefix(names, family):
+    return any(name.startswith(f"{FAMILIES[family].prefix}.") for name in names)

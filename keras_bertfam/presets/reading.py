@@ -1,0 +1,263 @@
+"""Reads files that may be damaged or hostile: names and sizes first, data later.
+
+Nothing here runs code that a file holds, or reads outside the folder it was given.
+Whatever is wrong with a file is a `CheckpointError` that names it.
+"""
+
+import collections.abc
+import contextlib
+import json
+import os
+import pathlib
+import zipfile
+
+import ml_dtypes
+import numpy as np
+
+from keras_bertfam.presets.source import CheckpointError, LazyTensor
+
+MAX_JSON_BYTES = 200_000_000
+_DTYPES = {
+    "F64": np.float64,
+    "F32": np.float32,
+    "F16": np.float16,
+    "BF16": ml_dtypes.bfloat16,
+    "I64": np.int64,
+    "I32": np.int32,
+    "I16": np.int16,
+    "I8": np.int8,
+    "U8": np.uint8,
+    "BOOL": np.bool_,
+}
+
+
+@contextlib.contextmanager
+def errors_of(path, *kinds):
+    """Turn the errors of a reader into a `CheckpointError` that names the file."""
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except (OSError, *kinds) as error:
+        raise CheckpointError(
+            f"{os.fspath(path)!r} can't be read; it is truncated, damaged or of "
+            f"another format. {type(error).__name__}: {error}"
+        ) from error
+
+
+def file_in(folder, name):
+    """Path of a file that lies in a folder by its bare name.
+
+    A link may lead to another file of the folder, or, in a cache of
+    `huggingface_hub`, to the cache's own store.
+
+    Args:
+        folder: path.
+        name: str.
+
+    Returns:
+        `pathlib.Path`.
+
+    Raises:
+        CheckpointError: if the name leads elsewhere, or to no regular file.
+    """
+    folder = pathlib.Path(folder)
+    if not isinstance(name, str) or name != os.path.basename(name) or "\\" in name:
+        raise CheckpointError(
+            f"A file of the checkpoint {str(folder)!r} must be in its folder. "
+            f"Received: {name!r}"
+        )
+    path = folder / name
+    with errors_of(path, ValueError, RuntimeError):
+        target, inside = path.resolve(), folder.resolve()
+        stores = [inside]
+        if inside.parent.name == "snapshots":
+            stores.append(inside.parent.parent / "blobs")
+        if not any(target.is_relative_to(store) for store in stores):
+            raise CheckpointError(f"{str(path)!r} is a link to another folder.")
+        if not target.is_file():
+            raise CheckpointError(f"{str(path)!r} is not a file.")
+    return path
+
+
+def read_json(path, max_bytes=MAX_JSON_BYTES):
+    """The object in a JSON file.
+
+    Args:
+        path: path of a file.
+        max_bytes: int. The most it may have.
+
+    Returns:
+        dict.
+
+    Raises:
+        CheckpointError: if the file can't be read, or holds anything but an object.
+    """
+    path = pathlib.Path(path)
+    with errors_of(path, ValueError, RecursionError):
+        size = path.stat().st_size
+        if size > max_bytes:
+            raise CheckpointError(
+                f"{str(path)!r} is too large for what it should be. Expected at most "
+                f"{max_bytes} bytes. Received: {size}"
+            )
+        content = json.loads(path.read_text("utf-8"))
+    if not isinstance(content, dict):
+        raise CheckpointError(
+            f"{str(path)!r} must hold a JSON object. Received: {type(content).__name__}"
+        )
+    return content
+
+
+class Tensors(collections.abc.Mapping):
+    """Tensors by name, read one at a time.
+
+    Args:
+        lazy: dict from names to `LazyTensor`s.
+    """
+
+    def __init__(self, lazy):
+        self._lazy = lazy
+
+    def __getitem__(self, name):
+        return self._lazy[name]
+
+    def __iter__(self):
+        return iter(self._lazy)
+
+    def __len__(self):
+        return len(self._lazy)
+
+
+def read_safetensors(path):
+    """The tensors of a safetensors file, which stays mapped into memory.
+
+    Args:
+        path: path of a file.
+
+    Returns:
+        Dict from names to `LazyTensor`s.
+
+    Raises:
+        CheckpointError: if the file isn't one, or a tensor has a dtype that no
+            weights have.
+        ImportError: without the safetensors library.
+    """
+    try:
+        import safetensors
+    except ImportError as error:
+        raise ImportError(
+            "*.safetensors files need safetensors: pip install 'keras-bertfam[hf]'"
+        ) from error
+    with errors_of(path, safetensors.SafetensorError, ValueError):
+        if not os.path.isfile(path):
+            raise CheckpointError(f"{os.fspath(path)!r} is not a file.")
+        file = safetensors.safe_open(path, framework="np")
+        tensors = {}
+        for name in file.keys():  # noqa: SIM118 - the file isn't iterable
+            head = file.get_slice(name)
+            dtype = head.get_dtype()
+            if dtype not in _DTYPES:
+                raise CheckpointError(
+                    f"The tensor {name!r} of {os.fspath(path)!r} must be of one of "
+                    f"the dtypes {', '.join(_DTYPES)}. Received: {dtype}"
+                )
+            tensors[name] = LazyTensor(
+                lambda name=name: file.get_tensor(name),
+                head.get_shape(),
+                _DTYPES[dtype],
+            )
+    return tensors
+
+
+def read_pytorch(path):
+    """The tensors of a file that `torch.save` wrote, without running what is in it.
+
+    Args:
+        path: path of a file.
+
+    Returns:
+        Dict from names to `LazyTensor`s.
+
+    Raises:
+        CheckpointError: if the file isn't one, or holds more than tensors.
+        ImportError: without PyTorch, which has the reader of its format.
+    """
+    content = load_pytorch(path)
+    if not isinstance(content, dict) or not all(
+        isinstance(name, str) and hasattr(tensor, "numpy")
+        for name, tensor in content.items()
+    ):
+        raise CheckpointError(
+            f"{os.fspath(path)!r} must hold a dict of tensors. Received: "
+            f"{type(content).__name__}"
+        )
+    return {name: pytorch_tensor(tensor) for name, tensor in content.items()}
+
+
+def load_pytorch(path):
+    """What a file that `torch.save` wrote holds: tensors and plain containers.
+
+    See `read_pytorch`.
+    """
+    path = os.fspath(path)
+    try:
+        import torch
+    except ImportError as error:
+        raise ImportError(
+            f"{path!r} is a pickle, which only PyTorch reads without running it: pip "
+            "install 'keras-bertfam[torch]', or get the checkpoint as *.safetensors"
+        ) from error
+    # The reader of a foreign format: it names no exceptions of its own.
+    with errors_of(path, Exception):
+        if not os.path.isfile(path):
+            raise CheckpointError(f"{path!r} is not a file.")
+        mapped = zipfile.is_zipfile(path)  # the older format can't be mapped
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+
+
+def pytorch_tensor(tensor):
+    """A `LazyTensor` of a `torch.Tensor`."""
+    tensor = tensor.detach()
+    if tensor.is_sparse or tensor.is_quantized or tensor.is_complex():
+        raise CheckpointError(f"A tensor must be dense and real. Received: {tensor!r}")
+    name = str(tensor.dtype).removeprefix("torch.")
+    if name == "bfloat16":
+        return LazyTensor(lambda: tensor.float().numpy(), tensor.shape)
+    with errors_of(f"a tensor of {name}", Exception):
+        return LazyTensor(tensor.contiguous().numpy, tensor.shape, np.dtype(name))
+
+
+def read_sharded(index_path, read):
+    """The tensors of a checkpoint in several files.
+
+    Args:
+        index_path: path of its `*.index.json`.
+        read: function that reads the tensors of one file.
+
+    Returns:
+        Dict from names to `LazyTensor`s.
+
+    Raises:
+        CheckpointError: for an index that names other folders, files that aren't
+            there or tensors that aren't in them.
+    """
+    index_path = pathlib.Path(index_path)
+    names = read_json(index_path).get("weight_map")
+    if not isinstance(names, dict) or not all(
+        isinstance(v, str) for v in names.values()
+    ):
+        raise CheckpointError(
+            f"{str(index_path)!r} must map names to files in its `weight_map`."
+        )
+    tensors = {}
+    for shard in sorted(set(names.values())):
+        found = read(file_in(index_path.parent, shard))
+        wanted = {name for name, file in names.items() if file == shard}
+        if lacking := sorted(wanted - found.keys()):
+            raise CheckpointError(
+                f"{str(index_path)!r} says that {shard!r} holds {lacking[0]!r}, which "
+                "isn't there."
+            )
+        tensors |= {name: found[name] for name in wanted}
+    return tensors

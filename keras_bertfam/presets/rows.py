@@ -1,0 +1,139 @@
+"""A row of a family's table: a variable of ours and the tensors that it is.
+
+Rows are read in both directions. What is done to the values is one of the pairs of
+functions below, each the other's inverse.
+"""
+
+import dataclasses
+
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True)
+class Transform:
+    """How tensors of PyTorch become a variable, and back.
+
+    Attributes:
+        join: function of a list of arrays, gives an array.
+        split: function of an array, the number of tensors and the backbone, gives
+            a list of arrays.
+    """
+
+    join: object
+    split: object
+
+
+def _beside(arrays, axis):
+    # One array is no copy.
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis)
+
+
+# Side by side: query, key and value are one variable of ours.
+VECTOR = Transform(
+    lambda arrays: _beside(arrays, 0), lambda a, count, _: np.split(a, count, 0)
+)
+KERNEL = Transform(
+    lambda arrays: _beside([a.T for a in arrays], 1),
+    lambda a, count, _: [part.T for part in np.split(a, count, 1)],
+)
+# `(hidden_dim, num_heads, head_dim)`, as XLNet has them.
+HEADS = Transform(
+    lambda arrays: _beside([a.reshape(len(a), -1) for a in arrays], 1),
+    lambda a, count, backbone: [
+        part.reshape(len(a), backbone.num_heads, -1) for part in np.split(a, count, 1)
+    ],
+)
+HEADS_OUT = Transform(
+    lambda arrays: arrays[0].reshape(len(arrays[0]), -1).T,
+    lambda a, _, backbone: [a.T.reshape(a.shape[1], backbone.num_heads, -1)],
+)
+STACKED = Transform(np.stack, lambda a, *_: list(a))
+FIRST = Transform(lambda arrays: arrays[0][0], lambda a, *_: [a[None]])
+# Every position has the one row of token types added, where ours has none.
+POSITIONS = Transform(
+    lambda arrays: arrays[0] + arrays[1][0],
+    lambda a, *_: [a, np.zeros((1, a.shape[1]), a.dtype)],
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A pair of names.
+
+    Attributes:
+        ours: str. Path of attributes from the backbone, or from the head, to the
+            variable. `{layer}` stands for each index of the list before it. A row
+            whose path leads to `None` doesn't apply.
+        theirs: tuple of names of tensors, without the family's prefix.
+        transform: `Transform`.
+        segments: bool or `None`. Apply only to a backbone with (without) segments.
+        required: bool. Whether a checkpoint must have it.
+    """
+
+    ours: str
+    theirs: tuple
+    transform: Transform = VECTOR
+    segments: bool | None = None
+    required: bool = True
+
+    def at(self, layer):
+        """The row for one layer."""
+        return dataclasses.replace(
+            self,
+            ours=self.ours.format(layer=layer),
+            theirs=tuple(name.format(layer=layer) for name in self.theirs),
+        )
+
+
+def same(ours, theirs, **kwargs):
+    """One variable that is one tensor."""
+    return (Row(ours, (theirs,), **kwargs),)
+
+
+def dense(ours, *theirs, **kwargs):
+    """A dense layer that is one or more of `torch.nn.Linear`, side by side."""
+    return (
+        Row(f"{ours}.kernel", tuple(f"{n}.weight" for n in theirs), KERNEL, **kwargs),
+        Row(f"{ours}.bias", tuple(f"{n}.bias" for n in theirs), **kwargs),
+    )
+
+
+def norm(ours, theirs):
+    """A layer norm."""
+    return (
+        Row(f"{ours}.gamma", (f"{theirs}.weight",)),
+        Row(f"{ours}.beta", (f"{theirs}.bias",)),
+    )
+
+
+def find(owner, path):
+    """What a path of attributes leads to from an object, or `None`."""
+    for name in path.split("."):
+        if owner is None:
+            return None
+        owner = owner[int(name)] if name.isdigit() else getattr(owner, name, None)
+    return owner
+
+
+def applying(rows, owner, backbone):
+    """The rows that apply to a model, one for each variable.
+
+    Args:
+        rows: tuple of `Row`.
+        owner: the backbone or the head, from which paths start.
+        backbone: the backbone.
+
+    Yields:
+        Pairs of a `Row` and its variable.
+    """
+    for row in rows:
+        if row.segments not in (None, bool(getattr(backbone, "num_segments", 0))):
+            continue
+        layers = [row]
+        if "{layer}" in row.ours:
+            blocks = find(owner, row.ours.partition(".{layer}")[0])
+            layers = [row.at(index) for index in range(len(blocks))]
+        for one in layers:
+            variable = find(owner, one.ours)
+            if variable is not None:
+                yield one, variable

@@ -1,0 +1,202 @@
+"""Tokenizers from the files that `transformers` writes, and back."""
+
+import base64
+import json
+import os
+import pathlib
+import shutil
+import tempfile
+
+import keras_hub
+
+from keras_bertfam.presets import reading
+from keras_bertfam.presets.source import CheckpointError
+
+_MAX_BYTES = 100_000_000
+# What `transformers` calls our classes, and the files that KerasHub writes for each.
+_EXPORTS = {
+    "BertTokenizer": {"vocabulary.txt": "vocab.txt"},
+    "RobertaTokenizer": {
+        "vocabulary.json": "vocab.json",
+        "merges.txt": "merges.txt",
+    },
+    "AlbertTokenizer": {"vocabulary.spm": "spiece.model"},
+    "XLNetTokenizer": {"vocabulary.spm": "spiece.model"},
+}
+_NAMES = ("pad", "unk", "cls", "sep", "mask")
+
+
+def load_tokenizer(source):
+    """The tokenizer of a checkpoint.
+
+    Args:
+        source: `CheckpointSource`.
+
+    Returns:
+        A tokenizer layer.
+
+    Raises:
+        CheckpointError: if there are no files of a tokenizer, or damaged ones.
+    """
+    files = source.tokenizer_files
+    for names, load in _LOADERS.items():
+        if all(name in files for name in names):
+            paths = [files[name] for name in names]
+            # The parsers of the tokenizers raise whatever TensorFlow raises.
+            with reading.errors_of(paths[0], Exception):
+                return load(source, *paths)
+    raise CheckpointError(
+        f"There is no tokenizer in {os.fspath(source.path)!r}. Expected: "
+        f"{', or '.join(' and '.join(names) for names in _LOADERS)}"
+    )
+
+
+def _ours(name):
+    """A tokenizer class by name; it registers where TensorFlow is imported."""
+    from keras_bertfam.layers import preprocessing
+
+    return getattr(preprocessing, name)
+
+
+def _word_piece(source, path):
+    with open(path, encoding="utf-8") as file:
+        vocabulary = [line.rstrip("\n") for line in _bounded(path, file)]
+    return _bert_tokenizer(source, vocabulary, source.tokenizer_config)
+
+
+def _bounded(path, file):
+    if os.path.getsize(path) > _MAX_BYTES:
+        raise ValueError(f"more than {_MAX_BYTES} bytes")
+    return file
+
+
+def _bert_tokenizer(source, vocabulary, config, lowercase="do_lower_case"):
+    lowercase = _flag(config, lowercase, True)
+    accents = config.get("strip_accents")
+    if accents not in (None, lowercase) or not _flag(
+        config, "tokenize_chinese_chars", True
+    ):
+        raise CheckpointError(
+            f"The tokenizer of {os.fspath(source.path)!r} must strip accents where it "
+            f"lower-cases, and split Chinese characters. Received: {config}"
+        )
+    return _ours("BertTokenizer")(vocabulary, lowercase=lowercase)
+
+
+def _flag(config, name, default):
+    value = config.get(name, default)
+    if not isinstance(value, bool):
+        raise ValueError(f"{name!r} must be a bool. Received: {value!r}")
+    return value
+
+
+def _byte_pair(source, vocabulary, merges):
+    ids = reading.read_json(vocabulary, _MAX_BYTES)
+    with open(merges, encoding="utf-8") as file:
+        lines = [line.rstrip("\n") for line in _bounded(merges, file)]
+    lines = [line for line in lines if line and not line.startswith("#version")]
+    return _roberta_tokenizer(ids, lines)
+
+
+def _roberta_tokenizer(ids, merges):
+    if sorted(ids.values()) != list(range(len(ids))):
+        raise ValueError("the ids of the vocabulary must be 0, 1, 2, ..., each once")
+    return keras_hub.tokenizers.RobertaTokenizer(ids, merges)
+
+
+def _sentence_piece(source, path):
+    if os.path.getsize(path) > _MAX_BYTES:
+        raise ValueError(f"more than {_MAX_BYTES} bytes")
+    return _sentence_piece_tokenizer(source, pathlib.Path(path).read_bytes())
+
+
+def _sentence_piece_tokenizer(source, proto):
+    albert = source.family == "albert"
+    config = source.tokenizer_config
+    return _ours("AlbertTokenizer" if albert else "XLNetTokenizer")(
+        proto,
+        lowercase=_flag(config, "do_lower_case", albert),
+        keep_accents=_flag(config, "keep_accents", False),
+    )
+
+
+def _tokenizer_json(source, path):
+    content = reading.read_json(path, _MAX_BYTES)
+    model = content["model"]
+    if model["type"] == "WordPiece":
+        tokens = sorted(model["vocab"], key=model["vocab"].get)
+        return _bert_tokenizer(source, tokens, content["normalizer"], "lowercase")
+    if model["type"] == "BPE":
+        pairs = (m if isinstance(m, str) else " ".join(m) for m in model["merges"])
+        return _roberta_tokenizer(model["vocab"], list(pairs))
+    if model["type"] == "Unigram":
+        return _sentence_piece_tokenizer(source, _proto(content))
+    raise ValueError(f"no tokenizer here is of the type {model['type']!r}")
+
+
+def _proto(content):
+    """A SentencePiece model from the JSON of its fast counterpart."""
+    from sentencepiece import sentencepiece_model_pb2
+
+    normalizers = content["normalizer"].get("normalizers", [content["normalizer"]])
+    special = {token["content"]: token["special"] for token in content["added_tokens"]}
+    proto = sentencepiece_model_pb2.ModelProto()
+    for index, (piece, score) in enumerate(content["model"]["vocab"]):
+        kind = "NORMAL"
+        if index == content["model"]["unk_id"]:
+            kind = "UNKNOWN"
+        elif piece in special:
+            kind = "CONTROL" if special[piece] else "USER_DEFINED"
+        proto.pieces.add(
+            piece=piece, score=score, type=getattr(proto.SentencePiece, kind)
+        )
+    proto.trainer_spec.unk_id = content["model"]["unk_id"]
+    for normalizer in normalizers:
+        if normalizer["type"] == "Precompiled":
+            table = base64.b64decode(normalizer["precompiled_charsmap"])
+            proto.normalizer_spec.precompiled_charsmap = table
+    return proto.SerializeToString()
+
+
+_LOADERS = {
+    ("vocab.txt",): _word_piece,
+    ("vocab.json", "merges.txt"): _byte_pair,
+    ("spiece.model",): _sentence_piece,
+    ("tokenizer.json",): _tokenizer_json,
+}
+
+
+def export_tokenizer(tokenizer, folder):
+    """Write the files from which `transformers` makes the same tokenizer.
+
+    Args:
+        tokenizer: a tokenizer that `load_tokenizer` gives, or KerasHub's class of
+            that name.
+        folder: path of a folder that is there.
+
+    Returns:
+        dict of the ids of special tokens, as a config of `transformers` has them.
+
+    Raises:
+        ValueError: for a tokenizer that `transformers` doesn't have.
+    """
+    names = [base.__name__ for base in type(tokenizer).__mro__]
+    name = next((name for name in names if name in _EXPORTS), None)
+    if name is None:
+        raise ValueError(
+            f"`transformers` has no {type(tokenizer).__name__}. Expected one of "
+            f"{', '.join(_EXPORTS)}"
+        )
+    with tempfile.TemporaryDirectory() as assets:
+        tokenizer.save_assets(assets)
+        for ours, theirs in _EXPORTS[name].items():
+            shutil.copy(os.path.join(assets, ours), os.path.join(folder, theirs))
+    config = {"tokenizer_class": name}
+    if hasattr(tokenizer, "lowercase"):
+        config["do_lower_case"] = tokenizer.lowercase
+    if hasattr(tokenizer, "keep_accents"):
+        config["keep_accents"] = tokenizer.keep_accents
+    path = pathlib.Path(folder, "tokenizer_config.json")
+    path.write_text(json.dumps(config, indent=2) + "\n", "utf-8")
+    ids = {"pad_token_id": "pad", "bos_token_id": "start", "eos_token_id": "end"}
+    return {key: int(getattr(tokenizer, f"{n}_token_id")) for key, n in ids.items()}

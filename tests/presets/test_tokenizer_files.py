@@ -1,0 +1,123 @@
+"""Tokenizers from and to the files of `transformers`, which gives the same ids."""
+
+import json
+import shutil
+
+import keras
+import keras_hub
+import pytest
+import tensorflow as tf
+
+from keras_bertfam.layers import AlbertTokenizer, BertTokenizer, XLNetTokenizer
+from keras_bertfam.presets import CheckpointError, CheckpointSource
+from keras_bertfam.presets.huggingface import TOKENIZER_FILES
+from keras_bertfam.presets.tokenizer_files import export_tokenizer, load_tokenizer
+
+TEXTS = [
+    "This is a Test, naïve Café ``quoted'' it's 9,9.",
+    "hello  world\tx",
+    "ÅNGSTRÖM ok 10,000 Ñandú 中文",
+]
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "test", "##s"]
+KINDS = {
+    "bert": ("bert_uncased", "BertTokenizer", BertTokenizer),
+    "roberta": ("roberta", "RobertaTokenizer", keras_hub.tokenizers.RobertaTokenizer),
+    "albert": ("albert", "AlbertTokenizer", AlbertTokenizer),
+    "xlnet": ("xlnet", "XLNetTokenizer", XLNetTokenizer),
+}
+
+
+def source(family, folder, **config):
+    files = {n: str(folder / n) for n in TOKENIZER_FILES if (folder / n).exists()}
+    return CheckpointSource(str(folder), family, {}, {}, files, config)
+
+
+def ids(tokenizer, texts=TEXTS):
+    dataset = tf.data.Dataset.from_tensor_slices(texts).map(tokenizer)
+    return [list(map(int, row)) for row in dataset.as_numpy_iterator()]
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("family", KINDS)
+def test_the_ids_are_those_of_transformers(family, data_dir, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    folder, name, cls = KINDS[family]
+    given = tmp_path / "given"
+    given.mkdir()
+    for file in TOKENIZER_FILES:
+        if (data_dir / "tokenizers" / folder / file).exists():
+            shutil.copy(data_dir / "tokenizers" / folder / file, given / file)
+    theirs = getattr(transformers, name).from_pretrained(given)
+    expected = theirs(TEXTS, add_special_tokens=False)["input_ids"]
+    ours = load_tokenizer(source(family, given))
+    assert type(ours) is cls
+    assert ids(ours) == expected
+    assert ours.mask_token_id == theirs.mask_token_id
+    # As saved by transformers: only a tokenizer.json.
+    theirs.save_pretrained(tmp_path / "fast")
+    fast = load_tokenizer(source(family, tmp_path / "fast"))
+    assert ids(fast) == expected
+    # Back.
+    exported = tmp_path / "exported"
+    exported.mkdir()
+    special = export_tokenizer(ours, exported)
+    again = transformers.AutoTokenizer.from_pretrained(exported)
+    assert again(TEXTS, add_special_tokens=False)["input_ids"] == expected
+    assert special["pad_token_id"] == again.pad_token_id
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("family", ["albert", "xlnet"])
+def test_saved_and_called_in_eager_mode(family, data_dir, tmp_path):
+    folder, _, cls = KINDS[family]
+    tokenizer = cls(str(data_dir / "tokenizers" / folder / "spiece.model"))
+    assert [list(map(int, row)) for row in tokenizer(TEXTS)] == ids(tokenizer)
+    assert list(map(int, tokenizer(TEXTS[0]))) == ids(tokenizer)[0]
+    config = keras.saving.serialize_keras_object(tokenizer)
+    again = keras.saving.deserialize_keras_object(json.loads(json.dumps(config)))
+    tokenizer.save_assets(tmp_path)
+    again.load_assets(tmp_path)
+    assert ids(again) == ids(tokenizer)
+    with pytest.raises(ValueError, match="must be strings"):
+        tokenizer([1, 2])
+
+
+def write(path, content):
+    if not isinstance(content, str):
+        content = json.dumps(content)
+    path.write_text(content, "utf-8")
+
+
+def damaged():
+    yield "vocab.txt", "\n".join(WORDS[:4])
+    yield "vocab.txt", "\n".join([*WORDS, "a"])
+    yield "vocab.json", {"a": 0, "b": 0}
+    yield "vocab.json", {"a": 0, "b": "x"}
+    yield "spiece.model", "no proto"
+    yield "spiece.model", ""
+    yield "tokenizer.json", {}
+    yield "tokenizer.json", []
+    yield "tokenizer.json", {"model": {"type": "WordLevel"}}
+    yield "tokenizer.json", {"model": {"type": "BPE", "vocab": [], "merges": 3}}
+    yield "tokenizer.json", {"model": {"type": "Unigram", "vocab": [["a"]]}}
+
+
+@pytest.mark.parametrize(("name", "content"), list(damaged()))
+def test_damaged_files_are_named(name, content, tmp_path):
+    write(tmp_path / name, content)
+    write(tmp_path / "merges.txt", "#version: 0.2\na b\n")
+    with pytest.raises(CheckpointError, match=name.replace(".", r"\.")):
+        load_tokenizer(source("bert", tmp_path))
+
+
+def test_settings_no_tokenizer_here_has(tmp_path):
+    write(tmp_path / "vocab.txt", "\n".join(WORDS))
+    for config in ({"do_lower_case": 1}, {"strip_accents": False}):
+        with pytest.raises(CheckpointError, match="bool|strip accents"):
+            load_tokenizer(source("bert", tmp_path, **config))
+    assert not load_tokenizer(source("bert", tmp_path, do_lower_case=False)).lowercase
+    with pytest.raises(CheckpointError, match="There is no tokenizer"):
+        load_tokenizer(source("bert", tmp_path / "nowhere"))
+    unknown = keras_hub.tokenizers.ByteTokenizer()
+    with pytest.raises(ValueError, match="no ByteTokenizer"):
+        export_tokenizer(unknown, tmp_path)
