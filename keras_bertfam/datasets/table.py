@@ -174,7 +174,7 @@ _ALL = (
         ("question", "context"),
         label="answers",
         splits={"train": "train", "validation": "validation"},
-        metrics=("squad",),
+        metrics=("squad_f1", "squad_exact_match"),
         layouts=(_SQUAD_FILES[0],),
     ),
     TaskData(
@@ -184,7 +184,7 @@ _ALL = (
         ("question", "context"),
         label="answers",
         splits={"train": "train", "validation": "validation"},
-        metrics=("squad",),
+        metrics=("squad_f1", "squad_exact_match"),
         layouts=(_SQUAD_FILES[1],),
     ),
     TaskData(
@@ -236,6 +236,7 @@ _ALL = (
         ("tokens",),
         label="upos",
         label_names=_UPOS,
+        metrics=("word_accuracy",),
         layouts=(
             {
                 "train": ("en_ewt-ud-train.conllu",),

@@ -1,0 +1,18 @@
+"""The official metrics of the fine-tuning tasks."""
+
+from keras_bertfam.metrics.callback import TaskMetrics
+from keras_bertfam.metrics.scores import METRICS, compute_metrics
+from keras_bertfam.metrics.squad import (
+    best_null_threshold,
+    normalize_answer,
+    squad_scores,
+)
+
+__all__ = [
+    "METRICS",
+    "TaskMetrics",
+    "best_null_threshold",
+    "compute_metrics",
+    "normalize_answer",
+    "squad_scores",
+]

@@ -1,0 +1,154 @@
+"""SQuAD's official scores, 1.1 and 2.0, and its search for a threshold."""
+
+import collections
+import re
+import string
+
+import numpy as np
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def normalize_answer(text):
+    """Lower case, without ASCII punctuation, articles and extra white space.
+
+    Args:
+        text: str.
+
+    Returns:
+        str.
+    """
+    text = text.lower().translate(_NO_PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", text).split())
+
+
+def _golds(answers):
+    """Texts that count as right; `""` alone for a question without an answer."""
+    texts = [normalize_answer(text) for text in answers["text"]]
+    return [text for text in texts if text] or [""]
+
+
+def _token_f1(gold, predicted):
+    gold, predicted = gold.split(), predicted.split()
+    if not gold or not predicted:
+        return float(gold == predicted)
+    same = sum((collections.Counter(gold) & collections.Counter(predicted)).values())
+    return 2 * same / (len(gold) + len(predicted))
+
+
+def _per_question(answers, predictions):
+    """Exact match and F1 of each question, in `[0, 1]`."""
+    scores = []
+    for gold, prediction in zip(answers, predictions, strict=True):
+        if prediction is None:
+            scores.append((0.0, 0.0))
+            continue
+        predicted = normalize_answer(prediction)
+        golds = _golds(gold)
+        scores.append(
+            (float(predicted in golds), max(_token_f1(g, predicted) for g in golds))
+        )
+    return np.array(scores).reshape(-1, 2)
+
+
+def squad_scores(answers, predictions):
+    """Exact match and F1 by SQuAD's official rules.
+
+    The greatest score over a question's answers counts, and questions count
+    alike. A question without answers is right if the prediction is `""`, or no
+    word is left of it.
+
+    Args:
+        answers: list of dicts with `text`, the list of texts that are right; as in
+            `Examples.y`.
+        predictions: list of str, in the same order; `None` for a question that was
+            left out, which is wrong.
+
+    Returns:
+        Dict of floats in percent: `exact_match` and `f1`; of the questions with and
+        without answers besides, where there are both (`has_answer_f1`,
+        `no_answer_f1`, ...).
+
+    Raises:
+        ValueError: for lists of different length.
+
+    Example:
+
+    ```python
+    answers = [{"text": ["a red mat"]}, {"text": []}]
+    keras_bertfam.metrics.squad_scores(answers, ["Mat.", ""])["f1"]  # 83.33
+    ```
+
+    Reference: [Rajpurkar et al., 2018](https://arxiv.org/abs/1806.03822); the
+    evaluation script of SQuAD 2.0.
+    """
+    _check_lengths(answers, predictions)
+    scores = 100 * _per_question(answers, predictions)
+    answerable = np.array([_golds(gold) != [""] for gold in answers], bool)
+    parts = {"": np.ones(len(answers), bool)}
+    if answerable.any() and not answerable.all():
+        parts |= {"has_answer_": answerable, "no_answer_": ~answerable}
+    return {
+        prefix + name: float(np.mean(scores[part, k])) if part.any() else 0.0
+        for prefix, part in parts.items()
+        for k, name in enumerate(("exact_match", "f1"))
+    }
+
+
+def best_null_threshold(answers, predictions, null_odds, metric="f1"):
+    """The odds of having no answer from which on `""` should be the prediction.
+
+    Args:
+        answers: list of dicts, see `squad_scores`.
+        predictions: list of str, the best answers other than none.
+        null_odds: list of floats: the score of no answer less that of the
+            prediction.
+        metric: `"f1"` or `"exact_match"`.
+
+    Returns:
+        A tuple of the best score in percent and its threshold: predict `""` where
+        `null_odds > threshold`.
+
+    Raises:
+        ValueError: for lists of different length or an unknown metric.
+
+    Example:
+
+    ```python
+    answers = [{"text": ["a mat"]}, {"text": []}]
+    keras_bertfam.metrics.best_null_threshold(answers, ["mat", "Bert"], [-2.0, 3.0])
+    # (100.0, -2.0)
+    ```
+
+    Reference: `find_best_thresh` of SQuAD 2.0's evaluation script.
+    """
+    _check_lengths(answers, predictions)
+    _check_lengths(answers, null_odds)
+    names = ("exact_match", "f1")
+    if metric not in names:
+        raise ValueError(f"`metric` must be one of {names}. Received: {metric!r}")
+    scores = _per_question(answers, predictions)[:, names.index(metric)]
+    answerable = np.array([_golds(gold) != [""] for gold in answers], bool)
+    wrong = [-1.0 if normalize_answer(text) else 0.0 for text in predictions]
+    # What answering a question adds to the score of answering none.
+    gains = np.where(answerable, scores, wrong)
+    odds = np.asarray(null_odds, float)
+    order = np.argsort(odds, kind="stable")
+    # Questions of the same odds are answered together.
+    last = np.append(np.diff(odds[order]) > 0, True)
+    totals = np.sum(~answerable) + np.cumsum(gains[order])[last]
+    best = int(np.argmax(totals))
+    if totals[best] <= np.sum(~answerable):
+        return 100.0 * float(np.mean(~answerable)), float(
+            np.nextafter(odds.min(), -np.inf)
+        )
+    return 100.0 * totals[best] / len(answers), float(odds[order][last][best])
+
+
+def _check_lengths(answers, others):
+    if len(answers) != len(others) or not len(answers):
+        raise ValueError(
+            "There must be a prediction for each of the questions, and a question. "
+            f"Received: {len(answers)} and {len(others)}."
+        )

@@ -1,0 +1,102 @@
+import builtins
+
+import keras
+import numpy as np
+import pytest
+
+from keras_bertfam.datasets import Examples, get_task
+from keras_bertfam.metrics import METRICS, TaskMetrics, compute_metrics
+
+
+def test_class_metrics_against_their_formulas():
+    y_true = [1, 1, 1, 0, 0, 0, 0, 1]
+    y_pred = [1, 0, 1, 0, 1, 0, 0, 0]
+    tp, fn, fp, tn = 2, 2, 1, 3
+    scores = compute_metrics(["accuracy", "f1", "matthews"], y_true, y_pred)
+    assert scores["accuracy"] == pytest.approx(5 / 8)
+    assert scores["f1"] == pytest.approx(2 * tp / (2 * tp + fp + fn))
+    below = np.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
+    assert scores["matthews"] == pytest.approx((tp * tn - fp * fn) / below)
+    constant = compute_metrics(["f1", "matthews"], y_true, [0] * 8)
+    assert constant == {"f1": 0.0, "matthews": 0.0}
+
+
+def test_correlations():
+    y_true, y_pred = [1.0, 2.0, 3.0, 5.0], [[0.1], [0.4], [0.3], [9.0]]
+    scores = compute_metrics(["pearson", "spearman"], y_true, y_pred)
+    assert scores["pearson"] == pytest.approx(
+        np.corrcoef(y_true, np.ravel(y_pred))[0, 1]
+    )
+    assert scores["spearman"] == pytest.approx(1 - 6 * 2 / (4 * 15))
+    assert compute_metrics(["pearson"], y_true, [1.0] * 4) == {"pearson": 0.0}
+
+
+def test_entity_f1_is_of_whole_entities():
+    """An I after O begins an entity, as in conlleval; a wrong end is an error."""
+    y_true = [["B-a", "I-a", "O", "B-b"], ["O", "B-a"]]
+    y_pred = [["B-a", "I-a", "O", "I-b"], ["B-a", "I-a"]]
+    scores = compute_metrics(["entity_f1", "word_accuracy"], y_true, y_pred)
+    assert scores["entity_f1"] == pytest.approx(2 * 2 / (3 + 3))
+    assert scores["word_accuracy"] == pytest.approx(3 / 6)
+
+
+def test_errors(monkeypatch):
+    with pytest.raises(ValueError, match="`names` must be of .* Received: bleu"):
+        compute_metrics(["f1", "bleu"], [1], [1])
+    with pytest.raises(ValueError, match="equally long. Received: 1 and 2"):
+        compute_metrics(["f1"], [1], [1, 0])
+    load = builtins.__import__
+
+    def without_seqeval(name, *args, **kwargs):
+        if name.startswith("seqeval"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name="seqeval")
+        return load(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without_seqeval)
+    with pytest.raises(ImportError, match=r"entity_f1 need seqeval: pip install"):
+        compute_metrics(["entity_f1"], [["O"]], [["O"]])
+
+
+class Doubt(keras.Model):
+    """Predicts class 1 with a probability that training changes."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = keras.layers.Dense(2)
+
+    def call(self, x):
+        return self.dense(x)
+
+
+def test_callback_adds_logs_that_others_monitor():
+    x = np.eye(2, dtype="float32")[[0, 1, 0, 1]]
+    y = [0, 1, 0, 1]
+    examples = Examples(x, y, get_task("mrpc"))
+    model = Doubt()
+    model.compile(
+        keras.optimizers.Adam(0.5),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    )
+    metrics = TaskMetrics(examples)
+    stop = keras.callbacks.EarlyStopping("val_f1", mode="max", patience=2)
+    history = model.fit(
+        x, np.array(y), epochs=20, callbacks=[metrics, stop], verbose=0
+    ).history
+    assert history.keys() == {"loss", "val_f1", "val_accuracy"}
+    assert history["val_f1"][-1] == 1.0
+    assert len(history["loss"]) < 20  # stopped by it
+    assert metrics.compute() == {"f1": 1.0, "accuracy": 1.0}
+
+
+def test_callback_refuses_what_it_cannot_score():
+    task = get_task("mrpc")
+    with pytest.raises(ValueError, match="`examples` must have labels"):
+        TaskMetrics(Examples(["a"], None, task))
+    with pytest.raises(ValueError, match="`metrics` must be of"):
+        TaskMetrics(Examples(["a"], [1], task), metrics=["bleu"])
+
+
+def test_every_metric_of_the_tasks_exists():
+    from keras_bertfam.datasets import TASKS
+
+    assert {name for task in TASKS.values() for name in task.metrics} <= METRICS.keys()
