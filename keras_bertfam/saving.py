@@ -7,8 +7,11 @@ import os
 import pathlib
 import shutil
 import tempfile
+import warnings
 
 import keras
+
+from keras_bertfam import untrusted
 
 CONFIG_FILE = "config.json"
 TASK_FILE = "task.json"
@@ -54,11 +57,21 @@ def _move_into(source, target):
         os.chmod(source, 0o777 & ~_umask())
         os.rename(source, target)
         return
+    _remove_older_weights(source, target)
     for folder, _, files in os.walk(source):
         goal = os.path.join(target, os.path.relpath(folder, source))
         os.makedirs(goal, exist_ok=True)
         for name in files:
             os.replace(os.path.join(folder, name), os.path.join(goal, name))
+
+
+def _remove_older_weights(source, target):
+    """One file of weights would be taken for the new shards, and the reverse."""
+    new = set(os.listdir(source))
+    if new.intersection(WEIGHTS_FILES):
+        for path in pathlib.Path(target).glob("model*.weights.*"):
+            if path.name not in new:
+                path.unlink()
 
 
 def _umask():
@@ -102,17 +115,111 @@ def explain_load_errors(preset):
     """Turn the errors of a damaged preset into a `ValueError` that names it."""
     try:
         yield
-    except (OSError, KeyError, json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(
-            f"The preset directory {os.fspath(preset)!r} can't be read; a file in "
-            f"it is truncated or damaged. {type(error).__name__}: {error}"
-        ) from error
+    except ValueError as error:
+        decoding = (json.JSONDecodeError, UnicodeDecodeError)
+        if isinstance(error, decoding):
+            raise _damaged(preset, error) from error
+        raise
+    except Exception as error:  # whatever a constructor makes of a damaged value
+        raise _damaged(preset, error) from error
+
+
+def _damaged(preset, error):
+    return ValueError(
+        f"The preset directory {os.fspath(preset)!r} can't be read; a file in it is "
+        "truncated or damaged, or an argument doesn't fit what it holds. "
+        f"{type(error).__name__}: {error}"
+    )
 
 
 def read_json(preset, name):
-    """The object in a JSON file of a preset directory, or `None` without one."""
-    path = pathlib.Path(preset, name)
-    return json.loads(path.read_text("utf-8")) if path.is_file() else None
+    """The serialised object in a preset directory, or `None` without that file.
+
+    Raises:
+        ValueError: for an object that a preset may not have, see `untrusted`.
+    """
+    return untrusted.read_config(preset, name)
+
+
+def inspect_backbone(preset):
+    """Check the files of a preset's backbone before it is built.
+
+    Args:
+        preset: path of the directory.
+
+    Returns:
+        Dict from names to the shapes of the weights, empty without any.
+
+    Raises:
+        ValueError: for files that lead elsewhere, classes that may not be in a
+            preset, or a config of other sizes than the weights.
+    """
+    untrusted.check_directory(preset)
+    config = untrusted.read_config(preset, CONFIG_FILE)
+    shapes = untrusted.weights_of(preset)
+    if shapes:
+        untrusted.check_sizes(config, shapes, os.path.join(preset, CONFIG_FILE))
+    return shapes
+
+
+def inspect_task(preset):
+    """The same for a task's own config and weights.
+
+    Returns:
+        Dict from names to the shapes of the task's own weights.
+    """
+    weights = untrusted.inside(preset, TASK_WEIGHTS_FILE)
+    shapes = untrusted.weights_in(weights) if weights.exists() else {}
+    config = read_json(preset, TASK_FILE)
+    if config is not None and "generator" in config["config"]:
+        generator = config["config"]["generator"]
+        both = {
+            **untrusted.weights_of(preset),
+            **{f"task{k}": v for k, v in shapes.items()},
+        }
+        if both:
+            untrusted.check_sizes(generator, both, os.path.join(preset, TASK_FILE))
+    return shapes
+
+
+def check_loaded(weights, save, shapes, preset):
+    """Warn of weights that aren't finite, and of those that nothing has taken.
+
+    Args:
+        weights: list of the variables that were loaded.
+        save: function that writes them to a path.
+        shapes: dict, what `inspect_backbone` gave.
+        preset: path of the directory, for the messages.
+    """
+    if len(shapes) > len(weights):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, WEIGHTS_FILES[0])
+            save(path)
+            unused = sorted(shapes.keys() - untrusted.weights_in(path).keys())
+        warnings.warn(
+            f"The preset directory {os.fspath(preset)!r} holds weights that nothing "
+            f"here takes: {', '.join(unused)}",
+            stacklevel=3,
+        )
+    warn_if_not_finite(weights, preset)
+
+
+def warn_if_not_finite(variables, source):
+    """Warn if a variable has values that are NaN or infinite."""
+    bad = [
+        variable.path
+        for variable in variables
+        if keras.backend.is_float_dtype(variable.dtype)
+        and not keras.ops.convert_to_numpy(
+            keras.ops.all(keras.ops.isfinite(variable.value))
+        )
+    ]
+    if bad:
+        warnings.warn(
+            f"Weights from {os.fspath(source)!r} have values that are NaN or infinite: "
+            f"{', '.join(bad)}",
+            stacklevel=3,
+        )
 
 
 def load_serialized(preset, name):
@@ -124,10 +231,33 @@ def load_serialized(preset, name):
 
     Returns:
         The object with its assets loaded, or `None` if there is no such file.
+
+    Raises:
+        ValueError: for an object that a preset may not have, or a vocabulary with a
+            token twice.
     """
     config = read_json(preset, name)
     if config is None:
         return None
+    cls = keras.saving.get_registered_object(config["registered_name"])
+    if not hasattr(cls, "load_preset_assets"):
+        raise ValueError(
+            f"{name!r} of {os.fspath(preset)!r} must hold a preprocessor or a "
+            f"tokenizer. Received: {cls.__name__}"
+        )
+    untrusted.check_directory(preset)
+    untrusted.check_vocabulary(preset)
     layer = keras.saving.deserialize_keras_object(config)
     layer.load_preset_assets(os.fspath(preset))
     return layer
+
+
+def check_vocabulary_size(preprocessor, backbone, preset):
+    """Warn if a preset's tokenizer has fewer tokens than its backbone has rows."""
+    size = preprocessor.tokenizer.vocabulary_size() if preprocessor else None
+    if size is not None and size < backbone.vocabulary_size:
+        warnings.warn(
+            f"The preset directory {os.fspath(preset)!r} has a tokenizer of {size} "
+            f"tokens, and a backbone with rows for {backbone.vocabulary_size}.",
+            stacklevel=3,
+        )

@@ -63,7 +63,13 @@ class NamedPresets:
     @classmethod
     def _from_folder(cls, folder, load_weights, **kwargs):
         with saving.explain_load_errors(folder):
-            return super().from_preset(folder, load_weights, **kwargs)
+            shapes = saving.inspect_backbone(folder)
+            backbone = super().from_preset(folder, load_weights, **kwargs)
+            if load_weights:
+                saving.check_loaded(
+                    backbone.weights, backbone.save_weights, shapes, folder
+                )
+            return backbone
 
     def save_to_preset(self, preset_dir, max_shard_size=10):
         with saving.write_aside(preset_dir) as directory:

@@ -245,12 +245,17 @@ class PretrainingTask(distribution.DistributedTrainer, keras_hub.models.Task):
         config = {}
         if os.path.isdir(preset):
             with saving.explain_load_errors(preset):
+                shapes = saving.inspect_task(preset)
                 config = cls._config_from(preset)
+            saving.check_vocabulary_size(config["preprocessor"], backbone, preset)
         task = cls(**{**config, "backbone": backbone, **kwargs})
         weights = os.path.join(preset, saving.TASK_WEIGHTS_FILE)
         if load_weights and config.get("name") and os.path.exists(weights):
             with saving.explain_load_errors(preset):
                 task.load_task_weights(weights)
+                shared = {id(weight) for weight in backbone.weights}
+                heads = [w for w in task.weights if id(w) not in shared]
+                saving.check_loaded(heads, task.save_task_weights, shapes, preset)
         return task
 
     @classmethod

@@ -1,0 +1,296 @@
+"""What a preset directory may hold: checked before anything is built from it.
+
+A preset is input from anywhere. Its configs may name registered classes and the
+harmless ones of Keras, none that run code or open files; no name in it may lead out
+of its directory; no shape in a config may be larger than the weights beside it.
+"""
+
+import collections
+import json
+import math
+import os
+import pathlib
+
+import h5py
+import keras
+
+MAX_JSON_BYTES = 1 << 28
+# What Keras's own objects in a preset may be: values, not layers.
+_KERAS_MODULES = (
+    "keras.activations",
+    "keras.constraints",
+    "keras.dtype_policies",
+    "keras.initializers",
+    "keras.losses",
+    "keras.metrics",
+    "keras.optimizers",
+    "keras.regularizers",
+)
+_KERAS_VALUES = {"__bytes__", "__ellipsis__", "__numpy__", "__slice__", "__tensor__"}
+_KERAS_VALUES |= {"__tuple__", "DTypePolicy", "FloatDTypePolicy", "DTypePolicyMap"}
+# Arguments by which a tokenizer would open a file.
+_FILE_ARGUMENTS = ("vocabulary", "merges", "proto")
+# Arguments of a backbone that are sizes of its weights.
+_SIZES = (
+    "vocabulary_size hidden_dim intermediate_dim embedding_dim num_heads head_dim "
+    "max_sequence_length position_offset num_segments"
+).split()
+_STORED_FOR_EACH = 1000  # Bytes declared for each byte stored, at most: as in Keras
+
+
+def inside(folder, name):
+    """The path of a file in a directory, if it is there and nowhere else.
+
+    A link may lead to another file of the directory, or, in a cache of
+    `huggingface_hub`, to the cache's own store.
+
+    Args:
+        folder: path.
+        name: str, with `/` between folders.
+
+    Returns:
+        `pathlib.Path`.
+
+    Raises:
+        ValueError: if the name leads out of the directory, or to a directory.
+    """
+    folder = pathlib.Path(folder)
+    path, home = (folder / name).resolve(), folder.resolve()
+    stores = [home]
+    if home.parent.name == "snapshots":
+        stores.append(home.parent.parent / "blobs")
+    parts = pathlib.PurePath(name).parts
+    if ".." in parts or not any(path.is_relative_to(store) for store in stores):
+        raise ValueError(
+            f"A file of the preset directory {str(folder)!r} must be inside it. "
+            f"Received: {name!r}, which leads to {str(path)!r}"
+        )
+    if path.is_dir():
+        raise ValueError(
+            f"{name!r} of the preset directory {str(folder)!r} must be a file. "
+            "Received: a directory"
+        )
+    return folder / name
+
+
+def check_directory(folder):
+    """Raise a `ValueError` if an entry of a preset directory leads out of it."""
+    for at, folders, files in os.walk(folder):
+        for name in files:
+            inside(folder, os.path.relpath(os.path.join(at, name), folder))
+        for name in folders:
+            if os.path.islink(os.path.join(at, name)):
+                raise ValueError(
+                    f"The preset directory {os.fspath(folder)!r} must have no links "
+                    f"to directories. Received: {name!r}"
+                )
+
+
+def read_json(folder, name):
+    """The object in a JSON file of a preset directory, or `None` without one.
+
+    Raises:
+        ValueError: if it isn't an object, or may not be in a preset.
+    """
+    path = inside(folder, name)
+    if not path.exists():
+        return None
+    if path.stat().st_size > MAX_JSON_BYTES:
+        raise ValueError(
+            f"{str(path)!r} must have at most {MAX_JSON_BYTES} bytes. "
+            f"Received: {path.stat().st_size}"
+        )
+    content = json.loads(path.read_text("utf-8"))
+    if not isinstance(content, dict):
+        raise ValueError(
+            f"{str(path)!r} must hold a JSON object. Received: {type(content).__name__}"
+        )
+    return content
+
+
+def read_config(folder, name):
+    """A serialised object in a preset directory, checked; `None` without one.
+
+    Raises:
+        ValueError: for an object of a class that isn't registered, or one that
+            would run code or open a file.
+    """
+    config = read_json(folder, name)
+    if config is None:
+        return None
+    where = str(pathlib.Path(folder, name))
+    if not isinstance(config.get("config"), dict):
+        raise ValueError(f"{where!r} must hold a serialised object with a `config`.")
+    _check_class(config, where, registered=True)
+    _check_values(config["config"], where)
+    return config
+
+
+def _check_values(value, where):
+    if isinstance(value, list):
+        for item in value:
+            _check_values(item, where)
+    if not isinstance(value, dict):
+        return
+    if "class_name" in value:
+        _check_class(value, where)
+    for name in _FILE_ARGUMENTS:
+        if isinstance(value.get(name), str):
+            raise ValueError(
+                f"`{name}` in {where!r} must not be a path. Received: {value[name]!r}"
+            )
+    file = value.get("config_file")
+    if file is not None and (not isinstance(file, str) or not _is_bare(file)):
+        raise ValueError(
+            f"`config_file` in {where!r} must be the name of a file. Received: {file!r}"
+        )
+    for item in value.values():
+        _check_values(item, where)
+
+
+def _is_bare(name):
+    return name not in ("", ".", "..") and "\\" not in name and "/" not in name
+
+
+def _check_class(value, where, registered=False):
+    """Raise unless it names a registered class, or a value of Keras."""
+    name, module = value.get("registered_name"), value.get("module")
+    known = keras.saving.get_registered_object(name) if isinstance(name, str) else None
+    if isinstance(known, type):
+        return
+    harmless = isinstance(module, str) and (
+        module.startswith(_KERAS_MODULES) or value["class_name"] in _KERAS_VALUES
+    )
+    if registered or not harmless or not isinstance(value["class_name"], str):
+        raise ValueError(
+            f"{where!r} names an object that a preset may not have. Expected a class "
+            "registered by keras_bertfam, keras_hub or a module that you have "
+            f"imported. Received: class_name={value.get('class_name')!r}, "
+            f"registered_name={name!r}, module={module!r}"
+        )
+
+
+def weights_of(folder):
+    """Shapes of the weights of the backbone in a preset directory.
+
+    Returns:
+        Dict from the names in the files to shapes; empty without weights.
+
+    Raises:
+        ValueError: for files elsewhere, links to other files, or shapes far larger
+            than what is stored.
+        OSError: for a file that isn't HDF5.
+    """
+    shapes = {}
+    for path in _weights_files(folder):
+        shapes |= weights_in(path)
+    return shapes
+
+
+def weights_in(path):
+    """Shapes of the weights in a file, see `weights_of`."""
+    shapes = {}
+    with h5py.File(path, "r") as file:
+        _collect(file, shapes, str(path))
+    return shapes
+
+
+def _weights_files(folder):
+    single = inside(folder, "model.weights.h5")
+    if single.exists():
+        return [single]
+    index = read_json(folder, "model.weights.json") or {}
+    names = index.get("weight_map", {})
+    if not isinstance(names, dict):
+        raise ValueError("`weight_map` in 'model.weights.json' must be an object.")
+    flat = (v if isinstance(v, list) else [v] for v in names.values())
+    shards = {str(name) for names in flat for name in names}
+    for name in shards:
+        if not _is_bare(name):
+            raise ValueError(
+                f"'model.weights.json' must name files beside it. Received: {name!r}"
+            )
+    return [inside(folder, name) for name in sorted(shards)]
+
+
+def _collect(group, shapes, where):
+    for name in group:
+        link = group.get(name, getlink=True)
+        if not isinstance(link, h5py.HardLink):
+            raise ValueError(f"{where!r} must have no links. Received: {name!r}")
+        item = group[name]
+        if isinstance(item, h5py.Group):
+            _collect(item, shapes, where)
+            continue
+        if item.external or item.is_virtual:
+            raise ValueError(
+                f"{where!r} must hold its own data. Received: {item.name!r} with the "
+                "data of another file"
+            )
+        declared = math.prod(item.shape) * item.dtype.itemsize
+        if declared > max(1 << 20, _STORED_FOR_EACH * item.id.get_storage_size()):
+            raise ValueError(
+                f"{where!r} declares {declared} bytes for {item.name!r}, of which only "
+                f"{item.id.get_storage_size()} are stored."
+            )
+        shapes[item.name] = tuple(item.shape)
+
+
+def check_sizes(config, shapes, where):
+    """Raise a `ValueError` if a backbone's config can't be that of its weights.
+
+    Args:
+        config: serialised object; backbones within it are checked as well.
+        shapes: dict, see `weights_of`.
+        where: str, for the message.
+    """
+    for value in config.values() if isinstance(config, dict) else ():
+        check_sizes(value, shapes, where)
+    if not isinstance(config, dict) or "vocabulary_size" not in config:
+        return
+    largest = max((dim for shape in shapes.values() for dim in shape), default=0)
+    shared = config.get("share") == "all"
+    limits = dict.fromkeys(_SIZES, largest)
+    limits["num_layers"] = limits["num_groups"] = 1000 if shared else len(shapes)
+    sizes = {name: config[name] for name in limits if config.get(name) is not None}
+    for name, size in sizes.items():
+        if type(size) is not int or not 0 <= size <= limits[name]:
+            raise ValueError(
+                f"{where!r} doesn't fit its weights. Expected an int `{name}` of at "
+                f"most {limits[name]}. Received: {size!r}"
+            )
+    stored = sum(map(math.prod, shapes.values()))
+    width = sizes.get("hidden_dim", 1)
+    table = sizes["vocabulary_size"] * sizes.get("embedding_dim", width)
+    kernel = width * sizes.get("intermediate_dim", 1)
+    if max(table, kernel) > stored:
+        raise ValueError(
+            f"{where!r} doesn't fit its weights. Expected at most {stored} values in "
+            f"a weight. Received sizes for {max(table, kernel)}: {sizes}"
+        )
+
+
+def check_vocabulary(folder):
+    """Raise a `ValueError` if a preset's tokenizer has a token or an id twice."""
+    text = inside(folder, "assets/tokenizer/vocabulary.txt")
+    if text.exists():
+        with text.open(encoding="utf-8") as lines:
+            _check_unique([line.rstrip() for line in lines], "token", text)
+    ids = inside(folder, "assets/tokenizer/vocabulary.json")
+    if ids.exists():
+        pairs = json.loads(ids.read_text("utf-8"), object_pairs_hook=list)
+        if not isinstance(pairs, list) or not all(
+            isinstance(pair, tuple) and isinstance(pair[1], int) for pair in pairs
+        ):
+            raise ValueError(f"{str(ids)!r} must map tokens to ids.")
+        _check_unique([token for token, _ in pairs], "token", ids)
+        _check_unique([number for _, number in pairs], "id", ids)
+
+
+def _check_unique(values, kind, path):
+    for value, count in collections.Counter(values).most_common(1):
+        if count > 1:
+            raise ValueError(
+                f"A {kind} must be in {str(path)!r} once. Received: {value!r} "
+                f"{count} times"
+            )
