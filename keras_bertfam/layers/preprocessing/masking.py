@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from keras_bertfam.layers.preprocessing.base import PreprocessingLayer, as_token_ids
 from keras_bertfam.layers.preprocessing.replacement import (
+    add_up,
     fill_slots,
     group_neighbours,
     make_draw,
@@ -247,7 +248,7 @@ class MaskTokens(PreprocessingLayer):
             slots,
         )
         outputs = {
-            "token_ids": tf.tensor_scatter_nd_update(ids, where, replaced),
+            "token_ids": ids + add_up(where, replaced - originals, tf.shape(ids)),
             "mask_positions": positions,
             "mask_ids": targets,
             "mask_weights": weights,
