@@ -91,3 +91,8 @@ class Perplexity(keras.metrics.Mean):
 
     def result(self):
         return ops.exp(super().result())
+
+
+def token_metrics():
+    """New metrics of predicted tokens: accuracy and perplexity."""
+    return [keras.metrics.SparseCategoricalAccuracy(name="accuracy"), Perplexity()]

@@ -7,7 +7,7 @@ from keras_bertfam.layers.preprocessing.masked_lm_preprocessor import (
     MaskedLMPreprocessor,
 )
 from keras_bertfam.tasks.fill_mask import FillMask
-from keras_bertfam.tasks.losses import MaskedCrossentropy, Perplexity
+from keras_bertfam.tasks.losses import MaskedCrossentropy, token_metrics
 from keras_bertfam.tasks.task import PretrainingTask
 
 
@@ -75,10 +75,7 @@ class MaskedLM(FillMask, PretrainingTask):
         return MaskedCrossentropy()
 
     def default_metrics(self):
-        return [
-            keras.metrics.SparseCategoricalAccuracy(name="accuracy"),
-            Perplexity(),
-        ]
+        return token_metrics()
 
     def unused_variables(self):
         pooler = self.backbone.pooler

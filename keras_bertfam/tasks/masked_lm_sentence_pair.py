@@ -8,7 +8,7 @@ from keras_bertfam.layers.preprocessing.masked_lm_sentence_pair_preprocessor imp
     MaskedLMSentencePairPreprocessor,
 )
 from keras_bertfam.tasks.fill_mask import FillMask
-from keras_bertfam.tasks.losses import MaskedCrossentropy, Perplexity
+from keras_bertfam.tasks.losses import MaskedCrossentropy, token_metrics
 from keras_bertfam.tasks.masked_lm import masked_lm_head
 from keras_bertfam.tasks.task import PretrainingTask
 
@@ -147,10 +147,8 @@ class MaskedLMSentencePair(FillMask, PretrainingTask):
         }
 
     def default_metrics(self):
-        def accuracy():
-            return keras.metrics.SparseCategoricalAccuracy(name="accuracy")
-
-        return {"masked_lm": [accuracy(), Perplexity()], "sentence": [accuracy()]}
+        accuracy = keras.metrics.SparseCategoricalAccuracy(name="accuracy")
+        return {"masked_lm": token_metrics(), "sentence": [accuracy]}
 
     def get_config(self):
         return {

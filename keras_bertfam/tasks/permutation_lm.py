@@ -10,7 +10,7 @@ from keras_bertfam.layers.preprocessing.permutation_lm_preprocessor import (
     PermutationLMPreprocessor,
 )
 from keras_bertfam.models.xlnet import XLNetBackbone
-from keras_bertfam.tasks.losses import MaskedCrossentropy, Perplexity
+from keras_bertfam.tasks.losses import MaskedCrossentropy, token_metrics
 from keras_bertfam.tasks.task import PretrainingTask
 
 
@@ -154,10 +154,7 @@ class PermutationLM(PretrainingTask):
         return MaskedCrossentropy()
 
     def default_metrics(self):
-        return [
-            keras.metrics.SparseCategoricalAccuracy(name="accuracy"),
-            Perplexity(),
-        ]
+        return token_metrics()
 
     def get_config(self):
         return {

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_bertfam.layers.modeling.sampling import replace_at
-from keras_bertfam.tasks.losses import Perplexity, token_crossentropy
+from keras_bertfam.tasks.losses import token_crossentropy, token_metrics
 
 
 class Variant(typing.NamedTuple):
@@ -56,10 +56,10 @@ class Variant(typing.NamedTuple):
     def metrics(self):
         """New weighted metrics of generator and discriminator."""
         return {
-            "generator": _predicting_metrics(),
+            "generator": token_metrics(),
             "discriminator": _detecting_metrics()
             if self.kind == "detect"
-            else _predicting_metrics(),
+            else token_metrics(),
         }
 
     def metric_inputs(self, x, outputs):
@@ -72,10 +72,6 @@ class Variant(typing.NamedTuple):
             for part in (targets, predictions, weights):
                 part["discriminator"] = ops.expand_dims(part["discriminator"], -1)
         return targets, predictions, weights
-
-
-def _predicting_metrics():
-    return [keras.metrics.SparseCategoricalAccuracy(name="accuracy"), Perplexity()]
 
 
 def _detecting_metrics():

@@ -10,7 +10,7 @@ from keras_bertfam.layers.modeling.span_boundary import SpanBoundaryHead
 from keras_bertfam.layers.preprocessing.span_boundary_lm_preprocessor import (
     SpanBoundaryLMPreprocessor,
 )
-from keras_bertfam.tasks.losses import Perplexity, token_crossentropy
+from keras_bertfam.tasks.losses import token_crossentropy, token_metrics
 from keras_bertfam.tasks.masked_lm import MaskedLM, masked_lm_head
 
 
@@ -158,13 +158,7 @@ class SpanBoundaryLM(MaskedLM):
         return None
 
     def default_metrics(self):
-        return {
-            name: [
-                keras.metrics.SparseCategoricalAccuracy(name="accuracy"),
-                Perplexity(),
-            ]
-            for name in ("masked_lm", "span_boundary")
-        }
+        return {name: token_metrics() for name in ("masked_lm", "span_boundary")}
 
     def get_config(self):
         return {
