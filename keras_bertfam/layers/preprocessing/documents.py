@@ -4,12 +4,20 @@ import glob
 import os
 
 import tensorflow as tf
-import tensorflow_text as tf_text
 
 from keras_bertfam.layers.preprocessing.tokenizers import to_utf8
 
 MAX_DOCUMENT_BYTES = 1 << 20
 LINES_AT_ONCE = 2048
+
+# A full stop after one letter (an initial, "U.S.") or a title ends no sentence, nor
+# does one before a small letter or without a space after it.
+_TITLE = r"\b(Mr|Mrs|Ms|Messrs|Dr|Prof|St|Mt|Rev|Hon|Capt|Col|Gen|Lt|Sgt|vs|cf)\.[ \t]+"
+_AFTER_TITLE = "\x01"
+_SENTENCE_END = (
+    r"""((?:[\pL\pN]{2}\.|[^\pL\pN]\.|[!?…])["'”’»)\]]*)[ \t]+"""
+    r"""(["'“‘«(\[]*[\p{Lu}\pN])|([。！？]["'”’」』）]*)"""
+)
 
 
 def read_documents(
@@ -143,18 +151,21 @@ def split_sentences(documents, break_lines=True):
 
     Args:
         documents: string tensor of shape `(batch,)`.
-        break_lines: bool. Whether to break lines into sentences, too, by
-            `tensorflow_text.StateBasedSentenceBreaker`. A line's end always
+        break_lines: bool. Whether to break lines into sentences, too: after `.`,
+            `!`, `?` or `…` before a space and a capital letter or digit, not after
+            initials and titles, and after `。`, `！` and `？`. A line's end always
             ends a sentence. Defaults to `True`.
 
     Returns:
         A string `tf.RaggedTensor` of shape `(batch, None)`, without blank ones.
     """
-    lines = tf.strings.split(documents, "\n")
     if break_lines:
-        breaker = tf_text.StateBasedSentenceBreaker()
-        sentences = breaker.break_sentences(lines.flat_values)
-        lines = lines.with_values(sentences).merge_dims(1, 2)
+        # `tensorflow_text.StateBasedSentenceBreaker` takes 20 times as long, and
+        # breaks "3.5", "U.S." and "Mr. X", too.
+        marked = tf.strings.regex_replace(documents, _TITLE, rf"\1.{_AFTER_TITLE}")
+        documents = tf.strings.regex_replace(marked, _SENTENCE_END, "\\1\\3\n\\2")
+        documents = tf.strings.regex_replace(documents, _AFTER_TITLE, " ")
+    lines = tf.strings.split(documents, "\n")
     return tf.ragged.boolean_mask(lines, tf.strings.strip(lines) != "")
 
 

@@ -16,8 +16,8 @@ class BertTokenizer(keras_hub.tokenizers.BertTokenizer):
 
     `keras_hub.tokenizers.BertTokenizer` keeps accents when it lower-cases.
     This one has the same interface and uses
-    `tensorflow_text.FastBertTokenizer`, several times faster. Bytes that aren't
-    UTF-8 are read as U+FFFD, which gives [UNK].
+    `tensorflow_text.FastBertTokenizer`, several times faster. A word with bytes
+    that aren't UTF-8 becomes [UNK].
 
     A word of more than `max_bytes_per_word` bytes becomes [UNK].
 
@@ -102,9 +102,9 @@ class BertTokenizer(keras_hub.tokenizers.BertTokenizer):
                     f"`inputs` must be strings. Received: dtype={inputs.dtype.name}."
                 )
             if inputs.shape.rank == 0:
-                tokens = self._fast_bert.tokenize(to_utf8(inputs[None])).values
+                tokens = self._fast_bert.tokenize(inputs[None]).values
             else:
-                tokens = self._fast_bert.tokenize(to_utf8(inputs))
+                tokens = self._fast_bert.tokenize(inputs)
             if self.sequence_length is None:
                 return tokens
             if inputs.shape.rank == 0:

@@ -49,6 +49,23 @@ def test_sentences():
     assert lines == [[b"One here. Two here!", b"Three"], [], []]
 
 
+@pytest.mark.parametrize(
+    "text, sentences",
+    [
+        ("He left. “Why?” Nobody knew!", ["He left.", "“Why?”", "Nobody knew!"]),
+        ("At 3.5 m. Then (it fell.) 9 more", ["At 3.5 m. Then (it fell.)", "9 more"]),
+        ("Mr. Poe met J. R. Ray in the U.S. Army. So.", None),
+        ("See www.x.org. e.g. this...  Fine", ["See www.x.org. e.g. this...", "Fine"]),
+        ("这是。一个！测试", ["这是。", "一个！", "测试"]),
+        ("St.\nIves . The end .", ["St.", "Ives .", "The end ."]),
+    ],
+)
+def test_where_sentences_end(text, sentences):
+    sentences = sentences or ["Mr. Poe met J. R. Ray in the U.S. Army.", "So."]
+    (out,) = split_sentences(tf.constant([text])).to_list()
+    assert [s.decode() for s in out] == sentences
+
+
 def test_a_long_line_without_end(tmp_path):
     line = "long " * 200_000  # 1 MB
     path = tmp_path / "a.txt"
