@@ -5,9 +5,10 @@ import keras_hub
 import numpy as np
 
 from keras_bertfam.models.presets import NamedPresets
+from keras_bertfam.models.subclassed import Subclassed
 
 
-class TokenBackbone(NamedPresets, keras_hub.models.Backbone):
+class TokenBackbone(NamedPresets, keras_hub.models.Backbone, metaclass=Subclassed):
     """Base of the backbones that take a dict with `token_ids`.
 
     A subclass has the attributes `vocabulary_size`, `initializer_range` and

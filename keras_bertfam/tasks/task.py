@@ -10,9 +10,12 @@ import keras_hub
 from keras_bertfam import distribution, optimizers, saving
 from keras_bertfam.callbacks import with_stream_position
 from keras_bertfam.models.encoder import EncoderBackbone
+from keras_bertfam.models.subclassed import Subclassed
 
 
-class PretrainingTask(distribution.DistributedTrainer, keras_hub.models.Task):
+class PretrainingTask(
+    distribution.DistributedTrainer, keras_hub.models.Task, metaclass=Subclassed
+):
     """Base class of the pre-training tasks: a backbone, a preprocessor, a head.
 
     A subclass makes its heads in `__init__`, says in `default_loss` and
