@@ -32,8 +32,8 @@ _KERAS_VALUES |= {"__tuple__", "DTypePolicy", "FloatDTypePolicy", "DTypePolicyMa
 _FILE_ARGUMENTS = ("vocabulary", "merges", "proto")
 # Arguments of a backbone that are sizes of its weights.
 _SIZES = (
-    "vocabulary_size hidden_dim intermediate_dim embedding_dim num_heads head_dim "
-    "max_sequence_length position_offset num_segments"
+    "vocabulary_size vocab_size hidden_dim intermediate_dim embedding_dim num_heads "
+    "head_dim max_sequence_length position_offset num_segments"
 ).split()
 _STORED_FOR_EACH = 1000  # Bytes declared for each byte stored, at most: as in Keras
 
@@ -246,10 +246,10 @@ def check_sizes(config, shapes, where):
     """
     for value in config.values() if isinstance(config, dict) else ():
         check_sizes(value, shapes, where)
-    if not isinstance(config, dict) or "vocabulary_size" not in config:
+    if not isinstance(config, dict) or not config.keys() & set(_SIZES[:2]):
         return
     largest = max((dim for shape in shapes.values() for dim in shape), default=0)
-    shared = config.get("share") == "all"
+    shared = config.get("share") == "all" or "num_inner_repetitions" in config
     limits = dict.fromkeys(_SIZES, largest)
     limits["num_layers"] = limits["num_groups"] = 1000 if shared else len(shapes)
     sizes = {name: config[name] for name in limits if config.get(name) is not None}
@@ -261,7 +261,8 @@ def check_sizes(config, shapes, where):
             )
     stored = sum(map(math.prod, shapes.values()))
     width = sizes.get("hidden_dim", 1)
-    table = sizes["vocabulary_size"] * sizes.get("embedding_dim", width)
+    rows = max(sizes.get(name, 0) for name in _SIZES[:2])
+    table = rows * sizes.get("embedding_dim", width)
     kernel = width * sizes.get("intermediate_dim", 1)
     if max(table, kernel) > stored:
         raise ValueError(

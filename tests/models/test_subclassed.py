@@ -33,3 +33,6 @@ def test_models_of_keras_hub_leave_ours_as_they_are(tmp_path):
         *(keras.ops.convert_to_numpy(model(x)) for model in (task, loaded))
     )
     assert "pooled_output" in before({"token_ids": x["token_ids"]})
+    ids = np.ones((1, 3), "int32")
+    inputs = {name: ids for name in ("token_ids", "segment_ids", "padding_mask")}
+    theirs({**inputs, "mask_positions": ids})
