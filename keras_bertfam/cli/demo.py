@@ -19,7 +19,7 @@ from keras_bertfam.tasks import MaskedLM
 SENTENCES = (
     "the [MASK] statement is used to define a function .",
     "return the value of the named [MASK] of object .",
-    "if the argument is not given , a ` ` typeerror ` ` is [MASK] .",
+    "the name is bound in the local [MASK] .",
 )
 # What a client needs: no keras, no keras_bertfam.
 CLIENT = """

@@ -18,6 +18,9 @@ def token_crossentropy(token_ids, logits):
     """
     logits = ops.cast(logits, "float32")
     indices = ops.expand_dims(ops.cast(token_ids, "int32"), -1)
+    if keras.backend.backend() == "torch":  # whose log_softmax is one fast kernel
+        log_probabilities = ops.log_softmax(logits, axis=-1)
+        return -ops.squeeze(ops.take_along_axis(log_probabilities, indices, -1), -1)
     picked = ops.take_along_axis(logits, indices, axis=-1)
     return ops.logsumexp(logits, axis=-1) - ops.squeeze(picked, -1)
 
