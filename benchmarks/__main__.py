@@ -9,9 +9,10 @@ from typing import Annotated
 
 import typer
 
-from benchmarks import harness, imports, pipeline, training
+from benchmarks import conversion, harness, imports, pipeline, training
 
 BENCHMARKS = training.BENCHMARKS | pipeline.BENCHMARKS | imports.BENCHMARKS
+BENCHMARKS |= conversion.BENCHMARKS
 PACKAGES = ("keras", "keras-hub", "tensorflow", "jax", "torch", "transformers")
 
 

@@ -1,12 +1,14 @@
 """The commands of `python -m keras_bertfam`."""
 
 import contextlib
+import enum
 from typing import Annotated
 
 import keras
 import typer
 
 from keras_bertfam.callbacks import BackupAndResume
+from keras_bertfam.cli import conversion
 from keras_bertfam.cli import demo as demo_steps
 from keras_bertfam.cli.pretraining import Recipe
 from keras_bertfam.export import export_saved_model
@@ -24,7 +26,7 @@ def _errors_as_messages():
     """Show what a user got wrong as one line, without a traceback."""
     try:
         yield
-    except (ValueError, TypeError, FileNotFoundError) as error:
+    except (ValueError, TypeError, OSError, ImportError) as error:
         raise typer.BadParameter(str(error)) from error
 
 
@@ -85,6 +87,26 @@ def export(
     with _errors_as_messages():
         export_saved_model(preset, path, top_k=top_k)
     typer.echo(f"Wrote {path}.")
+
+
+class Format(enum.StrEnum):
+    """What `convert` writes."""
+
+    keras = "keras"
+    transformers = "transformers"
+
+
+@app.command()
+def convert(
+    source: Annotated[
+        str, typer.Argument(help="Folder, file, published name or hf:// handle.")
+    ],
+    destination: Annotated[str, typer.Argument(help="Folder to write.")],
+    to: Annotated[Format, typer.Option(help="Who is to load it.")] = Format.keras,
+):
+    """Convert a checkpoint, heads and tokenizer included."""
+    with _errors_as_messages():
+        conversion.convert(source, destination, to.value)
 
 
 @app.command()

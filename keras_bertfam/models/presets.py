@@ -75,6 +75,32 @@ class NamedPresets:
         with saving.write_aside(preset_dir) as directory:
             super().save_to_preset(directory, max_shard_size=max_shard_size)
 
+    def export_to_transformers(self, path):
+        """Write a folder that `transformers` loads.
+
+        It holds a `config.json` and a `model.safetensors`, without tensors that
+        `transformers` doesn't expect; `from_preset()` here loads it as well. Files
+        appear when all are written.
+
+        Args:
+            path: path of the folder to write.
+
+        Raises:
+            ValueError: if `transformers` has no such model; it names the arguments
+                for which it has none.
+            ImportError: without the safetensors library.
+
+        Example:
+
+        ```python
+        backbone.export_to_transformers("exported")
+        transformers.AutoModel.from_pretrained("exported")
+        ```
+        """
+        from keras_bertfam.presets.exporting import export_to_transformers
+
+        export_to_transformers(self, path)
+
     @classmethod
     def parameter_count(cls, *args, **kwargs):
         """Number of weights of a configuration, without allocating them.

@@ -1,75 +1,18 @@
 """Backbones and tasks from a checkpoint's source, by the tables of their family."""
 
-import dataclasses
 import math
 import os
-import sys
-import warnings
 
 import keras
 import numpy as np
 
 from keras_bertfam.presets import configs, reading
 from keras_bertfam.presets.families import FAMILIES
-from keras_bertfam.presets.family import CONSTANTS, COPIES
-from keras_bertfam.presets.heads import counterpart
+from keras_bertfam.presets.family import COPIES
+from keras_bertfam.presets.heads import class_names, counterpart, head_style
+from keras_bertfam.presets.report import Report
 from keras_bertfam.presets.rows import applying
 from keras_bertfam.presets.source import CheckpointError
-
-_PACKAGE = __name__.partition(".")[0]
-
-
-@dataclasses.dataclass
-class Report:
-    """What became of a checkpoint.
-
-    Attributes:
-        source: `CheckpointSource`.
-        mapped: list of `(ours, theirs)`: path of a variable, names of tensors.
-        missing: list of the paths of variables that keep their initial values.
-        not_finite: list of the names of tensors with NaN or infinite values.
-    """
-
-    source: object
-    mapped: list = dataclasses.field(default_factory=list)
-    missing: list = dataclasses.field(default_factory=list)
-    not_finite: list = dataclasses.field(default_factory=list)
-
-    @property
-    def left_over(self):
-        """The names of tensors that were not read."""
-        family = FAMILIES[self.source.family]
-        known = {name for _, theirs in self.mapped for name in theirs}
-        known |= {*COPIES, *CONSTANTS, *(f"{family.prefix}.{n}" for n in CONSTANTS)}
-        return [name for name in self.source.tensors if name not in known]
-
-    def warn(self):
-        """One warning for all that isn't as it should be."""
-        lines = [
-            f"{text}: {_listing(names)}."
-            for text, names in (
-                ("Not in the checkpoint, and new", self.missing),
-                ("In the checkpoint, and left out", self.left_over),
-                ("With NaN or infinite values", self.not_finite),
-            )
-            if names
-        ]
-        if lines:
-            text = f"{os.fspath(self.source.path)!r} was loaded in part. "
-            warnings.warn(text + " ".join(lines), stacklevel=_callers_level())
-
-
-def _listing(names, most=30):
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
-
-
-def _callers_level():
-    """The `stacklevel` of the first frame outside the package."""
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back and frame.f_globals["__name__"].startswith(_PACKAGE):
-        level, frame = level + 1, frame.f_back
-    return level
 
 
 def load_backbone(cls, source, load_weights=True, **kwargs):
@@ -87,13 +30,15 @@ def load_backbone(cls, source, load_weights=True, **kwargs):
     Raises:
         CheckpointError: if the checkpoint isn't whole, or of another family.
     """
-    backbone, report = backbone_and_report(cls, source, load_weights, **kwargs)
-    report.warn()
+    report = Report(source)
+    backbone = read_backbone(cls, source, report, load_weights, **kwargs)
+    if load_weights:
+        report.warn()
     return backbone
 
 
-def backbone_and_report(cls, source, load_weights=True, **kwargs):
-    """`load_backbone` that returns a `Report` in place of a warning."""
+def read_backbone(cls, source, report, load_weights=True, **kwargs):
+    """`load_backbone` that fills in a `Report` and doesn't warn."""
     cls = _backbone_class(cls, source)
     arguments = configs.to_ours(source)
     if source.tensors and any("pooler" in row.ours for row in _rows(source)):
@@ -107,11 +52,10 @@ def backbone_and_report(cls, source, load_weights=True, **kwargs):
         raise CheckpointError(
             f"The config of {os.fspath(source.path)!r} makes no {cls.__name__}. {error}"
         ) from error
-    report = Report(source)
     if load_weights:
         _fill(backbone, _rows(source), backbone, report, _prefix(source))
         _check_required(source, report)
-    return backbone, report
+    return backbone
 
 
 def load_task(cls, source, load_weights=True, preprocessor=None, **kwargs):
@@ -130,34 +74,84 @@ def load_task(cls, source, load_weights=True, preprocessor=None, **kwargs):
     Raises:
         CheckpointError: if the checkpoint isn't whole, or of another family.
     """
-    task, report = task_and_report(cls, source, load_weights, preprocessor, **kwargs)
-    report.warn()
+    report = Report(source)
+    task = read_task(cls, source, report, load_weights, preprocessor, **kwargs)
+    if load_weights:
+        report.warn()
     return task
 
 
-def task_and_report(cls, source, load_weights=True, preprocessor=None, **kwargs):
-    """`load_task` that returns a `Report` in place of a warning."""
+def read_task(cls, source, report, load_weights=True, preprocessor=None, **kwargs):
+    """`load_task` that fills in a `Report` and doesn't warn."""
     from keras_bertfam.presets import tokenizer_files
 
     dtype = {"dtype": kwargs.pop("dtype")} if "dtype" in kwargs else {}
-    backbone, report = backbone_and_report(
-        cls.backbone_cls, source, load_weights, **dtype
-    )
+    backbone = read_backbone(cls.backbone_cls, source, report, load_weights, **dtype)
     if preprocessor is None and source.tokenizer_files and cls.preprocessor_cls:
         tokenizer = tokenizer_files.load_tokenizer(source)
-        preprocessor = cls.preprocessor_cls(tokenizer)
+        preprocessor = _preprocessor(cls, tokenizer, backbone, report)
+    kwargs = {**_generator_arguments(cls, source, load_weights, kwargs), **kwargs}
+    kwargs = {**_head_arguments(cls, source, kwargs), **kwargs}
     task = cls(backbone=backbone, preprocessor=preprocessor, **kwargs)
     if load_weights:
-        fill_heads(task, source, report)
-    return task, report
+        given = getattr(kwargs.get("generator"), "weights", ())
+        fill_heads(task, source, report, given)
+    return task
 
 
-def fill_heads(task, source, report):
-    """Load the heads of a task that a checkpoint has; note the others as missing."""
+def _preprocessor(cls, tokenizer, backbone, report):
+    """A task's usual preprocessor, with rows no longer than the backbone takes."""
+    tokens, rows = tokenizer.vocabulary_size(), backbone.vocabulary_size
+    if tokens < rows:
+        report.notes.append(f"The tokenizer has {tokens} tokens for {rows} embeddings.")
+    preprocessor = cls.preprocessor_cls(tokenizer)
+    most = getattr(backbone, "max_sequence_length", preprocessor.sequence_length)
+    if most < preprocessor.sequence_length:
+        preprocessor = cls.preprocessor_cls(tokenizer, sequence_length=most)
+    return preprocessor
+
+
+def _generator_arguments(cls, source, load_weights, kwargs):
+    """Arguments that hand over the generator beside a discriminator, if any."""
+    ours, part = counterpart(cls), source.parts.get("generator")
+    chosen = {"generator", "generator_size", "tie"} & kwargs.keys()
+    if part is None or chosen or ours is None or not ours.generator:
+        return {}
+    masked_lm = keras.saving.get_registered_object("keras_bertfam>MaskedLM")
+    # What `transformers` holds are two models, with tables of their own.
+    return {"generator": load_task(masked_lm, part, load_weights), "tie": "none"}
+
+
+def _head_arguments(cls, source, kwargs):
+    """Arguments of a fine-tuning task that a checkpoint tells."""
+    ours, arguments = counterpart(cls), {}
+    if ours is not None and ours.styled:
+        arguments["head_style"] = head_style(source.family)
+    if ours is not None and ours.labelled:
+        names = class_names(source, ours)
+        if names and not {"num_classes", "label_names"} & kwargs.keys():
+            named = None not in names
+            arguments |= (
+                {"label_names": names} if named else {"num_classes": len(names)}
+            )
+    return arguments
+
+
+def fill_heads(task, source, report, given=()):
+    """Load the heads of a task that a checkpoint has; note the others as missing.
+
+    Args:
+        task: a task whose backbone is loaded.
+        source: `CheckpointSource`.
+        report: `Report`, which grows.
+        given: variables that are neither.
+    """
     family, ours = FAMILIES[source.family], counterpart(type(task))
-    loaded = {id(variable) for variable in task.backbone.weights}
+    loaded = {id(variable) for variable in (*task.backbone.weights, *given)}
     for role, attribute in ours.heads.items() if ours else ():
         head, rows = getattr(task, attribute), family.heads.get(role, ())
+        if ours.labelled and len(class_names(source, ours)) != task.num_classes:
+            continue  # other classes, so another head
         loaded |= _fill(head, rows, task.backbone, report, label=f"{attribute}.")
         if role == "masked_lm":
             _check_copies(source)
@@ -226,6 +220,7 @@ def _fill(owner, rows, backbone, report, prefix="", label=""):
             continue
         variable.assign(_value(row, variable, names, report))
         report.mapped.append((label + row.ours, tuple(names)))
+        report.progress(len(names))
         loaded.add(id(variable))
     return loaded
 

@@ -4,17 +4,8 @@ A new family that `transformers` has costs an entry of `FAMILIES` here.
 """
 
 from keras_bertfam.presets.family import REQUIRED, Family
-from keras_bertfam.presets.rows import (
-    FIRST,
-    HEADS,
-    HEADS_OUT,
-    POSITIONS,
-    STACKED,
-    Row,
-    dense,
-    norm,
-    same,
-)
+from keras_bertfam.presets.rows import POSITIONS, Row, dense, norm, same
+from keras_bertfam.presets.xlnet_rows import XLNET
 
 
 def _embeddings(segments=True):
@@ -58,45 +49,27 @@ _BERT_BLOCKS = _blocks(
 )
 _BERT = _embeddings() + _BERT_BLOCKS
 _POOLER = dense("pooler.dense", "pooler.dense", required=False)
-_XLNET_BLOCK, _XLNET_LAYER = "encoder.blocks.{layer}", "layer.{layer}"
-_XLNET = (
-    *same("token_embedding.embeddings", "word_embedding.weight"),
-    Row("query_embedding.embeddings", ("mask_emb",), FIRST),
-    Row(
-        f"{_XLNET_BLOCK}.attention.query.kernel", (f"{_XLNET_LAYER}.rel_attn.q",), HEADS
-    ),
-    Row(
-        f"{_XLNET_BLOCK}.attention.key_value.kernel",
-        (f"{_XLNET_LAYER}.rel_attn.k", f"{_XLNET_LAYER}.rel_attn.v"),
-        HEADS,
-    ),
-    Row(
-        f"{_XLNET_BLOCK}.attention.relative.kernel",
-        (f"{_XLNET_LAYER}.rel_attn.r",),
-        HEADS,
-    ),
-    Row(
-        f"{_XLNET_BLOCK}.attention.output_dense.kernel",
-        (f"{_XLNET_LAYER}.rel_attn.o",),
-        HEADS_OUT,
-    ),
-    Row(
-        f"{_XLNET_BLOCK}.attention.biases",
-        tuple(f"{_XLNET_LAYER}.rel_attn.r_{kind}_bias" for kind in "wrs"),
-        STACKED,
-    ),
-    *same(f"{_XLNET_BLOCK}.attention.segments", f"{_XLNET_LAYER}.rel_attn.seg_embed"),
-    *norm(f"{_XLNET_BLOCK}.norm", f"{_XLNET_LAYER}.rel_attn.layer_norm"),
-    *dense(
-        f"{_XLNET_BLOCK}.feedforward.sublayer.intermediate",
-        f"{_XLNET_LAYER}.ff.layer_1",
-    ),
-    *dense(
-        f"{_XLNET_BLOCK}.feedforward.sublayer.output_dense",
-        f"{_XLNET_LAYER}.ff.layer_2",
-    ),
-    *norm(f"{_XLNET_BLOCK}.feedforward.norm", f"{_XLNET_LAYER}.ff.layer_norm"),
-)
+
+
+def _labels(logits, dense_name=None, choice_dense=None, choice="classifier"):
+    """The heads of fine-tuning, by the names of their layers.
+
+    Args:
+        logits: str. The logits of a sequence.
+        dense_name: str or `None`. The dense layer before them.
+        choice_dense: str or `None`. The dense layer before the logits of a choice.
+        choice: str. The logits of a choice.
+    """
+
+    def summary(first, last):
+        return (dense("dense", first) if first else ()) + dense("logits", last)
+
+    return {
+        "classifier": summary(dense_name, logits),
+        "choice": summary(choice_dense, choice),
+        "token": dense("logits", "classifier"),
+        "span": dense("logits", "qa_outputs"),
+    }
 
 
 def _masked_lm(dense_name, norm_name, bias_name):
@@ -150,6 +123,7 @@ FAMILIES = {
                 "cls.predictions.bias",
             ),
             "sentence": dense("dense", "cls.seq_relationship"),
+            **_labels("classifier"),
         },
         fixed=_ENCODER,
         required_config=_NO_DECODER,
@@ -165,7 +139,10 @@ FAMILIES = {
         heads={
             "masked_lm": _masked_lm(
                 "lm_head.dense", "lm_head.layer_norm", "lm_head.bias"
-            )
+            ),
+            **_labels(
+                "classifier.out_proj", "classifier.dense", "roberta.pooler.dense"
+            ),
         },
         fixed=_ENCODER,
         required_config=_NO_DECODER,
@@ -197,7 +174,9 @@ FAMILIES = {
                 "predictions.dense", "predictions.LayerNorm", "predictions.bias"
             ),
             "sentence": dense("dense", "sop_classifier.classifier"),
+            **_labels("classifier"),
         },
+        head_style="bert",
         fixed={**_ENCODER, "share": "all"},
         required_config={"inner_group_num": 1, "position_embedding_type": "absolute"},
         required_tensors=("encoder.embedding_hidden_mapping_in.weight",),
@@ -233,7 +212,8 @@ FAMILIES = {
         heads={
             "masked_lm": _masked_lm(
                 "vocab_transform", "vocab_layer_norm", "vocab_projector.bias"
-            )
+            ),
+            **_labels("classifier", "pre_classifier", "pre_classifier"),
         },
         fixed={**_ENCODER, "layer_norm_epsilon": 1e-12},
     ),
@@ -253,6 +233,9 @@ FAMILIES = {
             ),
             "detector": dense("dense", "discriminator_predictions.dense")
             + dense("output_dense", "discriminator_predictions.dense_prediction"),
+            **_labels(
+                "classifier.out_proj", "classifier.dense", "sequence_summary.summary"
+            ),
         },
         fixed=_ENCODER,
         required_config=_NO_DECODER,
@@ -275,8 +258,12 @@ FAMILIES = {
             ("layer_norm_epsilon", "layer_norm_eps", 1e-12),
             ("initializer_range", "initializer_range", 0.02),
         ),
-        weights=_XLNET,
-        heads={"masked_lm": same("bias", "lm_loss.bias")},
+        weights=XLNET,
+        heads={
+            "masked_lm": same("bias", "lm_loss.bias"),
+            **_labels("logits_proj", *["sequence_summary.summary"] * 2, "logits_proj"),
+        },
+        endings={"ForQuestionAnswering": "ForQuestionAnsweringSimple"},
         fixed={"head_dim": None, "untie_biases": True},
         required_config={"untie_r": True, "same_length": False},
     ),

@@ -22,6 +22,9 @@ class Family:
         required_config: dict of values that a config must have, if it has the key.
         required_tensors: names without which `transformers` has no such model.
         pooled: endings of the architectures that have the pooler.
+        endings: dict of endings of architectures that differ from other families'.
+        head_style: the key of `tasks.fine_tuning.HEAD_STYLES` of its heads, if it
+            isn't the family's.
     """
 
     title: str
@@ -34,6 +37,12 @@ class Family:
     required_config: dict = dataclasses.field(default_factory=dict)
     required_tensors: tuple = ()
     pooled: tuple = ()
+    endings: dict = dataclasses.field(default_factory=dict)
+    head_style: str | None = None
+
+    def architecture(self, ending):
+        """The name of a class of `transformers`."""
+        return self.title + self.endings.get(ending, ending)
 
 
 # What a checkpoint has twice, or as a constant: tensors that equal another, by name.

@@ -1,6 +1,9 @@
 """Where a task keeps the heads that `transformers` has as well."""
 
 import dataclasses
+import math
+
+from keras_bertfam.presets.families import FAMILIES
 
 
 @dataclasses.dataclass(frozen=True)
@@ -12,11 +15,35 @@ class Counterpart:
         heads: dict from roles, keys of `Family.heads`, to attributes of the task.
         poolers: attributes of the task that may hold a pooler, if the backbone
             has none.
+        styled: bool. Whether its head differs by family.
+        labelled: bool. Whether it has classes.
+        config: dict of what else its config has.
+        generator: bool. Whether it has ELECTRA's generator, a model of its own in
+            `transformers`, in the folder `generator` beside the task's files.
     """
 
     ending: str
     heads: dict = dataclasses.field(default_factory=dict)
     poolers: tuple = ()
+    styled: bool = False
+    labelled: bool = False
+    config: dict = dataclasses.field(default_factory=dict)
+    generator: bool = False
+
+    def parts(self, task):
+        """The models in folders beside a task's own files, by their names."""
+        if not self.generator:
+            return {}
+        return {"generator": Generator(task.generator, task.generator_head)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Generator:
+    """ELECTRA's generator as `transformers` has it: a masked language model."""
+
+    backbone: object
+    head: object
+    preprocessor: object = None
 
 
 BACKBONE = Counterpart("Model")
@@ -28,11 +55,86 @@ COUNTERPARTS = {
         poolers=("new_pooler",),
     ),
     "PermutationLM": Counterpart("LMHeadModel", {"masked_lm": "head"}),
-    "ReplacedTokenDetection": Counterpart("ForPreTraining", {"detector": "head"}),
+    "ReplacedTokenDetection": Counterpart(
+        "ForPreTraining", {"detector": "head"}, generator=True
+    ),
 }
+_SUMMARY = {"poolers": ("head",), "styled": True}
+COUNTERPARTS |= {
+    # The narrower of two that are the same class comes first.
+    "TextRegressor": Counterpart(
+        "ForSequenceClassification",
+        {"classifier": "head"},
+        config={"problem_type": "regression"},
+        **_SUMMARY,
+    ),
+    "TextClassifier": Counterpart(
+        "ForSequenceClassification", {"classifier": "head"}, labelled=True, **_SUMMARY
+    ),
+    "TokenClassifier": Counterpart(
+        "ForTokenClassification", {"token": "head"}, labelled=True
+    ),
+    "MultipleChoice": Counterpart("ForMultipleChoice", {"choice": "head"}, **_SUMMARY),
+    "TextEmbedder": BACKBONE,
+}
+COUNTERPARTS["Generator"] = COUNTERPARTS["MaskedLM"]
 
 
 def counterpart(cls):
     """The `Counterpart` of a class of ours, or `None`."""
     names = (base.__name__ for base in cls.__mro__)
     return next((COUNTERPARTS[name] for name in names if name in COUNTERPARTS), None)
+
+
+def task_name(source):
+    """The name of our class for the model that a checkpoint's config names.
+
+    Returns:
+        str, or `None` for a backbone, and for a model that no task here is.
+    """
+    family, config = FAMILIES[source.family], source.config
+    architectures = config.get("architectures")
+    tasks = {name: ours for name, ours in COUNTERPARTS.items() if ours.heads}
+    for name, ours in tasks.items() if isinstance(architectures, list) else ():
+        fits = all(config.get(key) == value for key, value in ours.config.items())
+        there = family.architecture(ours.ending) in architectures
+        if there and fits and ours.heads.keys() <= family.heads.keys():
+            return name
+    return None
+
+
+def head_style(family):
+    """The style that the heads of a family have in `transformers`."""
+    return FAMILIES[family].head_style or family
+
+
+def class_names(source, ours):
+    """The classes that a checkpoint has a head for.
+
+    Args:
+        source: `CheckpointSource`.
+        ours: `Counterpart`.
+
+    Returns:
+        List of their names, `None` for each without one; empty without a head.
+    """
+    (role,) = ours.heads
+    rows = FAMILIES[source.family].heads[role]
+    (bias,) = next(row.theirs for row in rows if row.ours == "logits.bias")
+    if bias not in source.tensors:
+        return []
+    count = math.prod(source.tensors[bias].shape)
+    names = source.config.get("id2label")
+    names = names if isinstance(names, dict) else {}
+    names = [names.get(str(index)) for index in range(count)]
+    given = [n for n in names if isinstance(n, str) and not n.startswith("LABEL_")]
+    return names if len({*given}) == count else [None] * count
+
+
+def class_config(task):
+    """What the config of `transformers` says of a task's classes."""
+    names = task.label_names or [f"LABEL_{i}" for i in range(task.num_classes)]
+    return {
+        "id2label": {str(index): name for index, name in enumerate(names)},
+        "label2id": {name: index for index, name in enumerate(names)},
+    }

@@ -6,6 +6,7 @@ Whatever is wrong with a file is a `CheckpointError` that names it.
 
 import collections.abc
 import contextlib
+import functools
 import json
 import os
 import pathlib
@@ -130,7 +131,7 @@ class Tensors(collections.abc.Mapping):
 
 
 def read_safetensors(path):
-    """The tensors of a safetensors file, which stays mapped into memory.
+    """The tensors of a safetensors file, mapped into memory while one is read.
 
     Args:
         path: path of a file.
@@ -149,12 +150,18 @@ def read_safetensors(path):
         raise ImportError(
             "*.safetensors files need safetensors: pip install 'keras-bertfam[hf]'"
         ) from error
-    with errors_of(path, safetensors.SafetensorError, ValueError):
-        if not os.path.isfile(path):
-            raise CheckpointError(f"{os.fspath(path)!r} is not a file.")
-        file = safetensors.safe_open(path, framework="np")
-        tensors = {}
-        for name in file.keys():  # noqa: SIM118 - the file isn't iterable
+    errors = (safetensors.SafetensorError, ValueError)
+
+    def read(name):
+        # Opened anew: pages of a file stay in memory for as long as it is mapped.
+        with errors_of(path, *errors), safetensors.safe_open(path, "np") as file:
+            return file.get_tensor(name)
+
+    tensors = {}
+    if not os.path.isfile(path):
+        raise CheckpointError(f"{os.fspath(path)!r} is not a file.")
+    with errors_of(path, *errors), safetensors.safe_open(path, "np") as file:
+        for name in file.keys():
             head = file.get_slice(name)
             dtype = head.get_dtype()
             if dtype not in _DTYPES:
@@ -162,11 +169,9 @@ def read_safetensors(path):
                     f"The tensor {name!r} of {os.fspath(path)!r} must be of one of "
                     f"the dtypes {', '.join(_DTYPES)}. Received: {dtype}"
                 )
-            tensors[name] = LazyTensor(
-                lambda name=name: file.get_tensor(name),
-                head.get_shape(),
-                _DTYPES[dtype],
-            )
+            shape = head.get_shape()
+            reader = functools.partial(read, name)
+            tensors[name] = LazyTensor(reader, shape, _DTYPES[dtype])
     return tensors
 
 

@@ -21,6 +21,15 @@ class CheckpointError(ValueError):
     The one error that reading a checkpoint raises for what is wrong with the
     checkpoint, whatever its format: a damaged or missing file, a tensor of another
     shape, a configuration that no model here has.
+
+    Example:
+
+    ```python
+    try:
+        backbone = keras_bertfam.models.BertBackbone.from_preset("folder")
+    except keras_bertfam.presets.CheckpointError as error:
+        print(f"This is no checkpoint: {error}")
+    ```
     """
 
 
@@ -66,6 +75,14 @@ class CheckpointSource:
             a `tokenizer_config.json` of `transformers`.
         parts: mapping from names to the sources of models that belong to this
             one: "generator", beside ELECTRA's discriminator.
+
+    Example:
+
+    ```python
+    source = keras_bertfam.presets.CheckpointSource(
+        "in memory", "bert", {"model_type": "bert", "vocab_size": 30522, ...},
+        {"embeddings.word_embeddings.weight": table, ...})
+    ```
     """
 
     path: str | os.PathLike

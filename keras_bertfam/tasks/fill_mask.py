@@ -74,10 +74,11 @@ class FillMask:
                 )
         order = np.argsort(~masked, axis=1, kind="stable")
         positions = order[:, : masked.sum(axis=1).max()].astype("int32")
+        strings = self.token_strings()
         logits = self.masked_lm_logits({**inputs, "mask_positions": positions})
+        logits = logits[..., : len(strings)]  # a table may have more rows
         values, ids = ops.top_k(ops.softmax(logits), top_k)
         values, ids = ops.convert_to_numpy(values), ops.convert_to_numpy(ids)
-        strings = self.token_strings()
         return [
             [
                 [

@@ -288,6 +288,21 @@ class PretrainingTask(
             self, filepath, objects_to_skip=self._not_task_weights()
         )
 
+    def export_to_transformers(self, path):
+        """Write a folder that `transformers` loads, heads and tokenizer included.
+
+        See `EncoderBackbone.export_to_transformers`. Which class it is depends on
+        task and family: a `MaskedLM` of a `BertBackbone` is a `BertForMaskedLM`,
+        which has no pooler. ELECTRA's discriminator is written to `path`, and its
+        generator to a folder `generator` in it.
+
+        Args:
+            path: path of the folder to write.
+        """
+        from keras_bertfam.presets.exporting import export_to_transformers
+
+        export_to_transformers(self, path)
+
     def save_to_preset(self, preset_dir, max_shard_size=10):
         with saving.write_aside(preset_dir) as directory:
             super().save_to_preset(directory, max_shard_size=max_shard_size)

@@ -1,37 +1,24 @@
 """ELECTRA and DistilBERT against `transformers` with the same random weights."""
 
-import importlib.util
 import pathlib
+import tempfile
 
 import numpy as np
 import pytest
 from keras import ops
 
-from keras_bertfam.models import DistilBertBackbone, ElectraBackbone
+from keras_bertfam.models import DistilBertBackbone
 from keras_bertfam.tasks import MaskedLM, ReplacedTokenDetection
+from tests.from_transformers import convert, max_difference, randomize
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
-
-_spec = importlib.util.spec_from_file_location(
-    "hf_weights", pathlib.Path(__file__).with_name("hf_weights.py")
-)
-hf_weights = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(hf_weights)
 
 VOCABULARY_SIZE, LENGTH = 97, 9
 
 
 def number(loss):
     return float(ops.convert_to_numpy(loss))
-
-
-def randomize(model):
-    torch.manual_seed(0)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    return model.eval()
 
 
 def make_batch():
@@ -57,7 +44,7 @@ def run(model, x, **kwargs):
 def assert_same_states(backbone, x, expected):
     states = backbone(x, return_hidden_states=True)["hidden_states"]
     for state, target in zip(states, expected.hidden_states, strict=True):
-        difference = hf_weights.max_difference(state, target, x["padding_mask"])
+        difference = max_difference(state, target, x["padding_mask"])
         assert difference < 1e-5
 
 
@@ -72,31 +59,22 @@ def electra(cls, hidden_size, heads):
         max_position_embeddings=LENGTH,
         attn_implementation="eager",
     )
-    return randomize(cls(config))
+    return randomize(cls(config), 0.1)
+
+
+def convert_both(judges, generators):
+    with tempfile.TemporaryDirectory() as folder:
+        judges.save_pretrained(folder)
+        generators.save_pretrained(pathlib.Path(folder, "generator"))
+        return ReplacedTokenDetection.from_preset(folder, seed=0)
 
 
 def test_electra_with_both_heads_and_its_loss():
     """Tables of their own, as two `transformers` models have."""
     generators = electra(transformers.ElectraForMaskedLM, 16, 2)
     judges = electra(transformers.ElectraForPreTraining, 32, 4)
-    common = {
-        "embedding_dim": 24,
-        "max_sequence_length": LENGTH,
-        "activation": "gelu",
-        "dropout": 0.0,
-    }
-    generator = ElectraBackbone(VOCABULARY_SIZE, 2, 2, 16, 64, **common)
-    backbone = ElectraBackbone(VOCABULARY_SIZE, 2, 4, 32, 128, **common)
-    model = ReplacedTokenDetection(backbone, generator=generator, tie="none", seed=0)
-    state = generators.state_dict()
-    hf_weights.copy_backbone(generator, state, "electra")
-    names = [f"generator_predictions.{part}" for part in ("dense", "LayerNorm")]
-    hf_weights.copy_head(model.generator_head, state, *names, "generator_lm_head.bias")
-    state = judges.state_dict()
-    hf_weights.copy_backbone(backbone, state, "electra")
-    at = "discriminator_predictions"
-    hf_weights.copy_dense(model.head.dense, state, f"{at}.dense")
-    hf_weights.copy_dense(model.head.output_dense, state, f"{at}.dense_prediction")
+    model = convert_both(judges, generators)
+    backbone, generator = model.backbone, model.generator
 
     x = make_batch()
     positions = np.array([[1, 5], [2, 0], [3, 6]], "int32")
@@ -112,7 +90,7 @@ def test_electra_with_both_heads_and_its_loss():
     slots = {"mask_positions": positions, "mask_ids": ids, "mask_weights": weights}
     outputs = model({**masked, **slots})
     picked = expected.logits[torch.arange(3)[:, None], torch.tensor(positions).long()]
-    assert hf_weights.max_difference(outputs["generator"], picked) < 1e-4
+    assert max_difference(outputs["generator"], picked) < 1e-4
 
     seen = {**x, "token_ids": ops.convert_to_numpy(outputs["token_ids"])}
     replaced = seen["token_ids"] != x["token_ids"]
@@ -120,7 +98,7 @@ def test_electra_with_both_heads_and_its_loss():
     assert_same_states(backbone, seen, judged)
     logits = outputs["discriminator"]
     real = x["padding_mask"]
-    assert hf_weights.max_difference(logits, judged.logits, real) < 1e-4
+    assert max_difference(logits, judged.logits, real) < 1e-4
     loss = number(model.compute_loss({**masked, **slots}, y_pred=outputs))
     assert loss == pytest.approx(
         float(expected.loss) + 50 * float(judged.loss), abs=1e-4, rel=1e-5
@@ -137,16 +115,12 @@ def test_distilbert():
         max_position_embeddings=LENGTH,
         attn_implementation="eager",
     )
-    theirs = randomize(transformers.DistilBertForMaskedLM(config))
-    sizes = (VOCABULARY_SIZE, 2, 4, 32, 64)
-    model = MaskedLM(DistilBertBackbone(*sizes, max_sequence_length=LENGTH))
-    state = theirs.state_dict()
-    hf_weights.copy_distilbert(model.backbone, state)
-    names = ("vocab_transform", "vocab_layer_norm", "vocab_projector.bias")
-    hf_weights.copy_head(model.head, state, *names)
+    theirs = randomize(transformers.DistilBertForMaskedLM(config), 0.1)
+    model = convert(MaskedLM, theirs)
+    assert type(model.backbone) is DistilBertBackbone
     x = make_batch()
     del x["segment_ids"]
     expected = run(theirs, x)
     assert_same_states(model.backbone, x, expected)
     real = x["padding_mask"]
-    assert hf_weights.max_difference(model(x), expected.logits, real) < 1e-4
+    assert max_difference(model(x), expected.logits, real) < 1e-4

@@ -1,22 +1,14 @@
 """BERT and RoBERTa against `transformers` with the same random weights."""
 
-import importlib.util
-import pathlib
-
 import numpy as np
 import pytest
 
 from keras_bertfam.models import BertBackbone, RobertaBackbone
 from keras_bertfam.tasks import MaskedLM
+from tests.from_transformers import convert, max_difference, randomize
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
-
-_spec = importlib.util.spec_from_file_location(
-    "hf_weights", pathlib.Path(__file__).with_name("hf_weights.py")
-)
-hf_weights = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(hf_weights)
 
 # (layers, heads, width, inner width, batch, length)
 SHAPES = [(2, 2, 32, 64, 3, 7), (3, 4, 36, 50, 2, 16), (1, 3, 15, 20, 1, 5)]
@@ -25,7 +17,6 @@ VOCABULARY_SIZE = 97
 
 def make_pair(family, layers, heads, width, inner, length):
     """A `transformers` model and ours with its weights."""
-    torch.manual_seed(layers)
     common = {
         "vocab_size": VOCABULARY_SIZE,
         "hidden_size": width,
@@ -35,15 +26,11 @@ def make_pair(family, layers, heads, width, inner, length):
         "attn_implementation": "eager",
         "initializer_range": 0.3,
     }
-    sizes = (VOCABULARY_SIZE, layers, heads, width, inner)
     if family == "bert":
         config = transformers.BertConfig(
             hidden_act="gelu_pytorch_tanh", max_position_embeddings=length, **common
         )
-        theirs = transformers.BertForMaskedLM(config).eval()
-        backbone = BertBackbone(*sizes, max_sequence_length=length, pooler=False)
-        names = [f"cls.predictions.{n}" for n in ("transform.dense",)]
-        names += ["cls.predictions.transform.LayerNorm", "cls.predictions.bias"]
+        theirs = transformers.BertForMaskedLM(config)
     else:
         config = transformers.RobertaConfig(
             max_position_embeddings=length + 2,
@@ -51,15 +38,11 @@ def make_pair(family, layers, heads, width, inner, length):
             layer_norm_eps=1e-5,
             **common,
         )
-        theirs = transformers.RobertaForMaskedLM(config).eval()
-        backbone = RobertaBackbone(*sizes, max_sequence_length=length)
-        names = ["lm_head.dense", "lm_head.layer_norm", "lm_head.bias"]
-    with torch.no_grad():
-        for parameter in theirs.parameters():
-            parameter.add_(0.05 * torch.randn_like(parameter))
-    model = MaskedLM(backbone)
-    hf_weights.copy_backbone(backbone, theirs.state_dict(), family)
-    hf_weights.copy_head(model.head, theirs.state_dict(), *names)
+        theirs = transformers.RobertaForMaskedLM(config)
+    randomize(theirs, seed=layers)
+    model = convert(MaskedLM, theirs)
+    cls = {"bert": BertBackbone, "roberta": RobertaBackbone}[family]
+    assert type(model.backbone) is cls
     return theirs, model
 
 
@@ -97,16 +80,16 @@ def test_states_attentions_and_logits_equal(family, shape):
     for state, target in zip(
         ours["hidden_states"], expected.hidden_states, strict=True
     ):
-        assert hf_weights.max_difference(state, target, real) < 1e-5
+        assert max_difference(state, target, real) < 1e-5
     rows = np.broadcast_to(real[:, None, :], (batch, heads, length))
     for scores, target in zip(ours["attentions"], expected.attentions, strict=True):
-        assert hf_weights.max_difference(scores, target, rows) < 1e-5
+        assert max_difference(scores, target, rows) < 1e-5
     fused = model.backbone(inputs)["sequence_output"]
     target = expected.hidden_states[-1]
-    assert hf_weights.max_difference(fused, target, real) < 1e-5
-    assert hf_weights.max_difference(model(inputs), expected.logits, real) < 1e-4
+    assert max_difference(fused, target, real) < 1e-5
+    assert max_difference(model(inputs), expected.logits, real) < 1e-4
     positions = np.zeros((batch, 2), "int32")
     positions[:, 1] = real.sum(axis=1) - 1
     picked = expected.logits[torch.arange(batch)[:, None], torch.tensor(positions)]
     logits = model({**inputs, "mask_positions": positions})
-    assert hf_weights.max_difference(logits, picked) < 1e-4
+    assert max_difference(logits, picked) < 1e-4

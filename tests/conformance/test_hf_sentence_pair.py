@@ -1,22 +1,14 @@
 """MLM with NSP and SOP against `transformers` with the same random weights."""
 
-import importlib.util
-import pathlib
-
 import numpy as np
 import pytest
 
 from keras_bertfam.models import AlbertBackbone, BertBackbone
 from keras_bertfam.tasks import MaskedLMSentencePair
+from tests.from_transformers import convert, max_difference, randomize
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
-
-_spec = importlib.util.spec_from_file_location(
-    "hf_weights", pathlib.Path(__file__).with_name("hf_weights.py")
-)
-hf_weights = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(hf_weights)
 
 VOCABULARY_SIZE = 97
 # (layers, groups, heads, width, inner width, embedding width, batch, length)
@@ -26,7 +18,6 @@ SHAPES = [(2, 1, 2, 32, 64, 12, 3, 9), (4, 2, 3, 24, 40, 6, 2, 16)]
 def make_pair(family, shape):
     """A `transformers` model and ours with its weights."""
     layers, groups, heads, width, inner, embedding_dim, _, length = shape
-    torch.manual_seed(layers)
     common = {
         "vocab_size": VOCABULARY_SIZE,
         "hidden_size": width,
@@ -37,38 +28,18 @@ def make_pair(family, shape):
         "initializer_range": 0.3,
         "max_position_embeddings": length,
     }
-    sizes = (VOCABULARY_SIZE, layers, heads, width, inner)
     if family == "bert":
         config = transformers.BertConfig(hidden_act="gelu_pytorch_tanh", **common)
-        theirs = transformers.BertForPreTraining(config).eval()
-        backbone = BertBackbone(*sizes, max_sequence_length=length)
-        at = "cls.predictions"
-        names = [f"{at}.transform.dense", f"{at}.transform.LayerNorm", f"{at}.bias"]
-        classifier = "cls.seq_relationship"
+        theirs = transformers.BertForPreTraining(config)
     else:
         config = transformers.AlbertConfig(
             embedding_size=embedding_dim, num_hidden_groups=groups, **common
         )
-        theirs = transformers.AlbertForPreTraining(config).eval()
-        backbone = AlbertBackbone(
-            *sizes,
-            embedding_dim=embedding_dim,
-            num_groups=groups,
-            max_sequence_length=length,
-        )
-        names = [f"predictions.{name}" for name in ("dense", "LayerNorm", "bias")]
-        classifier = "sop_classifier.classifier"
-    with torch.no_grad():
-        for parameter in theirs.parameters():
-            parameter.add_(0.05 * torch.randn_like(parameter))
-    model = MaskedLMSentencePair(backbone)
-    state = theirs.state_dict()
-    if family == "bert":
-        hf_weights.copy_backbone(backbone, state, "bert")
-    else:
-        hf_weights.copy_albert(backbone, state)
-    hf_weights.copy_head(model.masked_lm_head, state, *names)
-    hf_weights.copy_dense(model.sentence_head.dense, state, classifier)
+        theirs = transformers.AlbertForPreTraining(config)
+    randomize(theirs, seed=layers)
+    model = convert(MaskedLMSentencePair, theirs)
+    cls = {"bert": BertBackbone, "albert": AlbertBackbone}[family]
+    assert type(model.backbone) is cls
     return theirs, model
 
 
@@ -116,11 +87,11 @@ def test_states_logits_and_loss_equal(family, shape):
     for state, target in zip(
         ours["hidden_states"], expected.hidden_states, strict=True
     ):
-        assert hf_weights.max_difference(state, target, x["padding_mask"]) < 1e-5
+        assert max_difference(state, target, x["padding_mask"]) < 1e-5
     outputs = model(x)
     logits = expected["prediction_logits"][torch.tensor(rows), x["mask_positions"]]
-    assert hf_weights.max_difference(outputs["masked_lm"], logits) < 1e-4
+    assert max_difference(outputs["masked_lm"], logits) < 1e-4
     name = "seq_relationship_logits" if family == "bert" else "sop_logits"
-    assert hf_weights.max_difference(outputs["sentence"], expected[name]) < 1e-4
+    assert max_difference(outputs["sentence"], expected[name]) < 1e-4
     loss = model.compute_loss(x, y, outputs, weights)
-    assert hf_weights.max_difference(loss, expected.loss) < 1e-4
+    assert max_difference(loss, expected.loss) < 1e-4

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from keras_bertfam.models import SpanBertBackbone
-from tests.conformance.hf_weights import copy_backbone, max_difference
+from tests.from_transformers import convert, max_difference, randomize
 
 
 def test_hidden_states():
@@ -12,10 +12,8 @@ def test_hidden_states():
     transformers = pytest.importorskip("transformers")
     size = {"num_hidden_layers": 2, "num_attention_heads": 2, "hidden_size": 16}
     size |= {"intermediate_size": 24, "vocab_size": 30, "hidden_act": "gelu"}
-    theirs = transformers.BertModel(transformers.BertConfig(**size)).eval()
-    ours = SpanBertBackbone(30, 2, 2, 16, 24)
-    state = {f"bert.{name}": value for name, value in theirs.state_dict().items()}
-    copy_backbone(ours, state, "bert")
+    theirs = randomize(transformers.BertModel(transformers.BertConfig(**size)))
+    ours = convert(SpanBertBackbone, theirs)
     rng = np.random.default_rng(0)
     ids = rng.integers(0, 30, (3, 12))
     keep = np.arange(12) < np.array([[12], [7], [1]])

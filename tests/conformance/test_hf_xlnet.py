@@ -1,23 +1,15 @@
 """XLNet against `transformers` with the same random weights."""
 
-import importlib.util
-import pathlib
-
 import numpy as np
 import pytest
 from keras import ops
 
 from keras_bertfam.models import XLNetBackbone
 from tests.compiled import compiled
+from tests.from_transformers import convert, max_difference, randomize
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
-
-_spec = importlib.util.spec_from_file_location(
-    "hf_weights", pathlib.Path(__file__).with_name("hf_weights.py")
-)
-hf_weights = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(hf_weights)
 
 VOCABULARY_SIZE = 61
 # (layers, heads, width, inner width, batch, length)
@@ -46,26 +38,19 @@ def make_pair(shape, tied=False, **kwargs):
         reuse_len=kwargs.pop("reuse_len", None),
         use_mems_eval=True,
     )
-    theirs = transformers.XLNetLMHeadModel(config).eval()
+    theirs = randomize(transformers.XLNetLMHeadModel(config), 0.2, seed=layers)
+    if not tied:
+        return theirs, convert(XLNetBackbone, theirs.transformer)
+    biases = [f"r_{kind}_bias" for kind in "wrs"]
+    first = theirs.transformer.layer[0].rel_attn
     with torch.no_grad():
-        for parameter in theirs.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
-        if tied:
-            for layer in theirs.transformer.layer[1:]:
-                first = theirs.transformer.layer[0].rel_attn
-                for name in ("r_w_bias", "r_r_bias", "r_s_bias"):
-                    getattr(layer.rel_attn, name).copy_(getattr(first, name))
-    backbone = XLNetBackbone(
-        VOCABULARY_SIZE,
-        layers,
-        heads,
-        width,
-        inner,
-        activation="gelu",
-        untie_biases=not tied,
-        **kwargs,
-    )
-    hf_weights.copy_xlnet(backbone, theirs.state_dict())
+        for layer in theirs.transformer.layer[1:]:
+            for name in biases:
+                getattr(layer.rel_attn, name).copy_(getattr(first, name))
+    with pytest.warns(UserWarning, match="left out: layer.0.rel_attn.r_r_bias"):
+        backbone = convert(XLNetBackbone, theirs.transformer, untie_biases=False)
+    values = [getattr(first, name).detach().numpy() for name in biases]
+    backbone.encoder.biases.assign(np.stack(values))
     return theirs, backbone
 
 
@@ -125,18 +110,18 @@ def test_encoder(shape, attention_type):
         for state, target in zip(
             ours["hidden_states"], expected.hidden_states, strict=True
         ):
-            assert hf_weights.max_difference(state, target) < 1e-5
+            assert max_difference(state, target) < 1e-5
         for scores, target in zip(ours["attentions"], expected.attentions, strict=True):
-            assert hf_weights.max_difference(scores, target) < 1e-5
+            assert max_difference(scores, target) < 1e-5
         for state, target in zip(ours["memory"], expected.mems, strict=True):
             target = target.permute(1, 0, 2)
-            assert hf_weights.max_difference(state, target) < 1e-5
+            assert max_difference(state, target) < 1e-5
         logits = logits_of(theirs, backbone, ours["sequence_output"])
-        assert hf_weights.max_difference(logits, expected.logits) < 1e-4
+        assert max_difference(logits, expected.logits) < 1e-4
         positions = np.array([[length - 1, 1]] * batch, "int32")
         some = compiled(backbone)(inputs, positions=positions)["sequence_output"]
         picked = expected.hidden_states[-1][:, positions[0]]
-        assert hf_weights.max_difference(some, picked) < 1e-5
+        assert max_difference(some, picked) < 1e-5
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -156,7 +141,7 @@ def test_padding(side):
         {"token_ids": ids, "segment_ids": segments, "padding_mask": mask}
     )
     target = expected.hidden_states[-1]
-    assert hf_weights.max_difference(ours["sequence_output"], target, mask) < 1e-5
+    assert max_difference(ours["sequence_output"], target, mask) < 1e-5
 
 
 def make_order(shape, rng, num_predicted):
@@ -214,17 +199,17 @@ def test_two_streams(shape, attention_type, tied):
         )
         content, query = expected.hidden_states[::2], expected.hidden_states[1::2]
         for state, target in zip(ours["hidden_states"], content, strict=True):
-            assert hf_weights.max_difference(state, target) < 1e-5
+            assert max_difference(state, target) < 1e-5
         for state, target in zip(ours["query_hidden_states"], query, strict=True):
-            assert hf_weights.max_difference(state, target) < 1e-5
+            assert max_difference(state, target) < 1e-5
         # Without the last content states, which nothing reads.
         short = compiled(backbone)({**common, **form})["sequence_output"]
-        assert hf_weights.max_difference(short, query[-1]) < 1e-5
+        assert max_difference(short, query[-1]) < 1e-5
         logits = logits_of(theirs, backbone, short)
-        assert hf_weights.max_difference(logits, expected.logits) < 1e-4
+        assert max_difference(logits, expected.logits) < 1e-4
         for state, target in zip(ours["memory"], expected.mems, strict=True):
             target = target.permute(1, 0, 2)
-            assert hf_weights.max_difference(state, target) < 1e-5
+            assert max_difference(state, target) < 1e-5
 
 
 def test_reversed_rows():
@@ -249,5 +234,5 @@ def test_reversed_rows():
         }
     )
     target = expected.hidden_states[-1]
-    assert hf_weights.max_difference(ours["sequence_output"], target) < 1e-5
+    assert max_difference(ours["sequence_output"], target) < 1e-5
     assert ops.shape(ours["sequence_output"]) == (4, 3, 16)

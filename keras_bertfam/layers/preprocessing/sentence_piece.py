@@ -5,10 +5,13 @@ import keras_hub
 import tensorflow as tf
 import tensorflow_text as tf_text
 
+from keras_bertfam.layers.preprocessing.from_preset import PresetTokenizer
 from keras_bertfam.layers.preprocessing.tokenizers import to_utf8
 
 
-class NormalizedSentencePiece(keras_hub.tokenizers.SentencePieceTokenizer):
+class NormalizedSentencePiece(
+    PresetTokenizer, keras_hub.tokenizers.SentencePieceTokenizer
+):
     """A SentencePiece model after the text clean-up that it was trained on.
 
     Args:

@@ -4,6 +4,7 @@ import keras_hub
 import tensorflow as tf
 
 from keras_bertfam.layers.preprocessing.batching import BatchByTokens
+from keras_bertfam.layers.preprocessing.from_preset import PresetPreprocessor
 from keras_bertfam.layers.preprocessing.packing import PackSentences, not_empty
 from keras_bertfam.layers.preprocessing.seeding import (
     StreamPosition,
@@ -14,7 +15,7 @@ from keras_bertfam.layers.preprocessing.seeding import (
 from keras_bertfam.layers.preprocessing.tokenizers import to_utf8
 
 
-class TextPreprocessor(keras_hub.models.Preprocessor):
+class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
     """Base of the preprocessors that pack text into blocks and corrupt them.
 
     A subclass says in `corrupt` what becomes of a batch of blocks. It takes its

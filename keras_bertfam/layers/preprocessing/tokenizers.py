@@ -7,11 +7,13 @@ import keras_hub
 import tensorflow as tf
 import tensorflow_text as tf_text
 
+from keras_bertfam.layers.preprocessing.from_preset import PresetTokenizer
+
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class BertTokenizer(keras_hub.tokenizers.BertTokenizer):
+class BertTokenizer(PresetTokenizer, keras_hub.tokenizers.BertTokenizer):
     """KerasHub's BERT tokenizer with the ids of the original BERT.
 
     `keras_hub.tokenizers.BertTokenizer` keeps accents when it lower-cases.

@@ -1,0 +1,73 @@
+"""Checkpoints of any format that can be read, written in ours or `transformers`'."""
+
+import os
+
+import keras
+import typer
+
+from keras_bertfam import saving
+from keras_bertfam.models.base import TokenBackbone
+from keras_bertfam.presets import conversion, exporting, formats, hub, tokenizer_files
+from keras_bertfam.presets.heads import task_name
+from keras_bertfam.presets.names import list_presets
+
+
+def convert(source, destination, to):
+    """Convert a checkpoint, heads and tokenizer included, and say what became of it.
+
+    Args:
+        source: folder, file, handle or published name of a checkpoint of any
+            format that `from_preset` reads.
+        destination: folder to write.
+        to: `"keras"` or `"transformers"`.
+    """
+    path = os.fspath(hub.locate(list_presets().get(source, source)))
+    reader = formats.find_reader(path)
+    if reader is None:
+        model, tokenizer = _load_preset(path)
+    else:
+        model, tokenizer = _load_foreign(reader.open_source(path))
+    typer.echo(f"Read {source}: {type(model).__name__} with {_size(model)} weights.")
+    with saving.write_aside(destination) as folder:
+        if to == "keras":
+            model.save_to_preset(folder)
+            if tokenizer is not None:
+                tokenizer.save_to_preset(folder)
+        else:
+            exporting.export_to_transformers(model, folder, tokenizer)
+    typer.echo(f"Wrote {destination} for {to}.")
+
+
+def _size(model):
+    return f"{model.count_params():,}"
+
+
+def _load_preset(path):
+    """The task or backbone of a preset directory, and a tokenizer it doesn't have."""
+    task = saving.read_json(path, saving.TASK_FILE) if os.path.isdir(path) else None
+    if task is not None:
+        cls = keras.saving.get_registered_object(task["registered_name"])
+        return cls.from_preset(path), None
+    model = TokenBackbone.from_preset(path)
+    return model, saving.load_serialized(path, saving.TOKENIZER_FILE)
+
+
+def _load_foreign(source):
+    """The same for a checkpoint of another library, with a summary."""
+    name = task_name(source)
+    report = conversion.Report(source)
+    with typer.progressbar(length=len(source.tensors), label="Tensors") as bar:
+        report.progress = bar.update
+        if name is None:
+            model = conversion.read_backbone(TokenBackbone, source, report)
+        else:
+            cls = keras.saving.get_registered_object(f"keras_bertfam>{name}")
+            model = conversion.read_task(cls, source, report)
+    count = sum(len(theirs) for _, theirs in report.mapped)
+    typer.echo(f"Mapped {count} tensors to {len(report.mapped)} variables.")
+    for line in report.lines():
+        typer.echo(line)
+    tokenizer = None
+    if source.tokenizer_files and getattr(model, "preprocessor", None) is None:
+        tokenizer = tokenizer_files.load_tokenizer(source)
+    return model, tokenizer

@@ -1,0 +1,69 @@
+"""Tokenizers and preprocessors by name, handle or folder, of whatever format."""
+
+
+class PresetTokenizer:
+    """Mixin of tokenizers that come from any preset whose tokenizer they are."""
+
+    @classmethod
+    def from_preset(cls, preset):
+        """The tokenizer of a preset.
+
+        Args:
+            preset: str. The name of a published checkpoint, a handle, or the path
+                of a preset directory or of a folder of `transformers`; see
+                `EncoderBackbone.from_preset`.
+
+        Returns:
+            A tokenizer of this class.
+
+        Raises:
+            ValueError: if the preset has no tokenizer, or one of another class.
+            ConnectionError: if the files are on a hub that can't be reached.
+
+        Example:
+
+        ```python
+        keras_bertfam.layers.BertTokenizer.from_preset("bert_base_en_uncased")
+        ```
+        """
+        # The one import that points upwards, so it waits for a call.
+        from keras_bertfam.presets.loading import load_tokenizer
+
+        tokenizer = load_tokenizer(preset)
+        if not isinstance(tokenizer, cls):
+            raise ValueError(
+                f"The tokenizer of {preset!r} must be a {cls.__name__}. Received: "
+                f"{type(tokenizer).__name__}"
+            )
+        return tokenizer
+
+
+class PresetPreprocessor:
+    """Mixin of preprocessors that come from any preset with a tokenizer."""
+
+    @classmethod
+    def from_preset(cls, preset, **kwargs):
+        """The preprocessor of a preset, or a new one with its tokenizer.
+
+        Args:
+            preset: see `EncoderBackbone.from_preset`.
+            **kwargs: arguments of the constructor, which take the place of saved
+                ones.
+
+        Returns:
+            A preprocessor of this class.
+
+        Raises:
+            ValueError: if the preset has no tokenizer.
+            ConnectionError: if the files are on a hub that can't be reached.
+
+        Example:
+
+        ```python
+        keras_bertfam.tasks.MaskedLMPreprocessor.from_preset(
+            "bert_base_en_uncased", sequence_length=128)
+        ```
+        """
+        from keras_bertfam.presets.loading import load_preprocessor
+
+        return load_preprocessor(cls, preset, **kwargs)

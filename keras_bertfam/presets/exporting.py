@@ -1,0 +1,150 @@
+"""Backbones and tasks as folders that `transformers` loads, by the same tables."""
+
+import json
+import pathlib
+import types
+
+import keras
+import numpy as np
+
+from keras_bertfam.presets import configs, tokenizer_files
+from keras_bertfam.presets.families import FAMILIES
+from keras_bertfam.presets.heads import (
+    BACKBONE,
+    class_config,
+    counterpart,
+    head_style,
+)
+from keras_bertfam.presets.rows import applying
+from keras_bertfam.saving import write_aside
+
+
+def export_to_transformers(model, path, tokenizer=None):
+    """Write what `transformers` loads without a missing or an unexpected tensor.
+
+    See `TokenBackbone.export_to_transformers`.
+
+    Args:
+        model: a backbone or a task.
+        path: path of the folder to write.
+        tokenizer: the tokenizer of a model without a preprocessor, if any.
+    """
+    try:
+        from safetensors.numpy import save_file
+    except ImportError as error:
+        raise ImportError(
+            "Export needs safetensors: pip install 'keras-bertfam[hf]'"
+        ) from error
+    backbone = getattr(model, "backbone", model)
+    ours = BACKBONE if backbone is model else counterpart(type(model))
+    family, config = family_and_config(backbone)
+    _check_counterpart(model, ours, family)
+    tensors = _tensors(model, backbone, ours, FAMILIES[family])
+    dtypes = {str(tensor.dtype) for tensor in tensors.values()}
+    architecture = FAMILIES[family].architecture(ours.ending)
+    config |= ours.config
+    if ours.labelled:
+        config |= class_config(model)
+    with write_aside(path) as folder:
+        preprocessor = getattr(model, "preprocessor", None)
+        tokenizer = preprocessor.tokenizer if preprocessor else tokenizer
+        if tokenizer is not None:
+            config = {**tokenizer_files.export_tokenizer(tokenizer, folder), **config}
+        config |= {"architectures": [architecture], "dtype": min(dtypes)}
+        text = json.dumps(config, indent=2, sort_keys=True)
+        pathlib.Path(folder, "config.json").write_text(text + "\n", "utf-8")
+        weights = pathlib.Path(folder, "model.safetensors")
+        save_file(tensors, weights, metadata={"format": "pt"})
+        for name, part in ours.parts(model).items():
+            export_to_transformers(part, pathlib.Path(folder, name))
+
+
+def family_and_config(backbone):
+    """The first family that has a backbone's class and arguments."""
+    names = {base.__name__ for base in type(backbone).__mro__}
+    families = [f for f, table in FAMILIES.items() if names & {*table.backbones}]
+    if not families:  # a family of its own making
+        families = [f for f, table in FAMILIES.items() if table.prefix == f]
+    families.sort(key=lambda f: FAMILIES[f].backbones[0] not in names)
+    errors = []
+    for family in families:
+        try:
+            return family, configs.to_theirs(family, backbone)
+        except (ValueError, KeyError) as error:
+            errors.append(error)
+    raise errors[0]
+
+
+def _check_counterpart(model, ours, family):
+    table = FAMILIES[family]
+    if ours is None or not ours.heads.keys() <= table.heads.keys():
+        raise ValueError(
+            f"`transformers` has no {table.title} of this kind. Received: "
+            f"{type(model).__name__}"
+        )
+    if ours.styled and model.head_style != head_style(family):
+        raise ValueError(
+            f"`transformers`' {table.title} has a head of the style "
+            f"{head_style(family)!r}. Received: head_style={model.head_style!r}"
+        )
+    poolers = any("pooler" in row.ours for row in table.weights)
+    backbone = getattr(model, "backbone", model)
+    if ours is BACKBONE and backbone.pooler is not None and not poolers:
+        raise ValueError(
+            f"`transformers`' {table.title} has no pooler. Received: pooler=True"
+        )
+
+
+def _tensors(model, backbone, ours, table):
+    """All tensors of a model by their names in `transformers`."""
+    prefix = "" if ours is BACKBONE else f"{table.prefix}."
+    poolers = [row for row in table.weights if row.ours.startswith("pooler")]
+    rows = [row for row in table.weights if row not in poolers]
+    written = set()
+    tensors = collect(backbone, rows, backbone, prefix, written)
+    lacking = {prefix + name for name in table.required_tensors} - tensors.keys()
+    if lacking:
+        raise ValueError(
+            f"`transformers`' {table.title} has {min(lacking)!r}, which this "
+            f"{type(backbone).__name__} lacks."
+        )
+    if ours.ending in table.pooled:
+        others = (getattr(model, name, None) for name in ours.poolers)
+        pooler = backbone.pooler or next(filter(None, others), None)
+        owner = types.SimpleNamespace(pooler=pooler)
+        tensors |= collect(owner, poolers, backbone, prefix, written)
+    for role, attribute in ours.heads.items():
+        head = getattr(model, attribute)
+        tensors |= collect(head, table.heads[role], backbone, written=written)
+    for part in ours.parts(model).values():
+        written |= {id(v) for v in (*part.backbone.weights, *part.head.weights)}
+    if hasattr(model, "weights"):
+        _check_all_written(model, backbone, written)
+    return tensors
+
+
+def _check_all_written(model, backbone, written):
+    """Raise an error for weights that `transformers` has no place for."""
+    # Some classes lack the pooler, some the state that queries start from.
+    for name in ("pooler", "query_embedding"):
+        layer = getattr(backbone, name, None)
+        written |= {id(v) for v in layer.weights} if layer is not None else set()
+    lost = [v.path for v in model.weights if v.trainable and id(v) not in written]
+    if lost:
+        raise ValueError(
+            f"`transformers` has no place for weights of this {type(model).__name__}. "
+            f"Received: {', '.join(lost)}"
+        )
+
+
+def collect(owner, rows, backbone, prefix="", written=None):
+    """Tensors by their names in `transformers`; the ids of variables go to a set."""
+    tensors = {}
+    for row, variable in applying(rows, owner, backbone):
+        if written is not None:
+            written.add(id(variable))
+        array = keras.ops.convert_to_numpy(variable)
+        arrays = row.transform.split(array, len(row.theirs), backbone)
+        for name, part in zip(row.theirs, arrays, strict=True):
+            tensors[prefix + name] = np.ascontiguousarray(part)
+    return tensors

@@ -1,0 +1,47 @@
+"""Tokenizers and preprocessors of a preset of any format."""
+
+import os
+
+from keras_bertfam import saving
+from keras_bertfam.presets import formats, hub, tokenizer_files
+from keras_bertfam.presets.names import list_presets
+
+
+def load_tokenizer(preset):
+    """The tokenizer of a preset; see `PresetTokenizer.from_preset`."""
+    return _tokenizer_in(_folder(preset))
+
+
+def load_preprocessor(cls, preset, **kwargs):
+    """A preprocessor of a class; see `PresetPreprocessor.from_preset`."""
+    folder = _folder(preset)
+    if formats.find_reader(folder) is None:
+        with saving.explain_load_errors(folder):
+            saved = saving.load_serialized(folder, saving.PREPROCESSOR_FILE)
+        if isinstance(saved, cls):
+            config = {**saved.get_config(), "tokenizer": saved.tokenizer}
+            return cls(**{**config, **kwargs}) if kwargs else saved
+    return cls(_tokenizer_in(folder), **kwargs)
+
+
+def _folder(preset):
+    preset = os.fspath(preset)
+    known = list_presets()
+    folder = hub.locate(known.get(preset, preset), load_weights=False)
+    if formats.find_reader(folder) is None:
+        saving.check_preset(folder, known, load_weights=False)
+    return folder
+
+
+def _tokenizer_in(folder):
+    reader = formats.find_reader(folder)
+    if reader is not None:
+        return tokenizer_files.load_tokenizer(reader.open_source(folder))
+    with saving.explain_load_errors(folder):
+        tokenizer = saving.load_serialized(folder, saving.TOKENIZER_FILE)
+        if tokenizer is None:
+            preprocessor = saving.load_serialized(folder, saving.PREPROCESSOR_FILE)
+            tokenizer = getattr(preprocessor, "tokenizer", None)
+    if tokenizer is None:
+        raise ValueError(f"There is no tokenizer in the preset {os.fspath(folder)!r}.")
+    return tokenizer

