@@ -1,4 +1,4 @@
-"""Cross-entropy over the chosen positions of a batch."""
+"""Losses over the chosen positions or examples of a batch."""
 
 import keras
 from keras import ops
@@ -25,8 +25,33 @@ def token_crossentropy(token_ids, logits):
     return ops.logsumexp(logits, axis=-1) - ops.squeeze(picked, -1)
 
 
+class WeightedMeanLoss(keras.losses.Loss):
+    """Base of losses that are `sum(weight * loss) / sum(weight)` of all slots.
+
+    A subclass defines `call`, which gives each slot's loss. Under a
+    `tf.distribute` strategy the sum of the weights is taken over all replicas.
+    A batch whose weights are all 0 has loss 0.
+
+    Args:
+        name: str.
+    """
+
+    def __init__(self, name=None, **kwargs):
+        super().__init__(name=name, reduction=None, dtype="float32")
+
+    def __call__(self, y_true, y_pred, sample_weight=None):
+        losses = self.call(y_true, y_pred)
+        weights = ops.ones_like(losses)
+        if sample_weight is not None:
+            weights *= ops.cast(sample_weight, losses.dtype)
+        return distribution.global_mean(ops.sum(losses * weights), ops.sum(weights))
+
+    def get_config(self):
+        return {"name": self.name}
+
+
 @keras.saving.register_keras_serializable("keras_bertfam")
-class MaskedCrossentropy(keras.losses.Loss):
+class MaskedCrossentropy(WeightedMeanLoss):
     """`sum(weight * crossentropy) / sum(weight)` over the whole batch.
 
     Under a `tf.distribute` strategy the sum of the weights is taken over all
@@ -34,11 +59,14 @@ class MaskedCrossentropy(keras.losses.Loss):
     gradients of one device with the same batch. A batch without a masked token
     has loss 0.
 
+    Args:
+        from_logits: bool. `False` if `y_pred` are probabilities.
+
     Call arguments:
-        y_true: int tensor `(batch, count)`, the ids to predict.
-        y_pred: float tensor `(batch, count, vocabulary_size)`, logits.
-        sample_weight: float tensor `(batch, count)`; 0 leaves a slot out. All
-            one if missing.
+        y_true: int tensor `(batch, count)` or `(batch,)`, the ids to predict.
+        y_pred: float tensor of that shape with an axis of ids besides, logits.
+        sample_weight: float tensor as `y_true`; 0 leaves a slot out. All one if
+            missing.
 
     Returns:
         float32 scalar, in nats.
@@ -54,21 +82,47 @@ class MaskedCrossentropy(keras.losses.Loss):
     appendix A.2.
     """
 
-    def __init__(self, name="masked_crossentropy", **kwargs):
-        super().__init__(name=name, reduction=None, dtype="float32")
-
-    def __call__(self, y_true, y_pred, sample_weight=None):
-        losses = self.call(y_true, y_pred)
-        weights = ops.ones_like(losses)
-        if sample_weight is not None:
-            weights *= ops.cast(sample_weight, losses.dtype)
-        return distribution.global_mean(ops.sum(losses * weights), ops.sum(weights))
+    def __init__(self, name="masked_crossentropy", from_logits=True, **kwargs):
+        super().__init__(name=name)
+        self.from_logits = from_logits
 
     def call(self, y_true, y_pred):
+        if not self.from_logits:
+            y_pred = ops.log(ops.maximum(ops.cast(y_pred, "float32"), 1e-12))
         return token_crossentropy(y_true, y_pred)
 
     def get_config(self):
-        return {"name": self.name}
+        return {**super().get_config(), "from_logits": self.from_logits}
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class WeightedMeanSquaredError(WeightedMeanLoss):
+    """`sum(weight * (y_true - y_pred) ** 2) / sum(weight)` over the whole batch.
+
+    As `MaskedCrossentropy`, equal on one device and on many.
+
+    Call arguments:
+        y_true: float tensor `(batch,)`.
+        y_pred: float tensor `(batch,)`.
+        sample_weight: float tensor `(batch,)`; all one if missing.
+
+    Returns:
+        float32 scalar.
+
+    Example:
+
+    ```python
+    loss = keras_bertfam.tasks.WeightedMeanSquaredError()
+    loss([1.0, 0.0], [3.0, 0.0], sample_weight=[1.0, 3.0])  # 1.0
+    ```
+    """
+
+    def __init__(self, name="mean_squared_error", **kwargs):
+        super().__init__(name=name)
+
+    def call(self, y_true, y_pred):
+        y_true, y_pred = ops.cast(y_true, "float32"), ops.cast(y_pred, "float32")
+        return ops.square(y_true - y_pred)
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")

@@ -210,7 +210,7 @@ class PretrainingTask(
 
     def _method(self, name, x):
         """KerasHub's method, which preprocesses, or Keras's for what it can't take."""
-        if _yields_batches(x):
+        if yields_batches(x):
             return getattr(keras.Model, name).__get__(self)
         return getattr(super(), name)
 
@@ -251,9 +251,10 @@ class PretrainingTask(
                 shapes = saving.inspect_task(preset)
                 config = cls._config_from(preset)
             saving.check_vocabulary_size(config["preprocessor"], backbone, preset)
+        same_heads = cls._adapt_config(config, kwargs)
         task = cls(**{**config, "backbone": backbone, **kwargs})
         weights = os.path.join(preset, saving.TASK_WEIGHTS_FILE)
-        if load_weights and config.get("name") and os.path.exists(weights):
+        if load_weights and same_heads and os.path.exists(weights):
             with saving.explain_load_errors(preset):
                 task.load_task_weights(weights)
                 shared = {id(weight) for weight in backbone.weights}
@@ -269,10 +270,25 @@ class PretrainingTask(
         same = task is not None and task["registered_name"] == name
         config = dict(task["config"]) if same else {}
         preprocessor = saving.load_serialized(preset, saving.PREPROCESSOR_FILE)
-        if preprocessor is None and cls.preprocessor_cls is not None:
+        wanted = cls.preprocessor_cls
+        if wanted is not None and not isinstance(preprocessor, wanted):
+            # None was saved, or that of another task.
             tokenizer = saving.load_serialized(preset, saving.TOKENIZER_FILE)
-            preprocessor = tokenizer and cls.preprocessor_cls(tokenizer)
+            preprocessor = tokenizer and wanted(tokenizer)
         return {**config, "preprocessor": preprocessor}
+
+    @classmethod
+    def _adapt_config(cls, config, kwargs):
+        """Fits a saved task's config to arguments that take the place of a part.
+
+        Args:
+            config: dict, changed in place; without a `name` if none was saved.
+            kwargs: dict of arguments.
+
+        Returns:
+            bool, whether the task has the saved one's heads.
+        """
+        return bool(config.get("name"))
 
     def _not_task_weights(self):
         return [*self.backbone._flatten_layers(), self.optimizer]
@@ -332,14 +348,14 @@ def _count_batches(x, batch_size):
             return length
         endless = length == -1
         return None if endless else sum(1 for _ in x)
-    if _yields_batches(x):
+    if yields_batches(x):
         return len(x) if hasattr(x, "__len__") else None
     first = keras.tree.flatten(x)[0]
     length = first.shape[0] if hasattr(first, "shape") else len(x)  # strings
     return -(-length // (batch_size or 32))
 
 
-def _yields_batches(x):
+def yields_batches(x):
     """Whether it is a `PyDataset`, a PyTorch `DataLoader` or a generator."""
     arrays = isinstance(x, (str, list, tuple, dict)) or hasattr(x, "shape")
     return not (x is None or arrays or hasattr(x, "cardinality"))

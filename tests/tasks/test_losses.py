@@ -3,7 +3,11 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_bertfam.tasks import MaskedCrossentropy, Perplexity
+from keras_bertfam.tasks import (
+    MaskedCrossentropy,
+    Perplexity,
+    WeightedMeanSquaredError,
+)
 
 
 def batch():
@@ -44,6 +48,22 @@ def test_loss_is_float32_and_keeps_large_ids():
     assert float(loss) < 1e-3
 
 
+def test_loss_of_probabilities():
+    ids, logits, weights = batch()
+    exponents = np.exp(logits - logits.max(-1, keepdims=True))
+    probabilities = exponents / exponents.sum(-1, keepdims=True)
+    received = MaskedCrossentropy(from_logits=False)(ids, probabilities, weights)
+    expected = float(MaskedCrossentropy()(ids, logits, weights))
+    assert float(received) == pytest.approx(expected, abs=1e-4)
+
+
+def test_squared_error_against_numpy():
+    y, predicted = np.array([1.0, 5.0, 2.0]), np.array([3.0, 5.0, 0.0], "float32")
+    weights = np.array([1.0, 3.0, 0.0])
+    assert float(WeightedMeanSquaredError()(y, predicted)) == pytest.approx(8 / 3)
+    assert float(WeightedMeanSquaredError()(y, predicted, weights)) == pytest.approx(1)
+
+
 def test_no_masked_token_gives_zero():
     ids, logits, weights = batch()
     assert float(MaskedCrossentropy()(ids, logits, 0 * weights)) == 0
@@ -58,7 +78,9 @@ def test_perplexity_over_batches():
     assert float(metric.result()) == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize("cls", [MaskedCrossentropy, Perplexity])
+@pytest.mark.parametrize(
+    "cls", [MaskedCrossentropy, Perplexity, WeightedMeanSquaredError]
+)
 def test_serialisation(cls):
     other = keras.saving.deserialize_keras_object(
         keras.saving.serialize_keras_object(cls())

@@ -1,0 +1,100 @@
+"""Logits from the one state that stands for a sequence."""
+
+import keras
+from keras import ops
+
+from keras_bertfam.layers.modeling.dense import get_activation
+from keras_bertfam.layers.modeling.dropout import Dropout
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class SummaryHead(keras.layers.Layer):
+    """Logits of a sequence: dropout, dense and activation, dropout, dense.
+
+    Args:
+        num_classes: int. Width of the output.
+        hidden_dim: int or `None`. Width of the first dense layer; `None` for
+            none, as where a `Pooler` comes before.
+        activation: `"gelu"` (erf), `"gelu_tanh"`, or a Keras activation name.
+        dropout: float. Dropout rate before the last dense layer.
+        input_dropout: float. Dropout rate before the first one.
+        initializer: initializer of the kernels.
+
+    Call arguments:
+        x: float tensor of shape `(batch, width)`, a state of each sequence.
+
+    Returns:
+        float32 tensor of shape `(batch, num_classes)`.
+
+    Example:
+
+    ```python
+    head = keras_bertfam.layers.SummaryHead(3, hidden_dim=8)
+    head(keras.random.normal((2, 8))).shape  # (2, 3)
+    ```
+
+    References:
+        [Devlin et al., 2018](https://arxiv.org/abs/1810.04805), section 4.1;
+        [Liu et al., 2019](https://arxiv.org/abs/1907.11692), section 5.1.
+    """
+
+    def __init__(
+        self,
+        num_classes,
+        hidden_dim=None,
+        activation="tanh",
+        dropout=0.1,
+        input_dropout=0.0,
+        initializer="glorot_uniform",
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.num_classes = num_classes
+        self.hidden_dim = hidden_dim
+        self.activation = activation
+        self.dropout = dropout
+        self.input_dropout = input_dropout
+        self.initializer = keras.initializers.get(initializer)
+        self.dense = None if hidden_dim is None else self._dense(hidden_dim, "dense")
+        self.logits = self._dense(num_classes, "logits")
+        self._first_dropout = Dropout(
+            input_dropout, dtype=self.dtype_policy, name="input_dropout"
+        )
+        self._last_dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
+
+    def _dense(self, units, name):
+        return keras.layers.Dense(
+            units,
+            kernel_initializer=self.initializer.clone(),
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def build(self, input_shape):
+        width = input_shape[-1]
+        if self.dense is not None:
+            self.dense.build((None, width))
+            width = self.hidden_dim
+        self.logits.build((None, width))
+        self.built = True
+
+    def call(self, x, training=None):
+        if self.dense is not None:
+            x = self.dense(self._first_dropout(x, training=training))
+            x = get_activation(self.activation)(x)
+        x = self._last_dropout(x, training=training)
+        return ops.cast(self.logits(x), "float32")
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape[:-1], self.num_classes)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_classes": self.num_classes,
+            "hidden_dim": self.hidden_dim,
+            "activation": self.activation,
+            "dropout": self.dropout,
+            "input_dropout": self.input_dropout,
+            "initializer": keras.initializers.serialize(self.initializer),
+        }

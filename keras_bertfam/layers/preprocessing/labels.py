@@ -1,0 +1,72 @@
+"""Labels as class numbers."""
+
+import tensorflow as tf
+
+
+def check_labels(num_classes, label_names):
+    """The number of classes and their names, each told by the other if `None`.
+
+    Raises:
+        ValueError: if they contradict each other, or a name is there twice.
+    """
+    if label_names is None:
+        return num_classes, None
+    label_names = [str(name) for name in label_names]
+    if len(set(label_names)) < len(label_names) or not label_names:
+        raise ValueError(
+            f"`label_names` must be different names. Received: {label_names}."
+        )
+    if num_classes not in (None, len(label_names)):
+        raise ValueError(
+            "`label_names` must have a name for each of the num_classes="
+            f"{num_classes} classes. Received: {label_names}."
+        )
+    return len(label_names), label_names
+
+
+def class_numbers(y, num_classes=None, label_names=None):
+    """Turns labels into class numbers. Works in a graph.
+
+    Args:
+        y: integer or string tensor of any shape.
+        num_classes: int or `None`. Labels must be less; not checked if `None`.
+        label_names: list of strings, the classes in order, or `None`.
+
+    Returns:
+        An int32 tensor of the same shape.
+
+    Raises:
+        ValueError: for labels that are neither integers nor strings, strings
+            without `label_names`, or a label that is no class: in a graph that is
+            a `tf.errors.InvalidArgumentError`.
+    """
+    if y.dtype == tf.string:
+        if label_names is None:
+            raise ValueError(
+                "`y` may be strings only with `label_names`. Received: strings, and "
+                "label_names=None."
+            )
+        matches = tf.equal(y[..., None], tf.constant(label_names))
+        known = tf.reduce_any(matches, -1)
+        expected = f"of label_names={label_names}"
+        numbers = tf.argmax(matches, -1, output_type=tf.int32)
+    elif y.dtype.is_integer:
+        numbers = tf.cast(y, tf.int32)
+        known = numbers >= 0
+        if num_classes is not None:
+            known &= numbers < num_classes
+        expected = f"in [0, num_classes={num_classes})"
+    else:
+        raise ValueError(
+            "`y` must be integers, the numbers of classes, or strings. "
+            f"Received: dtype={y.dtype.name}."
+        )
+    message = f"`y` must be {expected}. Received:"
+    others = tf.boolean_mask(tf.reshape(y, [-1]), tf.reshape(~known, [-1]))
+    if tf.executing_eagerly():
+        if len(others):
+            raise ValueError(f"{message} {sorted({*others.numpy().tolist()})[:8]}.")
+        return numbers
+    check = tf.debugging.Assert(tf.equal(tf.size(others), 0), [message, others], 8)
+    with tf.control_dependencies([check]):
+        return tf.identity(numbers)

@@ -1,0 +1,199 @@
+"""What every fine-tuning task shares: raw inputs, defaults, and heads by family."""
+
+from keras import ops
+
+from keras_bertfam.layers.modeling.summary_head import SummaryHead
+from keras_bertfam.models.base import TokenBackbone
+from keras_bertfam.models.distilbert import DistilBertBackbone
+from keras_bertfam.models.electra import ElectraBackbone
+from keras_bertfam.models.encoder import EncoderBackbone
+from keras_bertfam.models.roberta import RobertaBackbone
+from keras_bertfam.models.xlnet import XLNetBackbone
+from keras_bertfam.tasks.task import PretrainingTask, yields_batches
+
+# Heads as published: which token's state they read, whether through the backbone's
+# own pooler, and the arguments of `SummaryHead`.
+HEAD_STYLES = {
+    "bert": {"pooler": True, "activation": "tanh", "dropout": 0.1},
+    "roberta": {"activation": "tanh", "dropout": 0.1, "input_dropout": True},
+    "electra": {"activation": "gelu", "dropout": 0.1, "input_dropout": True},
+    "distilbert": {"activation": "relu", "dropout": 0.2},
+    "xlnet": {"token": "last", "activation": "tanh", "dropout": 0.1},
+    "linear": {"activation": None, "dropout": 0.1},
+}
+_FAMILIES = {
+    EncoderBackbone: "bert",
+    RobertaBackbone: "roberta",
+    ElectraBackbone: "electra",
+    DistilBertBackbone: "distilbert",
+    XLNetBackbone: "xlnet",
+}
+
+
+def family_of(backbone):
+    """The key of `HEAD_STYLES` of a backbone's family."""
+    return next(_FAMILIES[cls] for cls in type(backbone).__mro__ if cls in _FAMILIES)
+
+
+def summary_positions(backbone, inputs):
+    """Where each row's token is that stands for the row, by family."""
+    token = HEAD_STYLES[family_of(backbone)].get("token", "first")
+    return token_positions(inputs, token)
+
+
+def token_positions(inputs, token):
+    """Positions, int32 `(batch, 1)`, of the rows' `"first"` or `"last"` tokens.
+
+    Padding may be on either side of the last one.
+    """
+    batch, length = ops.shape(inputs["token_ids"])
+    if token == "first":
+        return ops.zeros((batch, 1), "int32")
+    places = ops.broadcast_to(ops.arange(length, dtype="int32"), (batch, length))
+    if inputs.get("padding_mask") is not None:
+        places = places * ops.cast(inputs["padding_mask"], "int32")
+    return ops.max(places, axis=1, keepdims=True)
+
+
+class FineTuningTask(PretrainingTask):
+    """Base of the fine-tuning tasks, for any backbone of the library.
+
+    `fit()`, `evaluate()` and `predict()` take raw inputs. Arrays and lists given to
+    `fit()` go through `preprocessor.dataset`, shuffled and in batches of like
+    length, unless `shuffle=False`; a `tf.data.Dataset` is taken as it comes.
+
+    Args:
+        backbone: a backbone.
+        preprocessor: a `FineTuningPreprocessor`, or `None` for data that is
+            preprocessed already.
+        **kwargs: arguments of `keras.Model`.
+    """
+
+    backbone_cls = TokenBackbone
+    # Appendix A.3 of the BERT paper.
+    optimizer_defaults = {"learning_rate": 5e-5, "warmup_steps": 0.1}
+    # Whether the loss reads the backbone's pooler.
+    reads_pooler = False
+
+    def unused_variables(self):
+        unused = [] if self.reads_pooler else [self.backbone.pooler]
+        # The state that XLNet's tokens to predict start from.
+        unused.append(getattr(self.backbone, "query_embedding", None))
+        return [v for layer in unused if layer is not None for v in layer.variables]
+
+    def compile(self, optimizer="auto", loss="auto", *, metrics=None, **kwargs):
+        """As `PretrainingTask.compile`; `metrics` take the place of the default ones.
+
+        Metrics given as `weighted_metrics` leave out what has weight 0, such as the
+        rows that fill up the last batch of `preprocessor.dataset`.
+        """
+        if metrics is not None:
+            kwargs.setdefault("weighted_metrics", None)
+        super().compile(optimizer, loss, metrics=metrics, **kwargs)
+
+    def _takes_raw(self, x):
+        preprocessed = isinstance(x, dict) and "token_ids" in x
+        data = x is None or hasattr(x, "cardinality") or yields_batches(x)
+        return self.preprocessor is not None and not (preprocessed or data)
+
+    def fit(self, x=None, y=None, batch_size=None, epochs=1, **kwargs):
+        if self._takes_raw(x) and not kwargs.get("validation_split"):
+            data = (x, y, kwargs.pop("sample_weight", None))
+            training = kwargs.pop("shuffle", True)
+            x = self.preprocessor.dataset(data, batch_size or 32, training=training)
+            y = None
+        validation = kwargs.get("validation_data")
+        if isinstance(validation, tuple) and self._takes_raw(validation[0]):
+            size = kwargs.get("validation_batch_size") or batch_size or 32
+            kwargs["validation_data"] = self._in_order(validation, size)
+        # The dataset is batched.
+        size = None if hasattr(x, "cardinality") else batch_size
+        return super().fit(x, y, size, epochs, **kwargs)
+
+    def evaluate(self, x=None, y=None, batch_size=None, sample_weight=None, **kwargs):
+        if self._takes_raw(x):
+            x = self._in_order((x, y, sample_weight), batch_size or 32)
+            y = batch_size = sample_weight = None
+        return super().evaluate(
+            x, y, batch_size=batch_size, sample_weight=sample_weight, **kwargs
+        )
+
+    def predict(self, x=None, batch_size=None, **kwargs):
+        if self._takes_raw(x):
+            x, batch_size = self.preprocessor.inputs(x, batch_size or 32), None
+        return super().predict(x, batch_size=batch_size, **kwargs)
+
+    def _in_order(self, data, batch_size):
+        return self.preprocessor.dataset(data, batch_size, training=False)
+
+
+class SummaryTask(FineTuningTask):
+    """Base of the tasks whose head reads one state of each sequence.
+
+    The last block of the backbone computes that state only.
+
+    Args:
+        backbone: a backbone.
+        num_outputs: int. Width of the head's output.
+        preprocessor: see `FineTuningTask`.
+        head_style: a key of `HEAD_STYLES`, or `None`: the backbone's family's.
+        dropout: float or `None`. Dropout rate in the head; `None` means the
+            published one.
+        **kwargs: arguments of `keras.Model`.
+
+    Raises:
+        ValueError: for an unknown `head_style`.
+    """
+
+    def __init__(
+        self,
+        backbone,
+        num_outputs,
+        preprocessor=None,
+        head_style=None,
+        dropout=None,
+        **kwargs,
+    ):
+        head_style = family_of(backbone) if head_style is None else head_style
+        if head_style not in HEAD_STYLES:
+            raise ValueError(
+                f"`head_style` must be one of {sorted(HEAD_STYLES)}. "
+                f"Received: head_style={head_style!r}"
+            )
+        super().__init__(backbone, preprocessor, **kwargs)
+        style = HEAD_STYLES[head_style]
+        self.head_style = head_style
+        self.dropout = style["dropout"] if dropout is None else dropout
+        self._token = style.get("token", "first")
+        self.reads_pooler = bool(style.get("pooler") and backbone.pooler)
+        dense = style["activation"] is not None and not self.reads_pooler
+        self.head = SummaryHead(
+            num_outputs,
+            hidden_dim=backbone.hidden_dim if dense else None,
+            activation=style["activation"],
+            dropout=self.dropout,
+            input_dropout=self.dropout if style.get("input_dropout") else 0.0,
+            initializer=backbone.make_initializer(),
+            dtype=backbone.dtype_policy,
+            name="head",
+        )
+        self.head.build((None, backbone.hidden_dim))
+        self.built = True
+
+    def scores(self, inputs, training=None):
+        """The head's outputs, float32 `(batch, num_outputs)`, of rows of tokens."""
+        states = self.backbone(
+            inputs,
+            positions=token_positions(inputs, self._token),
+            return_pooled=False,
+            training=training,
+        )["sequence_output"]
+        state = self.backbone.pooler(states) if self.reads_pooler else states[:, 0]
+        return self.head(state, training=training)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "head_style": self.head_style,
+            "dropout": self.dropout,
+        }

@@ -1,0 +1,233 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+
+from keras_bertfam.tasks import (
+    MaskedLM,
+    MaskedLMPreprocessor,
+    TextClassifier,
+    TextClassifierPreprocessor,
+    TextRegressor,
+    TextRegressorPreprocessor,
+)
+from tests import tiny_fine_tuning as tiny
+
+TEXTS = ["the cat sat", "a dog", ""]
+
+
+def make(family="bert", labels=("no", "yes"), num_layers=1, **kwargs):
+    layout = "xlnet" if family == "xlnet" else None
+    preprocessor = TextClassifierPreprocessor(tiny.make_tokenizer(), 16, layout=layout)
+    settings = {"dtype": kwargs.pop("dtype")} if "dtype" in kwargs else {}
+    backbone = tiny.make_backbone(family, num_layers=num_layers, **settings)
+    model = TextClassifier(
+        backbone, preprocessor=preprocessor, label_names=labels, **kwargs
+    )
+    return tiny.compiled(model)
+
+
+def outputs(model, texts=TEXTS):
+    """The outputs for texts, without compiling anything."""
+    x = {k: np.asarray(v) for k, v in model.preprocessor(texts, None).items()}
+    return ops.convert_to_numpy(model(x, training=False))
+
+
+@pytest.mark.parametrize("family", tiny.FAMILIES)
+def test_every_family_gives_logits_of_what_its_head_reads(family):
+    model = make(family, num_layers=2)
+    x = {k: np.asarray(v) for k, v in model.preprocessor(TEXTS).items()}
+    logits = ops.convert_to_numpy(model(x))
+    assert logits.shape == (3, 2) and logits.dtype == "float32"
+    states = model.backbone(x, return_pooled=False)["sequence_output"]
+    last = x["padding_mask"].sum(1) - 1 if family == "xlnet" else np.zeros(3, int)
+    state = ops.convert_to_numpy(states)[np.arange(3), last]
+    if model.reads_pooler:
+        state = model.backbone.pooler(ops.expand_dims(state, 1))
+    expected = ops.convert_to_numpy(model.head(ops.convert_to_tensor(state)))
+    np.testing.assert_allclose(logits, expected, atol=1e-5)
+
+
+def test_the_heads_are_those_published():
+    heads = {f: make(f).head for f in ("bert", "roberta", "electra", "distilbert")}
+    assert heads["bert"].dense is None and heads["bert"].dropout == 0.1
+    assert heads["roberta"].activation == "tanh" and heads["roberta"].input_dropout
+    assert heads["electra"].activation == "gelu" and heads["electra"].input_dropout
+    assert heads["distilbert"].activation == "relu"
+    assert (heads["distilbert"].dropout, heads["distilbert"].input_dropout) == (0.2, 0)
+    assert make(head_style="linear", dropout=0.3).head.dropout == 0.3
+
+
+def test_only_what_the_loss_reaches_is_trained():
+    linear = make(head_style="linear")
+    pooler = {id(v) for v in linear.backbone.pooler.variables}
+    assert not pooler & {id(v) for v in linear.trainable_variables}
+    bert = make()
+    assert {id(v) for v in bert.backbone.pooler.variables} <= {
+        id(v) for v in bert.trainable_variables
+    }
+    xlnet = make("xlnet")
+    query = xlnet.backbone.query_embedding.embeddings
+    assert id(query) not in {id(v) for v in xlnet.trainable_variables}
+
+
+def test_fit_evaluate_and_predict_take_raw_strings():
+    model = make()
+    texts, labels = tiny.texts(40)
+    names = [("no", "yes")[label] for label in labels]
+    model.compile(learning_rate=3e-2, jit_compile=keras.backend.backend() == "jax")
+    history = model.fit(
+        texts,
+        names,
+        batch_size=8,
+        epochs=6,
+        validation_data=(texts, labels),
+        verbose=0,
+    ).history
+    assert {"loss", "accuracy", "val_loss", "val_accuracy"} <= {*history}
+    assert history["val_accuracy"][-1] > 0.9
+    evaluated = model.evaluate(texts, labels, batch_size=16, verbose=0)
+    np.testing.assert_allclose(evaluated[1], history["val_accuracy"][-1], atol=1e-6)
+    logits = model.predict(texts, batch_size=16, verbose=0)
+    assert logits.shape == (40, 2)
+    right = np.mean(logits.argmax(-1) == labels)
+    np.testing.assert_allclose(right, evaluated[1], atol=1e-6)
+    answers = model.classify(TEXTS)
+    assert all(abs(sum(p for _, p in answer) - 1) < 1e-5 for answer in answers)
+    assert [answer[0][0] for answer in model.classify(texts[:8])] == names[:8]
+
+
+@pytest.mark.slow
+def test_batched_data_is_taken_as_it_comes():
+    model = make()
+    texts, labels = tiny.texts(16)
+    pairs = (texts, texts[::-1])
+    data = tf.data.Dataset.from_tensor_slices((pairs, labels)).batch(8)
+    expected = np.mean([float(n) for n in labels])
+    model.compile(learning_rate=1e-9, jit_compile=keras.backend.backend() == "jax")
+    assert np.isfinite(model.fit(data, verbose=0).history["loss"]).all()
+    assert 0 < expected < 1
+    assert len(model.classify((texts[:3], texts[3:6]))) == 3
+
+
+@pytest.mark.slow
+def test_class_weights_of_raw_strings():
+    model = make()
+    texts, labels = tiny.texts(16)
+    model.compile(learning_rate=1e-9, jit_compile=keras.backend.backend() == "jax")
+    one = [i for i, label in enumerate(labels) if label]
+    weighted = model.fit(
+        texts, labels, batch_size=16, class_weight={0: 0.0, 1: 1.0}, verbose=0
+    ).history["loss"][0]
+    kept = outputs(model, [texts[i] for i in one])
+    expected = np.mean(np.log(np.exp(kept).sum(-1)) - kept[:, 1])
+    np.testing.assert_allclose(weighted, expected, rtol=0.2)
+
+
+def test_defaults_of_compile():
+    model = make()
+    model.compile()
+    assert isinstance(model.optimizer, keras.optimizers.AdamW)
+    schedule = model.optimizer._learning_rate
+    assert (schedule.peak_learning_rate, schedule.warmup_steps) == (5e-5, 0.1)
+    logits, y = np.array([[2.0, 0.0], [0.0, 1.0]], "float32"), np.array([0, 0])
+    expected = np.mean(np.log(np.exp(logits).sum(1)) - logits[:, 0])
+    received = model.compute_loss(None, y, ops.convert_to_tensor(logits))
+    np.testing.assert_allclose(ops.convert_to_numpy(received), expected, rtol=1e-5)
+
+
+def test_softmax_gives_probabilities_and_the_same_loss():
+    logits = make()
+    model = make(activation="softmax")
+    model.set_weights(logits.get_weights())
+    received = outputs(model)
+    np.testing.assert_allclose(received.sum(-1), 1, atol=1e-6)
+    expected = np.exp(outputs(logits))
+    np.testing.assert_allclose(
+        received, expected / expected.sum(-1, keepdims=True), atol=1e-6
+    )
+    y = np.array([0, 1, 0])
+    losses = [
+        float(ops.convert_to_numpy(m.compute_loss(None, y, outputs(m))))
+        for m in (model, logits)
+    ]
+    np.testing.assert_allclose(*losses, rtol=1e-5)
+
+
+def test_round_trips(tmp_path):
+    model = make()
+    expected = outputs(model)
+    model.save(tmp_path / "model.keras")
+    other = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(outputs(other), expected, atol=1e-6)
+    assert other.label_names == ["no", "yes"]
+    preset = str(tmp_path / "preset")
+    model.save_to_preset(preset)
+    other = TextClassifier.from_preset(preset)
+    np.testing.assert_allclose(outputs(other), expected, atol=1e-6)
+    assert other.get_config() == model.get_config()
+    assert TextClassifier.from_config(model.get_config()).num_classes == 2
+    new = TextClassifier.from_preset(preset, num_classes=5)
+    assert outputs(new).shape == (3, 5) and new.label_names is None
+
+
+def test_the_preset_of_another_task_becomes_a_classifier(tmp_path):
+    tokenizer = tiny.make_tokenizer()
+    pretrained = MaskedLM(tiny.make_backbone(), MaskedLMPreprocessor(tokenizer, 16))
+    pretrained.save_to_preset(str(tmp_path))
+    model = TextClassifier.from_preset(str(tmp_path), num_classes=3)
+    assert isinstance(model.preprocessor, TextClassifierPreprocessor)
+    assert outputs(model).shape == (3, 3)
+    np.testing.assert_array_equal(
+        *(ops.convert_to_numpy(m.backbone.weights[0]) for m in (model, pretrained))
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_mixed_precision(policy):
+    if policy == "mixed_float16" and keras.backend.backend() == "jax":
+        pytest.skip("JAX's fused attention has no float16 on CPUs")
+    model = make(dtype=policy)
+    texts, labels = tiny.texts(16)
+    history = model.fit(texts, labels, batch_size=8, epochs=2, verbose=0).history
+    assert np.isfinite(history["loss"]).all()
+    assert outputs(model).dtype == "float32"
+    assert {v.dtype for v in model.trainable_variables} == {"float32"}
+
+
+def test_errors():
+    backbone = tiny.make_backbone()
+    preprocessor = TextClassifierPreprocessor(tiny.make_tokenizer(), num_classes=3)
+    with pytest.raises(ValueError, match="num_classes.*positive"):
+        TextClassifier(backbone)
+    with pytest.raises(ValueError, match="of the preprocessor, 3. Received: 2"):
+        TextClassifier(backbone, 2, preprocessor)
+    with pytest.raises(ValueError, match="`head_style`.*'gpt'"):
+        TextClassifier(backbone, 2, head_style="gpt")
+    with pytest.raises(ValueError, match="`activation`.*'relu'"):
+        TextClassifier(backbone, 2, activation="relu")
+    with pytest.raises(ValueError, match="preprocessor"):
+        TextClassifier(backbone, 2).classify("the")
+    with pytest.raises(ValueError, match=r"in \[0, num_classes=2\).*9"):
+        make().fit(["a", "the"], [0, 9])
+
+
+@pytest.mark.slow
+def test_regression():
+    preprocessor = TextRegressorPreprocessor(tiny.make_tokenizer(), 16)
+    model = TextRegressor(tiny.make_backbone(num_layers=1), preprocessor)
+    tiny.compiled(model, learning_rate=3e-2)
+    texts, labels = tiny.texts(32)
+    pairs = (texts, ["a"] * 32)
+    y = [3.0 * label for label in labels]
+    history = model.fit(pairs, y, batch_size=8, epochs=6, verbose=0).history
+    assert history["loss"][-1] < 0.5 * history["loss"][0] and "rmse" in history
+    predicted = model.predict(pairs, batch_size=16, verbose=0)
+    assert predicted.shape == (32,)
+    loss, rmse = model.evaluate(pairs, y, batch_size=16, verbose=0)
+    np.testing.assert_allclose(loss, np.mean((predicted - y) ** 2), rtol=1e-4)
+    np.testing.assert_allclose(rmse, np.sqrt(loss), rtol=1e-4)
+    other = TextRegressor.from_config(model.get_config())
+    assert other.get_config() == model.get_config()

@@ -1,0 +1,176 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+
+from keras_bertfam.tasks import TokenClassifier, TokenClassifierPreprocessor
+from tests import tiny_fine_tuning as tiny
+from tests.tiny_masked_lm import WORDS
+
+NAMES = ["O", "ANIMAL", "COLOR"]
+SENTENCES = [["the", "cats", "sat"], ["reding", "mat"], ["a"]]
+LABELS = [["O", "ANIMAL", "O"], ["COLOR", "O"], ["O"]]
+
+
+def make_preprocessor(**kwargs):
+    return TokenClassifierPreprocessor(tiny.make_tokenizer(), 16, **kwargs)
+
+
+def make(family="bert", **kwargs):
+    layout = "xlnet" if family == "xlnet" else None
+    settings = {"dtype": kwargs.pop("dtype")} if "dtype" in kwargs else {}
+    model = TokenClassifier(
+        tiny.make_backbone(family, num_layers=1, **settings),
+        preprocessor=make_preprocessor(layout=layout),
+        label_names=NAMES,
+        **kwargs,
+    )
+    return tiny.compiled(model)
+
+
+def outputs(model, words=SENTENCES):
+    x = {k: np.asarray(v) for k, v in model.preprocessor(words, None).items()}
+    return ops.convert_to_numpy(model(x, training=False))
+
+
+def data(count=40):
+    rng = np.random.default_rng(0)
+    rows = [list(rng.choice(WORDS, rng.integers(1, 12))) for _ in range(count)]
+    kinds = {"cat": "ANIMAL", "dog": "ANIMAL", "red": "COLOR", "blue": "COLOR"}
+    return rows, [[kinds.get(word, "O") for word in row] for row in rows]
+
+
+def test_words_are_found_at_their_first_pieces():
+    x, y, w = make_preprocessor(label_names=NAMES)(SENTENCES, LABELS)
+    id_of = tiny.make_tokenizer().token_to_id
+    row = x["token_ids"].numpy()[0].tolist()
+    assert row[:6] == [2, *map(id_of, ("the", "cat", "##s", "sat")), 3]
+    positions = x["word_positions"].numpy()
+    assert positions[0, :3].tolist() == [1, 2, 4]
+    assert positions[1, :2].tolist() == [1, 3]
+    assert w.numpy().sum(1).tolist() == [3, 2, 1]
+    assert y.numpy()[0, :3].tolist() == [0, 1, 0] and y.numpy()[1, 0] == 2
+    xlnet = make_preprocessor(layout="xlnet")(SENTENCES, None)
+    assert xlnet["word_positions"].numpy()[0, :3].tolist() == [0, 1, 3]
+
+
+def test_arrays_lists_and_ragged_tensors_give_the_same():
+    expected = make_preprocessor()(SENTENCES, None)
+    ragged = tf.ragged.constant(SENTENCES)
+    for words in (ragged, ragged.to_tensor("")):
+        received = make_preprocessor()(words, None)
+        tf.nest.map_structure(np.testing.assert_array_equal, received, expected)
+    numbers = [[NAMES.index(name) for name in row] for row in LABELS]
+    _, y, w = make_preprocessor(num_classes=3)(SENTENCES, numbers)
+    named = make_preprocessor(label_names=NAMES)(ragged, tf.ragged.constant(LABELS))
+    np.testing.assert_array_equal(y * tf.cast(w, tf.int32), named[1])
+    single = make_preprocessor()(SENTENCES[0], None)
+    np.testing.assert_array_equal(single["word_positions"][:3], [1, 2, 4])
+
+
+def test_words_beyond_the_row_have_no_weight():
+    words = ["cats"] * 10  # 20 pieces, of which 14 fit
+    x, _, w = make_preprocessor(label_names=NAMES)([words], [["O"] * 10])
+    assert w.numpy().sum() == 7 and x["token_ids"].shape == (1, 16)
+    assert x["word_positions"].numpy()[0, :8].tolist() == [1, 3, 5, 7, 9, 11, 13, 0]
+
+
+def test_a_word_without_pieces_is_a_mask_token():
+    x = make_preprocessor()([["the", "\u200b", "cat"]], None)
+    assert x["token_ids"].numpy()[0, 2] == tiny.make_tokenizer().mask_token_id
+    assert x["word_positions"].numpy()[0, :3].tolist() == [1, 2, 3]
+
+
+def test_no_words_at_all():
+    x, y, w = make_preprocessor(label_names=NAMES)([[], ["a"]], [[], ["O"]])
+    assert x["padding_mask"].numpy().sum(1).tolist() == [2, 3]
+    assert w.numpy().sum(1).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "x, y, message",
+    [
+        (SENTENCES, LABELS[:2], "2 rows of labels and 3"),
+        ([["the", "cat"]], [["O"]], "1 labels for the 2 words of row 0"),
+        ([["the", ""]], [["O", "O"]], "aren't empty. Received in row 0"),
+        ([["the", 3]], [["O", "O"]], "words"),
+        ([["the"]], [["PLANT"]], "label_names.*PLANT"),
+        ([["the"]], [[7]], "7"),
+        ("the cat", None, "rank 1 or 2"),
+    ],
+)
+def test_wrong_words_and_labels(x, y, message):
+    preprocessor = make_preprocessor(label_names=NAMES)
+    with pytest.raises(ValueError, match=message):
+        preprocessor(x, y)
+    if y is not None:
+        with pytest.raises(ValueError, match=message):
+            preprocessor.dataset((x, y))
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "xlnet"])
+def test_logits_at_the_first_pieces(family):
+    model = make(family)
+    x = {k: np.asarray(v) for k, v in model.preprocessor(SENTENCES, None).items()}
+    logits = ops.convert_to_numpy(model(x))
+    positions = x.pop("word_positions")
+    whole = ops.convert_to_numpy(model(x))
+    assert logits.shape == (*positions.shape, 3) and logits.dtype == "float32"
+    expected = np.take_along_axis(whole, positions[..., None], 1)
+    mask = x["word_mask"]
+    np.testing.assert_allclose(logits[mask], expected[mask], atol=1e-5)
+
+
+def test_fit_evaluate_predict_and_tag():
+    model = make()
+    model.compile(learning_rate=3e-2, jit_compile=keras.backend.backend() == "jax")
+    rows, labels = data()
+    history = model.fit(
+        rows, labels, batch_size=8, epochs=6, validation_data=(rows, labels), verbose=0
+    ).history
+    assert history["val_accuracy"][-1] > 0.95
+    predicted = model.predict(rows, batch_size=16, verbose=0)
+    assert predicted.shape == (40, max(map(len, rows)), 3)
+    tagged = model.tag(rows)
+    right = [
+        label == given
+        for row, given_row in zip(tagged, labels, strict=True)
+        for (_, label, _), given in zip(row, given_row, strict=True)
+    ]
+    np.testing.assert_allclose(np.mean(right), history["val_accuracy"][-1], atol=1e-5)
+    long = ["cat", "the"] * 30  # four rows
+    answers = model.tag(long)
+    assert [word for word, _, _ in answers] == long
+    assert [label for _, label, _ in answers] == ["ANIMAL", "O"] * 30
+    assert model.tag([]) == [] and model.tag([[], ["cat"]])[0] == []
+
+
+def test_the_loss_is_the_mean_over_words():
+    model = make()
+    x, y, w = model.preprocessor(SENTENCES, LABELS)
+    logits = outputs(model)
+    losses = np.log(np.exp(logits).sum(-1))
+    losses -= np.take_along_axis(logits, np.asarray(y)[..., None], -1)[..., 0]
+    expected = (losses * w.numpy()).sum() / 6
+    received = model.compute_loss(None, np.asarray(y), logits, np.asarray(w))
+    np.testing.assert_allclose(ops.convert_to_numpy(received), expected, rtol=1e-5)
+
+
+def test_round_trips(tmp_path):
+    model = make()
+    expected = outputs(model)
+    model.save(tmp_path / "model.keras")
+    other = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(outputs(other), expected, atol=1e-6)
+    model.save_to_preset(str(tmp_path / "preset"))
+    other = TokenClassifier.from_preset(str(tmp_path / "preset"))
+    np.testing.assert_allclose(outputs(other), expected, atol=1e-6)
+    assert other.get_config() == model.get_config()
+
+
+@pytest.mark.slow
+def test_mixed_precision():
+    model = make(dtype="mixed_bfloat16")
+    history = model.fit(SENTENCES, LABELS, batch_size=3, verbose=0).history
+    assert np.isfinite(history["loss"]).all() and outputs(model).dtype == "float32"
