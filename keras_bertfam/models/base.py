@@ -1,11 +1,30 @@
 """What backbones of different computation have in common."""
 
+import contextlib
+import contextvars
+
 import keras
 import keras_hub
 import numpy as np
 
 from keras_bertfam.models.presets import NamedPresets
 from keras_bertfam.models.subclassed import Subclassed
+
+_blank = contextvars.ContextVar("blank", default=False)
+
+
+@contextlib.contextmanager
+def blank_weights():
+    """Backbones made in this context begin with zeros.
+
+    For weights that are about to be read: random ones take time, and leave holes in
+    memory.
+    """
+    token = _blank.set(True)
+    try:
+        yield
+    finally:
+        _blank.reset(token)
 
 
 class TokenBackbone(NamedPresets, keras_hub.models.Backbone, metaclass=Subclassed):
@@ -25,6 +44,8 @@ class TokenBackbone(NamedPresets, keras_hub.models.Backbone, metaclass=Subclasse
 
     def make_initializer(self):
         """A new initializer of the kind this backbone's kernels have."""
+        if _blank.get():
+            return keras.initializers.Zeros()
         if self.truncated_initializer:
             return keras.initializers.TruncatedNormal(stddev=self.initializer_range)
         return keras.initializers.RandomNormal(stddev=self.initializer_range)

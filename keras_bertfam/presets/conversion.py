@@ -1,11 +1,13 @@
 """Backbones and tasks from a checkpoint's source, by the tables of their family."""
 
+import contextlib
 import math
 import os
 
 import keras
 import numpy as np
 
+from keras_bertfam.models.base import blank_weights
 from keras_bertfam.presets import configs, reading
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.family import COPIES
@@ -47,7 +49,8 @@ def read_backbone(cls, source, report, load_weights=True, **kwargs):
     try:
         if load_weights:
             _check_size(cls, source, arguments)
-        backbone = cls(**arguments)
+        with blank_weights() if load_weights else contextlib.nullcontext():
+            backbone = cls(**arguments)
     except (TypeError, ValueError, OverflowError) as error:
         raise CheckpointError(
             f"The config of {os.fspath(source.path)!r} makes no {cls.__name__}. {error}"
@@ -217,6 +220,8 @@ def _fill(owner, rows, backbone, report, prefix="", label=""):
         if lacking:
             if not label:
                 report.missing.append(variable.path)
+                if len(variable.shape) > 1:
+                    variable.assign(backbone.make_initializer()(variable.shape))
             continue
         variable.assign(_value(row, variable, names, report))
         report.mapped.append((label + row.ours, tuple(names)))

@@ -65,7 +65,7 @@ COUNTERPARTS |= {
     "TextRegressor": Counterpart(
         "ForSequenceClassification",
         {"classifier": "head"},
-        config={"problem_type": "regression"},
+        config={"problem_type": "regression", "num_labels": 1},
         **_SUMMARY,
     ),
     "TextClassifier": Counterpart(
@@ -74,6 +74,7 @@ COUNTERPARTS |= {
     "TokenClassifier": Counterpart(
         "ForTokenClassification", {"token": "head"}, labelled=True
     ),
+    "SpanQuestionAnswering": Counterpart("ForQuestionAnswering", {"span": "head"}),
     "MultipleChoice": Counterpart("ForMultipleChoice", {"choice": "head"}, **_SUMMARY),
     "TextEmbedder": BACKBONE,
 }
@@ -96,7 +97,8 @@ def task_name(source):
     architectures = config.get("architectures")
     tasks = {name: ours for name, ours in COUNTERPARTS.items() if ours.heads}
     for name, ours in tasks.items() if isinstance(architectures, list) else ():
-        fits = all(config.get(key) == value for key, value in ours.config.items())
+        kind = ours.config.get("problem_type")
+        fits = kind in (None, config.get("problem_type"))
         there = family.architecture(ours.ending) in architectures
         if there and fits and ours.heads.keys() <= family.heads.keys():
             return name

@@ -144,7 +144,8 @@ def test_what_is_missing_and_left_over_is_named_once(tmp_path):
     make_theirs("BertForMaskedLM").save_pretrained(tmp_path / "masked")
     assert tasks.MaskedLM.from_preset(str(tmp_path / "masked")).backbone.pooler is None
     with pytest.warns(UserWarning, match="and new: .*pooler"):
-        models.BertBackbone.from_preset(str(tmp_path / "masked"), pooler=True)
+        other = models.BertBackbone.from_preset(str(tmp_path / "masked"), pooler=True)
+    assert np.std(arrays(other.pooler)[0]) > 0.01
 
 
 def test_load_weights_dtype_and_other_arguments(tmp_path):
