@@ -101,6 +101,31 @@ class NamedPresets:
 
         export_to_transformers(self, path)
 
+    def to_keras_hub(self):
+        """The backbone of KerasHub's own class, with the same weights.
+
+        For users who go on with KerasHub: its `save_to_preset()` writes what all of
+        KerasHub loads, and `from_preset()` here loads it as well. KerasHub's
+        ELECTRA has a pooler, which the original lacks and which is new.
+
+        Returns:
+            A `keras_hub.models.BertBackbone`, `RobertaBackbone`, `AlbertBackbone`,
+            `DistilBertBackbone`, `ElectraBackbone` or `XLNetBackbone`.
+
+        Raises:
+            ValueError: if KerasHub has no such model; it names the arguments for
+                which it has none.
+
+        Example:
+
+        ```python
+        backbone.to_keras_hub().save_to_preset("for_keras_hub")
+        ```
+        """
+        from keras_bertfam.presets.kerashub import to_keras_hub
+
+        return to_keras_hub(self)
+
     @classmethod
     def parameter_count(cls, *args, **kwargs):
         """Number of weights of a configuration, without allocating them.

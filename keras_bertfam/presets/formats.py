@@ -4,7 +4,7 @@ import importlib
 import os
 
 # Modules of this package, each with `recognises` and `open_source`.
-READERS = ("huggingface",)
+READERS = ("huggingface", "kerashub", "tensorflow1", "fairseq")
 
 
 def find_reader(path):

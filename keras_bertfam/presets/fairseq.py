@@ -1,0 +1,221 @@
+"""Reads fairseq's RoBERTa: `model.pt`, and `dict.txt` beside it.
+
+fairseq numbers the ids of GPT-2's byte-level BPE anew, in the order of `dict.txt`.
+With GPT-2's own files beside it (`encoder.json` and `vocab.bpe`, or `vocab.json` and
+`merges.txt`) the tokenizer comes along.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import shutil
+import tempfile
+
+import numpy as np
+
+from keras_bertfam.presets import reading
+from keras_bertfam.presets.source import CheckpointError, CheckpointSource, LazyTensor
+
+WEIGHTS, DICTIONARY = "model.pt", "dict.txt"
+_GPT2_FILES = (("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt"))
+_FIRST, _LAST = ("<s>", "<pad>", "</s>", "<unk>"), ("<mask>",)
+_ENCODERS = ("decoder.sentence_encoder.", "encoder.sentence_encoder.")
+# Pairs of a pattern of fairseq's name and of that in `transformers`.
+_NAMES = (
+    (r"^embed_tokens\.", "roberta.embeddings.word_embeddings."),
+    (r"^embed_positions\.", "roberta.embeddings.position_embeddings."),
+    (r"^(emb_layer_norm|layernorm_embedding)\.", "roberta.embeddings.LayerNorm."),
+    (r"^layers\.(\d+)\.", r"roberta.encoder.layer.\1."),
+    (r"self_attn\.([qkv])_proj\.", lambda m: f"attention.self.{_QKV[m[1]]}."),
+    (r"self_attn\.out_proj\.", "attention.output.dense."),
+    (r"self_attn_layer_norm\.", "attention.output.LayerNorm."),
+    (r"\.fc1\.", ".intermediate.dense."),
+    (r"\.fc2\.", ".output.dense."),
+    (r"\.final_layer_norm\.", ".output.LayerNorm."),
+)
+_QKV = {"q": "query", "k": "key", "v": "value"}
+# Our argument, fairseq's, and that of a checkpoint that doesn't say.
+_CONFIG = (
+    ("num_attention_heads", "encoder_attention_heads", None),
+    ("hidden_act", "activation_fn", "gelu"),
+    ("hidden_dropout_prob", "dropout", 0.1),
+    ("attention_probs_dropout_prob", "attention_dropout", 0.1),
+)
+
+
+def recognises(path):
+    """Whether it is such a `model.pt`, or a folder with one."""
+    path = os.fspath(path)
+    if os.path.isdir(path):
+        path = os.path.join(path, WEIGHTS)
+    if os.path.exists(os.path.join(os.path.dirname(path), "config.json")):
+        return False
+    return os.path.basename(path) == WEIGHTS and os.path.exists(path)
+
+
+def open_source(path):
+    """The checkpoint in a folder or a file `model.pt`.
+
+    Args:
+        path: path of the folder or the file.
+
+    Returns:
+        `CheckpointSource`.
+
+    Raises:
+        CheckpointError: for damaged files, for a pickle of more than tensors and
+            their arguments, and for a dictionary of another length than the table.
+        ImportError: without PyTorch.
+    """
+    path = os.fspath(path)
+    folder = path if os.path.isdir(path) else os.path.dirname(path)
+    file = reading.file_in(folder, WEIGHTS)
+    state, arguments = _state(file)
+    tensors = {}
+    for name, tensor in state.items():
+        for new, part in _renamed(name, tensor):
+            tensors[new] = reading.pytorch_tensor(part)
+    config = _config(file, tensors, arguments)
+    types = (1, config["hidden_size"])  # `transformers` has one type of token
+    tensors["roberta.embeddings.token_type_embeddings.weight"] = LazyTensor(
+        lambda: np.zeros(types, "float32"), types
+    )
+    files = {}
+    if os.path.exists(os.path.join(folder, DICTIONARY)):
+        tokens = _read_dictionary(folder, config["vocab_size"])
+        files = _tokenizer_files(folder, tokens)
+    return CheckpointSource(
+        path=path,
+        family="roberta",
+        config=config,
+        tensors=reading.Tensors(tensors),
+        tokenizer_files=files,
+    )
+
+
+def _state(file):
+    """The tensors by fairseq's names, and the arguments of its training."""
+    try:
+        from torch.serialization import safe_globals
+    except ImportError:  # `load_pytorch` says what to install
+        content = reading.load_pytorch(file)
+    else:
+        # A namespace of plain values: it runs nothing.
+        with safe_globals([argparse.Namespace]):
+            content = reading.load_pytorch(file)
+    state = content.get("model") if isinstance(content, dict) else None
+    if not isinstance(state, dict) or not all(
+        isinstance(name, str) and hasattr(tensor, "detach")
+        for name, tensor in state.items()
+    ):
+        raise CheckpointError(
+            f"{str(file)!r} must hold a dict with the tensors of a `model`. "
+            f"Received: {type(content).__name__}"
+        )
+    arguments = content.get("args")
+    return state, vars(arguments) if isinstance(arguments, argparse.Namespace) else {}
+
+
+def _renamed(name, tensor):
+    """Pairs of a name of `transformers` and a tensor."""
+    encoder = next((e for e in _ENCODERS if name.startswith(e)), None)
+    short = name if encoder is None else name.removeprefix(encoder)
+    if encoder is None:
+        short = re.sub(r"^(decoder|encoder)\.lm_head\.", "lm_head.", short)
+        short = re.sub(r"^lm_head\.weight$", "lm_head.decoder.weight", short)
+        short = re.sub(r"^classification_heads\.[^.]+\.", "classifier.", short)
+        return [(short, tensor)]
+    fused = re.fullmatch(r"(layers\.\d+\.self_attn\.)in_proj_(weight|bias)", short)
+    parts = [(short, tensor)]
+    if fused and len(tensor) % 3 == 0:
+        thirds = tensor.split(len(tensor) // 3)
+        names = (f"{fused[1]}{part}_proj.{fused[2]}" for part in "qkv")
+        parts = list(zip(names, thirds, strict=True))
+    renamed = []
+    for new, part in parts:
+        for pattern, replacement in _NAMES:
+            new = re.sub(pattern, replacement, new)
+        renamed.append((new, part))
+    return renamed
+
+
+def _config(file, tensors, arguments):
+    """A config of `transformers`, by the shapes and by fairseq's arguments."""
+    at = "roberta.embeddings."
+    with reading.errors_of(file, KeyError, ValueError, IndexError):
+        vocabulary, width = tensors[f"{at}word_embeddings.weight"].shape
+        positions = tensors[f"{at}position_embeddings.weight"].shape[0]
+        inner = tensors["roberta.encoder.layer.0.intermediate.dense.weight"].shape[0]
+    layers = {re.match(r"roberta\.encoder\.layer\.(\d+)\.", name) for name in tensors}
+    values = {theirs: arguments.get(name, default) for theirs, name, default in _CONFIG}
+    if values["num_attention_heads"] is None:
+        values["num_attention_heads"] = max(1, width // 64)  # of all released models
+    return {
+        **values,
+        "model_type": "roberta",
+        "vocab_size": vocabulary,
+        "hidden_size": width,
+        "intermediate_size": inner,
+        "num_hidden_layers": len({match[1] for match in layers if match}),
+        "max_position_embeddings": positions,
+        "type_vocab_size": 1,
+        "layer_norm_eps": 1e-5,
+        "pad_token_id": 1,
+    }
+
+
+def _read_dictionary(folder, size):
+    """The tokens of a dictionary by id, as strings of GPT-2's ids.
+
+    Raises:
+        CheckpointError: if it has a line twice, or is of another length than the
+            table of embeddings.
+    """
+    path = reading.file_in(folder, DICTIONARY)
+    with reading.errors_of(path, ValueError, IndexError):
+        lines = path.read_text("utf-8").split("\n")
+        tokens = [line.split()[0] for line in lines if line.strip()]
+    tokens = [*_FIRST, *tokens]
+    tokens += [token for token in _LAST if token not in tokens]
+    if len(set(tokens)) < len(tokens):
+        twice = next(token for token in tokens if tokens.count(token) > 1)
+        raise CheckpointError(
+            f"{str(path)!r} must name a token once. Received: {twice!r} twice"
+        )
+    if len(tokens) != size:
+        raise CheckpointError(
+            f"{str(path)!r} must have as many tokens as the table has rows. Expected: "
+            f"{size}, {len(_FIRST) + len(_LAST)} special ones among them. "
+            f"Received: {len(tokens)}"
+        )
+    return tokens
+
+
+class _Files(dict):
+    """Paths in a folder of their own, which lives as long as they do."""
+
+    def __init__(self, folder):
+        super().__init__()
+        self._folder = folder
+
+
+def _tokenizer_files(folder, tokens):
+    """The files of a tokenizer whose ids are fairseq's."""
+    for vocabulary, merges in _GPT2_FILES:
+        if not os.path.exists(os.path.join(folder, vocabulary)):
+            continue
+        ids = reading.read_json(reading.file_in(folder, vocabulary))
+        names = {str(number): token for token, number in ids.items()}
+        # Those that GPT-2 lacks are special, or made up to fill the table.
+        new = {names.get(token, token): index for index, token in enumerate(tokens)}
+        files = _Files(tempfile.TemporaryDirectory(prefix="fairseq-"))
+        target = pathlib.Path(files._folder.name)
+        (target / "vocab.json").write_text(json.dumps(new), "utf-8")
+        shutil.copy(reading.file_in(folder, merges), target / "merges.txt")
+        files.update(
+            {name: str(target / name) for name in ("vocab.json", "merges.txt")}
+        )
+        return files
+    return {}

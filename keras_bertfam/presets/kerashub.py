@@ -1,0 +1,205 @@
+"""Reads the presets of KerasHub's own classes, and makes such models of ours."""
+
+import json
+import os
+
+import keras
+import keras_hub
+import numpy as np
+
+from keras_bertfam import saving, untrusted
+from keras_bertfam.presets import exporting
+from keras_bertfam.presets.families import FAMILIES
+from keras_bertfam.presets.heads import counterpart
+from keras_bertfam.presets.kerashub_tables import CLASSES
+from keras_bertfam.presets.source import CheckpointError, CheckpointSource, LazyTensor
+
+_PACKAGES = ("keras_hub>", "keras_nlp>")
+_TOKENIZER_FILES = {
+    "vocabulary.txt": "vocab.txt",
+    "vocabulary.json": "vocab.json",
+    "merges.txt": "merges.txt",
+    "vocabulary.spm": "spiece.model",
+}
+# Its tasks' names without the family, and our roles of their heads.
+_TASKS = {"MaskedLM": "masked_lm", "TextClassifier": "classifier"}
+# Keys of a config that no class of KerasHub has, and that change no result.
+_FREE = ("model_type", "initializer_range", "architectures")
+
+
+def recognises(path):
+    """Whether it is a preset directory of a class of KerasHub."""
+    try:
+        with open(os.path.join(path, saving.CONFIG_FILE), encoding="utf-8") as file:
+            name = json.load(file)["registered_name"]
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return False
+    return isinstance(name, str) and name.startswith(_PACKAGES)
+
+
+def open_source(path):
+    """The checkpoint in a preset directory of KerasHub.
+
+    KerasHub loads it; each tensor is then a view of a variable.
+
+    Args:
+        path: path of the directory.
+
+    Returns:
+        `CheckpointSource`.
+
+    Raises:
+        CheckpointError: for missing or damaged files, and for classes that no
+            family here is.
+    """
+    path = os.fspath(path)
+    try:
+        with saving.explain_load_errors(path):
+            shapes = saving.inspect_backbone(path)
+            saving.inspect_task(path)
+            config = untrusted.read_config(path, saving.CONFIG_FILE)
+            name = config["registered_name"].partition(">")[2]
+            if name not in CLASSES:
+                raise CheckpointError(
+                    f"The preset in {path!r} must be of one of KerasHub's classes "
+                    f"{', '.join(CLASSES)}. Received: {name}"
+                )
+            tensors = _tensors(_load(path, name), name) if shapes else {}
+            return CheckpointSource(
+                path=path,
+                family=CLASSES[name].family,
+                config=_config(CLASSES[name], config["config"]),
+                tensors=tensors,
+                tokenizer_files=_tokenizer_files(path),
+                tokenizer_config=_tokenizer_config(path),
+            )
+    except CheckpointError:
+        raise
+    except ValueError as error:
+        raise CheckpointError(str(error)) from error
+
+
+def _config(kind, arguments):
+    """What `transformers` has for the arguments of a class."""
+    config = {"model_type": kind.family, **kind.fixed}
+    config |= {theirs: arguments[ours] for theirs, ours in kind.config.items()}
+    if kind.first_position:
+        config["max_position_embeddings"] += kind.first_position
+    return config
+
+
+def _load(path, name):
+    """KerasHub's backbone, or its task if one with a head was saved."""
+    task = untrusted.read_config(path, saving.TASK_FILE)
+    title = "" if task is None else task["registered_name"].partition(">")[2]
+    prefix = name.removesuffix("Backbone")
+    if title.removeprefix(prefix) in CLASSES[name].heads and title.startswith(prefix):
+        return getattr(keras_hub.models, title).from_preset(path, preprocessor=None)
+    return getattr(keras_hub.models, name).from_preset(path)
+
+
+def _pairs(model, name):
+    """The rows of a class, and the variables of a model that they lead to."""
+    variables = {variable.path: variable for variable in model.weights}
+    kind = CLASSES[name]
+    heads = kind.heads.get(type(model).__name__.removeprefix(name[: -len("Backbone")]))
+    for row in (*kind.rows, *(heads or ())):
+        layers = [row]
+        if "{layer}" in row.ours:
+            layers = [row.at(index) for index in range(_num_layers(model))]
+        for one in layers:
+            if one.ours in variables:
+                yield one, variables[one.ours]
+
+
+def _num_layers(model):
+    return getattr(model, "backbone", model).num_layers
+
+
+def _tensors(model, name):
+    """The tensors of a model by their names in `transformers`."""
+    tensors = {}
+    for row, variable in _pairs(model, name):
+        empty = np.zeros(
+            tuple(variable.shape), "float32"
+        )  # its pages are never touched
+        parts = row.transform.split(empty, len(row.theirs), None)
+        for index, (theirs, part) in enumerate(zip(row.theirs, parts, strict=True)):
+
+            def read(row=row, variable=variable, index=index):
+                array = keras.ops.convert_to_numpy(variable.value)
+                return row.transform.split(array, len(row.theirs), None)[index]
+
+            tensors[theirs] = LazyTensor(read, part.shape)
+    return tensors
+
+
+def _tokenizer_files(path):
+    folder = os.path.join(path, "assets", "tokenizer")
+    return {
+        theirs: os.path.join(folder, ours)
+        for ours, theirs in _TOKENIZER_FILES.items()
+        if untrusted.inside(path, f"assets/tokenizer/{ours}").exists()
+    }
+
+
+def _tokenizer_config(path):
+    config = untrusted.read_config(path, saving.TOKENIZER_FILE)
+    if config is None or "lowercase" not in config["config"]:
+        return {}
+    return {"do_lower_case": config["config"]["lowercase"]}
+
+
+def to_keras_hub(model):
+    """The model of KerasHub with the same weights.
+
+    See `NamedPresets.to_keras_hub`.
+    """
+    backbone = getattr(model, "backbone", model)
+    family, config = exporting.family_and_config(backbone)
+    name = next((n for n, kind in CLASSES.items() if kind.family == family), None)
+    arguments = _arguments(CLASSES[name], config, backbone)
+    theirs = getattr(keras_hub.models, name)(**arguments, dtype=backbone.dtype_policy)
+    table = FAMILIES[family]
+    tensors = exporting.collect(backbone, table.weights, backbone)
+    if model is not backbone:
+        ours = counterpart(type(model))
+        ending = next(
+            (e for e, role in _TASKS.items() if ours and role in ours.heads), ""
+        )
+        if not ending or ending not in CLASSES[name].heads:
+            raise ValueError(
+                f"KerasHub has no task of this kind for {name}. "
+                f"Received: {type(model).__name__}"
+            )
+        head = getattr(model, ours.heads[_TASKS[ending]])
+        tensors |= exporting.collect(head, table.heads[_TASKS[ending]], backbone)
+        task = getattr(keras_hub.models, name.removesuffix("Backbone") + ending)
+        theirs = task(theirs, preprocessor=None)
+    for row, variable in _pairs(theirs, name):
+        arrays = [tensors.get(part) for part in row.theirs]
+        if arrays[0] is not None:
+            variable.assign(row.transform.join(arrays, backbone.num_heads))
+    return theirs
+
+
+def _arguments(kind, config, backbone):
+    """Arguments of KerasHub's class, or an error if it has no such model."""
+    config = {"inner_group_num": 1, **config}
+    arguments = {ours: config[theirs] for theirs, ours in kind.config.items()}
+    if kind.first_position:
+        arguments["max_sequence_length"] -= kind.first_position
+    back = {**config, **_config(kind, arguments)}
+    lost = [
+        f"{key}={value!r} (there: {back[key]!r})"
+        for key, value in config.items()
+        if key not in _FREE and back[key] != value
+    ]
+    if "gelu_new" in arguments.values():  # only the other form has a name in Keras
+        lost.append("activation='gelu_tanh'")
+    if lost:
+        raise ValueError(
+            f"KerasHub has no such model. Received {type(backbone).__name__} with"
+            f", by the names of `transformers`, {', '.join(lost)}"
+        )
+    return arguments

@@ -1,0 +1,136 @@
+"""Tasks by name, from and to preset directories."""
+
+import os
+
+import keras
+
+from keras_bertfam import saving
+
+
+class TaskPresets:
+    """Mixin of tasks that are loaded with `from_preset()`, and saved."""
+
+    @classmethod
+    def from_preset(cls, preset, load_weights=True, **kwargs):
+        """Build a task from the name of a published size or a directory.
+
+        Args:
+            preset: see `EncoderBackbone.from_preset`. Where it holds a backbone
+                and a tokenizer only, the task's heads are new. A name without
+                weights gives a task without a preprocessor.
+            load_weights: bool. Load the weights, or initialise them.
+            **kwargs: arguments of the task; `dtype` goes to the backbone.
+
+        Returns:
+            A task of this class.
+
+        Raises:
+            ValueError: for an unknown name (with the nearest ones), or for a
+                directory with missing or truncated files.
+            ConnectionError: if the files are on a hub that can't be reached.
+        """
+        # An import that points upwards, so it waits for a call.
+        from keras_bertfam.presets import conversion, formats, hub, names
+
+        published = names.published(cls.backbone_cls).get(os.fspath(preset))
+        family = cls.backbone_cls if published is None else published.backbone
+        if published is None or load_weights:
+            preset = hub.locate(published or preset, load_weights)
+            if (reader := formats.find_reader(preset)) is not None:
+                source = reader.open_source(preset)
+                return conversion.load_task(cls, source, load_weights, **kwargs)
+        dtype = {"dtype": kwargs.pop("dtype")} if "dtype" in kwargs else {}
+        backbone = family.from_preset(preset, load_weights, **dtype)
+        config = {}
+        if os.path.isdir(preset):
+            with saving.explain_load_errors(preset):
+                shapes = saving.inspect_task(preset)
+                config = cls._config_from(preset)
+            saving.check_vocabulary_size(config["preprocessor"], backbone, preset)
+        same_heads = cls._adapt_config(config, kwargs)
+        task = cls(**{**config, "backbone": backbone, **kwargs})
+        weights = os.path.join(preset, saving.TASK_WEIGHTS_FILE)
+        if load_weights and same_heads and os.path.exists(weights):
+            with saving.explain_load_errors(preset):
+                task.load_task_weights(weights)
+                shared = {id(weight) for weight in backbone.weights}
+                heads = [w for w in task.weights if id(w) not in shared]
+                saving.check_loaded(heads, task.save_task_weights, shapes, preset)
+        return task
+
+    @classmethod
+    def _config_from(cls, preset):
+        """Constructor arguments that a preset directory holds for this class."""
+        task = saving.read_json(preset, saving.TASK_FILE)
+        name = keras.saving.get_registered_name(cls)
+        same = task is not None and task["registered_name"] == name
+        config = dict(task["config"]) if same else {}
+        preprocessor = saving.load_serialized(preset, saving.PREPROCESSOR_FILE)
+        wanted = cls.preprocessor_cls
+        if wanted is not None and not isinstance(preprocessor, wanted):
+            # None was saved, or that of another task.
+            tokenizer = saving.load_serialized(preset, saving.TOKENIZER_FILE)
+            preprocessor = tokenizer and wanted(tokenizer)
+        return {**config, "preprocessor": preprocessor}
+
+    @classmethod
+    def _adapt_config(cls, config, kwargs):
+        """Fits a saved task's config to arguments that take the place of a part.
+
+        Args:
+            config: dict, changed in place; without a `name` if none was saved.
+            kwargs: dict of arguments.
+
+        Returns:
+            bool, whether the task has the saved one's heads.
+        """
+        return bool(config.get("name"))
+
+    def to_keras_hub(self):
+        """The task of KerasHub's own class, head included, without a preprocessor.
+
+        See `to_keras_hub` of the backbone. Norms of KerasHub's heads have an epsilon
+        of 1e-5, and BERT's and ALBERT's the other GELU: logits differ by up to 1e-3.
+
+        Returns:
+            A `keras_hub.models.MaskedLM` or `TextClassifier`.
+
+        Raises:
+            ValueError: if KerasHub has no such task, or no such backbone.
+        """
+        from keras_bertfam.presets.kerashub import to_keras_hub
+
+        return to_keras_hub(self)
+
+    def _not_task_weights(self):
+        return [*self.backbone._flatten_layers(), self.optimizer]
+
+    def save_task_weights(self, filepath):
+        # KerasHub's method writes the optimizer's state along with the heads.
+        keras.saving.save_weights(
+            self, filepath, objects_to_skip=self._not_task_weights()
+        )
+
+    def load_task_weights(self, filepath):
+        keras.saving.load_weights(
+            self, filepath, objects_to_skip=self._not_task_weights()
+        )
+
+    def export_to_transformers(self, path):
+        """Write a folder that `transformers` loads, heads and tokenizer included.
+
+        See `EncoderBackbone.export_to_transformers`. Which class it is depends on
+        task and family: a `MaskedLM` of a `BertBackbone` is a `BertForMaskedLM`,
+        which has no pooler. ELECTRA's discriminator is written to `path`, and its
+        generator to a folder `generator` in it.
+
+        Args:
+            path: path of the folder to write.
+        """
+        from keras_bertfam.presets.exporting import export_to_transformers
+
+        export_to_transformers(self, path)
+
+    def save_to_preset(self, preset_dir, max_shard_size=10):
+        with saving.write_aside(preset_dir) as directory:
+            super().save_to_preset(directory, max_shard_size=max_shard_size)

@@ -1,0 +1,340 @@
+"""Checkpoints of TensorFlow 1, as google-research and XLNet's authors released them."""
+
+import json
+import re
+import shutil
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_bertfam.models import EncoderBackbone, XLNetBackbone
+from keras_bertfam.presets import CheckpointError
+from keras_bertfam.tasks import (
+    MaskedLM,
+    MaskedLMSentencePair,
+    PermutationLM,
+    ReplacedTokenDetection,
+)
+
+tf = pytest.importorskip("tensorflow")
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+SIZES = dict(
+    vocab_size=20,
+    hidden_size=128,  # two heads: released models of ELECTRA don't say how many
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=24,
+    max_position_embeddings=10,
+    type_vocab_size=2,
+    hidden_act="gelu_new",
+)
+XLNET = dict(vocab_size=20, d_model=16, n_layer=2, n_head=2, d_inner=24)
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmno"]
+
+
+def _original_name(name, family):
+    """The name in the original repository of a tensor of `transformers`."""
+    table = {
+        "bert": [
+            (r"\.layer\.(\d+)\.", r".layer_\1."),
+            (r"predictions\.bias$", "predictions.output_bias"),
+            (r"seq_relationship\.weight$", "seq_relationship.output_weights"),
+            (r"seq_relationship\.bias$", "seq_relationship.output_bias"),
+        ],
+        "albert": [
+            (r"^albert\.", "bert."),
+            (r"albert_layer_groups\.(\d+)\.", r"transformer.group_\1."),
+            (r"albert_layers\.(\d+)\.", r"inner_group_\1."),
+            (r"attention\.(query|key|value)\.", r"attention_1.self.\1."),
+            (r"attention\.dense\.", "attention_1.output.dense."),
+            (r"attention\.LayerNorm\.", "LayerNorm."),
+            (r"full_layer_layer_norm\.", "LayerNorm_1."),
+            (r"ffn_output\.", "ffn_1.intermediate.output.dense."),
+            (r"ffn\.", "ffn_1.intermediate.dense."),
+            (r"pooler\.", "pooler.dense."),
+            (r"^predictions\.bias$", "cls.predictions.output_bias"),
+            (r"^predictions\.", "cls.predictions.transform."),
+            (
+                r"^sop_classifier\.classifier\.weight",
+                "cls.seq_relationship.output_weights",
+            ),
+            (r"^sop_classifier\.classifier\.bias", "cls.seq_relationship.output_bias"),
+        ],
+        "electra": [
+            (r"\.layer\.(\d+)\.", r".layer_\1."),
+            (r"dense_prediction", "dense_1"),
+            (r"generator_lm_head\.bias", "generator_predictions.output_bias"),
+        ],
+        "xlnet": [
+            (r"^", "model."),
+            (r"\.layer\.(\d+)\.", r".layer_\1."),
+            (r"word_embedding\.weight", "word_embedding.lookup_table"),
+            (r"mask_emb$", "mask_emb.mask_emb"),
+            (r"layer_norm\.", "LayerNorm."),
+            (r"rel_attn\.([qkvro])$", r"rel_attn.\1.kernel"),
+        ],
+    }[family]
+    for pattern, replacement in table:
+        name = re.sub(pattern, replacement, name)
+    if "LayerNorm" in name:
+        name = name.replace(".weight", ".gamma").replace(".bias", ".beta")
+    name = re.sub(r"_embeddings\.weight$", "_embeddings", name)
+    return re.sub(r"\.weight$", ".kernel", name).replace(".", "/")
+
+
+def variables_of(model, family, prefix="", keep=lambda name: True):
+    """Variables of the original repository, of a model of `transformers`."""
+    variables = {}
+    for name, tensor in model.state_dict().items():
+        if not keep(name):
+            continue
+        array = tensor.numpy()
+        name = _original_name(name, family)
+        name = re.sub("^electra/", prefix, name) if prefix else name
+        if name.endswith("/kernel") and array.ndim == 2:
+            array = array.T
+        variables[name] = array
+    if family == "xlnet":
+        for kind in ("r_w_bias", "r_r_bias", "r_s_bias", "seg_embed"):
+            names = [f"model/transformer/layer_{i}/rel_attn/{kind}" for i in range(2)]
+            arrays = [variables.pop(name) for name in names]
+            variables[f"model/transformer/{kind}"] = np.stack(arrays)
+    return variables
+
+
+def save(folder, variables, config=None, config_name="bert_config.json"):
+    """The files of TensorFlow 1, with an optimizer's slots among them."""
+    folder.mkdir(exist_ok=True)
+    names = sorted(variables)
+    extra = {"global_step": np.int64(7), f"{names[0]}/adam_m": variables[names[0]]}
+    with tf.Graph().as_default():
+        saved = [
+            tf.compat.v1.get_variable(n, initializer=v, use_resource=False)
+            for n, v in {**variables, **extra}.items()
+        ]
+        with tf.compat.v1.Session() as session:
+            session.run(tf.compat.v1.global_variables_initializer())
+            tf.compat.v1.train.Saver(saved).save(
+                session, str(folder / "model.ckpt"), write_meta_graph=False
+            )
+    (folder / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
+    if config is not None:
+        (folder / config_name).write_text(json.dumps(config))
+    return str(folder)
+
+
+def build(cls, **kwargs):
+    """A model of `transformers` of which no weight is like another."""
+    config = cls.config_class(**{**SIZES, **kwargs})
+    torch.manual_seed(0)
+    model = cls(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    return model
+
+
+def original_config(model):
+    """What the original repositories write: their GELU has one name."""
+    config = {k: v for k, v in model.config.to_dict().items() if k in _KEYS}
+    return {**config, "hidden_act": "gelu"}
+
+
+_KEYS = {*SIZES, "embedding_size", "num_hidden_groups", "hidden_dropout_prob"}
+_KEYS |= {"attention_probs_dropout_prob", "initializer_range", "inner_group_num"}
+IDS = np.array([[2, 7, 9, 3, 11, 3]])
+SEGMENTS = np.array([[0, 0, 0, 0, 1, 1]])
+
+
+def inputs():
+    return {"token_ids": IDS, "segment_ids": SEGMENTS}
+
+
+def theirs(model, **kwargs):
+    with torch.no_grad():
+        return model(
+            input_ids=torch.tensor(IDS), token_type_ids=torch.tensor(SEGMENTS), **kwargs
+        )
+
+
+def close(ours, expected, atol=1e-5):
+    np.testing.assert_allclose(ops.convert_to_numpy(ours), expected.numpy(), atol=atol)
+
+
+def untied(name):
+    return not re.search(r"decoder|position_ids|lm_head\.weight|lm_loss\.weight", name)
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    model = build(transformers.BertForPreTraining)
+    variables = variables_of(model, "bert", keep=untied)
+    folder = tmp_path_factory.mktemp("bert") / "uncased"
+    return model, save(folder, variables, original_config(model))
+
+
+@pytest.fixture(scope="module")
+def albert(tmp_path_factory):
+    model = build(
+        transformers.AlbertForPreTraining,
+        embedding_size=8,
+        num_hidden_groups=2,
+        inner_group_num=1,
+    )
+    variables = variables_of(model, "albert", keep=untied)
+    folder = tmp_path_factory.mktemp("albert") / "albert"
+    return model, save(folder, variables, original_config(model), "albert_config.json")
+
+
+@pytest.mark.parametrize("family", ["bert", "albert"])
+def test_pair_of_sentences_with_both_heads(family, request):
+    model, path = request.getfixturevalue(family)
+    task = MaskedLMSentencePair.from_preset(path)
+    expected = theirs(model)
+    positions = np.arange(IDS.shape[1])[None]
+    got = task({**inputs(), "mask_positions": positions})
+    logits, sentence = keras.tree.flatten(got)
+    logits, sentence = sorted((logits, sentence), key=lambda x: -len(x.shape))
+    close(logits, expected.prediction_logits, 1e-4)
+    other = getattr(expected, "seq_relationship_logits", None)
+    close(sentence, expected.sop_logits if other is None else other, 1e-4)
+
+
+@pytest.mark.parametrize("family", ["bert", "albert"])
+@pytest.mark.parametrize("ending", ["", "/model.ckpt", "/model.ckpt.index"])
+def test_states_from_a_folder_or_a_path(family, ending, request):
+    model, path = request.getfixturevalue(family)
+    with pytest.warns(UserWarning, match="left out: .*predictions") as caught:
+        backbone = EncoderBackbone.from_preset(path + ending)
+    assert "adam_m" not in str(caught[0].message)
+    states = getattr(model, family)(
+        input_ids=torch.tensor(IDS), token_type_ids=torch.tensor(SEGMENTS)
+    )
+    outputs = backbone(inputs())
+    close(outputs["sequence_output"], states.last_hidden_state.detach())
+    close(outputs["pooled_output"], states.pooler_output.detach())
+
+
+def test_the_tokenizer_and_its_case(bert, tmp_path):
+    _, path = bert
+    with pytest.warns(UserWarning, match="seq_relationship"):
+        task = MaskedLM.from_preset(path)
+    assert task.preprocessor.tokenizer.lowercase
+    assert list(task.preprocessor.tokenizer("A b")) == [5, 6]
+
+
+def electra_variables():
+    discriminator = build(transformers.ElectraForPreTraining, embedding_size=8)
+    generator = build(
+        transformers.ElectraForMaskedLM,
+        embedding_size=8,
+        hidden_size=64,
+        num_attention_heads=1,
+        intermediate_size=16,
+    )
+    tables = {
+        name: tensor
+        for name, tensor in discriminator.state_dict().items()
+        if name.startswith("electra.embeddings.")
+    }
+    generator.load_state_dict(tables, strict=False)
+    variables = variables_of(discriminator, "electra", keep=untied)
+    variables |= variables_of(
+        generator,
+        "electra",
+        prefix="generator/",
+        keep=lambda n: untied(n) and not n.startswith("electra.embeddings."),
+    )
+    return discriminator, generator, variables
+
+
+@pytest.mark.parametrize("with_config", [False, True])
+def test_electra(with_config, tmp_path):
+    discriminator, generator, variables = electra_variables()
+    config = original_config(discriminator) if with_config else None
+    path = save(tmp_path / "electra", variables, config)
+    task = ReplacedTokenDetection.from_preset(path)
+    states = task.backbone(inputs())["sequence_output"]
+    close(states, theirs(discriminator.electra).last_hidden_state)
+    states = task.generator(inputs())["sequence_output"]
+    close(states, theirs(generator.electra).last_hidden_state)
+    logits = task.generator_head(states)
+    # That head has the erf form in `transformers`, the tanh form in the original.
+    close(logits, theirs(generator).logits, 1e-3)
+
+
+def test_xlnet(tmp_path):
+    config = transformers.XLNetConfig(**XLNET, ff_activation="gelu_new")
+    torch.manual_seed(0)
+    model = transformers.XLNetLMHeadModel(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    variables = variables_of(model, "xlnet", keep=untied)
+    original = {
+        "d_head": 8,
+        "d_inner": 24,
+        "d_model": 16,
+        "ff_activation": "gelu",
+        "n_head": 2,
+        "n_layer": 2,
+        "n_token": 20,
+        "untie_r": True,
+    }
+    path = save(tmp_path / "xlnet", variables, original, "xlnet_config.json")
+    (tmp_path / "xlnet" / "vocab.txt").unlink()
+    task = PermutationLM.from_preset(path)
+    states = theirs(model.transformer).last_hidden_state
+    close(task.backbone(inputs())["sequence_output"], states)
+    np.testing.assert_array_equal(
+        ops.convert_to_numpy(task.head.bias), model.lm_loss.bias.detach().numpy()
+    )
+    with pytest.warns(UserWarning, match="lm_loss.bias"):
+        assert XLNetBackbone.from_preset(path).activation == "gelu_tanh"
+    original["d_head"] = 4
+    (tmp_path / "xlnet" / "xlnet_config.json").write_text(json.dumps(original))
+    with pytest.raises(CheckpointError, match="`d_head`.*8. Received: 4"):
+        XLNetBackbone.from_preset(path)
+
+
+# === Damaged ===
+
+
+def copy(bert, tmp_path):
+    return shutil.copytree(bert[1], tmp_path / "copy")
+
+
+@pytest.mark.parametrize("file", ["model.ckpt.index", "model.ckpt.data-00000-of-00001"])
+@pytest.mark.parametrize("share", [0, 0.5])
+def test_truncated(file, share, bert, tmp_path):
+    folder = copy(bert, tmp_path)
+    content = (folder / file).read_bytes()
+    (folder / file).write_bytes(content[: int(share * len(content))])
+    with pytest.raises(CheckpointError):
+        EncoderBackbone.from_preset(str(folder))
+
+
+def test_without_its_config(bert, tmp_path):
+    folder = copy(bert, tmp_path)
+    (folder / "bert_config.json").unlink()
+    with pytest.raises(CheckpointError, match="bert_config.json"):
+        EncoderBackbone.from_preset(str(folder))
+
+
+def test_a_link_elsewhere(bert, tmp_path):
+    folder = copy(bert, tmp_path)
+    data = folder / "model.ckpt.data-00000-of-00001"
+    data.rename(tmp_path / "elsewhere")
+    data.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(CheckpointError, match="link to another folder"):
+        EncoderBackbone.from_preset(str(folder))
+
+
+def test_another_model(tmp_path):
+    path = save(tmp_path / "other", {"resnet/kernel": np.ones((2, 2), "f4")})
+    with pytest.raises(CheckpointError, match="BERT, ALBERT, ELECTRA or XLNet"):
+        EncoderBackbone.from_preset(path)
