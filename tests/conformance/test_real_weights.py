@@ -56,4 +56,4 @@ def test_rxnmapper(data_dir):
     with torch.no_grad():
         expected = theirs(torch.tensor(ids).long())
     assert max_difference(model({"token_ids": ids}), expected.logits) <= 1e-4
-    assert float(ops.max(model.head.bias)) != 0
+    assert np.any(ops.convert_to_numpy(model.head.bias))

@@ -4,6 +4,12 @@ import keras
 import keras_hub
 import tensorflow as tf
 
+from keras_bertfam.layers.preprocessing.arrays import (
+    as_strings,
+    as_tensor,
+    map_given,
+)
+from keras_bertfam.layers.preprocessing.from_preset import PresetPreprocessor
 from keras_bertfam.layers.preprocessing.layouts import (
     get_layout,
     lay_out,
@@ -26,7 +32,7 @@ from keras_bertfam.layers.preprocessing.tokenizers import to_utf8
 _PARALLEL = {"num_parallel_calls": tf.data.AUTOTUNE, "deterministic": True}
 
 
-class FineTuningPreprocessor(keras_hub.models.Preprocessor):
+class FineTuningPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
     """Base of the preprocessors of fine-tuning tasks.
 
     A subclass says in `targets` what becomes of labels, and in `features` what
@@ -134,6 +140,24 @@ class FineTuningPreprocessor(keras_hub.models.Preprocessor):
         """
         return tf.convert_to_tensor(y)
 
+    def weights_of_classes(self, y, class_weight):
+        """Weights of examples from those of their classes, for `fit`.
+
+        Args:
+            y: labels.
+            class_weight: dict from numbers of classes to weights.
+
+        Returns:
+            A list of floats.
+
+        Raises:
+            ValueError: for labels that aren't a class for each example.
+        """
+        raise ValueError(
+            "`class_weight` must be `None` unless an example has one class. "
+            f"Received: class_weight={class_weight}, for {type(self).__name__}."
+        )
+
     def target_weights(self, x, sample_weight):
         """Turns the weights of examples into those of the slots of the targets."""
         return tf.cast(sample_weight, tf.float32)
@@ -143,12 +167,12 @@ class FineTuningPreprocessor(keras_hub.models.Preprocessor):
             y = None if y is None else self.as_labels(y, x)
             x = self.as_tensors(x)
             single = tf.nest.flatten(x)[0].shape.rank == self.single_rank
-            example = (x, y, _as_tensor(sample_weight))
+            example = (x, y, as_tensor(sample_weight))
             if single:
-                example = _map(lambda value: value[None], example)
+                example = map_given(lambda value: value[None], example)
             out = self._call_in_graph(*example)
             if single:
-                out = _map(lambda value: value[0], out)
+                out = map_given(lambda value: value[0], out)
         return keras.utils.pack_x_y_sample_weight(*out)
 
     def encode(self, x):
@@ -242,7 +266,7 @@ class FineTuningPreprocessor(keras_hub.models.Preprocessor):
                 return rows.batch(batch_size).map(self._chunk, **_PARALLEL)
             seed = batch_seed(self.seed, epoch, -2)
             chunks = rows.batch(pool * batch_size).map(self._chunk, **_PARALLEL)
-            return chunks.enumerate().flat_map(
+            return chunks.enumerate().flatmap_given(
                 lambda k, chunk: batch_by_length(chunk, batch_size, fold(seed, k))
             )
 
@@ -269,7 +293,7 @@ class FineTuningPreprocessor(keras_hub.models.Preprocessor):
         """
         parts = [self.as_tensors(x), self.as_labels(y, x)]
         if sample_weight is not None:
-            parts.append(_as_tensor(sample_weight))
+            parts.append(as_tensor(sample_weight))
         return tf.data.Dataset.from_tensor_slices(tuple(parts))
 
     def inputs(self, x, batch_size=32):
@@ -300,39 +324,3 @@ class FineTuningPreprocessor(keras_hub.models.Preprocessor):
             "buckets": self.buckets,
             "seed": self.seed,
         }
-
-
-def as_strings(x, rank=1, name="x"):
-    """Converts strings to a tensor, refusing what is none.
-
-    Args:
-        x: string, nested lists of strings, or a string tensor.
-        rank: int. The rank of a batch; an example has one less.
-        name: str. The argument's name for the error.
-
-    Returns:
-        A string tensor.
-
-    Raises:
-        ValueError: for anything else.
-    """
-    try:
-        strings = tf.convert_to_tensor(x)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"`{name}` must be strings. {error}") from error
-    if strings.dtype != tf.string or strings.shape.rank not in (rank - 1, rank):
-        raise ValueError(
-            f"`{name}` must be strings of rank {rank - 1} or {rank}. Received: "
-            f"dtype={strings.dtype.name}, shape={strings.shape}."
-        )
-    return strings
-
-
-def _as_tensor(x):
-    return None if x is None else tf.convert_to_tensor(x)
-
-
-def _map(function, example):
-    return tf.nest.map_structure(
-        lambda value: None if value is None else function(value), example
-    )
