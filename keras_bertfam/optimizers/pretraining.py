@@ -1,5 +1,6 @@
 """The published pre-training optimizer, and what `fit()` settles about it."""
 
+import re
 import warnings
 
 import keras
@@ -101,6 +102,11 @@ def exclude_norms_and_biases(optimizer):
             f"variables are made. Received: optimizer={optimizer}"
         )
     optimizer.exclude_from_weight_decay(var_names=[_NO_DECAY])
+
+
+def decays(variable):
+    """Whether weight decay is of a variable: not of biases and norms."""
+    return re.search(_NO_DECAY, variable.name) is None
 
 
 def needs_total_steps(optimizer):

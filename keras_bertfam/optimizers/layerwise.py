@@ -1,0 +1,175 @@
+"""Smaller learning rates for lower layers, in a way that works under Adam."""
+
+import keras
+from keras import ops
+
+from keras_bertfam.optimizers.pretraining import decays
+from keras_bertfam.optimizers.schedules import WarmupPolynomialDecay
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class LayerwiseAdamW(keras.optimizers.Adam):
+    """Adam with a learning rate of its own for each variable.
+
+    The update is scaled, and so is the decoupled weight decay. To scale gradients
+    would change nothing: Adam divides by their size.
+
+    Args:
+        learning_rate: float or schedule, the rate at scale 1.
+        scales: dict from paths of variables to floats; 1 for what isn't in it. See
+            `layerwise_scales`.
+        decoupled_weight_decay: float. Not of biases and normalisation weights.
+        **kwargs: arguments of `keras.optimizers.Adam`.
+
+    Raises:
+        ValueError: if a path in `scales` is of none of the variables.
+
+    Example:
+
+    ```python
+    scales = keras_bertfam.optimizers.layerwise_scales(model, 0.8)
+    model.compile(keras_bertfam.optimizers.LayerwiseAdamW(3e-4, scales))
+    ```
+
+    Reference: [Clark et al., 2020](https://arxiv.org/abs/2003.10555), table 7.
+    """
+
+    def __init__(
+        self,
+        learning_rate=0.001,
+        scales=None,
+        decoupled_weight_decay=0.0,
+        name="layerwise_adamw",
+        **kwargs,
+    ):
+        super().__init__(learning_rate, name=name, **kwargs)
+        self.scales = dict(scales or {})
+        self.decoupled_weight_decay = decoupled_weight_decay
+        self._rates = None
+
+    def build(self, variables):
+        unknown = self.scales.keys() - {variable.path for variable in variables}
+        if unknown:
+            raise ValueError(
+                "`scales` must be of variables that are trained. Received: "
+                f"{sorted(unknown)[:5]}"
+            )
+        super().build(variables)
+        weight_decay = self.decoupled_weight_decay
+        self._rates = [
+            (self.scales.get(v.path, 1.0), weight_decay if decays(v) else 0.0)
+            for v in variables
+        ]
+
+    def update_step(self, gradient, variable, learning_rate):
+        # Keras's own optimizers find their slots by this method. A subclass has no
+        # public way to the number of a variable.
+        scale, weight_decay = self._rates[self._get_variable_index(variable)]
+        rate = ops.cast(learning_rate, variable.dtype) * scale
+        if weight_decay:
+            self.assign_sub(variable, ops.multiply(variable, rate * weight_decay))
+        super().update_step(gradient, variable, rate)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "scales": self.scales,
+            "decoupled_weight_decay": self.decoupled_weight_decay,
+        }
+
+
+def layerwise_scales(model, decay, offset=0, scale_embeddings=True):
+    """Learning rates that fall by a factor from each layer to the one below.
+
+    With `n` layers, layer `i` (from 1) has the scale `decay ** (n + offset - i)`,
+    embeddings `decay ** (n + offset)`, and the task's head 1. A layer that several
+    depths share, as in ALBERT, has the scale of the highest. ELECTRA has
+    `offset=2`; XLNet `offset=0` and `scale_embeddings=False`.
+
+    Args:
+        model: a task with a `backbone`.
+        decay: float in `(0, 1]`.
+        offset: int. How far the head is above the last layer.
+        scale_embeddings: bool.
+
+    Returns:
+        Dict from paths of the backbone's trained variables to floats.
+
+    Raises:
+        ValueError: for a `decay` out of its range.
+
+    Example:
+
+    ```python
+    keras_bertfam.optimizers.layerwise_scales(model, 0.8, offset=2)
+    ```
+    """
+    if not 0 < decay <= 1:
+        raise ValueError(f"`decay` must be in (0, 1]. Received: {decay}")
+    backbone = model.backbone
+    scales = {}
+    if scale_embeddings:
+        embeddings = getattr(backbone, "embeddings", backbone.token_embedding)
+        bottom = decay ** (backbone.num_layers + offset)
+        scales.update(dict.fromkeys(_paths(embeddings), bottom))
+    for index in range(backbone.num_layers):
+        scale = decay ** (backbone.num_layers + offset - index - 1)
+        scales.update(dict.fromkeys(_paths(_block(backbone, index)), scale))
+    trained = {variable.path for variable in model.trainable_variables}
+    return {path: scale for path, scale in scales.items() if path in trained}
+
+
+def _block(backbone, index):
+    encoder = backbone.encoder
+    return encoder.blocks[index] if hasattr(encoder, "blocks") else encoder.block(index)
+
+
+def _paths(layers):
+    layers = layers if isinstance(layers, (list, tuple)) else [layers]
+    return [variable.path for layer in layers for variable in layer.variables]
+
+
+def fine_tuning_optimizer(
+    model,
+    learning_rate=5e-5,
+    layer_decay=1.0,
+    offset=0,
+    scale_embeddings=True,
+    warmup_steps=0.1,
+    total_steps=None,
+    weight_decay=0.01,
+    global_clipnorm=1.0,
+    **kwargs,
+):
+    """AdamW with warm-up, linear decay, and smaller rates for lower layers.
+
+    Args:
+        model: a task with a `backbone`.
+        learning_rate: float, the peak rate of the head.
+        layer_decay: float in `(0, 1]`, see `layerwise_scales`.
+        offset: int, see `layerwise_scales`.
+        scale_embeddings: bool.
+        warmup_steps: int (steps), or float in `[0, 1)` (part of the total).
+        total_steps: int, or `None`: those of the next `fit()`.
+        weight_decay: float.
+        global_clipnorm: float or `None`.
+        **kwargs: other arguments of `keras.optimizers.Adam`.
+
+    Returns:
+        A `LayerwiseAdamW`.
+
+    Example:
+
+    ```python
+    model.compile(keras_bertfam.optimizers.fine_tuning_optimizer(
+        model, 1e-4, layer_decay=0.8, offset=2))
+    ```
+    """
+    return LayerwiseAdamW(
+        WarmupPolynomialDecay(learning_rate, warmup_steps, total_steps),
+        layerwise_scales(model, layer_decay, offset, scale_embeddings),
+        decoupled_weight_decay=weight_decay,
+        epsilon=kwargs.pop("epsilon", 1e-6),
+        global_clipnorm=global_clipnorm,
+        **kwargs,
+    )

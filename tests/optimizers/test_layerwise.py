@@ -1,0 +1,105 @@
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_bertfam.optimizers import (
+    LayerwiseAdamW,
+    WarmupPolynomialDecay,
+    fine_tuning_optimizer,
+    layerwise_scales,
+    resolve_schedule,
+)
+from keras_bertfam.tasks import MaskedLM
+from tests.tiny_fine_tuning import make_backbone
+
+
+def array(x):
+    return ops.convert_to_numpy(x)
+
+
+def step(optimizer, values, gradient):
+    variables = [keras.Variable(v, name=name) for name, v in values.items()]
+    optimizer.build(variables)
+    for _ in range(3):
+        gradients = [ops.full(v.shape, gradient) for v in variables]
+        optimizer.apply(gradients, variables)
+    return [array(v) for v in variables]
+
+
+def test_updates_are_scaled_not_gradients():
+    """Against a few lines of numpy; decay goes with the rate, and not to biases."""
+    values = {"kernel": np.ones(3, "float32"), "bias": np.ones(2, "float32")}
+    optimizer = LayerwiseAdamW(
+        0.1, {"kernel": 0.25}, decoupled_weight_decay=0.5, epsilon=1e-8
+    )
+    kernel, bias = step(optimizer, values, 3.0)
+    expected = 1.0
+    for _ in range(3):
+        # Adam's step for a constant gradient is the rate.
+        expected -= 0.1 * 0.25 * (0.5 * expected + 1.0)
+    np.testing.assert_allclose(kernel, expected, rtol=1e-5)
+    np.testing.assert_allclose(bias, 1 - 3 * 0.1, rtol=1e-5)
+
+
+def test_scale_1_is_keras_adamw():
+    values = {"kernel": np.linspace(-1, 1, 5).astype("float32")}
+    ours = step(LayerwiseAdamW(0.1, decoupled_weight_decay=0.2), values, 0.3)
+    theirs = step(keras.optimizers.AdamW(0.1, weight_decay=0.2), values, 0.3)
+    np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
+@pytest.mark.parametrize("family", ["bert", "albert", "distilbert", "xlnet"])
+def test_scales_by_depth(family):
+    backbone = make_backbone(family)
+    model = MaskedLM(backbone) if family != "xlnet" else None
+    if model is None:
+        from keras_bertfam.tasks import TextClassifier
+
+        model = TextClassifier(backbone, num_classes=2)
+    scales = layerwise_scales(model, 0.5, offset=1)
+    (table,) = {scales[v.path] for v in backbone.token_embedding.trainable_variables}
+    assert table == 0.5**3
+    blocks = {scale for path, scale in scales.items() if "/encoder/" in path}
+    assert blocks == ({0.5} if family == "albert" else {0.5, 0.25})
+    inside = {v.path for v in backbone.variables}
+    assert scales.keys() <= inside
+    assert layerwise_scales(model, 0.5, scale_embeddings=False).keys() < scales.keys()
+
+
+def test_lower_layers_move_less():
+    model = MaskedLM(make_backbone())
+    optimizer = fine_tuning_optimizer(model, 1e-2, layer_decay=0.1, weight_decay=0.0)
+    assert isinstance(optimizer.get_config()["learning_rate"], dict)
+    resolve_schedule(optimizer, 10)
+    model.compile(optimizer, weighted_metrics=None)
+    before = {v.path: array(v) for v in model.trainable_variables}
+    ids = np.array([[5, 6, 7, 8]] * 4, "int32")
+    x = {"token_ids": ids, "mask_positions": ids * 0 + [0, 1, 2, 3]}
+    model.fit(x, ids, sample_weight=ids * 0.0 + 1, epochs=4, batch_size=4, verbose=0)
+    scales = optimizer.scales
+    moved = {}
+    for variable in model.trainable_variables:
+        change = np.abs(array(variable) - before[variable.path]).max()
+        scale = scales.get(variable.path, 1.0)
+        moved[scale] = max(moved.get(scale, 0.0), change)
+    assert sorted(moved) == pytest.approx([0.01, 0.1, 1.0])
+    for scale, change in moved.items():
+        assert 0.3 < change / (scale * moved[1.0]) < 3
+
+
+def test_config_round_trip():
+    schedule = WarmupPolynomialDecay(1e-3, 2, 10)
+    optimizer = LayerwiseAdamW(schedule, {"kernel": 0.5}, decoupled_weight_decay=0.1)
+    copy = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
+    assert isinstance(copy, LayerwiseAdamW)
+    assert copy.scales == {"kernel": 0.5}
+    assert copy.decoupled_weight_decay == 0.1
+
+
+def test_errors():
+    with pytest.raises(ValueError, match=r"`decay` must be in \(0, 1\]"):
+        layerwise_scales(MaskedLM(make_backbone()), 1.5)
+    optimizer = LayerwiseAdamW(0.1, {"nothing": 0.5})
+    with pytest.raises(ValueError, match="'nothing'"):
+        optimizer.build([keras.Variable([1.0], name="kernel")])
