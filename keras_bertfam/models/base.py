@@ -71,6 +71,12 @@ class TokenBackbone(NamedPresets, keras_hub.models.Backbone, metaclass=Subclasse
                     f"{self.vocabulary_size}). Received ids from {low} to {high}"
                 )
 
+    def enable_lora(self, rank, target_layer_names=None):
+        super().enable_lora(rank, target_layer_names)
+        for layer in self._flatten_layers(include_self=False):
+            if getattr(layer, "lora_enabled", False) and layer.bias is not None:
+                layer.bias.trainable = False  # `save_lora_weights` leaves it out
+
     def get_config(self):
         values = {name: getattr(self, name) for name in self.argument_names}
         return {**super().get_config(), **values}

@@ -64,6 +64,10 @@ class NamedPresets:
     def _from_folder(cls, folder, load_weights, **kwargs):
         with saving.explain_load_errors(folder):
             shapes = saving.inspect_backbone(folder)
+            saved = saving.read_json(folder, saving.CONFIG_FILE)["config"].get("dtype")
+            if isinstance(saved, dict) and saved.get("class_name") == "DTypePolicyMap":
+                # KerasHub would load int8 weights into a float backbone.
+                kwargs.setdefault("dtype", keras.dtype_policies.get(saved))
             backbone = super().from_preset(folder, load_weights, **kwargs)
             if load_weights:
                 saving.check_loaded(

@@ -31,6 +31,10 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
         table = ops.reshape(self.embeddings, (self.input_dim, self.output_dim))
         return ops.cast(ops.take(table, inputs, axis=0), self.compute_dtype)
 
+    def quantize(self, mode=None, type_check=True, config=None):
+        # Keras leaves out subclasses, whose `call` it doesn't know.
+        super().quantize(mode, type_check=False, config=config)
+
 
 class _Tables(keras.layers.Layer):
     """The position and segment tables: a layer, so that saving knows it if shared."""

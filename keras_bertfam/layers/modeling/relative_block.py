@@ -79,6 +79,7 @@ class RelativeTransformerBlock(keras.layers.Layer):
                 activation=activation,
                 dropout=dropout,
                 initializer=self.initializer.clone(),
+                name="feed_forward",
                 **common,
             ),
             dropout=dropout,

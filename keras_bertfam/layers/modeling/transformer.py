@@ -102,6 +102,7 @@ class TransformerStack(keras.layers.Layer):
                 head_dim,
                 dropout=attention_dropout,
                 initializer=self.initializer.clone(),
+                name="self_attention",  # policies of int8 models go by the path
                 **common,
             ),
         )
@@ -111,6 +112,7 @@ class TransformerStack(keras.layers.Layer):
                 intermediate_dim,
                 activation=activation,
                 initializer=self.initializer.clone(),
+                name="feed_forward",
                 **common,
             ),
         )

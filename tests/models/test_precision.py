@@ -1,0 +1,126 @@
+"""LoRA, int8 and bfloat16, as KerasHub's base class has them, for every family."""
+
+import json
+import os
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_bertfam import models
+from keras_bertfam.tasks import MaskedLM
+
+FAMILIES = [
+    "AlbertBackbone",
+    "BertBackbone",
+    "DistilBertBackbone",
+    "ElectraBackbone",
+    "RobertaBackbone",
+    "SpanBertBackbone",
+    "XLNetBackbone",
+]
+IDS = {"token_ids": np.array([[2, 7, 9, 3, 11, 3]])}
+each_family = pytest.mark.parametrize("name", FAMILIES)
+
+
+def make(name, **kwargs):
+    sizes = dict(num_layers=2, num_heads=2, hidden_dim=32, intermediate_dim=64)
+    if name != "XLNetBackbone":
+        sizes["max_sequence_length"] = 8
+    if name == "AlbertBackbone":
+        sizes["embedding_dim"] = 16
+    return getattr(models, name)(vocabulary_size=200, **{**sizes, **kwargs})
+
+
+def states(backbone):
+    return ops.convert_to_numpy(ops.cast(backbone(IDS)["sequence_output"], "float32"))
+
+
+def size_of(folder):
+    return os.path.getsize(os.path.join(folder, "model.weights.h5"))
+
+
+@each_family
+def test_int8_is_close_smaller_and_loads_again(name, tmp_path):
+    backbone = make(name)
+    backbone.save_to_preset(str(tmp_path / "float"))
+    expected = states(backbone)
+    backbone.quantize("int8")
+    assert backbone.token_embedding.quantization_mode == "int8"
+    got = states(backbone)
+    cosine = (got * expected).sum() / np.linalg.norm(got) / np.linalg.norm(expected)
+    assert cosine > 0.99
+    backbone.save_to_preset(str(tmp_path / "int8"))
+    assert size_of(tmp_path / "int8") < size_of(tmp_path / "float")
+    loaded = type(backbone).from_preset(str(tmp_path / "int8"))
+    np.testing.assert_allclose(states(loaded), got, atol=1e-6)
+
+
+def test_an_int8_task_answers_and_loads_again(tmp_path):
+    task = MaskedLM(make("BertBackbone"))
+    inputs = {**IDS, "mask_positions": np.array([[1, 3]])}
+    expected = ops.convert_to_numpy(task(inputs))
+    task.quantize("int8")
+    got = ops.convert_to_numpy(task(inputs))
+    np.testing.assert_allclose(got, expected, atol=0.1 * np.abs(expected).max())
+    task.save_to_preset(str(tmp_path))
+    with open(tmp_path / "config.json") as file:
+        policy = json.load(file)["config"]["dtype"]
+    assert policy["class_name"] == "DTypePolicyMap"
+
+
+@each_family
+def test_lora_trains_its_own_weights_only(name, tmp_path):
+    backbone = make(name)
+    before = states(backbone)
+    backbone.enable_lora(2)
+    np.testing.assert_array_equal(states(backbone), before)  # it begins as nothing
+    names = {variable.name for variable in backbone.trainable_variables}
+    assert names == {"lora_kernel_a", "lora_kernel_b"}
+    rng = np.random.default_rng(0)
+    for variable in backbone.trainable_variables:
+        variable.assign(rng.normal(0, 0.3, tuple(variable.shape)))
+    trained = states(backbone)
+    assert np.abs(trained - before).max() > 1e-3
+    backbone.save_lora_weights(str(tmp_path / "small.lora.h5"))
+    for variable in backbone.trainable_variables:
+        variable.assign(ops.zeros_like(variable))
+    np.testing.assert_allclose(states(backbone), before, atol=1e-6)
+    backbone.load_lora_weights(str(tmp_path / "small.lora.h5"))
+    np.testing.assert_array_equal(states(backbone), trained)
+    backbone.save_to_preset(str(tmp_path / "merged"))
+    merged = type(backbone).from_preset(str(tmp_path / "merged"))
+    np.testing.assert_allclose(states(merged), trained, atol=1e-5)
+
+
+def test_lora_in_fit_changes_nothing_else():
+    task = MaskedLM(make("BertBackbone"))
+    task.backbone.enable_lora(2)
+    task.compile()
+    frozen = {
+        v.path: ops.convert_to_numpy(v)
+        for v in task.backbone.weights
+        if "lora" not in v.path
+    }
+    x = {**IDS, "mask_positions": np.array([[1, 3]])}
+    task.compile(optimizer=keras.optimizers.SGD(1.0))
+    task.fit(x, np.array([[5, 6]]), verbose=0)
+    lora = [v for v in task.backbone.weights if "lora_kernel_b" in v.path]
+    assert any(np.abs(ops.convert_to_numpy(v)).max() > 0 for v in lora)
+    for variable in task.backbone.weights:
+        if variable.path in frozen:
+            value = ops.convert_to_numpy(variable)
+            np.testing.assert_array_equal(value, frozen[variable.path])
+
+
+@each_family
+def test_bfloat16_on_load_and_in_shards(name, tmp_path):
+    backbone = make(name)
+    backbone.save_to_preset(str(tmp_path), max_shard_size=3e-5)
+    assert len(list(tmp_path.glob("model_*.weights.h5"))) > 1
+    same = type(backbone).from_preset(str(tmp_path))
+    np.testing.assert_array_equal(states(same), states(backbone))
+    half = type(backbone).from_preset(str(tmp_path), dtype="bfloat16")
+    assert all(v.dtype == "bfloat16" for v in half.weights)
+    np.testing.assert_allclose(states(half), states(backbone), atol=0.1)
