@@ -18,6 +18,9 @@ from keras_bertfam.layers.preprocessing.replaced_token_detection_preprocessor im
 from keras_bertfam.layers.preprocessing.span_boundary_lm_preprocessor import (
     SpanBoundaryLMPreprocessor,
 )
+from keras_bertfam.layers.preprocessing.span_question_answering_preprocessor import (
+    SpanQuestionAnsweringPreprocessor,
+)
 from keras_bertfam.layers.preprocessing.text_classifier_preprocessor import (
     TextClassifierPreprocessor,
     TextRegressorPreprocessor,
@@ -39,8 +42,14 @@ from keras_bertfam.tasks.masked_lm import MaskedLM
 from keras_bertfam.tasks.masked_lm_sentence_pair import MaskedLMSentencePair
 from keras_bertfam.tasks.multiple_choice import MultipleChoice
 from keras_bertfam.tasks.permutation_lm import PermutationLM
+from keras_bertfam.tasks.recipes import (
+    FINE_TUNING_RECIPES,
+    FineTuningRecipe,
+    fine_tuning_recipe,
+)
 from keras_bertfam.tasks.replaced_token_detection import ReplacedTokenDetection
 from keras_bertfam.tasks.span_boundary_lm import SpanBoundaryLM
+from keras_bertfam.tasks.span_question_answering import SpanQuestionAnswering
 from keras_bertfam.tasks.text_classifier import TextClassifier
 from keras_bertfam.tasks.text_embedder import CosineSimilarityError, TextEmbedder
 from keras_bertfam.tasks.text_regressor import TextRegressor
@@ -50,6 +59,8 @@ __all__ = [
     "CosineSimilarityError",
     "DISTILLATION_RECIPES",
     "Distiller",
+    "FINE_TUNING_RECIPES",
+    "FineTuningRecipe",
     "MaskedCrossentropy",
     "MaskedLM",
     "MaskedLMPreprocessor",
@@ -64,6 +75,8 @@ __all__ = [
     "ReplacedTokenDetectionPreprocessor",
     "SpanBoundaryLM",
     "SpanBoundaryLMPreprocessor",
+    "SpanQuestionAnswering",
+    "SpanQuestionAnsweringPreprocessor",
     "TextClassifier",
     "TextClassifierPreprocessor",
     "TextEmbedder",
@@ -73,4 +86,5 @@ __all__ = [
     "TokenClassifier",
     "TokenClassifierPreprocessor",
     "WeightedMeanSquaredError",
+    "fine_tuning_recipe",
 ]

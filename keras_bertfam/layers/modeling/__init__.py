@@ -23,12 +23,14 @@ from keras_bertfam.layers.modeling.relative_transformer import (
 )
 from keras_bertfam.layers.modeling.sampling import SampleTokens
 from keras_bertfam.layers.modeling.span_boundary import SpanBoundaryHead
+from keras_bertfam.layers.modeling.span_head import ConditionalSpanHead, SpanHead
 from keras_bertfam.layers.modeling.sublayers import FeedForward, ResidualSublayer
 from keras_bertfam.layers.modeling.summary_head import SummaryHead
 from keras_bertfam.layers.modeling.tied_logits import TiedLogits
 from keras_bertfam.layers.modeling.transformer import TransformerStack
 
 __all__ = [
+    "ConditionalSpanHead",
     "CopyingMaskedLMHead",
     "Dropout",
     "EncoderEmbedding",
@@ -45,6 +47,7 @@ __all__ = [
     "SelfAttention",
     "SentencePairHead",
     "SpanBoundaryHead",
+    "SpanHead",
     "SummaryHead",
     "TiedLogits",
     "TokenEmbedding",

@@ -1,0 +1,228 @@
+"""Where an answer starts and ends: logits, and the best spans of them."""
+
+import keras
+from keras import ops
+
+_NOWHERE = -1e30
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class SpanHead(keras.layers.Layer):
+    """Logits of an answer's first and last token, independent of each other.
+
+    Args:
+        initializer: initializer of the kernel.
+
+    Call arguments:
+        states: float tensor `(batch, length, width)`.
+
+    Returns:
+        Two float32 tensors `(batch, length)`.
+
+    Example:
+
+    ```python
+    head = keras_bertfam.layers.SpanHead()
+    start_logits, end_logits = head(keras.random.normal((2, 5, 8)))
+    ```
+
+    Reference: [Devlin et al., 2018](https://arxiv.org/abs/1810.04805), section
+    4.2.
+    """
+
+    def __init__(self, initializer="glorot_uniform", **kwargs):
+        super().__init__(**kwargs)
+        self.initializer = keras.initializers.get(initializer)
+        self.logits = _dense(self, 2, "logits")
+
+    def build(self, input_shape):
+        self.logits.build(input_shape)
+        self.built = True
+
+    def call(self, states):
+        logits = ops.cast(self.logits(states), "float32")
+        return logits[..., 0], logits[..., 1]
+
+    def compute_output_shape(self, input_shape):
+        return input_shape[:-1], input_shape[:-1]
+
+    def get_config(self):
+        initializer = keras.initializers.serialize(self.initializer)
+        return {**super().get_config(), "initializer": initializer}
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class ConditionalSpanHead(SpanHead):
+    """Logits of the last token that depend on the first, and of having no answer.
+
+    As XLNet and ELECTRA answer SQuAD 2.0. The end's logits are those of a dense
+    tanh layer on each state and that of the start, normalised; the logit of having
+    no answer is that of a dense tanh layer on the state of [CLS] and the mean state
+    under the probabilities of the start.
+
+    Args:
+        initializer: initializer of the kernels.
+        layer_norm_epsilon: float.
+
+    The layer itself gives the start's logits, float32 `(batch, length)`, for states
+    `(batch, length, width)`. `end_logits` and `no_answer_logit` give the rest.
+
+    Example:
+
+    ```python
+    head = keras_bertfam.layers.ConditionalSpanHead()
+    states = keras.random.normal((2, 5, 8))
+    start_logits = head(states)
+    end_logits = head.end_logits(states, keras.ops.array([[1], [3]]))[:, 0]
+    ```
+
+    References: [Yang et al., 2019](https://arxiv.org/abs/1906.08237); [Clark et
+    al., 2020](https://arxiv.org/abs/2003.10555), the released code of both.
+    """
+
+    def __init__(
+        self, initializer="glorot_uniform", layer_norm_epsilon=1e-12, **kwargs
+    ):
+        super().__init__(initializer, **kwargs)
+        self.layer_norm_epsilon = layer_norm_epsilon
+        self.logits = _dense(self, 1, "logits")
+        self.end_dense = None
+        self.norm = keras.layers.LayerNormalization(
+            epsilon=layer_norm_epsilon, dtype=self.dtype_policy, name="norm"
+        )
+        self.end = _dense(self, 1, "end")
+        self.answer_dense = None
+        self.answer = _dense(self, 1, "answer", use_bias=False)
+
+    def build(self, input_shape):
+        width = input_shape[-1]
+        self.end_dense = _dense(self, width, "end_dense", activation="tanh")
+        self.answer_dense = _dense(self, width, "answer_dense", activation="tanh")
+        for layer in (self.end_dense, self.answer_dense):
+            layer.build((None, None, 2 * width))
+        for layer in (self.logits, self.norm, self.end, self.answer):
+            layer.build((None, None, width))
+        self.built = True
+
+    def call(self, states):
+        return ops.cast(self.logits(states), "float32")[..., 0]
+
+    def end_logits(self, states, starts):
+        """Logits of the last token, given the first.
+
+        Args:
+            states: float tensor `(batch, length, width)`.
+            starts: int tensor `(batch, count)`.
+
+        Returns:
+            float32 tensor `(batch, count, length)`.
+        """
+        first = _states_at(states, starts)
+        length, count = ops.shape(states)[1], ops.shape(starts)[1]
+        first = ops.repeat(first[:, :, None], length, axis=2)
+        each = ops.repeat(states[:, None], count, axis=1)
+        x = self.norm(self.end_dense(ops.concatenate([each, first], axis=-1)))
+        return ops.cast(self.end(x), "float32")[..., 0]
+
+    def no_answer_logit(self, states, start_logits, cls_positions):
+        """The logit of having no answer.
+
+        Args:
+            states: float tensor `(batch, length, width)`.
+            start_logits: float tensor `(batch, length)`.
+            cls_positions: int tensor `(batch, 1)`, where [CLS] is.
+
+        Returns:
+            float32 tensor `(batch,)`.
+        """
+        weights = ops.cast(ops.softmax(start_logits), states.dtype)
+        mean = ops.einsum("bth,bt->bh", states, weights)
+        summary = _states_at(states, cls_positions)[:, 0]
+        x = self.answer_dense(ops.concatenate([mean, summary], axis=-1))
+        return ops.cast(self.answer(x), "float32")[..., 0]
+
+    def compute_output_shape(self, input_shape):
+        return input_shape[:-1]
+
+    def get_config(self):
+        config = super().get_config()
+        return {**config, "layer_norm_epsilon": self.layer_norm_epsilon}
+
+
+def _dense(layer, units, name, **kwargs):
+    return keras.layers.Dense(
+        units,
+        kernel_initializer=layer.initializer.clone(),
+        dtype=layer.dtype_policy,
+        name=name,
+        **kwargs,
+    )
+
+
+def _states_at(states, positions):
+    index = ops.cast(positions, "int32")[..., None]
+    return ops.take_along_axis(states, index, axis=1)
+
+
+def best_spans(start_logits, end_logits, start_mask, end_mask, count, max_length):
+    """The spans with the greatest sum of logits, of all that are allowed.
+
+    Args:
+        start_logits: float tensor `(batch, length)`.
+        end_logits: float tensor of that shape.
+        start_mask: bool tensor of that shape: where spans may start.
+        end_mask: bool tensor of that shape: where spans may end.
+        count: int. How many to return.
+        max_length: int. The most tokens in a span.
+
+    Returns:
+        Tuple of the first and last positions, int32 `(batch, count)`, and the
+        scores, float32 of that shape; -1e30 or less where there are no more.
+    """
+    length = ops.shape(start_logits)[1]
+    starts = ops.where(start_mask, start_logits, _NOWHERE)
+    ends = ops.where(end_mask, end_logits, _NOWHERE)
+    ends = ops.pad(ends, [[0, 0], [0, max_length]], constant_values=_NOWHERE)
+    offsets = ops.arange(length)[:, None] + ops.arange(max_length)[None]
+    scores = starts[:, :, None] + ops.take(ends, offsets, axis=1)
+    # A row may have fewer spans than are asked for.
+    flat = ops.reshape(scores, (-1, length * max_length))
+    flat = ops.pad(flat, [[0, 0], [0, count]], constant_values=2 * _NOWHERE)
+    scores, index = ops.top_k(flat, count)
+    index = ops.cast(index, "int32")
+    first = ops.minimum(index // max_length, length - 1)
+    return first, first + index % max_length, scores
+
+
+def best_conditional_spans(head, states, start_logits, masks, count, max_length):
+    """As `best_spans`, with the ends given the `count` most probable starts.
+
+    Scores are sums of log-probabilities.
+
+    Args:
+        head: a `ConditionalSpanHead`.
+        states: float tensor `(batch, length, width)`.
+        start_logits: float tensor `(batch, length)`.
+        masks: the two bool tensors `(batch, length)` of `best_spans`.
+        count: int. How many to return, and how many starts to go on from.
+        max_length: int.
+
+    Returns:
+        As `best_spans`.
+    """
+    start_mask, end_mask = masks
+    length = ops.shape(states)[1]
+    beam = min(count, length)
+    starts = ops.where(start_mask, ops.log_softmax(start_logits), _NOWHERE)
+    start_scores, firsts = ops.top_k(starts, beam)
+    firsts = ops.cast(firsts, "int32")
+    logits = ops.where(end_mask[:, None], head.end_logits(states, firsts), _NOWHERE)
+    places = ops.arange(length, dtype="int32")[None, None]
+    distance = places - firsts[..., None]
+    allowed = end_mask[:, None] & (distance >= 0) & (distance < max_length)
+    ends = ops.where(allowed, ops.log_softmax(logits), _NOWHERE)
+    flat = ops.reshape(start_scores[..., None] + ends, (-1, beam * length))
+    flat = ops.pad(flat, [[0, 0], [0, count]], constant_values=2 * _NOWHERE)
+    scores, index = ops.top_k(flat, count)
+    index = ops.minimum(ops.cast(index, "int32"), beam * length - 1)
+    return ops.take_along_axis(firsts, index // length, axis=1), index % length, scores
