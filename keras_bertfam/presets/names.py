@@ -103,6 +103,13 @@ class PublishedPreset:
         """Arguments of the backbone's constructor."""
         return self.backbone.presets_table[self.name]
 
+    def complete(self, source):
+        """A source whose tokenizer's config has what older ones left out."""
+        if self.tokenizer != "word_piece":
+            return source
+        config = {"do_lower_case": self.lowercase, **source.tokenizer_config}
+        return dataclasses.replace(source, tokenizer_config=config)
+
 
 def published(backbone):
     """The published checkpoints of a family and of its subclasses.

@@ -38,6 +38,8 @@ class TaskPresets:
             preset = hub.locate(published or preset, load_weights)
             if (reader := formats.find_reader(preset)) is not None:
                 source = reader.open_source(preset)
+                if published is not None:
+                    source = published.complete(source)
                 return conversion.load_task(cls, source, load_weights, **kwargs)
         dtype = {"dtype": kwargs.pop("dtype")} if "dtype" in kwargs else {}
         backbone = family.from_preset(preset, load_weights, **dtype)

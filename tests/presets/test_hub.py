@@ -193,3 +193,15 @@ def test_a_folder_of_a_published_name_needs_a_path(tmp_path, monkeypatch, hub):
     with pytest.raises(ConnectionError):
         BertBackbone.from_preset("bert_base_en")
     assert BertBackbone.from_preset("./bert_base_en").hidden_dim == 8
+
+
+@pytest.mark.parametrize("name", ["spanbert_base_en_cased", "bert_tiny_en_uncased"])
+def test_a_name_knows_its_tokenizers_case(name, hub, tmp_path):
+    pytest.importorskip("safetensors")
+    tiny().export_to_transformers(tmp_path)
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmno"]
+    (tmp_path / "vocab.txt").write_text("\n".join(tokens))
+    hub.folders[NAMES[name].sources[0].removeprefix("hf://")] = tmp_path
+    with pytest.warns(UserWarning, match="new: .*masked_lm_head"):
+        task = MaskedLM.from_preset(name)
+    assert task.preprocessor.tokenizer.lowercase == ("uncased" in name)
