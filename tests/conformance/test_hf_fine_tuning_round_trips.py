@@ -1,0 +1,114 @@
+"""Fine-tuning tasks from and to `transformers`, with the heads of their family."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from keras_bertfam import models, tasks
+from keras_bertfam.presets import huggingface
+from keras_bertfam.presets.heads import task_name
+from tests.conformance.test_hf_round_trips import CONFIGS, IDS, arrays, make_theirs
+from tests.from_transformers import convert, max_difference
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+TASKS = {
+    "ForSequenceClassification": "TextClassifier",
+    "ForTokenClassification": "TokenClassifier",
+    "ForQuestionAnswering": "SpanQuestionAnswering",
+    "ForMultipleChoice": "MultipleChoice",
+}
+CASES = [(family, ending) for family in CONFIGS for ending in TASKS]
+
+
+def architecture(family, ending):
+    simple = family == "XLNet" and ending == "ForQuestionAnswering"
+    return f"{family}{ending}{'Simple' * simple}"
+
+
+def labels(ending):
+    if "Classification" not in ending:
+        return {}
+    return {"num_labels": 3, "id2label": dict(enumerate("abc"))}
+
+
+@pytest.mark.parametrize(("family", "ending"), CASES)
+def test_in_out_and_in_again_is_the_identity(family, ending, tmp_path):
+    theirs = make_theirs(architecture(family, ending), **labels(ending))
+    theirs.save_pretrained(tmp_path / "theirs")
+    cls = getattr(tasks, TASKS[ending])
+    assert task_name(huggingface.open_source(tmp_path / "theirs")) == cls.__name__
+    ours = cls.from_preset(str(tmp_path / "theirs"))
+    choice = ending == "ForMultipleChoice"
+    ids = IDS[None] if choice else IDS
+    x = {"token_ids": ids, "padding_mask": np.ones(ids.shape, bool)}
+    with torch.no_grad():
+        expected = theirs(torch.tensor(ids).long())
+    outputs = ours(x)
+    if ending == "ForQuestionAnswering":
+        for name in ("start_logits", "end_logits"):
+            assert max_difference(outputs[name], expected[name]) < 1e-4
+    else:
+        assert max_difference(outputs, expected.logits) < 1e-4
+    if labels(ending):
+        assert ours.label_names == ["a", "b", "c"]
+
+    ours.export_to_transformers(tmp_path / "ours")
+    again, info = type(theirs).from_pretrained(
+        tmp_path / "ours", output_loading_info=True
+    )
+    assert not any(info.values())
+    assert again.config.id2label == theirs.config.id2label
+    assert again.config.architectures == [type(theirs).__name__]
+    moved = {"position_embeddings", "token_type_embeddings"}
+    after = again.state_dict()
+    for name, tensor in theirs.state_dict().items():
+        if family != "Roberta" or not any(part in name for part in moved):
+            assert torch.equal(tensor, after[name]), name
+    last = cls.from_preset(str(tmp_path / "ours"))
+    for first, second in zip(arrays(ours), arrays(last), strict=True):
+        np.testing.assert_array_equal(first, second)
+
+
+def test_regression_and_other_classes(tmp_path):
+    theirs = make_theirs(
+        "BertForSequenceClassification", num_labels=1, problem_type="regression"
+    )
+    ours = convert(tasks.TextRegressor, theirs)
+    with torch.no_grad():
+        expected = theirs(torch.tensor(IDS).long()).logits[:, 0]
+    assert max_difference(ours({"token_ids": IDS}), expected) < 1e-4
+    ours.export_to_transformers(tmp_path)
+    assert task_name(huggingface.open_source(tmp_path)) == "TextRegressor"
+    assert json.loads((tmp_path / "config.json").read_text())["num_labels"] == 1
+    # A head for other classes is new.
+    theirs = make_theirs("BertForSequenceClassification", num_labels=3)
+    assert convert(tasks.TextClassifier, theirs).num_classes == 3
+    with pytest.warns(UserWarning, match="and new: .*logits.*left out: classifier.b"):
+        other = convert(tasks.TextClassifier, theirs, num_classes=2)
+    assert other.num_classes == 2
+    with pytest.warns(UserWarning, match="left out: .*cls.predictions"):
+        convert(tasks.TextClassifier, make_theirs("BertForMaskedLM"), num_classes=2)
+
+
+def test_heads_that_transformers_lacks(tmp_path):
+    sizes = dict(num_layers=1, num_heads=2, hidden_dim=8, intermediate_dim=8)
+    backbone = models.BertBackbone(vocabulary_size=10, pooler=False, **sizes)
+    model = tasks.TextClassifier(backbone, 2, head_style="linear")
+    with pytest.raises(ValueError, match="head_style='linear'"):
+        model.export_to_transformers(tmp_path)
+    model = tasks.SpanQuestionAnswering(backbone, end_head="conditional")
+    with pytest.raises(ValueError, match="no place for"):
+        model.export_to_transformers(tmp_path)
+    # A new pooler in the head is the pooler there.
+    model = tasks.TextClassifier(backbone, 2)
+    model.export_to_transformers(tmp_path)
+    again = tasks.TextClassifier.from_preset(str(tmp_path))
+    x = {"token_ids": IDS}
+    np.testing.assert_allclose(
+        keras.ops.convert_to_numpy(model(x)),
+        keras.ops.convert_to_numpy(again(x)),
+        atol=1e-6,
+    )
