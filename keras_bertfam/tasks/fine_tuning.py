@@ -98,7 +98,15 @@ class FineTuningTask(PretrainingTask):
 
     def fit(self, x=None, y=None, batch_size=None, epochs=1, **kwargs):
         if self._takes_raw(x) and not kwargs.get("validation_split"):
-            data = (x, y, kwargs.pop("sample_weight", None))
+            weights = kwargs.pop("sample_weight", None)
+            class_weight = kwargs.pop("class_weight", None)
+            if class_weight is not None and weights is None:
+                weights = self.preprocessor.weights_of_classes(y, class_weight)
+            elif class_weight is not None:
+                raise ValueError(
+                    "`class_weight` and `sample_weight` can't both be given."
+                )
+            data = (x, y, weights)
             training = kwargs.pop("shuffle", True)
             x = self.preprocessor.dataset(data, batch_size or 32, training=training)
             y = None

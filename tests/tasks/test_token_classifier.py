@@ -122,6 +122,7 @@ def test_logits_at_the_first_pieces(family):
     np.testing.assert_allclose(logits[mask], expected[mask], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_fit_evaluate_predict_and_tag():
     model = make()
     model.compile(learning_rate=3e-2, jit_compile=keras.backend.backend() == "jax")

@@ -41,18 +41,10 @@ class FineTuningPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
     Args:
         tokenizer: a tokenizer layer.
         sequence_length: int. The most tokens in a row, special ones included.
-        layout: `"bert"`, `"roberta"`, `"xlnet"`, or `None`: that of the tokenizer,
-            told by its start token.
-        buckets: sequence of ints or `None`. Rows are padded to the least of these
-            lengths that the longest row of the batch fits in, so that a compiler
-            meets few shapes. `None` means 8, 12, 16, 24, 32, 48, 64, 96, ...;
-            `(sequence_length,)` pads all rows to the full length.
-        seed: int. Decides the order of training examples.
+        layout, buckets, seed: see `TextClassifierPreprocessor`.
 
     Call arguments:
-        x: string, list of strings or string tensor of shape `(batch,)`; or a
-            tuple of two of them, sentence pairs. KerasHub takes a tuple that is
-            the only argument for `(x, y)`: pass `None` as `y` then.
+        x: a text or a batch of texts, or a tuple of two of them, pairs.
         y: labels of shape `(batch,)`, or `None`.
         sample_weight: float tensor of shape `(batch,)`, or `None`.
 
@@ -266,7 +258,7 @@ class FineTuningPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
                 return rows.batch(batch_size).map(self._chunk, **_PARALLEL)
             seed = batch_seed(self.seed, epoch, -2)
             chunks = rows.batch(pool * batch_size).map(self._chunk, **_PARALLEL)
-            return chunks.enumerate().flatmap_given(
+            return chunks.enumerate().flat_map(
                 lambda k, chunk: batch_by_length(chunk, batch_size, fold(seed, k))
             )
 

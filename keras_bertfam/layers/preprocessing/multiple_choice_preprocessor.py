@@ -3,9 +3,9 @@
 import keras
 import tensorflow as tf
 
+from keras_bertfam.layers.preprocessing.arrays import as_strings
 from keras_bertfam.layers.preprocessing.fine_tuning_preprocessor import (
     FineTuningPreprocessor,
-    as_strings,
 )
 from keras_bertfam.layers.preprocessing.labels import check_labels, class_numbers
 from keras_bertfam.layers.preprocessing.layouts import head
@@ -127,7 +127,7 @@ class MultipleChoicePreprocessor(FineTuningPreprocessor):
         first = self.tokenize(x["context"])
         first = tf.gather(first, tf.repeat(tf.range(rows), number))
         first = head(first, self._budget - tf.cast(second.row_lengths(), tf.int32))
-        size = choices.shape[1] or number
+        size = choices.shape[1] or tf.cast(number, tf.int64)
         return {
             name: tf.RaggedTensor.from_uniform_row_length(value, size)
             for name, value in self.lay_out([first, second]).items()

@@ -133,6 +133,12 @@ class TextClassifierPreprocessor(LabelledPreprocessor):
     4.1 and appendix A.5.
     """
 
+    def weights_of_classes(self, y, class_weight):
+        numbers = class_numbers(
+            tf.convert_to_tensor(y), self.num_classes, self.label_names
+        )
+        return [float(class_weight.get(k, 1.0)) for k in numbers.numpy().tolist()]
+
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class TextRegressorPreprocessor(FineTuningPreprocessor):

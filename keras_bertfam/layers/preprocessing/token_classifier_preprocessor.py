@@ -5,7 +5,7 @@ import keras_hub
 import numpy as np
 import tensorflow as tf
 
-from keras_bertfam.layers.preprocessing.fine_tuning_preprocessor import as_strings
+from keras_bertfam.layers.preprocessing.arrays import as_strings
 from keras_bertfam.layers.preprocessing.labels import class_numbers
 from keras_bertfam.layers.preprocessing.text_classifier_preprocessor import (
     LabelledPreprocessor,
