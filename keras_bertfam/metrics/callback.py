@@ -82,10 +82,8 @@ def predicted_labels(model, examples, batch_size=32):
         answers = model.predict(examples.x, batch_size=batch_size, verbose=0)
         return [answer["text"] for answer in answers]
     if kind == "tagging":
-        # Words beyond the end of a row have none.
-        outside = examples.task.label_names[0]
         tagged = model.tag(examples.x, batch_size=batch_size)
-        return [[label or outside for label, _ in words] for words in tagged]
+        return [[label for _, label, _ in words] for words in tagged]
     outputs = np.asarray(model.predict(examples.x, batch_size=batch_size, verbose=0))
     if kind == "regression":
         return outputs.reshape(-1).tolist()

@@ -48,6 +48,7 @@ from keras_bertfam.tasks.recipes import (
     fine_tuning_recipe,
 )
 from keras_bertfam.tasks.replaced_token_detection import ReplacedTokenDetection
+from keras_bertfam.tasks.resizing import resize_vocabulary
 from keras_bertfam.tasks.span_boundary_lm import SpanBoundaryLM
 from keras_bertfam.tasks.span_question_answering import SpanQuestionAnswering
 from keras_bertfam.tasks.text_classifier import TextClassifier
@@ -87,4 +88,5 @@ __all__ = [
     "TokenClassifierPreprocessor",
     "WeightedMeanSquaredError",
     "fine_tuning_recipe",
+    "resize_vocabulary",
 ]

@@ -25,6 +25,7 @@ from keras_bertfam.layers.preprocessing.tokenizers import (
     count_tokens,
     train_word_piece,
 )
+from keras_bertfam.layers.preprocessing.vocabulary import extend_vocabulary
 from keras_bertfam.layers.preprocessing.word_strategies import (
     GeometricSpans,
     GivenSpans,
@@ -51,6 +52,7 @@ __all__ = [
     "WholeWords",
     "XLNetTokenizer",
     "count_tokens",
+    "extend_vocabulary",
     "read_documents",
     "seeded_passes",
     "split_sentences",

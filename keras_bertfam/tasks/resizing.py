@@ -1,0 +1,74 @@
+"""A pre-trained model with another vocabulary."""
+
+import numpy as np
+from keras import ops
+
+
+def resize_vocabulary(task, tokenizer):
+    """The same model for a tokenizer with more tokens.
+
+    A new token's row, in the table and in what else has a row for each token, is
+    the mean of the rows of the pieces that the old tokenizer makes of it.
+
+    Args:
+        task: a pre-training task with a preprocessor, such as `MaskedLM`.
+        tokenizer: a tokenizer whose first tokens are those of the task's.
+
+    Returns:
+        A task of the same class with `tokenizer`.
+
+    Raises:
+        ValueError: if the task has no preprocessor, or a token has another id.
+
+    Example:
+
+    ```python
+    tokenizer = keras_bertfam.layers.extend_vocabulary(
+        model.preprocessor.tokenizer, documents, 500)
+    model = keras_bertfam.tasks.resize_vocabulary(model, tokenizer)
+    ```
+    """
+    if task.preprocessor is None:
+        raise ValueError("`task` must have a preprocessor. Received: none.")
+    old = task.preprocessor.tokenizer
+    before, after = old.get_vocabulary(), tokenizer.get_vocabulary()
+    if after[: len(before)] != before:
+        raise ValueError(
+            f"`tokenizer` must begin with the {len(before)} tokens of the task's. "
+            f"Received: {len(after)} tokens."
+        )
+    pieces = [_pieces(old, token) for token in after[len(before) :]]
+    backbone = task.backbone
+    config = backbone.get_config() | {"vocabulary_size": len(after)}
+    resized = type(backbone).from_config(config)
+    settings = task.preprocessor.get_config() | {"tokenizer": tokenizer}
+    preprocessor = type(task.preprocessor)(
+        **{k: v for k, v in settings.items() if k not in ("config_file", "dtype")}
+    )
+    config = task.get_config() | {"backbone": resized, "preprocessor": preprocessor}
+    new = type(task)(**config)
+    sizes = (backbone.vocabulary_size, len(before), len(after))
+    for source, target in zip(task.weights, new.weights, strict=True):
+        value = ops.convert_to_numpy(source)
+        if source.shape != target.shape:
+            value = _with_rows(value, pieces, sizes)
+        target.assign(value)
+    return new
+
+
+def _pieces(tokenizer, token):
+    text = token.removeprefix("##")
+    return [int(k) for k in np.asarray(tokenizer(text)).reshape(-1)]
+
+
+def _with_rows(value, pieces, sizes):
+    """Adds a row for each new token to a table with a row per token.
+
+    Tables may have had more rows than the tokenizer has tokens.
+    """
+    rows, known, total = sizes
+    if value.shape[0] != rows:
+        raise ValueError(f"Expected {rows} rows, one a token. Received: {value.shape}")
+    means = [value[ids].mean(0) for ids in pieces]
+    new = np.stack(means) if means else value[:0]
+    return np.concatenate([value[:known], new])[:total].astype(value.dtype)

@@ -1,0 +1,91 @@
+import importlib.util
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+
+from keras_bertfam.layers import extend_vocabulary
+from keras_bertfam.tasks import (
+    MaskedLM,
+    MaskedLMPreprocessor,
+    TextClassifier,
+    resize_vocabulary,
+)
+from tests.tiny_fine_tuning import make_backbone, make_tokenizer
+from tests.tiny_masked_lm import documents
+
+_PATH = pathlib.Path(__file__).parents[1] / "examples" / "adapt_domain.py"
+_spec = importlib.util.spec_from_file_location("adapt_domain", _PATH)
+adapt_domain = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(adapt_domain)
+
+
+def corpus():
+    """The usual words, and "cats" (cat ##s) and "sitting" (unknown)."""
+    texts = ["the Cats sitting on the mat", "a cats sitting by red cats", "once"]
+    return documents(30).concatenate(tf.data.Dataset.from_tensor_slices(texts))
+
+
+def test_extend_vocabulary():
+    tokenizer = make_tokenizer()
+    before = tokenizer.get_vocabulary()
+    longer = extend_vocabulary(tokenizer, corpus(), 10)
+    assert longer.get_vocabulary() == [*before, "cats", "sitting"]
+    assert longer.lowercase
+    assert [int(k) for k in longer("Cats mat")][0] == len(before)
+    shorter = extend_vocabulary(tokenizer, corpus(), 1)
+    assert shorter.get_vocabulary() == [*before, "cats"]
+    with pytest.raises(ValueError, match="must not be negative"):
+        extend_vocabulary(tokenizer, corpus(), -1)
+
+
+@pytest.mark.parametrize("family", ["bert", "albert", "distilbert"])
+def test_new_rows_are_means_and_old_outputs_stay(family):
+    model = MaskedLM(make_backbone(family), MaskedLMPreprocessor(make_tokenizer(), 16))
+    model.head.bias.assign(np.arange(model.backbone.vocabulary_size) * 0.1)
+    old = model.preprocessor.tokenizer
+    tokenizer = extend_vocabulary(old, corpus(), 10)
+    larger = resize_vocabulary(model, tokenizer)
+    size = old.vocabulary_size()
+    assert larger.backbone.vocabulary_size == size + 2
+    table = ops.convert_to_numpy(larger.backbone.token_embedding.embeddings)
+    before = ops.convert_to_numpy(model.backbone.token_embedding.embeddings)
+    pieces = [old.token_to_id("cat"), old.token_to_id("##s")]
+    np.testing.assert_allclose(table[size], before[pieces].mean(0), rtol=1e-6)
+    np.testing.assert_array_equal(table[:size], before)
+    bias = ops.convert_to_numpy(larger.head.bias)
+    assert bias[size] == pytest.approx(0.1 * np.mean(pieces), rel=1e-5)
+    inputs = {"token_ids": np.array([[2, 5, 6, 7, 3]], "int32")}
+    logits = ops.convert_to_numpy(larger(inputs))[..., :size]
+    np.testing.assert_allclose(logits, ops.convert_to_numpy(model(inputs)), atol=1e-5)
+    with pytest.raises(ValueError, match="must begin with the"):
+        resize_vocabulary(larger, old)
+
+
+def test_adapts_and_fine_tunes(tmp_path):
+    preset, output = str(tmp_path / "preset"), str(tmp_path / "adapted")
+    model = MaskedLM(make_backbone(), MaskedLMPreprocessor(make_tokenizer(), 16))
+    model.save_to_preset(preset)
+    model, history = adapt_domain.adapt(
+        corpus(),
+        preset,
+        output,
+        new_words=5,
+        epochs=3,
+        learning_rate=1e-2,
+        batch_size=4,
+        sequence_length=16,
+        jit_compile=False,
+    )
+    assert history["loss"][-1] < history["loss"][0]
+    classifier = TextClassifier.from_preset(output, num_classes=2)
+    assert classifier.preprocessor.tokenizer.get_vocabulary()[-2:] == [
+        "cats",
+        "sitting",
+    ]
+    np.testing.assert_array_equal(
+        ops.convert_to_numpy(classifier.backbone.token_embedding.embeddings),
+        ops.convert_to_numpy(model.backbone.token_embedding.embeddings),
+    )
