@@ -6,11 +6,11 @@ import sys
 import tempfile
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from keras_bertfam import saving
-from keras_bertfam.export.signatures import TEXT, TOKEN_IDS, serving_function
+from keras_bertfam.export import task_signatures  # noqa: F401 registers them
+from keras_bertfam.export.signatures import serving_signatures
 from keras_bertfam.export.warmup import write_warmup_requests
 from keras_bertfam.layers.preprocessing.masked_lm_preprocessor import (
     MaskedLMPreprocessor,
@@ -22,15 +22,17 @@ def export_saved_model(model, path, top_k=5):
     """Write a SavedModel that answers strings, for TensorFlow Serving.
 
     The tokenizer is part of the graph: a process that imports only `tensorflow`
-    and `tensorflow_text` loads the result. Batch and length are dynamic. Two
-    signatures are written:
+    and `tensorflow_text` loads the result. Batch and length are dynamic.
+
+    Of a backbone, and of a task with `fill_mask`, such as `MaskedLM`, two
+    signatures are written, with the same outputs:
 
     - `serving_default` takes `text`, string `(batch,)`;
     - `token_ids` takes `token_ids`, int32 `(batch, length)`.
 
-    Both give the same outputs. Of a task with `fill_mask`, such as `MaskedLM`,
-    for the mask tokens of each row in order (`count` is the largest number of
-    them in a row; rows with fewer are filled up with -1, `""` and 0):
+    Outputs of a task with `fill_mask`, for the mask tokens of each row in order
+    (`count` is the largest number of them in a row; rows with fewer are filled up
+    with -1, `""` and 0):
 
     - `mask_positions`, int32 `(batch, count)`;
     - `predicted_ids`, int32 `(batch, count, top_k)`;
@@ -39,6 +41,19 @@ def export_saved_model(model, path, top_k=5):
 
     Of a backbone: `sequence_output`, `padding_mask` and, if it has a pooler,
     `pooled_output`.
+
+    Of the fine-tuning tasks:
+
+    - `TextClassifier`: `text`, or in the signature `pairs` `text` and
+      `text_pair`, string `(batch,)`; outputs `probabilities`, float32 `(batch,
+      num_classes)`, `label_ids`, int32 `(batch,)`, and `labels`, string;
+    - `TextRegressor`: the same inputs; `scores`, float32 `(batch,)`;
+    - `TokenClassifier`: `words`, string `(batch, words)`, filled up with `""` on
+      the right; as `TextClassifier`, by word, with -1 and `""` where there is none;
+    - `MultipleChoice`: `context`, `question` (`""` for none), string `(batch,)`, and
+      `choices`, string `(batch, choices)`; `probabilities`, float32 `(batch,
+      choices)`, and `choice`, int32 `(batch,)`;
+    - `TextEmbedder`: `text`; `embeddings`, float32 `(batch, hidden_dim)`.
 
     Warm-up requests for TensorFlow Serving lie in `assets.extra`.
 
@@ -112,28 +127,14 @@ def _load(model):
 
 
 def _write(model, preprocessor, directory, **options):
-    predict = serving_function(model, preprocessor, **options)
+    signatures = serving_signatures(model, preprocessor, **options)
     module = tf.Module()
     # The weights without the optimizer, and the tokenizer's tables.
     module.weights = [variable.value for variable in model.variables]
     module.tokenizer = preprocessor.tokenizer
-
-    @tf.function(input_signature=[TEXT["text"]])
-    def from_text(text):
-        return predict(preprocessor.encode(text)["token_ids"])
-
-    @tf.function(input_signature=[TOKEN_IDS["token_ids"]])
-    def from_token_ids(token_ids):
-        return predict(token_ids)
-
-    signatures = {"serving_default": from_text, "token_ids": from_token_ids}
-    tf.saved_model.save(module, directory, signatures)
-    text = [f"A {preprocessor.tokenizer.mask_token} to start with."]
-    token_ids = np.asarray(preprocessor.encode(text)["token_ids"], "int32")
-    requests = [
-        ("serving_default", {"text": text}),
-        ("token_ids", {"token_ids": token_ids}),
-    ]
+    functions = {name: each.concrete() for name, each in signatures.items()}
+    tf.saved_model.save(module, directory, functions)
+    requests = [(name, each.example) for name, each in signatures.items()]
     write_warmup_requests(directory, requests)
 
 

@@ -1,19 +1,43 @@
 """What the SavedModel of each kind of model computes."""
 
+import dataclasses
 import functools
+from collections.abc import Callable
 
+import numpy as np
 import tensorflow as tf
 
 from keras_bertfam.models.encoder import EncoderBackbone
 from keras_bertfam.tasks.fill_mask import FillMask
 
-TEXT = {"text": tf.TensorSpec([None], tf.string, name="text")}
-TOKEN_IDS = {"token_ids": tf.TensorSpec([None, None], tf.int32, name="token_ids")}
+
+@dataclasses.dataclass(frozen=True)
+class Signature:
+    """A way to ask a SavedModel.
+
+    Attributes:
+        function: from tensors, by their names, to a dict of tensors.
+        inputs: dict from names to `tf.TensorSpec`s.
+        example: dict from names to values, for a warm-up request.
+    """
+
+    function: Callable
+    inputs: dict
+    example: dict
+
+    def concrete(self):
+        """The function for `tf.saved_model.save`."""
+        return tf.function(self.function).get_concrete_function(**self.inputs)
+
+
+def strings(name, rank=1):
+    """The spec of an input of strings, every axis dynamic."""
+    return tf.TensorSpec([None] * rank, tf.string, name=name)
 
 
 @functools.singledispatch
-def serving_function(model, preprocessor, **options):
-    """The function from token ids to a model's named outputs.
+def serving_signatures(model, preprocessor, **options):
+    """The signatures of a model.
 
     Args:
         model: what is exported.
@@ -21,33 +45,52 @@ def serving_function(model, preprocessor, **options):
         **options: those of `export_saved_model`.
 
     Returns:
-        A function from `token_ids`, an int32 tensor of shape `(batch, length)`,
-        to a dict of tensors.
+        Dict from names to `Signature`s, `serving_default` first.
 
     Raises:
         TypeError: for a model of a kind that can't be exported.
     """
     raise TypeError(
-        "`model` must be an `EncoderBackbone` or a task with `fill_mask`, such as "
-        "`MaskedLM`. Received: "
-        f"{type(model).__name__}"
+        "`model` must be an `EncoderBackbone`, a task with `fill_mask`, such as "
+        f"`MaskedLM`, or a fine-tuning task. Received: {type(model).__name__}"
     )
 
 
-@serving_function.register
+def _of_tokens(function, preprocessor):
+    """Signatures of a function of token ids: from text, and from the ids."""
+    text = [f"A {preprocessor.tokenizer.mask_token} to start with."]
+    token_ids = np.asarray(preprocessor.encode(text)["token_ids"], "int32")
+
+    def from_text(text):
+        return function(preprocessor.encode(text)["token_ids"])
+
+    spec = tf.TensorSpec([None, None], tf.int32, name="token_ids")
+    return {
+        "serving_default": Signature(
+            from_text, {"text": strings("text")}, {"text": text}
+        ),
+        "token_ids": Signature(
+            lambda token_ids: function(token_ids),
+            {"token_ids": spec},
+            {"token_ids": token_ids},
+        ),
+    }
+
+
+@serving_signatures.register
 def _(model: EncoderBackbone, preprocessor, **options):
     def encode(token_ids):
         mask = tf.not_equal(token_ids, preprocessor.tokenizer.pad_token_id)
         outputs = model({"token_ids": token_ids, "padding_mask": mask}, training=False)
         return {**outputs, "padding_mask": mask}
 
-    return encode
+    return _of_tokens(encode, preprocessor)
 
 
-@serving_function.register
+@serving_signatures.register
 def _(model: FillMask, preprocessor, top_k=5, **options):
     tokenizer = preprocessor.tokenizer
-    strings = tf.constant(model.token_strings())
+    tokens = tf.constant(model.token_strings())
 
     def fill_mask(token_ids):
         masked = tf.equal(token_ids, tokenizer.mask_token_id)
@@ -66,8 +109,8 @@ def _(model: FillMask, preprocessor, top_k=5, **options):
         return {
             "mask_positions": tf.where(real, positions, -1),
             "predicted_ids": tf.where(real[..., None], ids, -1),
-            "predicted_tokens": tf.where(real[..., None], tf.gather(strings, ids), ""),
+            "predicted_tokens": tf.where(real[..., None], tf.gather(tokens, ids), ""),
             "probabilities": tf.where(real[..., None], values, 0.0),
         }
 
-    return fill_mask
+    return _of_tokens(fill_mask, preprocessor)

@@ -1,0 +1,140 @@
+"""SavedModels of the fine-tuning tasks, asked in a process of their own."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_bertfam import tasks
+from keras_bertfam.export import export_saved_model
+from tests import tiny_fine_tuning as tiny
+
+# Imports nothing but TensorFlow, as a server does.
+CLIENT = """
+import json, sys
+import numpy as np
+import tensorflow as tf
+import tensorflow_text
+served = tf.saved_model.load(sys.argv[1]).signatures
+answers = []
+for name, inputs in json.loads(sys.argv[2]):
+    inputs = {key: tf.constant(value) for key, value in inputs.items()}
+    outputs = served[name](**inputs)
+    answers.append({
+        key: (value.numpy().astype("U") if value.dtype == tf.string
+              else value.numpy()).tolist()
+        for key, value in outputs.items()
+    })
+assert not {"keras_hub", "keras_bertfam"} & set(sys.modules)
+print(json.dumps(answers))
+"""
+TEXTS, PAIRS = ["the cat sat", "a dog", ""], ["a mat", "", "red hat and a tree"]
+
+
+def ask(path, *requests):
+    done = subprocess.run(
+        [sys.executable, "-c", CLIENT, path, json.dumps(requests)],
+        capture_output=True,
+        text=True,
+        cwd=os.path.dirname(__file__),
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def softmax(logits):
+    return ops.convert_to_numpy(ops.softmax(logits))
+
+
+def outputs(model, x):
+    rows = model.preprocessor(x, None)
+    rows = {name: np.asarray(value) for name, value in rows.items()}
+    return ops.convert_to_numpy(model(rows, training=False))
+
+
+def test_classifier(tmp_path):
+    preprocessor = tasks.TextClassifierPreprocessor(tiny.make_tokenizer(), 16)
+    model = tasks.TextClassifier(
+        tiny.make_backbone(num_layers=1),
+        preprocessor=preprocessor,
+        label_names=["no", "yes"],
+    )
+    path = export_saved_model(model, str(tmp_path / "1"))
+    single, pairs = ask(
+        path,
+        ("serving_default", {"text": TEXTS}),
+        ("pairs", {"text": TEXTS, "text_pair": PAIRS}),
+    )
+    for answers, x in ((single, TEXTS), (pairs, (TEXTS, PAIRS))):
+        logits = outputs(model, x)
+        np.testing.assert_allclose(answers["probabilities"], softmax(logits), atol=1e-5)
+        assert answers["label_ids"] == logits.argmax(1).tolist()
+        assert answers["labels"] == [["no", "yes"][k] for k in logits.argmax(1)]
+
+
+def test_regressor_and_embedder(tmp_path):
+    tokenizer = tiny.make_tokenizer()
+    regressor = tasks.TextRegressor(
+        tiny.make_backbone(num_layers=1), tasks.TextRegressorPreprocessor(tokenizer, 16)
+    )
+    path = export_saved_model(regressor, str(tmp_path / "1"))
+    request = ("pairs", {"text": TEXTS, "text_pair": PAIRS})
+    (answer,) = ask(path, request)
+    expected = outputs(regressor, (TEXTS, PAIRS))
+    np.testing.assert_allclose(answer["scores"], expected, atol=1e-5)
+    embedder = tasks.TextEmbedder(
+        tiny.make_backbone(num_layers=1), tasks.TextEmbedderPreprocessor(tokenizer, 16)
+    )
+    path = export_saved_model(embedder, str(tmp_path / "2"))
+    (answer,) = ask(path, ("serving_default", {"text": TEXTS}))
+    np.testing.assert_allclose(
+        answer["embeddings"], outputs(embedder, TEXTS), atol=1e-5
+    )
+
+
+def test_token_classifier(tmp_path):
+    words = [["the", "cats", "sat"], ["reding"], []]
+    model = tasks.TokenClassifier(
+        tiny.make_backbone(num_layers=1),
+        num_classes=3,
+        preprocessor=tasks.TokenClassifierPreprocessor(tiny.make_tokenizer(), 16),
+    )
+    path = export_saved_model(model, str(tmp_path / "1"))
+    padded = [row + [""] * (4 - len(row)) for row in words]
+    (answer,) = ask(path, ("serving_default", {"words": padded}))
+    logits = outputs(model, words)
+    for row, sentence in enumerate(words):
+        count = len(sentence)
+        np.testing.assert_allclose(
+            np.reshape(answer["probabilities"][row][:count], (count, 3)),
+            softmax(logits[row, :count]),
+            atol=1e-5,
+        )
+        best = logits[row, :count].argmax(-1).tolist()
+        assert answer["label_ids"][row] == best + [-1] * (4 - count)
+        assert answer["labels"][row] == [*map(str, best)] + [""] * (4 - count)
+
+
+def test_multiple_choice(tmp_path):
+    preprocessor = tasks.MultipleChoicePreprocessor(tiny.make_tokenizer(), 24)
+    model = tasks.MultipleChoice(tiny.make_backbone(num_layers=1), preprocessor)
+    x = {
+        "context": ["the cat sat", "a dog"],
+        "question": ["the _ sat", ""],
+        "choices": [["cat", "dog", "hat"], ["ran", "a red tree", "sat"]],
+    }
+    path = export_saved_model(model, str(tmp_path / "1"))
+    (answer,) = ask(path, ("serving_default", x))
+    logits = outputs(model, x)
+    np.testing.assert_allclose(answer["probabilities"], softmax(logits), atol=1e-5)
+    assert answer["choice"] == logits.argmax(1).tolist()
+
+
+def test_a_task_without_a_preprocessor_has_no_strings(tmp_path):
+    model = tasks.TextClassifier(tiny.make_backbone(num_layers=1), 2)
+    with pytest.raises((ValueError, RuntimeError), match="preprocessor"):
+        export_saved_model(model, str(tmp_path / "1"))
