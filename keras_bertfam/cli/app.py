@@ -8,7 +8,7 @@ import keras
 import typer
 
 from keras_bertfam.callbacks import BackupAndResume
-from keras_bertfam.cli import conversion
+from keras_bertfam.cli import conversion, finetuning
 from keras_bertfam.cli import demo as demo_steps
 from keras_bertfam.cli.pretraining import Recipe
 from keras_bertfam.export import export_saved_model
@@ -75,6 +75,48 @@ def pretrain(
         model, _ = recipe.run(read_documents(files), callbacks=callbacks)
         model.save_to_preset(output)
     typer.echo(f"Wrote {output}: MaskedLM.from_preset({output!r}) loads it.")
+
+
+@app.command()
+def finetune(
+    task: Annotated[str, typer.Option(help="sst2, mrpc, squad, conll2003, ...")],
+    preset: Annotated[str, typer.Option(help="Name or folder of a checkpoint.")],
+    data: Annotated[
+        str | None, typer.Option(help="The task's folder. Default: download.")
+    ] = None,
+    output: Annotated[
+        str | None, typer.Option(help="Preset directory for the best model.")
+    ] = None,
+    learning_rate: Annotated[
+        list[float] | None, typer.Option(help="May be repeated. Default: published.")
+    ] = None,
+    batch_size: Annotated[
+        list[int] | None, typer.Option(help="May be repeated. Default: published.")
+    ] = None,
+    epochs: Annotated[
+        list[int] | None, typer.Option(help="May be repeated. Default: published.")
+    ] = None,
+    seed: Annotated[
+        list[int] | None, typer.Option(help="May be repeated: the median counts.")
+    ] = None,
+    sequence_length: int | None = None,
+    limit: Annotated[int | None, typer.Option(help="Only so many examples.")] = None,
+):
+    """Fine-tune on a task by the published recipe and report the official metric."""
+    with _errors_as_messages():
+        finetuning.finetune(
+            task,
+            preset,
+            data,
+            output,
+            learning_rates=learning_rate,
+            batch_sizes=batch_size,
+            epochs=epochs,
+            seeds=seed or (0,),
+            sequence_length=sequence_length,
+            limit=limit,
+            report=typer.echo,
+        )
 
 
 @app.command()

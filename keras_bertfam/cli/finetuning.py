@@ -1,0 +1,186 @@
+"""Fine-tuning by recipe: a grid, early stopping, and the median over seeds."""
+
+import itertools
+import statistics
+import sys
+import time
+
+import keras
+
+from keras_bertfam import datasets, metrics, optimizers, tasks
+
+_CLASSES = {
+    "classification": tasks.TextClassifier,
+    "regression": tasks.TextRegressor,
+    "tagging": tasks.TokenClassifier,
+    "multiple_choice": tasks.MultipleChoice,
+    "question_answering": tasks.SpanQuestionAnswering,
+}
+
+
+def make_model(task, preset, load_weights=True, sequence_length=None):
+    """A model for a task from a preset, with a new head.
+
+    Args:
+        task: `keras_bertfam.datasets.TaskData`.
+        preset: str.
+        load_weights: bool.
+        sequence_length: int, or `None` for the preprocessor's default.
+
+    Returns:
+        A task with a preprocessor.
+    """
+    cls = _CLASSES[task.kind]
+    arguments = {}
+    if task.kind in ("classification", "tagging"):
+        arguments["label_names"] = list(task.label_names)
+    model = cls.from_preset(preset, load_weights=load_weights, **arguments)
+    if model.preprocessor is None:
+        raise ValueError(f"`preset` must have a tokenizer. Received: {preset!r}.")
+    if sequence_length is not None:
+        config = model.preprocessor.get_config()
+        config |= {"sequence_length": sequence_length, "buckets": None}
+        config["tokenizer"] = model.preprocessor.tokenizer
+        model.preprocessor = type(model.preprocessor)(**_settings(config))
+    return model
+
+
+def _settings(config):
+    """Constructor arguments of a preprocessor from its config."""
+    return {k: v for k, v in config.items() if k not in ("config_file", "dtype")}
+
+
+def train(model, train_set, validation_set, settings, recipe, seed=0, jit="auto"):
+    """Trains with early stopping on the first metric of the task.
+
+    Args:
+        model: a task; its weights are those of the best epoch in the end.
+        train_set: `Examples`.
+        validation_set: `Examples`.
+        settings: tuple of learning rate, batch size and epochs.
+        recipe: `FineTuningRecipe`.
+        seed: int, of the order of examples.
+        jit: `jit_compile` of `keras.Model.compile`.
+
+    Returns:
+        Dict of the best epoch's metrics.
+    """
+    learning_rate, batch_size, epochs = settings
+    model.preprocessor.seed = seed
+    optimizer = optimizers.fine_tuning_optimizer(
+        model,
+        learning_rate,
+        layer_decay=recipe.layer_decay,
+        offset=recipe.layer_offset,
+        scale_embeddings=recipe.scale_embeddings,
+        warmup_steps=recipe.warmup_steps,
+        weight_decay=recipe.weight_decay,
+    )
+    model.compile(optimizer, jit_compile=jit)
+    names = train_set.task.metrics
+    watched = f"val_{names[0]}"
+    scores = metrics.TaskMetrics(validation_set, batch_size=batch_size)
+    stop = keras.callbacks.EarlyStopping(
+        watched, mode="max", patience=2, restore_best_weights=True
+    )
+    history = model.fit(
+        train_set.x,
+        train_set.y,
+        batch_size=batch_size,
+        epochs=epochs,
+        callbacks=[scores, stop],
+        verbose=1 if sys.stdout.isatty() else 2,
+    ).history
+    best = max(range(len(history[watched])), key=history[watched].__getitem__)
+    return {name: history[f"val_{name}"][best] for name in names}
+
+
+def finetune(
+    task,
+    preset,
+    data=None,
+    output=None,
+    learning_rates=None,
+    batch_sizes=None,
+    epochs=None,
+    seeds=(0,),
+    sequence_length=None,
+    limit=None,
+    load_weights=True,
+    report=print,
+    jit="auto",
+):
+    """Fine-tunes by the recipe of a preset's family.
+
+    Every point of the grid is trained with every seed. The point with the best
+    median of the first metric counts; the model of the best single run is saved.
+
+    Args:
+        task: name of a task, see `keras_bertfam.datasets.get_task`.
+        preset: str.
+        data: see `keras_bertfam.datasets.load_examples`.
+        output: directory for the best model, or `None`.
+        learning_rates: sequence of floats, or `None` for the recipe's.
+        batch_sizes: sequence of ints, or `None`.
+        epochs: sequence of ints, or `None`.
+        seeds: sequence of ints.
+        sequence_length: int or `None`.
+        limit: int or `None`. Only so many examples of each split.
+        load_weights: bool.
+        report: function that takes a line of text.
+        jit: `jit_compile` of `keras.Model.compile`.
+
+    Returns:
+        A dict of the medians of the metrics and the `settings` that reached them.
+    """
+    train_set, validation_set = (
+        datasets.load_examples(task, split, data, limit)
+        for split in ("train", "validation")
+    )
+    facts = train_set.task
+    backbone = make_model(facts, preset, load_weights=False).backbone
+    recipe = _recipe_of(backbone, facts)
+    first = facts.metrics[0]
+    best, best_run = None, float("-inf")
+    for settings in itertools.product(
+        learning_rates or recipe.learning_rates,
+        batch_sizes or recipe.batch_sizes,
+        epochs or recipe.epochs[-1:],  # it stops early
+    ):
+        runs = []
+        for seed in seeds:
+            keras.utils.set_random_seed(seed)
+            model = make_model(facts, preset, load_weights, sequence_length)
+            start = time.perf_counter()
+            run = train(model, train_set, validation_set, settings, recipe, seed, jit)
+            seconds = time.perf_counter() - start
+            name = f"{_described(settings)}, seed {seed}"
+            report(f"{name}: {formatted(run)}, {seconds:.0f} s")
+            runs.append(run)
+            if run[first] > best_run:
+                best_run = run[first]
+                if output is not None:
+                    model.save_to_preset(output)
+        median = {k: statistics.median(run[k] for run in runs) for k in runs[0]}
+        if best is None or median[first] > best[0][first]:
+            best = (median, settings)
+    median, settings = best
+    name = f"best, median of {len(seeds)}: {_described(settings)}"
+    report(f"{name}: {formatted(median)}")
+    return {**median, "settings": settings}
+
+
+def _recipe_of(backbone, task):
+    family = type(backbone).__name__
+    if family == "ElectraBackbone" and backbone.hidden_dim >= 1024:
+        family = "electra_large"
+    return tasks.fine_tuning_recipe(family, task.name)
+
+
+def formatted(scores):
+    """Metrics in a line."""
+    return ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
+
+
+def _described(settings):
+    return "learning rate {:g}, batch size {}, {} epochs".format(*settings)

@@ -1,0 +1,128 @@
+"""Fine-tuning by recipe, from the command line too."""
+
+import dataclasses
+
+import pytest
+from typer.testing import CliRunner
+
+from keras_bertfam.cli import finetuning
+from keras_bertfam.cli.app import app
+from keras_bertfam.datasets import TASKS, load_examples
+from keras_bertfam.metrics import TaskMetrics
+from keras_bertfam.tasks import (
+    FINE_TUNING_RECIPES,
+    TextClassifier,
+    TokenClassifier,
+    fine_tuning_recipe,
+)
+from tests.tiny_fine_tuning import make_backbone, make_tokenizer, texts
+
+
+@pytest.fixture
+def preset(tmp_path):
+    path = str(tmp_path / "preset")
+    make_backbone().save_to_preset(path)
+    make_tokenizer().save_to_preset(path)
+    return path
+
+
+@pytest.fixture
+def data(tmp_path):
+    """SST-2's folder: the cat is the good one."""
+    folder = tmp_path / "sst2"
+    folder.mkdir()
+    for name, seed in (("train.tsv", 0), ("dev.tsv", 1)):
+        lines = [
+            f"{text}\t{label}" for text, label in zip(*texts(48, seed), strict=True)
+        ]
+        (folder / name).write_text("\n".join(["sentence\tlabel", *lines]) + "\n")
+    (folder / "test.tsv").write_text("index\tsentence\n0\ta cat\n")
+    return str(folder)
+
+
+@pytest.mark.slow
+def test_finds_the_best_of_a_grid(preset, data, tmp_path):
+    lines = []
+    best = finetuning.finetune(
+        "sst2",
+        preset,
+        data,
+        str(tmp_path / "best"),
+        learning_rates=(1e-7, 2e-2),
+        batch_sizes=(8,),
+        epochs=(4,),
+        seeds=(0, 1),
+        sequence_length=16,
+        report=lines.append,
+        jit=False,
+    )
+    assert best["settings"] == (2e-2, 8, 4)
+    assert best["accuracy"] > 0.9
+    assert len(lines) == 5
+    assert "seed 1: accuracy" in lines[1]
+    assert lines[-1].startswith("best, median of 2: learning rate 0.02, batch size 8")
+    model = TextClassifier.from_preset(str(tmp_path / "best"))
+    assert model.preprocessor.sequence_length == 16
+    validation = load_examples("sst2", "validation", data)
+    scores = TaskMetrics(validation).compute(model)
+    assert scores["accuracy"] >= best["accuracy"]
+
+
+def test_command(preset, data):
+    arguments = f"finetune --task sst2 --preset {preset} --data {data} --epochs 1"
+    arguments += " --learning-rate 1e-3 --batch-size 16 --limit 20"
+    done = CliRunner().invoke(app, arguments.split())
+    assert done.exit_code == 0, done.output
+    assert (
+        "best, median of 1: learning rate 0.001, batch size 16, 1 epochs" in done.output
+    )
+    done = CliRunner().invoke(app, arguments.replace("sst2 ", "sst3 ", 1).split())
+    assert done.exit_code == 2
+    assert "sst3" in done.output
+
+
+def test_tagging(preset, tmp_path):
+    words = "\n".join(
+        f"{w}\t{'B-person' if w in 'cat dog' else 'O'}"
+        for w in "the cat sat on the dog and the mat".split()
+    )
+    paths = {}
+    for split, name in (("train", "wnut17train.conll"), ("dev", "emerging.dev.conll")):
+        paths[split] = tmp_path / name
+        paths[split].write_text("\n\n".join([words] * 40) + "\n")
+    (tmp_path / "emerging.test.annotated").write_text(words)
+    best = finetuning.finetune(
+        "wnut17",
+        preset,
+        str(tmp_path),
+        str(tmp_path / "best"),
+        learning_rates=(2e-2,),
+        batch_sizes=(4,),
+        epochs=(4,),
+        report=lambda line: None,
+        jit=False,
+    )
+    assert best["entity_f1"] == 1.0
+    model = TokenClassifier.from_preset(str(tmp_path / "best"))
+    assert model.tag(["the", "cat"])[1][1] == "B-person"
+
+
+def test_recipes_are_complete():
+    families = {key.split("/")[0] for key in FINE_TUNING_RECIPES}
+    assert {"bert", "roberta", "albert", "distilbert", "electra", "xlnet"} <= families
+    for key, recipe in FINE_TUNING_RECIPES.items():
+        assert "/" not in key or key.split("/")[1] in TASKS
+        assert 0 < max(recipe.learning_rates) < 1e-3
+        assert all(
+            isinstance(size, int) for size in (*recipe.batch_sizes, *recipe.epochs)
+        )
+        assert 0 <= recipe.warmup_steps < 1 and 0 < recipe.layer_decay <= 1
+        dataclasses.replace(recipe)
+    assert fine_tuning_recipe("ElectraBackbone", "rte").epochs == (10,)
+    assert fine_tuning_recipe("BertBackbone", "sst2").learning_rates == (
+        5e-5,
+        3e-5,
+        2e-5,
+    )
+    with pytest.raises(ValueError, match="`family` must be one of"):
+        fine_tuning_recipe("gpt")
