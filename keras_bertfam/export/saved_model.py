@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from keras_bertfam import saving
-from keras_bertfam.export import task_signatures  # noqa: F401 registers them
+from keras_bertfam.export import question_signatures, task_signatures  # noqa: F401
 from keras_bertfam.export.signatures import serving_signatures
 from keras_bertfam.export.warmup import write_warmup_requests
 from keras_bertfam.layers.preprocessing.masked_lm_preprocessor import (
@@ -53,7 +53,11 @@ def export_saved_model(model, path, top_k=5):
     - `MultipleChoice`: `context`, `question` (`""` for none), string `(batch,)`, and
       `choices`, string `(batch, choices)`; `probabilities`, float32 `(batch,
       choices)`, and `choice`, int32 `(batch,)`;
-    - `TextEmbedder`: `text`; `embeddings`, float32 `(batch, hidden_dim)`.
+    - `TextEmbedder`: `text`; `embeddings`, float32 `(batch, hidden_dim)`;
+    - `SpanQuestionAnswering`: `question` and `context`, string `(batch,)`; outputs
+      `answer`, string `(batch,)`, `""` for none, `answer_start` and `answer_end`,
+      int32, in characters, -1 for none, `no_answer_odds`, float32, and
+      `n_best_text`, `n_best_start`, `n_best_end`, `n_best_score`, `(batch, n_best)`.
 
     Warm-up requests for TensorFlow Serving lie in `assets.extra`.
 

@@ -1,0 +1,51 @@
+import json
+import os
+import subprocess
+import sys
+
+import keras
+import pytest
+
+from keras_bertfam.export import export_saved_model
+from tests.tiny_questions import make_model, make_preprocessor, questions
+
+# Imports nothing but TensorFlow, as a server does.
+CLIENT = """
+import json, sys
+import tensorflow as tf
+import tensorflow_text
+model = tf.saved_model.load(sys.argv[1])
+x = {k: tf.constant(v) for k, v in json.loads(sys.argv[2]).items()}
+answers = model.signatures["serving_default"](**x)
+assert not {"keras_hub", "keras_bertfam"} & set(sys.modules)
+print(json.dumps({k: v.numpy().tolist() for k, v in answers.items()},
+                 default=bytes.decode))
+"""
+
+
+@pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="exported in a process of its own"
+)
+@pytest.mark.parametrize("threshold", [None, 0.0])
+def test_same_answers_in_a_fresh_process(tmp_path, threshold):
+    model = make_model(preprocessor=make_preprocessor(18), null_threshold=threshold)
+    path = export_saved_model(model, str(tmp_path / "1"))
+    x, _ = questions(6)
+    x = {"question": [*x["question"], ""], "context": [*x["context"], ""]}
+    done = subprocess.run(
+        [sys.executable, "-c", CLIENT, path, json.dumps(x)],
+        capture_output=True,
+        text=True,
+        cwd=os.path.dirname(__file__),
+    )
+    assert done.returncode == 0, done.stderr
+    served = json.loads(done.stdout.splitlines()[-1])
+    for number, answer in enumerate(model.predict(x, verbose=0)):
+        assert served["answer"][number] == answer["text"]
+        assert served["answer_start"][number] == answer["start"]
+        assert served["answer_end"][number] == answer["end"]
+        found = [a for a in answer["n_best"] if a["start"] >= 0]
+        for k, other in enumerate(found):
+            assert served["n_best_text"][number][k] == other["text"]
+            score = served["n_best_score"][number][k]
+            assert score == pytest.approx(other["score"], abs=1e-4)
