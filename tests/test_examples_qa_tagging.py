@@ -1,0 +1,56 @@
+import importlib.util
+import pathlib
+
+import numpy as np
+
+from keras_bertfam.datasets import Examples, get_task
+from tests.tiny_questions import make_model, questions
+
+FOLDER = pathlib.Path(__file__).parents[1] / "examples"
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_question_answering(tmp_path):
+    model = make_model()
+    model.save_to_preset(tmp_path / "preset")
+    x, y = questions(48, sentences=(1, 2), impossible=0.3)
+    examples = Examples(x, y, get_task("squad_v2"))
+    module = load("finetune_qa")
+    train, dev = module.split_by_article(examples, 40)
+    assert len(train) + len(dev) == 48 and 0 < len(dev) < 12
+    settings = {"learning_rate": 1e-2, "batch_size": 8, "jit_compile": False}
+    trained, scores = module.finetune(
+        train,
+        dev,
+        str(tmp_path / "preset"),
+        epochs=2,
+        version_2=True,
+        sequence_length=24,
+        question_length=6,
+        **settings,
+    )
+    assert trained.null_threshold is not None
+    assert 0 <= scores["exact_match"] <= scores["f1"] <= 100
+
+
+def test_tagging(tmp_path):
+    model = make_model()
+    model.save_to_preset(tmp_path / "preset")
+    words = "\n".join(["the\tO", "cat\tB-person", "sat\tO"])
+    for name in ("wnut17train.conll", "emerging.dev.conll", "emerging.test.annotated"):
+        (tmp_path / name).write_text("\n\n".join([words] * 8))
+    _, scores = load("finetune_tagging").finetune(
+        preset=str(tmp_path / "preset"),
+        data=str(tmp_path),
+        epochs=1,
+        batch_size=4,
+        jit_compile=False,
+    )
+    assert scores.keys() == {"val_entity_f1"}
+    assert np.isfinite(scores["val_entity_f1"])
