@@ -163,6 +163,7 @@ class TextEmbedder(FineTuningTask):
             )
         texts = [*first, *second]
         vectors = self.predict(texts, batch_size=batch_size, verbose=0)
+        vectors = ops.convert_to_tensor(vectors)
         a, b = vectors[: len(first)], vectors[len(first) :]
         return ops.convert_to_numpy(cosine(a, b))
 
