@@ -191,8 +191,13 @@ def test_regression_targets():
     assert y.dtype == tf.float32 and y.numpy().tolist() == [1, 5]
     with pytest.raises(ValueError, match="must be numbers"):
         preprocessor(["a"], ["1"])
-    with pytest.raises(tf.errors.InvalidArgumentError, match="finite"):
+    with pytest.raises(ValueError, match="finite numbers. Received: .nan"):
         preprocessor(["a"], [float("nan")])
+    with pytest.raises(ValueError, match="finite numbers. Received: .inf"):
+        preprocessor.dataset((["a"], [float("inf")]), 1)
+    in_graph = tf.function(lambda y: preprocessor(tf.constant(["a"]), y))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="finite numbers"):
+        in_graph(tf.constant([float("nan")]))
 
 
 @pytest.mark.parametrize("cls", [TextClassifierPreprocessor, TextRegressorPreprocessor])

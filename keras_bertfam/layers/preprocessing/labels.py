@@ -61,8 +61,27 @@ def class_numbers(y, num_classes=None, label_names=None):
             "`y` must be integers, the numbers of classes, or strings. "
             f"Received: dtype={y.dtype.name}."
         )
+    return check_values(numbers, y, known, expected)
+
+
+def check_values(numbers, y, valid, expected):
+    """Returns `numbers` if all labels are valid. Works in a graph.
+
+    Args:
+        numbers: tensor, what the labels stand for.
+        y: tensor, the labels.
+        valid: bool tensor of the shape of `y`.
+        expected: string. What `y` must be.
+
+    Returns:
+        `numbers`.
+
+    Raises:
+        ValueError: for a label that isn't valid: in a graph that is a
+            `tf.errors.InvalidArgumentError`.
+    """
     message = f"`y` must be {expected}. Received:"
-    others = tf.boolean_mask(tf.reshape(y, [-1]), tf.reshape(~known, [-1]))
+    others = tf.boolean_mask(tf.reshape(y, [-1]), tf.reshape(~valid, [-1]))
     if tf.executing_eagerly():
         if len(others):
             raise ValueError(f"{message} {sorted({*others.numpy().tolist()})[:8]}.")
@@ -70,3 +89,22 @@ def class_numbers(y, num_classes=None, label_names=None):
     check = tf.debugging.Assert(tf.equal(tf.size(others), 0), [message, others], 8)
     with tf.control_dependencies([check]):
         return tf.identity(numbers)
+
+
+def finite_numbers(y):
+    """Labels as float32, refusing what isn't finite or no number. Works in a graph.
+
+    Args:
+        y: tensor of any shape.
+
+    Returns:
+        A float32 tensor of the same shape.
+
+    Raises:
+        ValueError: for strings, and for a number that isn't finite: in a graph that
+            is a `tf.errors.InvalidArgumentError`.
+    """
+    if y.dtype == tf.string:
+        raise ValueError("`y` must be numbers. Received: strings.")
+    numbers = tf.cast(y, tf.float32)
+    return check_values(numbers, y, tf.math.is_finite(numbers), "finite numbers")

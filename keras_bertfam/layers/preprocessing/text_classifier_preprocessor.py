@@ -6,7 +6,11 @@ import tensorflow as tf
 from keras_bertfam.layers.preprocessing.fine_tuning_preprocessor import (
     FineTuningPreprocessor,
 )
-from keras_bertfam.layers.preprocessing.labels import check_labels, class_numbers
+from keras_bertfam.layers.preprocessing.labels import (
+    check_labels,
+    class_numbers,
+    finite_numbers,
+)
 
 
 class LabelledPreprocessor(FineTuningPreprocessor):
@@ -158,8 +162,8 @@ class TextRegressorPreprocessor(FineTuningPreprocessor):
         As `TextClassifierPreprocessor`, with float32 `y`.
 
     Raises:
-        ValueError: for labels that aren't numbers.
-        tf.errors.InvalidArgumentError: for a number that isn't finite.
+        ValueError: for labels that aren't numbers, or not finite (in a graph a
+            `tf.errors.InvalidArgumentError`).
 
     Example:
 
@@ -174,17 +178,3 @@ class TextRegressorPreprocessor(FineTuningPreprocessor):
 
     def as_labels(self, y, x):
         return finite_numbers(tf.convert_to_tensor(y))
-
-
-def finite_numbers(y):
-    """Labels as float32, refusing what isn't finite or no number.
-
-    Raises:
-        ValueError: for strings.
-        tf.errors.InvalidArgumentError: for a number that isn't finite.
-    """
-    if y.dtype == tf.string:
-        raise ValueError("`y` must be numbers. Received: strings.")
-    return tf.debugging.assert_all_finite(
-        tf.cast(y, tf.float32), "`y` must be finite numbers."
-    )
