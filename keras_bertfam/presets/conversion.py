@@ -61,15 +61,16 @@ def read_backbone(cls, source, report, load_weights=True, **kwargs):
     return backbone
 
 
-def load_task(cls, source, load_weights=True, preprocessor=None, **kwargs):
+def load_task(cls, source, load_weights=True, backbone_cls=None, **kwargs):
     """A task from a checkpoint, with the heads that are in it.
 
     Args:
         cls: a task class.
         source: `CheckpointSource`.
         load_weights: bool.
-        preprocessor: `None` for one with the checkpoint's tokenizer, if any.
-        **kwargs: arguments of the task; `dtype` goes to the backbone.
+        backbone_cls: class of the backbone, or a base of it; `None` for any.
+        **kwargs: arguments of the task; `dtype` goes to the backbone. Without a
+            `preprocessor` it gets one with the checkpoint's tokenizer, if any.
 
     Returns:
         A task.
@@ -78,18 +79,20 @@ def load_task(cls, source, load_weights=True, preprocessor=None, **kwargs):
         CheckpointError: if the checkpoint isn't whole, or of another family.
     """
     report = Report(source)
-    task = read_task(cls, source, report, load_weights, preprocessor, **kwargs)
+    task = read_task(cls, source, report, load_weights, backbone_cls, **kwargs)
     if load_weights:
         report.warn()
     return task
 
 
-def read_task(cls, source, report, load_weights=True, preprocessor=None, **kwargs):
+def read_task(cls, source, report, load_weights=True, backbone_cls=None, **kwargs):
     """`load_task` that fills in a `Report` and doesn't warn."""
     from keras_bertfam.presets import tokenizer_files
 
     dtype = {"dtype": kwargs.pop("dtype")} if "dtype" in kwargs else {}
-    backbone = read_backbone(cls.backbone_cls, source, report, load_weights, **dtype)
+    backbone_cls = backbone_cls or cls.backbone_cls
+    backbone = read_backbone(backbone_cls, source, report, load_weights, **dtype)
+    preprocessor = kwargs.pop("preprocessor", None)
     if preprocessor is None and source.tokenizer_files and cls.preprocessor_cls:
         tokenizer = tokenizer_files.load_tokenizer(source)
         preprocessor = _preprocessor(cls, tokenizer, backbone, report)

@@ -40,7 +40,7 @@ class TaskPresets:
                 source = reader.open_source(preset)
                 if published is not None:
                     source = published.complete(source)
-                return conversion.load_task(cls, source, load_weights, **kwargs)
+                return conversion.load_task(cls, source, load_weights, family, **kwargs)
         dtype = {"dtype": kwargs.pop("dtype")} if "dtype" in kwargs else {}
         backbone = family.from_preset(preset, load_weights, **dtype)
         config = {}

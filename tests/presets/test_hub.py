@@ -205,3 +205,5 @@ def test_a_name_knows_its_tokenizers_case(name, hub, tmp_path):
     with pytest.warns(UserWarning, match="new: .*masked_lm_head"):
         task = MaskedLM.from_preset(name)
     assert task.preprocessor.tokenizer.lowercase == ("uncased" in name)
+    # What SpanBERT published calls itself BERT.
+    assert type(task.backbone) is NAMES[name].backbone
