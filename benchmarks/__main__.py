@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
-from benchmarks import conversion, harness, imports, pipeline, training
+from benchmarks import conversion, finetune, harness, imports, pipeline, training
 
 BENCHMARKS = training.BENCHMARKS | pipeline.BENCHMARKS | imports.BENCHMARKS
-BENCHMARKS |= conversion.BENCHMARKS
+BENCHMARKS |= conversion.BENCHMARKS | finetune.BENCHMARKS
 PACKAGES = ("keras", "keras-hub", "tensorflow", "jax", "torch", "transformers")
 
 

