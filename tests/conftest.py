@@ -28,9 +28,10 @@ for variable, value in {
     os.environ.setdefault(variable, value)
 
 # What no backend takes part in: tf.data layers, and files that are read and checked.
-collect_ignore = []
+collect_ignore, collect_ignore_glob = [], []
 if os.environ["KERAS_BACKEND"] != "tensorflow":
     collect_ignore += ["datasets", "layers/preprocessing"]
+    collect_ignore_glob += ["tasks/*_preprocessor.py"]
     collect_ignore += [
         f"presets/test_{name}.py"
         for name in "fairseq hub reading tensorflow1 tokenizer_files untrusted".split()

@@ -119,7 +119,7 @@ def decayed(strategy):
         norm.build((None, 3))
         variables = dense.trainable_variables + norm.trainable_variables
         for variable in variables:
-            variable.assign(ops.ones_like(variable))
+            variable.assign(np.ones(variable.shape))
         optimizer = pretraining_optimizer(0.1, total_steps=10, warmup_steps=0)
         optimizer.build(variables)
     zeros = [tf.zeros(v.shape) for v in variables]

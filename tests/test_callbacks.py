@@ -50,6 +50,7 @@ def check_resumes(tmp_path, make_data, at, **kwargs):
     return whole, resumed
 
 
+@pytest.mark.slow
 def test_killed_run_continues_to_the_same_losses(tmp_path):
     arguments = [tmp_path / "backup", "1", "4"]
     command = [sys.executable, "-m", "tests.resume_worker", *arguments]
@@ -108,6 +109,7 @@ def test_what_could_not_be_resumed_is_refused_from_the_start(tmp_path):
             run(tmp_path, endless, steps_per_epoch=5)
 
 
+@pytest.mark.slow
 def test_resume_with_data_that_has_no_position(tmp_path):
     # The model's preprocessor has one, which this data doesn't read.
     def data(model):

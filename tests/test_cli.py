@@ -24,6 +24,7 @@ def run(*arguments):
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
+@pytest.mark.slow
 def test_pretrain_then_export(text_file, tmp_path):
     preset, served = str(tmp_path / "preset"), str(tmp_path / "served" / "1")
     options = ["--architecture", "bert_tiny_en_uncased", "--vocabulary-size", 300]
@@ -56,6 +57,7 @@ def test_mistakes_are_explained_in_a_line(arguments, message, monkeypatch, tmp_p
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_the_example(text_file, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = ROOT / "examples" / "pretrain_masked_lm.py"

@@ -57,6 +57,7 @@ def check_equal(one, two, tolerance):
 
 
 @tensorflow_only
+@pytest.mark.slow
 def test_mirrored_training_equals_one_device(mirrored):
     check_equal(*mirrored["float32"], tolerance=1e-5)
 
@@ -73,6 +74,7 @@ def test_mirrored_training_equals_one_device_in_half_precision():
 
 
 @tensorflow_only
+@pytest.mark.slow
 def test_sum_and_mean_over_replicas(mirrored):
     # Numbers, sums over the replicas, and own values.
     assert mirrored["helpers"]["sum"] == [[0, 6, 1], [1, 6, 5]]
@@ -81,17 +83,20 @@ def test_sum_and_mean_over_replicas(mirrored):
 
 
 @tensorflow_only
+@pytest.mark.slow
 def test_replicas_have_their_own_dropout_masks(mirrored):
     masks = [mask for call in mirrored["dropout_masks"] for mask in call]
     assert len({tuple(mask) for mask in masks}) == 4
 
 
 @tensorflow_only
+@pytest.mark.slow
 def test_token_embedding_gradients_are_dense(mirrored):
     assert mirrored["embedding_gradients"] == [False, True]  # Keras's, ours
 
 
 @tensorflow_only
+@pytest.mark.slow
 def test_overflow_on_any_replica_skips_the_update(mirrored):
     after_overflow, after_next = mirrored["overflow"]
     assert after_overflow == [1.0, 2.0]
@@ -99,11 +104,13 @@ def test_overflow_on_any_replica_skips_the_update(mirrored):
 
 
 @tensorflow_only
+@pytest.mark.slow
 def test_gradient_accumulation_over_replicas_is_refused(mirrored):
     assert "gradient_accumulation_steps=2" in mirrored["accumulation_error"]
 
 
 @tensorflow_only
+@pytest.mark.slow
 def test_weight_decay_over_replicas_acts_on_kernels_only(mirrored):
     assert mirrored["decayed"] == ["bias_layer/kernel"]
 

@@ -64,6 +64,7 @@ def test_new_rows_are_means_and_old_outputs_stay(family):
         resize_vocabulary(larger, old)
 
 
+@pytest.mark.slow
 def test_adapts_and_fine_tunes(tmp_path):
     preset, output = str(tmp_path / "preset"), str(tmp_path / "adapted")
     model = MaskedLM(make_backbone(), MaskedLMPreprocessor(make_tokenizer(), 16))

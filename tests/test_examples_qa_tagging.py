@@ -2,6 +2,7 @@ import importlib.util
 import pathlib
 
 import numpy as np
+import pytest
 
 from keras_bertfam.datasets import Examples, get_task
 from tests.tiny_questions import make_model, questions
@@ -16,6 +17,7 @@ def load(name):
     return module
 
 
+@pytest.mark.slow
 def test_question_answering(tmp_path):
     model = make_model()
     model.save_to_preset(tmp_path / "preset")
@@ -39,6 +41,7 @@ def test_question_answering(tmp_path):
     assert 0 <= scores["exact_match"] <= scores["f1"] <= 100
 
 
+@pytest.mark.slow
 def test_tagging(tmp_path):
     model = make_model()
     model.save_to_preset(tmp_path / "preset")

@@ -81,6 +81,7 @@ def test_command(preset, data):
     assert "sst3" in done.output
 
 
+@pytest.mark.slow
 def test_tagging(preset, tmp_path):
     words = "\n".join(
         f"{w}\t{'B-person' if w in 'cat dog' else 'O'}"

@@ -59,6 +59,7 @@ def test_module_is_short(path):
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 320
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
 def test_importing_loads_no_framework_that_keras_hub_does_not(backend):
     if backend != "tensorflow":

@@ -2,6 +2,7 @@
 
 import keras
 import numpy as np
+import pytest
 
 from keras_bertfam import models
 from keras_bertfam.layers import BertTokenizer
@@ -18,6 +19,12 @@ FAMILIES = {
 }
 SIZES = {"num_layers": 2, "num_heads": 2, "hidden_dim": 16, "intermediate_dim": 24}
 PIECES = ["##s", "##ing"]
+
+
+def fast_families(*fast):
+    """Families to test with; all but these are slow."""
+    slow = pytest.mark.slow
+    return [f if f in fast else pytest.param(f, marks=slow) for f in FAMILIES]
 
 
 def make_tokenizer():

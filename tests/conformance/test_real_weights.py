@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 from keras import ops
 
+from keras_bertfam.datasets import load_examples
+from keras_bertfam.metrics import compute_metrics
 from keras_bertfam.models import BertBackbone
 from keras_bertfam.presets import huggingface
 from keras_bertfam.presets.tokenizer_files import load_tokenizer
-from keras_bertfam.tasks import MaskedLM
+from keras_bertfam.tasks import MaskedLM, TextEmbedder
 from tests.from_transformers import max_difference
 
 torch = pytest.importorskip("torch")
@@ -57,3 +59,14 @@ def test_rxnmapper(data_dir):
         expected = theirs(torch.tensor(ids).long())
     assert max_difference(model({"token_ids": ids}), expected.logits) <= 1e-4
     assert np.any(ops.convert_to_numpy(model.head.bias))
+
+
+@pytest.mark.slow
+@pytest.mark.data
+def test_minilm_ranks_the_pairs_of_the_sts_benchmark(minilm, data_dir):
+    """The figure that `transformers` gets with the same weights and mean pooling."""
+    pairs = load_examples("stsb", "validation", data_dir / "stsb")
+    model = TextEmbedder.from_preset(minilm, pooling="mean")
+    similarities = model.similarity(*pairs.x)
+    score = compute_metrics(["spearman"], pairs.y, similarities)["spearman"]
+    assert score == pytest.approx(0.8672, abs=5e-5)

@@ -89,6 +89,7 @@ def test_a_process_with_only_tensorflow_gives_the_same_answer(model, served):
     check_answers(answers, [*model.fill_mask(TEXTS[:2], top_k=3), []])
 
 
+@pytest.mark.slow
 def test_byte_level_bpe_is_served_as_well(tmp_path):
     from keras_hub.tokenizers import RobertaTokenizer
 
@@ -134,6 +135,7 @@ def test_signatures(model, served):
         assert answers["probabilities"].shape[0] == len(texts)
 
 
+@pytest.mark.slow
 def test_saved_model_cli(served):
     command = [sys.executable, "-m", "tensorflow.python.tools.saved_model_cli"]
     options = ["--dir", served, "--tag_set", "serve"]

@@ -76,6 +76,7 @@ def test_classifier(tmp_path):
         assert answers["labels"] == [["no", "yes"][k] for k in logits.argmax(1)]
 
 
+@pytest.mark.slow
 def test_regressor_and_embedder(tmp_path):
     tokenizer = tiny.make_tokenizer()
     regressor = tasks.TextRegressor(
@@ -96,6 +97,7 @@ def test_regressor_and_embedder(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_token_classifier(tmp_path):
     words = [["the", "cats", "sat"], ["reding"], []]
     model = tasks.TokenClassifier(
@@ -119,6 +121,7 @@ def test_token_classifier(tmp_path):
         assert answer["labels"][row] == [*map(str, best)] + [""] * (4 - count)
 
 
+@pytest.mark.slow
 def test_multiple_choice(tmp_path):
     preprocessor = tasks.MultipleChoicePreprocessor(tiny.make_tokenizer(), 24)
     model = tasks.MultipleChoice(tiny.make_backbone(num_layers=1), preprocessor)

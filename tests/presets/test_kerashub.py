@@ -109,9 +109,9 @@ def test_there_and_back_is_the_identity(saved):
     assert type(back) is type(theirs)
     if name == "ElectraBackbone":  # ours has no pooler
         for variable in theirs.pooled_dense.weights:
-            variable.assign(ops.zeros_like(variable))
+            variable.assign(np.zeros(variable.shape))
         for variable in back.pooled_dense.weights:
-            variable.assign(ops.zeros_like(variable))
+            variable.assign(np.zeros(variable.shape))
     same_weights(theirs, back)
     expected, got = theirs.get_config(), back.get_config()
     del expected["name"], got["name"]

@@ -27,7 +27,7 @@ def make_model():
         keras.utils.set_random_seed(3)
         tokenizer = BertTokenizer([*SPECIALS, ".", *WORDS], lowercase=True)
         settings = {
-            "num_layers": 2,
+            "num_layers": 1,
             "num_heads": 2,
             "hidden_dim": 16,
             "intermediate_dim": 24,

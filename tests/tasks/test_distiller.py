@@ -173,6 +173,7 @@ def test_recipes_and_published_optimizer():
     assert (schedule.peak_learning_rate, schedule.warmup_steps) == (5e-4, 0.05)
 
 
+@pytest.mark.slow
 def test_mixed_precision():
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:

@@ -75,6 +75,7 @@ def test_raw_strings_can_be_fitted(make_model, texts):
     assert logits.shape[0] == 3 and logits.shape[2] == 22
 
 
+@pytest.mark.slow
 def test_the_pooler_is_left_out_of_training_only(make_model, texts):
     model = make_model()
     before = [ops.convert_to_numpy(w) for w in model.backbone.pooler.weights]
@@ -136,6 +137,7 @@ def test_a_tokenizer_larger_than_the_table(make_model):
         MaskedLM(EncoderBackbone(10, 1, 1, 4, 8), preprocessor)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_mixed_precision_trains(policy, make_model, texts):
     if policy == "mixed_float16" and keras.backend.backend() == "jax":

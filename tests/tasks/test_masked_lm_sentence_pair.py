@@ -102,7 +102,9 @@ def test_only_asked_positions_are_projected(model, batch):
     np.testing.assert_allclose(out["sentence"], whole["sentence"], atol=1e-5)
 
 
-@pytest.mark.parametrize("cls", [RobertaBackbone, AlbertBackbone])
+@pytest.mark.parametrize(
+    "cls", [pytest.param(RobertaBackbone, marks=pytest.mark.slow), AlbertBackbone]
+)
 def test_any_backbone(cls):
     model = tiny.make_model("nsp", cls)
     assert (model.new_pooler is None) == (model.backbone.pooler is not None)
@@ -115,7 +117,8 @@ def test_any_backbone(cls):
 
 
 @pytest.mark.parametrize(
-    ("objective", "packing"), [("nsp", "segments"), ("sop", "sentences")]
+    ("objective", "packing"),
+    [pytest.param("nsp", "segments", marks=pytest.mark.slow), ("sop", "sentences")],
 )
 def test_fit_on_real_text(objective, packing):
     texts = tf.data.Dataset.from_tensor_slices(python_documentation()[:12])
@@ -135,6 +138,7 @@ def test_fit_on_real_text(objective, packing):
     )
 
 
+@pytest.mark.slow
 def test_the_order_of_sentences_is_learned():
     """Alternating kinds of sentences, whose order only SOP can tell."""
     texts = ["\n".join(["the cat sat", "on a mat"] * 2)] * 40
@@ -157,6 +161,7 @@ def test_fit_on_pairs_of_strings(model):
     assert outputs["sentence"].shape == (3, 2)
 
 
+@pytest.mark.slow
 def test_token_budget(model):
     data = tiny.stream(model, None, tokens_per_batch=64, training=False)
     sizes = {len(x["token_ids"]) for x, _, _ in data}
@@ -170,6 +175,7 @@ def test_fill_mask(model):
     assert all(len(slot) == 3 for slots in answers for slot in slots)
 
 
+@pytest.mark.slow
 def test_mixed_precision():
     model = tiny.make_model(dtype="mixed_bfloat16")
     losses = model.fit(tiny.stream(model), epochs=3, verbose=0).history["loss"]

@@ -131,6 +131,7 @@ def test_memory_is_what_the_batch_before_computed(texts):
     np.testing.assert_array_equal(memory_of(model)[1], [12, 8, 12, 12])
 
 
+@pytest.mark.slow
 def test_fit_carries_memory_and_begins_epochs_without(texts):
     """Two epochs equal single steps, the memory emptied in between."""
     model, steps = make_model(memory_length=12), make_model(memory_length=12)

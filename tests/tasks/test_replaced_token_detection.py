@@ -202,6 +202,7 @@ def test_no_gradient_crosses_the_samples(tie):
     assert (id(table.embeddings) in tied) == (tie != "none")
 
 
+@pytest.mark.slow
 def test_equal_models_can_share_everything():
     model = tiny.make_model(tie="all", generator_size=1)
     assert model.generator is model.backbone
@@ -244,6 +245,7 @@ def test_parameter_counts_of_the_whole_graph(name, size, width, count):
     assert ElectraBackbone.parameter_count.__func__(WholeGraph) == count
 
 
+@pytest.mark.slow
 def test_any_trunk_with_a_pooler(tmp_path):
     backbone = BertBackbone(21, 1, 2, 16, 24, max_sequence_length=16)
     model = tiny.make_model(backbone, generator_size=0.3)
@@ -327,6 +329,7 @@ def test_errors():
         model({"token_ids": np.array([[1]]), "mask_ids": np.array([[1]])})
 
 
+@pytest.mark.slow
 def test_two_stages():
     """Train the generator, copy it into the discriminator, train only that."""
     preprocessor = tiny.make_preprocessor()
@@ -424,6 +427,7 @@ def test_shared_weights_are_saved_once(tmp_path):
     assert saved_size(untied, path) - saved_size(tied, path) == difference
 
 
+@pytest.mark.slow
 def test_mixed_precision():
     backbone = tiny.make_backbone(dtype="mixed_bfloat16")
     model = tiny.make_model(backbone)

@@ -226,6 +226,7 @@ def fit(documentation, epochs):
     return blocks, model.fit(data, epochs=epochs, verbose=0).history
 
 
+@pytest.mark.slow
 def test_real_text_is_learnt(documentation):
     _, history = fit(documentation, epochs=4)
     for part in ("masked_lm", "span_boundary"):
@@ -247,7 +248,9 @@ def test_both_objectives_get_below_the_entropy_of_unigrams(documentation):
 @pytest.mark.parametrize(
     "cls, arguments",
     [
-        (RobertaBackbone, {"dtype": "mixed_bfloat16"}),
+        pytest.param(
+            RobertaBackbone, {"dtype": "mixed_bfloat16"}, marks=pytest.mark.slow
+        ),
         (EncoderBackbone, {"embedding_dim": 8, "share": "all", "num_layers": 2}),
     ],
 )
@@ -284,6 +287,7 @@ def test_round_trips(texts, tmp_path):
 @pytest.mark.skipif(
     keras.backend.backend() != "tensorflow", reason="TensorFlow writes SavedModels"
 )
+@pytest.mark.slow
 def test_it_is_served_as_a_masked_lm(tmp_path):
     model = make_model()
     export_saved_model(model, str(tmp_path / "served"), top_k=2)

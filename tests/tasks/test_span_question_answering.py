@@ -8,7 +8,7 @@ from keras import ops
 from keras_bertfam.layers.modeling.span_head import best_spans
 from keras_bertfam.metrics import squad_scores
 from keras_bertfam.tasks import SpanQuestionAnswering
-from tests.tiny_fine_tuning import FAMILIES, compiled
+from tests.tiny_fine_tuning import compiled, fast_families
 from tests.tiny_questions import make_model, make_preprocessor, questions
 
 
@@ -38,7 +38,7 @@ def test_best_spans_against_all_spans():
         assert lasts[row][found].tolist() == [e[2] for e in expected]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", fast_families("bert", "xlnet"))
 def test_predicts_spans_of_the_text_with_any_family(family):
     model = make_model(family, make_preprocessor(sequence_length=20))
     x, _ = questions(6)
@@ -52,6 +52,7 @@ def test_predicts_spans_of_the_text_with_any_family(family):
         assert sum(shares) == pytest.approx(1)
 
 
+@pytest.mark.slow
 def test_answers_do_not_depend_on_batches_or_windows_of_others():
     model = make_model(preprocessor=make_preprocessor(sequence_length=18))
     x, _ = questions(8)

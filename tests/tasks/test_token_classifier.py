@@ -55,6 +55,7 @@ def test_words_are_found_at_their_first_pieces():
     assert xlnet["word_positions"].numpy()[0, :3].tolist() == [0, 1, 3]
 
 
+@pytest.mark.slow
 def test_arrays_lists_and_ragged_tensors_give_the_same():
     expected = make_preprocessor()(SENTENCES, None)
     ragged = tf.ragged.constant(SENTENCES)

@@ -20,6 +20,7 @@ def weights_of(model):
     return [ops.convert_to_numpy(variable) for variable in model.variables]
 
 
+@pytest.mark.slow
 def test_keras_callbacks_work_as_with_any_model(model, tmp_path):
     checkpoint = tmp_path / "best.weights.h5"
     history = model.fit(
@@ -46,6 +47,7 @@ def test_keras_callbacks_work_as_with_any_model(model, tmp_path):
     assert best["loss"] == pytest.approx(min(history["val_loss"]), rel=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jit_compile", [True, False])
 def test_compiled_or_not_gives_the_same_losses(model, jit_compile):
     if BACKEND == "torch" and jit_compile:
@@ -58,6 +60,7 @@ def test_compiled_or_not_gives_the_same_losses(model, jit_compile):
     assert history["loss"] == pytest.approx(expected["loss"], abs=1e-4)
 
 
+@pytest.mark.slow
 def test_accumulated_gradients_move_the_weights_every_second_step(model):
     optimizer = pretraining_optimizer(1e-2, 40, 0, gradient_accumulation_steps=2)
     model.compile(optimizer)
@@ -133,7 +136,15 @@ class Batches(keras.utils.PyDataset):
         return self.items[index]
 
 
-@pytest.mark.parametrize("kind", ["dataset", "arrays", "strings", "py_dataset"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "dataset",
+        "arrays",
+        pytest.param("strings", marks=pytest.mark.slow),
+        "py_dataset",
+    ],
+)
 def test_the_schedule_learns_how_long_the_training_is(model, kind):
     data = tiny.stream(model, training=False).take(2)
     fit = {"x": data}

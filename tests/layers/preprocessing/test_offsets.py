@@ -73,6 +73,7 @@ def test_byte_pair():
     assert ids[0][3] == ids[0][4]
 
 
+@pytest.mark.slow
 def test_byte_pair_without_all_bytes():
     tokens = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", "a", "c", "ac"]
     vocabulary = {token: number for number, token in enumerate(tokens)}
