@@ -20,6 +20,7 @@ from benchmarks.corpus import DATA
 from benchmarks.quality_peer import finetune_transformers
 from keras_bertfam import datasets, metrics, optimizers
 from keras_bertfam.cli.finetuning import make_model
+from keras_bertfam.metrics.callback import predicted_labels
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +88,7 @@ def finetune_ours(train, test, preset, settings, seed):
         epochs=settings.epochs,
         verbose=2,
     )
-    return metrics.predicted_labels(model, test)
+    return predicted_labels(model, test)
 
 
 SIDES = {"keras_bertfam": finetune_ours, "transformers": finetune_transformers}

@@ -112,7 +112,9 @@ class _Work:
 
     def __init__(self, task, tokenizer, length):
         self.task, self.tokenizer, self.length = task, tokenizer, length
-        self.num_labels = len(task.label_names or "1")
+        # A score to start and one to end, for questions.
+        questions = task.kind == "question_answering"
+        self.num_labels = 2 if questions else len(task.label_names or "1")
 
     def encode(self, *texts, **options):
         return self.tokenizer(

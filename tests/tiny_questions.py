@@ -16,15 +16,17 @@ ANIMALS = "cat dog cow hen".split()
 WORDS = [*"where is the a sat on under . ? é e".split(), *PLACES, *ANIMALS]
 
 
-def make_preprocessor(sequence_length=24, **kwargs):
+def make_preprocessor(sequence_length=24, family="bert", **kwargs):
     tokenizer = BertTokenizer([*SPECIALS, *WORDS], lowercase=True)
     settings = {"question_length": 6, "doc_stride": 8, **kwargs}
+    if family == "xlnet":
+        settings.setdefault("layout", "xlnet")
     return SpanQuestionAnsweringPreprocessor(tokenizer, sequence_length, **settings)
 
 
 def make_model(family="bert", preprocessor=None, **kwargs):
     keras.utils.set_random_seed(3)
-    preprocessor = preprocessor or make_preprocessor()
+    preprocessor = preprocessor or make_preprocessor(family=family)
     settings = {**SIZES, "dropout": 0.0}
     if family != "xlnet":
         settings["max_sequence_length"] = 32

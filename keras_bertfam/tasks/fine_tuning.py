@@ -37,8 +37,28 @@ def family_of(backbone):
 
 def summary_positions(backbone, inputs):
     """Where each row's token is that stands for the row, by family."""
-    token = HEAD_STYLES[family_of(backbone)].get("token", "first")
-    return token_positions(inputs, token)
+    return token_positions(inputs, summary_token(backbone))
+
+
+def summary_token(backbone):
+    """Whether a row's `"first"` or `"last"` token stands for the row, by family."""
+    return HEAD_STYLES[family_of(backbone)].get("token", "first")
+
+
+def check_layout(preprocessor, token):
+    """Raise a `ValueError` if a preprocessor puts another token `"first"`, or `"last"`.
+
+    Args:
+        preprocessor: `FineTuningPreprocessor` or `None`.
+        token: see `summary_token`.
+    """
+    if preprocessor is not None and preprocessor.start_last != (token == "last"):
+        layout = "xlnet" if token == "last" else "bert"
+        raise ValueError(
+            f"`preprocessor` must make rows with the {token} token standing for the "
+            f"row, as layout={layout!r} does. Received: "
+            f"layout={preprocessor.layout!r}, tokenizer={preprocessor.tokenizer}."
+        )
 
 
 def token_positions(inputs, token):
@@ -150,7 +170,8 @@ class SummaryTask(FineTuningTask):
         **kwargs: arguments of `keras.Model`.
 
     Raises:
-        ValueError: for an unknown `head_style`.
+        ValueError: for an unknown `head_style`, or a preprocessor whose rows have
+            the token that the head reads elsewhere.
     """
 
     def __init__(
@@ -173,6 +194,7 @@ class SummaryTask(FineTuningTask):
         self.head_style = head_style
         self.dropout = style["dropout"] if dropout is None else dropout
         self._token = style.get("token", "first")
+        check_layout(preprocessor, self._token)
         self.reads_pooler = bool(style.get("pooler") and backbone.pooler)
         dense = style["activation"] is not None and not self.reads_pooler
         self.head = SummaryHead(

@@ -15,7 +15,12 @@ from keras_bertfam.layers.preprocessing.span_question_answering_preprocessor imp
     SpanQuestionAnsweringPreprocessor,
 )
 from keras_bertfam.metrics import best_null_threshold
-from keras_bertfam.tasks.fine_tuning import FineTuningTask, summary_positions
+from keras_bertfam.tasks.fine_tuning import (
+    FineTuningTask,
+    check_layout,
+    summary_positions,
+    summary_token,
+)
 from keras_bertfam.tasks.losses import token_crossentropy
 
 _QUESTIONS_AT_ONCE = 1024
@@ -102,6 +107,7 @@ class SpanQuestionAnswering(FineTuningTask):
         ):
             if value < 1:
                 raise ValueError(f"`{name}` must be positive. Received: {value}")
+        check_layout(preprocessor, summary_token(backbone))
         super().__init__(backbone, preprocessor, **kwargs)
         self.end_head = end_head
         self.null_threshold = null_threshold

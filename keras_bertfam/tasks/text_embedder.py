@@ -6,7 +6,12 @@ from keras import ops
 from keras_bertfam.layers.preprocessing.text_embedder_preprocessor import (
     TextEmbedderPreprocessor,
 )
-from keras_bertfam.tasks.fine_tuning import FineTuningTask, summary_positions
+from keras_bertfam.tasks.fine_tuning import (
+    FineTuningTask,
+    check_layout,
+    summary_positions,
+    summary_token,
+)
 from keras_bertfam.tasks.losses import WeightedMeanLoss
 from keras_bertfam.tasks.multiple_choice import flat_rows
 
@@ -106,6 +111,8 @@ class TextEmbedder(FineTuningTask):
             raise ValueError(
                 f'`pooling` must be "mean" or "cls". Received: pooling={pooling!r}'
             )
+        if pooling == "cls":
+            check_layout(preprocessor, summary_token(backbone))
         super().__init__(backbone, preprocessor, **kwargs)
         self.pooling = pooling
         self.normalize = normalize

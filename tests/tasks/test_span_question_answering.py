@@ -38,9 +38,15 @@ def test_best_spans_against_all_spans():
         assert lasts[row][found].tolist() == [e[2] for e in expected]
 
 
+@pytest.mark.parametrize(("family", "layout"), [("xlnet", None), ("bert", "xlnet")])
+def test_the_row_must_have_its_summary_where_the_family_has(family, layout):
+    with pytest.raises(ValueError, match="`preprocessor` must make rows.*layout="):
+        make_model(family, preprocessor=make_preprocessor(layout=layout))
+
+
 @pytest.mark.parametrize("family", fast_families("bert", "xlnet"))
 def test_predicts_spans_of_the_text_with_any_family(family):
-    model = make_model(family, make_preprocessor(sequence_length=20))
+    model = make_model(family, make_preprocessor(20, family))
     x, _ = questions(6)
     answers = model.predict(x, batch_size=4, verbose=0)
     assert len(answers) == 6

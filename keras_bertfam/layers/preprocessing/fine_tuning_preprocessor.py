@@ -78,6 +78,7 @@ class FineTuningPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
         self.sequence_length = sequence_length
         self.layout = layout
         self._layout = get_layout(layout, tokenizer)
+        self.start_last = self._layout.start_last
         self.buckets = None if buckets is None else [int(size) for size in buckets]
         self._buckets = length_buckets(self.buckets, sequence_length)
         self.seed = seed
