@@ -37,12 +37,12 @@ class Settings:
 
 
 SETTINGS = {
-    "sst2": Settings(epochs=2),
+    "sst2": Settings(epochs=1),
     "mrpc": Settings(epochs=5),
     "stsb": Settings(epochs=4),
     "cola": Settings(epochs=5),
     "wnut17": Settings(learning_rate=1e-4, epochs=5),
-    "squad": Settings(learning_rate=1e-4, epochs=2, length=384, folder="squad11"),
+    "squad": Settings(1e-4, batch_size=16, epochs=1, length=384, folder="squad11"),
 }
 TRAINING_ARTICLES = 40
 

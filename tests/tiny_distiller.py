@@ -10,17 +10,17 @@ from keras_bertfam.tasks import Distiller, MaskedLM
 from tests import tiny_masked_lm as tiny
 
 
-def make_model(student_dim=None, **kwargs):
+def make_model(student_dim=None, dropout=0.0, **kwargs):
     """A distiller of a teacher with a seed of its own, whatever the student."""
     teacher = tiny.make_model()
     backbone = teacher.backbone
     if student_dim is None:
-        settings = {"layers": [0], "dropout": 0.0}
+        settings = {"layers": [0], "dropout": dropout}
         student = DistilBertBackbone.from_teacher(backbone, **settings)
     else:
         size = backbone.vocabulary_size
         student = DistilBertBackbone(
-            size, 1, 1, student_dim, 8, max_sequence_length=16, dropout=0.0
+            size, 1, 1, student_dim, 8, max_sequence_length=16, dropout=dropout
         )
     for index, variable in enumerate(teacher.weights):
         noise = keras.random.normal(variable.shape, stddev=0.3, seed=index)
@@ -30,6 +30,9 @@ def make_model(student_dim=None, **kwargs):
     jit_compile = keras.backend.backend() == "jax"
     model.compile(learning_rate=1e-2, jit_compile=jit_compile)
     return model
+
+
+stream = tiny.stream
 
 
 @functools.cache

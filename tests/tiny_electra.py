@@ -34,10 +34,10 @@ def make_backbone(**kwargs):
     return ElectraBackbone(size, **{**settings, **kwargs})
 
 
-def make_model(backbone=None, **kwargs):
+def make_model(backbone=None, dropout=0.0, **kwargs):
     keras.utils.set_random_seed(3)
     settings = {"generator_size": 0.5, "seed": 0, **kwargs}
-    backbone = make_backbone() if backbone is None else backbone
+    backbone = make_backbone(dropout=dropout) if backbone is None else backbone
     model = ReplacedTokenDetection(backbone, make_preprocessor(), **settings)
     return compiled(model)
 

@@ -8,7 +8,7 @@ from keras_bertfam.layers import BertTokenizer
 from keras_bertfam.models import BertBackbone
 from keras_bertfam.optimizers import pretraining_optimizer
 from keras_bertfam.tasks import MaskedLMSentencePair, MaskedLMSentencePairPreprocessor
-from tests.tiny_masked_lm import SPECIALS, WORDS, StepLosses
+from tests.tiny_masked_lm import SPECIALS, WORDS
 
 
 def documents(count=60):
@@ -56,43 +56,3 @@ def stream(model, batch_size=8, **kwargs):
     return model.preprocessor.dataset(
         documents(), batch_size, break_lines=False, **kwargs
     )
-
-
-def train():
-    """Trains for 3 passes, step by step, and evaluates.
-
-    Returns:
-        Per-step losses, the last pass's logs, the evaluation and the weights.
-    """
-    model = make_model()
-    recorder = StepLosses()
-    model.fit(stream(model), epochs=3, callbacks=[recorder], verbose=0)
-    history = model.fit(stream(model), epochs=4, initial_epoch=3, verbose=0).history
-    evaluation = model.evaluate(
-        stream(model, training=False), verbose=0, return_dict=True
-    )
-    weights = [keras.ops.convert_to_numpy(v).ravel() for v in model.weights]
-    return {
-        "losses": recorder.losses,
-        "history": {name: values[-1] for name, values in history.items()},
-        "evaluation": evaluation,
-        "weights": np.concatenate(weights).tolist(),
-    }
-
-
-def compare():
-    """Prints as JSON what training gives on one and on two logical devices."""
-    import json
-
-    cpu = tf.config.list_physical_devices("CPU")[0]
-    configuration = [tf.config.LogicalDeviceConfiguration()] * 2
-    tf.config.set_logical_device_configuration(cpu, configuration)
-    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-    one = train()
-    with strategy.scope():
-        two = train()
-    print(json.dumps([one, two]))
-
-
-if __name__ == "__main__":
-    compare()

@@ -6,11 +6,10 @@ from keras_bertfam.layers import BertTokenizer
 from keras_bertfam.models import SpanBertBackbone
 from keras_bertfam.optimizers import pretraining_optimizer
 from keras_bertfam.tasks import SpanBoundaryLM, SpanBoundaryLMPreprocessor
-from tests import tiny_sentence_pair
 from tests.tiny_masked_lm import SPECIALS, WORDS, documents
 
 
-def make_model(dropout=0.0, **compile):
+def make_model(dropout=0.0):
     keras.utils.set_random_seed(3)
     tokenizer = BertTokenizer([*SPECIALS, *WORDS, "##s"], lowercase=True)
     backbone = SpanBertBackbone(
@@ -29,9 +28,8 @@ def make_model(dropout=0.0, **compile):
         skip_special_boundaries=True,  # targets are spread unevenly
     )
     model = SpanBoundaryLM(backbone, preprocessor, span_boundary_weight=0.5)
-    compile = {"jit_compile": keras.backend.backend() == "jax", **compile}
     optimizer = pretraining_optimizer(1e-2, 40, 2, global_clipnorm=0.05)
-    model.compile(optimizer=optimizer, **compile)
+    model.compile(optimizer=optimizer, jit_compile=keras.backend.backend() == "jax")
     return model
 
 
@@ -39,8 +37,3 @@ def stream(model, batch_size=8, **kwargs):
     return model.preprocessor.dataset(
         documents(), batch_size, break_lines=False, **kwargs
     )
-
-
-if __name__ == "__main__":
-    tiny_sentence_pair.make_model, tiny_sentence_pair.stream = make_model, stream
-    tiny_sentence_pair.compare()

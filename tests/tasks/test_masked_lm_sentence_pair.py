@@ -1,9 +1,3 @@
-import json
-import os
-import pathlib
-import subprocess
-import sys
-
 import keras
 import numpy as np
 import pytest
@@ -11,7 +5,6 @@ import scipy.special
 import tensorflow as tf
 from keras import ops
 
-from keras_bertfam import callbacks
 from keras_bertfam.corpus import python_documentation
 from keras_bertfam.layers import SentencePairHead, train_word_piece
 from keras_bertfam.models import AlbertBackbone, BertBackbone, RobertaBackbone
@@ -23,7 +16,6 @@ from keras_bertfam.tasks import (
 )
 from tests import tiny_sentence_pair as tiny
 
-ROOT = pathlib.Path(__file__).parents[2]
 BACKEND = keras.backend.backend()
 TEXTS = ["the cat [MASK] on the mat", "a [MASK]"]
 
@@ -234,73 +226,3 @@ def test_head_is_serialisable():
     other = SentencePairHead.from_config(head.get_config())
     assert other.get_config() == head.get_config()
     assert ops.shape(other(np.ones((2, 4), "float32"))) == (2, 3)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(BACKEND != "tensorflow", reason="tf.distribute")
-def test_two_replicas_equal_one_device():
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.tiny_sentence_pair"],
-        cwd=ROOT,
-        env={**os.environ, "KERAS_BACKEND": BACKEND},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    one, two = json.loads(done.stdout.splitlines()[-1])
-    assert len(one["losses"]) > 15
-    for name in ("losses", "weights"):
-        np.testing.assert_allclose(two[name], one[name], atol=1e-5)
-    for name in ("history", "evaluation"):
-        assert two[name] == pytest.approx(one[name], rel=1e-5, abs=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("jit_compile", [True, False])
-def test_compiled_or_not_gives_the_same_losses(jit_compile):
-    if BACKEND == "torch" and jit_compile:
-        pytest.skip("torch.compile needs a C++ compiler, and minutes")
-    losses = []
-    for options in ({"jit_compile": jit_compile}, {"run_eagerly": BACKEND != "jax"}):
-        model = tiny.make_model()
-        model.compile(optimizer=model.optimizer, **options)
-        losses.append(model.fit(tiny.stream(model).take(3), verbose=0).history["loss"])
-    assert losses[0] == pytest.approx(losses[1], abs=1e-4)
-
-
-class Interrupt(Exception):
-    pass
-
-
-class Record(keras.callbacks.Callback):
-    """Records the running loss of each step; interrupts at one."""
-
-    def __init__(self, at=None):
-        super().__init__()
-        self.at, self.losses = at, {}
-
-    def on_epoch_begin(self, epoch, logs=None):
-        self.epoch = epoch
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.losses[self.epoch, batch] = float(logs["loss"])
-        if (self.epoch, batch) == self.at:
-            raise Interrupt
-
-
-@pytest.mark.slow
-def test_an_interrupted_run_continues_to_the_same_losses(tmp_path):
-    def run(directory, at=None):
-        model, record = tiny.make_model(dropout=0.3), Record(at)
-        backup = callbacks.BackupAndResume(directory, save_freq=3)
-        model.fit(tiny.stream(model), epochs=3, callbacks=[backup, record], verbose=0)
-        return record.losses
-
-    whole = run(tmp_path / "whole")
-    with pytest.raises(Interrupt):
-        run(tmp_path / "part", at=(1, 4))
-    resumed = run(tmp_path / "part")
-    after = {step: loss for step, loss in whole.items() if step > (1, 4)}
-    assert len(after) > 5
-    assert {step: resumed[step] for step in after} == pytest.approx(after, abs=1e-6)

@@ -1,0 +1,93 @@
+"""Training with each objective, also in a process of its own.
+
+Usage: python -m tests.objective_worker mirrored OBJECTIVE
+       python -m tests.objective_worker killed OBJECTIVE BACKUP_DIR
+
+The first compares two logical devices with one and prints JSON. The second kills
+itself with SIGKILL in mid-epoch.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import sys
+
+import keras
+import numpy as np
+
+from keras_bertfam import callbacks
+from tests import (
+    tiny_distiller,
+    tiny_electra,
+    tiny_masked_lm,
+    tiny_permutation_lm,
+    tiny_sentence_pair,
+    tiny_span_boundary,
+)
+from tests.resume_worker import At, Recorder
+
+OBJECTIVES = {
+    "distillation": tiny_distiller,
+    "permutation_lm": tiny_permutation_lm,
+    "replaced_tokens": tiny_electra,
+    "sentence_pair": tiny_sentence_pair,
+    "span_boundary": tiny_span_boundary,
+}
+# The epoch and batch after which a run is killed; its last backup is of step 12.
+KILLED_AT = (1, 4)
+
+
+def train(objective):
+    """Per-step losses of two passes, the evaluation and the weights."""
+    tiny = OBJECTIVES[objective]
+    # Replicas draw samples of their own: there must be nothing to draw.
+    sharp = {"temperature": 1e-6} if tiny is tiny_electra else {}
+    model, recorder = tiny.make_model(**sharp), tiny_masked_lm.StepLosses()
+    model.fit(tiny.stream(model), epochs=2, callbacks=[recorder], verbose=0)
+    held_out = tiny.stream(model, training=False)
+    weights = [keras.ops.convert_to_numpy(v) for v in model.trainable_variables]
+    return {
+        "losses": recorder.losses,
+        "evaluation": model.evaluate(held_out, verbose=0, return_dict=True),
+        "weights": np.concatenate([w.ravel() for w in weights]).tolist(),
+    }
+
+
+def mirrored(objective):
+    import tensorflow as tf
+
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    configuration = [tf.config.LogicalDeviceConfiguration()] * 2
+    tf.config.set_logical_device_configuration(cpu, configuration)
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    results = {"runs": []}
+    for scope in (contextlib.nullcontext(), strategy.scope()):
+        with scope:
+            results["runs"].append(train(objective))
+    if objective == "replaced_tokens":
+        with strategy.scope():
+            model = tiny_electra.make_model()
+            x = tiny_electra.batch()
+            sample = tf.function(lambda: model(x)["token_ids"])
+            local = strategy.experimental_local_results(strategy.run(sample))
+        results["samples"] = [np.asarray(ids).tolist() for ids in local]
+    return results
+
+
+def resumable(objective, directory, *extra):
+    """The losses of three epochs that can be killed and resumed."""
+    tiny = OBJECTIVES[objective]
+    model, recorder = tiny.make_model(dropout=0.3), Recorder()
+    backup = callbacks.BackupAndResume(directory, save_freq=3)
+    following = [backup, recorder, *extra]
+    model.fit(tiny.stream(model), epochs=3, callbacks=following, verbose=0)
+    return recorder
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "mirrored":
+        print(json.dumps(mirrored(sys.argv[2])))
+    else:
+        kill = At(*KILLED_AT, lambda: os.kill(os.getpid(), signal.SIGKILL))
+        resumable(sys.argv[2], sys.argv[3], kill)
