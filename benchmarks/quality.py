@@ -8,7 +8,6 @@ data (`BERTFAM_DATA`).
 
 import dataclasses
 import importlib.util
-import json
 import pathlib
 import time
 from typing import Annotated
@@ -53,19 +52,12 @@ def load(task):
     SQuAD's training part isn't there: the articles of its validation part are cut.
     """
     folder = DATA / (SETTINGS[task].folder or task)
-    if task != "squad":
-        return [
-            datasets.load_examples(task, split, folder)
-            for split in ("train", "validation")
-        ]
-    examples = datasets.load_examples(task, "validation", folder)
-    articles = json.loads((folder / "dev-v1.1.json").read_text("utf-8"))["data"]
-    cut = sum(
-        len(paragraph["qas"])
-        for article in articles[:TRAINING_ARTICLES]
-        for paragraph in article["paragraphs"]
-    )
-    return examples[:cut], examples[cut:]
+    if task == "squad":
+        examples = datasets.load_examples(task, "validation", folder)
+        return examples.split_articles(TRAINING_ARTICLES)
+    return [
+        datasets.load_examples(task, split, folder) for split in ("train", "validation")
+    ]
 
 
 def finetune_ours(train, test, preset, settings, seed):

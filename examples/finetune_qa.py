@@ -14,20 +14,6 @@ import typer
 import keras_bertfam
 
 
-def split_by_article(examples, articles):
-    """Two parts, the first with the questions on so many articles.
-
-    SQuAD keeps an article's questions together, and numbers contexts by article.
-    """
-    contexts = examples.x["context"]
-    starts = [
-        k for k in range(len(contexts)) if k == 0 or contexts[k] != contexts[k - 1]
-    ]
-    # 48 articles of 43 paragraphs on average.
-    cut = starts[min(len(starts) * articles // 48, len(starts) - 1)]
-    return examples[:cut], examples[cut:]
-
-
 def finetune(
     train,
     dev,
@@ -72,7 +58,7 @@ def main(
     task = "squad_v2" if version_2 else "squad"
     dev_set = keras_bertfam.datasets.load_examples(task, "validation", dev)
     if train is None:
-        train_set, dev_set = split_by_article(dev_set, 40)
+        train_set, dev_set = dev_set.split_articles(40)
     else:
         train_set = keras_bertfam.datasets.load_examples(task, "train", train)
     start = time.perf_counter()

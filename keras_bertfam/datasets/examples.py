@@ -22,6 +22,7 @@ class Examples:
             and `answer_start`.
         task: `TaskData`.
         ids: list of strings, for questions; else `None`.
+        titles: list of strings, the articles that questions are on; else `None`.
 
     Example:
 
@@ -36,6 +37,7 @@ class Examples:
     y: list | None
     task: TaskData
     ids: list | None = None
+    titles: list | None = None
 
     def __len__(self):
         return len(_first(self.x))
@@ -51,7 +53,23 @@ class Examples:
             x=_map(lambda column: column[chosen], self.x),
             y=None if self.y is None else self.y[chosen],
             ids=None if self.ids is None else self.ids[chosen],
+            titles=None if self.titles is None else self.titles[chosen],
         )
+
+    def split_articles(self, count):
+        """Two parts of questions, the first those on the first `count` articles.
+
+        Raises:
+            ValueError: for examples that aren't questions, or if a part were empty.
+        """
+        names = list(dict.fromkeys(self.titles or ()))
+        if not 0 < count < len(names):
+            raise ValueError(
+                "`count` must be more than 0 and less than the number of articles, "
+                f"{len(names)}. Received: {count}."
+            )
+        cut = self.titles.index(names[count])
+        return self[:cut], self[cut:]
 
 
 def _columns(task, rows):
@@ -111,7 +129,8 @@ def _with_labels(convert):
 def _arrange_questions(task, rows):
     x = {name: [row[name] for row in rows] for name in task.columns}
     answers = _labels(task, rows, lambda task, answer: answer)
-    return Examples(x, answers, task, [row["id"] for row in rows])
+    ids, titles = ([row[name] for row in rows] for name in ("id", "title"))
+    return Examples(x, answers, task, ids, titles)
 
 
 def _arrange_choices(task, rows):

@@ -80,8 +80,8 @@ def read_squad(path):
     """Reads questions in SQuAD's format, 1.1 or 2.0.
 
     Returns:
-        A list of dicts of `id`, `question`, `context` and `answers`, a dict of the
-        lists `text` and `answer_start` (in characters).
+        A list of dicts of `id`, `title` of the article, `question`, `context` and
+        `answers`, a dict of the lists `text` and `answer_start` (in characters).
 
     Raises:
         ValueError: for a file of another format.
@@ -92,6 +92,7 @@ def read_squad(path):
         return [
             {
                 "id": question["id"],
+                "title": article.get("title", str(number)),
                 "question": question["question"],
                 "context": paragraph["context"],
                 "answers": {
@@ -99,7 +100,7 @@ def read_squad(path):
                     for name in ("text", "answer_start")
                 },
             }
-            for article in content["data"]
+            for number, article in enumerate(content["data"])
             for paragraph in article["paragraphs"]
             for question in paragraph["qas"]
         ]

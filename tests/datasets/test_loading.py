@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from keras_bertfam.datasets import TASKS, TaskData, get_task, load_examples
+from keras_bertfam.datasets import TASKS, Examples, TaskData, get_task, load_examples
 
 TABLES = {
     name: task
@@ -54,7 +54,7 @@ def test_loads_by_name(name):
     if task.kind == "question_answering":
         assert examples.x.keys() == {"question", "context"}
         assert examples.y[0].keys() == {"text", "answer_start"}
-        assert len(examples.ids) == 3
+        assert len(examples.ids) == len(examples.titles) == 3
     elif task.kind == "tagging":
         assert {tag for tags in examples.y for tag in tags} <= {*task.label_names}
         assert isinstance(examples.x[0][0], str)
@@ -195,6 +195,26 @@ def test_conll(tmp_path):
         load_examples("wnut17", data=folder / "bad.conll")
     with pytest.raises(ValueError, match="no example"):
         load_examples("ud_ewt", "test", folder)
+
+
+def test_articles_are_kept_together(tmp_path):
+    articles = [
+        {"paragraphs": [{"context": text, "qas": [{"id": text, "question": "Who?"}]}]}
+        for text in "abcde"
+    ]
+    for article, title in zip(articles, "ttuvv", strict=True):
+        article["title"] = title
+    path = tmp_path / "questions.json"
+    path.write_text(json.dumps({"data": articles}))
+    examples = load_examples("squad", data=path)
+    first, second = examples.split_articles(2)
+    assert (first.ids, second.ids) == (["a", "b", "c"], ["d", "e"])
+    assert (first.titles, second.titles) == (["t", "t", "u"], ["v", "v"])
+    for count in (0, 3):
+        with pytest.raises(ValueError, match=f"articles, 3. Received: {count}"):
+            examples.split_articles(count)
+    with pytest.raises(ValueError, match="articles, 0. Received: 1"):
+        Examples(["a"], [0], get_task("sst2")).split_articles(1)
 
 
 def test_squad(tmp_path):
