@@ -36,10 +36,10 @@ def export_to_transformers(model, path, tokenizer=None):
             "Export needs safetensors: pip install 'keras-bertfam[hf]'"
         ) from error
     backbone = getattr(model, "backbone", model)
-    ours = BACKBONE if backbone is model else counterpart(type(model))
     family, config = family_and_config(backbone)
-    _check_counterpart(model, ours, family)
-    tensors = _tensors(model, backbone, ours, FAMILIES[family])
+    ours = checked_counterpart(model, family)
+    prefix = "" if ours is BACKBONE else f"{FAMILIES[family].prefix}."
+    tensors = model_tensors(model, family, prefix)
     dtypes = {str(tensor.dtype) for tensor in tensors.values()}
     architecture = FAMILIES[family].architecture(ours.ending)
     config |= ours.config
@@ -75,8 +75,15 @@ def family_and_config(backbone):
     raise errors[0]
 
 
-def _check_counterpart(model, ours, family):
+def checked_counterpart(model, family):
+    """The `Counterpart` of a model.
+
+    Raises:
+        ValueError: if `transformers` has no such model of the family.
+    """
     table = FAMILIES[family]
+    backbone = getattr(model, "backbone", model)
+    ours = BACKBONE if backbone is model else counterpart(type(model))
     if ours is None or not ours.heads.keys() <= table.heads.keys():
         raise ValueError(
             f"`transformers` has no {table.title} of this kind. Received: "
@@ -88,16 +95,31 @@ def _check_counterpart(model, ours, family):
             f"{head_style(family)!r}. Received: head_style={model.head_style!r}"
         )
     poolers = any("pooler" in row.ours for row in table.weights)
-    backbone = getattr(model, "backbone", model)
     if ours is BACKBONE and backbone.pooler is not None and not poolers:
         raise ValueError(
             f"`transformers`' {table.title} has no pooler. Received: pooler=True"
         )
+    return ours
 
 
-def _tensors(model, backbone, ours, table):
-    """All tensors of a model by their names in `transformers`."""
-    prefix = "" if ours is BACKBONE else f"{table.prefix}."
+def model_tensors(model, family, prefix="", pooled=False):
+    """All tensors of a model by their names in `transformers`.
+
+    Args:
+        model: a backbone or a task.
+        family: a key of `FAMILIES`, the backbone's.
+        prefix: str. What the names of the backbone's tensors begin with.
+        pooled: bool. Whether a pooler is among them also where the class of
+            `transformers` has none.
+
+    Returns:
+        Dict of NumPy arrays.
+
+    Raises:
+        ValueError: for weights that have no name there, or names without weights.
+    """
+    table, ours = FAMILIES[family], checked_counterpart(model, family)
+    backbone = getattr(model, "backbone", model)
     poolers = [row for row in table.weights if row.ours.startswith("pooler")]
     rows = [row for row in table.weights if row not in poolers]
     written = set()
@@ -108,7 +130,7 @@ def _tensors(model, backbone, ours, table):
             f"`transformers`' {table.title} has {min(lacking)!r}, which this "
             f"{type(backbone).__name__} lacks."
         )
-    if ours.ending in table.pooled:
+    if pooled or ours.ending in table.pooled:
         others = (getattr(model, name, None) for name in ours.poolers)
         pooler = backbone.pooler or next(filter(None, others), None)
         owner = types.SimpleNamespace(pooler=pooler)

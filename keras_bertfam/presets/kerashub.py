@@ -9,7 +9,6 @@ import numpy as np
 
 from keras_bertfam import saving, untrusted
 from keras_bertfam.presets import exporting
-from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.heads import counterpart
 from keras_bertfam.presets.kerashub_tables import CLASSES
 from keras_bertfam.presets.source import CheckpointError, CheckpointSource, LazyTensor
@@ -160,27 +159,33 @@ def to_keras_hub(model):
     name = next((n for n, kind in CLASSES.items() if kind.family == family), None)
     arguments = _arguments(CLASSES[name], config, backbone)
     theirs = getattr(keras_hub.models, name)(**arguments, dtype=backbone.dtype_policy)
-    table = FAMILIES[family]
-    tensors = exporting.collect(backbone, table.weights, backbone)
     if model is not backbone:
-        ours = counterpart(type(model))
-        ending = next(
-            (e for e, role in _TASKS.items() if ours and role in ours.heads), ""
-        )
-        if not ending or ending not in CLASSES[name].heads:
-            raise ValueError(
-                f"KerasHub has no task of this kind for {name}. "
-                f"Received: {type(model).__name__}"
-            )
-        head = getattr(model, ours.heads[_TASKS[ending]])
-        tensors |= exporting.collect(head, table.heads[_TASKS[ending]], backbone)
-        task = getattr(keras_hub.models, name.removesuffix("Backbone") + ending)
-        theirs = task(theirs, preprocessor=None)
+        theirs = _make_task(model, name, theirs)
+    tensors = exporting.model_tensors(model, family, pooled=True)
     for row, variable in _pairs(theirs, name):
         arrays = [tensors.get(part) for part in row.theirs]
         if arrays[0] is not None:
             variable.assign(row.transform.join(arrays, backbone.num_heads))
     return theirs
+
+
+def _make_task(model, name, backbone):
+    """A task of KerasHub, with a new head, of the kind of ours.
+
+    Raises:
+        ValueError: if it has none.
+    """
+    ours = counterpart(type(model))
+    role = next(iter(ours.heads), None) if ours and len(ours.heads) == 1 else None
+    ending = next((ending for ending, each in _TASKS.items() if each == role), None)
+    if ending not in CLASSES[name].heads:
+        raise ValueError(
+            f"KerasHub has no task of this kind for {name}. "
+            f"Received: {type(model).__name__}"
+        )
+    cls = getattr(keras_hub.models, name.removesuffix("Backbone") + ending)
+    classes = (model.head.num_classes,) if ending == "TextClassifier" else ()
+    return cls(backbone, *classes, preprocessor=None)
 
 
 def _arguments(kind, config, backbone):

@@ -20,7 +20,7 @@ from keras_bertfam.models import (
     XLNetBackbone,
 )
 from keras_bertfam.presets import CheckpointError
-from keras_bertfam.tasks import MaskedLM, PermutationLM
+from keras_bertfam.tasks import MaskedLM, PermutationLM, TextClassifier
 
 SIZES = dict(num_layers=2, num_heads=2, hidden_dim=8, intermediate_dim=16)
 MORE = {
@@ -140,6 +140,21 @@ def test_heads_come_along(family, tmp_path):
     back.save_to_preset(str(tmp_path / "back"))
     again = keras_hub.models.MaskedLM.from_preset(str(tmp_path / "back"))
     np.testing.assert_array_equal(expected, ops.convert_to_numpy(again(data)))
+
+
+@pytest.mark.parametrize("family", HEADS)
+def test_classifiers_come_along(family, tmp_path):
+    backbone = make(f"{family}Backbone")
+    theirs = getattr(keras_hub.models, f"{family}TextClassifier")(backbone, 3)
+    randomise(theirs).save_to_preset(str(tmp_path / "preset"))
+    ours = TextClassifier.from_preset(str(tmp_path / "preset"))
+    data = inputs(backbone)
+    got, expected = (ops.convert_to_numpy(model(data)) for model in (ours, theirs))
+    assert got.shape == (1, 3)
+    np.testing.assert_allclose(got, expected, atol=1e-5)
+    back = ours.to_keras_hub()
+    assert type(back) is type(theirs)
+    same_weights(theirs, back)
 
 
 def test_a_backbone_gives_a_task_with_a_new_head_and_its_tokenizer(tmp_path):
