@@ -9,10 +9,18 @@ from typing import Annotated
 
 import typer
 
-from benchmarks import conversion, finetune, harness, imports, pipeline, training
+from benchmarks import (
+    conversion,
+    finetune,
+    harness,
+    imports,
+    pipeline,
+    quantization,
+    training,
+)
 
 BENCHMARKS = training.BENCHMARKS | pipeline.BENCHMARKS | imports.BENCHMARKS
-BENCHMARKS |= conversion.BENCHMARKS | finetune.BENCHMARKS
+BENCHMARKS |= conversion.BENCHMARKS | finetune.BENCHMARKS | quantization.BENCHMARKS
 PACKAGES = ("keras", "keras-hub", "tensorflow", "jax", "torch", "transformers")
 
 
