@@ -37,7 +37,7 @@ class Settings:
 
 SETTINGS = {
     "sst2": Settings(epochs=1),
-    "mrpc": Settings(epochs=5),
+    "mrpc": Settings(1e-4, epochs=4),
     "stsb": Settings(epochs=4),
     "cola": Settings(epochs=5),
     "wnut17": Settings(learning_rate=1e-4, epochs=5),

@@ -87,6 +87,24 @@ def global_mean(total, weight):
     return part + ops.stop_gradient(mean / context.num_replicas_in_sync - part)
 
 
+def own_variables(variable):
+    """The variables behind one of which each replica keeps its own values.
+
+    Args:
+        variable: `keras.Variable`.
+
+    Returns:
+        A list with the variable of each replica of this process; empty for a
+        variable that all replicas share, or whose replicas' values are summed.
+    """
+    value = variable.value
+    if tf is None or not isinstance(value, tf.distribute.DistributedValues):
+        return []
+    first_only = value.aggregation == tf.VariableAggregation.ONLY_FIRST_REPLICA
+    on_read = value.synchronization == tf.VariableSynchronization.ON_READ
+    return list(value.values) if first_only and on_read else []
+
+
 def is_chief():
     """Whether this process is the one that writes files.
 

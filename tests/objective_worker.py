@@ -3,8 +3,8 @@
 Usage: python -m tests.objective_worker mirrored OBJECTIVE
        python -m tests.objective_worker killed OBJECTIVE BACKUP_DIR
 
-The first compares two logical devices with one and prints JSON. The second kills
-itself with SIGKILL in mid-epoch.
+The first compares two logical devices with one, and a run on two that is interrupted
+with one that isn't, and prints JSON. The second kills itself with SIGKILL in mid-epoch.
 """
 
 import contextlib
@@ -12,6 +12,7 @@ import json
 import os
 import signal
 import sys
+import tempfile
 
 import keras
 import numpy as np
@@ -72,7 +73,30 @@ def mirrored(objective):
             sample = tf.function(lambda: model(x)["token_ids"])
             local = strategy.experimental_local_results(strategy.run(sample))
         results["samples"] = [np.asarray(ids).tolist() for ids in local]
+    if objective == "permutation_lm":
+        with strategy.scope():
+            results["interrupted"] = interrupted(objective)
     return results
+
+
+class Interrupt(Exception):
+    """Ends a run in mid-epoch."""
+
+
+def interrupted(objective):
+    """The losses after `KILLED_AT` of a whole run and of a resumed one."""
+
+    def interrupt():
+        raise Interrupt
+
+    with tempfile.TemporaryDirectory() as folder:
+        whole = resumable(objective, os.path.join(folder, "whole")).losses
+        part = os.path.join(folder, "part")
+        with contextlib.suppress(Interrupt):
+            resumable(objective, part, At(*KILLED_AT, interrupt))
+        resumed = resumable(objective, part).losses
+    after = sorted(step for step in whole if step > KILLED_AT)
+    return [[losses[step] for step in after] for losses in (whole, resumed)]
 
 
 def resumable(objective, directory, *extra):

@@ -21,6 +21,7 @@ tensorflow_only = pytest.mark.skipif(BACKEND != "tensorflow", reason="tf.distrib
 def test_outside_of_a_strategy_everything_is_the_identity():
     assert distribution.replica_id() == 0
     assert distribution.is_chief()
+    assert distribution.own_variables(keras.Variable([1.0])) == []
     assert float(distribution.global_sum(ops.array(3.0))) == 3.0
     assert float(distribution.global_mean(ops.array(3.0), ops.array(4.0))) == 0.75
     assert float(distribution.global_mean(ops.array(0.0), ops.array(0.0))) == 0.0

@@ -49,6 +49,10 @@ def test_two_replicas_equal_one_device(objective):
     if "samples" in results:
         first, second = results["samples"]
         assert first != second
+    if "interrupted" in results:  # each with the memory of its own rows
+        whole, resumed = results["interrupted"]
+        assert len(whole) > 7
+        np.testing.assert_allclose(resumed, whole, atol=1e-5)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)

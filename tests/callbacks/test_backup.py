@@ -12,7 +12,7 @@ from keras_bertfam import callbacks
 from tests import tiny_masked_lm as tiny
 from tests.resume_worker import At, train
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[2]
 BACKEND = keras.backend.backend()
 # Data of unknown length may end.
 pytestmark = pytest.mark.filterwarnings("error:Your input ran out of data")

@@ -1,4 +1,4 @@
-"""Callbacks that keep data, model and optimizer at the same point of a run."""
+"""The callback that makes a killed run go on where it was."""
 
 import contextlib
 import json
@@ -11,74 +11,10 @@ import numpy as np
 from keras import ops
 
 from keras_bertfam import distribution
+from keras_bertfam.callbacks.stream_position import SetStreamPosition
 
 # Keras's loop under PyTorch takes a batch before it asks for the step.
 _LOOP_READS_FIRST = keras.backend.backend() == "torch"
-
-
-class SetStreamPosition(keras.callbacks.Callback):
-    """Tells the data which pass over it, and which batch of that pass, is next.
-
-    The tasks of this library add one to every `fit()`: each epoch then sees new
-    masks, which depend on nothing but the seed, the pass and the batch.
-
-    Without `steps_per_epoch` epoch `e` is pass `e`. With it, Keras goes on with a
-    pass over several epochs; only the first position is set then.
-
-    Args:
-        position: `keras_bertfam.layers.StreamPosition` of the data, or `None`
-            for that of `model.preprocessor`, if there is one.
-        steps_per_epoch: Int or `None`, as given to `fit()`.
-        cardinality: Int, the number of batches in a pass, -1 for endless data and
-            -2 for unknown, as `tf.data.Dataset.cardinality` says.
-    """
-
-    def __init__(self, position=None, steps_per_epoch=None, cardinality=-2):
-        super().__init__()
-        self.position = position
-        self.steps_per_epoch = steps_per_epoch
-        self.cardinality = cardinality
-        self._point = None  # the pass, and the batch of it that began the epoch
-        self._steps = 0  # batches of this epoch that are done
-
-    def on_train_begin(self, logs=None):
-        self._point = None
-
-    def on_epoch_begin(self, epoch, logs=None):
-        self._steps = 0
-        if self._point is None or not self.steps_per_epoch:
-            self._point = self._start_of(epoch)
-            self._move(*self._point)
-
-    def on_train_batch_end(self, batch, logs=None):
-        self._steps = batch + 1
-
-    def on_epoch_end(self, epoch, logs=None):
-        number, batch = self._point
-        batch += self._steps
-        goes_on = self.steps_per_epoch and self._steps >= self.steps_per_epoch
-        goes_on = goes_on and not 0 <= self.cardinality <= batch
-        self._point = (number, batch) if goes_on else (number + 1, 0)
-        self._steps = 0
-
-    def _start_of(self, epoch):
-        if not self.steps_per_epoch or self.cardinality < 1:
-            return epoch, 0
-        epochs_per_pass = -(-self.cardinality // self.steps_per_epoch)
-        number, epoch = divmod(epoch, epochs_per_pass)
-        return number, epoch * self.steps_per_epoch
-
-    def _data_position(self):
-        if self.position is None:
-            preprocessor = getattr(self.model, "preprocessor", None)
-            self.position = getattr(preprocessor, "position", None)
-        return self.position
-
-    def _move(self, number, batch):
-        self._set_pass = number
-        position = self._data_position()
-        if position is not None:
-            position.set(number, batch)
 
 
 class BackupAndResume(SetStreamPosition):
@@ -95,7 +31,8 @@ class BackupAndResume(SetStreamPosition):
 
     After a full run the file is deleted. State of other callbacks (patience of
     `EarlyStopping`) isn't kept. With `tf.distribute.MultiWorkerMirroredStrategy`
-    the chief writes, so `backup_dir` must be shared by all workers.
+    the chief writes, so `backup_dir` must be shared by all workers; what each
+    replica keeps for itself, such as XLNet's memory, is kept for the chief's only.
 
     Batches done before are passed over by the data's `StreamPosition`. Where that
     can't be - data without one, which must give the same batches in each process,
@@ -243,7 +180,7 @@ class BackupAndResume(SetStreamPosition):
         }
         # Every worker reads: metrics are summed over the workers when read.
         variables = self._variables("model", "optimizer", "metrics")
-        arrays = {n: ops.convert_to_numpy(v) for n, v in variables.items()}
+        arrays = {n: _array(v) for n, v in variables.items()}
         if distribution.is_chief():
             os.makedirs(self.backup_dir, exist_ok=True)
             with open(f"{self._path}.part", "wb") as file:
@@ -264,7 +201,7 @@ class BackupAndResume(SetStreamPosition):
             message = f"The backup {self._path!r} can't be read. Delete it to restart."
             raise ValueError(f"{message} The error was: {error}") from error
         variables = self._variables("model", "optimizer")
-        expected = {name: tuple(v.shape) for name, v in variables.items()}
+        expected = {name: _shape(v) for name, v in variables.items()}
         received = {n: a.shape for n, a in arrays.items() if n[:7] != "metrics"}
         if expected != received:
             differ = sorted(name for name, _ in expected.items() ^ received.items())
@@ -287,34 +224,23 @@ class BackupAndResume(SetStreamPosition):
         return {f"{k}_{i}": v for k in kinds for i, v in enumerate(groups[k])}
 
 
+def _array(variable):
+    """The values of a variable; of each replica, where each has its own."""
+    parts = distribution.own_variables(variable)
+    if not parts:
+        return ops.convert_to_numpy(variable)
+    return np.stack([ops.convert_to_numpy(part) for part in parts])
+
+
+def _shape(variable):
+    count = len(distribution.own_variables(variable))
+    return (count, *variable.shape) if count else tuple(variable.shape)
+
+
 def _assign(variable, array):
     if array.dtype.kind == "V":  # numpy's files don't know bfloat16
         array = array.view(keras.backend.standardize_dtype(variable.dtype))
-    variable.assign(array)
-
-
-def with_stream_position(callbacks, data, steps_per_epoch=None):
-    """Adds what keeps the data's position to the callbacks of a `fit()`.
-
-    Args:
-        callbacks: A callback, a list of callbacks, or `None`.
-        data: What `fit()` trains on.
-        steps_per_epoch: Int or `None`, as given to `fit()`.
-
-    Returns:
-        A list of callbacks with one `SetStreamPosition`, told of the data.
-    """
-    callbacks = keras.tree.flatten(callbacks) if callbacks is not None else []
-    streams = [c for c in callbacks if isinstance(c, SetStreamPosition)]
-    if len(streams) > 1:
-        raise ValueError(
-            "`callbacks` may hold one `BackupAndResume` or `SetStreamPosition`. "
-            f"Received: {streams}"
-        )
-    if not streams:
-        streams = [SetStreamPosition()]
-        callbacks = [*streams, *callbacks]
-    streams[0].steps_per_epoch = steps_per_epoch
-    if hasattr(data, "cardinality"):
-        streams[0].cardinality = int(data.cardinality())
-    return callbacks
+    parts = distribution.own_variables(variable)
+    pairs = zip(parts, array, strict=True) if parts else [(variable, array)]
+    for part, value in pairs:
+        part.assign(value)

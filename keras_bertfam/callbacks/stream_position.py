@@ -1,0 +1,103 @@
+"""The callback that keeps data at the same point of a run as the model."""
+
+import keras
+
+
+class SetStreamPosition(keras.callbacks.Callback):
+    """Tells the data which pass over it, and which batch of that pass, is next.
+
+    The tasks of this library add one to every `fit()`: each epoch then sees new
+    masks, which depend on nothing but the seed, the pass and the batch.
+
+    Without `steps_per_epoch` epoch `e` is pass `e`. With it, Keras goes on with a
+    pass over several epochs; only the first position is set then.
+
+    Args:
+        position: `keras_bertfam.layers.StreamPosition` of the data, or `None`
+            for that of `model.preprocessor`, if there is one.
+        steps_per_epoch: Int or `None`, as given to `fit()`.
+        cardinality: Int, the number of batches in a pass, -1 for endless data and
+            -2 for unknown, as `tf.data.Dataset.cardinality` says.
+
+    Example, for a `keras.Model` that isn't a task of this library:
+
+    ```python
+    data = preprocessor.dataset(docs, batch_size=64)
+    follow = keras_bertfam.callbacks.SetStreamPosition(preprocessor.position)
+    model.fit(data, epochs=3, callbacks=[follow])
+    ```
+    """
+
+    def __init__(self, position=None, steps_per_epoch=None, cardinality=-2):
+        super().__init__()
+        self.position = position
+        self.steps_per_epoch = steps_per_epoch
+        self.cardinality = cardinality
+        self._point = None  # the pass, and the batch of it that began the epoch
+        self._steps = 0  # batches of this epoch that are done
+
+    def on_train_begin(self, logs=None):
+        self._point = None
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._steps = 0
+        if self._point is None or not self.steps_per_epoch:
+            self._point = self._start_of(epoch)
+            self._move(*self._point)
+
+    def on_train_batch_end(self, batch, logs=None):
+        self._steps = batch + 1
+
+    def on_epoch_end(self, epoch, logs=None):
+        number, batch = self._point
+        batch += self._steps
+        goes_on = self.steps_per_epoch and self._steps >= self.steps_per_epoch
+        goes_on = goes_on and not 0 <= self.cardinality <= batch
+        self._point = (number, batch) if goes_on else (number + 1, 0)
+        self._steps = 0
+
+    def _start_of(self, epoch):
+        if not self.steps_per_epoch or self.cardinality < 1:
+            return epoch, 0
+        epochs_per_pass = -(-self.cardinality // self.steps_per_epoch)
+        number, epoch = divmod(epoch, epochs_per_pass)
+        return number, epoch * self.steps_per_epoch
+
+    def _data_position(self):
+        if self.position is None:
+            preprocessor = getattr(self.model, "preprocessor", None)
+            self.position = getattr(preprocessor, "position", None)
+        return self.position
+
+    def _move(self, number, batch):
+        self._set_pass = number
+        position = self._data_position()
+        if position is not None:
+            position.set(number, batch)
+
+
+def with_stream_position(callbacks, data, steps_per_epoch=None):
+    """Adds what keeps the data's position to the callbacks of a `fit()`.
+
+    Args:
+        callbacks: A callback, a list of callbacks, or `None`.
+        data: What `fit()` trains on.
+        steps_per_epoch: Int or `None`, as given to `fit()`.
+
+    Returns:
+        A list of callbacks with one `SetStreamPosition`, told of the data.
+    """
+    callbacks = keras.tree.flatten(callbacks) if callbacks is not None else []
+    streams = [c for c in callbacks if isinstance(c, SetStreamPosition)]
+    if len(streams) > 1:
+        raise ValueError(
+            "`callbacks` may hold one `BackupAndResume` or `SetStreamPosition`. "
+            f"Received: {streams}"
+        )
+    if not streams:
+        streams = [SetStreamPosition()]
+        callbacks = [*streams, *callbacks]
+    streams[0].steps_per_epoch = steps_per_epoch
+    if hasattr(data, "cardinality"):
+        streams[0].cardinality = int(data.cardinality())
+    return callbacks
