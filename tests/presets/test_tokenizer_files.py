@@ -51,12 +51,16 @@ def test_the_ids_are_those_of_transformers(family, data_dir, tmp_path):
     expected = theirs(TEXTS, add_special_tokens=False)["input_ids"]
     ours = load_tokenizer(source(family, given))
     assert type(ours) is cls
+    if hasattr(ours, "split_number_commas"):  # which transformers doesn't do
+        assert ids(ours) != expected
+        ours.split_number_commas = False
+        ours.set_proto(ours.proto)
     assert ids(ours) == expected
     assert ours.mask_token_id == theirs.mask_token_id
     # As saved by transformers: only a tokenizer.json.
     theirs.save_pretrained(tmp_path / "fast")
     fast = load_tokenizer(source(family, tmp_path / "fast"))
-    assert ids(fast) == expected
+    assert ids(fast) == ids(load_tokenizer(source(family, given)))
     # Back.
     exported = tmp_path / "exported"
     exported.mkdir()

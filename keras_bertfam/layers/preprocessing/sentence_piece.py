@@ -6,6 +6,10 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from keras_bertfam.layers.preprocessing.from_preset import PresetTokenizer
+from keras_bertfam.layers.preprocessing.number_commas import (
+    NumberCommas,
+    comma_splits,
+)
 from keras_bertfam.layers.preprocessing.tokenizers import to_utf8
 
 
@@ -18,19 +22,40 @@ class NormalizedSentencePiece(
         proto: path of a `spiece.model`, or its content as bytes.
         lowercase: bool.
         keep_accents: bool.
+        split_number_commas: bool.
         **kwargs: arguments of `keras_hub.tokenizers.SentencePieceTokenizer`.
     """
 
     special_token_names = {}
 
-    def __init__(self, proto=None, lowercase=False, keep_accents=False, **kwargs):
+    def __init__(
+        self,
+        proto=None,
+        lowercase=False,
+        keep_accents=False,
+        split_number_commas=True,
+        **kwargs,
+    ):
         for name, token in self.special_token_names.items():
             self._add_special_token(token, f"{name}_token")
         self.lowercase = lowercase
         self.keep_accents = keep_accents
+        self.split_number_commas = split_number_commas
         # KerasHub's second, pure Python, path would skip the clean-up.
         kwargs["_allow_python_workflow"] = False
         super().__init__(proto=proto, **kwargs)
+
+    def set_proto(self, proto):
+        super().set_proto(proto)
+        if not self.split_number_commas or self.proto is None:
+            return
+        spm, pieces = self._sentence_piece_spm, self.get_vocabulary()
+        splits = comma_splits(pieces, lambda text: spm.Encode(text, out_type=str))
+        if splits:
+            to_token = str if self.compute_dtype == "string" else self.token_to_id
+            self._sentence_piece = NumberCommas(
+                self._sentence_piece, len(pieces), splits, to_token
+            )
 
     def tokenize(self, inputs):
         with tf.device("CPU:0"):
@@ -55,6 +80,7 @@ class NormalizedSentencePiece(
             **config,
             "lowercase": self.lowercase,
             "keep_accents": self.keep_accents,
+            "split_number_commas": self.split_number_commas,
         }
 
 
@@ -69,6 +95,9 @@ class AlbertTokenizer(NormalizedSentencePiece):
         proto: path of a `spiece.model`, or its content as bytes.
         lowercase: bool. Defaults to `True`.
         keep_accents: bool. Defaults to `False`.
+        split_number_commas: bool. Whether the comma behind a number is a token of
+            its own (`1980,` is `▁1980` and `,`), as in the original code and so in
+            what the model was trained on; `False` is how `transformers` does it.
         **kwargs: arguments of `keras_hub.tokenizers.SentencePieceTokenizer`.
 
     Returns:
@@ -110,6 +139,9 @@ class XLNetTokenizer(NormalizedSentencePiece):
         proto: path of a `spiece.model`, or its content as bytes.
         lowercase: bool. Defaults to `False`.
         keep_accents: bool. Defaults to `False`.
+        split_number_commas: bool. Whether the comma behind a number is a token of
+            its own (`1980,` is `▁1980` and `,`), as in the original code and so in
+            what the model was trained on; `False` is how `transformers` does it.
         **kwargs: arguments of `keras_hub.tokenizers.SentencePieceTokenizer`.
 
     Returns:

@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from keras_bertfam.layers import BertTokenizer, XLNetTokenizer
 from keras_bertfam.layers.preprocessing.offsets import tokenize_with_offsets
+from tests.tiny_sentence_piece import train_sentence_piece
 
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 TEXTS = ["The Café's ﬁne  mat\u00a0. ", "", "  e\u0301te 🙂 x\x00y\n", "İt ``is'' 'so'"]
@@ -32,28 +33,13 @@ def byte_pair_tokenizer():
 
 
 @pytest.fixture(scope="module")
-def sentence_piece(tmp_path_factory):
-    path = tmp_path_factory.mktemp("model") / "spiece.model"
+def sentence_piece():
     texts = [
         *TEXTS,
         "the cafe's fine mat it is so xy",
         "abcdefghijklmnopqrstuvwxyz\"'.",
     ]
-    special = {"user_defined_symbols": ["<cls>", "<sep>", "<pad>", "<mask>"]}
-    import io
-
-    import sentencepiece
-
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(texts * 20),
-        model_writer=model,
-        vocab_size=60,
-        hard_vocab_limit=False,
-        **special,
-    )
-    path.write_bytes(model.getvalue())
-    return path
+    return train_sentence_piece(texts * 20, vocab_size=60)
 
 
 def test_word_piece():
@@ -85,7 +71,7 @@ def test_byte_pair_without_all_bytes():
 
 @pytest.mark.parametrize("lowercase", [False, True])
 def test_sentence_piece_after_clean_up(sentence_piece, lowercase):
-    tokenizer = XLNetTokenizer(sentence_piece.read_bytes(), lowercase=lowercase)
+    tokenizer = XLNetTokenizer(sentence_piece, lowercase=lowercase)
     ids, found = pieces(tokenizer)
     plain = tokenizer(tf.constant([TEXTS[0], TEXTS[1], TEXTS[3]]))
     assert [list(map(int, row)) for row in plain] == [ids[0], ids[1], ids[3]]
@@ -98,7 +84,7 @@ def test_sentence_piece_after_clean_up(sentence_piece, lowercase):
 
 
 def test_sentence_piece_without_clean_up(sentence_piece):
-    tokenizer = keras_hub.tokenizers.SentencePieceTokenizer(sentence_piece.read_bytes())
+    tokenizer = keras_hub.tokenizers.SentencePieceTokenizer(sentence_piece)
     assert "".join(pieces(tokenizer, ["the mat it"])[1][0]) == "themat" + "it"
 
 
