@@ -20,11 +20,16 @@ from benchmarks.quality_peer import finetune_transformers
 from keras_bertfam import datasets, metrics, optimizers
 from keras_bertfam.cli.finetuning import make_model
 from keras_bertfam.metrics.callback import predicted_labels
+from keras_bertfam.tasks import TextEmbedder
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """How a task is trained, on either side."""
+    """How a task is trained, on either side.
+
+    `folder` and `task` are the task's name unless given; with `embedding` the number
+    of a pair is the cosine of two vectors, not the output of a head.
+    """
 
     learning_rate: float = 5e-5
     batch_size: int = 32
@@ -33,12 +38,15 @@ class Settings:
     warmup: float = 0.1
     weight_decay: float = 0.01
     folder: str | None = None
+    task: str | None = None
+    embedding: bool = False
 
 
 SETTINGS = {
     "sst2": Settings(epochs=1),
     "mrpc": Settings(1e-4, epochs=4),
     "stsb": Settings(epochs=4),
+    "stsb_embedding": Settings(2e-5, epochs=4, task="stsb", embedding=True),
     "cola": Settings(epochs=5),
     "wnut17": Settings(learning_rate=1e-4, epochs=5),
     "squad": Settings(1e-4, batch_size=16, epochs=1, length=384, folder="squad11"),
@@ -51,7 +59,9 @@ def load(task):
 
     SQuAD's training part isn't there: the articles of its validation part are cut.
     """
-    folder = DATA / (SETTINGS[task].folder or task)
+    settings = SETTINGS[task]
+    task = settings.task or task
+    folder = DATA / (settings.folder or task)
     if task == "squad":
         examples = datasets.load_examples(task, "validation", folder)
         return examples.split_articles(TRAINING_ARTICLES)
@@ -63,7 +73,13 @@ def load(task):
 def finetune_ours(train, test, preset, settings, seed):
     """Labels that our model predicts for `test`."""
     keras.utils.set_random_seed(seed)
-    model = make_model(train.task, preset, sequence_length=settings.length)
+    labels, scale = train.y, 1
+    if settings.embedding:
+        model = TextEmbedder.from_preset(preset)
+        scale = train.task.maximum
+        labels = [label / scale for label in labels]
+    else:
+        model = make_model(train.task, preset, sequence_length=settings.length)
     model.preprocessor.seed = seed
     model.compile(
         optimizers.fine_tuning_optimizer(
@@ -75,11 +91,13 @@ def finetune_ours(train, test, preset, settings, seed):
     )
     model.fit(
         train.x,
-        train.y,
+        labels,
         batch_size=settings.batch_size,
         epochs=settings.epochs,
         verbose=2,
     )
+    if settings.embedding:
+        return scale * model.similarity(*test.x)
     return predicted_labels(model, test)
 
 

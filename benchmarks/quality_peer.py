@@ -21,6 +21,8 @@ def finetune_transformers(train, test, preset, settings, seed):
     transformers.set_seed(seed)
     keras.utils.set_random_seed(seed)
     tokenizer = transformers.AutoTokenizer.from_pretrained(preset)
+    if settings.embedding:
+        return _embedded_pairs(train, test, preset, tokenizer, settings, seed)
     kind = {
         "classification": _Classification,
         "regression": _Classification,
@@ -37,12 +39,29 @@ def finetune_transformers(train, test, preset, settings, seed):
 
 
 def _train(model, features, tokenizer, settings, seed):
+    def loss(rows):
+        batch = [features[k] for k in rows]
+        return model(**_collate(batch, tokenizer)).loss
+
+    _minimise(model, loss, len(features), settings, seed)
+
+
+def _minimise(model, loss, count, settings, seed):
+    """Trains a model.
+
+    Args:
+        model: `torch.nn.Module`.
+        loss: function from the numbers of a batch's rows to a tensor.
+        count: int. How many rows there are.
+        settings: `benchmarks.quality.Settings`.
+        seed: int.
+    """
     import numpy as np
     import torch
     import transformers
 
     size = settings.batch_size
-    steps = -(-len(features) // size) * settings.epochs
+    steps = -(-count // size) * settings.epochs
     decayed = [p for p in model.parameters() if p.ndim > 1]
     others = [p for p in model.parameters() if p.ndim <= 1]
     optimizer = torch.optim.AdamW(
@@ -59,14 +78,49 @@ def _train(model, features, tokenizer, settings, seed):
     rng = np.random.default_rng(seed)
     model.train()
     for _ in range(settings.epochs):
-        order = rng.permutation(len(features))
-        for start in range(0, len(order), size):
-            batch = [features[k] for k in order[start : start + size]]
-            model(**_collate(batch, tokenizer)).loss.backward()
+        order = rng.permutation(count)
+        for start in range(0, count, size):
+            loss(order[start : start + size]).backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             schedule.step()
             optimizer.zero_grad()
+
+
+def _embedded_pairs(train, test, preset, tokenizer, settings, seed):
+    """Scores of pairs by the cosine of mean states, trained to be the labels."""
+    import torch
+    import transformers
+
+    model = transformers.AutoModel.from_pretrained(preset)
+
+    def cosines(pairs):
+        vectors = []
+        for texts in zip(*pairs, strict=True):
+            inputs = tokenizer(
+                list(texts),
+                padding=True,
+                truncation=True,
+                max_length=settings.length,
+                return_tensors="pt",
+            )
+            mask = inputs["attention_mask"][..., None]
+            states = model(**inputs).last_hidden_state
+            vectors.append((states * mask).sum(1) / mask.sum(1))
+        return torch.nn.functional.cosine_similarity(*vectors)
+
+    pairs, top = list(zip(*train.x, strict=True)), train.task.maximum
+
+    def loss(rows):
+        labels = torch.tensor([train.y[k] / top for k in rows])
+        return torch.square(cosines([pairs[k] for k in rows]) - labels).mean()
+
+    _minimise(model, loss, len(pairs), settings, seed)
+    model.eval()
+    pairs, size = list(zip(*test.x, strict=True)), 32
+    with torch.no_grad():
+        scores = [cosines(pairs[k : k + size]) for k in range(0, len(pairs), size)]
+    return (top * torch.cat(scores)).tolist()
 
 
 def _predict(model, features, tokenizer, size=32):
