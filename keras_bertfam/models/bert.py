@@ -29,7 +29,8 @@ class BertBackbone(EncoderFamily):
     Inputs and outputs are those of `EncoderBackbone`.
 
     `from_preset()` knows the sizes of the released models (`bert_base_en`,
-    `bert_large_en_uncased`, ...) and the 24 miniatures as
+    `bert_large_en_uncased`, those masked by whole words as
+    `bert_large_en_whole_word`, ...) and the 24 miniatures as
     `bert_l{layers}_h{width}_en_uncased`, of which `bert_tiny_en_uncased`,
     `bert_mini_en_uncased`, `bert_small_en_uncased` and `bert_medium_en_uncased`
     also have names of their own.
@@ -57,8 +58,11 @@ class BertBackbone(EncoderFamily):
         "bert_base_en": published_size(28996, 12, 768),
         "bert_base_zh": published_size(21128, 12, 768),
         "bert_base_multi": published_size(119547, 12, 768),
+        "bert_base_multi_uncased": published_size(105879, 12, 768),
         "bert_large_en_uncased": published_size(30522, 24, 1024),
         "bert_large_en": published_size(28996, 24, 1024),
+        "bert_large_en_uncased_whole_word": published_size(30522, 24, 1024),
+        "bert_large_en_whole_word": published_size(28996, 24, 1024),
     }
 
     family_arguments = {"num_segments": 2, "pooler": True, "activation": "gelu_tanh"}

@@ -33,8 +33,13 @@ _HUGGING_FACE = {
     "bert_base_en": "google-bert/bert-base-cased",
     "bert_base_zh": "google-bert/bert-base-chinese",
     "bert_base_multi": "google-bert/bert-base-multilingual-cased",
+    "bert_base_multi_uncased": "google-bert/bert-base-multilingual-uncased",
     "bert_large_en_uncased": "google-bert/bert-large-uncased",
     "bert_large_en": "google-bert/bert-large-cased",
+    "bert_large_en_uncased_whole_word": (
+        "google-bert/bert-large-uncased-whole-word-masking"
+    ),
+    "bert_large_en_whole_word": "google-bert/bert-large-cased-whole-word-masking",
     "roberta_base_en": "FacebookAI/roberta-base",
     "roberta_large_en": "FacebookAI/roberta-large",
     "distil_bert_base_en_uncased": "distilbert/distilbert-base-uncased",

@@ -21,9 +21,13 @@ BERT = {
     "bert_medium_en_uncased": 41_373_184,
     "bert_base_en_uncased": 109_482_240,
     "bert_base_en": 108_310_272,
+    "bert_base_zh": 102_267_648,
     "bert_base_multi": 177_853_440,
+    "bert_base_multi_uncased": 167_356_416,
     "bert_large_en_uncased": 335_141_888,
     "bert_large_en": 333_579_264,
+    "bert_large_en_uncased_whole_word": 335_141_888,
+    "bert_large_en_whole_word": 333_579_264,
     **{
         f"bert_l{layers}_h{width}_en_uncased": count
         for layers, counts in MINIATURES.items()
