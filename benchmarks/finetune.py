@@ -11,7 +11,7 @@ import time
 from benchmarks.corpus import DATA
 from benchmarks.harness import Benchmark, Competitor
 
-EXAMPLES = 2048
+EXAMPLES = 1024
 BATCH = 32
 LENGTH = 128
 LEARNING_RATE = 5e-5

@@ -47,7 +47,7 @@ SETTINGS = {
     "mrpc": Settings(1e-4, epochs=4),
     "stsb": Settings(epochs=4),
     "stsb_embedding": Settings(2e-5, epochs=4, task="stsb", embedding=True),
-    "cola": Settings(epochs=5),
+    "cola": Settings(1e-4, epochs=5),
     "wnut17": Settings(learning_rate=1e-4, epochs=5),
     "squad": Settings(1e-4, batch_size=16, epochs=1, length=384, folder="squad11"),
 }
