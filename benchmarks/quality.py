@@ -43,8 +43,8 @@ class Settings:
 
 
 SETTINGS = {
-    "sst2": Settings(epochs=1),
-    "mrpc": Settings(1e-4, epochs=4),
+    "sst2": Settings(1e-4, epochs=2),
+    "mrpc": Settings(1e-4, epochs=5),
     "stsb": Settings(epochs=4),
     "stsb_embedding": Settings(2e-5, epochs=4, task="stsb", embedding=True),
     "cola": Settings(1e-4, epochs=5),
