@@ -35,7 +35,7 @@ OBJECTIVES = {
     "sentence_pair": tiny_sentence_pair,
     "span_boundary": tiny_span_boundary,
 }
-# The epoch and batch after which a run is killed; its last backup is of step 12.
+# The epoch and batch after which a run is killed.
 KILLED_AT = (1, 4)
 
 

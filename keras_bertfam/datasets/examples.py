@@ -129,7 +129,7 @@ def _with_labels(convert):
 def _arrange_questions(task, rows):
     x = {name: [row[name] for row in rows] for name in task.columns}
     answers = _labels(task, rows, lambda task, answer: answer)
-    ids, titles = ([row[name] for row in rows] for name in ("id", "title"))
+    ids, titles = [row["id"] for row in rows], [row.get("title", "") for row in rows]
     return Examples(x, answers, task, ids, titles)
 
 

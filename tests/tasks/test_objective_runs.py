@@ -35,6 +35,10 @@ def run_worker(*arguments):
     )
 
 
+# Where a sample, or a difference of large terms, magnifies rounding.
+LOOSE = {"replaced_tokens": 1e-4, "distillation": 1e-4}
+
+
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="tf.distribute")
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_two_replicas_equal_one_device(objective):
@@ -43,9 +47,11 @@ def test_two_replicas_equal_one_device(objective):
     results = json.loads(done.stdout.splitlines()[-1])
     one, two = results["runs"]
     assert len(one["losses"]) >= 12 and np.mean(one["losses"][-3:]) < one["losses"][0]
-    np.testing.assert_allclose(two["losses"], one["losses"], rtol=2e-5)
-    np.testing.assert_allclose(two["weights"], one["weights"], atol=1e-4)
-    assert two["evaluation"] == pytest.approx(one["evaluation"], rel=1e-4, abs=1e-5)
+    tolerance = LOOSE.get(objective, 1e-5)
+    np.testing.assert_allclose(two["losses"], one["losses"], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(two["weights"], one["weights"], atol=tolerance)
+    expected = pytest.approx(one["evaluation"], rel=tolerance, abs=1e-5)
+    assert two["evaluation"] == expected
     if "samples" in results:
         first, second = results["samples"]
         assert first != second
@@ -91,5 +97,8 @@ def test_compiled_or_not_gives_the_same_losses(objective):
         model.compile(optimizer=model.optimizer, jit_compile=jit_compile)
         data = tiny.stream(model).take(3)
         losses.append(model.fit(data, verbose=0).history["loss"])
-    # The same noise: a sample differs only where two scores all but tie.
-    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+    # The same noise: a sample differs only where two scores all but tie, and what
+    # a teacher says is a difference of large terms.
+    loose = tiny in (tiny_electra, tiny_distiller)
+    tolerance = {"rel": 1e-3} if loose else {"rel": 0, "abs": 1e-4}
+    assert losses[0] == pytest.approx(losses[1], **tolerance)

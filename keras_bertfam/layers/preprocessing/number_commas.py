@@ -71,8 +71,8 @@ class NumberCommas(tf.Module):
             tf.cumsum(counts, exclusive=True), source
         )
         split = tf.gather(counts, source) > 1
-        index = tf.where(split, tf.gather(tf.gather(self._starts, numbers), source), 0)
-        index += tf.where(split, place, 0)
+        starts = tf.gather(self._starts, numbers)
+        index = tf.where(split, tf.gather(starts, source) + place, 0)
         flat = tf.where(split, tf.gather(self._tokens, index), tf.gather(old, source))
         ends = tf.pad(tf.cumsum(counts), [[1, 0]])
         splits = tf.cast(tf.gather(ends, tokens.row_splits), tokens.row_splits.dtype)
