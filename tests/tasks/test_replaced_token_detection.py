@@ -1,17 +1,14 @@
 import math
 
-import h5py
 import keras
 import numpy as np
 import pytest
 from keras import ops
 
 from keras_bertfam.layers import MaskedLMHead, ReplacedTokenHead
-from keras_bertfam.models import BertBackbone, ElectraBackbone, make_generator
-from keras_bertfam.tasks import MaskedLM, ReplacedTokenDetection
+from keras_bertfam.models import ElectraBackbone, make_generator
+from keras_bertfam.tasks.replaced_token_variants import VARIANTS
 from tests import tiny_electra as tiny
-
-VARIANTS = ("electra", "electra_15", "replace_mlm", "all_tokens_mlm")
 
 
 def number(loss):
@@ -245,47 +242,6 @@ def test_parameter_counts_of_the_whole_graph(name, size, width, count):
     assert ElectraBackbone.parameter_count.__func__(WholeGraph) == count
 
 
-@pytest.mark.slow
-def test_any_trunk_with_a_pooler(tmp_path):
-    backbone = BertBackbone(21, 1, 2, 16, 24, max_sequence_length=16)
-    model = tiny.make_model(backbone, generator_size=0.3)
-    assert model.generator.hidden_dim == 5 and model.generator.pooler is None
-    before = ops.convert_to_numpy(backbone.pooler.weights[0])
-    model.fit(tiny.batch(), batch_size=8, verbose=0)
-    np.testing.assert_array_equal(
-        ops.convert_to_numpy(backbone.pooler.weights[0]), before
-    )
-
-
-@pytest.mark.parametrize(
-    "variant",
-    [
-        "electra",
-        *(pytest.param(v, marks=pytest.mark.slow) for v in VARIANTS if v != "electra"),
-    ],
-)
-def test_fit_reports_and_learns(variant):
-    model = tiny.make_model(variant=variant)
-    rows = tiny.rows()
-    if variant == "electra":  # once as users do it
-        data = tiny.stream(model)
-        held_out = tiny.stream(model, training=False)
-        history = model.fit(data, validation_data=held_out, verbose=0).history
-        assert {"discriminator_auc", "val_discriminator_auc"} <= set(history)
-        tiny.compiled(model)  # a new schedule
-    settings = {"batch_size": 12, "verbose": 0}
-    history = model.fit(rows, epochs=8, **settings).history
-    evaluation = model.evaluate(rows, return_dict=True, **settings)
-    names = {"generator_accuracy", "generator_perplexity", "discriminator_accuracy"}
-    if variant.startswith("electra"):
-        names |= {f"discriminator_{n}" for n in ("loss", "precision", "recall", "auc")}
-    assert names <= set(history) and names <= set(evaluation)
-    assert history["loss"][-1] < 0.95 * history["loss"][0]
-    assert (
-        history["generator_perplexity"][-1] < 0.9 * history["generator_perplexity"][0]
-    )
-
-
 def test_metrics_are_those_of_the_predictions():
     model = tiny.make_model(temperature=1e-6)
     x = tiny.batch()
@@ -327,133 +283,3 @@ def test_errors():
         model.compile(loss="mse")
     with pytest.raises(ValueError, match="all of .*mask_positions"):
         model({"token_ids": np.array([[1]]), "mask_ids": np.array([[1]])})
-
-
-@pytest.mark.slow
-def test_two_stages():
-    """Train the generator, copy it into the discriminator, train only that."""
-    preprocessor = tiny.make_preprocessor()
-    generator = tiny.compiled(MaskedLM(tiny.make_backbone()))
-    rows = tiny.rows()
-    names = ("token_ids", "padding_mask", "mask_positions")
-    inputs = {name: rows[name] for name in names}
-    settings = {"batch_size": 12, "verbose": 0}
-    weights = rows["mask_weights"]
-    generator.fit(inputs, rows["mask_ids"], sample_weight=weights, **settings)
-    discriminator = ElectraBackbone.from_config(generator.backbone.get_config())
-    discriminator.set_weights(generator.backbone.get_weights())
-    model = ReplacedTokenDetection(
-        discriminator,
-        preprocessor,
-        generator=generator,
-        tie="none",
-        train_generator=False,
-    )
-    tiny.compiled(model)
-    frozen = [*model.generator.weights, *model.generator_head.weights]
-    before = [ops.convert_to_numpy(w) for w in (*frozen, *discriminator.weights)]
-    losses = model.fit(rows, **settings).history
-    after = [ops.convert_to_numpy(w) for w in (*frozen, *discriminator.weights)]
-    same = [np.array_equal(one, two) for one, two in zip(before, after, strict=True)]
-    assert all(same[: len(frozen)]) and not any(same[len(frozen) :])
-    assert losses["loss"][-1] == pytest.approx(
-        50 * losses["discriminator_loss"][-1], rel=0.02
-    )
-    assert all(w.trainable for w in frozen)
-
-
-def same_outputs(model, other):
-    """Compare two models by what sampling has no part in, and the loss."""
-    x = tiny.batch()
-    one, two = arrays(model(x)), arrays(other(x))
-    for name, value in one.items():
-        np.testing.assert_allclose(two[name], value, atol=1e-5)
-
-
-@pytest.mark.parametrize("tie", ["embeddings", "tokens", "none", "all"])
-def test_round_trips(tie, tmp_path):
-    size = 1 if tie == "all" else 0.5
-    model = tiny.make_model(tie=tie, generator_size=size, temperature=1e-6)
-    model.save(tmp_path / "model.keras")
-    model.save_to_preset(str(tmp_path / "preset"))
-    model.generator.save_to_preset(str(tmp_path / "generator"))
-    others = [
-        keras.saving.load_model(tmp_path / "model.keras"),
-        ReplacedTokenDetection.from_preset(str(tmp_path / "preset")),
-    ]
-    for other in others:
-        assert other.count_params() == model.count_params()
-        same_outputs(model, other)
-        assert other.get_config()["tie"] == tie
-    # The tie is alive in what was loaded.
-    for other in others:
-        tied = other.generator.token_embedding is other.backbone.token_embedding
-        assert tied == (tie != "none")
-    x = {"token_ids": tiny.batch()["token_ids"]}
-    for folder, backbone in (
-        ("preset", model.discriminator),
-        ("generator", model.generator),
-    ):
-        loaded = ElectraBackbone.from_preset(str(tmp_path / folder))
-        np.testing.assert_allclose(
-            ops.convert_to_numpy(loaded(x)["sequence_output"]),
-            ops.convert_to_numpy(backbone(x)["sequence_output"]),
-            atol=1e-5,
-        )
-
-
-def test_a_given_generator_is_saved_with_the_task(tmp_path):
-    generator = tiny.make_backbone(hidden_dim=6, num_layers=2)
-    model = tiny.make_model(generator=generator, tie="none", temperature=1e-6)
-    model.save(tmp_path / "model.keras")
-    model.save_to_preset(str(tmp_path / "preset"))
-    same_outputs(model, keras.saving.load_model(tmp_path / "model.keras"))
-    same_outputs(model, ReplacedTokenDetection.from_preset(str(tmp_path / "preset")))
-
-
-def saved_size(model, path):
-    model.save_weights(path)
-    sizes = []
-    with h5py.File(path) as file:
-        file.visititems(lambda _, item: sizes.append(getattr(item, "size", 0)))
-    return sum(sizes)
-
-
-def test_shared_weights_are_saved_once(tmp_path):
-    tied, untied = tiny.make_model(), tiny.make_model(tie="none")
-    path = tmp_path / "model.weights.h5"
-    difference = untied.count_params() - tied.count_params()
-    assert difference == 21 * 8 + 16 * 8 + 2 * 8 + 2 * 8
-    assert saved_size(untied, path) - saved_size(tied, path) == difference
-
-
-@pytest.mark.slow
-def test_mixed_precision():
-    backbone = tiny.make_backbone(dtype="mixed_bfloat16")
-    model = tiny.make_model(backbone)
-    history = model.fit(tiny.rows(), epochs=5, batch_size=12, verbose=0).history
-    losses = history["loss"]
-    assert np.isfinite(losses).all() and losses[-1] < losses[0]
-    assert {v.dtype for v in model.trainable_variables} == {"float32"}
-    outputs = model(tiny.batch())
-    assert outputs["generator"].dtype == outputs["discriminator"].dtype
-
-
-def test_preprocessor_has_the_settings_of_the_released_code():
-    lengths = {(128, 0.15): 19, (512, 0.15): 79, (512, 0.25): 130}
-    for (length, rate), slots in lengths.items():
-        preprocessor = tiny.make_preprocessor(
-            sequence_length=length, mask_selection_rate=rate
-        )
-        assert preprocessor.mask_selection_length == slots
-    x = tiny.batch()
-    masked = np.take_along_axis(x["token_ids"], x["mask_positions"], 1)
-    assert (masked[x["mask_weights"] > 0] == 4).all()
-    for row, weights in zip(x["mask_positions"], x["mask_weights"], strict=True):
-        assert len({*row[weights > 0]}) == weights.sum()
-    preprocessor = tiny.make_preprocessor(mask_token_rate=0.85)
-    x = preprocessor(["the cat sat on the mat and ran by a red tree"] * 400)
-    x = {name: np.asarray(value) for name, value in x.items()}
-    masked = np.take_along_axis(x["token_ids"], x["mask_positions"], 1)
-    kept = (masked == x["mask_ids"])[x["mask_weights"] > 0]
-    assert kept.mean() == pytest.approx(0.15, abs=0.04)
