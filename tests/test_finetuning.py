@@ -1,6 +1,7 @@
 """Fine-tuning by recipe, from the command line too."""
 
 import dataclasses
+import json
 
 import pytest
 from typer.testing import CliRunner
@@ -8,13 +9,15 @@ from typer.testing import CliRunner
 from keras_bertfam.cli import finetuning
 from keras_bertfam.cli.app import app
 from keras_bertfam.datasets import TASKS, load_examples
-from keras_bertfam.metrics import TaskMetrics
+from keras_bertfam.metrics import TaskMetrics, squad_scores
 from keras_bertfam.tasks import (
     FINE_TUNING_RECIPES,
+    SpanQuestionAnswering,
     TextClassifier,
     TokenClassifier,
     fine_tuning_recipe,
 )
+from tests import tiny_questions
 from tests.tiny_fine_tuning import make_backbone, make_tokenizer, texts
 
 
@@ -108,6 +111,56 @@ def test_tagging(preset, tmp_path):
     assert model.tag(["the", "cat"])[1][1] == "B-person"
 
 
+def test_the_recipe_of_a_name_needs_no_weights():
+    facts = TASKS["sst2"]
+    recipe, longest = finetuning._recipe_of("electra_small_discriminator_uncased_en", facts)
+    assert recipe == FINE_TUNING_RECIPES["electra"] and longest == 512
+    recipe, _ = finetuning._recipe_of("bert_tiny_en_uncased", facts)
+    assert recipe == FINE_TUNING_RECIPES["bert_miniature"]
+
+
+def test_questions_without_an_answer(tmp_path):
+    """The best epoch's threshold is the saved model's."""
+    made = tiny_questions.make_model()
+    path = str(tmp_path / "preset")
+    made.backbone.save_to_preset(path)
+    made.preprocessor.tokenizer.save_to_preset(path)
+    for part, seed in (("train", 0), ("dev", 1)):
+        x, y = tiny_questions.questions(24, impossible=0.5, sentences=(1, 2), seed=seed)
+        rows = zip(x["question"], x["context"], y, strict=True)
+        paragraphs = [
+            {"context": context, "qas": [_question(str(k), question, answer)]}
+            for k, (question, context, answer) in enumerate(rows)
+        ]
+        content = {"data": [{"title": "Animals", "paragraphs": paragraphs}]}
+        (tmp_path / f"{part}-v2.0.json").write_text(json.dumps(content))
+    best = finetuning.finetune(
+        "squad_v2",
+        path,
+        str(tmp_path),
+        str(tmp_path / "best"),
+        learning_rates=(1e-2,),
+        batch_sizes=(8,),
+        epochs=(2,),
+        sequence_length=72,
+        report=lambda line: None,
+        jit=False,
+    )
+    model = SpanQuestionAnswering.from_preset(str(tmp_path / "best"))
+    assert model.null_threshold is not None
+    validation = load_examples("squad_v2", "validation", str(tmp_path))
+    answers = model.predict(validation.x, verbose=0)
+    scores = squad_scores(validation.y, [answer["text"] for answer in answers])
+    assert scores["f1"] == pytest.approx(best["squad_f1"], abs=1e-4)
+    assert scores["no_answer_f1"] > 0
+
+
+def _question(name, question, answer):
+    parts = zip(answer["text"], answer["answer_start"], strict=True)
+    answers = [{"text": text, "answer_start": start} for text, start in parts]
+    return {"id": name, "question": question, "answers": answers}
+
+
 def test_recipes_are_complete():
     families = {key.split("/")[0] for key in FINE_TUNING_RECIPES}
     assert {"bert", "roberta", "albert", "distilbert", "electra", "xlnet"} <= families
@@ -120,6 +173,7 @@ def test_recipes_are_complete():
         assert 0 <= recipe.warmup_steps < 1 and 0 < recipe.layer_decay <= 1
         dataclasses.replace(recipe)
     assert fine_tuning_recipe("ElectraBackbone", "rte").epochs == (10,)
+    assert fine_tuning_recipe("electra_large", "rte").epochs == (10,)
     assert fine_tuning_recipe("BertBackbone", "sst2").learning_rates == (
         5e-5,
         3e-5,

@@ -18,7 +18,7 @@ _CLASSES = {
 }
 
 
-def make_model(task, preset, load_weights=True, sequence_length=None):
+def make_model(task, preset, load_weights=True, sequence_length=None, **kwargs):
     """A model for a task from a preset, with a new head.
 
     Args:
@@ -26,15 +26,15 @@ def make_model(task, preset, load_weights=True, sequence_length=None):
         preset: str.
         load_weights: bool.
         sequence_length: int, or `None` for the preprocessor's default.
+        **kwargs: arguments of the task's class besides.
 
     Returns:
         A task with a preprocessor.
     """
     cls = _CLASSES[task.kind]
-    arguments = {}
     if task.kind in ("classification", "tagging"):
-        arguments["label_names"] = list(task.label_names)
-    model = cls.from_preset(preset, load_weights=load_weights, **arguments)
+        kwargs["label_names"] = list(task.label_names)
+    model = cls.from_preset(preset, load_weights=load_weights, **kwargs)
     if model.preprocessor is None:
         raise ValueError(f"`preset` must have a tokenizer. Received: {preset!r}.")
     if sequence_length is not None:
@@ -92,6 +92,8 @@ def train(model, train_set, validation_set, settings, recipe, seed=0, jit="auto"
         verbose=1 if sys.stdout.isatty() else 2,
     ).history
     best = max(range(len(history[watched])), key=history[watched].__getitem__)
+    if "val_null_threshold" in history:
+        model.null_threshold = history["val_null_threshold"][best]
     return {name: history[f"val_{name}"][best] for name in names}
 
 
@@ -138,8 +140,13 @@ def finetune(
         for split in ("train", "validation")
     )
     facts = train_set.task
-    backbone = make_model(facts, preset, load_weights=False).backbone
-    recipe = _recipe_of(backbone, facts)
+    others = _other_validation_parts(facts, data, limit, report)
+    recipe, longest = _recipe_of(preset, facts)
+    if sequence_length is None and recipe.sequence_length is not None:
+        sequence_length = min(recipe.sequence_length, longest)
+    arguments = {}
+    if facts.kind == "question_answering":
+        arguments["end_head"] = recipe.end_head
     first = facts.metrics[0]
     best, best_run = None, float("-inf")
     for settings in itertools.product(
@@ -150,9 +157,15 @@ def finetune(
         runs = []
         for seed in seeds:
             keras.utils.set_random_seed(seed)
-            model = make_model(facts, preset, load_weights, sequence_length)
+            model = make_model(
+                facts, preset, load_weights, sequence_length, **arguments
+            )
             start = time.perf_counter()
             run = train(model, train_set, validation_set, settings, recipe, seed, jit)
+            for part, examples in others.items():
+                scores = metrics.TaskMetrics(examples, batch_size=settings[1])
+                found = scores.compute(model).items()
+                run |= {f"{name}_{part}": value for name, value in found}
             seconds = time.perf_counter() - start
             name = f"{_described(settings)}, seed {seed}"
             report(f"{name}: {formatted(run)}, {seconds:.0f} s")
@@ -170,11 +183,31 @@ def finetune(
     return {**median, "settings": settings}
 
 
-def _recipe_of(backbone, task):
-    family = type(backbone).__name__
-    if family == "ElectraBackbone" and backbone.hidden_dim >= 1024:
+def _other_validation_parts(task, data, limit, report):
+    """Further parts to report scores of, such as MNLI's mismatched one."""
+    parts = {}
+    for split in task.splits:
+        _, _, part = split.partition("validation_")
+        if not part:
+            continue
+        try:
+            parts[part] = datasets.load_examples(task, split, data, limit)
+        except FileNotFoundError as error:
+            report(f"No scores of {split!r}: {error}")
+    return parts
+
+
+def _recipe_of(preset, task):
+    """The recipe, and the longest row that the preset's backbone takes."""
+    backbone_cls = _CLASSES[task.kind].backbone_cls
+    backbone = backbone_cls.from_preset(preset, load_weights=False)
+    family, width = type(backbone).__name__, backbone.hidden_dim
+    if family == "ElectraBackbone" and width >= 1024:
         family = "electra_large"
-    return tasks.fine_tuning_recipe(family, task.name)
+    elif family == "BertBackbone" and width in (128, 256, 512):
+        family = "bert_miniature"
+    longest = getattr(backbone, "max_sequence_length", None) or sys.maxsize
+    return tasks.fine_tuning_recipe(family, task.name), longest
 
 
 def formatted(scores):

@@ -48,8 +48,9 @@ def export_saved_model(model, path, top_k=5):
       `text_pair`, string `(batch,)`; outputs `probabilities`, float32 `(batch,
       num_classes)`, `label_ids`, int32 `(batch,)`, and `labels`, string;
     - `TextRegressor`: the same inputs; `scores`, float32 `(batch,)`;
-    - `TokenClassifier`: `words`, string `(batch, words)`, filled up with `""` on
-      the right; as `TextClassifier`, by word, with -1 and `""` where there is none;
+    - `TokenClassifier`: `words`, string `(batch, words)`, filled up with `""`;
+      as `TextClassifier`, by word, with -1 and `""` where there is none. Sentences
+      longer than a row are labelled in parts, as `tag` does;
     - `MultipleChoice`: `context`, `question` (`""` for none), string `(batch,)`, and
       `choices`, string `(batch, choices)`; `probabilities`, float32 `(batch,
       choices)`, and `choice`, int32 `(batch,)`;

@@ -29,10 +29,13 @@ def _of_texts(model, preprocessor, name_outputs):
     }
 
 
+def _names_of_labels(model):
+    return model.label_names or [str(k) for k in range(model.num_classes)]
+
+
 def _label_outputs(model):
     """A function from a task's outputs to probabilities, numbers and names."""
-    names = model.label_names or [str(k) for k in range(model.num_classes)]
-    names = tf.constant(names)
+    names = tf.constant(_names_of_labels(model))
 
     def name_outputs(outputs):
         ids = tf.argmax(outputs, -1, output_type=tf.int32)
@@ -63,22 +66,34 @@ def _(model: TextEmbedder, preprocessor, **options):
 
 @serving_signatures.register
 def _(model: TokenClassifier, preprocessor, **options):
-    name_outputs = _label_outputs(model)
+    names = tf.constant(_names_of_labels(model))
 
     def tag(words):
-        # Without words there would be no axis to take the maximum along.
-        width = tf.shape(words)[1]
-        inputs = preprocessor.encode(words)
-        named = name_outputs(model(inputs, training=False))
-        missing = [[0, 0], [0, tf.maximum(0, width - tf.shape(named["label_ids"])[1])]]
-        inside = tf.pad(inputs["word_mask"], missing)[:, :width]
-        ids = tf.pad(named["label_ids"], missing)[:, :width]
-        labels = tf.pad(named["labels"], missing, constant_values="")[:, :width]
-        probabilities = tf.pad(named["probabilities"], [*missing, [0, 0]])[:, :width]
+        given = tf.not_equal(words, "")
+        place = tf.cumsum(tf.cast(given, tf.int32), axis=1) - 1
+
+        def unfinished(done, _):
+            return tf.reduce_any(given & (place >= done[:, None]))
+
+        def next_row(done, probabilities):
+            """Labels as many more words of each sentence as a row holds."""
+            at = place - done[:, None]
+            inputs = preprocessor.encode(tf.where(at >= 0, words, ""))
+            outputs = model.probabilities(model(inputs, training=False))
+            count = tf.reduce_sum(tf.cast(inputs["word_mask"], tf.int32), 1)
+            now = given & (at >= 0) & (at < count[:, None])
+            found = tf.gather(outputs, tf.where(now, at, 0), batch_dims=1)
+            probabilities = tf.where(now[..., None], found, probabilities)
+            return done + count, probabilities
+
+        none = tf.zeros(tf.shape(words)[:1], tf.int32)
+        empty = tf.zeros([*tf.unstack(tf.shape(words)), model.num_classes])
+        _, probabilities = tf.while_loop(unfinished, next_row, (none, empty))
+        ids = tf.argmax(probabilities, -1, output_type=tf.int32)
         return {
-            "probabilities": tf.where(inside[..., None], probabilities, 0.0),
-            "label_ids": tf.where(inside, ids, -1),
-            "labels": tf.where(inside, labels, ""),
+            "probabilities": probabilities,
+            "label_ids": tf.where(given, ids, -1),
+            "labels": tf.where(given, tf.gather(names, ids), ""),
         }
 
     example = {"words": [["Words", "to", "start", "with"]]}

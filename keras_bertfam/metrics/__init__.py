@@ -3,6 +3,7 @@
 from keras_bertfam.metrics.callback import TaskMetrics
 from keras_bertfam.metrics.scores import METRICS, compute_metrics
 from keras_bertfam.metrics.squad import (
+    answer_texts,
     best_null_threshold,
     normalize_answer,
     squad_scores,
@@ -11,6 +12,7 @@ from keras_bertfam.metrics.squad import (
 __all__ = [
     "METRICS",
     "TaskMetrics",
+    "answer_texts",
     "best_null_threshold",
     "compute_metrics",
     "normalize_answer",

@@ -4,13 +4,16 @@ import keras
 import numpy as np
 
 from keras_bertfam.metrics.scores import METRICS, compute_metrics
+from keras_bertfam.metrics.squad import answer_texts
 
 
 class TaskMetrics(keras.callbacks.Callback):
     """Adds the official metrics of a validation set to the logs of each epoch.
 
     `EarlyStopping`, `ModelCheckpoint` and the like that come after it in the list
-    of callbacks can monitor `val_f1` and so on; the history has them too.
+    of callbacks can monitor `val_f1` and so on; the history has them too. Where
+    questions have no answer, as in SQuAD 2.0, the model's `null_threshold` is tuned
+    on them, and logged as `val_null_threshold`.
 
     Args:
         examples: `keras_bertfam.datasets.Examples` with labels.
@@ -55,15 +58,29 @@ class TaskMetrics(keras.callbacks.Callback):
         Returns:
             Dict from names to floats.
         """
-        predictions = predicted_labels(
-            model or self.model, self.examples, self.batch_size
+        model, examples = model or self.model, self.examples
+        if not _has_unanswerable(examples):
+            predictions = predicted_labels(model, examples, self.batch_size)
+            return compute_metrics(self.metrics, examples.y, predictions)
+        answers = model.predict(examples.x, batch_size=self.batch_size, verbose=0)
+        metric = self.metrics[0].removeprefix("squad_")
+        _, threshold = model.tune_null_threshold(
+            examples.x, examples.y, metric=metric, answers=answers
         )
-        return compute_metrics(self.metrics, self.examples.y, predictions)
+        predictions = answer_texts(answers, threshold)
+        scores = compute_metrics(self.metrics, examples.y, predictions)
+        return {**scores, "null_threshold": threshold}
 
     def on_epoch_end(self, epoch, logs=None):
         scores = self.compute()
         if logs is not None:
             logs.update({self.prefix + name: value for name, value in scores.items()})
+
+
+def _has_unanswerable(examples):
+    if examples.task.kind != "question_answering":
+        return False
+    return not all(len(answer["text"]) for answer in examples.y)
 
 
 def predicted_labels(model, examples, batch_size=32):

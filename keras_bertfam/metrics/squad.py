@@ -146,6 +146,31 @@ def best_null_threshold(answers, predictions, null_odds, metric="f1"):
     return 100.0 * totals[best] / len(answers), float(odds[order][last][best])
 
 
+def answer_texts(answers, null_threshold=float("inf")):
+    """The texts of predicted answers, `""` where the odds of none are too high.
+
+    Args:
+        answers: list of dicts, what `SpanQuestionAnswering.predict` gives.
+        null_threshold: float. The highest `no_answer_odds` of a text.
+
+    Returns:
+        A list of str.
+
+    Example:
+
+    ```python
+    answers = model.predict({"question": ["Where?"], "context": ["On a mat."]})
+    keras_bertfam.metrics.answer_texts(answers, null_threshold=0.0)
+    ```
+    """
+    return [
+        next((a["text"] for a in answer["n_best"] if a["start"] >= 0), "")
+        if answer["no_answer_odds"] <= null_threshold
+        else ""
+        for answer in answers
+    ]
+
+
 def _check_lengths(answers, others):
     if len(answers) != len(others) or not len(answers):
         raise ValueError(

@@ -6,6 +6,17 @@ from keras import ops
 from keras_bertfam import distribution
 
 
+def without_last(values, rank):
+    """Drops a last axis of size 1 from labels or weights of more axes than `rank`.
+
+    Keras's own losses take `(batch, 1)` for `(batch,)`; subtracted or multiplied as
+    it is, it would be broadcast to `(batch, batch)`.
+    """
+    values = ops.convert_to_tensor(values)
+    more = len(values.shape) == rank + 1 and values.shape[-1] == 1
+    return ops.squeeze(values, -1) if more else values
+
+
 def token_crossentropy(token_ids, logits):
     """Cross-entropy of each position, in nats and float32.
 
@@ -17,6 +28,7 @@ def token_crossentropy(token_ids, logits):
         float32 tensor of shape `(...)`.
     """
     logits = ops.cast(logits, "float32")
+    token_ids = without_last(token_ids, len(logits.shape) - 1)
     indices = ops.expand_dims(ops.cast(token_ids, "int32"), -1)
     if keras.backend.backend() == "torch":  # whose log_softmax is one fast kernel
         log_probabilities = ops.log_softmax(logits, axis=-1)
@@ -43,6 +55,7 @@ class WeightedMeanLoss(keras.losses.Loss):
         losses = self.call(y_true, y_pred)
         weights = ops.ones_like(losses)
         if sample_weight is not None:
+            sample_weight = without_last(sample_weight, len(losses.shape))
             weights *= ops.cast(sample_weight, losses.dtype)
         return distribution.global_mean(ops.sum(losses * weights), ops.sum(weights))
 
@@ -121,6 +134,7 @@ class WeightedMeanSquaredError(WeightedMeanLoss):
         super().__init__(name=name)
 
     def call(self, y_true, y_pred):
+        y_true = without_last(y_true, len(y_pred.shape))
         y_true, y_pred = ops.cast(y_true, "float32"), ops.cast(y_pred, "float32")
         return ops.square(y_true - y_pred)
 

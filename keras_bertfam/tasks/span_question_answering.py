@@ -14,7 +14,7 @@ from keras_bertfam.layers.modeling.span_head import (
 from keras_bertfam.layers.preprocessing.span_question_answering_preprocessor import (
     SpanQuestionAnsweringPreprocessor,
 )
-from keras_bertfam.metrics import best_null_threshold
+from keras_bertfam.metrics import answer_texts, best_null_threshold
 from keras_bertfam.tasks.fine_tuning import (
     FineTuningTask,
     check_layout,
@@ -257,7 +257,7 @@ class SpanQuestionAnswering(FineTuningTask):
         chosen = {name: best[name] for name in ("text", "start", "end", "score")}
         return {**chosen, "no_answer_odds": odds, "n_best": n_best}
 
-    def tune_null_threshold(self, x, y, batch_size=32, metric="f1"):
+    def tune_null_threshold(self, x, y, batch_size=32, metric="f1", answers=None):
         """Sets `null_threshold` to what is best for questions with known answers.
 
         Args:
@@ -265,15 +265,14 @@ class SpanQuestionAnswering(FineTuningTask):
             y: list of answers, SQuAD's dicts with a list `text`.
             batch_size: int.
             metric: `"f1"` or `"exact_match"`.
+            answers: what `predict(x)` gave, to save doing it again, or `None`.
 
         Returns:
             A tuple of the score reached, in percent, and the threshold.
         """
-        answers = self.predict(x, batch_size=batch_size, verbose=0)
-        texts = [
-            next((a["text"] for a in answer["n_best"] if a["start"] >= 0), "")
-            for answer in answers
-        ]
+        if answers is None:
+            answers = self.predict(x, batch_size=batch_size, verbose=0)
+        texts = answer_texts(answers)
         odds = [answer["no_answer_odds"] for answer in answers]
         score, self.null_threshold = best_null_threshold(y, texts, odds, metric)
         return score, self.null_threshold

@@ -12,7 +12,7 @@ from keras_bertfam.tasks.fine_tuning import (
     summary_positions,
     summary_token,
 )
-from keras_bertfam.tasks.losses import WeightedMeanLoss
+from keras_bertfam.tasks.losses import WeightedMeanLoss, without_last
 from keras_bertfam.tasks.multiple_choice import flat_rows
 
 
@@ -43,6 +43,7 @@ class CosineSimilarityError(WeightedMeanLoss):
         super().__init__(name=name)
 
     def call(self, y_true, y_pred):
+        y_true = without_last(y_true, 1)
         y_true, y_pred = ops.cast(y_true, "float32"), ops.cast(y_pred, "float32")
         return ops.square(y_true - cosine(y_pred[:, 0], y_pred[:, 1]))
 

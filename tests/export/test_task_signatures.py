@@ -119,6 +119,17 @@ def test_token_classifier(tmp_path):
         best = logits[row, :count].argmax(-1).tolist()
         assert answer["label_ids"][row] == best + [-1] * (4 - count)
         assert answer["labels"][row] == [*map(str, best)] + [""] * (4 - count)
+    long = ["the", "cats", "sat", "on"] * 8  # 10 pieces of 4 words, 14 in a row
+    gaps = [["", "a", "", "dog"] + [""] * 28, long]
+    (answer,) = ask(path, ("serving_default", {"words": gaps}))
+    tagged = model.tag([["a", "dog"], long])
+    assert answer["label_ids"][0][:5] == [-1, tagged[0][0][1], -1, tagged[0][1][1], -1]
+    assert answer["label_ids"][1] == [label for _, label, _ in tagged[1]]
+    np.testing.assert_allclose(
+        np.max(answer["probabilities"][1], -1),
+        [probability for _, _, probability in tagged[1]],
+        atol=1e-5,
+    )
 
 
 @pytest.mark.slow

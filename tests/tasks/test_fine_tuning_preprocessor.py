@@ -85,6 +85,23 @@ def test_labels_are_numbers_or_names():
     assert y.numpy().tolist() == [1, 0] and w.numpy().tolist() == [1, 1]
 
 
+@pytest.mark.parametrize("cls", [TextClassifierPreprocessor, TextRegressorPreprocessor])
+def test_a_column_of_labels_is_one_for_each_example(cls):
+    preprocessor = cls(tiny.make_tokenizer(), 16)
+    texts, y, w = ["a", "the"], np.array([[1], [0]]), np.array([[2.0], [3.0]])
+    assert preprocessor(texts, y)[1].numpy().tolist() == [1, 0]
+    assert preprocessor("a", [1])[1].numpy().tolist() == 1
+    streamed = tf.data.Dataset.from_tensor_slices((texts, y, w))
+    for data in ((texts, y, w), streamed):
+        ((_, labels, weights),) = preprocessor.dataset(data, 2, training=False)
+        assert labels.numpy().tolist() == [1, 0]
+        assert weights.numpy().tolist() == [2, 3]
+    with pytest.raises(ValueError, match=r"`y` must have a value .*shape=\(2, 3\)"):
+        preprocessor(texts, np.ones((2, 3), int))
+    with pytest.raises(ValueError, match=r"`sample_weight` must .*shape=\(None, 3\)"):
+        preprocessor.dataset((texts, y, np.ones((2, 3))), 2)
+
+
 @pytest.mark.parametrize(
     "arguments, y, message",
     [

@@ -4,6 +4,7 @@ import pytest
 from keras import ops
 
 from keras_bertfam.tasks import (
+    CosineSimilarityError,
     MaskedCrossentropy,
     Perplexity,
     WeightedMeanSquaredError,
@@ -62,6 +63,25 @@ def test_squared_error_against_numpy():
     weights = np.array([1.0, 3.0, 0.0])
     assert float(WeightedMeanSquaredError()(y, predicted)) == pytest.approx(8 / 3)
     assert float(WeightedMeanSquaredError()(y, predicted, weights)) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("loss", [WeightedMeanSquaredError, CosineSimilarityError])
+def test_a_column_of_labels_is_one_for_each_example(loss):
+    y, w = np.array([0.5, -0.5, 0.0]), np.array([1.0, 2.0, 3.0])
+    predicted = np.array([0.0, 1.0, 2.0])
+    if loss is CosineSimilarityError:
+        predicted = np.random.default_rng(0).normal(size=(3, 2, 4))
+    expected = loss()(y, predicted, w)
+    received = loss()(y[:, None], predicted, w[:, None])
+    assert float(received) == pytest.approx(float(expected))
+
+
+def test_a_column_of_classes():
+    logits = np.random.default_rng(0).normal(size=(3, 4))
+    y, w = np.array([0, 3, 1]), np.array([1.0, 2.0, 0.0])
+    expected = MaskedCrossentropy()(y, logits, w)
+    received = MaskedCrossentropy()(y[:, None], logits, w[:, None])
+    assert float(received) == pytest.approx(float(expected))
 
 
 def test_no_masked_token_gives_zero():

@@ -97,6 +97,8 @@ def test_errors():
         make().similarity(["a", "a"], ["a"])
     with pytest.raises(ValueError, match="numbers"):
         make().preprocessor((["a"], ["a"]), ["x"])
+    with pytest.raises(ValueError, match=r"from -1 to 1. Received: \[4.5\]"):
+        make().preprocessor((["a", "a"], ["a", "a"]), [-0.5, 4.5])
     with pytest.raises(ValueError, match="preprocessor"):
         TextEmbedder(tiny.make_backbone()).similarity(["a"], ["a"])
 

@@ -70,6 +70,14 @@ def test_arrays_lists_and_ragged_tensors_give_the_same():
     np.testing.assert_array_equal(single["word_positions"][:3], [1, 2, 4])
 
 
+def test_labels_belong_to_the_words_among_blanks():
+    x = np.array([["the", "", "cat"]])
+    preprocessor = make_preprocessor(label_names=NAMES)
+    _, y, w = preprocessor(x, np.array([["O", "", NAMES[1]]]), np.array([[1.0, 5, 3]]))
+    assert y.numpy()[0, :2].tolist() == [NAMES.index("O"), 1]
+    assert w.numpy()[0, :3].tolist() == [1, 3, 0]
+
+
 def test_words_beyond_the_row_have_no_weight():
     words = ["cats"] * 10  # 20 pieces, of which 14 fit
     x, _, w = make_preprocessor(label_names=NAMES)([words], [["O"] * 10])
@@ -94,6 +102,8 @@ def test_no_words_at_all():
     [
         (SENTENCES, LABELS[:2], "2 rows of labels and 3"),
         ([["the", "cat"]], [["O"]], "1 labels for the 2 words of row 0"),
+        (tf.ragged.constant([["the", "cat"]]), [["O"]], "1 labels for the 2 words"),
+        (np.array([["the", "cat"]]), [["O"]], "shape of `x`, .1, 2.. Received.*1, 1"),
         ([["the", ""]], [["O", "O"]], "aren't empty. Received in row 0"),
         ([["the", 3]], [["O", "O"]], "words"),
         ([["the"]], [["PLANT"]], "label_names.*PLANT"),

@@ -10,6 +10,7 @@ from keras_bertfam.layers.preprocessing.arrays import (
     map_given,
 )
 from keras_bertfam.layers.preprocessing.from_preset import PresetPreprocessor
+from keras_bertfam.layers.preprocessing.labels import one_each
 from keras_bertfam.layers.preprocessing.layouts import (
     get_layout,
     lay_out,
@@ -153,7 +154,7 @@ class FineTuningPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
 
     def target_weights(self, x, sample_weight):
         """Turns the weights of examples into those of the slots of the targets."""
-        return tf.cast(sample_weight, tf.float32)
+        return tf.cast(one_each(sample_weight, "sample_weight"), tf.float32)
 
     def call(self, x, y=None, sample_weight=None):
         with tf.device("CPU:0"):

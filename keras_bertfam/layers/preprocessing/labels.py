@@ -91,6 +91,29 @@ def check_values(numbers, y, valid, expected):
         return tf.identity(numbers)
 
 
+def one_each(values, name="y"):
+    """A value for each example, `(batch,)`, of that or of Keras's `(batch, 1)`.
+
+    Args:
+        values: tensor; a scalar is that of a single example.
+        name: str. The argument's name for the error.
+
+    Returns:
+        A tensor of at most one axis.
+
+    Raises:
+        ValueError: for a tensor of another shape.
+    """
+    if values.shape.rank == 2 and values.shape[1] == 1:
+        return values[:, 0]
+    if values.shape.rank not in (None, 0, 1):
+        raise ValueError(
+            f"`{name}` must have a value for each example, the shape `(batch,)`. "
+            f"Received: shape={values.shape}."
+        )
+    return values
+
+
 def finite_numbers(y):
     """Labels as float32, refusing what isn't finite or no number. Works in a graph.
 

@@ -7,7 +7,11 @@ from keras_bertfam.layers.preprocessing.arrays import as_strings
 from keras_bertfam.layers.preprocessing.fine_tuning_preprocessor import (
     FineTuningPreprocessor,
 )
-from keras_bertfam.layers.preprocessing.labels import check_labels, class_numbers
+from keras_bertfam.layers.preprocessing.labels import (
+    check_labels,
+    class_numbers,
+    one_each,
+)
 from keras_bertfam.layers.preprocessing.layouts import head
 
 
@@ -109,7 +113,7 @@ class MultipleChoicePreprocessor(FineTuningPreprocessor):
         return {"choices": choices, **rest}
 
     def as_labels(self, y, x):
-        y = tf.convert_to_tensor(y)
+        y = one_each(tf.convert_to_tensor(y))
         if tf.executing_eagerly():
             class_numbers(y, self._choices(self.as_tensors(x)), self.label_names)
         return y
@@ -134,7 +138,7 @@ class MultipleChoicePreprocessor(FineTuningPreprocessor):
         }
 
     def targets(self, x, y):
-        return class_numbers(y, x["token_ids"].shape[1], self.label_names)
+        return class_numbers(one_each(y), x["token_ids"].shape[1], self.label_names)
 
     def get_config(self):
         return {

@@ -14,6 +14,10 @@ from keras_bertfam.layers.preprocessing.windows import join_answers, make_window
 
 _INPUTS = ("question", "context")
 _NO_ANSWER, _NOT_FOUND = -1, -2
+_NOT_THERE = (
+    "Answers must be in their contexts, where they are said to be; "
+    'missing_answers="skip" leaves out questions where they aren\'t.'
+)
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -44,7 +48,8 @@ class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
             it; an empty question is left out.
         y: list of answers, dicts of `text` and `answer_start` (in characters), or
             lists of these as in SQuAD, of which the first counts and none means
-            that the context doesn't hold it; or `None`.
+            that the context doesn't hold it; or `None`. In a `tf.data.Dataset` for
+            `dataset()` such a dict for each question.
         sample_weight: float tensor of shape `(batch,)`, or `None`.
 
     Returns:
@@ -119,9 +124,14 @@ class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
         return x
 
     def as_labels(self, y, x):
-        if isinstance(y, dict) and np.ndim(y["text"]) == 0:
+        if isinstance(y, dict):
             y = [y]
         contexts = as_strings(x["context"], name="context")
+        if not tf.executing_eagerly():
+            raise ValueError(
+                "`y` can't be given in a graph: pass the `tf.data.Dataset` to "
+                "`dataset()` instead of mapping the preprocessor over it."
+            )
         contexts = [text.decode() for text in tf.reshape(contexts, [-1]).numpy()]
         if len(y) != len(contexts):
             raise ValueError(
@@ -146,10 +156,35 @@ class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
         if self.missing_answers == "skip":
             return text, _NOT_FOUND
         raise ValueError(
-            f"Answers must be in their contexts. Received: answer {number}, {text!r}, "
-            f"which isn't at character {start} of {context[:60]!r}... "
-            'missing_answers="skip" leaves such questions out.'
+            f"{_NOT_THERE} Received: answer {number}, {text!r}, which isn't at "
+            f"character {start} of {context[:60]!r}..."
         )
+
+    def dataset(self, data, *args, **kwargs):
+        if isinstance(data, tf.data.Dataset):
+            data = data.map(self._with_first_answer)
+        return super().dataset(data, *args, **kwargs)
+
+    def _with_first_answer(self, x, y, *weight):
+        """An example of a dataset with its answers' dict as `as_labels` has it."""
+        texts, starts = (tf.reshape(y[k], [-1]) for k in ("text", "answer_start"))
+        text = tf.concat([texts, [""]], 0)[0]
+        start = tf.concat([tf.cast(starts, tf.int32), [_NO_ANSWER]], 0)[0]
+        context = to_utf8(x["context"])
+        length, size = (
+            tf.strings.length(part, unit="UTF8_CHAR") for part in (context, text)
+        )
+        at = tf.clip_by_value(start, 0, length)
+        there = tf.strings.substr(context, at, size, unit="UTF8_CHAR")
+        found = tf.equal(at, start) & tf.equal(there, text) & (size > 0)
+        found |= tf.equal(tf.size(texts), 0)
+        if self.missing_answers == "skip":
+            start = tf.where(found, start, _NOT_FOUND)
+        else:
+            received = [f"`y`: {_NOT_THERE} Received:", text, start, context]
+            with tf.control_dependencies([tf.debugging.Assert(found, received)]):
+                start = tf.identity(start)
+        return x, {"text": text, "start": start}, *weight
 
     @tf.autograph.experimental.do_not_convert
     def windows(self, x):
@@ -181,7 +216,7 @@ class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
             name: windows[name] for name in ("token_ids", "segment_ids", "span_mask")
         }
         if sample_weight is not None:
-            sample_weight = tf.cast(sample_weight, tf.float32)
+            sample_weight = self.target_weights(windows, sample_weight)
             if y is not None:
                 found = tf.cast(y["start"] != _NOT_FOUND, tf.float32)
                 sample_weight *= found

@@ -10,6 +10,7 @@ from keras_bertfam.layers.preprocessing.labels import (
     check_labels,
     class_numbers,
     finite_numbers,
+    one_each,
 )
 
 
@@ -65,10 +66,10 @@ class LabelledPreprocessor(FineTuningPreprocessor):
         self.num_classes = self.label_names = None
 
     def targets(self, x, y):
-        return class_numbers(y, self.num_classes, self.label_names)
+        return class_numbers(one_each(y), self.num_classes, self.label_names)
 
     def as_labels(self, y, x):
-        y = tf.convert_to_tensor(y)
+        y = one_each(tf.convert_to_tensor(y))
         if tf.executing_eagerly():
             class_numbers(y, self.num_classes, self.label_names)
         return y
@@ -138,9 +139,7 @@ class TextClassifierPreprocessor(LabelledPreprocessor):
     """
 
     def weights_of_classes(self, y, class_weight):
-        numbers = class_numbers(
-            tf.convert_to_tensor(y), self.num_classes, self.label_names
-        )
+        numbers = self.targets(None, tf.convert_to_tensor(y))
         return [float(class_weight.get(k, 1.0)) for k in numbers.numpy().tolist()]
 
 
@@ -174,7 +173,7 @@ class TextRegressorPreprocessor(FineTuningPreprocessor):
     """
 
     def targets(self, x, y):
-        return finite_numbers(y)
+        return finite_numbers(one_each(y))
 
     def as_labels(self, y, x):
-        return finite_numbers(tf.convert_to_tensor(y))
+        return self.targets(None, tf.convert_to_tensor(y))

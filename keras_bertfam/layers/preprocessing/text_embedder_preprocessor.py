@@ -6,10 +6,12 @@ import tensorflow as tf
 from keras_bertfam.layers.preprocessing.fine_tuning_preprocessor import (
     FineTuningPreprocessor,
 )
-from keras_bertfam.layers.preprocessing.layouts import truncate_pair
-from keras_bertfam.layers.preprocessing.text_classifier_preprocessor import (
+from keras_bertfam.layers.preprocessing.labels import (
+    check_values,
     finite_numbers,
+    one_each,
 )
+from keras_bertfam.layers.preprocessing.layouts import truncate_pair
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -35,7 +37,8 @@ class TextEmbedderPreprocessor(FineTuningPreprocessor):
         length)` of pairs, and `padding_mask`, bool of that shape.
 
     Raises:
-        ValueError: for labels that aren't numbers.
+        ValueError: for labels that aren't numbers from -1 to 1 (in a graph a
+            `tf.errors.InvalidArgumentError`).
 
     Example:
 
@@ -61,7 +64,9 @@ class TextEmbedderPreprocessor(FineTuningPreprocessor):
         }
 
     def targets(self, x, y):
-        return finite_numbers(y)
+        numbers = finite_numbers(one_each(y))
+        valid = tf.abs(numbers) <= 1
+        return check_values(numbers, y, valid, "cosines, numbers from -1 to 1")
 
     def as_labels(self, y, x):
-        return finite_numbers(tf.convert_to_tensor(y))
+        return self.targets(None, tf.convert_to_tensor(y))

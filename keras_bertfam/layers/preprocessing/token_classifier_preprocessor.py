@@ -30,10 +30,9 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
         **kwargs: `layout`, `buckets` and `seed` of `TextClassifierPreprocessor`.
 
     Call arguments:
-        x: list of lists of words, a list of words, or a string tensor `(batch,
-            words)` whose rows are filled up with `""` on the right.
-        y: labels, ints or strings, in the shape of `x`; in an array the labels of
-            `""` are ignored.
+        x: list of lists of words, a list of words, a ragged string tensor, or a
+            dense one `(batch, words)` whose rows are filled up with `""`.
+        y: labels, ints or strings, in the shape of `x`; those of `""` are ignored.
         sample_weight: float tensor of shape `(batch,)` or `(batch, words)`.
 
     Returns:
@@ -72,10 +71,12 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
         return as_strings(_filled_up(sentences, ""), rank=2)
 
     def as_labels(self, y, x):
+        if isinstance(x, tf.RaggedTensor):
+            x = x.to_list()
         if isinstance(y, tf.RaggedTensor):
-            y = y.to_tensor("" if y.dtype == tf.string else 0)
+            y = y.to_list()
         if not isinstance(y, (list, tuple)) or not isinstance(x, (list, tuple)):
-            return tf.convert_to_tensor(y)
+            return _in_shape_of(self.as_tensors(x), tf.convert_to_tensor(y))
         nested = not all(isinstance(word, str) for word in x)
         x, y = (x, y) if nested else ([x], [y])
         if len(x) != len(y):
@@ -100,7 +101,7 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
 
     def features(self, x):
         words = tf.ragged.boolean_mask(x, tf.not_equal(x, ""))
-        words = words[:, : self.sequence_length]  # more never fit
+        words = self._most(words)
         byte_level = isinstance(self.tokenizer, keras_hub.tokenizers.BytePairTokenizer)
         prefix = " " if byte_level else ""
         pieces = _at_least_one(
@@ -117,8 +118,7 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
         return {**row, "word_positions": places * fits, "word_mask": inside}
 
     def targets(self, x, y):
-        lengths = x["word_positions"].row_lengths()
-        labels = tf.RaggedTensor.from_tensor(y, lengths)
+        labels = self._most(y)
         return labels.with_values(
             class_numbers(labels.values, self.num_classes, self.label_names)
         )
@@ -128,12 +128,21 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
         mask = tf.cast(x["word_mask"], tf.float32)
         if weights.shape.rank == 1:
             return mask * weights[:, None]
-        return mask * tf.RaggedTensor.from_tensor(weights, mask.row_lengths())
+        return mask * self._most(weights)
 
     def _featurize(self, x, y, sample_weight):
         if y is not None and sample_weight is None:
             sample_weight = tf.ones(tf.shape(x)[:1])
+        given = tf.not_equal(x, "")
+        if y is not None:
+            y = tf.ragged.boolean_mask(y, given)
+        if sample_weight is not None and sample_weight.shape.rank == 2:
+            sample_weight = tf.ragged.boolean_mask(sample_weight, given)
         return super()._featurize(x, y, sample_weight)
+
+    def _most(self, words):
+        """The words, or what belongs to them, that can be in a row at all."""
+        return words[:, : self.sequence_length]
 
     def inputs(self, x, batch_size=32):
         # As wide as the words given, so that batches of outputs can be joined.
@@ -153,6 +162,15 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
 
 
 _BY_WORD = ("word_positions", "word_mask")
+
+
+def _in_shape_of(words, labels):
+    if not labels.shape.is_compatible_with(words.shape):
+        raise ValueError(
+            "`y` must have a label for each word, the shape of `x`, "
+            f"{words.shape}. Received: shape={labels.shape}."
+        )
+    return labels
 
 
 def _checked(words, row):
