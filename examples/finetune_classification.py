@@ -1,5 +1,7 @@
-"""Fine-tune on a GLUE task: python finetune_classification.py --task sst2 ...
+"""Fine-tune on labels: python finetune_classification.py --task sst2 ...
 
+A task may have texts or pairs of them with a class or a number (GLUE), words with a
+label each (CoNLL-2003, WNUT-17), or choices (RACE, SWAG).
 `--preset` is the name of a published checkpoint, or a folder: one of ours, or one of
 `transformers`. `--data` is the folder with the task's files; without it they are
 downloaded. Set KERAS_BACKEND to choose the backend.
@@ -14,6 +16,13 @@ import keras
 import typer
 
 import keras_bertfam
+
+CLASSES = {
+    "classification": keras_bertfam.tasks.TextClassifier,
+    "regression": keras_bertfam.tasks.TextRegressor,
+    "tagging": keras_bertfam.tasks.TokenClassifier,
+    "multiple_choice": keras_bertfam.tasks.MultipleChoice,
+}
 
 
 def finetune(
@@ -35,11 +44,9 @@ def finetune(
         for split in ("train", "validation")
     }
     facts = examples["train"].task
-    regression = facts.kind == "regression"
-    tasks = keras_bertfam.tasks
-    cls = tasks.TextRegressor if regression else tasks.TextClassifier
-    labels = {} if regression else {"label_names": facts.label_names}
-    model = cls.from_preset(preset, load_weights=load_weights, **labels)
+    named = facts.kind in ("classification", "tagging")
+    labels = {"label_names": facts.label_names} if named else {}
+    model = CLASSES[facts.kind].from_preset(preset, load_weights=load_weights, **labels)
     model.preprocessor.seed = seed
     model.compile(learning_rate=learning_rate, **compile_arguments)
     scores = keras_bertfam.metrics.TaskMetrics(examples["validation"])
@@ -58,7 +65,7 @@ def finetune(
 
 
 def main(
-    task: Annotated[str, typer.Option(help="sst2, cola, mrpc, stsb, rte, ...")],
+    task: Annotated[str, typer.Option(help="sst2, cola, stsb, wnut17, race, ...")],
     preset: Annotated[str, typer.Option(help="Name or folder of a checkpoint.")],
     data: Annotated[str | None, typer.Option(help="The task's folder.")] = None,
     epochs: int = 3,

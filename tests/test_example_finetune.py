@@ -1,6 +1,7 @@
-"""The fine-tuning example, on files as GLUE has them."""
+"""The fine-tuning examples, on files as the benchmarks have them."""
 
 import importlib.util
+import json
 import pathlib
 
 import keras
@@ -9,15 +10,15 @@ import pytest
 from keras_bertfam.tasks import MaskedLM, MaskedLMPreprocessor
 from tests import tiny_fine_tuning as tiny
 
-EXAMPLE = pathlib.Path(__file__).parents[1] / "examples/finetune_classification.py"
+FOLDER = pathlib.Path(__file__).parents[1] / "examples"
+FAST = {"batch_size": 8, "jit_compile": keras.backend.backend() == "jax"}
 
 
-@pytest.fixture
-def finetune():
-    spec = importlib.util.spec_from_file_location("finetune_classification", EXAMPLE)
+def load(name):
+    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.finetune
+    return module
 
 
 @pytest.fixture
@@ -28,23 +29,61 @@ def preset(tmp_path):
     return str(tmp_path / "preset")
 
 
+def write(folder, texts_of_files):
+    for name, text in texts_of_files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return str(folder)
+
+
+def classes(seed):
+    rows = zip(*tiny.texts(24, seed), strict=True)
+    lines = [f"{text}\t{label}" for text, label in rows]
+    return "\n".join(["sentence\tlabel", *lines]) + "\n"
+
+
 @pytest.mark.slow
-def test_classification(finetune, preset, tmp_path):
-    for name, seed in (("train.tsv", 0), ("dev.tsv", 1), ("test.tsv", 2)):
-        rows = [
-            f"{text}\t{label}"
-            for text, label in zip(*tiny.texts(24, seed), strict=True)
-        ]
-        (tmp_path / name).write_text("\n".join(["sentence\tlabel", *rows]) + "\n")
-    jit_compile = keras.backend.backend() == "jax"
+def test_classification(preset, tmp_path):
+    files = {
+        f"{part}.tsv": classes(k) for k, part in enumerate(("train", "dev", "test"))
+    }
+    data = write(tmp_path / "data", files)
+    finetune = load("finetune_classification").finetune
     model, metrics = finetune(
-        "sst2",
-        preset,
-        str(tmp_path),
-        epochs=4,
-        learning_rate=3e-2,
-        batch_size=8,
-        jit_compile=jit_compile,
+        "sst2", preset, data, epochs=4, learning_rate=3e-2, **FAST
     )
     assert model.label_names == ["negative", "positive"]
     assert metrics["accuracy"] > 0.8
+
+
+@pytest.mark.slow
+def test_words_and_choices(preset, tmp_path):
+    finetune = load("finetune_classification").finetune
+    words = "\n\n".join(["the\tO\ncat\tB-person\nsat\tO"] * 8)
+    names = ("wnut17train.conll", "emerging.dev.conll", "emerging.test.annotated")
+    data = write(tmp_path / "words", dict.fromkeys(names, words))
+    _, metrics = finetune("wnut17", preset, data, epochs=6, learning_rate=3e-2, **FAST)
+    assert metrics["entity_f1"] > 0.5
+    passage = {
+        "article": "the cat sat",
+        "questions": ["the _ sat", "the dog"],
+        "options": [["cat", "dog", "hat", "mat"], ["ran", "sat", "a", "on"]],
+        "answers": ["A", "B"],
+    }
+    parts, levels = ("train", "dev", "test"), ("middle", "high")
+    names = [f"{part}/{level}/1.txt" for part in parts for level in levels]
+    data = write(tmp_path / "race", dict.fromkeys(names, json.dumps(passage)))
+    _, metrics = finetune("race", preset, data, epochs=1, **FAST)
+    assert metrics["accuracy"] in (0, 0.25, 0.5, 0.75, 1)
+
+
+@pytest.mark.slow
+def test_embedder(preset, tmp_path):
+    row = "main\tMSR\t2012\t{}\t{}\tthe {} sat\tthe cat sat"
+    rows = [row.format(0, 5.0, "cat"), row.format(1, 0.5, "tree")] * 8
+    names = ("sts-train.csv", "sts-dev.csv", "sts-test.csv")
+    data = write(tmp_path / "stsb", dict.fromkeys(names, "\n".join(rows)))
+    finetune = load("finetune_embedder").finetune
+    model, scores = finetune(preset, data, epochs=2, learning_rate=1e-2, **FAST)
+    assert scores["spearman"] > 0.9

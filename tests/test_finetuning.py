@@ -113,7 +113,8 @@ def test_tagging(preset, tmp_path):
 
 def test_the_recipe_of_a_name_needs_no_weights():
     facts = TASKS["sst2"]
-    recipe, longest = finetuning._recipe_of("electra_small_discriminator_uncased_en", facts)
+    name = "electra_small_discriminator_uncased_en"
+    recipe, longest = finetuning._recipe_of(name, facts)
     assert recipe == FINE_TUNING_RECIPES["electra"] and longest == 512
     recipe, _ = finetuning._recipe_of("bert_tiny_en_uncased", facts)
     assert recipe == FINE_TUNING_RECIPES["bert_miniature"]

@@ -1,7 +1,6 @@
 import importlib.util
 import pathlib
 
-import numpy as np
 import pytest
 
 from keras_bertfam.datasets import Examples, get_task
@@ -36,21 +35,3 @@ def test_question_answering(tmp_path):
     )
     assert trained.null_threshold is not None
     assert 0 <= scores["exact_match"] <= scores["f1"] <= 100
-
-
-@pytest.mark.slow
-def test_tagging(tmp_path):
-    model = make_model()
-    model.save_to_preset(tmp_path / "preset")
-    words = "\n".join(["the\tO", "cat\tB-person", "sat\tO"])
-    for name in ("wnut17train.conll", "emerging.dev.conll", "emerging.test.annotated"):
-        (tmp_path / name).write_text("\n\n".join([words] * 8))
-    _, scores = load("finetune_tagging").finetune(
-        preset=str(tmp_path / "preset"),
-        data=str(tmp_path),
-        epochs=1,
-        batch_size=4,
-        jit_compile=False,
-    )
-    assert scores.keys() == {"val_entity_f1"}
-    assert np.isfinite(scores["val_entity_f1"])
