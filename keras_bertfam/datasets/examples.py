@@ -86,9 +86,21 @@ def _columns(task, rows):
 
 def _labels(task, rows, convert):
     labels = [row.get(task.label) for row in rows]
-    if None in labels or set(map(str, labels)) == {"-1"}:
+    if all(label is None or _is_minus_one(label) for label in labels):
         return None  # those of a test part
+    if None in labels:
+        raise ValueError(
+            f"Examples of {task.name!r} must all have {task.label!r}, or none of them. "
+            f"Missing in row {labels.index(None) + 1} of {len(labels)}."
+        )
     return [convert(task, label) for label in labels]
+
+
+def _is_minus_one(label):
+    try:
+        return float(label) == -1
+    except (TypeError, ValueError):  # a list of tags, a dict of answers, a name
+        return False
 
 
 def _class_number(task, label):

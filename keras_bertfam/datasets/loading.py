@@ -168,7 +168,8 @@ def _layout(task, split, folder):
             return there
     raise FileNotFoundError(
         f"`data` must be a folder with {_described(task, split) or 'other splits'} "
-        f"for {task.name!r}, split {split!r}. Received: {folder!r} with "
+        f"for {task.name!r}, split {split!r}, and labels in {task.label!r} to train "
+        f"and to validate on. Received: {folder!r} with "
         f"{sorted(os.listdir(folder))[:20]}."
     )
 

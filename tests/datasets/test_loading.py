@@ -2,7 +2,9 @@ import csv
 import dataclasses
 import json
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_bertfam.datasets import TASKS, Examples, TaskData, get_task, load_examples
 
@@ -63,6 +65,22 @@ def test_loads_by_name(name):
         assert all(isinstance(text, str) for column in columns for text in column)
         kind = float if task.kind == "regression" else int
         assert all(isinstance(label, kind) for label in examples.y)
+
+
+@pytest.mark.parametrize("name", ["sst2", "mnli", "stsb"])
+def test_a_test_part_has_no_labels(name):
+    """TFDS says -1 in the labels' type: a float for STS-B."""
+    tfds = pytest.importorskip("tensorflow_datasets")
+
+    def as_dataset(builder, *args, **kwargs):
+        rows = {column: ["some text"] * 2 for column in TASKS[name].columns}
+        rows["label"] = np.full(2, -1, builder.info.features["label"].np_dtype)
+        return tf.data.Dataset.from_tensor_slices(rows)
+
+    with tfds.testing.mock_data(as_dataset_fn=as_dataset):
+        examples = load_examples(name, "test")
+    assert len(examples) == 2
+    assert examples.y is None
 
 
 def test_loads_text_by_name():
@@ -153,6 +171,29 @@ def test_stsb_and_mrpc(tmp_path):
         load_examples("stsb", "train", folder / "bad.csv")
     assert load_examples("mrpc", "train", folder).y == [1]
     assert load_examples("mrpc", "validation", folder).x == (["C."], ["D."])
+
+
+def test_labels_are_of_all_rows_or_of_none(tmp_path):
+    folder = write(
+        tmp_path,
+        {
+            "short.tsv": "sentence\tlabel\na\t1\nb\nc\t0\n",
+            "other.tsv": "sentence\tsentiment\na\t1\n",
+            "train.tsv": "sentence\tsentiment\na\t1\n",
+            "some.jsonl": '{"sentence": "a", "label": -1}\n{"sentence": "b"}\n',
+            "signs.tsv": "sentence\tlabel\na\t-1\nb\t1\n",
+        },
+    )
+    with pytest.raises(ValueError, match="'sst2' must all have 'label'.* row 2 of 3"):
+        load_examples("sst2", data=folder / "short.tsv")
+    for name in ("other.tsv", "some.jsonl"):
+        assert load_examples("sst2", data=folder / name).y is None
+    with pytest.raises(FileNotFoundError, match="labels in 'label' to train"):
+        load_examples("sst2", data=folder)
+    with pytest.raises(ValueError, match="Received: '-1'"):
+        load_examples("sst2", data=folder / "signs.tsv")
+    signs = dataclasses.replace(get_task("sst2"), label_names=("-1", "1"))
+    assert load_examples(signs, data=folder / "signs.tsv").y == [0, 1]
 
 
 def test_json_lines(tmp_path):
