@@ -84,6 +84,19 @@ def test_command(preset, data):
     assert "sst3" in done.output
 
 
+def test_data_without_labels(preset, tmp_path):
+    path = tmp_path / "mine.tsv"
+    path.write_text("sentence\tsentiment\na cat\t1\n")
+    with pytest.raises(ValueError, match="'sst2', split 'train', .* 'label'"):
+        finetuning.finetune("sst2", preset, path)
+    (tmp_path / "dev.tsv").write_text("sentence\na cat\n")
+    (tmp_path / "train.tsv").write_text("sentence\tlabel\na cat\t1\n")
+    arguments = f"finetune --task sst2 --preset {preset} --data {tmp_path}"
+    done = CliRunner().invoke(app, arguments.split())
+    assert done.exit_code == 2
+    assert "label" in done.output
+
+
 @pytest.mark.slow
 def test_tagging(preset, tmp_path):
     words = "\n".join(

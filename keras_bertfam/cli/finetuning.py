@@ -139,6 +139,7 @@ def finetune(
         datasets.load_examples(task, split, data, limit)
         for split in ("train", "validation")
     )
+    _check_labelled(train=train_set, validation=validation_set)
     facts = train_set.task
     others = _other_validation_parts(facts, data, limit, report)
     recipe, longest = _recipe_of(preset, facts)
@@ -181,6 +182,15 @@ def finetune(
     name = f"best, median of {len(seeds)}: {_described(settings)}"
     report(f"{name}: {formatted(median)}")
     return {**median, "settings": settings}
+
+
+def _check_labelled(**examples):
+    for split, part in examples.items():
+        if part.y is None:
+            raise ValueError(
+                f"{part.task.name!r}, split {split!r}, must have labels in "
+                f"{part.task.label!r}. Received: none."
+            )
 
 
 def _other_validation_parts(task, data, limit, report):
