@@ -15,7 +15,7 @@ def read_lines(path):
             yield line.removesuffix("\n").removesuffix("\r")
 
 
-def read_table(path, columns, header=(), renamed=None, limit=None):
+def read_table(path, columns, header=(), renamed=None, limit=None, broken=None):
     """Reads tab-separated values. Quotation marks are plain characters.
 
     Args:
@@ -24,6 +24,8 @@ def read_table(path, columns, header=(), renamed=None, limit=None):
         header: names of the columns of a file without one.
         renamed: dict from names in the file to names to return.
         limit: int or `None`. The most lines to read.
+        broken: a list for messages about lines without a value for each column,
+            which are then left out; or `None`.
 
     Returns:
         A list of dicts of strings without white space around them. Values beyond
@@ -47,17 +49,23 @@ def read_table(path, columns, header=(), renamed=None, limit=None):
             f"{path!s} must begin with a line of names, {sorted(columns)} among them. "
             f"Received: {names}."
         )
-    # Of a file without its last columns, such as a test part without labels.
-    needed = max(names.index(name) for name in columns)
+    needed = len(names)
+    if broken is None:
+        # A file may lack the last columns, such as a test part its labels.
+        needed = max(names.index(name) for name in columns) + 1
     rows = []
     for number, values in enumerate(lines[first:], first + 1):
         if values == [""]:
             continue
-        if len(values) <= needed:
-            raise ValueError(
-                f"{path!s}, line {number}: expected at least {needed + 1} values, "
+        if len(values) < needed:
+            message = (
+                f"{path!s}, line {number}: expected at least {needed} values, "
                 f"{names}. Received: {values}."
             )
+            if broken is None:
+                raise ValueError(message)
+            broken.append(message)
+            continue
         rows.append({n: v.strip() for n, v in zip(names, values, strict=False)})
     return rows
 

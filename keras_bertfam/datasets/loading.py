@@ -3,6 +3,7 @@
 import dataclasses
 import glob
 import os
+import warnings
 
 from keras_bertfam.datasets import files
 from keras_bertfam.datasets.examples import arrange
@@ -73,7 +74,15 @@ def load_examples(task, split="train", data=None, limit=None):
     if data is None:
         rows = _from_tfds(task, split, limit)
     else:
-        rows = [row for path in _paths(task, split, data) for row in _read(task, path)]
+        broken = []
+        paths = _paths(task, split, data)
+        rows = [row for path in paths for row in _read(task, path, broken)]
+        if broken:
+            warnings.warn(
+                f"{task.name!r}, split {split!r}: {len(broken)} broken rows are left "
+                f"out. The first: {broken[0]}",
+                stacklevel=2,
+            )
     examples = arrange(task, rows)
     if not len(examples):
         raise ValueError(f"{task.name!r}, split {split!r}: no example in it.")
@@ -182,19 +191,21 @@ def _has_labels(task, found):
         task.label in row
         for split in ("train", "validation")
         for path in found.get(split, ())
-        for row in _read_table(task, path, limit=2)
+        for row in _read_table(task, path, [], limit=2)
     )
 
 
-def _read_table(task, path, limit=None):
-    return files.read_table(path, task.columns, task.header, task.renamed, limit)
+def _read_table(task, path, broken, limit=None):
+    broken = broken if task.skip_broken_rows else None
+    columns, header, renamed = task.columns, task.header, task.renamed
+    return files.read_table(path, columns, header, renamed, limit, broken)
 
 
-def _read(task, path):
+def _read(task, path, broken):
     if task.kind == "question_answering":
         return files.read_squad(path)
     if str(path).endswith((".json", ".jsonl")) or task.kind == "multiple_choice":
         return files.read_json(path)
     if task.kind == "tagging":
         return files.read_conll(path, task.header or (*task.columns, task.label))
-    return _read_table(task, path)
+    return _read_table(task, path, broken)

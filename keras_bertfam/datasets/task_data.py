@@ -24,6 +24,8 @@ class TaskData:
         header: names of the columns of files without a first line of names.
         renamed: a file's name of a column to that in `columns`, `label`.
         maximum: of a `"regression"`'s labels, which begin at 0.
+        skip_broken_rows: whether rows of a table without a value for each column
+            are left out, with a warning, and no error.
 
     Example:
 
@@ -50,3 +52,4 @@ class TaskData:
     header: tuple = ()
     renamed: dict = dataclasses.field(default_factory=dict)
     maximum: float | None = None
+    skip_broken_rows: bool = False

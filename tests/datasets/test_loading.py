@@ -196,6 +196,35 @@ def test_labels_are_of_all_rows_or_of_none(tmp_path):
     assert load_examples(signs, data=folder / "signs.tsv").y == [0, 1]
 
 
+def test_broken_rows_of_qqp_are_left_out(tmp_path):
+    """A line end within a question makes two rows, one maybe with both questions."""
+    lines = [
+        "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate",
+        "0\t1\t2\tWhy?\tWhy so?\t1",
+        "1\t3\t4\tWho\tWhat",
+        "is it?\t0",
+        "2\t5\t6\tWhere?\tWhen?\t0",
+        "3\t7\t8",
+    ]
+    text = "\n".join(lines) + "\n"
+    files = {"train.tsv": text, "dev.tsv": "\n".join([lines[0], *lines[2:5]])}
+    files["test.tsv"] = "id\tquestion1\tquestion2\n0\tWhy?\tHow?\n"
+    folder = write(tmp_path, files)
+    with pytest.warns(UserWarning, match=r"3 broken rows .*train.tsv, line 3:") as said:
+        examples = load_examples("qqp", "train", folder)
+    assert len(said) == 1 and said[0].filename == __file__
+    assert (examples.x, examples.y) == (
+        (["Why?", "Where?"], ["Why so?", "When?"]),
+        [1, 0],
+    )
+    with pytest.warns(UserWarning, match="2 broken rows"):
+        assert load_examples("qqp", "validation", folder).y == [0]
+    assert load_examples("qqp", "test", folder).y is None
+    strict = dataclasses.replace(TASKS["qqp"], skip_broken_rows=False)
+    with pytest.raises(ValueError, match="line 4: expected at least 5 values"):
+        load_examples(strict, "train", folder / "train.tsv")
+
+
 def test_json_lines(tmp_path):
     rows = [{"sentence": "a", "label": "positive"}, {"sentence": "b", "label": 0}]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
