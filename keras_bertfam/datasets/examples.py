@@ -1,6 +1,7 @@
 """From rows of named values to the examples that tasks take."""
 
 import dataclasses
+import itertools
 
 from keras_bertfam.datasets.task_data import TaskData
 
@@ -48,16 +49,12 @@ class Examples:
 
     def __getitem__(self, chosen):
         """Examples of a slice."""
-        return dataclasses.replace(
-            self,
-            x=_map(lambda column: column[chosen], self.x),
-            y=None if self.y is None else self.y[chosen],
-            ids=None if self.ids is None else self.ids[chosen],
-            titles=None if self.titles is None else self.titles[chosen],
-        )
+        return self._with_columns(lambda column: column[chosen])
 
     def split_articles(self, count):
         """Two parts of questions, the first those on the first `count` articles.
+
+        No article is in both, in whatever order the questions are.
 
         Raises:
             ValueError: for examples that aren't questions, or if a part were empty.
@@ -68,8 +65,24 @@ class Examples:
                 "`count` must be more than 0 and less than the number of articles, "
                 f"{len(names)}. Received: {count}."
             )
-        cut = self.titles.index(names[count])
-        return self[:cut], self[cut:]
+        first = set(names[:count])
+        in_first = [title in first for title in self.titles]
+        return self._where(in_first), self._where([not here for here in in_first])
+
+    def _where(self, mask):
+        return self._with_columns(lambda column: list(itertools.compress(column, mask)))
+
+    def _with_columns(self, function):
+        def optional(column):
+            return None if column is None else function(column)
+
+        return dataclasses.replace(
+            self,
+            x=_map(function, self.x),
+            y=optional(self.y),
+            ids=optional(self.ids),
+            titles=optional(self.titles),
+        )
 
 
 def _columns(task, rows):

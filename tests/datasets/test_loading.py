@@ -280,6 +280,11 @@ def test_articles_are_kept_together(tmp_path):
     first, second = examples.split_articles(2)
     assert (first.ids, second.ids) == (["a", "b", "c"], ["d", "e"])
     assert (first.titles, second.titles) == (["t", "t", "u"], ["v", "v"])
+    shuffled = dataclasses.replace(examples, titles=["t", "u", "t", "v", "u"])
+    first, second = shuffled.split_articles(2)
+    assert (first.ids, first.titles) == (["a", "b", "c", "e"], ["t", "u", "t", "u"])
+    assert first.x["context"] == ["a", "b", "c", "e"] and len(first.y) == 4
+    assert (second.ids, second.titles) == (["d"], ["v"])
     for count in (0, 3):
         with pytest.raises(ValueError, match=f"articles, 3. Received: {count}"):
             examples.split_articles(count)
