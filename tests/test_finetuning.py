@@ -188,6 +188,9 @@ def test_recipes_are_complete():
         dataclasses.replace(recipe)
     assert fine_tuning_recipe("ElectraBackbone", "rte").epochs == (10,)
     assert fine_tuning_recipe("electra_large", "rte").epochs == (10,)
+    swag = fine_tuning_recipe("BertBackbone", "swag")
+    assert (swag.learning_rates, swag.batch_sizes) == ((2e-5,), (16,))
+    assert swag.epochs == (3,)
     assert fine_tuning_recipe("BertBackbone", "sst2").learning_rates == (
         5e-5,
         3e-5,

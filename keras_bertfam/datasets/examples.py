@@ -85,7 +85,7 @@ class Examples:
         )
 
 
-def _columns(task, rows):
+def _check_columns(task, rows):
     for row in rows:
         missing = [name for name in task.columns if name not in row]
         if missing:
@@ -93,6 +93,10 @@ def _columns(task, rows):
                 f"Examples of {task.name!r} must have {list(task.columns)}. Missing: "
                 f"{missing}. Received: {sorted(row)}."
             )
+
+
+def _columns(task, rows):
+    _check_columns(task, rows)
     columns = [[row[name] for row in rows] for name in task.columns]
     return columns[0] if len(columns) == 1 else tuple(columns)
 
@@ -159,15 +163,34 @@ def _arrange_questions(task, rows):
 
 
 def _arrange_choices(task, rows):
-    """RACE's: a passage has several questions, each with its options."""
-    passages, choices, labels = [], [], []
-    for row in rows:
-        questions = zip(row["questions"], row["options"], row["answers"], strict=True)
-        for question, options, answer in questions:
-            passages.append(row["article"])
-            choices.append([_with_option(question, option) for option in options])
-            labels.append(_class_number(task, answer))
-    return Examples((passages, choices), labels, task)
+    _check_columns(task, rows)
+    rows = [single for row in rows for single in _single_questions(task, row)]
+    contexts = [row[task.columns[0]] for row in rows]
+    choices = [_choices(task, row) for row in rows]
+    return Examples((contexts, choices), _labels(task, rows, _class_number), task)
+
+
+def _single_questions(task, row):
+    """RACE's rows have a list in each column but the first, of several questions."""
+    if not isinstance(row.get(task.question), list):
+        return [row]
+    context, *rest = task.columns
+    names = [name for name in (*rest, task.label) if name in row]
+    parts = zip(*(row[name] for name in names), strict=True)
+    return [{context: row[context], **dict(zip(names, p, strict=True))} for p in parts]
+
+
+def _choices(task, row):
+    names = [name for name in task.columns[1:] if name != task.question]
+    choices = row[names[0]] if len(names) == 1 else [row[name] for name in names]
+    if not isinstance(choices, list):
+        raise ValueError(
+            f"Examples of {task.name!r} must have a list of choices in {names[0]!r}. "
+            f"Received: {choices!r}."
+        )
+    if task.question is None:
+        return choices
+    return [_with_option(row[task.question], choice) for choice in choices]
 
 
 def _with_option(question, option):

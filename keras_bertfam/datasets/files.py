@@ -1,5 +1,6 @@
 """Readers of the files that benchmark data comes in."""
 
+import csv
 import itertools
 import json
 
@@ -68,6 +69,19 @@ def read_table(path, columns, header=(), renamed=None, limit=None, broken=None):
             continue
         rows.append({n: v.strip() for n, v in zip(names, values, strict=False)})
     return rows
+
+
+def read_csv(path):
+    """Reads comma-separated values below a line of names; quotation marks count.
+
+    Returns:
+        A list of dicts of strings. A short row has no value for the last names.
+    """
+    with open(path, encoding="utf-8-sig", newline="") as file:
+        return [
+            {name: value for name, value in row.items() if None not in (name, value)}
+            for row in csv.DictReader(file)
+        ]
 
 
 def read_json(path):

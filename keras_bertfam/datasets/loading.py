@@ -50,8 +50,8 @@ def load_examples(task, split="train", data=None, limit=None):
             `"validation_mismatched"` and `"test_mismatched"`.
         data: where local files are: a folder in one of the table's layouts; or
             the path or paths of the files of this split, as TSV, JSON (a list, or
-            an object a line), SQuAD's format, or CoNLL. `None` loads by name with
-            `tensorflow_datasets`, which downloads.
+            an object a line), SQuAD's format, CoNLL, or CSV if of choices. `None`
+            loads by name with `tensorflow_datasets`, which downloads.
         limit: int or `None`. Only the first so many.
 
     Returns:
@@ -204,6 +204,8 @@ def _read_table(task, path, broken, limit=None):
 def _read(task, path, broken):
     if task.kind == "question_answering":
         return files.read_squad(path)
+    if task.kind == "multiple_choice" and str(path).endswith(".csv"):
+        return files.read_csv(path)
     if str(path).endswith((".json", ".jsonl")) or task.kind == "multiple_choice":
         return files.read_json(path)
     if task.kind == "tagging":

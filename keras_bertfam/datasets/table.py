@@ -260,11 +260,27 @@ _ALL = (
         label="answers",
         label_names=("A", "B", "C", "D"),
         splits=_CONLL_SPLITS,
+        question="questions",
         layouts=(
             {
                 "train": ("train/middle/*.txt", "train/high/*.txt"),
                 "validation": ("dev/middle/*.txt", "dev/high/*.txt"),
                 "test": ("test/middle/*.txt", "test/high/*.txt"),
+            },
+        ),
+    ),
+    TaskData(
+        "swag",
+        "multiple_choice",
+        (),
+        ("sent1", "sent2", *(f"ending{number}" for number in range(4))),
+        label_names=("0", "1", "2", "3"),
+        question="sent2",
+        layouts=(
+            {
+                "train": ("train.csv",),
+                "validation": ("val.csv",),
+                "test": ("test.csv",),
             },
         ),
     ),

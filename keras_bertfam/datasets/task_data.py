@@ -13,7 +13,9 @@ class TaskData:
             `"question_answering"`, `"multiple_choice"` or `"text"`.
         source: names of the datasets in `tensorflow_datasets`, one after the
             other; empty if it isn't there.
-        columns: the inputs' columns there, and in files once `renamed`.
+        columns: the inputs' columns there, and in files once `renamed`. Of
+            `"multiple_choice"`: the context's; the `question`'s if there is one;
+            then one with a list of choices, or one for each choice.
         label: the labels' column, or `None`.
         label_names: the classes in order.
         splits: this library's name of a split to that of `tensorflow_datasets`.
@@ -24,6 +26,8 @@ class TaskData:
         header: names of the columns of files without a first line of names.
         renamed: a file's name of a column to that in `columns`, `label`.
         maximum: of a `"regression"`'s labels, which begin at 0.
+        question: of `"multiple_choice"`: which column has the question that goes
+            before each choice, or has it in the place of its `_`; or `None`.
         skip_broken_rows: whether rows of a table without a value for each column
             are left out, with a warning, and no error.
 
@@ -31,6 +35,14 @@ class TaskData:
 
     ```python
     keras_bertfam.datasets.TASKS["sst2"].label_names  # ("negative", "positive")
+    # A line: {"context": "a", "question": "b", "choices": ["c", "d"], "label": 1}
+    mine = keras_bertfam.datasets.TaskData(
+        "mine",
+        "multiple_choice",
+        columns=("context", "question", "choices"),
+        question="question",
+    )
+    keras_bertfam.datasets.load_examples(mine, data="mine.jsonl")
     ```
     """
 
@@ -52,4 +64,5 @@ class TaskData:
     header: tuple = ()
     renamed: dict = dataclasses.field(default_factory=dict)
     maximum: float | None = None
+    question: str | None = None
     skip_broken_rows: bool = False

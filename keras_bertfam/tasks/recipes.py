@@ -78,6 +78,7 @@ FINE_TUNING_RECIPES = {
     "bert_miniature": _BERT_MINIATURE,
     "bert/squad": _with(_BERT, **_fixed(5e-5, 32, 3)),
     "bert/squad_v2": _with(_BERT, **_fixed(5e-5, 48, 2)),
+    "bert/swag": _with(_BERT, **_fixed(2e-5, 16, 3)),
     "roberta": _ROBERTA,
     "roberta/race": _with(_ROBERTA, **_fixed(1e-5, 16, 4)),
     "roberta/squad": _with(_ROBERTA, **_fixed(1.5e-5, 48, 2, weight_decay=0.01)),

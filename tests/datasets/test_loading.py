@@ -326,6 +326,67 @@ def test_race_files(tmp_path):
     assert examples.y == [3, 3]
 
 
+def test_swag(tmp_path):
+    names = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,"
+    names += "ending0,ending1,ending2,ending3"
+    row = '0,v,1,Bert sat. He,"Bert ""sat"", and so on.",He,gold,ran,'
+    row += '"fell, slowly.",left,sat down'
+    files = {
+        "train.csv": f"{names},label\n{row},1\n{row},3\n",
+        "test.csv": f"{names}\n{row}\n",
+        "short.csv": f"{names},label\n{row},1\n0,v,1,Bert sat.,Bert,He,gold,ran\n",
+        "unlabelled.csv": f"{names},label\n{row},1\n{row}\n",
+        "five.csv": f"{names},label\n{row},4\n",
+        "headless.csv": f"{row},1\n{row},1\n",
+    }
+    folder = write(tmp_path, files)
+    train = load_examples("swag", "train", folder)
+    assert train.x[0] == ['Bert "sat", and so on.'] * 2
+    assert train.x[1][0] == ["He ran", "He fell, slowly.", "He left", "He sat down"]
+    assert train.y == [1, 3]
+    test = load_examples("swag", "test", folder)
+    assert (test.x[1], test.y) == (train.x[1][:1], None)
+    for name, message in {
+        "short.csv": r"Missing: \['ending1', 'ending2', 'ending3'\]",
+        "headless.csv": r"Missing: \['sent1', ",
+        "unlabelled.csv": "'label', or none of them. Missing in row 2",
+        "five.csv": "Received: '4'",
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            load_examples("swag", data=folder / name)
+    with pytest.raises(ValueError, match="'swag' isn't in tensorflow_datasets"):
+        load_examples("swag")
+
+
+def test_choices_of_ones_own(tmp_path):
+    row = {"context": "Bert sat.", "question": "Who _?", "choices": ["sat", "ran"]}
+    mine = TaskData(
+        "mine",
+        "multiple_choice",
+        columns=("context", "question", "choices"),
+        question="question",
+    )
+    rows = [{**row, "label": 1}, {**row, "question": "Who?", "label": "0"}]
+    path = tmp_path / "mine.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    examples = load_examples(mine, data=path)
+    choices = [["Who sat?", "Who ran?"], ["Who? sat", "Who? ran"]]
+    assert examples.x == (["Bert sat."] * 2, choices)
+    assert examples.y == [1, 0]
+    bare = dataclasses.replace(mine, columns=("context", "choices"), question=None)
+    assert load_examples(bare, data=path).x[1] == [["sat", "ran"]] * 2
+    path.write_text(json.dumps(row))
+    assert load_examples(mine, data=path).y is None
+    path.write_text(json.dumps({**row, "choices": "sat"}))
+    with pytest.raises(ValueError, match="list of choices in 'choices'.*'sat'"):
+        load_examples(mine, data=path)
+    path.write_text(json.dumps({"context": "a", "choices": ["b"]}))
+    with pytest.raises(ValueError, match=r"Missing: \['question'\]"):
+        load_examples(mine, data=path)
+    with pytest.raises(ValueError, match=r"'race'.* Missing: \['article', 'questions'"):
+        load_examples("race", data=path)
+
+
 def test_a_task_of_ones_own(tmp_path):
     (tmp_path / "mine.tsv").write_text("text\tclass\nhello\tspam\n")
     mine = TaskData(
