@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from keras_bertfam.cli import finetuning
 from keras_bertfam.cli.app import app
-from keras_bertfam.datasets import TASKS, load_examples
+from keras_bertfam.datasets import TASKS, TaskData, load_examples
 from keras_bertfam.metrics import TaskMetrics, squad_scores
 from keras_bertfam.tasks import (
     FINE_TUNING_RECIPES,
@@ -85,10 +85,10 @@ def test_command(preset, data):
 
 
 def test_data_without_labels(preset, tmp_path):
-    path = tmp_path / "mine.tsv"
-    path.write_text("sentence\tsentiment\na cat\t1\n")
+    for name in ("train.tsv", "dev.tsv", "test.tsv"):
+        (tmp_path / name).write_text("sentence\tlabel\na cat\t-1\n")
     with pytest.raises(ValueError, match="'sst2', split 'train', .* 'label'"):
-        finetuning.finetune("sst2", preset, path)
+        finetuning.finetune("sst2", preset, tmp_path)
     (tmp_path / "dev.tsv").write_text("sentence\na cat\n")
     (tmp_path / "train.tsv").write_text("sentence\tlabel\na cat\t1\n")
     arguments = f"finetune --task sst2 --preset {preset} --data {tmp_path}"
@@ -122,6 +122,44 @@ def test_tagging(preset, tmp_path):
     assert best["entity_f1"] == 1.0
     model = TokenClassifier.from_preset(str(tmp_path / "best"))
     assert model.tag(["the", "cat"])[1][1] == "B-person"
+
+
+def test_what_cannot_be_fine_tuned(preset, data, tmp_path):
+    def finetune(task, data):
+        finetuning.finetune(task, preset, data)
+
+    with pytest.raises(ValueError, match="'wikipedia', of kind 'text'"):
+        finetune("wikipedia", data)
+    with pytest.raises(ValueError, match="`data` must be a folder.*train.tsv"):
+        finetune("sst2", f"{data}/train.tsv")
+    own = dataclasses.replace(TASKS["sst2"], name="own", label_names=None)
+    with pytest.raises(ValueError, match="'own' must have `label_names`"):
+        finetune(own, data)
+
+
+def test_metrics_of_a_kind():
+    assert TaskData("own", "regression").metrics == TASKS["stsb"].metrics
+    assert TaskData("own", "tagging", metrics=("word_accuracy",)).metrics == (
+        "word_accuracy",
+    )
+
+
+def test_choices_have_their_names(preset):
+    model = finetuning.make_model(TASKS["race"], preset, sequence_length=24)
+    x = {"context": ["the cat"], "choices": [["a", "dog", "sat", "mat"]]}
+    ((best, _),) = model.choose(x)
+    assert best in tuple("ABCD")
+
+
+def test_the_best_is_a_number(preset, data, monkeypatch):
+    scores = iter([float("nan"), 0.5, 0.25])
+    monkeypatch.setattr(
+        finetuning, "train", lambda *args, **kwargs: {"accuracy": next(scores)}
+    )
+    best = finetuning.finetune(
+        "sst2", preset, data, learning_rates=(1, 2, 3), batch_sizes=(8,)
+    )
+    assert best["accuracy"] == 0.5 and best["settings"][0] == 2
 
 
 def test_the_recipe_of_a_name_needs_no_weights():

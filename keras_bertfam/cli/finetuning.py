@@ -1,6 +1,8 @@
 """Fine-tuning by recipe: a grid, early stopping, and the median over seeds."""
 
 import itertools
+import math
+import os
 import statistics
 import sys
 import time
@@ -18,7 +20,9 @@ _CLASSES = {
 }
 
 
-def make_model(task, preset, load_weights=True, sequence_length=None, **kwargs):
+def make_model(
+    task, preset, load_weights=True, sequence_length=None, end_head="independent"
+):
     """A model for a task from a preset, with a new head.
 
     Args:
@@ -26,22 +30,31 @@ def make_model(task, preset, load_weights=True, sequence_length=None, **kwargs):
         preset: str.
         load_weights: bool.
         sequence_length: int, or `None` for the preprocessor's default.
-        **kwargs: arguments of the task's class besides.
+        end_head: of `SpanQuestionAnswering`.
 
     Returns:
         A task with a preprocessor.
     """
     cls = _CLASSES[task.kind]
+    arguments = {}
     if task.kind in ("classification", "tagging"):
-        kwargs["label_names"] = list(task.label_names)
-    model = cls.from_preset(preset, load_weights=load_weights, **kwargs)
+        if task.label_names is None:
+            raise ValueError(f"{task.name!r} must have `label_names`. Received: None.")
+        arguments["label_names"] = list(task.label_names)
+    elif task.kind == "question_answering":
+        arguments["end_head"] = end_head
+    model = cls.from_preset(preset, load_weights=load_weights, **arguments)
     if model.preprocessor is None:
         raise ValueError(f"`preset` must have a tokenizer. Received: {preset!r}.")
+    changes = {}
     if sequence_length is not None:
-        config = model.preprocessor.get_config()
-        config |= {"sequence_length": sequence_length, "buckets": None}
+        changes = {"sequence_length": sequence_length, "buckets": None}
+    if task.kind == "multiple_choice":
+        changes["label_names"] = task.label_names
+    if changes:
+        config = {**_settings(model.preprocessor.get_config()), **changes}
         config["tokenizer"] = model.preprocessor.tokenizer
-        model.preprocessor = type(model.preprocessor)(**_settings(config))
+        model.preprocessor = type(model.preprocessor)(**config)
     return model
 
 
@@ -135,21 +148,13 @@ def finetune(
     Returns:
         A dict of the medians of the metrics and the `settings` that reached them.
     """
-    train_set, validation_set = (
-        datasets.load_examples(task, split, data, limit)
-        for split in ("train", "validation")
-    )
-    _check_labelled(train=train_set, validation=validation_set)
-    facts = train_set.task
-    others = _other_validation_parts(facts, data, limit, report)
+    facts = datasets.get_task(task)
+    train_set, validation_set, others = _load_parts(facts, data, limit, report)
     recipe, longest = _recipe_of(preset, facts)
     if sequence_length is None and recipe.sequence_length is not None:
         sequence_length = min(recipe.sequence_length, longest)
-    arguments = {}
-    if facts.kind == "question_answering":
-        arguments["end_head"] = recipe.end_head
     first = facts.metrics[0]
-    best, best_run = None, float("-inf")
+    best, best_run = None, None
     for settings in itertools.product(
         learning_rates or recipe.learning_rates,
         batch_sizes or recipe.batch_sizes,
@@ -159,24 +164,21 @@ def finetune(
         for seed in seeds:
             keras.utils.set_random_seed(seed)
             model = make_model(
-                facts, preset, load_weights, sequence_length, **arguments
+                facts, preset, load_weights, sequence_length, recipe.end_head
             )
             start = time.perf_counter()
             run = train(model, train_set, validation_set, settings, recipe, seed, jit)
-            for part, examples in others.items():
-                scores = metrics.TaskMetrics(examples, batch_size=settings[1])
-                found = scores.compute(model).items()
-                run |= {f"{name}_{part}": value for name, value in found}
+            run |= _scores_of(others, model)
             seconds = time.perf_counter() - start
             name = f"{_described(settings)}, seed {seed}"
             report(f"{name}: {formatted(run)}, {seconds:.0f} s")
             runs.append(run)
-            if run[first] > best_run:
-                best_run = run[first]
+            if best_run is None or _nan_last(run[first]) > best_run:
+                best_run = _nan_last(run[first])
                 if output is not None:
                     model.save_to_preset(output)
         median = {k: statistics.median(run[k] for run in runs) for k in runs[0]}
-        if best is None or median[first] > best[0][first]:
+        if best is None or _nan_last(median[first]) > _nan_last(best[0][first]):
             best = (median, settings)
     median, settings = best
     name = f"best, median of {len(seeds)}: {_described(settings)}"
@@ -184,27 +186,50 @@ def finetune(
     return {**median, "settings": settings}
 
 
-def _check_labelled(**examples):
-    for split, part in examples.items():
-        if part.y is None:
-            raise ValueError(
-                f"{part.task.name!r}, split {split!r}, must have labels in "
-                f"{part.task.label!r}. Received: none."
-            )
+def _nan_last(score):
+    return float("-inf") if math.isnan(score) else score
 
 
-def _other_validation_parts(task, data, limit, report):
-    """Further parts to report scores of, such as MNLI's mismatched one."""
+def _load_parts(task, data, limit, report):
+    """Examples to train on, to validate on, and of further parts, by their names.
+
+    Such a part is MNLI's mismatched one.
+    """
+    if task.kind not in _CLASSES:
+        raise ValueError(
+            f"`task` must be one of kind {', '.join(_CLASSES)}. "
+            f"Received: {task.name!r}, of kind {task.kind!r}."
+        )
+    if data is not None and not os.path.isdir(data):
+        raise ValueError(
+            "`data` must be a folder with files to train and to validate on. "
+            f"Received: {os.fspath(data)!r}."
+        )
     parts = {}
     for split in task.splits:
-        _, _, part = split.partition("validation_")
-        if not part:
-            continue
-        try:
-            parts[part] = datasets.load_examples(task, split, data, limit)
-        except FileNotFoundError as error:
-            report(f"No scores of {split!r}: {error}")
-    return parts
+        name = split.removeprefix("validation_")
+        if split in ("train", "validation") or name != split:
+            try:
+                parts[name] = datasets.load_examples(task, split, data, limit)
+            except FileNotFoundError as error:
+                if name == split:
+                    raise
+                report(f"No scores of {split!r}: {error}")
+    for name, part in parts.items():
+        if part.y is None:
+            raise ValueError(
+                f"{task.name!r}, split {name!r}, must have labels in {task.label!r}. "
+                "Received: none."
+            )
+    return parts.pop("train"), parts.pop("validation"), parts
+
+
+def _scores_of(parts, model):
+    return {
+        f"{name}_{part}": value
+        for part, examples in parts.items()
+        for name, value in metrics.TaskMetrics(examples).compute(model).items()
+    }
 
 
 def _recipe_of(preset, task):

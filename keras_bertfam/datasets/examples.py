@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 
 from keras_bertfam.datasets.task_data import TaskData
 
@@ -133,11 +134,16 @@ def _class_number(task, label):
 
 
 def _number(task, label):
-    value = float(label)
-    if task.maximum is not None and not 0 <= value <= task.maximum:
+    expected = "a number"
+    if task.maximum is not None:
+        expected += f" from 0 to {task.maximum}"
+    try:
+        value = float(label)
+    except ValueError:
+        value = math.nan
+    if math.isnan(value) or (task.maximum and not 0 <= value <= task.maximum):
         raise ValueError(
-            f"A label of {task.name!r} must be from 0 to {task.maximum}. "
-            f"Received: {label!r}."
+            f"A label of {task.name!r} must be {expected}. Received: {label!r}."
         )
     return value
 

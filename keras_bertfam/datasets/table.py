@@ -92,7 +92,6 @@ _ALL = (
         "regression",
         ("glue/stsb",),
         _PAIR,
-        metrics=("spearman", "pearson"),
         layouts=(
             {
                 "train": ("sts-train.csv",),
@@ -176,7 +175,6 @@ _ALL = (
         ("question", "context"),
         label="answers",
         splits={"train": "train", "validation": "validation"},
-        metrics=("squad_f1", "squad_exact_match"),
         layouts=(_SQUAD_FILES[0],),
     ),
     TaskData(
@@ -186,7 +184,6 @@ _ALL = (
         ("question", "context"),
         label="answers",
         splits={"train": "train", "validation": "validation"},
-        metrics=("squad_f1", "squad_exact_match"),
         layouts=(_SQUAD_FILES[1],),
     ),
     TaskData(
@@ -197,7 +194,6 @@ _ALL = (
         label="ner",
         label_names=_bio("PER", "ORG", "LOC", "MISC"),
         splits=_CONLL_SPLITS,
-        metrics=("entity_f1",),
         layouts=(
             {
                 "train": ("train.txt",),
@@ -221,7 +217,6 @@ _ALL = (
         label_names=_bio(
             "corporation", "creative-work", "group", "location", "person", "product"
         ),
-        metrics=("entity_f1",),
         layouts=(
             {
                 "train": ("wnut17train.conll",),
@@ -291,7 +286,6 @@ _ALL = (
         ("text",),
         None,
         splits={"train": "train"},
-        metrics=(),
     ),
     TaskData(
         "lm1b",
@@ -300,7 +294,6 @@ _ALL = (
         ("text",),
         None,
         splits=_NO_VALIDATION,
-        metrics=(),
     ),
 )
 

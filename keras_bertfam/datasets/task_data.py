@@ -2,6 +2,14 @@
 
 import dataclasses
 
+_METRICS = {
+    "classification": ("accuracy",),
+    "regression": ("spearman", "pearson"),
+    "tagging": ("entity_f1",),
+    "question_answering": ("squad_f1", "squad_exact_match"),
+    "multiple_choice": ("accuracy",),
+}
+
 
 @dataclasses.dataclass(frozen=True)
 class TaskData:
@@ -20,6 +28,7 @@ class TaskData:
         label_names: the classes in order.
         splits: this library's name of a split to that of `tensorflow_datasets`.
         metrics: names in `keras_bertfam.metrics`; the first is the one to watch.
+            `None` means those of the kind.
         layouts: folders that the data is found as: for each split its files. The
             first whose files are there, with labels to train and to validate on,
             counts.
@@ -59,10 +68,14 @@ class TaskData:
             "test": "test",
         }
     )
-    metrics: tuple = ("accuracy",)
+    metrics: tuple | None = None
     layouts: tuple = ()
     header: tuple = ()
     renamed: dict = dataclasses.field(default_factory=dict)
     maximum: float | None = None
     question: str | None = None
     skip_broken_rows: bool = False
+
+    def __post_init__(self):
+        if self.metrics is None:
+            object.__setattr__(self, "metrics", _METRICS.get(self.kind, ()))

@@ -104,9 +104,11 @@ def one_each(values, name="y"):
     Raises:
         ValueError: for a tensor of another shape.
     """
+    if values.shape.rank is None:  # both shapes came to the same graph
+        return tf.reshape(values, [-1])
     if values.shape.rank == 2 and values.shape[1] == 1:
         return values[:, 0]
-    if values.shape.rank not in (None, 0, 1):
+    if values.shape.rank > 1:
         raise ValueError(
             f"`{name}` must have a value for each example, the shape `(batch,)`. "
             f"Received: shape={values.shape}."
