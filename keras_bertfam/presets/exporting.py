@@ -160,11 +160,21 @@ def _check_all_written(model, backbone, written):
 
 
 def collect(owner, rows, backbone, prefix="", written=None):
-    """Tensors by their names in `transformers`; the ids of variables go to a set."""
+    """Tensors by their names in `transformers`; the ids of variables go to a set.
+
+    Raises:
+        ValueError: for a quantised variable, whose scale has no name there.
+    """
     tensors = {}
     for row, variable in applying(rows, owner, backbone):
         if written is not None:
             written.add(id(variable))
+        dtype = keras.backend.standardize_dtype(variable.dtype)
+        if not keras.backend.is_float_dtype(dtype):
+            raise ValueError(
+                "A quantised model can't be exported: export the float model. "
+                f"Received: {row.ours} of dtype {dtype}"
+            )
         array = keras.ops.convert_to_numpy(variable)
         arrays = row.transform.split(array, len(row.theirs), backbone)
         for name, part in zip(row.theirs, arrays, strict=True):

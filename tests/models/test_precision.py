@@ -70,6 +70,18 @@ def test_an_int8_task_answers_and_loads_again(tmp_path):
     assert policy["class_name"] == "DTypePolicyMap"
 
 
+@pytest.mark.parametrize("mode", ["int8", "int4"])
+def test_a_quantised_model_is_not_exported(mode, tmp_path):
+    task = MaskedLM(make("BertBackbone"))
+    task.backbone.quantize(mode)
+    for model in (task.backbone, task):
+        with pytest.raises(ValueError, match="export the float model.*int8"):
+            model.export_to_transformers(tmp_path / "out")
+        with pytest.raises(ValueError, match="export the float model.*int8"):
+            model.to_keras_hub()
+    assert not (tmp_path / "out").exists()
+
+
 @each_family
 def test_lora_trains_its_own_weights_only(name, tmp_path):
     backbone = make(name)
