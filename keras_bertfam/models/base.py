@@ -8,6 +8,7 @@ import keras_hub
 import numpy as np
 
 from keras_bertfam.models.presets import NamedPresets
+from keras_bertfam.models.quantization import own_policies, quantized_layers
 from keras_bertfam.models.subclassed import Subclassed
 
 _blank = contextvars.ContextVar("blank", default=False)
@@ -41,6 +42,11 @@ class TokenBackbone(NamedPresets, keras_hub.models.Backbone, metaclass=Subclasse
 
     input_names = ("token_ids",)
     argument_names = ()
+
+    def __init__(self, *args, dtype=None, **kwargs):
+        if isinstance(dtype, keras.dtype_policies.DTypePolicyMap):
+            dtype = dtype.default_policy  # the map is of its quantised layers
+        super().__init__(*args, dtype=dtype, **kwargs)
 
     def make_initializer(self):
         """A new initializer of the kind this backbone's kernels have."""
@@ -78,8 +84,20 @@ class TokenBackbone(NamedPresets, keras_hub.models.Backbone, metaclass=Subclasse
                 layer.bias.trainable = False  # `save_lora_weights` leaves it out
 
     def get_config(self):
-        values = {name: getattr(self, name) for name in self.argument_names}
-        return {**super().get_config(), **values}
+        # KerasHub's forgets the float policy of a quantised model.
+        layers = quantized_layers(self._flatten_layers(), self.dtype_policy)
+        return {
+            "name": self.name,
+            "trainable": self.trainable,
+            "dtype": layers or keras.dtype_policies.serialize(self.dtype_policy),
+            **{name: getattr(self, name) for name in self.argument_names},
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        backbone = super().from_config(config)
+        own_policies(backbone)
+        return backbone
 
 
 def check_heads(hidden_dim, num_heads, head_dim):

@@ -6,6 +6,7 @@ import os
 import keras
 
 from keras_bertfam import saving
+from keras_bertfam.models.quantization import with_float_policy
 
 
 class NamedPresets:
@@ -28,7 +29,8 @@ class NamedPresets:
                 `hf://organisation/model` or
                 `kaggle://organisation/model/keras/variation`.
             load_weights: bool. Load the weights, or initialise them.
-            **kwargs: arguments of the constructor to override.
+            **kwargs: arguments of the constructor to override. A quantised model
+                stays so; `dtype` is that of its other layers.
 
         Returns:
             A backbone.
@@ -67,7 +69,7 @@ class NamedPresets:
             saved = saving.read_json(folder, saving.CONFIG_FILE)["config"].get("dtype")
             if isinstance(saved, dict) and saved.get("class_name") == "DTypePolicyMap":
                 # KerasHub would load int8 weights into a float backbone.
-                kwargs.setdefault("dtype", keras.dtype_policies.get(saved))
+                kwargs["dtype"] = with_float_policy(saved, kwargs.get("dtype"))
             backbone = super().from_preset(folder, load_weights, **kwargs)
             if load_weights:
                 saving.check_loaded(

@@ -5,6 +5,7 @@ import os
 import keras
 
 from keras_bertfam import saving
+from keras_bertfam.models.quantization import quantize_again, quantized_layers
 
 
 class TaskPresets:
@@ -49,8 +50,11 @@ class TaskPresets:
                 shapes = saving.inspect_task(preset)
                 config = cls._config_from(preset)
             saving.check_vocabulary_size(config["preprocessor"], backbone, preset)
+        quantized = config.pop("quantized_layers", None)
         same_heads = cls._adapt_config(config, kwargs)
         task = cls(**{**config, "backbone": backbone, **kwargs})
+        if same_heads:
+            quantize_again(task, quantized)
         weights = os.path.join(preset, saving.TASK_WEIGHTS_FILE)
         if load_weights and same_heads and os.path.exists(weights):
             with saving.explain_load_errors(preset):
@@ -87,6 +91,26 @@ class TaskPresets:
             bool, whether the task has the saved one's heads.
         """
         return bool(config.get("name"))
+
+    def get_config(self):
+        """The arguments of the constructor.
+
+        With `quantized_layers`, which `from_config` takes out, if there are any
+        beside the backbone's.
+        """
+        backbone = {id(layer) for layer in self.backbone._flatten_layers()}
+        own = (layer for layer in self._flatten_layers() if id(layer) not in backbone)
+        layers = quantized_layers(own, self.backbone.dtype_policy)
+        config = super().get_config()
+        return config if layers is None else {**config, "quantized_layers": layers}
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        quantized = config.pop("quantized_layers", None)
+        task = super().from_config(config)
+        quantize_again(task, quantized)
+        return task
 
     def to_keras_hub(self):
         """The task of KerasHub's own class, head included, without a preprocessor.

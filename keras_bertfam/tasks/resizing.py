@@ -18,7 +18,8 @@ def resize_vocabulary(task, tokenizer):
         A task of the same class with `tokenizer`.
 
     Raises:
-        ValueError: if the task has no preprocessor, or a token has another id.
+        ValueError: if the task has no preprocessor or is quantised, or a token has
+            another id.
 
     Example:
 
@@ -30,6 +31,8 @@ def resize_vocabulary(task, tokenizer):
     """
     if task.preprocessor is None:
         raise ValueError("`task` must have a preprocessor. Received: none.")
+    if any(layer.quantization_mode for layer in task._flatten_layers()):
+        raise ValueError("`task` must be a float model. Received: a quantised one.")
     old = task.preprocessor.tokenizer
     before, after = old.get_vocabulary(), tokenizer.get_vocabulary()
     if after[: len(before)] != before:

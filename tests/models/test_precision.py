@@ -2,6 +2,7 @@
 
 import json
 import os
+import warnings
 
 import keras
 import numpy as np
@@ -9,13 +10,21 @@ import pytest
 from keras import ops
 
 from keras_bertfam import models
-from keras_bertfam.tasks import MaskedLM
+from keras_bertfam.tasks import (
+    MaskedLM,
+    ReplacedTokenDetection,
+    SpanQuestionAnswering,
+    TextClassifier,
+)
+
+SLOW = pytest.mark.slow
+SEEDS = {"uint32", "int64"}  # of the generators of random numbers, by backend
 
 FAMILIES = [
     "AlbertBackbone",
     "XLNetBackbone",
     *(
-        pytest.param(f"{family}Backbone", marks=pytest.mark.slow)
+        pytest.param(f"{family}Backbone", marks=SLOW)
         for family in ("Bert", "DistilBert", "Electra", "Roberta", "SpanBert")
     ),
 ]
@@ -56,18 +65,84 @@ def test_int8_is_close_smaller_and_loads_again(name, tmp_path):
     np.testing.assert_allclose(states(loaded), got, atol=1e-6)
 
 
-@pytest.mark.slow
-def test_an_int8_task_answers_and_loads_again(tmp_path):
-    task = MaskedLM(make("BertBackbone"))
-    inputs = {**IDS, "mask_positions": np.array([[1, 3]])}
-    expected = ops.convert_to_numpy(task(inputs))
+TASKS = {
+    "TextClassifier": lambda: TextClassifier(make("BertBackbone"), num_classes=3),
+    "MaskedLM": lambda: MaskedLM(make("BertBackbone")),
+    "SpanQuestionAnswering": lambda: SpanQuestionAnswering(make("RobertaBackbone")),
+    "ReplacedTokenDetection": lambda: ReplacedTokenDetection(
+        make("ElectraBackbone", embedding_dim=16), generator_size=0.5
+    ),
+}
+each_task = pytest.mark.parametrize(
+    "name", ["TextClassifier", *(pytest.param(n, marks=SLOW) for n in [*TASKS][1:])]
+)
+
+
+def answers(task):
+    """All outputs of a task in one array."""
+    outputs = keras.tree.flatten(task(IDS))
+    arrays = [ops.convert_to_numpy(ops.cast(x, "float32")) for x in outputs]
+    return np.concatenate([array.reshape(-1) for array in arrays])
+
+
+@each_task
+def test_an_int8_task_answers_and_loads_again(name, tmp_path):
+    task = TASKS[name]()
+    expected = answers(task)
     task.quantize("int8")
-    got = ops.convert_to_numpy(task(inputs))
+    got = answers(task)
     np.testing.assert_allclose(got, expected, atol=0.1 * np.abs(expected).max())
     task.save_to_preset(str(tmp_path))
     with open(tmp_path / "config.json") as file:
         policy = json.load(file)["config"]["dtype"]
     assert policy["class_name"] == "DTypePolicyMap"
+    task.save(str(tmp_path / "task.keras"))
+    loaded = type(task).from_preset(str(tmp_path))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*Skipping variable loading for optimizer")
+        same = keras.saving.load_model(str(tmp_path / "task.keras"))
+    for one in (loaded, same):
+        assert [v.dtype for v in one.weights] == [v.dtype for v in task.weights]
+        np.testing.assert_allclose(answers(one), got, atol=1e-6)
+    # What was loaded is saved as it was.
+    loaded.save_to_preset(str(tmp_path / "again"))
+    again = type(task).from_preset(str(tmp_path / "again"))
+    np.testing.assert_allclose(answers(again), got, atol=1e-6)
+
+
+@each_task
+def test_an_int8_task_computes_in_another_dtype(name, tmp_path):
+    task = TASKS[name]()
+    task.quantize("int8")
+    task.save_to_preset(str(tmp_path))
+    half = type(task).from_preset(str(tmp_path), dtype="bfloat16")
+    assert {v.dtype for v in half.weights} <= {"int8", "bfloat16", *SEEDS}
+    assert "int8" in {v.dtype for v in half.weights}
+    expected = answers(task)
+    np.testing.assert_allclose(answers(half), expected, atol=0.1)
+    with pytest.raises(ValueError, match="float16"):
+        type(task).from_preset(str(tmp_path), dtype="float16")
+
+
+def test_a_new_head_on_an_int8_backbone_is_a_float_one(tmp_path):
+    task = TASKS["TextClassifier"]()
+    task.quantize("int8")
+    task.save_to_preset(str(tmp_path / "one"))
+    loaded = TextClassifier.from_preset(str(tmp_path / "one"))
+    loaded.save_to_preset(str(tmp_path / "two"))
+    new = TextClassifier.from_preset(str(tmp_path / "two"), num_classes=4)
+    assert new.head.logits.quantization_mode is None
+    assert new.backbone.token_embedding.quantization_mode == "int8"
+    assert np.abs(answers(new)).max() > 0
+
+
+def test_an_int8_backbone_keeps_its_float_dtype(tmp_path):
+    backbone = make("BertBackbone", dtype="bfloat16")
+    backbone.quantize("int8")
+    backbone.save(str(tmp_path / "backbone.keras"))
+    same = keras.saving.load_model(str(tmp_path / "backbone.keras"))
+    assert same.compute_dtype == "bfloat16"
+    np.testing.assert_array_equal(states(same), states(backbone))
 
 
 @pytest.mark.parametrize("mode", ["int8", "int4"])
