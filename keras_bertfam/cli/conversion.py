@@ -21,12 +21,13 @@ def convert(source, destination, to):
         destination: folder to write.
         to: `"keras"` or `"transformers"`.
     """
-    path = os.fspath(hub.locate(list_presets().get(source, source)))
+    published = list_presets().get(source)
+    path = os.fspath(hub.locate(published or source))
     reader = formats.find_reader(path)
     if reader is None:
         model, tokenizer = _load_preset(path)
     else:
-        model, tokenizer = _load_foreign(reader.open_source(path))
+        model, tokenizer = _load_foreign(reader.open_source(path), published)
     typer.echo(f"Read {source}: {type(model).__name__} with {_size(model)} weights.")
     with saving.write_aside(destination) as folder:
         if to == "keras":
@@ -52,17 +53,20 @@ def _load_preset(path):
     return model, saving.load_serialized(path, saving.TOKENIZER_FILE)
 
 
-def _load_foreign(source):
+def _load_foreign(source, published=None):
     """The same for a checkpoint of another library, with a summary."""
+    if published is not None:
+        source = published.complete(source)
+    family = published and published.backbone
     name = task_name(source)
     report = conversion.Report(source)
     with typer.progressbar(length=len(source.tensors), label="Tensors") as bar:
         report.progress = bar.update
         if name is None:
-            model = conversion.read_backbone(TokenBackbone, source, report)
+            model = conversion.read_backbone(family or TokenBackbone, source, report)
         else:
             cls = keras.saving.get_registered_object(f"keras_bertfam>{name}")
-            model = conversion.read_task(cls, source, report)
+            model = conversion.read_task(cls, source, report, backbone_cls=family)
     count = sum(len(theirs) for _, theirs in report.mapped)
     typer.echo(f"Mapped {count} tensors to {len(report.mapped)} variables.")
     for line in report.lines():

@@ -9,34 +9,39 @@ from keras_bertfam.presets.names import list_presets
 
 def load_tokenizer(preset):
     """The tokenizer of a preset; see `PresetTokenizer.from_preset`."""
-    return _tokenizer_in(_folder(preset))
+    return _tokenizer_in(*_located(preset))
 
 
 def load_preprocessor(cls, preset, **kwargs):
     """A preprocessor of a class; see `PresetPreprocessor.from_preset`."""
-    folder = _folder(preset)
+    folder, published = _located(preset)
     if formats.find_reader(folder) is None:
         with saving.explain_load_errors(folder):
             saved = saving.load_serialized(folder, saving.PREPROCESSOR_FILE)
         if isinstance(saved, cls):
             config = {**saved.get_config(), "tokenizer": saved.tokenizer}
             return cls(**{**config, **kwargs}) if kwargs else saved
-    return cls(_tokenizer_in(folder), **kwargs)
+    return cls(_tokenizer_in(folder, published), **kwargs)
 
 
-def _folder(preset):
+def _located(preset):
+    """The folder of a preset, and the `PublishedPreset` of its name, if it is one."""
     preset = os.fspath(preset)
     known = list_presets()
-    folder = hub.locate(known.get(preset, preset), load_weights=False)
+    published = known.get(preset)
+    folder = hub.locate(published or preset, load_weights=False)
     if formats.find_reader(folder) is None:
         saving.check_preset(folder, known, load_weights=False)
-    return folder
+    return folder, published
 
 
-def _tokenizer_in(folder):
+def _tokenizer_in(folder, published):
     reader = formats.find_reader(folder)
     if reader is not None:
-        return tokenizer_files.load_tokenizer(reader.open_source(folder))
+        source = reader.open_source(folder)
+        if published is not None:
+            source = published.complete(source)
+        return tokenizer_files.load_tokenizer(source)
     with saving.explain_load_errors(folder):
         tokenizer = saving.load_serialized(folder, saving.TOKENIZER_FILE)
         if tokenizer is None:

@@ -9,12 +9,20 @@ import keras
 import numpy as np
 import pytest
 from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+from typer.testing import CliRunner
 
-from keras_bertfam.models import BertBackbone, EncoderBackbone, SpanBertBackbone
+from keras_bertfam.cli.app import app
+from keras_bertfam.layers import BertTokenizer
+from keras_bertfam.models import (
+    BertBackbone,
+    DistilBertBackbone,
+    EncoderBackbone,
+    SpanBertBackbone,
+)
 from keras_bertfam.presets import list_presets
 from keras_bertfam.presets.hub import locate
 from keras_bertfam.presets.names import PublishedPreset
-from keras_bertfam.tasks import MaskedLM
+from keras_bertfam.tasks import MaskedLM, MaskedLMPreprocessor
 
 NAMES = list_presets()
 
@@ -204,6 +212,29 @@ def test_a_name_knows_its_tokenizers_case(name, hub, tmp_path):
     hub.folders[NAMES[name].sources[0].removeprefix("hf://")] = tmp_path
     with pytest.warns(UserWarning, match="new: .*masked_lm_head"):
         task = MaskedLM.from_preset(name)
-    assert task.preprocessor.tokenizer.lowercase == ("uncased" in name)
+    lowercase = "uncased" in name
+    assert task.preprocessor.tokenizer.lowercase == lowercase
+    assert BertTokenizer.from_preset(name).lowercase == lowercase
+    preprocessor = MaskedLMPreprocessor.from_preset(name)
+    assert preprocessor.tokenizer.lowercase == lowercase
     # What SpanBERT published calls itself BERT.
-    assert type(task.backbone) is NAMES[name].backbone
+    family = NAMES[name].backbone
+    assert type(task.backbone) is family
+    out = str(tmp_path / "out")
+    result = CliRunner().invoke(app, ["convert", name, out])
+    assert result.exit_code == 0, result.output
+    assert type(family.from_preset(out)) is family
+    assert BertTokenizer.from_preset(out).lowercase == lowercase
+
+
+def test_a_name_knows_its_backbone_where_two_are_alike(hub, tmp_path):
+    pytest.importorskip("safetensors")
+    arguments = {"position_offset": 2, "layer_norm_epsilon": 1e-5}
+    tiny(DistilBertBackbone, **arguments).export_to_transformers(tmp_path / "theirs")
+    config = json.loads((tmp_path / "theirs" / "config.json").read_text())
+    assert config["model_type"] == "roberta"
+    hub.folders["distilbert/distilroberta-base"] = tmp_path / "theirs"
+    out = str(tmp_path / "out")
+    result = CliRunner().invoke(app, ["convert", "distil_roberta_base_en", out])
+    assert result.exit_code == 0, result.output
+    assert type(DistilBertBackbone.from_preset(out)) is DistilBertBackbone
