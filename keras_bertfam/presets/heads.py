@@ -3,6 +3,8 @@
 import dataclasses
 import math
 
+import keras
+
 from keras_bertfam.presets.families import FAMILIES
 
 
@@ -88,7 +90,10 @@ def counterpart(cls):
 
 
 def task_name(source):
-    """The name of our class for the model that a checkpoint's config names.
+    """The name of our class for the model that a checkpoint is.
+
+    Its config names the model. Where it doesn't, the model is the one of the most
+    heads whose tensors are all there, fine-tuned ones first.
 
     Returns:
         str, or `None` for a backbone, and for a model that no task here is.
@@ -96,13 +101,39 @@ def task_name(source):
     family, config = FAMILIES[source.family], source.config
     architectures = config.get("architectures")
     tasks = {name: ours for name, ours in COUNTERPARTS.items() if ours.heads}
-    for name, ours in tasks.items() if isinstance(architectures, list) else ():
+    named = isinstance(architectures, list)
+    if not named:
+        order = sorted(tasks, key=lambda name: _rank(tasks[name]))
+        tasks = {name: tasks[name] for name in order if name != "Generator"}
+    for name, ours in tasks.items():
         kind = ours.config.get("problem_type")
         fits = kind in (None, config.get("problem_type"))
-        there = family.architecture(ours.ending) in architectures
-        if there and fits and ours.heads.keys() <= family.heads.keys():
+        if not fits or not ours.heads.keys() <= family.heads.keys():
+            continue
+        if named and family.architecture(ours.ending) in architectures:
+            return name
+        if not named and _holds(source, name, ours):
             return name
     return None
+
+
+def _rank(ours):
+    return -len(ours.heads), "masked_lm" in ours.heads
+
+
+def _holds(source, name, ours):
+    """Whether all of a task of ours is in a checkpoint."""
+    family = FAMILIES[source.family]
+    rows = [row for role in ours.heads for row in family.heads[role]]
+    task, backbone = (
+        keras.saving.get_registered_object(f"keras_bertfam>{cls}")
+        for cls in (name, family.backbones[0])
+    )
+    return (
+        issubclass(backbone, task.backbone_cls)
+        and (not ours.generator or "generator" in source.parts)
+        and all(theirs in source.tensors for row in rows for theirs in row.theirs)
+    )
 
 
 def head_style(family):

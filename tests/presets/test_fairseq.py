@@ -14,6 +14,7 @@ from keras_bertfam.models import RobertaBackbone
 from keras_bertfam.presets import CheckpointError
 from keras_bertfam.presets.fairseq import open_source
 from keras_bertfam.tasks import MaskedLM
+from tests.converted import assert_converts_whole
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -110,6 +111,11 @@ def test_states_and_logits(fused, ending, roberta, tmp_path):
     np.testing.assert_allclose(states[mask], theirs[mask], atol=1e-5)
     logits = ops.convert_to_numpy(task(data))
     np.testing.assert_allclose(logits[mask], expected.logits.numpy()[mask], atol=1e-4)
+
+
+def test_the_head_is_converted(roberta, tmp_path):
+    path = save(tmp_path, roberta)
+    assert_converts_whole(MaskedLM, path, tmp_path / "out")
 
 
 def test_heads_without_arguments(roberta, tmp_path):

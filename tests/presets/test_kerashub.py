@@ -21,6 +21,7 @@ from keras_bertfam.models import (
 )
 from keras_bertfam.presets import CheckpointError
 from keras_bertfam.tasks import MaskedLM, PermutationLM, TextClassifier
+from tests.converted import assert_converts_whole
 
 SIZES = dict(num_layers=2, num_heads=2, hidden_dim=8, intermediate_dim=16)
 MORE = {
@@ -140,6 +141,7 @@ def test_heads_come_along(family, tmp_path):
     back.save_to_preset(str(tmp_path / "back"))
     again = keras_hub.models.MaskedLM.from_preset(str(tmp_path / "back"))
     np.testing.assert_array_equal(expected, ops.convert_to_numpy(again(data)))
+    assert_converts_whole(MaskedLM, tmp_path / "preset", tmp_path / "out")
 
 
 @pytest.mark.parametrize("family", HEADS)
@@ -155,6 +157,7 @@ def test_classifiers_come_along(family, tmp_path):
     back = ours.to_keras_hub()
     assert type(back) is type(theirs)
     same_weights(theirs, back)
+    assert_converts_whole(TextClassifier, tmp_path / "preset", tmp_path / "out")
 
 
 def test_a_backbone_gives_a_task_with_a_new_head_and_its_tokenizer(tmp_path):

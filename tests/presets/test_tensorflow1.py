@@ -17,6 +17,7 @@ from keras_bertfam.tasks import (
     PermutationLM,
     ReplacedTokenDetection,
 )
+from tests.converted import assert_converts_whole
 
 tf = pytest.importorskip("tensorflow")
 torch = pytest.importorskip("torch")
@@ -205,6 +206,12 @@ def test_pair_of_sentences_with_both_heads(family, request):
 
 
 @pytest.mark.parametrize("family", ["bert", "albert"])
+def test_both_heads_are_converted(family, request, tmp_path):
+    _, path = request.getfixturevalue(family)
+    assert_converts_whole(MaskedLMSentencePair, path, tmp_path / "out")
+
+
+@pytest.mark.parametrize("family", ["bert", "albert"])
 @pytest.mark.parametrize("ending", ["", "/model.ckpt", "/model.ckpt.index"])
 def test_states_from_a_folder_or_a_path(family, ending, request):
     model, path = request.getfixturevalue(family)
@@ -265,6 +272,8 @@ def test_electra(with_config, tmp_path):
     logits = task.generator_head(states)
     # That head has the erf form in `transformers`, the tanh form in the original.
     close(logits, theirs(generator).logits, 1e-3)
+    if with_config:
+        assert_converts_whole(ReplacedTokenDetection, path, tmp_path / "out")
 
 
 def test_xlnet(tmp_path):
@@ -293,6 +302,7 @@ def test_xlnet(tmp_path):
     np.testing.assert_array_equal(
         ops.convert_to_numpy(task.head.bias), model.lm_loss.bias.detach().numpy()
     )
+    assert_converts_whole(PermutationLM, path, tmp_path / "out")
     with pytest.warns(UserWarning, match="lm_loss.bias"):
         assert XLNetBackbone.from_preset(path).activation == "gelu_tanh"
     original["d_head"] = 4
