@@ -1,5 +1,6 @@
 """Reads the presets of KerasHub's own classes, and makes such models of ours."""
 
+import functools
 import json
 import os
 
@@ -39,7 +40,8 @@ def recognises(path):
 def open_source(path):
     """The checkpoint in a preset directory of KerasHub.
 
-    KerasHub loads it; each tensor is then a view of a variable.
+    KerasHub loads it; each tensor is then a view of a variable. So KerasHub's model
+    and ours are in memory together, unlike with the other formats.
 
     Args:
         path: path of the directory.
@@ -116,9 +118,13 @@ def _num_layers(model):
 
 
 def _tensors(model, name):
-    """The tensors of a model by their names in `transformers`."""
-    tensors = {}
+    """The tensors of a model by their names in `transformers`.
+
+    Variables that have none are there by their paths, to be named as left out.
+    """
+    tensors, unknown = {}, {variable.path: variable for variable in model.weights}
     for row, variable in _pairs(model, name):
+        unknown.pop(variable.path, None)
         empty = np.zeros(
             tuple(variable.shape), "float32"
         )  # its pages are never touched
@@ -130,6 +136,9 @@ def _tensors(model, name):
                 return row.transform.split(array, len(row.theirs), None)[index]
 
             tensors[theirs] = LazyTensor(read, part.shape)
+    for path, variable in unknown.items():
+        read = functools.partial(keras.ops.convert_to_numpy, variable.value)
+        tensors[path] = LazyTensor(read, variable.shape)
     return tensors
 
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import warnings
 
 import keras
 import keras_hub
@@ -117,6 +118,20 @@ def test_there_and_back_is_the_identity(saved):
     expected, got = theirs.get_config(), back.get_config()
     del expected["name"], got["name"]
     assert got == expected
+
+
+@EACH
+def test_what_has_no_place_is_named(saved):
+    name, _, path = saved
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        loader(name).from_preset(str(path))
+    texts = [str(w.message) for w in caught if "loaded in part" in str(w.message)]
+    if name == "ElectraBackbone":  # ours has no pooler
+        (text,) = texts
+        assert text.endswith("left out: pooled_dense/kernel, pooled_dense/bias.")
+    else:
+        assert not texts
 
 
 @EACH
