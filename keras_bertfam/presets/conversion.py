@@ -11,7 +11,12 @@ from keras_bertfam.models.base import blank_weights
 from keras_bertfam.presets import configs, reading
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.family import COPIES
-from keras_bertfam.presets.heads import class_names, counterpart, head_style
+from keras_bertfam.presets.heads import (
+    class_names,
+    counterpart,
+    head_style,
+    is_other_head,
+)
 from keras_bertfam.presets.report import Report
 from keras_bertfam.presets.rows import applying
 from keras_bertfam.presets.source import CheckpointError
@@ -156,8 +161,8 @@ def fill_heads(task, source, report, given=()):
     loaded = {id(variable) for variable in (*task.backbone.weights, *given)}
     for role, attribute in ours.heads.items() if ours else ():
         head, rows = getattr(task, attribute), family.heads.get(role, ())
-        if ours.labelled and len(class_names(source, ours)) != task.num_classes:
-            continue  # other classes, so another head
+        if is_other_head(task, source, role):
+            continue
         loaded |= _fill(head, rows, task.backbone, report, label=f"{attribute}.")
         if role == "masked_lm":
             _check_copies(source)

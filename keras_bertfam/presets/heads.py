@@ -81,12 +81,45 @@ COUNTERPARTS |= {
     "TextEmbedder": BACKBONE,
 }
 COUNTERPARTS["Generator"] = COUNTERPARTS["MaskedLM"]
+# The roles of heads that take the place of those of pre-training.
+FINE_TUNED = {"classifier", "choice", "token", "span"}
 
 
 def counterpart(cls):
     """The `Counterpart` of a class of ours, or `None`."""
     names = (base.__name__ for base in cls.__mro__)
     return next((COUNTERPARTS[name] for name in names if name in COUNTERPARTS), None)
+
+
+def is_other_head(task, source, role):
+    """Whether a checkpoint's head of fine-tuning is none for a task.
+
+    Tasks share the names of tensors. It is another's if the config names that other
+    task, or other classes, or if its logits are of another shape.
+    """
+    if role not in FINE_TUNED:
+        return False
+    kernel = source.tensors.get(_logits(source, role, "kernel"))
+    shape = tuple(task.head.logits.kernel.shape)
+    if kernel is not None and tuple(kernel.shape)[::-1] != shape:
+        return True
+    ours, given = counterpart(type(task)), getattr(task, "label_names", None)
+    names = class_names(source, ours) if given else []
+    other_names = bool(names) and None not in names and names != given
+    return other_names or _is_of_another(source, role)
+
+
+def _is_of_another(source, role):
+    """Whether the config names a task whose head has another role."""
+    name = task_name(source)
+    there = COUNTERPARTS[name].heads.keys() if name else set()
+    return bool(there & FINE_TUNED) and role not in there
+
+
+def _logits(source, role, part):
+    rows = FAMILIES[source.family].heads[role]
+    (name,) = next(row.theirs for row in rows if row.ours == f"logits.{part}")
+    return name
 
 
 def task_name(source):
@@ -152,9 +185,8 @@ def class_names(source, ours):
         List of their names, `None` for each without one; empty without a head.
     """
     (role,) = ours.heads
-    rows = FAMILIES[source.family].heads[role]
-    (bias,) = next(row.theirs for row in rows if row.ours == "logits.bias")
-    if bias not in source.tensors:
+    bias = _logits(source, role, "bias")
+    if bias not in source.tensors or _is_of_another(source, role):
         return []
     count = math.prod(source.tensors[bias].shape)
     names = source.config.get("id2label")

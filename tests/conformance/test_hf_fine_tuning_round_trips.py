@@ -93,6 +93,36 @@ def test_regression_and_other_classes(tmp_path):
         convert(tasks.TextClassifier, make_theirs("BertForMaskedLM"), num_classes=2)
 
 
+def test_a_head_of_another_task_is_new(tmp_path):
+    names = {"id2label": dict(enumerate("abc"))}
+    make_theirs("BertForSequenceClassification", **names).save_pretrained(tmp_path)
+    warning = "and new: .*logits/kernel.*left out: classifier.bias, classifier.weight"
+    for cls, kwargs in (
+        (tasks.TextRegressor, {}),
+        (tasks.MultipleChoice, {}),
+        (tasks.TokenClassifier, {"num_classes": 3}),
+        (tasks.TextClassifier, {"label_names": ["a", "c", "b"]}),
+    ):
+        with pytest.warns(UserWarning, match=warning) as warned:
+            cls.from_preset(str(tmp_path), **kwargs)
+        assert len(warned) == 1
+    with pytest.raises(ValueError, match="num_classes"):
+        tasks.TokenClassifier.from_preset(str(tmp_path))
+    kept = tasks.TextClassifier.from_preset(str(tmp_path), label_names=["a", "b", "c"])
+    # Classes without names may be given some.
+    theirs = make_theirs("BertForSequenceClassification", num_labels=2)
+    named = convert(tasks.TextClassifier, theirs, label_names=["bad", "good"])
+    assert max_difference(named.head.logits.bias, theirs.classifier.bias) == 0
+    assert kept.label_names == ["a", "b", "c"]
+    # A pair of dense layers is one head.
+    theirs = make_theirs("DistilBertForSequenceClassification", num_labels=3)
+    with pytest.warns(UserWarning, match="left out: .*pre_classifier.bias"):
+        convert(tasks.MultipleChoice, theirs)
+    theirs = make_theirs("BertForQuestionAnswering")
+    with pytest.warns(UserWarning, match="and new: .*left out: qa_outputs.bias"):
+        convert(tasks.SpanQuestionAnswering, theirs, end_head="conditional")
+
+
 def test_heads_that_transformers_lacks(tmp_path):
     sizes = dict(num_layers=1, num_heads=2, hidden_dim=8, intermediate_dim=8)
     backbone = models.BertBackbone(vocabulary_size=10, pooler=False, **sizes)
