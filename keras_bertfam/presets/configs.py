@@ -72,6 +72,20 @@ def to_ours(source):
     return arguments
 
 
+def head_dropout(source, role):
+    """The dropout rate of a fine-tuned head, from a checkpoint's config.
+
+    Raises:
+        CheckpointError: for a value that is no rate.
+    """
+    for key, default in FAMILIES[source.family].dropouts[role].items():
+        value = source.config.get(key, default)
+        if value is not None:
+            _check(source, "dropout", key, value)
+            return value
+    return 0.0
+
+
 def _check(source, ours, theirs, value):
     """Raise an error for a value that an argument can't have."""
     if ours in _TEXTS:

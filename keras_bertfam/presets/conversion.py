@@ -136,6 +136,9 @@ def _generator_arguments(cls, source, load_weights, kwargs):
 def _head_arguments(cls, source, kwargs):
     """Arguments of a fine-tuning task that a checkpoint tells."""
     ours, arguments = counterpart(cls), {}
+    roles = FAMILIES[source.family].dropouts.keys() & (ours.heads if ours else ())
+    if roles and "dropout" not in kwargs:
+        arguments["dropout"] = configs.head_dropout(source, *roles)
     if ours is not None and ours.styled:
         arguments["head_style"] = head_style(source.family)
     if ours is not None and ours.labelled:

@@ -45,6 +45,10 @@ def export_to_transformers(model, path, tokenizer=None):
     config |= ours.config
     if ours.labelled:
         config |= class_config(model)
+    for role in ours.heads.keys() & FAMILIES[family].dropouts.keys():
+        for key in [*FAMILIES[family].dropouts[role]][:1]:
+            # Where the rate is the encoder's too, that comes first.
+            config.setdefault(key, model.dropout)
     with write_aside(path) as folder:
         preprocessor = getattr(model, "preprocessor", None)
         tokenizer = preprocessor.tokenizer if preprocessor else tokenizer

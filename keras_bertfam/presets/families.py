@@ -94,6 +94,8 @@ _BERT_CONFIG = (
     ("layer_norm_epsilon", "layer_norm_eps", 1e-12),
     ("initializer_range", "initializer_range", 0.02),
 )
+_DROPOUT = {"classifier_dropout": None, "hidden_dropout_prob": 0.1}
+_ALBERT_DROPOUT = {"classifier_dropout_prob": 0.1, "hidden_dropout_prob": 0.0}
 _ENCODER = {
     "embedding_dim": None,
     "head_dim": None,
@@ -129,6 +131,7 @@ FAMILIES = {
         required_config=_NO_DECODER,
         pooled=("Model", "ForPreTraining", "ForSequenceClassification")
         + ("ForMultipleChoice",),
+        dropouts=dict.fromkeys(("classifier", "token", "choice"), _DROPOUT),
     ),
     "roberta": Family(
         title="Roberta",
@@ -147,6 +150,10 @@ FAMILIES = {
         fixed=_ENCODER,
         required_config=_NO_DECODER,
         pooled=("Model", "ForMultipleChoice"),
+        dropouts={
+            **dict.fromkeys(("classifier", "token"), _DROPOUT),
+            "choice": {"hidden_dropout_prob": 0.1},
+        },
     ),
     "albert": Family(
         title="Albert",
@@ -182,6 +189,7 @@ FAMILIES = {
         required_tensors=("encoder.embedding_hidden_mapping_in.weight",),
         pooled=("Model", "ForPreTraining", "ForSequenceClassification")
         + ("ForMultipleChoice",),
+        dropouts=dict.fromkeys(("classifier", "token", "choice"), _ALBERT_DROPOUT),
     ),
     "distilbert": Family(
         title="DistilBert",
@@ -216,6 +224,10 @@ FAMILIES = {
             **_labels("classifier", "pre_classifier", "pre_classifier"),
         },
         fixed={**_ENCODER, "layer_norm_epsilon": 1e-12},
+        dropouts={
+            **dict.fromkeys(("classifier", "choice"), {"seq_classif_dropout": 0.2}),
+            "token": {"dropout": 0.1},
+        },
     ),
     "electra": Family(
         title="Electra",
@@ -239,6 +251,10 @@ FAMILIES = {
         },
         fixed=_ENCODER,
         required_config=_NO_DECODER,
+        dropouts={
+            **dict.fromkeys(("classifier", "token"), _DROPOUT),
+            "choice": {"summary_last_dropout": 0.1},
+        },
     ),
     "xlnet": Family(
         title="XLNet",
@@ -266,5 +282,9 @@ FAMILIES = {
         endings={"ForQuestionAnswering": "ForQuestionAnsweringSimple"},
         fixed={"head_dim": None, "untie_biases": True},
         required_config={"untie_r": True, "same_length": False},
+        dropouts={
+            **dict.fromkeys(("classifier", "choice"), {"summary_last_dropout": 0.1}),
+            "token": {},
+        },
     ),
 }

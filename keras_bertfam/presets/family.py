@@ -25,6 +25,8 @@ class Family:
         endings: dict of endings of architectures that differ from other families'.
         head_style: the key of `tasks.fine_tuning.HEAD_STYLES` of its heads, if it
             isn't the family's.
+        dropouts: dict from roles of heads to dicts of keys of a config and the value
+            without the key, of which the first that isn't `None` is the head's rate.
     """
 
     title: str
@@ -39,6 +41,7 @@ class Family:
     pooled: tuple = ()
     endings: dict = dataclasses.field(default_factory=dict)
     head_style: str | None = None
+    dropouts: dict = dataclasses.field(default_factory=dict)
 
     def architecture(self, ending):
         """The name of a class of `transformers`."""

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from keras_bertfam import models, tasks
-from keras_bertfam.presets import huggingface
+from keras_bertfam.presets import CheckpointError, huggingface
 from keras_bertfam.presets.heads import task_name
 from tests.conformance.test_hf_round_trips import CONFIGS, IDS, arrays, make_theirs
 from tests.from_transformers import convert, max_difference
@@ -70,6 +70,45 @@ def test_in_out_and_in_again_is_the_identity(family, ending, tmp_path):
     last = cls.from_preset(str(tmp_path / "ours"))
     for first, second in zip(arrays(ours), arrays(last), strict=True):
         np.testing.assert_array_equal(first, second)
+
+
+# The key of a head's rate that isn't the encoder's.
+RATES = {
+    "Bert": ["classifier_dropout"] * 3,
+    "Roberta": ["classifier_dropout"] * 2 + [None],
+    "Albert": ["classifier_dropout_prob"] * 3,
+    "DistilBert": ["seq_classif_dropout", None, "seq_classif_dropout"],
+    "Electra": ["classifier_dropout"] * 2 + ["summary_last_dropout"],
+    "XLNet": ["summary_last_dropout", None, "summary_last_dropout"],
+}
+
+
+@pytest.mark.parametrize("family", CONFIGS)
+def test_dropout_of_the_head(family, tmp_path):
+    encoder = "dropout" if family in ("DistilBert", "XLNet") else "hidden_dropout_prob"
+    endings = ("SequenceClassification", "TokenClassification", "MultipleChoice")
+    for ending, key in zip(endings, RATES[family], strict=True):
+        rates = {encoder: 0.25, **({key: 0.4} if key else {})}
+        theirs = make_theirs(f"{family}For{ending}", **rates)
+        cls = getattr(tasks, TASKS[f"For{ending}"])
+        ours = convert(cls, theirs)
+        # XLNet's labels of words have none.
+        usual = 0.0 if family == "XLNet" else 0.25
+        assert ours.dropout == (0.4 if key else usual)
+        assert ours.backbone.dropout == 0.25
+        ours.export_to_transformers(tmp_path / ending)
+        config = json.loads((tmp_path / ending / "config.json").read_text())
+        assert config[encoder] == 0.25 and config.get(key) == rates.get(key)
+        assert cls.from_preset(str(tmp_path / ending)).dropout == ours.dropout
+        assert convert(cls, theirs, dropout=0.3).dropout == 0.3
+        if key:
+            theirs.config.update({key: 1.5})
+            with pytest.raises(CheckpointError, match=f"'{key}' to be .*1.5"):
+                convert(cls, theirs)
+    if family in ("Bert", "Roberta", "Electra"):
+        # Without a rate of its own it is the encoder's.
+        theirs = make_theirs(f"{family}ForSequenceClassification", **{encoder: 0.25})
+        assert convert(tasks.TextClassifier, theirs).dropout == 0.25
 
 
 def test_regression_and_other_classes(tmp_path):
