@@ -86,6 +86,19 @@ def head_dropout(source, role):
     return 0.0
 
 
+def check_head(source, required):
+    """Raise an error for a config of another head than ours.
+
+    Args:
+        source: `CheckpointSource`.
+        required: dict of keys and the values that they may have, that of a config
+            without the key first.
+    """
+    for key, values in required.items():
+        if source.config.get(key, values[0]) not in values:
+            raise _unfit(source, key, " or ".join(map(repr, values)))
+
+
 def _check(source, ours, theirs, value):
     """Raise an error for a value that an argument can't have."""
     if ours in _TEXTS:

@@ -166,6 +166,9 @@ def fill_heads(task, source, report, given=()):
         head, rows = getattr(task, attribute), family.heads.get(role, ())
         if is_other_head(task, source, role):
             continue
+        if any(name in source.tensors for row in rows for name in row.theirs):
+            required = family.required_heads.get(role, {}) | ours.required_config
+            configs.check_head(source, required)
         loaded |= _fill(head, rows, task.backbone, report, label=f"{attribute}.")
         if role == "masked_lm":
             _check_copies(source)

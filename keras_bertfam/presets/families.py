@@ -255,6 +255,13 @@ FAMILIES = {
             **dict.fromkeys(("classifier", "token"), _DROPOUT),
             "choice": {"summary_last_dropout": 0.1},
         },
+        required_heads={
+            "choice": {
+                "summary_type": ("first",),
+                "summary_use_proj": (True,),
+                "summary_activation": ("gelu", "gelu_python"),
+            }
+        },
     ),
     "xlnet": Family(
         title="XLNet",
@@ -286,5 +293,13 @@ FAMILIES = {
             **dict.fromkeys(("classifier", "choice"), {"summary_last_dropout": 0.1}),
             "token": {},
         },
+        required_heads=dict.fromkeys(
+            ("classifier", "choice"),
+            {
+                "summary_type": ("last", "cls_index"),
+                "summary_use_proj": (True,),
+                "summary_activation": ("tanh",),
+            },
+        ),
     ),
 }

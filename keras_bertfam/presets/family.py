@@ -27,6 +27,8 @@ class Family:
             isn't the family's.
         dropouts: dict from roles of heads to dicts of keys of a config and the value
             without the key, of which the first that isn't `None` is the head's rate.
+        required_heads: dict from roles of heads to dicts of keys of a config and the
+            values that it must have for our head, that without the key first.
     """
 
     title: str
@@ -42,6 +44,7 @@ class Family:
     endings: dict = dataclasses.field(default_factory=dict)
     head_style: str | None = None
     dropouts: dict = dataclasses.field(default_factory=dict)
+    required_heads: dict = dataclasses.field(default_factory=dict)
 
     def architecture(self, ending):
         """The name of a class of `transformers`."""

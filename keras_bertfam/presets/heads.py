@@ -20,6 +20,8 @@ class Counterpart:
         styled: bool. Whether its head differs by family.
         labelled: bool. Whether it has classes.
         config: dict of what else its config has.
+        required_config: dict of keys and the values that a config must have, that
+            without the key first.
         generator: bool. Whether it has ELECTRA's generator, a model of its own in
             `transformers`, in the folder `generator` beside the task's files.
     """
@@ -30,6 +32,7 @@ class Counterpart:
     styled: bool = False
     labelled: bool = False
     config: dict = dataclasses.field(default_factory=dict)
+    required_config: dict = dataclasses.field(default_factory=dict)
     generator: bool = False
 
     def parts(self, task):
@@ -68,10 +71,15 @@ COUNTERPARTS |= {
         "ForSequenceClassification",
         {"classifier": "head"},
         config={"problem_type": "regression", "num_labels": 1},
+        required_config={"problem_type": (None, "regression")},
         **_SUMMARY,
     ),
     "TextClassifier": Counterpart(
-        "ForSequenceClassification", {"classifier": "head"}, labelled=True, **_SUMMARY
+        "ForSequenceClassification",
+        {"classifier": "head"},
+        labelled=True,
+        required_config={"problem_type": (None, "single_label_classification")},
+        **_SUMMARY,
     ),
     "TokenClassifier": Counterpart(
         "ForTokenClassification", {"token": "head"}, labelled=True

@@ -162,6 +162,36 @@ def test_a_head_of_another_task_is_new(tmp_path):
         convert(tasks.SpanQuestionAnswering, theirs, end_head="conditional")
 
 
+@pytest.mark.parametrize(
+    ("architecture", "key", "value", "expected"),
+    [
+        ("XLNetForSequenceClassification", "summary_type", "mean", "'last'"),
+        ("XLNetForMultipleChoice", "summary_activation", "gelu", "'tanh'"),
+        ("XLNetForMultipleChoice", "summary_use_proj", False, "True"),
+        ("ElectraForMultipleChoice", "summary_type", "last", "'first'"),
+        ("ElectraForMultipleChoice", "summary_activation", "tanh", "'gelu'"),
+        (
+            "BertForSequenceClassification",
+            "problem_type",
+            "multi_label_classification",
+            "None or 'single_label_classification'",
+        ),
+        ("BertForSequenceClassification", "problem_type", "regression", "None or 's"),
+    ],
+)
+def test_heads_of_another_computation(architecture, key, value, expected):
+    theirs = make_theirs(architecture, **{key: value})
+    cls = getattr(tasks, TASKS[architecture[architecture.index("For") :]])
+    message = f"'{key}' to be {expected}.*Received: {value!r}"
+    with pytest.raises(CheckpointError, match=message):
+        convert(cls, theirs)
+    if key == "problem_type":
+        # That of another task is left out, and so isn't asked.
+        theirs = make_theirs(architecture, num_labels=3, **{key: value})
+        with pytest.warns(UserWarning, match="left out: classifier.bias"):
+            convert(tasks.TextRegressor, theirs)
+
+
 def test_heads_that_transformers_lacks(tmp_path):
     sizes = dict(num_layers=1, num_heads=2, hidden_dim=8, intermediate_dim=8)
     backbone = models.BertBackbone(vocabulary_size=10, pooler=False, **sizes)
