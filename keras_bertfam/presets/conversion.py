@@ -12,6 +12,7 @@ from keras_bertfam.presets import configs, reading
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.family import COPIES
 from keras_bertfam.presets.heads import (
+    activation_note,
     class_names,
     counterpart,
     head_style,
@@ -169,8 +170,11 @@ def fill_heads(task, source, report, given=()):
         if any(name in source.tensors for row in rows for name in row.theirs):
             required = family.required_heads.get(role, {}) | ours.required_config
             configs.check_head(source, required)
-        loaded |= _fill(head, rows, task.backbone, report, label=f"{attribute}.")
+        filled = _fill(head, rows, task.backbone, report, label=f"{attribute}.")
+        loaded |= filled
         if role == "masked_lm":
+            if filled:
+                _check_activation(head, source, report)
             _check_copies(source)
     report.missing += [
         variable.path
@@ -281,6 +285,17 @@ def _check_required(source, report):
                 f"The model in {os.fspath(source.path)!r} is of no backbone here: "
                 f"{name!r} has no place in one of this config."
             )
+
+
+def _check_activation(head, source, report):
+    """Note the activation of a head that isn't quite ours; another is an error."""
+    try:
+        note = activation_note(head, source.head_activation)
+    except ValueError as error:
+        raise CheckpointError(
+            f"The model in {os.fspath(source.path)!r} is of no task here. {error}"
+        ) from error
+    report.notes += [note] if note else []
 
 
 def _check_copies(source):

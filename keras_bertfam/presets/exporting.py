@@ -11,10 +11,12 @@ from keras_bertfam.presets import configs, tokenizer_files
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.heads import (
     BACKBONE,
+    activation_note,
     class_config,
     counterpart,
     head_style,
 )
+from keras_bertfam.presets.report import warn
 from keras_bertfam.presets.rows import applying
 from keras_bertfam.saving import write_aside
 
@@ -38,6 +40,10 @@ def export_to_transformers(model, path, tokenizer=None):
     backbone = getattr(model, "backbone", model)
     family, config = family_and_config(backbone)
     ours = checked_counterpart(model, family)
+    if "masked_lm" in ours.heads:
+        head = getattr(model, ours.heads["masked_lm"])
+        if note := activation_note(head, FAMILIES[family].head_activation):
+            warn(note)
     prefix = "" if ours is BACKBONE else f"{FAMILIES[family].prefix}."
     tensors = model_tensors(model, family, prefix)
     dtypes = {str(tensor.dtype) for tensor in tensors.values()}

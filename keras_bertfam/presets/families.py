@@ -150,6 +150,7 @@ FAMILIES = {
         fixed=_ENCODER,
         required_config=_NO_DECODER,
         pooled=("Model", "ForMultipleChoice"),
+        head_activation="gelu",
         dropouts={
             **dict.fromkeys(("classifier", "token"), _DROPOUT),
             "choice": {"hidden_dropout_prob": 0.1},
@@ -251,6 +252,7 @@ FAMILIES = {
         },
         fixed=_ENCODER,
         required_config=_NO_DECODER,
+        head_activation="gelu",
         dropouts={
             **dict.fromkeys(("classifier", "token"), _DROPOUT),
             "choice": {"summary_last_dropout": 0.1},

@@ -29,6 +29,8 @@ class Family:
             without the key, of which the first that isn't `None` is the head's rate.
         required_heads: dict from roles of heads to dicts of keys of a config and the
             values that it must have for our head, that without the key first.
+        head_activation: the activation of the head of masked language models in
+            `transformers`, if it isn't the encoder's.
     """
 
     title: str
@@ -45,6 +47,7 @@ class Family:
     head_style: str | None = None
     dropouts: dict = dataclasses.field(default_factory=dict)
     required_heads: dict = dataclasses.field(default_factory=dict)
+    head_activation: str | None = None
 
     def architecture(self, ending):
         """The name of a class of `transformers`."""

@@ -182,6 +182,32 @@ def head_style(family):
     return FAMILIES[family].head_style or family
 
 
+def activation_note(head, theirs):
+    """How a head of masked language models is not quite that of `transformers`.
+
+    Args:
+        head: a layer.
+        theirs: the activation there, or `None` for one that is never another.
+
+    Returns:
+        str, or `None` if they are the same.
+
+    Raises:
+        ValueError: for another activation, the forms of GELU apart.
+    """
+    if theirs is None or theirs == head.activation:
+        return None
+    if {theirs, head.activation} != {"gelu", "gelu_tanh"}:
+        raise ValueError(
+            "The head of such a masked language model has the activation "
+            f"{theirs!r} in `transformers`. Received: activation={head.activation!r}"
+        )
+    return (
+        "GELU in the head of the masked language model has the erf form in "
+        "`transformers`, and the tanh form here: logits differ by about 1e-3."
+    )
+
+
 def class_names(source, ours):
     """The classes that a checkpoint has a head for.
 

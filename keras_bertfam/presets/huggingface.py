@@ -71,9 +71,10 @@ def open_source(path, part=False):
     tokenizer_config = {}
     if TOKENIZER_CONFIG in names:
         tokenizer_config = reading.read_json(reading.file_in(path, TOKENIZER_CONFIG))
+    family = _family(path, config, tensors)
     return CheckpointSource(
         path=path,
-        family=_family(path, config, tensors),
+        family=family,
         config=config,
         tensors=reading.Tensors(tensors),
         tokenizer_files={
@@ -87,6 +88,7 @@ def open_source(path, part=False):
             for name in (() if part else PARTS)
             if name in names and _is_part(os.path.join(path, name))
         },
+        head_activation=FAMILIES[family].head_activation,
     )
 
 

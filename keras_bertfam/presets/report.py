@@ -58,6 +58,11 @@ class Report:
             warnings.warn(text + " ".join(lines), stacklevel=_callers_level())
 
 
+def warn(text):
+    """A warning at the place outside the package that called it."""
+    warnings.warn(text, stacklevel=_callers_level())
+
+
 def _listing(names, most=30):
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more

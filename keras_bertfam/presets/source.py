@@ -75,6 +75,8 @@ class CheckpointSource:
             a `tokenizer_config.json` of `transformers`.
         parts: mapping from names to the sources of models that belong to this
             one: "generator", beside ELECTRA's discriminator.
+        head_activation: the activation of the masked language model's head, if it
+            isn't the encoder's.
 
     Example:
 
@@ -92,3 +94,4 @@ class CheckpointSource:
     tokenizer_files: collections.abc.Mapping = dataclasses.field(default_factory=dict)
     tokenizer_config: dict = dataclasses.field(default_factory=dict)
     parts: collections.abc.Mapping = dataclasses.field(default_factory=dict)
+    head_activation: str | None = None

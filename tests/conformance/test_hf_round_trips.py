@@ -237,6 +237,37 @@ def test_no_model_of_transformers():
     assert not pathlib.Path("nowhere").exists()
 
 
+@pytest.mark.parametrize("family", ["Electra", "Roberta"])
+def test_the_activation_of_masked_lm_heads(family, tmp_path):
+    """`transformers` computes erf GELU there, whatever the config says."""
+    cls = getattr(models, f"{family}Backbone")
+    sizes = dict(num_layers=1, num_heads=2, hidden_dim=8, intermediate_dim=8)
+    note = "GELU in the head .* differ by about 1e-3"
+    ours = tasks.MaskedLM(cls(vocabulary_size=20, activation="gelu_tanh", **sizes))
+    with pytest.warns(UserWarning, match=note) as warned:
+        ours.export_to_transformers(tmp_path / "tanh")
+    (warning,) = [w for w in warned if w.category is UserWarning]
+    assert warning.filename == __file__
+    theirs = getattr(transformers, f"{family}ForMaskedLM")
+    with torch.no_grad():
+        expected = theirs.from_pretrained(tmp_path / "tanh")(torch.tensor(IDS).long())
+    assert max_difference(ours({"token_ids": IDS}), expected.logits) < 3e-3
+    with pytest.warns(UserWarning, match=note):
+        again = tasks.MaskedLM.from_preset(str(tmp_path / "tanh"))
+    np.testing.assert_array_equal(
+        *(keras.ops.convert_to_numpy(m({"token_ids": IDS})) for m in (ours, again))
+    )
+    # A backbone's is the config's, and so is any other head's.
+    ours.backbone.export_to_transformers(tmp_path / "backbone")
+    assert json_of(tmp_path / "backbone")["hidden_act"] == "gelu_new"
+
+    relu = tasks.MaskedLM(cls(vocabulary_size=20, activation="relu", **sizes))
+    with pytest.raises(ValueError, match="'gelu' in .*Received: activation='relu'"):
+        relu.export_to_transformers(tmp_path / "relu")
+    with pytest.raises(CheckpointError, match="Received: activation='relu'"):
+        convert(tasks.MaskedLM, make_theirs(f"{family}ForMaskedLM", hidden_act="relu"))
+
+
 def test_a_family_of_its_own_making_and_distilroberta(tmp_path):
     sizes = dict(num_layers=1, num_heads=2, hidden_dim=8, intermediate_dim=8)
     plain = models.EncoderBackbone(vocabulary_size=9, num_segments=2, **sizes)
