@@ -35,6 +35,7 @@ _NAMES = (
     (r"\.fc2\.", ".output.dense."),
     (r"\.final_layer_norm\.", ".output.LayerNorm."),
 )
+_HEAD = re.compile(r"^classification_heads\.([^.]+)\.")
 _QKV = {"q": "query", "k": "key", "v": "value"}
 # Our argument, fairseq's, and that of a checkpoint that doesn't say.
 _CONFIG = (
@@ -74,7 +75,10 @@ def open_source(path):
     file = reading.file_in(folder, WEIGHTS)
     state, arguments = _state(file)
     tensors = {}
+    heads = {match[1] for match in map(_HEAD.match, state) if match}
     for name, tensor in state.items():
+        # Which one of many is meant is unknown: their names stay, and are left out.
+        name = _HEAD.sub("classifier.", name) if len(heads) == 1 else name
         for new, part in _renamed(name, tensor):
             tensors[new] = reading.pytorch_tensor(part)
     config = _config(file, tensors, arguments)
@@ -125,7 +129,6 @@ def _renamed(name, tensor):
     if encoder is None:
         short = re.sub(r"^(decoder|encoder)\.lm_head\.", "lm_head.", short)
         short = re.sub(r"^lm_head\.weight$", "lm_head.decoder.weight", short)
-        short = re.sub(r"^classification_heads\.[^.]+\.", "classifier.", short)
         return [(short, tensor)]
     fused = re.fullmatch(r"(layers\.\d+\.self_attn\.)in_proj_(weight|bias)", short)
     parts = [(short, tensor)]

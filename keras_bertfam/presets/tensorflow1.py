@@ -50,6 +50,7 @@ _NAMES = {
         (r"^cls/predictions/", "predictions/"),
         (r"^cls/seq_relationship/", "sop_classifier/classifier/"),
         (r"^output_(weights|bias)$", r"classifier/output_\1"),
+        (r"^cls/squad/", "qa_outputs/"),
     ),
     "electra": (
         *_BLOCK,

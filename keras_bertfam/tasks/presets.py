@@ -150,6 +150,10 @@ class TaskPresets:
         which has no pooler. ELECTRA's discriminator is written to `path`, and its
         generator to a folder `generator` in it.
 
+        Masked language models of `transformers`' ELECTRA and RoBERTa have erf GELU
+        in the head, whatever the backbone's activation: a warning says so where ours
+        has the tanh form, and another activation is an error.
+
         Args:
             path: path of the folder to write.
         """

@@ -13,7 +13,7 @@ from keras import ops
 from keras_bertfam.models import RobertaBackbone
 from keras_bertfam.presets import CheckpointError
 from keras_bertfam.presets.fairseq import open_source
-from keras_bertfam.tasks import MaskedLM
+from keras_bertfam.tasks import MaskedLM, TextClassifier
 from tests.converted import assert_converts_whole
 
 torch = pytest.importorskip("torch")
@@ -118,6 +118,45 @@ def test_the_head_is_converted(roberta, tmp_path):
     assert_converts_whole(MaskedLM, path, tmp_path / "out")
 
 
+def classification_head(name, classes):
+    """The tensors of a head as fairseq's `register_classification_head` makes it."""
+    at = f"classification_heads.{name}"
+    shapes = {"dense": (16, 16), "out_proj": (classes, 16)}
+    torch.manual_seed(classes)
+    return {
+        **{f"{at}.{k}.weight": torch.randn(shape) for k, shape in shapes.items()},
+        **{f"{at}.{k}.bias": torch.randn(shape[0]) for k, shape in shapes.items()},
+    }
+
+
+def test_the_head_of_a_classifier(roberta, tmp_path):
+    state = state_of(roberta, fused=True)
+    head = classification_head("mnli", 3)
+    save(tmp_path, roberta, model={**state, **head})
+    with pytest.warns(UserWarning, match="left out: lm_head.*") as warned:
+        task = TextClassifier.from_preset(str(tmp_path))
+    assert "head/" not in str(warned[0].message) and task.num_classes == 3
+    with torch.no_grad():
+        first = roberta.roberta(torch.tensor(IDS[:, :5])).last_hidden_state[:, 0]
+        dense, out = (
+            [
+                head[f"classification_heads.mnli.{k}.{part}"]
+                for part in ("weight", "bias")
+            ]
+            for k in ("dense", "out_proj")
+        )
+        linear = torch.nn.functional.linear
+        expected = linear(torch.tanh(linear(first, *dense)), *out)
+    received = ops.convert_to_numpy(task({"token_ids": IDS[:, :5]}))
+    np.testing.assert_allclose(received, expected.numpy(), atol=1e-4)
+    # Neither of two is taken.
+    heads = {**head, **classification_head("rte", 2)}
+    save(tmp_path, roberta, model={**state, **heads})
+    left_out = r"and new: .*logits.*left out: .*classification_heads\.mnli.*heads\.rte"
+    with pytest.warns(UserWarning, match=left_out):
+        TextClassifier.from_preset(str(tmp_path), num_classes=2)
+
+
 def test_heads_without_arguments(roberta, tmp_path):
     save(tmp_path, roberta, args=None)
     assert open_source(str(tmp_path)).config["num_attention_heads"] == 1
@@ -125,6 +164,7 @@ def test_heads_without_arguments(roberta, tmp_path):
 
 def test_the_vocabulary_is_renumbered(roberta, tmp_path):
     save(tmp_path, roberta)
+    assert MaskedLM.from_preset(str(tmp_path)).preprocessor is None  # no BPE files
     ids = {token: index for index, token in enumerate([*"abcdefgh", "ab"])}
     (tmp_path / "encoder.json").write_text(json.dumps(ids))
     (tmp_path / "vocab.bpe").write_text("#version: 0.2\na b\n")

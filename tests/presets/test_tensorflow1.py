@@ -16,6 +16,8 @@ from keras_bertfam.tasks import (
     MaskedLMSentencePair,
     PermutationLM,
     ReplacedTokenDetection,
+    SpanQuestionAnswering,
+    TextClassifier,
 )
 from tests.converted import assert_converts_whole
 
@@ -232,6 +234,32 @@ def test_the_tokenizer_and_its_case(bert, tmp_path):
         task = MaskedLM.from_preset(path)
     assert task.preprocessor.tokenizer.lowercase
     assert list(task.preprocessor.tokenizer("A b")) == [5, 6]
+
+
+@pytest.mark.parametrize("family", ["bert", "albert"])
+def test_heads_of_fine_tuning(family, tmp_path):
+    """`run_classifier.py` and `run_squad.py` name them alike for both."""
+    title = {"bert": "Bert", "albert": "Albert"}[family]
+    sizes = {"embedding_size": 8} if family == "albert" else {}
+    for ending, ours, at, kwargs in (
+        ("SequenceClassification", TextClassifier, "", {"num_labels": 3}),
+        ("QuestionAnswering", SpanQuestionAnswering, "cls/squad/", {}),
+    ):
+        model = build(getattr(transformers, f"{title}For{ending}"), **sizes, **kwargs)
+        head = model.classifier if at == "" else model.qa_outputs
+        variables = variables_of(model, family, keep=lambda n: n.startswith(family))
+        variables[f"{at}output_weights"] = head.weight.detach().numpy()
+        variables[f"{at}output_bias"] = head.bias.detach().numpy()
+        folder = tmp_path / ending
+        path = save(folder, variables, original_config(model))
+        (folder / "vocab.txt").unlink()  # rows are too short for questions
+        task = ours.from_preset(path)
+        expected, outputs = theirs(model), task(inputs())
+        if at:
+            close(outputs["start_logits"], expected.start_logits, 1e-4)
+            close(outputs["end_logits"], expected.end_logits, 1e-4)
+        else:
+            close(outputs, expected.logits, 1e-4)
 
 
 def electra_variables():
