@@ -52,7 +52,7 @@ def inside(folder, name):
         `pathlib.Path`.
 
     Raises:
-        ValueError: if the name leads out of the directory, or to a directory.
+        ValueError: if the name leads out of the directory, or to what isn't a file.
     """
     folder = pathlib.Path(folder)
     path, home = (folder / name).resolve(), folder.resolve()
@@ -65,10 +65,11 @@ def inside(folder, name):
             f"A file of the preset directory {str(folder)!r} must be inside it. "
             f"Received: {name!r}, which leads to {str(path)!r}"
         )
-    if path.is_dir():
+    if path.exists() and not path.is_file():
+        kind = "a directory" if path.is_dir() else "a device or a pipe"
         raise ValueError(
             f"{name!r} of the preset directory {str(folder)!r} must be a file. "
-            "Received: a directory"
+            f"Received: {kind}"
         )
     return folder / name
 

@@ -3,10 +3,9 @@
 Downloads, caches and credentials are those of `huggingface_hub` and `kagglehub`.
 """
 
-import json
 import os
-import pathlib
 
+from keras_bertfam.presets import reading
 from keras_bertfam.presets.names import TOKENIZER_FILES, PublishedPreset
 
 _TOKENIZERS = (
@@ -94,7 +93,7 @@ def _fetch(handle, load_weights, tokenizer):
     config = download("config.json")
     if config is None:
         raise FileNotFoundError(f"there is no config.json in {handle}")
-    content = json.loads(pathlib.Path(config).read_text("utf-8"))
+    content = reading.read_json(config)
     others, weights = _KERAS if "registered_name" in content else _TRANSFORMERS
     for name in others if tokenizer or load_weights else ():
         download(name)
@@ -112,7 +111,7 @@ def _fetch_weights(download, names, handle):
         if path is None:
             continue
         if name.endswith(".json"):
-            index = json.loads(pathlib.Path(path).read_text("utf-8"))["weight_map"]
+            index = reading.read_json(path)["weight_map"]
             flat = (v if isinstance(v, list) else [v] for v in index.values())
             for shard in sorted({name for names in flat for name in names}):
                 if os.path.basename(shard) != shard:

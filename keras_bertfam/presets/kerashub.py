@@ -1,7 +1,6 @@
 """Reads the presets of KerasHub's own classes, and makes such models of ours."""
 
 import functools
-import json
 import os
 
 import keras
@@ -9,7 +8,7 @@ import keras_hub
 import numpy as np
 
 from keras_bertfam import saving, untrusted
-from keras_bertfam.presets import exporting
+from keras_bertfam.presets import exporting, reading
 from keras_bertfam.presets.heads import counterpart
 from keras_bertfam.presets.kerashub_tables import CLASSES
 from keras_bertfam.presets.source import CheckpointError, CheckpointSource, LazyTensor
@@ -30,10 +29,10 @@ _FREE = ("model_type", "initializer_range", "architectures")
 def recognises(path):
     """Whether it is a preset directory of a class of KerasHub."""
     try:
-        with open(os.path.join(path, saving.CONFIG_FILE), encoding="utf-8") as file:
-            name = json.load(file)["registered_name"]
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        config = reading.read_json(reading.file_in(path, saving.CONFIG_FILE))
+    except CheckpointError:
         return False
+    name = config.get("registered_name")
     return isinstance(name, str) and name.startswith(_PACKAGES)
 
 

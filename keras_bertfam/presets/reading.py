@@ -96,6 +96,8 @@ def read_json(path, max_bytes=MAX_JSON_BYTES):
     """
     path = pathlib.Path(path)
     with errors_of(path, ValueError, RecursionError):
+        if path.exists() and not path.is_file():
+            raise CheckpointError(f"{str(path)!r} is not a file.")
         size = path.stat().st_size
         if size > max_bytes:
             raise CheckpointError(

@@ -172,6 +172,17 @@ def test_an_index_may_not_name_other_folders(shard, hub, tmp_path):
     assert shard not in hub.asked
 
 
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors.index.json"])
+def test_a_json_file_without_end(name, hub, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
+    (tmp_path / name).unlink(missing_ok=True)
+    with open(tmp_path / name, "wb") as file:
+        file.truncate(2**33)  # takes no space on the disk
+    hub.folders["someone/bert"] = tmp_path
+    with pytest.raises(ConnectionError, match="too large for what it should be"):
+        locate("hf://someone/bert")
+
+
 def test_without_weights_there(hub, tmp_path):
     tiny().save_to_preset(str(tmp_path))
     (tmp_path / "model.weights.h5").unlink()

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from keras_bertfam.layers import BertTokenizer
 from keras_bertfam.models import BertBackbone, EncoderBackbone
+from keras_bertfam.presets import kerashub
 from keras_bertfam.tasks import MaskedLM, MaskedLMPreprocessor
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdef"]
@@ -150,6 +151,21 @@ def test_a_link_that_leads_elsewhere(file, preset, tmp_path):
     shutil.move(preset / file, outside)
     (preset / file).symlink_to(outside)
     refused(preset, "must be inside it")
+
+
+def test_no_config_elsewhere_is_read(tmp_path):
+    outside = tmp_path / "outside.json"
+    outside.write_text('{"registered_name": "keras_hub>BertBackbone"}')
+    (tmp_path / "preset").mkdir()
+    (tmp_path / "preset" / "config.json").symlink_to(outside)
+    assert not kerashub.recognises(tmp_path / "preset")
+
+
+@pytest.mark.parametrize("file", ["config.json", "task.json", "model.weights.h5"])
+def test_a_pipe_in_place_of_a_file(file, preset):
+    os.remove(preset / file)
+    os.mkfifo(preset / file)  # opened, it would wait for ever
+    refused(preset, "must be a file. Received: a device or a pipe")
 
 
 def test_a_link_to_a_directory_elsewhere(preset, tmp_path):
