@@ -11,7 +11,7 @@ import warnings
 
 import keras
 
-from keras_bertfam import untrusted
+from keras_bertfam import task_sizes, untrusted
 
 CONFIG_FILE = "config.json"
 TASK_FILE = "task.json"
@@ -170,15 +170,20 @@ def inspect_task(preset):
     """
     weights = untrusted.inside(preset, TASK_WEIGHTS_FILE)
     shapes = untrusted.weights_in(weights) if weights.exists() else {}
-    config = read_json(preset, TASK_FILE)
-    if config is not None and "generator" in config["config"]:
-        generator = config["config"]["generator"]
-        both = {
-            **untrusted.weights_of(preset),
-            **{f"task{k}": v for k, v in shapes.items()},
-        }
-        if both:
-            untrusted.check_sizes(generator, both, os.path.join(preset, TASK_FILE))
+    task, backbone = read_json(preset, TASK_FILE), read_json(preset, CONFIG_FILE)
+    both = {
+        **untrusted.weights_of(preset),
+        **{f"task{k}": v for k, v in shapes.items()},
+    }
+    if not both:
+        return shapes
+    if task is not None:
+        where = os.path.join(preset, TASK_FILE)
+        untrusted.check_sizes(task["config"], both, where)
+        if shapes:
+            task_sizes.check_task(task, backbone, shapes, where)
+    preprocessor = read_json(preset, PREPROCESSOR_FILE)
+    task_sizes.check_new(backbone, preprocessor, task, both, os.fspath(preset))
     return shapes
 
 

@@ -261,3 +261,19 @@ def test_sizes_are_checked_first(key, tmp_path):
     (path / "config.json").write_text(json.dumps(config))
     with pytest.raises(CheckpointError, match=f"doesn't fit its weights.*{key}"):
         BertBackbone.from_preset(str(path))
+
+
+@pytest.mark.parametrize("key", ["num_classes", "hidden_dim", "backbone"])
+def test_sizes_of_a_task_are_checked_first(key, tmp_path):
+    path = tmp_path / "preset"
+    backbone = make("RobertaBackbone")
+    keras_hub.models.RobertaTextClassifier(backbone, 3).save_to_preset(str(path))
+    TextClassifier.from_preset(str(path))
+    task = json.loads((path / "task.json").read_text())
+    if key == "backbone":
+        task["config"]["backbone"]["config"]["vocabulary_size"] = 10**9
+    else:
+        task["config"][key] = 10**9
+    (path / "task.json").write_text(json.dumps(task))
+    with pytest.raises(CheckpointError, match="doesn't fit its weights"):
+        TextClassifier.from_preset(str(path))

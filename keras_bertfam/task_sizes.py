@@ -1,0 +1,87 @@
+"""What the config of a task in a preset declares, beside what is stored for it."""
+
+import math
+
+_PACKAGES = ("keras_bertfam>", "keras_hub>", "keras_nlp>")
+# Arguments that are sizes of a task's own weights. Each gives the shape of one of
+# them, from its value, the width of the backbone and the task's config.
+_STORED = {
+    "num_classes": lambda n, width, config: (config.get("hidden_dim") or width, n),
+    "hidden_dim": lambda n, width, config: (width, n),
+    "position_dim": lambda n, width, config: (2 * width + n, width),
+    "max_span_length": lambda n, width, config: (n, config.get("position_dim")),
+}
+# Products of these are allocated for what isn't stored: a memory, and new heads.
+_NEW = (
+    ("batch_size", "memory_length", "num_layers", "hidden_dim"),
+    ("num_classes", "hidden_dim"),
+    ("position_dim", "hidden_dim"),
+    ("max_span_length", "hidden_dim"),
+    ("max_span_length", "position_dim"),
+)
+_NEW_FOR_EACH = 100  # Numbers that aren't stored for each that is, at most
+_ANY_PRESET = 1 << 20
+
+
+def check_task(task, backbone, shapes, where):
+    """Raise a `ValueError` if a task's config can't be that of its weights.
+
+    Classes of the user are not checked: what their arguments mean isn't known.
+
+    Args:
+        task: serialised object.
+        backbone: serialised object, of which the task may have another copy.
+        shapes: dict, the shapes of the task's own weights.
+        where: str, for the message.
+    """
+    if not str(task["registered_name"]).startswith(_PACKAGES):
+        return
+    config, width = _with_classes(task["config"]), _width(backbone)
+    if _width(config.get("backbone", backbone)) != width:
+        raise ValueError(
+            f"The backbone in {where!r} must have the hidden_dim={width!r} of that "
+            f"beside it. Received: {_width(config['backbone'])!r}"
+        )
+    sizes = {name: config[name] for name in _STORED if config.get(name) is not None}
+    for name, size in sizes.items():
+        shape = _STORED[name](size, width, config)
+        if type(size) is not int or shape not in shapes.values():
+            raise ValueError(
+                f"{where!r} doesn't fit its weights. Expected a weight of the shape "
+                f"{shape} for {name}={size!r}. Received: {sorted({*shapes.values()})}"
+            )
+
+
+def check_new(backbone, preprocessor, task, shapes, where):
+    """Raise a `ValueError` if far more would be allocated than is stored.
+
+    Args:
+        backbone: serialised object.
+        preprocessor: serialised object or `None`.
+        task: serialised object or `None`.
+        shapes: dict, the shapes of all weights that are stored.
+        where: str, for the message.
+    """
+    most = max(_ANY_PRESET, _NEW_FOR_EACH * sum(map(math.prod, shapes.values())))
+    for part in (preprocessor, task):
+        config = {} if part is None else _with_classes(part["config"])
+        sizes = {**config, **backbone["config"]}
+        for group in _NEW:
+            values = [sizes.get(name) for name in group]
+            if all(type(value) is int for value in values) and math.prod(values) > most:
+                raise ValueError(
+                    f"{where!r} declares far more than is stored in it. Expected: at "
+                    f"most {most} numbers. Received: {', '.join(group)} = {values}"
+                )
+
+
+def _with_classes(config):
+    names = config.get("label_names")
+    if config.get("num_classes") is None and isinstance(names, list):
+        return {**config, "num_classes": len(names)}
+    return config
+
+
+def _width(backbone):
+    config = backbone.get("config") if isinstance(backbone, dict) else None
+    return config.get("hidden_dim") if isinstance(config, dict) else None
