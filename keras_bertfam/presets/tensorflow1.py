@@ -5,6 +5,7 @@ They are files of TensorFlow 1, `*.ckpt.index` beside `*.ckpt.data-*`, with a
 form, whatever their config calls it.
 """
 
+import math
 import os
 import pathlib
 import re
@@ -122,6 +123,8 @@ def open_source(path):
     with reading.errors_of(prefix, Exception):
         reader = tf.train.load_checkpoint(prefix)
         shapes = reader.get_variable_to_shape_map()
+        dtypes = reader.get_variable_to_dtype_map()
+    _check_stored(prefix, shapes, dtypes)
     shapes = {name: s for name, s in shapes.items() if not _OPTIMIZER.fullmatch(name)}
     family = _family(prefix, shapes)
     config = _config(folder, family, shapes)
@@ -142,6 +145,19 @@ def open_source(path):
         tokenizer_config=tokenizer_config,
         parts=generator,
     )
+
+
+def _check_stored(prefix, shapes, dtypes):
+    """Raise an error if the data files are shorter than what the index declares."""
+    declared = sum(math.prod(shapes[name]) * dtypes[name].size for name in shapes)
+    files = pathlib.Path(prefix).parent.glob("*.data-*")
+    start = f"{os.path.basename(prefix)}.data-"
+    stored = sum(f.stat().st_size for f in files if f.name.startswith(start))
+    if declared > stored:
+        raise CheckpointError(
+            f"The checkpoint {prefix!r} is not whole. Expected: {declared} bytes in "
+            f"{start}*. Received: {stored}"
+        )
 
 
 def _family(prefix, names):

@@ -356,6 +356,14 @@ def test_truncated(file, share, bert, tmp_path):
         EncoderBackbone.from_preset(str(folder))
 
 
+def test_an_index_that_declares_more_than_is_stored(bert, tmp_path):
+    folder = copy(bert, tmp_path)
+    data = folder / "model.ckpt.data-00000-of-00001"
+    data.write_bytes(data.read_bytes()[:-100])
+    with pytest.raises(CheckpointError, match=r"Expected: \d+ bytes"):
+        EncoderBackbone.from_preset(str(folder))
+
+
 def test_without_its_config(bert, tmp_path):
     folder = copy(bert, tmp_path)
     (folder / "bert_config.json").unlink()
