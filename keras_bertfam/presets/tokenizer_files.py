@@ -98,9 +98,13 @@ def _byte_pair(source, vocabulary, merges):
     return _roberta_tokenizer(ids, lines)
 
 
-def _roberta_tokenizer(ids, merges):
+def _check_ids(ids):
     if sorted(ids.values()) != list(range(len(ids))):
         raise ValueError("the ids of the vocabulary must be 0, 1, 2, ..., each once")
+
+
+def _roberta_tokenizer(ids, merges):
+    _check_ids(ids)
     return keras_hub.tokenizers.RobertaTokenizer(ids, merges)
 
 
@@ -124,8 +128,10 @@ def _tokenizer_json(source, path):
     content = reading.read_json(path, _MAX_BYTES)
     model = content["model"]
     if model["type"] == "WordPiece":
+        _check_ids(model["vocab"])
         tokens = sorted(model["vocab"], key=model["vocab"].get)
-        return _bert_tokenizer(source, tokens, content["normalizer"], "lowercase")
+        config = content["normalizer"] or {"lowercase": False}
+        return _bert_tokenizer(source, tokens, config, "lowercase")
     if model["type"] == "BPE":
         pairs = (m if isinstance(m, str) else " ".join(m) for m in model["merges"])
         return _roberta_tokenizer(model["vocab"], list(pairs))

@@ -92,6 +92,10 @@ def write(path, content):
     path.write_text(content, "utf-8")
 
 
+def word_piece(ids, normalizer=None):
+    return {"model": {"type": "WordPiece", "vocab": ids}, "normalizer": normalizer}
+
+
 def damaged():
     yield "vocab.txt", "\n".join(WORDS[:4])
     yield "vocab.txt", "\n".join([*WORDS, "a"])
@@ -102,6 +106,8 @@ def damaged():
     yield "tokenizer.json", {}
     yield "tokenizer.json", []
     yield "tokenizer.json", {"model": {"type": "WordLevel"}}
+    ids = {word: 2 * index for index, word in enumerate(WORDS)}
+    yield "tokenizer.json", word_piece(ids)
     yield "tokenizer.json", {"model": {"type": "BPE", "vocab": [], "merges": 3}}
     yield "tokenizer.json", {"model": {"type": "Unigram", "vocab": [["a"]]}}
 
@@ -112,6 +118,14 @@ def test_damaged_files_are_named(name, content, tmp_path):
     write(tmp_path / "merges.txt", "#version: 0.2\na b\n")
     with pytest.raises(CheckpointError, match=name.replace(".", r"\.")):
         load_tokenizer(source("bert", tmp_path))
+
+
+def test_a_word_piece_tokenizer_json_without_a_normalizer(tmp_path):
+    ids = {word: index for index, word in enumerate(WORDS)}
+    write(tmp_path / "tokenizer.json", word_piece(ids))
+    tokenizer = load_tokenizer(source("bert", tmp_path))
+    assert not tokenizer.lowercase and not tokenizer.strip_accents
+    assert tokenizer.get_vocabulary() == WORDS
 
 
 def test_settings_no_tokenizer_here_has(tmp_path):
