@@ -10,6 +10,7 @@ import functools
 import json
 import os
 import pathlib
+import re
 import zipfile
 
 import ml_dtypes
@@ -18,6 +19,7 @@ import numpy as np
 from keras_bertfam.presets.source import CheckpointError, LazyTensor
 
 MAX_JSON_BYTES = 200_000_000
+_SAFE_PYTORCH = (2, 6)  # CVE-2025-32434: older ones run code in spite of weights_only
 _DTYPES = {
     "F64": np.float64,
     "F32": np.float32,
@@ -215,6 +217,13 @@ def load_pytorch(path):
             f"{path!r} is a pickle, which only PyTorch reads without running it: pip "
             "install 'keras-bertfam[torch]', or get the checkpoint as *.safetensors"
         ) from error
+    if tuple(map(int, re.findall(r"\d+", torch.__version__)[:2])) < _SAFE_PYTORCH:
+        least = ".".join(map(str, _SAFE_PYTORCH))
+        raise ImportError(
+            f"{path!r} is a pickle, and PyTorch {torch.__version__} may run what is in "
+            f"it (CVE-2025-32434): pip install 'torch>={least}', or get the checkpoint "
+            "as *.safetensors"
+        )
     # The reader of a foreign format: it names no exceptions of its own.
     with errors_of(path, Exception):
         if not os.path.isfile(path):
@@ -226,13 +235,25 @@ def load_pytorch(path):
 def pytorch_tensor(tensor):
     """A `LazyTensor` of a `torch.Tensor`."""
     tensor = tensor.detach()
-    if tensor.is_sparse or tensor.is_quantized or tensor.is_complex():
-        raise CheckpointError(f"A tensor must be dense and real. Received: {tensor!r}")
+    kind = f"{tensor.layout} on {tensor.device}"
+    if kind != "torch.strided on cpu" or tensor.is_quantized or tensor.is_complex():
+        raise CheckpointError(
+            "A tensor must be dense, real and in memory. "
+            f"Received: {tensor.dtype}, {kind}"
+        )
+    declared = tensor.numel() * tensor.element_size()
+    if declared > tensor.untyped_storage().nbytes():
+        raise CheckpointError(
+            f"A tensor of the shape {tuple(tensor.shape)} must have {declared} bytes. "
+            f"Received: {tensor.untyped_storage().nbytes()}"
+        )
     name = str(tensor.dtype).removeprefix("torch.")
     if name == "bfloat16":
         return LazyTensor(lambda: tensor.float().numpy(), tensor.shape)
-    with errors_of(f"a tensor of {name}", Exception):
-        return LazyTensor(tensor.contiguous().numpy, tensor.shape, np.dtype(name))
+    with errors_of(f"a tensor of {name}", TypeError):
+        return LazyTensor(
+            lambda: tensor.contiguous().numpy(), tensor.shape, np.dtype(name)
+        )
 
 
 def read_sharded(index_path, read):

@@ -337,6 +337,38 @@ def test_a_pickle_without_pytorch(whole, tmp_path, monkeypatch):
         load(write(tmp_path, files))
 
 
+@pytest.mark.parametrize("version", ["2.5.1", "1.13.0+cu117"])
+def test_a_pickle_with_a_pytorch_that_may_run_it(version, tmp_path, monkeypatch):
+    torch = pytest.importorskip("torch")
+    torch.save({"a": torch.zeros(2)}, tmp_path / "pytorch_model.bin")
+    monkeypatch.setattr(torch, "__version__", version)
+    with pytest.raises(ImportError, match="may run what is in it.*safetensors"):
+        reading.read_pytorch(tmp_path / "pytorch_model.bin")
+
+
+def test_a_pickle_that_declares_more_than_it_stores(tmp_path):
+    torch = pytest.importorskip("torch")
+    path = tmp_path / "pytorch_model.bin"
+    for tensor in (
+        torch.zeros(1).expand(10_000, 10_000),
+        torch.empty(10_000, 10_000, device="meta"),
+        torch.eye(3).to_sparse(),
+    ):
+        torch.save({"a": tensor}, path)
+        with pytest.raises(CheckpointError, match="must have 400000000 b|dense, real"):
+            reading.read_pytorch(path)
+
+
+def test_a_pickle_is_read_when_a_tensor_is(tmp_path, monkeypatch):
+    torch = pytest.importorskip("torch")
+    tensor = torch.arange(12.0).reshape(4, 3).T
+    torch.save({"a": tensor}, tmp_path / "pytorch_model.bin")
+    with monkeypatch.context() as patched:
+        patched.setattr(torch.Tensor, "contiguous", None)
+        lazy = reading.read_pytorch(tmp_path / "pytorch_model.bin")["a"]
+    np.testing.assert_array_equal(np.asarray(lazy), tensor.numpy())
+
+
 def mutated(draw, content):
     """Bytes with some of them changed, cut out or put in."""
     content = bytearray(content)
