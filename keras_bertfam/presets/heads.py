@@ -1,11 +1,13 @@
 """Where a task keeps the heads that `transformers` has as well."""
 
 import dataclasses
-import math
+import os
 
 import keras
 
+from keras_bertfam.presets import configs
 from keras_bertfam.presets.families import FAMILIES
+from keras_bertfam.presets.source import CheckpointError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -217,12 +219,23 @@ def class_names(source, ours):
 
     Returns:
         List of their names, `None` for each without one; empty without a head.
+
+    Raises:
+        CheckpointError: if the head's tensors are of different numbers of classes,
+            or of another width than the model.
     """
     (role,) = ours.heads
-    bias = _logits(source, role, "bias")
-    if bias not in source.tensors or _is_of_another(source, role):
+    names = [_logits(source, role, part) for part in ("kernel", "bias")]
+    if _is_of_another(source, role) or any(n not in source.tensors for n in names):
         return []
-    count = math.prod(source.tensors[bias].shape)
+    kernel, bias = (tuple(source.tensors[name].shape) for name in names)
+    if kernel != (*bias, configs.to_ours(source)["hidden_dim"]) or len(bias) != 1:
+        raise CheckpointError(
+            f"The tensors {' and '.join(names)} of {os.fspath(source.path)!r} must be "
+            "of the shapes (classes, hidden) and (classes,). "
+            f"Received: {kernel} and {bias}"
+        )
+    (count,) = bias
     names = source.config.get("id2label")
     names = names if isinstance(names, dict) else {}
     names = [names.get(str(index)) for index in range(count)]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from keras_bertfam.models import AlbertBackbone, BertBackbone
 from keras_bertfam.models.base import TokenBackbone
 from keras_bertfam.presets import CheckpointError, reading
-from keras_bertfam.tasks import MaskedLM
+from keras_bertfam.tasks import MaskedLM, TextClassifier
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy")
 SIZES = dict(
@@ -230,6 +230,22 @@ def test_an_output_table_of_its_own(tmp_path):
             continue
         with pytest.raises(CheckpointError, match="decoder.weight.*must equal"):
             MaskedLM.from_preset(folder)
+
+
+@pytest.mark.parametrize("change", [{"weight": None}, {"bias": 4}, {"weight": (4, 1)}])
+def test_the_number_of_classes_is_the_heads(change, tmp_path):
+    TextClassifier(BertBackbone(**SIZES), 3).export_to_transformers(tmp_path)
+    files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def damage(tensors):
+        for name, shape in change.items():
+            del tensors[f"classifier.{name}"]
+            if shape is not None:
+                tensors[f"classifier.{name}"] = np.zeros(shape, "float32")
+
+    folder = write(tmp_path, with_tensors(files, damage))
+    with pytest.raises(ValueError, match="num_classes|must be of the shapes"):
+        TextClassifier.from_preset(folder)
 
 
 def sharded(files, shards=("a.safetensors", "b.safetensors")):
