@@ -306,8 +306,13 @@ def _check_copies(source):
             (n for n in (original, _prefix(source) + original) if n in tensors), None
         )
         if name in tensors and original is not None:
-            if not np.array_equal(np.asarray(tensors[name]), tensors[original]):
+            if not _same(np.asarray(tensors[name]), np.asarray(tensors[original])):
                 raise CheckpointError(
                     f"{name!r} of {os.fspath(source.path)!r} must equal {original!r}: "
                     "output tables here are tied to the input's."
                 )
+
+
+def _same(a, b):
+    """Whether arrays are equal, with NaN in the same places if any."""
+    return a.shape == b.shape and bool(np.all((a == b) | ((a != a) & (b != b))))

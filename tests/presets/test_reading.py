@@ -232,6 +232,25 @@ def test_an_output_table_of_its_own(tmp_path):
             MaskedLM.from_preset(folder)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_an_output_table_with_nan_is_the_inputs(dtype, tmp_path):
+    MaskedLM(BertBackbone(**SIZES)).export_to_transformers(tmp_path)
+    files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def change(tensors, tied=True):
+        table = tensors["bert.embeddings.word_embeddings.weight"].astype(dtype)
+        table[3, 4] = np.nan
+        tensors["bert.embeddings.word_embeddings.weight"] = table
+        output = tensors["cls.predictions.decoder.weight"] = table.copy()
+        output[3, 4] = np.nan if tied else 1
+
+    with pytest.warns(UserWarning, match="NaN or infinite values"):
+        MaskedLM.from_preset(write(tmp_path, with_tensors(files, change)))
+    untied = with_tensors(files, lambda tensors: change(tensors, tied=False))
+    with pytest.raises(CheckpointError, match="decoder.weight.*must equal"):
+        MaskedLM.from_preset(write(tmp_path, untied))
+
+
 @pytest.mark.parametrize("change", [{"weight": None}, {"bias": 4}, {"weight": (4, 1)}])
 def test_the_number_of_classes_is_the_heads(change, tmp_path):
     TextClassifier(BertBackbone(**SIZES), 3).export_to_transformers(tmp_path)
