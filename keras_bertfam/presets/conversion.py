@@ -7,6 +7,7 @@ import os
 import keras
 import numpy as np
 
+from keras_bertfam import saving
 from keras_bertfam.models.base import blank_weights
 from keras_bertfam.presets import configs, reading
 from keras_bertfam.presets.families import FAMILIES
@@ -18,6 +19,7 @@ from keras_bertfam.presets.heads import (
     head_style,
     is_other_head,
 )
+from keras_bertfam.presets.huggingface import WEIGHTS
 from keras_bertfam.presets.report import Report
 from keras_bertfam.presets.rows import applying
 from keras_bertfam.presets.source import CheckpointError
@@ -202,6 +204,12 @@ def _backbone_class(cls, source):
 
 def _check_size(cls, source, arguments):
     """Raise an error for a config of more weights than the checkpoint has."""
+    if not source.tensors:
+        raise CheckpointError(
+            f"There are no weights in {os.fspath(source.path)!r}. Expected one of the "
+            f"files {', '.join((*WEIGHTS, *saving.WEIGHTS_FILES))}, or "
+            "`load_weights=False` for new weights."
+        )
     layers = "num_groups" if arguments.get("share") == "all" else "num_layers"
     stored = sum(math.prod(tensor.shape) for tensor in source.tensors.values())
     if arguments[layers] <= len(source.tensors):

@@ -26,6 +26,14 @@ TOKENIZER_FILES = (
     "tokenizer.json",
 )
 TOKENIZER_CONFIG = "tokenizer_config.json"
+# What configs without a `model_type` have, of each family that is as old; and what
+# tells RoBERTa's from BERT's.
+_SIGNS = {
+    "xlnet": {"d_model", "ff_activation"},
+    "distilbert": {"dim", "n_heads"},
+    "bert": {"hidden_size", "type_vocab_size"},
+}
+_ROBERTA_FILE = "vocab.json"
 # A model in a folder of its own that belongs to the one beside it.
 PARTS = ("generator",)
 
@@ -43,7 +51,8 @@ def recognises(path):
         config = reading.read_json(reading.file_in(path, CONFIG))
     except CheckpointError:
         return False
-    return "model_type" in config and "registered_name" not in config
+    known = "model_type" in config or _oldest_family(config, names)
+    return bool(known) and "registered_name" not in config
 
 
 def open_source(path, part=False):
@@ -71,7 +80,7 @@ def open_source(path, part=False):
     tokenizer_config = {}
     if TOKENIZER_CONFIG in names:
         tokenizer_config = reading.read_json(reading.file_in(path, TOKENIZER_CONFIG))
-    family = _family(path, config, tensors)
+    family = _family(path, config, tensors, names)
     return CheckpointSource(
         path=path,
         family=family,
@@ -104,10 +113,19 @@ def _current_name(name):
     return name
 
 
-def _family(path, config, tensors):
+def _oldest_family(config, names):
+    """The family of a config without a `model_type`, or `None`."""
+    family = next((f for f, keys in _SIGNS.items() if keys <= config.keys()), None)
+    return "roberta" if family == "bert" and _ROBERTA_FILE in names else family
+
+
+def _family(path, config, tensors, names):
     family = config.get("model_type")
     if family is None:  # as in the oldest checkpoints
-        family = next((f for f in FAMILIES if _has_prefix(tensors, f)), None)
+        family = next(
+            (f for f in FAMILIES if _has_prefix(tensors, f)),
+            None if tensors else _oldest_family(config, names),
+        )
     if not isinstance(family, str) or family not in FAMILIES:
         raise CheckpointError(
             f"The model in {path!r} must be of one of the families "

@@ -14,9 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from keras_bertfam.layers import BertTokenizer
 from keras_bertfam.models import AlbertBackbone, BertBackbone
 from keras_bertfam.models.base import TokenBackbone
 from keras_bertfam.presets import CheckpointError, reading
+from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.tasks import MaskedLM, TextClassifier
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy")
@@ -265,6 +267,31 @@ def test_the_number_of_classes_is_the_heads(change, tmp_path):
     folder = write(tmp_path, with_tensors(files, damage))
     with pytest.raises(ValueError, match="num_classes|must be of the shapes"):
         TextClassifier.from_preset(folder)
+
+
+def test_a_folder_without_weights_says_so(whole, tmp_path):
+    folder = write(tmp_path, {CONFIG: whole[CONFIG]})
+    with pytest.raises(CheckpointError, match="no weights.*one of.*model.safetensors"):
+        load(folder)
+    assert load(folder, load_weights=False).hidden_dim == 8
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "xlnet"])
+def test_an_old_config_without_weights(family, tmp_path):
+    name = FAMILIES[family].backbones[0]
+    cls = keras.saving.get_registered_object(f"keras_bertfam>{name}")
+    sizes = {k: v for k, v in SIZES.items() if family != "xlnet" or k[:3] != "max"}
+    cls(**sizes).export_to_transformers(tmp_path)
+    config = json.loads((tmp_path / CONFIG).read_text())
+    del config["model_type"]
+    (tmp_path / WEIGHTS).unlink()
+    files = {CONFIG: config, "vocab.json" if family == "roberta" else "other": b"{}"}
+    loaded = TokenBackbone.from_preset(write(tmp_path, files), load_weights=False)
+    assert type(loaded) is cls and loaded.hidden_dim == 8
+    tokens = "[PAD] [UNK] [CLS] [SEP] [MASK] a".split()
+    if family == "bert":
+        write(tmp_path, {"vocab.txt": "\n".join(tokens).encode()})
+        assert BertTokenizer.from_preset(str(tmp_path)).vocabulary_size() == 6
 
 
 def sharded(files, shards=("a.safetensors", "b.safetensors")):
