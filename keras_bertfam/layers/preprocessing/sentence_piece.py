@@ -2,6 +2,7 @@
 
 import keras
 import keras_hub
+import sentencepiece
 import tensorflow as tf
 import tensorflow_text as tf_text
 
@@ -56,6 +57,11 @@ class NormalizedSentencePiece(
             self._sentence_piece = NumberCommas(
                 self._sentence_piece, len(pieces), splits, to_token
             )
+
+    def _set_proto_tf(self, proto):
+        # A damaged model that this refuses may end the process in tensorflow_text.
+        sentencepiece.SentencePieceProcessor(model_proto=proto)
+        super()._set_proto_tf(proto)
 
     def tokenize(self, inputs):
         with tf.device("CPU:0"):
