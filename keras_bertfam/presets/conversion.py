@@ -1,25 +1,27 @@
 """Backbones and tasks from a checkpoint's source, by the tables of their family."""
 
 import contextlib
-import math
 import os
 
 import keras
 import numpy as np
 
-from keras_bertfam import saving
 from keras_bertfam.models.base import blank_weights
 from keras_bertfam.presets import configs, reading
+from keras_bertfam.presets.checks import (
+    check_activation,
+    check_copies,
+    check_required,
+    check_size,
+    prefix_of,
+)
 from keras_bertfam.presets.families import FAMILIES
-from keras_bertfam.presets.family import COPIES
 from keras_bertfam.presets.heads import (
-    activation_note,
     class_names,
     counterpart,
     head_style,
     is_other_head,
 )
-from keras_bertfam.presets.huggingface import WEIGHTS
 from keras_bertfam.presets.report import Report
 from keras_bertfam.presets.rows import applying
 from keras_bertfam.presets.source import CheckpointError
@@ -56,7 +58,7 @@ def read_backbone(cls, source, report, load_weights=True, **kwargs):
     arguments |= kwargs
     try:
         if load_weights:
-            _check_size(cls, source, arguments)
+            check_size(cls, source, arguments)
         with blank_weights() if load_weights else contextlib.nullcontext():
             backbone = cls(**arguments)
     except (TypeError, ValueError, OverflowError) as error:
@@ -64,8 +66,8 @@ def read_backbone(cls, source, report, load_weights=True, **kwargs):
             f"The config of {os.fspath(source.path)!r} makes no {cls.__name__}. {error}"
         ) from error
     if load_weights:
-        _fill(backbone, _rows(source), backbone, report, _prefix(source))
-        _check_required(source, report)
+        _fill(backbone, _rows(source), backbone, report, prefix_of(source))
+        check_required(source, report)
     return backbone
 
 
@@ -176,8 +178,8 @@ def fill_heads(task, source, report, given=()):
         loaded |= filled
         if role == "masked_lm":
             if filled:
-                _check_activation(head, source, report)
-            _check_copies(source)
+                check_activation(head, source, report)
+            check_copies(source)
     report.missing += [
         variable.path
         for variable in task.weights
@@ -202,34 +204,8 @@ def _backbone_class(cls, source):
     )
 
 
-def _check_size(cls, source, arguments):
-    """Raise an error for a config of more weights than the checkpoint has."""
-    if not source.tensors:
-        raise CheckpointError(
-            f"There are no weights in {os.fspath(source.path)!r}. Expected one of the "
-            f"files {', '.join((*WEIGHTS, *saving.WEIGHTS_FILES))}, or "
-            "`load_weights=False` for new weights."
-        )
-    layers = "num_groups" if arguments.get("share") == "all" else "num_layers"
-    stored = sum(math.prod(tensor.shape) for tensor in source.tensors.values())
-    if arguments[layers] <= len(source.tensors):
-        count = cls.parameter_count(**arguments)
-        # A pooler that only the arguments ask for is the most that may be missing.
-        if count <= stored + 2 * arguments["hidden_dim"] ** 2:
-            return
-    raise CheckpointError(
-        f"The config of {os.fspath(source.path)!r} is of a larger model than the "
-        f"{len(source.tensors)} tensors with {stored} numbers beside it."
-    )
-
-
 def _rows(source):
     return FAMILIES[source.family].weights
-
-
-def _prefix(source):
-    prefix = f"{FAMILIES[source.family].prefix}."
-    return prefix if any(name.startswith(prefix) for name in source.tensors) else ""
 
 
 def _fill(owner, rows, backbone, report, prefix="", label=""):
@@ -281,46 +257,3 @@ def _value(row, variable, names, report):
             f"Received: {', '.join(map(str, shapes))}"
         )
     return value.astype(variable.dtype, copy=False)
-
-
-def _check_required(source, report):
-    """Raise an error for a tensor that means another computation than ours."""
-    required = FAMILIES[source.family].required_tensors
-    mapped = {name for _, theirs in report.mapped for name in theirs}
-    for name in required:
-        if _prefix(source) + name not in mapped:
-            raise CheckpointError(
-                f"The model in {os.fspath(source.path)!r} is of no backbone here: "
-                f"{name!r} has no place in one of this config."
-            )
-
-
-def _check_activation(head, source, report):
-    """Note the activation of a head that isn't quite ours; another is an error."""
-    try:
-        note = activation_note(head, source.head_activation)
-    except ValueError as error:
-        raise CheckpointError(
-            f"The model in {os.fspath(source.path)!r} is of no task here. {error}"
-        ) from error
-    report.notes += [note] if note else []
-
-
-def _check_copies(source):
-    """Raise an error for an output table that isn't the input table."""
-    tensors = source.tensors
-    for name, original in COPIES.items():
-        original = next(
-            (n for n in (original, _prefix(source) + original) if n in tensors), None
-        )
-        if name in tensors and original is not None:
-            if not _same(np.asarray(tensors[name]), np.asarray(tensors[original])):
-                raise CheckpointError(
-                    f"{name!r} of {os.fspath(source.path)!r} must equal {original!r}: "
-                    "output tables here are tied to the input's."
-                )
-
-
-def _same(a, b):
-    """Whether arrays are equal, with NaN in the same places if any."""
-    return a.shape == b.shape and bool(np.all((a == b) | ((a != a) & (b != b))))
