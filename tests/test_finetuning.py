@@ -171,6 +171,7 @@ def test_the_recipe_of_a_name_needs_no_weights():
     assert recipe == FINE_TUNING_RECIPES["bert_miniature"]
 
 
+@pytest.mark.slow
 def test_questions_without_an_answer(tmp_path):
     """The best epoch's threshold is the saved model's."""
     made = tiny_questions.make_model()
