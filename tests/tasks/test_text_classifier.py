@@ -112,6 +112,13 @@ def test_batched_data_is_taken_as_it_comes():
 
 
 @pytest.mark.slow
+def test_nothing_is_traced_again_for_each_batch():
+    """The preprocessor is a layer that batches made elsewhere never reach."""
+    preprocessor = TextClassifierPreprocessor(tiny.make_tokenizer(), 16)
+    model = TextClassifier(tiny.make_backbone(), 2, preprocessor)
+    assert all(layer.built for layer in model._flatten_layers())
+
+
 def test_class_weights_of_raw_strings():
     model = make(dropout=0.0)
     texts, labels = tiny.texts(16)

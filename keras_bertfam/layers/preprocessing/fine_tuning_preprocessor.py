@@ -74,8 +74,9 @@ class FineTuningPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
                 f"between special ones. Received: {sequence_length}."
             )
         self.tokenizer = tokenizer
-        # Eager calls must run the same graph ops as those in a dataset.
+        # Eager calls run the graph ops that a dataset runs.
         tokenizer._allow_python_workflow = False
+        tokenizer.built = True  # else Keras traces a task anew for each batch given
         self.sequence_length = sequence_length
         self.layout = layout
         self._layout = get_layout(layout, tokenizer)
@@ -233,11 +234,9 @@ class FineTuningPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
             ValueError: for an argument out of its range, or data without labels
                 or examples.
         """
-        for name, value, least in (
-            ("batch_size", batch_size, 1),
-            ("shuffle_buffer", shuffle_buffer, 0),
-            ("pool", pool, 1),
-        ):
+        sizes = {"batch_size": batch_size, "shuffle_buffer": shuffle_buffer}
+        for name, value in {**sizes, "pool": pool}.items():
+            least = 0 if name == "shuffle_buffer" else 1
             if value < least:
                 raise ValueError(
                     f"`{name}` must be at least {least}. Received: {value}."

@@ -56,6 +56,7 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
         self.tokenizer = tokenizer
         # Eager calls must run the same graph ops as those in a dataset.
         tokenizer._allow_python_workflow = False
+        tokenizer.built = True  # else Keras traces a task anew for each batch given
         self.sequence_length = sequence_length
         self.sequence_ids = sequence_ids
         self.seed = seed
