@@ -52,7 +52,7 @@ def export_to_transformers(model, path, tokenizer=None):
     if ours.labelled:
         config |= class_config(model)
     for role in ours.heads.keys() & FAMILIES[family].dropouts.keys():
-        for key in [*FAMILIES[family].dropouts[role]][:1]:
+        if key := next(iter(FAMILIES[family].dropouts[role]), None):
             # Where the rate is the encoder's too, that comes first.
             config.setdefault(key, model.dropout)
     with write_aside(path) as folder:

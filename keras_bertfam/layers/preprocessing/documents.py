@@ -5,6 +5,7 @@ import os
 
 import tensorflow as tf
 
+from keras_bertfam.layers.preprocessing.pipelines import PARALLEL
 from keras_bertfam.layers.preprocessing.tokenizers import to_utf8
 
 MAX_DOCUMENT_BYTES = 1 << 20
@@ -96,7 +97,7 @@ def _checked(dataset):
             "`source` must be a dataset of scalar strings, one document each. "
             f"Received: element_spec={spec}."
         )
-    return dataset.map(to_utf8, num_parallel_calls=tf.data.AUTOTUNE)
+    return dataset.map(to_utf8, **PARALLEL)
 
 
 def _paths(source):

@@ -21,6 +21,7 @@ from keras_bertfam.layers.preprocessing.length_batches import (
     length_buckets,
     pad_rows,
 )
+from keras_bertfam.layers.preprocessing.pipelines import PARALLEL, ready_to_iterate
 from keras_bertfam.layers.preprocessing.seeding import (
     StreamPosition,
     batch_seed,
@@ -28,9 +29,7 @@ from keras_bertfam.layers.preprocessing.seeding import (
     seeded_passes,
     shuffle,
 )
-from keras_bertfam.layers.preprocessing.tokenizers import to_utf8
-
-_PARALLEL = {"num_parallel_calls": tf.data.AUTOTUNE, "deterministic": True}
+from keras_bertfam.layers.preprocessing.tokenizers import as_graph_layer, to_utf8
 
 
 class FineTuningPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
@@ -73,10 +72,7 @@ class FineTuningPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
                 "`sequence_length` must be at least 5, for a token of each segment "
                 f"between special ones. Received: {sequence_length}."
             )
-        self.tokenizer = tokenizer
-        # Eager calls run the graph ops that a dataset runs.
-        tokenizer._allow_python_workflow = False
-        tokenizer.built = True  # else Keras traces a task anew for each batch given
+        self.tokenizer = as_graph_layer(tokenizer)
         self.sequence_length = sequence_length
         self.layout = layout
         self._layout = get_layout(layout, tokenizer)
@@ -256,22 +252,17 @@ class FineTuningPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
             if training and shuffle_buffer:
                 rows = shuffle(rows, shuffle_buffer, batch_seed(self.seed, epoch, -1))
             if not training:
-                return rows.batch(batch_size).map(self._chunk, **_PARALLEL)
+                return rows.batch(batch_size).map(self._chunk, **PARALLEL)
             seed = batch_seed(self.seed, epoch, -2)
-            chunks = rows.batch(pool * batch_size).map(self._chunk, **_PARALLEL)
+            chunks = rows.batch(pool * batch_size).map(self._chunk, **PARALLEL)
             return chunks.enumerate().flat_map(
                 lambda k, chunk: batch_by_length(chunk, batch_size, fold(seed, k))
             )
 
         position = self.position if training else None
         passes = seeded_passes(batches, self.seed, position)
-        ready = passes.map(lambda _, example: self.pad(example), **_PARALLEL)
-        options = tf.data.Options()
-        # By file, each worker would sort other examples.
-        options.experimental_distribute.auto_shard_policy = (
-            tf.data.experimental.AutoShardPolicy.DATA
-        )
-        return ready.prefetch(tf.data.AUTOTUNE).with_options(options)
+        ready = passes.map(lambda _, example: self.pad(example), **PARALLEL)
+        return ready_to_iterate(ready)
 
     def from_arrays(self, x, y, sample_weight=None):
         """Arrays or lists as an unbatched dataset.
@@ -301,8 +292,7 @@ class FineTuningPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
         """
         rows = tf.data.Dataset.from_tensor_slices((self.as_tensors(x),))
         rows = rows.batch(batch_size)
-        ready = rows.map(self.encode, **_PARALLEL)
-        return ready.prefetch(tf.data.AUTOTUNE)
+        return ready_to_iterate(rows.map(self.encode, **PARALLEL))
 
     def _chunk(self, x, y, sample_weight=None):
         if sample_weight is None:

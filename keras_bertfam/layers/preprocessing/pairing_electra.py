@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from keras_bertfam.layers.preprocessing.packing import orbit
+from keras_bertfam.layers.preprocessing.pipelines import PARALLEL
 from keras_bertfam.layers.preprocessing.segments import (
     SegmentBuilder,
     Sentences,
@@ -84,8 +85,7 @@ class ElectraSegments(SegmentBuilder):
     def build(self, windows, seed):
         rows = windows.enumerate().map(
             lambda number, window: self._rows(window, window_seeds(seed, number, 4)),
-            num_parallel_calls=tf.data.AUTOTUNE,
-            deterministic=True,
+            **PARALLEL,
         )
         return rows.unbatch()
 

@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from keras_bertfam.layers.preprocessing.documents import tokenize_sentences
+from keras_bertfam.layers.preprocessing.pipelines import PARALLEL
 from keras_bertfam.layers.preprocessing.seeding import RNG, fold
 
 
@@ -69,9 +70,7 @@ class SegmentBuilder:
         Returns:
             A `tf.data.Dataset` of windows for `build`.
         """
-        return documents.batch(self.documents_at_once).map(
-            self._window, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
-        )
+        return documents.batch(self.documents_at_once).map(self._window, **PARALLEL)
 
     def _window(self, documents):
         tokens, document = tokenize_sentences(

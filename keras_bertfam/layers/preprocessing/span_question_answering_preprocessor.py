@@ -9,6 +9,7 @@ from keras_bertfam.layers.preprocessing.fine_tuning_preprocessor import (
     as_strings,
 )
 from keras_bertfam.layers.preprocessing.offsets import tokenize_with_offsets
+from keras_bertfam.layers.preprocessing.pipelines import ready_to_iterate
 from keras_bertfam.layers.preprocessing.tokenizers import to_utf8
 from keras_bertfam.layers.preprocessing.windows import join_answers, make_windows
 
@@ -270,7 +271,8 @@ class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
         order = np.argsort(windows["token_ids"].row_lengths().numpy(), kind="stable")
         rows = {name: tf.gather(windows[name], order) for name in names}
         dataset = tf.data.Dataset.from_tensor_slices(rows).ragged_batch(batch_size)
-        return dataset.map(self.prediction_rows), np.argsort(order)
+        batches = ready_to_iterate(dataset.map(self.prediction_rows))
+        return batches, np.argsort(order)
 
     def prediction_rows(self, rows):
         """Pads ragged rows, as the task takes them to predict spans."""

@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from keras_bertfam.layers.preprocessing.documents import tokenize_sentences
+from keras_bertfam.layers.preprocessing.pipelines import PARALLEL
 from keras_bertfam.layers.preprocessing.seeding import RNG
 
 
@@ -67,9 +68,8 @@ class ParallelStreams:
         self.documents_at_once = documents_at_once
 
     def __call__(self, documents):
-        chunks = documents.batch(self.documents_at_once).map(
-            self._tokenize, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
-        )
+        chunks = documents.batch(self.documents_at_once)
+        chunks = chunks.map(self._tokenize, **PARALLEL)
         nothing = tf.zeros([0], tf.int32)
         lengths = tf.zeros([self.batch_size], tf.int32)
         state = (nothing, lengths, tf.constant(False))

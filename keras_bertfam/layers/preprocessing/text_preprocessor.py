@@ -6,13 +6,14 @@ import tensorflow as tf
 from keras_bertfam.layers.preprocessing.batching import BatchByTokens
 from keras_bertfam.layers.preprocessing.from_preset import PresetPreprocessor
 from keras_bertfam.layers.preprocessing.packing import PackSentences, not_empty
+from keras_bertfam.layers.preprocessing.pipelines import PARALLEL, ready_to_iterate
 from keras_bertfam.layers.preprocessing.seeding import (
     StreamPosition,
     batch_seed,
     seeded_passes,
     shuffle,
 )
-from keras_bertfam.layers.preprocessing.tokenizers import to_utf8
+from keras_bertfam.layers.preprocessing.tokenizers import as_graph_layer, to_utf8
 
 
 class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
@@ -53,10 +54,7 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
             raise ValueError(
                 f"`sequence_length` must be at least 3. Received: {sequence_length}."
             )
-        self.tokenizer = tokenizer
-        # Eager calls must run the same graph ops as those in a dataset.
-        tokenizer._allow_python_workflow = False
-        tokenizer.built = True  # else Keras traces a task anew for each batch given
+        self.tokenizer = as_graph_layer(tokenizer)
         self.sequence_length = sequence_length
         self.sequence_ids = sequence_ids
         self.seed = seed
@@ -266,15 +264,7 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
 
     def ready(self, passes, corrupt):
         """What `fit` takes, from `(seed, batch)` pairs and what is done to them."""
-        corrupted = passes.map(
-            corrupt, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
-        )
-        options = tf.data.Options()
-        # By file, each worker would pack, number and mask other batches.
-        options.experimental_distribute.auto_shard_policy = (
-            tf.data.experimental.AutoShardPolicy.DATA
-        )
-        return corrupted.prefetch(tf.data.AUTOTUNE).with_options(options)
+        return ready_to_iterate(passes.map(corrupt, **PARALLEL))
 
     def get_config(self):
         return {

@@ -185,8 +185,7 @@ def count_tokens(tokenizer, documents):
     ```
     """
     size = tokenizer.vocabulary_size()
-    # Eager calls must run the same graph ops as those in a dataset.
-    tokenizer._allow_python_workflow = False
+    tokenizer = as_graph_layer(tokenizer)
 
     def count(texts):
         ids = tf.cast(tokenizer(to_utf8(texts)).flat_values, tf.int32)
@@ -194,6 +193,13 @@ def count_tokens(tokenizer, documents):
 
     zeros = tf.zeros([size], tf.int64)
     return documents.batch(64).map(count).reduce(zeros, tf.add).numpy()
+
+
+def as_graph_layer(tokenizer):
+    """The tokenizer, made to run the graph ops of a dataset in eager calls too."""
+    tokenizer._allow_python_workflow = False
+    tokenizer.built = True  # else Keras traces a task anew for each batch given
+    return tokenizer
 
 
 def word_start_table(tokenizer):
