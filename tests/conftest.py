@@ -32,9 +32,10 @@ collect_ignore, collect_ignore_glob = [], []
 if os.environ["KERAS_BACKEND"] != "tensorflow":
     collect_ignore += ["datasets", "layers/preprocessing"]
     collect_ignore_glob += ["tasks/*_preprocessor.py"]
-    presets = "fairseq fuzz_vocabularies hub reading tensorflow1 tokenizer_files"
-    collect_ignore += [
-        f"presets/test_{name}.py" for name in [*presets.split(), "untrusted"]
+    collect_ignore_glob += [
+        f"presets/test_{name}.py"
+        for name in "damaged* fairseq fuzz* hub reading* tensorflow1 tokenizer_files "
+        "untrusted*".split()
     ]
 
 

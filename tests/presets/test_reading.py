@@ -1,18 +1,12 @@
-"""Files that are damaged or hostile: named errors, nothing run, nothing allocated."""
+"""Checkpoints that are damaged or hostile: named errors, nothing allocated."""
 
-import copy
 import json
-import os
 import pathlib
-import pickle
 import struct
-import warnings
 
 import keras
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from keras_bertfam.layers import BertTokenizer
 from keras_bertfam.models import AlbertBackbone, BertBackbone
@@ -20,53 +14,16 @@ from keras_bertfam.models.base import TokenBackbone
 from keras_bertfam.presets import CheckpointError, reading
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.tasks import MaskedLM, TextClassifier
-
-safetensors_numpy = pytest.importorskip("safetensors.numpy")
-SIZES = dict(
-    num_layers=1,
-    num_heads=2,
-    hidden_dim=8,
-    intermediate_dim=8,
-    vocabulary_size=11,
-    max_sequence_length=6,
+from tests.tiny_checkpoint import (
+    CONFIG,
+    SIZES,
+    WEIGHTS,
+    load,
+    tensors_of,
+    with_config,
+    with_tensors,
 )
-WEIGHTS, CONFIG = "model.safetensors", "config.json"
-INDEX = f"{WEIGHTS}.index.json"
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """The content of a checkpoint's files, by name."""
-    folder = tmp_path_factory.mktemp("whole") / "model"
-    BertBackbone(**SIZES).export_to_transformers(folder)
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-def write(folder, files):
-    folder.mkdir(exist_ok=True)
-    for name, content in files.items():
-        if not isinstance(content, bytes):
-            content = json.dumps(content).encode()
-        (folder / name).write_bytes(content)
-    return str(folder)
-
-
-def load(folder, **kwargs):
-    return BertBackbone.from_preset(str(folder), **kwargs)
-
-
-def tensors_of(files):
-    return safetensors_numpy.load(files[WEIGHTS])
-
-
-def with_tensors(files, change):
-    tensors = tensors_of(files)
-    change(tensors)
-    return {**files, WEIGHTS: safetensors_numpy.save(tensors)}
-
-
-def with_config(files, **changes):
-    return {**files, CONFIG: {**json.loads(files[CONFIG]), **changes}}
+from tests.written_files import write
 
 
 def header(content):
@@ -292,203 +249,3 @@ def test_an_old_config_without_weights(family, tmp_path):
     if family == "bert":
         write(tmp_path, {"vocab.txt": "\n".join(tokens).encode()})
         assert BertTokenizer.from_preset(str(tmp_path)).vocabulary_size() == 6
-
-
-def sharded(files, shards=("a.safetensors", "b.safetensors")):
-    tensors = tensors_of(files)
-    names = {name: shards[i % 2] for i, name in enumerate(tensors)}
-    parts = {
-        shard: safetensors_numpy.save(
-            {name: tensor for name, tensor in tensors.items() if names[name] == shard}
-        )
-        for shard in shards
-    }
-    return {CONFIG: files[CONFIG], INDEX: {"weight_map": names}, **parts}
-
-
-def test_shards_that_lead_elsewhere(whole, tmp_path):
-    files = sharded(whole)
-    load(write(tmp_path / "model", files))
-    (tmp_path / "secret.safetensors").write_bytes(files["b.safetensors"])
-    names = files[INDEX]["weight_map"]
-    for name in (
-        "../secret.safetensors",
-        str(tmp_path / "secret.safetensors"),
-        "..",
-        "",
-    ):
-        changed = {k: name if v[0] == "b" else v for k, v in names.items()}
-        write(tmp_path / "model", {INDEX: {"weight_map": changed}})
-        with pytest.raises(CheckpointError, match="in its folder|not a file|is a link"):
-            load(tmp_path / "model")
-    write(tmp_path / "model", files)
-    (tmp_path / "model" / "b.safetensors").unlink()
-    with pytest.raises(CheckpointError, match=r"b\.safetensors' is not a file"):
-        load(tmp_path / "model")
-    os.symlink("../secret.safetensors", tmp_path / "model" / "b.safetensors")
-    with pytest.raises(CheckpointError, match="is a link to another folder"):
-        load(tmp_path / "model")
-
-
-def test_links_within_a_cache_of_the_hub(whole, tmp_path):
-    blobs = pathlib.Path(write(tmp_path / "blobs", whole))
-    folder = tmp_path / "snapshots" / "1"
-    folder.mkdir(parents=True)
-    for name in whole:
-        (folder / name).symlink_to(blobs / name)
-    load(folder)
-
-
-def test_an_index_that_lies(whole, tmp_path):
-    files = sharded(whole)
-    names = dict(files[INDEX]["weight_map"])
-    first = next(iter(names))
-    names[first] = "b.safetensors"
-    for content, message in (
-        ({"weight_map": names}, "which isn't there"),
-        ({"weight_map": {first: 3}}, "must map names to files"),
-        ({"weight_map": []}, "must map names to files"),
-        ({}, "must map names to files"),
-        (b"nothing", "can't be read"),
-    ):
-        with pytest.raises(CheckpointError, match=message):
-            load(write(tmp_path, {**files, INDEX: content}))
-
-
-class Payload:
-    """Unpickled, it makes a folder."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return os.mkdir, (self.path,)
-
-
-def test_a_pickle_runs_nothing(whole, tmp_path):
-    torch = pytest.importorskip("torch")
-    bomb = tmp_path / "exploded"
-    payload = Payload(str(bomb))
-    for index, content in enumerate(
-        (
-            pickle.dumps(Payload(str(bomb))),
-            pickle.dumps({"a": Payload(str(bomb))}),
-            b"x",
-        )
-    ):
-        folder = write(
-            tmp_path / str(index),
-            {CONFIG: whole[CONFIG], "pytorch_model.bin": content},
-        )
-        with pytest.raises(CheckpointError, match=r"pytorch_model\.bin"):
-            load(folder)
-        path = pathlib.Path(folder, "pytorch_model.bin")
-        torch.save({"a": payload}, path)
-        with pytest.raises(CheckpointError, match=r"pytorch_model\.bin"):
-            load(folder)
-        torch.save([torch.zeros(2)], path)
-        with pytest.raises(CheckpointError, match="must hold a dict of tensors"):
-            load(folder)
-    assert not bomb.exists()
-
-
-def test_a_pickle_without_pytorch(whole, tmp_path, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "torch", None)
-    files = {CONFIG: whole[CONFIG], "pytorch_model.bin": b"x"}
-    with pytest.raises(ImportError, match="only PyTorch reads without running it"):
-        load(write(tmp_path, files))
-
-
-@pytest.mark.parametrize("version", ["2.5.1", "1.13.0+cu117"])
-def test_a_pickle_with_a_pytorch_that_may_run_it(version, tmp_path, monkeypatch):
-    torch = pytest.importorskip("torch")
-    torch.save({"a": torch.zeros(2)}, tmp_path / "pytorch_model.bin")
-    monkeypatch.setattr(torch, "__version__", version)
-    with pytest.raises(ImportError, match="may run what is in it.*safetensors"):
-        reading.read_pytorch(tmp_path / "pytorch_model.bin")
-
-
-def test_a_pickle_that_declares_more_than_it_stores(tmp_path):
-    torch = pytest.importorskip("torch")
-    path = tmp_path / "pytorch_model.bin"
-    for tensor in (
-        torch.zeros(1).expand(10_000, 10_000),
-        torch.empty(10_000, 10_000, device="meta"),
-        torch.eye(3).to_sparse(),
-    ):
-        torch.save({"a": tensor}, path)
-        with pytest.raises(CheckpointError, match="must have 400000000 b|dense, real"):
-            reading.read_pytorch(path)
-
-
-def test_a_pickle_is_read_when_a_tensor_is(tmp_path, monkeypatch):
-    torch = pytest.importorskip("torch")
-    tensor = torch.arange(12.0).reshape(4, 3).T
-    torch.save({"a": tensor}, tmp_path / "pytorch_model.bin")
-    with monkeypatch.context() as patched:
-        patched.setattr(torch.Tensor, "contiguous", None)
-        lazy = reading.read_pytorch(tmp_path / "pytorch_model.bin")["a"]
-    np.testing.assert_array_equal(np.asarray(lazy), tensor.numpy())
-
-
-def mutated(draw, content):
-    """Bytes with some of them changed, cut out or put in."""
-    content = bytearray(content)
-    for _ in range(draw(st.integers(1, 4))):
-        at = draw(st.integers(0, len(content)))
-        count = draw(st.integers(0, 6))
-        content[at : at + count] = draw(st.binary(max_size=6))
-    return bytes(content)
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.text(max_size=5), inner, max_size=3)
-    ),
-    max_leaves=5,
-)
-
-
-@st.composite
-def damaged(draw, files):
-    """A checkpoint of which one thing is wrong."""
-    files = copy.copy(files)
-    kind = draw(st.sampled_from(["value", "bytes", "header", "index"]))
-    if kind == "value":
-        config = json.loads(files[CONFIG])
-        config[draw(st.sampled_from(sorted(config)))] = draw(JSON)
-        files[CONFIG] = json.dumps(config).encode()
-    elif kind == "bytes":
-        files[CONFIG] = mutated(draw, files[CONFIG])
-    elif kind == "header":
-        length = 8 + struct.unpack("<Q", files[WEIGHTS][:8])[0]
-        head = mutated(draw, files[WEIGHTS][:length])
-        files[WEIGHTS] = head + files[WEIGHTS][length:]
-    else:
-        files = sharded(files)
-        names = files[INDEX]["weight_map"]
-        names[draw(st.sampled_from(sorted(names)))] = draw(JSON)
-        files[INDEX] = mutated(draw, json.dumps(files[INDEX]).encode())
-    return files
-
-
-@settings(
-    max_examples=150,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
-@given(data=st.data())
-def test_fuzzed_checkpoints_load_or_say_what_is_wrong(data, whole, tmp_path):
-    files = data.draw(damaged(whole))
-    for path in tmp_path.iterdir():
-        path.unlink()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that something is left out
-        try:
-            backbone = TokenBackbone.from_preset(write(tmp_path, files))
-        except CheckpointError:
-            return
-    assert backbone.hidden_dim == 8
