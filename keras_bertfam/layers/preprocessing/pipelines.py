@@ -6,11 +6,12 @@ PARALLEL = {"num_parallel_calls": tf.data.AUTOTUNE, "deterministic": True}
 
 
 def ready_to_iterate(dataset):
-    """Gives a dataset the options of a `fit` and prepares batches ahead.
+    """Gives a dataset the options of a `fit` and prepares some batches ahead.
 
     Without autotuning, `AUTOTUNE` stands for as many threads as there are cores.
     With it, an iterator that ends waits for a thread that sleeps for up to a
-    minute: `fit` did so between epochs.
+    minute: `fit` did so between epochs. Nothing then bounds `prefetch(AUTOTUNE)`
+    by memory, so the number of batches is fixed.
     """
     options = tf.data.Options()
     options.autotune.enabled = False
@@ -18,4 +19,4 @@ def ready_to_iterate(dataset):
     options.experimental_distribute.auto_shard_policy = (
         tf.data.experimental.AutoShardPolicy.DATA
     )
-    return dataset.prefetch(tf.data.AUTOTUNE).with_options(options)
+    return dataset.prefetch(8).with_options(options)
