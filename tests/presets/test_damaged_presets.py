@@ -75,7 +75,7 @@ def test_a_weight_too_many_is_named(file, preset):
 @pytest.mark.parametrize(
     ("file", "name", "path"),
     [
-        ("model.weights.h5", f"{QKV}/1", "qkv/bias"),
+        ("model.weights.h5", f"{QKV}/vars/1", "qkv/bias"),
         ("task.weights.h5", "head/vars/0", "output_bias"),
     ],
 )
