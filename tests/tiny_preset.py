@@ -6,10 +6,7 @@ import pytest
 
 from keras_bertfam.layers import BertTokenizer
 from keras_bertfam.models import BertBackbone
-from keras_bertfam.tasks import (
-    MaskedLM,
-    MaskedLMPreprocessor,
-)
+from keras_bertfam.tasks import MaskedLM, MaskedLMPreprocessor
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdef"]
 LAMBDA = {
@@ -30,15 +27,10 @@ FILES = ["config.json", "preprocessor.json", "tokenizer.json", "task.json"]
 FILES_READ = [*FILES, "model.weights.h5", "task.weights.h5"]
 
 
-def make(num_layers=1, vocabulary=VOCABULARY, **kwargs):
+def make(num_layers=1):
     sizes = dict(num_heads=2, hidden_dim=8, intermediate_dim=16, max_sequence_length=8)
-    tokenizer = BertTokenizer(vocabulary)
-    backbone = BertBackbone(
-        vocabulary_size=kwargs.pop("rows", len(VOCABULARY)),
-        num_layers=num_layers,
-        **sizes,
-    )
-    return MaskedLM(backbone, MaskedLMPreprocessor(tokenizer, 8))
+    backbone = BertBackbone(len(VOCABULARY), num_layers, **sizes)
+    return MaskedLM(backbone, MaskedLMPreprocessor(BertTokenizer(VOCABULARY), 8))
 
 
 def edit(path, change):

@@ -8,7 +8,7 @@ PARALLEL = {"num_parallel_calls": tf.data.AUTOTUNE, "deterministic": True}
 def ready_to_iterate(dataset):
     """Gives a dataset the options of a `fit` and prepares some batches ahead.
 
-    Without autotuning, `AUTOTUNE` stands for as many threads as there are cores.
+    Without autotuning, `AUTOTUNE` stands for a thread per core, 16 at the most.
     With it, an iterator that ends waits for a thread that sleeps for up to a
     minute: `fit` did so between epochs. Nothing then bounds `prefetch(AUTOTUNE)`
     by memory, so the number of batches is fixed.
