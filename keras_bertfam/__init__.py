@@ -11,6 +11,7 @@ from keras_bertfam import (
     metrics,
     models,
     optimizers,
+    presets,
     tasks,
 )
 from keras_bertfam.version import __version__
@@ -27,5 +28,6 @@ __all__ = [
     "metrics",
     "models",
     "optimizers",
+    "presets",
     "tasks",
 ]
