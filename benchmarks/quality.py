@@ -43,7 +43,7 @@ class Settings:
 
 
 SETTINGS = {
-    "sst2": Settings(1e-4, epochs=2),
+    "sst2": Settings(),
     "mrpc": Settings(1e-4, epochs=5),
     "stsb": Settings(epochs=4),
     "stsb_embedding": Settings(2e-5, epochs=4, task="stsb", embedding=True),

@@ -22,7 +22,7 @@ def finetune_transformers(train, test, preset, settings, seed):
     keras.utils.set_random_seed(seed)
     tokenizer = transformers.AutoTokenizer.from_pretrained(preset)
     if settings.embedding:
-        return _embedded_pairs(train, test, preset, tokenizer, settings, seed)
+        return _embedded_pairs(train, test, preset, tokenizer, settings)
     kind = {
         "classification": _Classification,
         "regression": _Classification,
@@ -33,35 +33,35 @@ def finetune_transformers(train, test, preset, settings, seed):
     model = work.model_class(transformers).from_pretrained(
         preset, num_labels=work.num_labels
     )
-    _train(model, work.features(train, labels=True), tokenizer, settings, seed)
+    _train(model, work.features(train, labels=True), tokenizer, settings)
     features = work.features(test, labels=False)
     return work.decode(test, features, _predict(model, features, tokenizer))
 
 
-def _train(model, features, tokenizer, settings, seed):
+def _train(model, features, tokenizer, settings):
     def loss(rows):
         batch = [features[k] for k in rows]
         return model(**_collate(batch, tokenizer)).loss
 
-    _minimise(model, loss, len(features), settings, seed)
+    lengths = [len(row["input_ids"]) for row in features]
+    _minimise(model, loss, lengths, settings)
 
 
-def _minimise(model, loss, count, settings, seed):
-    """Trains a model.
+def _minimise(model, loss, lengths, settings):
+    """Trains a model on batches of like length, as their trainer can and ours does.
 
     Args:
         model: `torch.nn.Module`.
         loss: function from the numbers of a batch's rows to a tensor.
-        count: int. How many rows there are.
+        lengths: list of int, those of the rows.
         settings: `benchmarks.quality.Settings`.
-        seed: int.
     """
-    import numpy as np
     import torch
     import transformers
+    from transformers.trainer_pt_utils import get_length_grouped_indices
 
     size = settings.batch_size
-    steps = -(-count // size) * settings.epochs
+    steps = -(-len(lengths) // size) * settings.epochs
     decayed = [p for p in model.parameters() if p.ndim > 1]
     others = [p for p in model.parameters() if p.ndim <= 1]
     optimizer = torch.optim.AdamW(
@@ -75,11 +75,10 @@ def _minimise(model, loss, count, settings, seed):
     schedule = transformers.get_linear_schedule_with_warmup(
         optimizer, int(settings.warmup * steps), steps
     )
-    rng = np.random.default_rng(seed)
     model.train()
     for _ in range(settings.epochs):
-        order = rng.permutation(count)
-        for start in range(0, count, size):
+        order = get_length_grouped_indices(lengths, size)
+        for start in range(0, len(order), size):
             loss(order[start : start + size]).backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
@@ -87,7 +86,7 @@ def _minimise(model, loss, count, settings, seed):
             optimizer.zero_grad()
 
 
-def _embedded_pairs(train, test, preset, tokenizer, settings, seed):
+def _embedded_pairs(train, test, preset, tokenizer, settings):
     """Scores of pairs by the cosine of mean states, trained to be the labels."""
     import torch
     import transformers
@@ -115,7 +114,8 @@ def _embedded_pairs(train, test, preset, tokenizer, settings, seed):
         labels = torch.tensor([train.y[k] / top for k in rows])
         return torch.square(cosines([pairs[k] for k in rows]) - labels).mean()
 
-    _minimise(model, loss, len(pairs), settings, seed)
+    lengths = [sum(map(len, pair)) for pair in pairs]
+    _minimise(model, loss, lengths, settings)
     model.eval()
     pairs, size = list(zip(*test.x, strict=True)), 32
     with torch.no_grad():
