@@ -71,6 +71,7 @@ def _minimise(model, loss, lengths, settings):
         ],
         lr=settings.learning_rate,
         eps=1e-6,
+        fused=True,
     )
     schedule = transformers.get_linear_schedule_with_warmup(
         optimizer, int(settings.warmup * steps), steps
