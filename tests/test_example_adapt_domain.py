@@ -7,13 +7,14 @@ import tensorflow as tf
 from keras import ops
 
 from keras_bertfam.layers import extend_vocabulary
+from keras_bertfam.models import BertBackbone
 from keras_bertfam.tasks import (
     MaskedLM,
     MaskedLMPreprocessor,
     TextClassifier,
     resize_vocabulary,
 )
-from tests.tiny_fine_tuning import make_backbone, make_tokenizer
+from tests.tiny_fine_tuning import SIZES, make_backbone, make_tokenizer
 from tests.tiny_masked_lm import documents
 
 _PATH = pathlib.Path(__file__).parents[1] / "examples" / "adapt_domain.py"
@@ -62,6 +63,22 @@ def test_new_rows_are_means_and_old_outputs_stay(family):
     np.testing.assert_allclose(logits, ops.convert_to_numpy(model(inputs)), atol=1e-5)
     with pytest.raises(ValueError, match="must begin with the"):
         resize_vocabulary(larger, old)
+
+
+def test_spare_rows_are_not_those_of_new_tokens():
+    old = make_tokenizer()
+    tokenizer = extend_vocabulary(old, corpus(), 10)
+    backbone = BertBackbone(tokenizer.vocabulary_size(), **SIZES)
+    model = MaskedLM(backbone, MaskedLMPreprocessor(old, 16))
+    larger = resize_vocabulary(model, tokenizer)
+    table, before = (
+        ops.convert_to_numpy(m.backbone.token_embedding.embeddings)
+        for m in (larger, model)
+    )
+    size = old.vocabulary_size()
+    pieces = [old.token_to_id("cat"), old.token_to_id("##s")]
+    np.testing.assert_allclose(table[size], before[pieces].mean(0), rtol=1e-6)
+    np.testing.assert_array_equal(table[:size], before[:size])
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import math
+import re
 
 from keras_bertfam.datasets.task_data import TaskData
 
@@ -202,7 +203,7 @@ def _choices(task, row):
 def _with_option(question, option):
     """The option in the question's gap, or after it."""
     if "_" in question:
-        return question.replace("_", option, 1)
+        return re.sub("_+", lambda _: option, question, count=1)
     return f"{question} {option}"
 
 

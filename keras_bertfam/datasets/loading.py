@@ -11,6 +11,8 @@ from keras_bertfam.datasets.table import TASKS
 from keras_bertfam.datasets.task_data import TaskData
 from keras_bertfam.layers import read_documents
 
+_LABELLED = {"train", "validation"}
+
 
 def get_task(name):
     """The `TaskData` of a name: the library's, or that of `tensorflow_datasets`.
@@ -160,19 +162,14 @@ def _paths(task, split, data):
 
 
 def _layout(task, split, folder):
-    for layout in task.layouts:
-        found = {
-            name: [
-                path
-                for pattern in patterns
-                for path in sorted(
-                    glob.glob(os.path.join(glob.escape(folder), pattern))
-                )
-                or [None]
-            ]
-            for name, patterns in layout.items()
-        }
-        there = {name: paths for name, paths in found.items() if None not in paths}
+    """The files of a folder's splits, by the first layout that fits.
+
+    One of which a part to train or to validate on is missing comes last: what it
+    trains on may be what another validates on.
+    """
+    found = [(layout, _files_there(layout, folder)) for layout in task.layouts]
+    found.sort(key=lambda pair: bool(_LABELLED & pair[0].keys() - pair[1].keys()))
+    for _, there in found:
         if split in there and _has_labels(task, there):
             return there
     raise FileNotFoundError(
@@ -183,13 +180,27 @@ def _layout(task, split, folder):
     )
 
 
+def _files_there(layout, folder):
+    """The files of each split of a layout that the folder has all of."""
+    found = {
+        name: [
+            path
+            for pattern in patterns
+            for path in sorted(glob.glob(os.path.join(glob.escape(folder), pattern)))
+            or [None]
+        ]
+        for name, patterns in layout.items()
+    }
+    return {name: paths for name, paths in found.items() if None not in paths}
+
+
 def _has_labels(task, found):
     """Whether tables to train and validate on have a column of labels."""
     if task.kind not in ("classification", "regression"):
         return True
     return all(
         task.label in row
-        for split in ("train", "validation")
+        for split in _LABELLED
         for path in found.get(split, ())
         for row in _read_table(task, path, [], limit=2)
     )

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from keras_bertfam.metrics.scores import METRICS, compute_metrics
+from keras_bertfam.metrics.scores import check_metrics, compute_metrics
 from keras_bertfam.metrics.squad import answer_texts
 
 
@@ -24,6 +24,7 @@ class TaskMetrics(keras.callbacks.Callback):
 
     Raises:
         ValueError: for examples without labels or an unknown metric.
+        ImportError: if a metric's library isn't installed.
 
     Example:
 
@@ -41,11 +42,7 @@ class TaskMetrics(keras.callbacks.Callback):
             raise ValueError("`examples` must have labels. Received: none.")
         self.examples = examples
         self.metrics = list(examples.task.metrics if metrics is None else metrics)
-        unknown = [name for name in self.metrics if name not in METRICS]
-        if unknown:
-            raise ValueError(
-                f"`metrics` must be of {sorted(METRICS)}. Received: {unknown}"
-            )
+        check_metrics(self.metrics, "metrics")
         self.batch_size = batch_size
         self.prefix = prefix
 
@@ -92,7 +89,10 @@ def predicted_labels(model, examples, batch_size=32):
         batch_size: int.
 
     Returns:
-        A list of class numbers, floats, lists of tags or answers' texts.
+        A list of the task's class numbers, floats, lists of tags or answers' texts.
+
+    Raises:
+        ValueError: if the model's classes have other names than the task's.
     """
     kind = examples.task.kind
     if kind == "question_answering":
@@ -104,4 +104,20 @@ def predicted_labels(model, examples, batch_size=32):
     outputs = np.asarray(model.predict(examples.x, batch_size=batch_size, verbose=0))
     if kind == "regression":
         return outputs.reshape(-1).tolist()
-    return outputs.argmax(-1).tolist()
+    numbers = outputs.argmax(-1).tolist()
+    names = getattr(model, "label_names", None)
+    if kind != "classification" or names is None or not examples.task.label_names:
+        return numbers
+    numbers_by_name = _numbers_by_name(examples.task, names)
+    return [numbers_by_name[names[number]] for number in numbers]
+
+
+def _numbers_by_name(task, names):
+    """A task's numbers of a model's classes, which may come in another order."""
+    known = {name.casefold(): k for k, name in enumerate(task.label_names)}
+    if known.keys() != {name.casefold() for name in names}:
+        raise ValueError(
+            f"The model's `label_names` must be those of {task.name!r}, "
+            f"{list(task.label_names)}, in any order. Received: {names}."
+        )
+    return {name: known[name.casefold()] for name in names}

@@ -1,61 +1,86 @@
 """The published metrics of each task, by name, on whole data sets."""
 
+import dataclasses
+import importlib
+from collections.abc import Callable
+
 import numpy as np
 
 from keras_bertfam.metrics.squad import squad_scores
 
 
+@dataclasses.dataclass(frozen=True)
+class _Metric:
+    """A metric of labels and predictions, `function(library, y_true, y_pred)`."""
+
+    function: Callable
+    library: str
+
+    def load(self):
+        """The library, a module.
+
+        Raises:
+            ImportError: if it isn't installed.
+        """
+        try:
+            return importlib.import_module(self.library)
+        except ModuleNotFoundError as error:
+            raise ImportError(
+                f"The metric needs {error.name}: pip install keras-bertfam[evaluation]"
+            ) from error
+
+    def __call__(self, y_true, y_pred):
+        return float(self.function(self.load(), y_true, y_pred))
+
+
 def _sklearn(name, **options):
-    def metric(y_true, y_pred):
-        from sklearn import metrics
-
-        return getattr(metrics, name)(y_true, y_pred, **options)
-
-    return metric
+    return _Metric(
+        lambda library, *labels: getattr(library, name)(*labels, **options),
+        "sklearn.metrics",
+    )
 
 
 def _correlation(name):
-    def metric(y_true, y_pred):
-        from scipy import stats
-
-        y_true, y_pred = (np.asarray(y, float).reshape(-1) for y in (y_true, y_pred))
+    def function(library, *labels):
+        y_true, y_pred = (np.asarray(y, float).reshape(-1) for y in labels)
         # Undefined for constant numbers; no correlation, as everywhere in GLUE.
         if np.ptp(y_true) == 0 or np.ptp(y_pred) == 0:
             return 0.0
-        return getattr(stats, name)(y_true, y_pred).statistic
+        return getattr(library, name)(y_true, y_pred).statistic
 
-    return metric
-
-
-def _entity_f1(y_true, y_pred):
-    import seqeval.metrics
-
-    return seqeval.metrics.f1_score(y_true, y_pred, zero_division=0)
+    return _Metric(function, "scipy.stats")
 
 
-def _word_accuracy(y_true, y_pred):
+def _entity_f1(library, y_true, y_pred):
+    return library.f1_score(y_true, y_pred, zero_division=0)
+
+
+def _word_accuracy(library, y_true, y_pred):
     pairs = [
         (true, predicted)
         for words in zip(y_true, y_pred, strict=True)
         for true, predicted in zip(*words, strict=True)
     ]
-    return float(np.mean([true == predicted for true, predicted in pairs]))
+    return library.mean([true == predicted for true, predicted in pairs])
 
 
 def _squad(name):
-    return lambda y_true, y_pred: squad_scores(y_true, y_pred)[name]
+    return _Metric(
+        lambda library, *answers: library.squad_scores(*answers)[name],
+        squad_scores.__module__,
+    )
 
 
 METRICS = {
     "accuracy": _sklearn("accuracy_score"),
-    "entity_f1": _entity_f1,
+    "entity_f1": _Metric(_entity_f1, "seqeval.metrics"),
     "f1": _sklearn("f1_score", zero_division=0),
     "matthews": _sklearn("matthews_corrcoef"),
     "pearson": _correlation("pearsonr"),
     "spearman": _correlation("spearmanr"),
     "squad_exact_match": _squad("exact_match"),
     "squad_f1": _squad("f1"),
-    "word_accuracy": _word_accuracy,
+    "word_accuracy": _Metric(_word_accuracy, "numpy"),
 }
 
 
@@ -90,20 +115,31 @@ def compute_metrics(names, y_true, y_pred):
     # {"f1": 0.8, "accuracy": 0.667}
     ```
     """
-    unknown = [name for name in names if name not in METRICS]
-    if unknown:
-        raise ValueError(
-            f"`names` must be of {sorted(METRICS)}. Received: {', '.join(unknown)}"
-        )
+    check_metrics(names)
     if len(y_true) != len(y_pred):
         raise ValueError(
             "`y_true` and `y_pred` must be equally long. Received: "
             f"{len(y_true)} and {len(y_pred)}."
         )
-    try:
-        return {name: float(METRICS[name](y_true, y_pred)) for name in names}
-    except ModuleNotFoundError as error:
-        raise ImportError(
-            f"{', '.join(names)} need {error.name}: "
-            "pip install keras-bertfam[evaluation]"
-        ) from error
+    return {name: METRICS[name](y_true, y_pred) for name in names}
+
+
+def check_metrics(names, argument="names"):
+    """Raises unless metrics are known, and their libraries installed.
+
+    Args:
+        names: list of names of metrics.
+        argument: str. What the error calls them.
+
+    Raises:
+        ValueError: for an unknown metric.
+        ImportError: if a metric's library isn't installed.
+    """
+    unknown = [name for name in names if name not in METRICS]
+    if unknown:
+        raise ValueError(
+            f"`{argument}` must be of {sorted(METRICS)}. "
+            f"Received: {', '.join(unknown)}."
+        )
+    for name in names:
+        METRICS[name].load()

@@ -116,15 +116,11 @@ def read_task(cls, source, report, load_weights=True, backbone_cls=None, **kwarg
 
 
 def _preprocessor(cls, tokenizer, backbone, report):
-    """A task's usual preprocessor, with rows no longer than the backbone takes."""
+    """A task's usual preprocessor; the report says if rows have no token."""
     tokens, rows = tokenizer.vocabulary_size(), backbone.vocabulary_size
     if tokens < rows:
         report.notes.append(f"The tokenizer has {tokens} tokens for {rows} embeddings.")
-    preprocessor = cls.preprocessor_cls(tokenizer)
-    most = getattr(backbone, "max_sequence_length", preprocessor.sequence_length)
-    if most < preprocessor.sequence_length:
-        preprocessor = cls.preprocessor_cls(tokenizer, sequence_length=most)
-    return preprocessor
+    return cls.usual_preprocessor(tokenizer, backbone)
 
 
 def _generator_arguments(cls, source, load_weights, kwargs):

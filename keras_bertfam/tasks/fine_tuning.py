@@ -75,6 +75,18 @@ def token_positions(inputs, token):
     return ops.max(places, axis=1, keepdims=True)
 
 
+def _split(data, share):
+    """A dataset without its last examples, and these: a share of them, as in Keras."""
+    count = len(data)
+    kept = int(count * (1 - share))
+    if not 0 < kept < count:
+        raise ValueError(
+            "`validation_split` must be a share between 0 and 1 that leaves examples "
+            f"on both sides. Received: {share}, for {count} examples."
+        )
+    return data.take(kept), data.skip(kept)
+
+
 class FineTuningTask(PretrainingTask):
     """Base of the fine-tuning tasks, for any backbone of the library.
 
@@ -117,7 +129,7 @@ class FineTuningTask(PretrainingTask):
         return self.preprocessor is not None and not (preprocessed or data)
 
     def fit(self, x=None, y=None, batch_size=None, epochs=1, **kwargs):
-        if self._takes_raw(x) and not kwargs.get("validation_split"):
+        if self._takes_raw(x):
             weights = kwargs.pop("sample_weight", None)
             class_weight = kwargs.pop("class_weight", None)
             if class_weight is not None and weights is None:
@@ -126,7 +138,13 @@ class FineTuningTask(PretrainingTask):
                 raise ValueError(
                     "`class_weight` and `sample_weight` can't both be given."
                 )
-            data = (x, y, weights)
+            data = self.preprocessor.from_arrays(x, y, weights)
+            share = kwargs.pop("validation_split", None)
+            if share and kwargs.get("validation_data") is None:
+                data, held_out = _split(data, share)
+                kwargs["validation_data"] = self._in_order(
+                    held_out, kwargs.get("validation_batch_size") or batch_size or 32
+                )
             training = kwargs.pop("shuffle", True)
             x = self.preprocessor.dataset(data, batch_size or 32, training=training)
             y = None

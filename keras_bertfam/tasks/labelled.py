@@ -30,9 +30,10 @@ class LabelledTask:
     def _adapt_config(cls, config, kwargs):
         same = super()._adapt_config(config, kwargs)
         classes = ("num_classes", "label_names")
-        if not any(
-            kwargs.get(name, config.get(name)) != config.get(name) for name in classes
-        ):
+        given = {name: kwargs[name] for name in classes if name in kwargs}
+        if given.get("label_names") is not None:
+            given["label_names"] = check_labels(None, given["label_names"])[1]
+        if all(config.get(name) == value for name, value in given.items()):
             return same
         for name in classes:
             config.pop(name, None)

@@ -48,7 +48,7 @@ class TaskPresets:
         if os.path.isdir(preset):
             with saving.explain_load_errors(preset):
                 shapes = saving.inspect_task(preset)
-                config = cls._config_from(preset)
+                config = cls._config_from(preset, backbone)
             saving.check_vocabulary_size(config["preprocessor"], backbone, preset)
         quantized = config.pop("quantized_layers", None)
         same_heads = cls._adapt_config(config, kwargs)
@@ -65,7 +65,7 @@ class TaskPresets:
         return task
 
     @classmethod
-    def _config_from(cls, preset):
+    def _config_from(cls, preset, backbone):
         """Constructor arguments that a preset directory holds for this class."""
         task = saving.read_json(preset, saving.TASK_FILE)
         name = keras.saving.get_registered_name(cls)
@@ -76,8 +76,17 @@ class TaskPresets:
         if wanted is not None and not isinstance(preprocessor, wanted):
             # None was saved, or that of another task.
             tokenizer = saving.load_serialized(preset, saving.TOKENIZER_FILE)
-            preprocessor = tokenizer and wanted(tokenizer)
+            preprocessor = tokenizer and cls.usual_preprocessor(tokenizer, backbone)
         return {**config, "preprocessor": preprocessor}
+
+    @classmethod
+    def usual_preprocessor(cls, tokenizer, backbone):
+        """The preprocessor by default, with rows no longer than the backbone takes."""
+        preprocessor = cls.preprocessor_cls(tokenizer)
+        most = getattr(backbone, "max_sequence_length", preprocessor.sequence_length)
+        if most < preprocessor.sequence_length:
+            preprocessor = cls.preprocessor_cls(tokenizer, sequence_length=most)
+        return preprocessor
 
     @classmethod
     def _adapt_config(cls, config, kwargs):

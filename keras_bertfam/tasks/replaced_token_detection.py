@@ -300,7 +300,7 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
         return super().from_config({**config, "generator": generator})
 
     @classmethod
-    def _config_from(cls, preset):
-        config = super()._config_from(preset)
+    def _config_from(cls, preset, backbone):
+        config = super()._config_from(preset, backbone)
         generator = keras.saving.deserialize_keras_object(config.get("generator"))
         return {**config, "generator": generator}

@@ -41,22 +41,32 @@ def resize_vocabulary(task, tokenizer):
             f"Received: {len(after)} tokens."
         )
     pieces = [_pieces(old, token) for token in after[len(before) :]]
+    rows = task.backbone.vocabulary_size
+    new = other = _rebuilt(task, tokenizer, len(after))
+    if rows == len(after):
+        # Rows to spare: another size tells which weights have one for each token.
+        other = _rebuilt(task, tokenizer, rows + 1)
+    sizes = (rows, len(before), len(after))
+    weights = zip(task.weights, new.weights, other.weights, strict=True)
+    for source, target, resized in weights:
+        value = ops.convert_to_numpy(source)
+        if source.shape != resized.shape:
+            value = _with_rows(value, pieces, sizes)
+        target.assign(value)
+    return new
+
+
+def _rebuilt(task, tokenizer, vocabulary_size):
+    """A new task with another tokenizer, whose table has as many rows as are said."""
     backbone = task.backbone
-    config = backbone.get_config() | {"vocabulary_size": len(after)}
+    config = backbone.get_config() | {"vocabulary_size": vocabulary_size}
     resized = type(backbone).from_config(config)
     settings = task.preprocessor.get_config() | {"tokenizer": tokenizer}
     preprocessor = type(task.preprocessor)(
         **{k: v for k, v in settings.items() if k not in ("config_file", "dtype")}
     )
     config = task.get_config() | {"backbone": resized, "preprocessor": preprocessor}
-    new = type(task)(**config)
-    sizes = (backbone.vocabulary_size, len(before), len(after))
-    for source, target in zip(task.weights, new.weights, strict=True):
-        value = ops.convert_to_numpy(source)
-        if source.shape != target.shape:
-            value = _with_rows(value, pieces, sizes)
-        target.assign(value)
-    return new
+    return type(task)(**config)
 
 
 def _pieces(tokenizer, token):

@@ -124,6 +124,8 @@ class TextClassifier(LabelledTask, SummaryTask):
             pair = isinstance(texts, tuple)
             batch = tuple([part] for part in texts) if pair else [texts]
             return self.classify(batch)[0]
+        if not len(first):
+            return []
         outputs = self.predict(texts, batch_size=batch_size, verbose=0)
         probabilities = ops.convert_to_numpy(self.probabilities(outputs))
         return ranked_labels(probabilities, self.label_names)

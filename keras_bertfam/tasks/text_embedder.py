@@ -151,19 +151,28 @@ class TextEmbedder(FineTuningTask):
         """Cosine similarities of the texts of two lists, pair by pair.
 
         Args:
-            first: list of str.
-            second: list of str, as many.
+            first: list of str, or a str.
+            second: list of str, as many, or a str.
             batch_size: int.
 
         Returns:
-            float32 NumPy array of shape `(len(first),)`, from -1 to 1.
+            float32 NumPy array of shape `(len(first),)`, from -1 to 1; a float for
+            two strings.
 
         Raises:
-            ValueError: if the task has no preprocessor, or the lists are of
-                unequal length.
+            ValueError: if the task has no preprocessor, the lists are of unequal
+                length, or one is a list and the other isn't.
         """
         if self.preprocessor is None:
             raise ValueError("`similarity` needs a task with a preprocessor.")
+        strings = isinstance(first, str) + isinstance(second, str)
+        if strings == 1:
+            raise ValueError(
+                "`first` and `second` must both be lists, or both strings. "
+                f"Received: first={first!r}, second={second!r}."
+            )
+        if strings == 2:
+            return float(self.similarity([first], [second])[0])
         if len(first) != len(second):
             raise ValueError(
                 "`first` and `second` must be of the same length. Received: "

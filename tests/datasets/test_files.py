@@ -24,6 +24,12 @@ def test_sst2_of_two_layouts(tmp_path):
     train = load_examples("sst2", "train", folder)
     assert (train.x, train.y) == (['a "film', "b\u2028c", "d"], [1, 0, 1])
     assert load_examples("sst2", "validation", folder).x == ["e"]
+    del files["test.tsv"]
+    folder = write(tmp_path / "parts", files)
+    assert load_examples("sst2", "train", folder).x == ['a "film', "b\u2028c"]
+    assert load_examples("sst2", "validation", folder).x == ["d"]
+    only = write(tmp_path / "one", {"train.tsv": files["train.tsv"]})
+    assert load_examples("sst2", "train", only).x == ['a "film', "b\u2028c"]
     files["test.tsv"] = "index\tsentence\n0\te\n"
     folder = write(tmp_path / "glue", files)
     assert load_examples("sst2", "train", folder).x == ['a "film', "b\u2028c"]
@@ -159,7 +165,7 @@ def test_swag(tmp_path):
 
 
 def test_choices_of_ones_own(tmp_path):
-    row = {"context": "Bert sat.", "question": "Who _?", "choices": ["sat", "ran"]}
+    row = {"context": "Bert sat.", "question": "Who ___?", "choices": ["sat", "ran"]}
     mine = TaskData(
         "mine",
         "multiple_choice",

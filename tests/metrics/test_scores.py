@@ -1,4 +1,4 @@
-import builtins
+import sys
 
 import keras
 import numpy as np
@@ -6,6 +6,7 @@ import pytest
 
 from keras_bertfam.datasets import Examples, get_task
 from keras_bertfam.metrics import METRICS, TaskMetrics, compute_metrics
+from keras_bertfam.metrics.callback import predicted_labels
 
 
 def test_class_metrics_against_their_formulas():
@@ -45,16 +46,13 @@ def test_errors(monkeypatch):
         compute_metrics(["f1", "bleu"], [1], [1])
     with pytest.raises(ValueError, match="equally long. Received: 1 and 2"):
         compute_metrics(["f1"], [1], [1, 0])
-    load = builtins.__import__
-
-    def without_seqeval(name, *args, **kwargs):
-        if name.startswith("seqeval"):
-            raise ModuleNotFoundError(f"No module named {name!r}", name="seqeval")
-        return load(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without_seqeval)
-    with pytest.raises(ImportError, match=r"entity_f1 need seqeval: pip install"):
+    monkeypatch.setitem(sys.modules, "seqeval.metrics", None)
+    with pytest.raises(ImportError, match=r"needs seqeval.metrics: pip install"):
         compute_metrics(["entity_f1"], [["O"]], [["O"]])
+    # Before anything is trained.
+    examples = Examples([["a"]], [["O"]], get_task("wnut17"))
+    with pytest.raises(ImportError, match="pip install"):
+        TaskMetrics(examples)
 
 
 class Doubt(keras.Model):
@@ -86,6 +84,25 @@ def test_callback_adds_logs_that_others_monitor():
     assert history["val_f1"][-1] == 1.0
     assert len(history["loss"]) < 20  # stopped by it
     assert metrics.compute() == {"f1": 1.0, "accuracy": 1.0}
+
+
+class Says:
+    """Predicts classes of its own names, in their order."""
+
+    def __init__(self, *label_names):
+        self.label_names = list(label_names)
+
+    def predict(self, x, **kwargs):
+        return np.eye(len(self.label_names))
+
+
+def test_classes_are_compared_by_name():
+    examples = Examples(["a", "b", "c"], [2, 0, 1], get_task("mnli"))
+    names = ["CONTRADICTION", "ENTAILMENT", "NEUTRAL"]
+    assert predicted_labels(Says(*names), examples) == [2, 0, 1]
+    assert TaskMetrics(examples).compute(Says(*names)) == {"accuracy": 1.0}
+    with pytest.raises(ValueError, match="`label_names` must be those of 'mnli'"):
+        predicted_labels(Says("yes", "no", "maybe"), examples)
 
 
 def test_callback_refuses_what_it_cannot_score():

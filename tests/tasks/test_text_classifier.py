@@ -130,6 +130,10 @@ def test_class_weights_of_raw_strings():
     kept = outputs(model, [texts[i] for i in one])
     expected = np.mean(np.log(np.exp(kept).sum(-1)) - kept[:, 1])
     np.testing.assert_allclose(weighted, expected, rtol=1e-3)
+    named = model.preprocessor.weights_of_classes(["no", "yes"], {"no": 0, "yes": 5})
+    assert named == [0.0, 5.0]
+    with pytest.raises(ValueError, match="`class_weight`.*below 2.*'maybe'"):
+        model.fit(texts, labels, class_weight={"maybe": 1.0})
     with pytest.raises(ValueError, match="can't both"):
         model.fit(texts, labels, sample_weight=[1.0] * 16, class_weight={0: 1.0})
 
@@ -176,6 +180,8 @@ def test_round_trips(tmp_path):
     other = TextClassifier.from_preset(preset)
     np.testing.assert_allclose(outputs(other), expected, atol=1e-6)
     assert other.get_config() == model.get_config()
+    other = TextClassifier.from_preset(preset, label_names=("no", "yes"))
+    np.testing.assert_allclose(outputs(other), expected, atol=1e-6)
     assert TextClassifier.from_config(model.get_config()).num_classes == 2
     new = TextClassifier.from_preset(preset, num_classes=5)
     assert outputs(new).shape == (3, 5) and new.label_names is None
@@ -191,6 +197,30 @@ def test_the_preset_of_another_task_becomes_a_classifier(tmp_path):
     np.testing.assert_array_equal(
         *(ops.convert_to_numpy(m.backbone.weights[0]) for m in (model, pretrained))
     )
+
+
+def test_rows_are_no_longer_than_the_backbone_takes(tmp_path):
+    pretrained = MaskedLM(
+        tiny.make_backbone(max_sequence_length=12),
+        MaskedLMPreprocessor(tiny.make_tokenizer(), 12),
+    )
+    pretrained.save_to_preset(str(tmp_path))
+    model = TextClassifier.from_preset(str(tmp_path), num_classes=2)
+    assert model.preprocessor.sequence_length == 12
+    assert outputs(model, ["the cat " * 20]).shape == (1, 2)
+
+
+def test_validation_split_holds_out_the_last_examples():
+    model = make()
+    texts, labels = tiny.texts(40)
+    options = {"batch_size": 8, "validation_split": 0.2, "verbose": 0}
+    history = model.fit(texts, labels, **options).history
+    assert model.optimizer.iterations.numpy() == 4
+    assert model.optimizer._learning_rate.total_steps == 4
+    expected = model.evaluate(texts[32:], labels[32:], verbose=0, return_dict=True)
+    assert history["val_loss"][0] == pytest.approx(expected["loss"], rel=1e-4)
+    with pytest.raises(ValueError, match="`validation_split`.*Received: 1.0, for 40"):
+        model.fit(texts, labels, validation_split=1.0)
 
 
 @pytest.mark.slow
@@ -219,8 +249,20 @@ def test_errors():
         TextClassifier(backbone, 2, activation="relu")
     with pytest.raises(ValueError, match="preprocessor"):
         TextClassifier(backbone, 2).classify("the")
+    model = make()
     with pytest.raises(ValueError, match=r"in \[0, num_classes=2\).*9"):
-        make().fit(["a", "the"], [0, 9])
+        model.fit(["a", "the"], [0, 9])
+    with pytest.raises(ValueError, match="`y` must be the labels of `x`"):
+        model.fit(["a", "the"])
+    with pytest.raises(ValueError, match="equally many.*x of 2, y of 1"):
+        model.fit(["a", "the"], [1])
+    with pytest.raises(ValueError, match="equally many.*x of 1 and 2, y of 1"):
+        model.fit((["a"], ["a", "the"]), [1])
+    with pytest.raises(
+        ValueError, match="`x` must be a batch.*single example.*the cat"
+    ):
+        model.predict("the cat")
+    assert model.classify([]) == []
 
 
 @pytest.mark.slow

@@ -72,6 +72,7 @@ def test_loss_and_similarity_are_cosines():
     cosines = (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
     received = model.similarity(TEXTS, TEXTS[::-1])
     np.testing.assert_allclose(received, cosines, atol=1e-5)
+    assert model.similarity(TEXTS[0], TEXTS[2]) == pytest.approx(cosines[0], abs=1e-5)
     y, w = np.array([1.0, 0.0, -1.0], "float32"), np.array([1.0, 2.0, 0.0], "float32")
     loss = CosineSimilarityError()(y, np.stack([a, b], 1), w)
     expected = (w * (y - cosines) ** 2).sum() / 3
@@ -93,6 +94,8 @@ def test_fit_on_pairs_and_predict():
 def test_errors():
     with pytest.raises(ValueError, match="`pooling`.*'max'"):
         make(pooling="max")
+    with pytest.raises(ValueError, match="both strings. Received: first='cat'"):
+        make().similarity("cat", ["cat", "dog", "mat"])
     with pytest.raises(ValueError, match="2 and 1 texts"):
         make().similarity(["a", "a"], ["a"])
     with pytest.raises(ValueError, match="numbers"):

@@ -97,6 +97,27 @@ def test_no_words_at_all():
     assert w.numpy().sum(1).tolist() == [0, 1]
 
 
+def test_sentences_of_a_stream_have_their_own_numbers_of_words():
+    preprocessor = make_preprocessor(label_names=NAMES)
+    strings = tf.TensorSpec([None], tf.string)
+    rows = tf.data.Dataset.from_generator(
+        lambda: zip(SENTENCES, LABELS, strict=True), output_signature=(strings, strings)
+    )
+    expected = list(preprocessor.dataset((SENTENCES, LABELS), 2, training=False))
+    received = preprocessor.dataset(rows, 2, training=False)
+    for got, wanted in zip(received, expected, strict=True):
+        np.testing.assert_array_equal(got[1], wanted[1][:, : got[1].shape[1]])
+        np.testing.assert_array_equal(got[0]["token_ids"], wanted[0]["token_ids"])
+
+
+def test_weights_of_words_may_be_lists_of_unequal_length():
+    preprocessor = make_preprocessor(label_names=NAMES)
+    weights = [[1.0, 0.5, 0.0], [1.0, 2.0], [3]]
+    data = preprocessor.dataset((SENTENCES, LABELS, weights), 3, training=False)
+    (_, _, got) = next(iter(data))
+    np.testing.assert_allclose(got[:, :3], [[1, 0.5, 0], [1, 2, 0], [3, 0, 0]])
+
+
 @pytest.mark.parametrize(
     "x, y, message",
     [

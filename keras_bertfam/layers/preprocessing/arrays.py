@@ -39,3 +39,41 @@ def map_given(function, example):
     return tf.nest.map_structure(
         lambda value: None if value is None else function(value), example
     )
+
+
+def refuse_single(x, single_rank):
+    """Returns `x` unless its first tensor's rank is that of a single example.
+
+    Raises:
+        ValueError: if it is.
+    """
+    first = tf.nest.flatten(x)[0]
+    if first.shape.rank == single_rank:
+        raise ValueError(
+            "`x` must be a batch, such as a list of one example. Received: a single "
+            f"example, {first}."
+        )
+    return x
+
+
+def check_equally_many(parts):
+    """Raises unless all tensors of all parts have the same number of examples.
+
+    Args:
+        parts: dict from the names of arguments to structures of tensors.
+
+    Raises:
+        ValueError: with the names and the numbers.
+    """
+    counts = {
+        name: sorted({value.shape[0] if value.shape.rank else 0 for value in values})
+        for name, values in ((name, tf.nest.flatten(parts[name])) for name in parts)
+    }
+    if len({count for part in counts.values() for count in part}) > 1:
+        received = ", ".join(
+            f"{name} of {' and '.join(map(str, part))}" for name, part in counts.items()
+        )
+        raise ValueError(
+            f"{', '.join(f'`{name}`' for name in parts)} must have equally many "
+            f"examples. Received: {received}."
+        )

@@ -7,7 +7,9 @@ import tensorflow as tf
 from keras_bertfam.layers.preprocessing.arrays import (
     as_strings,
     as_tensor,
+    check_equally_many,
     map_given,
+    refuse_single,
 )
 from keras_bertfam.layers.preprocessing.from_preset import PresetPreprocessor
 from keras_bertfam.layers.preprocessing.labels import one_each
@@ -108,14 +110,11 @@ class FineTuningPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
         return lay_out(segments, self.tokenizer, self._layout)
 
     def targets(self, x, y):
-        """Turns labels into what the loss takes.
+        """Turns labels into what the loss takes, a tensor, ragged where rows differ.
 
         Args:
             x: what `features` gives.
             y: tensor of labels.
-
-        Returns:
-            A tensor, ragged where rows differ.
         """
         raise TypeError(f"{type(self).__name__} must define `targets`")
 
@@ -132,17 +131,15 @@ class FineTuningPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
         return tf.convert_to_tensor(y)
 
     def weights_of_classes(self, y, class_weight):
-        """Weights of examples from those of their classes, for `fit`.
+        """Weights of examples, a list of floats, from those of their classes.
 
         Args:
             y: labels.
-            class_weight: dict from numbers of classes to weights.
-
-        Returns:
-            A list of floats.
+            class_weight: dict from numbers or names of classes to weights.
 
         Raises:
-            ValueError: for labels that aren't a class for each example.
+            ValueError: for labels that aren't a class for each example, or keys
+                that are no class.
         """
         raise ValueError(
             "`class_weight` must be `None` unless an example has one class. "
@@ -252,9 +249,9 @@ class FineTuningPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
             if training and shuffle_buffer:
                 rows = shuffle(rows, shuffle_buffer, batch_seed(self.seed, epoch, -1))
             if not training:
-                return rows.batch(batch_size).map(self._chunk, **PARALLEL)
+                return self.batch(rows, batch_size).map(self._chunk, **PARALLEL)
             seed = batch_seed(self.seed, epoch, -2)
-            chunks = rows.batch(pool * batch_size).map(self._chunk, **PARALLEL)
+            chunks = self.batch(rows, pool * batch_size).map(self._chunk, **PARALLEL)
             return chunks.enumerate().flat_map(
                 lambda k, chunk: batch_by_length(chunk, batch_size, fold(seed, k))
             )
@@ -274,23 +271,37 @@ class FineTuningPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
 
         Returns:
             A `tf.data.Dataset`.
+
+        Raises:
+            ValueError: without a label, or a weight if any, for each example.
         """
-        parts = [self.as_tensors(x), self.as_labels(y, x)]
+        if y is None:
+            raise ValueError("`y` must be the labels of `x`. Received: None.")
+        parts = {"x": self._as_batch(x), "y": self.as_labels(y, x)}
         if sample_weight is not None:
-            parts.append(as_tensor(sample_weight))
-        return tf.data.Dataset.from_tensor_slices(tuple(parts))
+            parts["sample_weight"] = self.as_weights(sample_weight)
+        check_equally_many(parts)
+        return tf.data.Dataset.from_tensor_slices(tuple(parts.values()))
+
+    def as_weights(self, sample_weight):
+        """Weights of examples as a tensor."""
+        return tf.convert_to_tensor(sample_weight)
+
+    def _as_batch(self, x):
+        return refuse_single(self.as_tensors(x), self.single_rank)
+
+    def batch(self, rows, size):
+        """Batches of an unbatched dataset of examples."""
+        return rows.batch(size)
 
     def inputs(self, x, batch_size=32):
-        """Batches of inputs without labels, in order, for `predict`.
+        """A `tf.data.Dataset` of what the call gives, in order, for `predict`.
 
         Args:
             x: what the call takes, a batch.
             batch_size: int.
-
-        Returns:
-            A `tf.data.Dataset` of what the call gives.
         """
-        rows = tf.data.Dataset.from_tensor_slices((self.as_tensors(x),))
+        rows = tf.data.Dataset.from_tensor_slices((self._as_batch(x),))
         rows = rows.batch(batch_size)
         return ready_to_iterate(rows.map(self.encode, **PARALLEL))
 

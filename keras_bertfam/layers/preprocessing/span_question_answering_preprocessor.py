@@ -162,7 +162,8 @@ class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
         )
 
     def dataset(self, data, *args, **kwargs):
-        if isinstance(data, tf.data.Dataset):
+        given = isinstance(data, tf.data.Dataset)
+        if given and "start" not in data.element_spec[1]:  # not from `from_arrays`
             data = data.map(self._with_first_answer)
         return super().dataset(data, *args, **kwargs)
 

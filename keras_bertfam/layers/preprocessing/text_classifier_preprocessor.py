@@ -139,8 +139,17 @@ class TextClassifierPreprocessor(LabelledPreprocessor):
     """
 
     def weights_of_classes(self, y, class_weight):
+        names = self.label_names or []
+        known = {name: k for k, name in enumerate(names)}
+        weights = {known.get(key, key): value for key, value in class_weight.items()}
+        count = self.num_classes or len(names)
+        if not weights.keys() <= set(range(count)):
+            raise ValueError(
+                f"`class_weight` must have numbers of classes below {count}, or names "
+                f"of {names}, as keys. Received: class_weight={class_weight}."
+            )
         numbers = self.targets(None, tf.convert_to_tensor(y))
-        return [float(class_weight.get(k, 1.0)) for k in numbers.numpy().tolist()]
+        return [float(weights.get(k, 1.0)) for k in numbers.numpy().tolist()]
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")

@@ -33,7 +33,8 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
         x: list of lists of words, a list of words, a ragged string tensor, or a
             dense one `(batch, words)` whose rows are filled up with `""`.
         y: labels, ints or strings, in the shape of `x`; those of `""` are ignored.
-        sample_weight: float tensor of shape `(batch,)` or `(batch, words)`.
+        sample_weight: float tensor of shape `(batch,)` or `(batch, words)`; in
+            `fit()` also a list of lists like `y`.
 
     Returns:
         `x`, or `(x, y, sample_weight)` where labels are given. `x` is a dict of
@@ -130,6 +131,17 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
             return mask * weights[:, None]
         return mask * self._most(weights)
 
+    def as_weights(self, sample_weight):
+        if isinstance(sample_weight, tf.RaggedTensor):
+            sample_weight = sample_weight.to_list()
+        if isinstance(sample_weight, (list, tuple)) and np.iterable(sample_weight[0]):
+            sample_weight = _filled_up(sample_weight, 0.0)
+        return tf.convert_to_tensor(sample_weight)
+
+    def batch(self, rows, size):
+        # Of unequal numbers of words: filled up with "" and 0.
+        return rows.padded_batch(size)
+
     def _featurize(self, x, y, sample_weight):
         if y is not None and sample_weight is None:
             sample_weight = tf.ones(tf.shape(x)[:1])
@@ -185,7 +197,7 @@ def _checked(words, row):
 def _filled_up(rows, blank):
     """Rows of unequal length as an array; at least one column."""
     width = max([1, *map(len, rows)])
-    dtype = object if isinstance(blank, str) else "int32"
+    dtype = {str: object, int: "int32", float: "float32"}[type(blank)]
     filled = np.full((len(rows), width), blank, dtype)
     for number, row in enumerate(rows):
         filled[number, : len(row)] = row
