@@ -7,6 +7,7 @@ from keras_bertfam.optimizers.layerwise import (
 )
 from keras_bertfam.optimizers.pretraining import (
     exclude_norms_and_biases,
+    excludes_norms_and_biases,
     needs_total_steps,
     pretraining_optimizer,
     resolve_schedule,
@@ -17,6 +18,7 @@ __all__ = [
     "LayerwiseAdamW",
     "WarmupPolynomialDecay",
     "exclude_norms_and_biases",
+    "excludes_norms_and_biases",
     "fine_tuning_optimizer",
     "layerwise_scales",
     "needs_total_steps",

@@ -35,8 +35,9 @@ def pretraining_optimizer(
     rate, a difference that warm-up hides and that is gone after some 1,000
     steps.
 
-    The exclusions are no part of an optimizer's config: after deserialising
-    one, call `exclude_norms_and_biases` on it.
+    The exclusions are no part of an optimizer's config. Tasks that are saved have
+    them again when loaded; an optimizer that you deserialise yourself needs
+    `exclude_norms_and_biases` before it is built.
 
     Args:
         learning_rate: The peak rate as a float, or a
@@ -102,6 +103,13 @@ def exclude_norms_and_biases(optimizer):
             f"variables are made. Received: optimizer={optimizer}"
         )
     optimizer.exclude_from_weight_decay(var_names=[_NO_DECAY])
+
+
+def excludes_norms_and_biases(optimizer):
+    """Whether `exclude_norms_and_biases` was called on an optimizer, or `None`."""
+    # Keras has no public way to what is excluded.
+    pattern = getattr(_inner(optimizer), "_exclude_from_weight_decay_pattern", None)
+    return pattern is not None and pattern.pattern == _NO_DECAY
 
 
 def decays(variable):

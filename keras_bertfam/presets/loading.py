@@ -18,8 +18,10 @@ def load_preprocessor(cls, preset, **kwargs):
     if formats.find_reader(folder) is None:
         with saving.explain_load_errors(folder):
             saved = saving.load_serialized(folder, saving.PREPROCESSOR_FILE)
-        if isinstance(saved, cls):
+        if type(saved) is cls:  # other tasks have subclasses of it
             config = {**saved.get_config(), "tokenizer": saved.tokenizer}
+            if "whole_word" in kwargs:
+                config.pop("strategy", None)  # of which it is another name
             return cls(**{**config, **kwargs}) if kwargs else saved
     return cls(_tokenizer_in(folder, published), **kwargs)
 

@@ -21,7 +21,8 @@ class PermutationLM(PretrainingTask):
     With `memory_length` the inputs of each layer for the first `reuse_length`
     tokens of a batch are kept for the next batch, whose rows go on from there.
     The data says which rows do (`continues`): those of the first batch in a pass
-    don't, so memory is empty at the start of each epoch and of each evaluation.
+    don't, so each pass over the data starts with an empty memory. Evaluation leaves
+    it as it was.
 
     Args:
         backbone: `keras_bertfam.models.XLNetBackbone`.
@@ -141,6 +142,12 @@ class PermutationLM(PretrainingTask):
         )
         self.memory.remember(outputs["memory"], continues, self.reuse_length)
         return self.head(outputs["sequence_output"])
+
+    def evaluate(self, *args, **kwargs):
+        if self.memory is None:
+            return super().evaluate(*args, **kwargs)
+        with self.memory.put_aside():
+            return super().evaluate(*args, **kwargs)
 
     def _check_rows(self, token_ids):
         rows = self.memory.batch_size

@@ -73,8 +73,11 @@ class TaskPresets:
         config = dict(task["config"]) if same else {}
         preprocessor = saving.load_serialized(preset, saving.PREPROCESSOR_FILE)
         wanted = cls.preprocessor_cls
-        if wanted is not None and not isinstance(preprocessor, wanted):
-            # None was saved, or that of another task.
+        kept = type(preprocessor) is wanted or (
+            same and isinstance(preprocessor, wanted)
+        )
+        if wanted is not None and not kept:
+            # None was saved, or that of another task, which may be a subclass.
             tokenizer = saving.load_serialized(preset, saving.TOKENIZER_FILE)
             preprocessor = tokenizer and cls.usual_preprocessor(tokenizer, backbone)
         return {**config, "preprocessor": preprocessor}

@@ -134,8 +134,7 @@ class PretrainingTask(
                 f"{type(self).__name__} computes its own loss. Expected "
                 f'loss="auto". Received: loss={loss!r}'
             )
-        self._optimizer_is_published = optimizer == "auto"
-        if self._optimizer_is_published:
+        if optimizer == "auto":
             given = {
                 "learning_rate": learning_rate,
                 "total_steps": total_steps,
@@ -156,15 +155,14 @@ class PretrainingTask(
 
     def get_compile_config(self):
         # An optimizer's config lacks the variables without weight decay.
-        config = super().get_compile_config()
-        return {**config, "optimizer_is_published": self._optimizer_is_published}
+        excluded = optimizers.excludes_norms_and_biases(self.optimizer)
+        return {**super().get_compile_config(), "excludes_norms_and_biases": excluded}
 
     def compile_from_config(self, config):
         config = dict(config)
-        published = config.pop("optimizer_is_published")
+        excluded = config.pop("excludes_norms_and_biases")
         self.compile(**keras.saving.deserialize_keras_object(config))
-        self._optimizer_is_published = published
-        if published:
+        if excluded:
             optimizers.exclude_norms_and_biases(self.optimizer)
         if self.optimizer is not None:
             self.optimizer.build(self.trainable_variables)
@@ -244,8 +242,9 @@ def _count_batches(x, batch_size):
         return None if endless else sum(1 for _ in x)
     if yields_batches(x):
         return len(x) if hasattr(x, "__len__") else None
-    first = keras.tree.flatten(x)[0]
-    length = first.shape[0] if hasattr(first, "shape") else len(x)  # strings
+    while isinstance(x, (tuple, dict)):  # of parts, not of rows
+        x = next(iter(x.values() if isinstance(x, dict) else x))
+    length = x.shape[0] if hasattr(x, "shape") else len(x)
     return -(-length // (batch_size or 32))
 
 

@@ -73,14 +73,15 @@ def test_states_at_positions_are_those_of_the_whole(variant):
 def test_packed_sequences_get_the_states_they_get_alone(variant):
     backbone = make(**variant)
     ids = batch(1, 12)["token_ids"]
-    packed = backbone(
-        {
-            "token_ids": ids,
-            "sequence_ids": np.array([[1] * 4 + [2] * 5 + [3] + [0] * 2], "int32"),
-            "padding_mask": np.array([[1] * 10 + [0] * 2], "int32"),
-        }
-    )
-    packed = array(packed["sequence_output"])
+    inputs = {
+        "token_ids": ids,
+        "sequence_ids": np.array([[1] * 4 + [2] * 5 + [3] + [0] * 2], "int32"),
+        "padding_mask": np.array([[1] * 10 + [0] * 2], "int32"),
+    }
+    packed = array(backbone(inputs)["sequence_output"])
+    positions = np.array([[8, 0, 9, 3]], "int32")
+    there = array(backbone(inputs, positions=positions)["sequence_output"])
+    np.testing.assert_allclose(there, packed[:, positions[0]], atol=1e-5)
     for start, end in ((0, 4), (4, 9), (9, 10)):
         alone = backbone({"token_ids": ids[:, start:end]})["sequence_output"]
         np.testing.assert_allclose(packed[:, start:end], array(alone), atol=1e-5)

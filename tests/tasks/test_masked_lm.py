@@ -11,6 +11,7 @@ from keras import ops
 
 from keras_bertfam.layers import BertTokenizer
 from keras_bertfam.models import BertBackbone, EncoderBackbone
+from keras_bertfam.optimizers import pretraining_optimizer
 from keras_bertfam.tasks import MaskedLM, MaskedLMPreprocessor
 
 SENTENCES = ["the cat [MASK] on the [MASK] .", "a [MASK]"]
@@ -109,6 +110,22 @@ def test_weight_decay_spares_biases_and_norms(make_model):
         if not v.path.endswith(("bias", "gamma", "beta"))
     }
     assert decayed == kernels
+
+
+def test_weight_decay_spares_them_in_a_loaded_model(make_model, tmp_path):
+    for optimizer, spares in (
+        (pretraining_optimizer(total_steps=9, beta_2=0.98), True),
+        (keras.optimizers.AdamW(), False),
+    ):
+        model = make_model()
+        model.compile(optimizer)
+        model.save(tmp_path / "model.keras")
+        loaded = keras.saving.load_model(tmp_path / "model.keras")
+        assert loaded.optimizer.beta_2 == optimizer.beta_2
+        for variable in loaded.trainable_variables:
+            small = variable.path.endswith(("bias", "gamma", "beta"))
+            decays = loaded.optimizer._use_weight_decay(variable)
+            assert decays == (not small or not spares)
 
 
 def test_fill_mask(make_model):

@@ -275,6 +275,8 @@ def test_errors(preprocessor, documents):
         preprocessor.dataset(documents, 0)
     with pytest.raises(ValueError, match="`packing`.*half"):
         preprocessor.pack(documents, "half")
+    with pytest.raises(ValueError, match="`sample_weight` must be None"):
+        preprocessor(["w0"], None, [1.0])
 
 
 # === Strategies ===

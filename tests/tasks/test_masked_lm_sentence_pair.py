@@ -151,6 +151,10 @@ def test_fit_on_pairs_of_strings(model):
     assert np.isfinite(history["loss"]).all() and history["sentence_loss"][0] > 0.3
     outputs = model.predict((first, second), batch_size=3, verbose=0)
     assert outputs["sentence"].shape == (3, 2)
+    # Three rows to a batch of two: two steps an epoch.
+    model.compile(learning_rate=1e-3, jit_compile=keras.backend.backend() == "jax")
+    model.fit((first, second), labels, batch_size=2, epochs=3, verbose=0)
+    assert model.optimizer._learning_rate.total_steps == 6
 
 
 @pytest.mark.slow

@@ -150,6 +150,18 @@ def test_fit_carries_memory_and_begins_epochs_without(texts):
     np.testing.assert_allclose(*received, rtol=1e-5)  # each begins without, too
 
 
+def test_evaluation_leaves_the_memory_as_it_was(texts):
+    model = make_model(memory_length=12)
+    model.compile(jit_compile=keras.backend.backend() == "jax", total_steps=9)
+    (x, y, w), *_ = batches(model, texts, 1)
+    model.train_on_batch(x, y, w)
+    before = memory_of(model)
+    assert before[1].max() > 0
+    model.evaluate(dataset(model, texts, training=False).take(2), verbose=0)
+    for one, other in zip(memory_of(model), before, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 class Readout(keras.Model):
     """Logits by a layer of their own, so that only inputs reach the table."""
 

@@ -6,6 +6,7 @@ import pytest
 from keras import ops
 
 from keras_bertfam.optimizers import pretraining_optimizer
+from keras_bertfam.tasks import MaskedLMPreprocessor
 from tests import tiny_masked_lm as tiny
 
 BACKEND = keras.backend.backend()
@@ -78,6 +79,15 @@ def test_accumulated_gradients_move_the_weights_every_second_step(model):
         for pair in zip(steps, steps[1:], strict=False)
     ]
     assert changes == [False, True, False, True]
+
+
+def test_sequences_packed_in_a_row_are_trained_apart(model):
+    tokenizer = model.preprocessor.tokenizer
+    model.preprocessor = MaskedLMPreprocessor(tokenizer, 16, sequence_ids=True)
+    data = model.preprocessor.dataset(tiny.documents(), 8)
+    assert max(int(np.max(x["sequence_ids"])) for x, _, _ in data) > 1
+    history = model.fit(data, epochs=2, verbose=0).history
+    assert history["loss"][1] < history["loss"][0]
 
 
 def test_steps_per_epoch_goes_on_through_the_data(model):

@@ -91,6 +91,8 @@ class SelfAttention(keras.layers.Layer):
         query, key, value = self._project(x, positions)
         mask = attention_mask
         if mask is not None:
+            if positions is not None and len(mask.shape) == 3:
+                mask = take_positions(mask, positions)
             mask = mask[:, None, None, :] if len(mask.shape) == 2 else mask[:, None]
         drops = training and self.dropout_rate
         scores = None

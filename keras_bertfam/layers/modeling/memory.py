@@ -1,7 +1,12 @@
 """Memory of a Transformer over batches."""
 
+import contextlib
+
 import keras
+import numpy as np
 from keras import ops
+
+from keras_bertfam import distribution
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -92,6 +97,21 @@ class SegmentMemory(keras.layers.Layer):
             state.assign(ops.cast(value, state.dtype))
         lengths = self._lengths(continues) + count
         self.lengths.assign(ops.minimum(lengths, self.memory_length))
+
+    @contextlib.contextmanager
+    def put_aside(self):
+        """Gives the memory back, in the end, as it was before."""
+        variables = [
+            part
+            for variable in (*self.states, self.lengths)
+            for part in distribution.own_variables(variable) or [variable]
+        ]
+        before = [np.array(ops.convert_to_numpy(part)) for part in variables]
+        try:
+            yield
+        finally:
+            for variable, value in zip(variables, before, strict=True):
+                variable.assign(value)
 
     def save_own_variables(self, store):
         """Saves nothing: memory belongs to a run over data, not to the model."""

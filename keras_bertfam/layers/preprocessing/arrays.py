@@ -29,6 +29,27 @@ def as_strings(x, rank=1, name="x"):
     return strings
 
 
+def check_documents(documents, name="documents"):
+    """Returns `documents` if they are a dataset of single strings.
+
+    Args:
+        documents: what was given.
+        name: str. The argument's name for the error.
+
+    Raises:
+        ValueError: for anything else.
+    """
+    spec = getattr(documents, "element_spec", type(documents).__name__)
+    tensors = isinstance(spec, tf.TensorSpec) and spec.dtype == tf.string
+    if not tensors or spec.shape.rank not in (0, None):
+        raise ValueError(
+            f"`{name}` must be a `tf.data.Dataset` of scalar strings, one document "
+            "each, not in batches; `keras_bertfam.layers.read_documents` makes one of "
+            f"files. Received: {spec}."
+        )
+    return documents
+
+
 def as_tensor(x):
     """A tensor, or `None` for `None`."""
     return None if x is None else tf.convert_to_tensor(x)

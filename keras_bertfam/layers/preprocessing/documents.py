@@ -5,6 +5,7 @@ import os
 
 import tensorflow as tf
 
+from keras_bertfam.layers.preprocessing.arrays import check_documents
 from keras_bertfam.layers.preprocessing.pipelines import PARALLEL
 from keras_bertfam.layers.preprocessing.tokenizers import to_utf8
 
@@ -91,13 +92,7 @@ def read_documents(
 
 
 def _checked(dataset):
-    spec = dataset.element_spec
-    if not isinstance(spec, tf.TensorSpec) or spec != tf.TensorSpec([], tf.string):
-        raise ValueError(
-            "`source` must be a dataset of scalar strings, one document each. "
-            f"Received: element_spec={spec}."
-        )
-    return dataset.map(to_utf8, **PARALLEL)
+    return check_documents(dataset, "source").map(to_utf8, **PARALLEL)
 
 
 def _paths(source):

@@ -118,7 +118,7 @@ class MaskedLMPreprocessor(TextPreprocessor):
             pad_token_id=tokenizer.pad_token_id,
             unselectable_token_ids=[tokenizer.start_token_id, tokenizer.end_token_id],
             selection_rate=self.mask_selection_rate,
-            max_selections=self.mask_selection_length,
+            max_selections=self.slots(),
             mask_token_rate=self.mask_token_rate,
             random_token_rate=self.random_token_rate,
             random_token_weights=self.random_token_weights,
@@ -130,6 +130,10 @@ class MaskedLMPreprocessor(TextPreprocessor):
             seed=self.seed,
         )
         self.built = True
+
+    def slots(self):
+        """How many mask slots a row has; `None` leaves that to `MaskTokens`."""
+        return self.mask_selection_length
 
     def mask(self, block, seed=None):
         """Masks a block.

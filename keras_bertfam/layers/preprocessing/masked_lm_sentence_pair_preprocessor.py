@@ -129,7 +129,7 @@ class MaskedLMSentencePairPreprocessor(MaskedLMPreprocessor):
 
     def block_maker(self, documents, packing, break_lines):
         windows = documents
-        if not isinstance(documents.element_spec, dict):
+        if not isinstance(getattr(documents, "element_spec", None), dict):
             windows = self.pack(documents, packing, break_lines)
         pairs = self._pair_segments(packing, break_lines)
         return lambda seed: pairs.build(windows, seed)

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from keras_bertfam.layers.preprocessing.arrays import check_documents
 from keras_bertfam.layers.preprocessing.documents import tokenize_sentences
 from keras_bertfam.layers.preprocessing.pipelines import PARALLEL
 
@@ -78,7 +79,7 @@ class PackSentences:
 
     def __call__(self, documents):
         # A stream of units: tokens, lengths, and the document of each unit.
-        batches = documents.batch(self.documents_at_once)
+        batches = check_documents(documents).batch(self.documents_at_once)
         chunks = batches.map(self._units, **PARALLEL)
         nothing = tf.zeros([0], tf.int32)
         end = tf.data.Dataset.from_tensors((nothing, nothing, nothing, True))

@@ -3,6 +3,7 @@
 import keras
 import tensorflow as tf
 
+from keras_bertfam.layers.preprocessing.arrays import check_documents
 from keras_bertfam.layers.preprocessing.packing import not_empty
 from keras_bertfam.layers.preprocessing.permutation import PermuteTokens
 from keras_bertfam.layers.preprocessing.seeding import (
@@ -179,6 +180,7 @@ class PermutationLMPreprocessor(TextPreprocessor):
             pass without a single batch ends in
             `tf.errors.InvalidArgumentError`.
         """
+        check_documents(documents)
         streams = batch_size // (2 if self.both_directions else 1)
         least = 1 if self.next_rate == 1 else 2
         if streams < least:

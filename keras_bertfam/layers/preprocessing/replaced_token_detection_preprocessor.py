@@ -56,9 +56,6 @@ class ReplacedTokenDetectionPreprocessor(MaskedLMPreprocessor):
         random_token_rate=0.0,
         **kwargs,
     ):
-        if mask_selection_length is None:
-            slots = int((mask_selection_rate + 0.005) * sequence_length)
-            mask_selection_length = max(1, slots)
         super().__init__(
             tokenizer,
             sequence_length=sequence_length,
@@ -68,6 +65,11 @@ class ReplacedTokenDetectionPreprocessor(MaskedLMPreprocessor):
             random_token_rate=random_token_rate,
             **kwargs,
         )
+
+    def slots(self):
+        if self.mask_selection_length is not None:
+            return self.mask_selection_length
+        return max(1, int((self.mask_selection_rate + 0.005) * self.sequence_length))
 
     def corrupt(self, block, seed=None):
         x, ids, weights = super().corrupt(block, seed)

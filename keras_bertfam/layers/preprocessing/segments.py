@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from keras_bertfam.layers.preprocessing.arrays import check_documents
 from keras_bertfam.layers.preprocessing.documents import tokenize_sentences
 from keras_bertfam.layers.preprocessing.pipelines import PARALLEL
 from keras_bertfam.layers.preprocessing.seeding import RNG, fold
@@ -70,7 +71,8 @@ class SegmentBuilder:
         Returns:
             A `tf.data.Dataset` of windows for `build`.
         """
-        return documents.batch(self.documents_at_once).map(self._window, **PARALLEL)
+        windows = check_documents(documents).batch(self.documents_at_once)
+        return windows.map(self._window, **PARALLEL)
 
     def _window(self, documents):
         tokens, document = tokenize_sentences(

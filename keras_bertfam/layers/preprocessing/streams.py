@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from keras_bertfam.layers.preprocessing.arrays import check_documents
 from keras_bertfam.layers.preprocessing.documents import tokenize_sentences
 from keras_bertfam.layers.preprocessing.pipelines import PARALLEL
 from keras_bertfam.layers.preprocessing.seeding import RNG
@@ -68,7 +69,7 @@ class ParallelStreams:
         self.documents_at_once = documents_at_once
 
     def __call__(self, documents):
-        chunks = documents.batch(self.documents_at_once)
+        chunks = check_documents(documents).batch(self.documents_at_once)
         chunks = chunks.map(self._tokenize, **PARALLEL)
         nothing = tf.zeros([0], tf.int32)
         lengths = tf.zeros([self.batch_size], tf.int32)

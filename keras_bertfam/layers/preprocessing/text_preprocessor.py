@@ -86,6 +86,12 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
         raise TypeError(f"{type(self).__name__} must define `corrupt`")
 
     def call(self, x, y=None, sample_weight=None, seed=None):
+        for name, value in (("y", y), ("sample_weight", sample_weight)):
+            if value is not None:
+                raise ValueError(
+                    f"`{name}` must be None: {type(self).__name__} makes labels and "
+                    f"weights of the text itself. Received: {type(value).__name__}."
+                )
         with tf.device("CPU:0"):
             return self.corrupt(self.encode(x, padding="max_length"), seed)
 
@@ -157,18 +163,17 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
             raise ValueError(
                 f'`packing` must be "full" or "doc". Received: {packing!r}.'
             )
-        return documents.apply(
-            PackSentences(
-                self.tokenizer,
-                self.sequence_length,
-                start_token_id=self.tokenizer.start_token_id,
-                end_token_id=self.tokenizer.end_token_id,
-                pad_token_id=self.tokenizer.pad_token_id,
-                cross_documents=packing == "full",
-                sequence_ids=self.sequence_ids,
-                break_lines=break_lines,
-            )
+        pack = PackSentences(
+            self.tokenizer,
+            self.sequence_length,
+            start_token_id=self.tokenizer.start_token_id,
+            end_token_id=self.tokenizer.end_token_id,
+            pad_token_id=self.tokenizer.pad_token_id,
+            cross_documents=packing == "full",
+            sequence_ids=self.sequence_ids,
+            break_lines=break_lines,
         )
+        return pack(documents)
 
     def block_maker(self, documents, packing, break_lines):
         """The blocks of each pass, for `dataset`.
@@ -183,7 +188,7 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
             `tf.data.Dataset` of dicts of tensors.
         """
         blocks = documents
-        if not isinstance(documents.element_spec, dict):
+        if not isinstance(getattr(documents, "element_spec", None), dict):
             blocks = self.pack(documents, packing, break_lines)
         return lambda seed: blocks
 

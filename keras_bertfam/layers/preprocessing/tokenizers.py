@@ -7,6 +7,7 @@ import keras_hub
 import tensorflow as tf
 import tensorflow_text as tf_text
 
+from keras_bertfam.layers.preprocessing.arrays import check_documents
 from keras_bertfam.layers.preprocessing.from_preset import PresetTokenizer
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -156,7 +157,7 @@ def train_word_piece(documents, vocabulary_size, lowercase=True, **kwargs):
     if isinstance(documents, (list, tuple)):
         documents = tf.data.TextLineDataset(list(documents))
     vocabulary = keras_hub.tokenizers.compute_word_piece_vocabulary(
-        documents.map(to_utf8),
+        check_documents(documents).map(to_utf8),
         vocabulary_size,
         lowercase=lowercase,
         strip_accents=lowercase,
@@ -192,7 +193,7 @@ def count_tokens(tokenizer, documents):
         return tf.math.bincount(ids, minlength=size, dtype=tf.int64)
 
     zeros = tf.zeros([size], tf.int64)
-    return documents.batch(64).map(count).reduce(zeros, tf.add).numpy()
+    return check_documents(documents).batch(64).map(count).reduce(zeros, tf.add).numpy()
 
 
 def as_graph_layer(tokenizer):

@@ -5,6 +5,7 @@ import collections
 import tensorflow as tf
 import tensorflow_text as tf_text
 
+from keras_bertfam.layers.preprocessing.arrays import check_documents
 from keras_bertfam.layers.preprocessing.pipelines import PARALLEL
 from keras_bertfam.layers.preprocessing.tokenizers import BertTokenizer, to_utf8
 
@@ -50,7 +51,7 @@ def extend_vocabulary(tokenizer, documents, count, min_frequency=2):
         return tf.strings.split(texts).flat_values
 
     frequencies = collections.Counter()
-    for batch in documents.batch(64).map(split, **PARALLEL):
+    for batch in check_documents(documents).batch(64).map(split, **PARALLEL):
         frequencies.update(word.decode() for word in batch.numpy())
     known = {*tokenizer.get_vocabulary()}
     # By frequency, and words as frequent in the order of the alphabet.

@@ -1,8 +1,22 @@
 import pytest
 import tensorflow as tf
 
+from keras_bertfam.layers import (
+    BertTokenizer,
+    count_tokens,
+    extend_vocabulary,
+    train_word_piece,
+)
 from keras_bertfam.layers.preprocessing import documents as module
 from keras_bertfam.layers.preprocessing.documents import read_documents, split_sentences
+from keras_bertfam.tasks import (
+    MaskedLMPreprocessor,
+    MaskedLMSentencePairPreprocessor,
+    PermutationLMPreprocessor,
+)
+from tests.tiny_masked_lm import SPECIALS, WORDS
+
+TOKENIZER = BertTokenizer([*SPECIALS, *WORDS, "##s"])
 
 
 def read(*args, **kwargs):
@@ -37,6 +51,32 @@ def test_dataset_and_errors(tmp_path):
         read_documents(tf.data.Dataset.range(3))
     with pytest.raises(FileNotFoundError, match="nothing"):
         read_documents(str(tmp_path / "nothing*.txt"))
+
+
+USES = {
+    "masked": lambda data: MaskedLMPreprocessor(TOKENIZER, 16).dataset(data, 4),
+    "pairs": lambda data: MaskedLMSentencePairPreprocessor(TOKENIZER, 16).dataset(
+        data, 4
+    ),
+    "permuted": lambda data: PermutationLMPreprocessor(TOKENIZER, 16).dataset(data, 4),
+    "vocabulary": lambda data: train_word_piece(data, 40),
+    "counts": lambda data: count_tokens(TOKENIZER, data),
+    "more words": lambda data: extend_vocabulary(TOKENIZER, data, 1),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_documents_are_single_strings(use):
+    documents = tf.data.Dataset.from_tensor_slices(["a b"] * 8)
+    labelled = tf.data.Dataset.zip(documents, tf.data.Dataset.range(8))
+    for wrong, received in (
+        (documents.batch(4), r"shape=\(None,\)"),
+        (labelled, "tf.int64"),
+        ("corpus/*.txt", "str"),
+    ):
+        message = f"`documents` must be a .*scalar strings.*Received: .*{received}"
+        with pytest.raises(ValueError, match=message):
+            USES[use](wrong)
 
 
 def test_sentences():

@@ -1,0 +1,62 @@
+"""What becomes of a preset in another task, or with other arguments."""
+
+import keras
+import pytest
+
+from keras_bertfam.tasks import (
+    MaskedLM,
+    MaskedLMPreprocessor,
+    ReplacedTokenDetectionPreprocessor,
+)
+from tests import tiny_electra, tiny_masked_lm, tiny_sentence_pair, tiny_span_boundary
+
+MAKERS = {
+    "replaced tokens": tiny_electra.make_model,
+    "pairs": tiny_sentence_pair.make_model,
+    "spans": tiny_span_boundary.make_model,
+}
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+@pytest.mark.filterwarnings("ignore:.*left out")
+def test_a_masked_lm_of_another_task_has_its_own_preprocessor(maker, tmp_path):
+    preset = str(tmp_path)
+    MAKERS[maker]().save_to_preset(preset)
+    model = MaskedLM.from_preset(preset)
+    assert type(model.preprocessor) is MaskedLMPreprocessor
+    assert model.preprocessor.sequence_length == 16  # the backbone takes no more
+    data = model.preprocessor.dataset(tiny_masked_lm.documents(8), 4)
+    _, targets, weights = next(iter(data))
+    assert targets.shape == weights.shape
+    preprocessor = MaskedLMPreprocessor.from_preset(preset, sequence_length=12)
+    assert type(preprocessor) is MaskedLMPreprocessor
+    assert preprocessor.sequence_length == 12
+
+
+@keras.saving.register_keras_serializable("tests")
+class MyPreprocessor(MaskedLMPreprocessor):
+    """One of a user's own."""
+
+
+def test_a_preprocessor_of_ones_own_stays_with_its_task(tmp_path):
+    model = tiny_masked_lm.make_model()
+    model.preprocessor = MyPreprocessor(model.preprocessor.tokenizer, 16)
+    model.save_to_preset(str(tmp_path))
+    assert type(MaskedLM.from_preset(str(tmp_path)).preprocessor) is MyPreprocessor
+
+
+def test_arguments_take_the_place_of_what_follows_from_others(tmp_path):
+    model = tiny_electra.make_model()
+    model.preprocessor = tiny_electra.make_preprocessor(mask_selection_rate=0.15)
+    model.save_to_preset(str(tmp_path / "electra"))
+    longer = ReplacedTokenDetectionPreprocessor.from_preset(
+        str(tmp_path / "electra"), sequence_length=64
+    )
+    assert longer(["the cat"])["mask_positions"].shape == (1, 9)
+    assert model.preprocessor(["the cat"])["mask_positions"].shape == (1, 2)
+    spans = tiny_span_boundary.make_model()
+    tokenizer = spans.preprocessor.tokenizer  # has pieces
+    model = MaskedLM(spans.backbone, MaskedLMPreprocessor(tokenizer, 16))
+    model.save_to_preset(str(tmp_path / "bert"))
+    words = MaskedLMPreprocessor.from_preset(str(tmp_path / "bert"), whole_word=True)
+    assert words.strategy.uses_words
