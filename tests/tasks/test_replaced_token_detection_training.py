@@ -100,7 +100,7 @@ def test_preprocessor_has_the_settings_of_the_released_code():
         preprocessor = tiny.make_preprocessor(
             sequence_length=length, mask_selection_rate=rate
         )
-        assert preprocessor.mask_selection_length == slots
+        assert preprocessor.slots() == slots
     x = tiny.batch()
     masked = np.take_along_axis(x["token_ids"], x["mask_positions"], 1)
     assert (masked[x["mask_weights"] > 0] == 4).all()
