@@ -278,6 +278,7 @@ class _Questions(_Work):
         best = {}
         for row, (starts, ends) in zip(features, outputs, strict=True):
             offsets, k = row["_offsets"], row["_example"]
+            starts, ends = (scores[: len(offsets)] for scores in (starts, ends))
             for start in starts.argsort()[: -self.BEST - 1 : -1]:
                 for end in ends.argsort()[: -self.BEST - 1 : -1]:
                     inside = offsets[start] and offsets[end]

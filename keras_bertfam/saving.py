@@ -4,7 +4,7 @@ import contextlib
 import difflib
 import json
 import os
-import pathlib
+import re
 import shutil
 import tempfile
 import warnings
@@ -19,6 +19,7 @@ PREPROCESSOR_FILE = "preprocessor.json"
 TOKENIZER_FILE = "tokenizer.json"
 WEIGHTS_FILES = ("model.weights.h5", "model.weights.json")
 TASK_WEIGHTS_FILE = "task.weights.h5"
+_SHARD = re.compile(r"model_\d{5}\.weights\.h5")
 
 _being_written = set()
 
@@ -69,9 +70,9 @@ def _remove_older_weights(source, target):
     """One file of weights would be taken for the new shards, and the reverse."""
     new = set(os.listdir(source))
     if new.intersection(WEIGHTS_FILES):
-        for path in pathlib.Path(target).glob("model*.weights.*"):
-            if path.name not in new:
-                path.unlink()
+        for name in set(os.listdir(target)) - new:
+            if name in WEIGHTS_FILES or _SHARD.fullmatch(name):
+                os.unlink(os.path.join(target, name))
 
 
 def _umask():

@@ -12,10 +12,8 @@ from keras_bertfam import saving
 from keras_bertfam.export import question_signatures, task_signatures  # noqa: F401
 from keras_bertfam.export.signatures import serving_signatures
 from keras_bertfam.export.warmup import write_warmup_requests
-from keras_bertfam.layers.preprocessing.masked_lm_preprocessor import (
-    MaskedLMPreprocessor,
-)
 from keras_bertfam.models.encoder import EncoderBackbone
+from keras_bertfam.tasks.masked_lm import MaskedLM
 
 
 def export_saved_model(model, path, top_k=5):
@@ -112,11 +110,13 @@ def _load(model):
     if isinstance(model, (str, os.PathLike)):
         config = saving.read_json(model, saving.TASK_FILE)
         if config is None:
+            backbone = EncoderBackbone.from_preset(os.fspath(model))
             preprocessor = saving.load_serialized(model, saving.PREPROCESSOR_FILE)
             if preprocessor is None:
                 tokenizer = saving.load_serialized(model, saving.TOKENIZER_FILE)
-                preprocessor = tokenizer and MaskedLMPreprocessor(tokenizer)
-            model = EncoderBackbone.from_preset(os.fspath(model))
+                usual = MaskedLM.usual_preprocessor
+                preprocessor = tokenizer and usual(tokenizer, backbone)
+            model = backbone
         else:
             cls = keras.saving.get_registered_object(config["registered_name"])
             model = cls.from_preset(os.fspath(model))

@@ -90,7 +90,12 @@ def _(model: EncoderBackbone, preprocessor, **options):
 @serving_signatures.register
 def _(model: FillMask, preprocessor, top_k=5, **options):
     tokenizer = preprocessor.tokenizer
-    tokens = tf.constant(model.token_strings())
+    tokens = model.token_strings()
+    if not 1 <= top_k <= len(tokens):
+        raise ValueError(
+            f"`top_k` must be in [1, {len(tokens)}], the tokens there are. "
+            f"Received: {top_k}"
+        )
 
     def fill_mask(token_ids):
         masked = tf.equal(token_ids, tokenizer.mask_token_id)
@@ -103,7 +108,8 @@ def _(model: FillMask, preprocessor, top_k=5, **options):
             "padding_mask": tf.not_equal(token_ids, tokenizer.pad_token_id),
             "mask_positions": positions,
         }
-        logits = model.masked_lm_logits(inputs)
+        # A table may have more rows than there are tokens.
+        logits = model.masked_lm_logits(inputs)[..., : len(tokens)]
         values, ids = tf.math.top_k(tf.nn.softmax(logits), top_k)
         real = slots < counts[:, None]
         return {

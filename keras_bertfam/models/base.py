@@ -28,6 +28,9 @@ def blank_weights():
         _blank.reset(token)
 
 
+_INTEGERS = {"token_ids", "segment_ids", "position_ids", "sequence_ids"}
+
+
 class TokenBackbone(NamedPresets, keras_hub.models.Backbone, metaclass=Subclassed):
     """Base of the backbones that take a dict with `token_ids`.
 
@@ -56,6 +59,15 @@ class TokenBackbone(NamedPresets, keras_hub.models.Backbone, metaclass=Subclasse
             return keras.initializers.TruncatedNormal(stddev=self.initializer_range)
         return keras.initializers.RandomNormal(stddev=self.initializer_range)
 
+    def freeze_layers(self):
+        """Freezes the layers of a backbone that was made with `trainable=False`.
+
+        Keras was told so before there were any.
+        """
+        if not self.trainable:
+            for layer in self._layers:
+                layer.trainable = False
+
     def __call__(self, inputs, *args, **kwargs):
         self.check_inputs(inputs)
         return super().__call__(inputs, *args, **kwargs)
@@ -68,6 +80,13 @@ class TokenBackbone(NamedPresets, keras_hub.models.Backbone, metaclass=Subclasse
                 f"`inputs` must be a dict with `token_ids` and any of "
                 f"{self.input_names[1:]}. Received: {sorted(inputs)}"
             )
+        for name in _INTEGERS & set(inputs):
+            dtype = str(getattr(inputs[name], "dtype", ""))
+            if "float" in dtype and "16" in self.compute_dtype:
+                raise ValueError(
+                    f"`{name}` must be integers: {self.compute_dtype}, to which Keras "
+                    f"casts floats here, has not all ids. Received: dtype={dtype}"
+                )
         token_ids = inputs["token_ids"]
         if isinstance(token_ids, np.ndarray) and token_ids.size:
             low, high = token_ids.min(), token_ids.max()
@@ -80,8 +99,9 @@ class TokenBackbone(NamedPresets, keras_hub.models.Backbone, metaclass=Subclasse
     def enable_lora(self, rank, target_layer_names=None):
         super().enable_lora(rank, target_layer_names)
         for layer in self._flatten_layers(include_self=False):
-            if getattr(layer, "lora_enabled", False) and layer.bias is not None:
-                layer.bias.trainable = False  # `save_lora_weights` leaves it out
+            bias = getattr(layer, "bias", None)
+            if getattr(layer, "lora_enabled", False) and bias is not None:
+                bias.trainable = False  # `save_lora_weights` leaves it out
 
     def get_config(self):
         # KerasHub's forgets the float policy of a quantised model.

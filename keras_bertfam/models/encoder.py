@@ -199,6 +199,7 @@ class EncoderBackbone(TokenBackbone):
         self.encoder.build((None, None, self.hidden_dim))
         if self.pooler is not None:
             self.pooler.build((None, None, self.hidden_dim))
+        self.freeze_layers()
         self.built = True
 
     def call(
@@ -242,7 +243,12 @@ class EncoderBackbone(TokenBackbone):
         if pooled:
             outputs["pooled_output"] = self.pooler(x)
             if positions is not None:
+                # Without the pooler's own, which was put before them.
                 outputs["sequence_output"] = x[:, 1:]
+                if return_hidden_states:
+                    states[-1] = states[-1][:, 1:]
+                if return_attention:
+                    scores[-1] = scores[-1][:, :, 1:]
         if return_hidden_states:
             outputs["hidden_states"] = states
         if return_attention:

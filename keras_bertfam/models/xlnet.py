@@ -223,6 +223,7 @@ class XLNetBackbone(TokenBackbone):
         self.token_embedding.build((None, None))
         self.query_embedding.build((None, None))
         self.encoder.build((None, None, self.hidden_dim))
+        self.freeze_layers()
         self.built = True
 
     def check_inputs(self, inputs):

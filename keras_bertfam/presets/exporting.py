@@ -1,6 +1,7 @@
 """Backbones and tasks as folders that `transformers` loads, by the same tables."""
 
 import json
+import os
 import pathlib
 import types
 
@@ -18,7 +19,7 @@ from keras_bertfam.presets.heads import (
 )
 from keras_bertfam.presets.report import warn
 from keras_bertfam.presets.rows import applying
-from keras_bertfam.saving import write_aside
+from keras_bertfam.saving import WEIGHTS_FILES, write_aside
 
 
 def export_to_transformers(model, path, tokenizer=None):
@@ -30,7 +31,16 @@ def export_to_transformers(model, path, tokenizer=None):
         model: a backbone or a task.
         path: path of the folder to write.
         tokenizer: the tokenizer of a model without a preprocessor, if any.
+
+    Raises:
+        ValueError: if `transformers` has no such model, or the folder is a preset,
+            whose config would be replaced.
     """
+    if any(os.path.exists(os.path.join(path, name)) for name in WEIGHTS_FILES):
+        raise ValueError(
+            "`path` must not be a preset's folder, whose config.json would be "
+            f"replaced. Received: {os.fspath(path)!r}"
+        )
     try:
         from safetensors.numpy import save_file
     except ImportError as error:

@@ -1,6 +1,7 @@
 """Tasks by name, from and to preset directories."""
 
 import os
+import warnings
 
 import keras
 
@@ -17,8 +18,8 @@ class TaskPresets:
 
         Args:
             preset: see `EncoderBackbone.from_preset`. Where it holds a backbone
-                and a tokenizer only, the task's heads are new. A name without
-                weights gives a task without a preprocessor.
+                and a tokenizer only, or another task, the task's heads are new. A
+                name without weights gives a task without a preprocessor.
             load_weights: bool. Load the weights, or initialise them.
             **kwargs: arguments of the task; `dtype` goes to the backbone.
 
@@ -56,6 +57,8 @@ class TaskPresets:
         if same_heads:
             quantize_again(task, quantized)
         weights = os.path.join(preset, saving.TASK_WEIGHTS_FILE)
+        if load_weights and not same_heads and os.path.isdir(preset):
+            cls._warn_of_new_heads(preset)
         if load_weights and same_heads and os.path.exists(weights):
             with saving.explain_load_errors(preset):
                 task.load_task_weights(weights)
@@ -81,6 +84,20 @@ class TaskPresets:
             tokenizer = saving.load_serialized(preset, saving.TOKENIZER_FILE)
             preprocessor = tokenizer and cls.usual_preprocessor(tokenizer, backbone)
         return {**config, "preprocessor": preprocessor}
+
+    @classmethod
+    def _warn_of_new_heads(cls, preset):
+        """Warns if another task's heads were left out that seem to be wanted.
+
+        Those of fine-tuning are new after any pre-training.
+        """
+        saved = saving.read_json(preset, saving.TASK_FILE)
+        if saved is not None and hasattr(cls, "fill_mask"):
+            warnings.warn(
+                f"{os.fspath(preset)!r} is of a {saved['class_name']}, whose heads "
+                f"were left out: those of {cls.__name__} are new.",
+                stacklevel=3,
+            )
 
     @classmethod
     def usual_preprocessor(cls, tokenizer, backbone):

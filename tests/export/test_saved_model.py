@@ -202,13 +202,29 @@ def test_from_a_preset_directory(model, tmp_path):
     assert [t.decode() for t in answers["predicted_tokens"].numpy()[0, 0]] == expected
 
 
+def test_rows_to_spare_are_never_answered(model, tmp_path):
+    backbone = type(model.backbone)(24, 1, 2, 16, 24, max_sequence_length=16)
+    larger = MaskedLM(backbone, model.preprocessor)
+    larger.head.bias.assign(np.arange(24.0))
+    path = export_saved_model(larger, str(tmp_path / "1"), top_k=2)
+    serve = tf.saved_model.load(path).signatures["serving_default"]
+    answers = serve(text=tf.constant(TEXTS[:1]))
+    expected = larger.fill_mask(TEXTS[0], top_k=2)[0]
+    received = answers["predicted_tokens"].numpy()[0, 0]
+    assert [token.decode() for token in received] == [token for token, _ in expected]
+    np.testing.assert_allclose(
+        answers["probabilities"].numpy()[0, 0], [p for _, p in expected], atol=1e-5
+    )
+
+
 def test_a_backbone_with_a_tokenizer(model, tmp_path):
     model.backbone.save_to_preset(str(tmp_path / "preset"))
     model.preprocessor.tokenizer.save_to_preset(str(tmp_path / "preset"))
     path = export_saved_model(str(tmp_path / "preset"), str(tmp_path / "1"))
-    outputs = tf.saved_model.load(path).signatures["serving_default"](
-        text=tf.constant(["the cat"])
-    )
+    serve = tf.saved_model.load(path).signatures["serving_default"]
+    # No more tokens than the backbone has positions.
+    assert serve(text=["the cat " * 20])["sequence_output"].shape == (1, 16, 16)
+    outputs = serve(text=tf.constant(["the cat"]))
     inputs = model.preprocessor.encode(["the cat"])
     expected = model.backbone({k: np.asarray(v) for k, v in inputs.items()})
     assert set(outputs) == {"sequence_output", "pooled_output", "padding_mask"}
@@ -225,4 +241,6 @@ def test_errors_leave_nothing_behind(model, tmp_path):
         export_saved_model(model, str(tmp_path / "there"))
     with pytest.raises((ValueError, RuntimeError), match="preprocessor"):
         export_saved_model(MaskedLM(model.backbone), str(tmp_path / "1"))
+    with pytest.raises((ValueError, RuntimeError), match=r"`top_k`.*\[1, 17\].*18"):
+        export_saved_model(model, str(tmp_path / "1"), top_k=18)
     assert [p.name for p in tmp_path.iterdir()] == ["there"]

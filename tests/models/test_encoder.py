@@ -106,6 +106,11 @@ def test_hidden_states_and_attentions():
         assert tuple(scores.shape) == (2, 2, 10, 10)
         np.testing.assert_allclose(array(scores).sum(-1), 1, atol=1e-5)
         assert array(scores)[1, :, :, -3:].max() == 0
+    options = {"return_hidden_states": True, "return_attention": True}
+    positions = np.array([[2], [4]], "int32")
+    there = make(pooler=True)(inputs, positions=positions, **options)
+    assert tuple(there["hidden_states"][-1].shape) == (2, 1, 12)
+    assert tuple(there["attentions"][-1].shape) == (2, 2, 1, 10)
     fused = backbone(inputs)["sequence_output"]
     np.testing.assert_allclose(
         array(fused), array(outputs["sequence_output"]), atol=1e-5
@@ -211,6 +216,9 @@ def test_lora():
     names = {v.name for v in backbone.trainable_variables}
     assert {"lora_kernel_a", "lora_kernel_b"} <= names
     assert len(backbone._lora_enabled_layers) == 3
+    backbone = make()
+    backbone.enable_lora(2, target_layer_names=["token_embedding"])
+    assert len(backbone._lora_enabled_layers) == 1
 
 
 # === Errors ===
@@ -245,6 +253,8 @@ def test_bad_inputs():
         backbone({"token_ids": np.array([[-1, 2]])})
     with pytest.raises(ValueError, match="segments"):
         backbone({"token_ids": np.array([[1]]), "segments": np.array([[1]])})
+    with pytest.raises(ValueError, match="`token_ids` must be integers: bfloat16"):
+        make(dtype="mixed_bfloat16")({"token_ids": np.array([[1.0]])})
 
 
 @pytest.mark.parametrize("missing", ["config.json", "model.weights.h5"])
@@ -279,5 +289,7 @@ def test_a_failed_save_leaves_the_old_preset(tmp_path, monkeypatch):
     assert {p.name: p.read_bytes() for p in path.iterdir()} == before
     assert [p.name for p in pathlib.Path(tmp_path).iterdir()] == ["preset"]
     other = make(num_layers=1)
+    (path / "model_best.weights.h5").write_text("a user's own")
     other.save_to_preset(str(path))
+    assert (path / "model_best.weights.h5").is_file()
     assert json.loads((path / "config.json").read_text())["config"]["num_layers"] == 1
