@@ -9,7 +9,6 @@ from keras_bertfam.corpus import python_documentation
 from keras_bertfam.layers import SentencePairHead, train_word_piece
 from keras_bertfam.models import AlbertBackbone, BertBackbone, RobertaBackbone
 from keras_bertfam.tasks import (
-    MaskedLM,
     MaskedLMPreprocessor,
     MaskedLMSentencePair,
     MaskedLMSentencePairPreprocessor,
@@ -201,7 +200,6 @@ def test_round_trips(tmp_path):
         assert_same_answers(other.fill_mask(TEXTS), model.fill_mask(TEXTS))
     trained = [m.train_on_batch(x, y, w)[0] for m in (model, loaded)]
     np.testing.assert_allclose(*trained, rtol=1e-5)
-    assert isinstance(MaskedLM.from_preset(preset).preprocessor, MaskedLMPreprocessor)
 
 
 def test_from_name():
