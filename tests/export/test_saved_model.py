@@ -241,6 +241,6 @@ def test_errors_leave_nothing_behind(model, tmp_path):
         export_saved_model(model, str(tmp_path / "there"))
     with pytest.raises((ValueError, RuntimeError), match="preprocessor"):
         export_saved_model(MaskedLM(model.backbone), str(tmp_path / "1"))
-    with pytest.raises((ValueError, RuntimeError), match=r"`top_k`.*\[1, 17\].*18"):
+    with pytest.raises((ValueError, RuntimeError), match=r"`top_k`.*\[1, 17\]"):
         export_saved_model(model, str(tmp_path / "1"), top_k=18)
     assert [p.name for p in tmp_path.iterdir()] == ["there"]
