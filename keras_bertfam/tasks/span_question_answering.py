@@ -122,6 +122,15 @@ class SpanQuestionAnswering(FineTuningTask):
         self.built = True
         self.compile()
 
+    @classmethod
+    def usual_preprocessor(cls, tokenizer, backbone):
+        most = getattr(backbone, "max_sequence_length", 384)
+        if most >= 384:
+            return cls.preprocessor_cls(tokenizer)
+        # Short rows have short questions, so that there is room for a context.
+        question_length = min(64, most // 3)
+        return cls.preprocessor_cls(tokenizer, most, question_length)
+
     def call(self, inputs, training=None):
         inputs = dict(inputs)
         names = ("span_mask", "start_mask", "start_positions")

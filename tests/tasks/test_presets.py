@@ -7,6 +7,7 @@ from keras_bertfam.tasks import (
     MaskedLM,
     MaskedLMPreprocessor,
     ReplacedTokenDetectionPreprocessor,
+    SpanQuestionAnswering,
     TextClassifier,
 )
 from tests import tiny_electra, tiny_masked_lm, tiny_sentence_pair, tiny_span_boundary
@@ -56,6 +57,12 @@ def test_what_is_frozen_stays_so(family, tmp_path):
     loaded = TextClassifier.from_preset(str(tmp_path))
     assert not loaded.backbone.trainable_variables
     assert len(loaded.trainable_variables) == len(model.trainable_variables) > 0
+
+
+def test_short_rows_have_room_for_a_context(tmp_path):
+    tiny_masked_lm.make_model().save_to_preset(str(tmp_path))
+    preprocessor = SpanQuestionAnswering.from_preset(str(tmp_path)).preprocessor
+    assert (preprocessor.sequence_length, preprocessor.question_length) == (16, 5)
 
 
 def test_arguments_take_the_place_of_what_follows_from_others(tmp_path):
