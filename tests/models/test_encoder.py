@@ -274,6 +274,14 @@ def test_truncated_file_of_a_preset(file, tmp_path):
         EncoderBackbone.from_preset(str(tmp_path / "preset"))
 
 
+def test_an_export_does_not_replace_the_config_of_a_preset(tmp_path):
+    make().save_to_preset(str(tmp_path))
+    before = (tmp_path / "config.json").read_text()
+    with pytest.raises(ValueError, match="`path` must not be a preset's folder"):
+        make().export_to_transformers(str(tmp_path))
+    assert (tmp_path / "config.json").read_text() == before
+
+
 def test_a_failed_save_leaves_the_old_preset(tmp_path, monkeypatch):
     path = tmp_path / "preset"
     make().save_to_preset(str(path))
