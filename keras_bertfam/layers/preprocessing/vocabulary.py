@@ -3,9 +3,9 @@
 import collections
 
 import tensorflow as tf
-import tensorflow_text as tf_text
 
 from keras_bertfam.layers.preprocessing.arrays import check_documents
+from keras_bertfam.layers.preprocessing.bert_normalization import clean_texts
 from keras_bertfam.layers.preprocessing.pipelines import PARALLEL
 from keras_bertfam.layers.preprocessing.tokenizers import BertTokenizer, to_utf8
 
@@ -42,10 +42,7 @@ def extend_vocabulary(tokenizer, documents, count, min_frequency=2):
         raise ValueError(f"`count` must not be negative. Received: {count}.")
 
     def split(texts):
-        texts = to_utf8(texts)
-        if tokenizer.lowercase:
-            texts = tf_text.normalize_utf8(tf.strings.lower(texts, "utf-8"), "NFD")
-            texts = tf.strings.regex_replace(texts, r"\p{Mn}", "")
+        texts = clean_texts(to_utf8(texts), tokenizer.lowercase)
         # As BERT does, white space and punctuation end a word.
         texts = tf.strings.regex_replace(texts, r"[^\p{L}\p{M}\p{N}]", " ")
         return tf.strings.split(texts).flat_values

@@ -1,0 +1,42 @@
+"""Tokenizers give the ids that those of `transformers` give."""
+
+import json
+import pathlib
+
+import pytest
+
+from keras_bertfam.layers import BertTokenizer
+
+transformers = pytest.importorskip("transformers")
+TEXTS = [
+    "2½ sacks, km² … ﬁne № ㈱ Ⅷ 60″ N",
+    "Preußische Στις ΟΔΟΣ Ångström İstanbul ǅ",
+    "in\u00advisible zero\u200bwidth \ufeffmark a\u00a0b tab\tline\x0bpage\x0c\x1c",
+    "中文 字 カタカナ 한국어 नमस्ते ไทย",
+    "👩\u200d👩\u200d👧 😀 “quoted”—dash €5 a\u0301b \u0345",
+    "",
+]
+
+
+def check(vocabulary, lowercase, texts):
+    ours = BertTokenizer(vocabulary, lowercase=lowercase)(texts).to_list()
+    theirs = transformers.BertTokenizer(vocabulary, do_lower_case=lowercase)
+    for text, ids in zip(texts, ours, strict=True):
+        assert ids == theirs.convert_tokens_to_ids(theirs.tokenize(text)), text
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_unusual_characters(minilm, lowercase):
+    check(str(pathlib.Path(minilm, "vocab.txt")), lowercase, TEXTS)
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", ["bert_uncased", "bert_cased"])
+def test_real_texts(data_dir, name):
+    (path,) = (data_dir / "squad11").glob("dev*.json")
+    articles = json.loads(path.read_text("utf-8"))["data"]
+    texts = [part["context"] for article in articles for part in article["paragraphs"]]
+    tweets = (data_dir / "wnut17").glob("*.conll")
+    texts += [line for file in tweets for line in file.read_text("utf-8").splitlines()]
+    vocabulary = str(data_dir / "tokenizers" / name / "vocab.txt")
+    check(vocabulary, name == "bert_uncased", texts)
