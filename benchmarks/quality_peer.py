@@ -70,7 +70,6 @@ def _minimise(model, loss, lengths, settings):
             {"params": others, "weight_decay": 0.0},
         ],
         lr=settings.learning_rate,
-        eps=1e-6,
         fused=True,
     )
     schedule = transformers.get_linear_schedule_with_warmup(

@@ -138,6 +138,7 @@ def fine_tuning_optimizer(
     warmup_steps=0.1,
     total_steps=None,
     weight_decay=0.01,
+    epsilon=1e-8,
     global_clipnorm=1.0,
     **kwargs,
 ):
@@ -152,6 +153,9 @@ def fine_tuning_optimizer(
         warmup_steps: int (steps), or float in `[0, 1)` (part of the total).
         total_steps: int, or `None`: those of the next `fit()`.
         weight_decay: float.
+        epsilon: float. The published 1e-6 is of an Adam without correction of the
+            moments' bias. Keras adds it beside the raw moments: in the first
+            hundreds of steps, often all there are, 1e-6 holds back small gradients.
         global_clipnorm: float or `None`.
         **kwargs: other arguments of `keras.optimizers.Adam`.
 
@@ -169,7 +173,7 @@ def fine_tuning_optimizer(
         WarmupPolynomialDecay(learning_rate, warmup_steps, total_steps),
         layerwise_scales(model, layer_decay, offset, scale_embeddings),
         decoupled_weight_decay=weight_decay,
-        epsilon=kwargs.pop("epsilon", 1e-6),
+        epsilon=epsilon,
         global_clipnorm=global_clipnorm,
         **kwargs,
     )
