@@ -101,6 +101,16 @@ def counterpart(cls):
     return next((COUNTERPARTS[name] for name in names if name in COUNTERPARTS), None)
 
 
+def shared_heads(theirs, ours):
+    """Pairs of attributes where two classes of tasks have the same heads.
+
+    Those of fine-tuning aren't: they differ by their classes.
+    """
+    theirs, ours = (getattr(counterpart(cls), "heads", {}) for cls in (theirs, ours))
+    roles = theirs.keys() & ours.keys() - FINE_TUNED
+    return [(theirs[role], ours[role]) for role in sorted(roles)]
+
+
 def is_other_head(task, source, role):
     """Whether a checkpoint's head of fine-tuning is none for a task.
 

@@ -102,8 +102,8 @@ class FineTuningTask(PretrainingTask):
     """
 
     backbone_cls = TokenBackbone
-    # Appendix A.3 of the BERT paper.
-    optimizer_defaults = {"learning_rate": 5e-5, "warmup_steps": 0.1}
+    # Appendix A.3 of the BERT paper; epsilon as in `fine_tuning_optimizer`.
+    optimizer_defaults = {"learning_rate": 5e-5, "warmup_steps": 0.1, "epsilon": 1e-8}
     # Whether the loss reads the backbone's pooler.
     reads_pooler = False
 

@@ -18,7 +18,8 @@ class TaskPresets:
 
         Args:
             preset: see `EncoderBackbone.from_preset`. Where it holds a backbone
-                and a tokenizer only, or another task, the task's heads are new. A
+                and a tokenizer only, or another task, the task's heads are new,
+                but for one that the other task has too, as a masked LM's. A
                 name without weights gives a task without a preprocessor.
             load_weights: bool. Load the weights, or initialise them.
             **kwargs: arguments of the task; `dtype` goes to the backbone.
@@ -58,7 +59,8 @@ class TaskPresets:
             quantize_again(task, quantized)
         weights = os.path.join(preset, saving.TASK_WEIGHTS_FILE)
         if load_weights and not same_heads and os.path.isdir(preset):
-            cls._warn_of_new_heads(preset)
+            with saving.explain_load_errors(preset):
+                task._take_over_heads(preset)
         if load_weights and same_heads and os.path.exists(weights):
             with saving.explain_load_errors(preset):
                 task.load_task_weights(weights)
@@ -85,18 +87,31 @@ class TaskPresets:
             preprocessor = tokenizer and cls.usual_preprocessor(tokenizer, backbone)
         return {**config, "preprocessor": preprocessor}
 
-    @classmethod
-    def _warn_of_new_heads(cls, preset):
-        """Warns if another task's heads were left out that seem to be wanted.
+    def _take_over_heads(self, preset):
+        """Copies the heads that another task's preset has as well.
 
-        Those of fine-tuning are new after any pre-training.
+        Warns where there are none, and a pre-training task seems to need them.
+        Heads of fine-tuning are new after any pre-training.
         """
+        from keras_bertfam.presets.heads import shared_heads
+
         saved = saving.read_json(preset, saving.TASK_FILE)
-        if saved is not None and hasattr(cls, "fill_mask"):
+        cls = saved and keras.saving.get_registered_object(saved["registered_name"])
+        if cls in (None, type(self)):
+            return
+        heads = shared_heads(cls, type(self))
+        config = cls._config_from(preset, self.backbone) if heads else {}
+        weights = os.path.join(preset, saving.TASK_WEIGHTS_FILE)
+        if heads and os.path.exists(weights) and "quantized_layers" not in config:
+            other = cls(**{**config, "backbone": self.backbone})
+            other.load_task_weights(weights)
+            for theirs, ours in heads:
+                getattr(self, ours).set_weights(getattr(other, theirs).get_weights())
+        elif hasattr(self, "fill_mask"):
             warnings.warn(
                 f"{os.fspath(preset)!r} is of a {saved['class_name']}, whose heads "
-                f"were left out: those of {cls.__name__} are new.",
-                stacklevel=3,
+                f"were left out: those of {type(self).__name__} are new.",
+                stacklevel=4,
             )
 
     @classmethod

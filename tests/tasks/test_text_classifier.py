@@ -144,6 +144,7 @@ def test_defaults_of_compile():
     assert isinstance(model.optimizer, keras.optimizers.AdamW)
     schedule = model.optimizer._learning_rate
     assert (schedule.peak_learning_rate, schedule.warmup_steps) == (5e-5, 0.1)
+    assert model.optimizer.epsilon == 1e-8
     logits, y = np.array([[2.0, 0.0], [0.0, 1.0]], "float32"), np.array([0, 0])
     expected = np.mean(np.log(np.exp(logits).sum(1)) - logits[:, 0])
     received = model.compute_loss(None, y, ops.convert_to_tensor(logits))
