@@ -124,11 +124,12 @@ class SpanQuestionAnswering(FineTuningTask):
 
     @classmethod
     def usual_preprocessor(cls, tokenizer, backbone):
-        most = getattr(backbone, "max_sequence_length", 384)
-        if most >= 384:
-            return cls.preprocessor_cls(tokenizer)
+        usual = cls.preprocessor_cls(tokenizer)
+        most = getattr(backbone, "max_sequence_length", usual.sequence_length)
+        if most >= usual.sequence_length:
+            return usual
         # Short rows have short questions, so that there is room for a context.
-        question_length = min(64, most // 3)
+        question_length = min(usual.question_length, most // 3)
         return cls.preprocessor_cls(tokenizer, most, question_length)
 
     def call(self, inputs, training=None):

@@ -116,6 +116,8 @@ def test_weights_of_words_may_be_lists_of_unequal_length():
     data = preprocessor.dataset((SENTENCES, LABELS, weights), 3, training=False)
     (_, _, got) = next(iter(data))
     np.testing.assert_allclose(got[:, :3], [[1, 0.5, 0], [1, 2, 0], [3, 0, 0]])
+    with pytest.raises(ValueError, match="equally many.*sample_weight of 0"):
+        preprocessor.dataset((SENTENCES, LABELS, []), 3)
 
 
 @pytest.mark.parametrize(

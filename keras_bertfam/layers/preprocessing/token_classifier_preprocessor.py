@@ -134,7 +134,9 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
     def as_weights(self, sample_weight):
         if isinstance(sample_weight, tf.RaggedTensor):
             sample_weight = sample_weight.to_list()
-        if isinstance(sample_weight, (list, tuple)) and np.iterable(sample_weight[0]):
+        if isinstance(sample_weight, (list, tuple)) and all(
+            map(np.iterable, sample_weight)
+        ):
             sample_weight = _filled_up(sample_weight, 0.0)
         return tf.convert_to_tensor(sample_weight)
 
