@@ -90,13 +90,13 @@ def test_odd_documents(preprocessor, tmp_path):
     path.write_bytes(b"w1 w2\r\nw3\r\n\r\n\r\nw4\n\n\xff\n\n \t \n\nw5 \xc3\x28 w6")
     strings = ["", " \n \n", "w7"]
     documents = read_documents([path]).concatenate(
-        tf.data.Dataset.from_tensor_slices([*strings, b"\xf0\x9f", b"w8\0w9\r\n"])
+        tf.data.Dataset.from_tensor_slices([*strings, b"\xf0\x9f", b"w8\0 w\0009\r\n"])
     )
     blocks = list(preprocessor.pack(documents))
     ids = np.concatenate([b["token_ids"][b["padding_mask"]] for b in blocks])
     texts = [t for t in ids if t not in (1, 2, 3)]  # [UNK] [CLS] [SEP]
     assert texts == [5 + i for i in range(1, 10)]
-    assert (ids == 1).sum() >= 3
+    assert (ids == 1).sum() == 1  # "(": BERT drops what is no UTF-8
     ((x, y, w),) = preprocessor.dataset(documents, len(blocks))
     originals = x["token_ids"].numpy()
     full = w.numpy() == 1
