@@ -2,6 +2,7 @@
 
 from keras_bertfam.optimizers.layerwise import (
     LayerwiseAdamW,
+    fine_tuning_epsilon,
     fine_tuning_optimizer,
     layerwise_scales,
 )
@@ -19,6 +20,7 @@ __all__ = [
     "WarmupPolynomialDecay",
     "exclude_norms_and_biases",
     "excludes_norms_and_biases",
+    "fine_tuning_epsilon",
     "fine_tuning_optimizer",
     "layerwise_scales",
     "needs_total_steps",

@@ -129,6 +129,22 @@ def _paths(layers):
     return [variable.path for layer in layers for variable in layer.variables]
 
 
+def fine_tuning_epsilon(model):
+    """Adam's epsilon to fine-tune with, 1e-8 unless weights are float16.
+
+    The published 1e-6 is of an Adam without correction of the moments' bias. Keras
+    adds epsilon beside the raw moments: in the first hundreds of steps, often all
+    there are, 1e-6 holds back small gradients. In float16, 1e-8 would be 0.
+
+    Args:
+        model: a task with a `backbone`.
+
+    Returns:
+        float.
+    """
+    return 1e-6 if model.backbone.variable_dtype == "float16" else 1e-8
+
+
 def fine_tuning_optimizer(
     model,
     learning_rate=5e-5,
@@ -138,7 +154,7 @@ def fine_tuning_optimizer(
     warmup_steps=0.1,
     total_steps=None,
     weight_decay=0.01,
-    epsilon=1e-8,
+    epsilon=None,
     global_clipnorm=1.0,
     **kwargs,
 ):
@@ -153,9 +169,7 @@ def fine_tuning_optimizer(
         warmup_steps: int (steps), or float in `[0, 1)` (part of the total).
         total_steps: int, or `None`: those of the next `fit()`.
         weight_decay: float.
-        epsilon: float. The published 1e-6 is of an Adam without correction of the
-            moments' bias. Keras adds it beside the raw moments: in the first
-            hundreds of steps, often all there are, 1e-6 holds back small gradients.
+        epsilon: float, or `None` for `fine_tuning_epsilon`.
         global_clipnorm: float or `None`.
         **kwargs: other arguments of `keras.optimizers.Adam`.
 
@@ -173,7 +187,7 @@ def fine_tuning_optimizer(
         WarmupPolynomialDecay(learning_rate, warmup_steps, total_steps),
         layerwise_scales(model, layer_decay, offset, scale_embeddings),
         decoupled_weight_decay=weight_decay,
-        epsilon=epsilon,
+        epsilon=fine_tuning_epsilon(model) if epsilon is None else epsilon,
         global_clipnorm=global_clipnorm,
         **kwargs,
     )

@@ -2,6 +2,7 @@
 
 from keras import ops
 
+from keras_bertfam import optimizers
 from keras_bertfam.layers.modeling.summary_head import SummaryHead
 from keras_bertfam.models.base import TokenBackbone
 from keras_bertfam.models.distilbert import DistilBertBackbone
@@ -102,10 +103,18 @@ class FineTuningTask(PretrainingTask):
     """
 
     backbone_cls = TokenBackbone
-    # Appendix A.3 of the BERT paper; epsilon as in `fine_tuning_optimizer`.
-    optimizer_defaults = {"learning_rate": 5e-5, "warmup_steps": 0.1, "epsilon": 1e-8}
+    # Appendix A.3 of the BERT paper.
+    usual_learning_rate = 5e-5
     # Whether the loss reads the backbone's pooler.
     reads_pooler = False
+
+    @property
+    def optimizer_defaults(self):
+        return {
+            "learning_rate": self.usual_learning_rate,
+            "warmup_steps": 0.1,
+            "epsilon": optimizers.fine_tuning_epsilon(self),
+        }
 
     def unused_variables(self):
         unused = [] if self.reads_pooler else [self.backbone.pooler]

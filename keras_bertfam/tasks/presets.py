@@ -90,29 +90,47 @@ class TaskPresets:
     def _take_over_heads(self, preset):
         """Copies the heads that another task's preset has as well.
 
-        Warns where there are none, and a pre-training task seems to need them.
-        Heads of fine-tuning are new after any pre-training.
+        Warns of what is new in a task of pre-training. Heads of fine-tuning are new
+        after any pre-training.
         """
-        from keras_bertfam.presets.heads import shared_heads
-
         saved = saving.read_json(preset, saving.TASK_FILE)
         cls = saved and keras.saving.get_registered_object(saved["registered_name"])
         if cls in (None, type(self)):
             return
-        heads = shared_heads(cls, type(self))
-        config = cls._config_from(preset, self.backbone) if heads else {}
-        weights = os.path.join(preset, saving.TASK_WEIGHTS_FILE)
-        if heads and os.path.exists(weights) and "quantized_layers" not in config:
-            other = cls(**{**config, "backbone": self.backbone})
-            other.load_task_weights(weights)
-            for theirs, ours in heads:
-                getattr(self, ours).set_weights(getattr(other, theirs).get_weights())
-        elif hasattr(self, "fill_mask"):
+        shared = {id(weight) for weight in self.backbone.weights}
+        taken = self._copy_heads(cls, saved["config"], preset, shared)
+        saving.warn_if_not_finite(taken, preset)
+        known = shared | {id(weight) for weight in taken}
+        new = [w.path for w in self.trainable_weights if id(w) not in known]
+        if new and hasattr(self, "fill_mask"):
             warnings.warn(
-                f"{os.fspath(preset)!r} is of a {saved['class_name']}, whose heads "
-                f"were left out: those of {type(self).__name__} are new.",
+                f"{os.fspath(preset)!r} is of a {saved['class_name']}. New in a "
+                f"{type(self).__name__}: {', '.join(new)}.",
                 stacklevel=4,
             )
+
+    def _copy_heads(self, cls, config, preset, shared):
+        """Fills heads from the saved task of a class; a list of those variables."""
+        from keras_bertfam.presets.heads import shared_heads
+
+        weights = os.path.join(preset, saving.TASK_WEIGHTS_FILE)
+        heads = shared_heads(cls, type(self)) if issubclass(cls, TaskPresets) else []
+        if not heads or "quantized_layers" in config or not os.path.exists(weights):
+            return []
+        other = cls(**{**config, "backbone": self.backbone, "preprocessor": None})
+        other.load_task_weights(weights)
+        taken = []
+        for theirs, ours in heads:
+            pair = [
+                [w for w in getattr(task, name).weights if id(w) not in shared]
+                for task, name in ((other, theirs), (self, ours))
+            ]
+            shapes = [[tuple(weight.shape) for weight in side] for side in pair]
+            if shapes[0] == shapes[1]:
+                for source, target in zip(*pair, strict=True):
+                    target.assign(source)
+                    taken.append(target)
+        return taken
 
     @classmethod
     def usual_preprocessor(cls, tokenizer, backbone):

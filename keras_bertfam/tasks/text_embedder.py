@@ -103,7 +103,7 @@ class TextEmbedder(FineTuningTask):
 
     preprocessor_cls = TextEmbedderPreprocessor
     # Section 3.1 of the Sentence-BERT paper.
-    optimizer_defaults = {**FineTuningTask.optimizer_defaults, "learning_rate": 2e-5}
+    usual_learning_rate = 2e-5
 
     def __init__(
         self, backbone, preprocessor=None, pooling="mean", normalize=True, **kwargs

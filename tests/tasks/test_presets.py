@@ -1,12 +1,18 @@
 """What becomes of a preset in another task, or with other arguments."""
 
+import json
+
 import keras
+import keras_hub
 import numpy as np
 import pytest
+from keras import ops
 
 from keras_bertfam.tasks import (
     MaskedLM,
     MaskedLMPreprocessor,
+    MaskedLMSentencePair,
+    PermutationLM,
     ReplacedTokenDetectionPreprocessor,
     SpanQuestionAnswering,
     TextClassifier,
@@ -27,15 +33,14 @@ def test_a_masked_lm_of_another_task_has_its_own_preprocessor(maker, tmp_path):
     trained = MAKERS[maker]()
     trained.save_to_preset(preset)
     if maker == "replaced tokens":
-        with pytest.warns(UserWarning, match="left out: those of MaskedLM are new"):
+        with pytest.warns(
+            UserWarning, match="New in a MaskedLM: .*masked_lm_head/dense"
+        ):
             model = MaskedLM.from_preset(preset)
     else:
         model = MaskedLM.from_preset(preset)
         head = getattr(trained, "masked_lm_head" if maker == "pairs" else "head")
-        for ours, theirs in zip(
-            model.head.get_weights(), head.get_weights(), strict=True
-        ):
-            np.testing.assert_array_equal(ours, theirs)
+        assert_same_weights(model.head, head)
     assert type(model.preprocessor) is MaskedLMPreprocessor
     assert model.preprocessor.sequence_length == 16  # the backbone takes no more
     data = model.preprocessor.dataset(tiny_masked_lm.documents(8), 4)
@@ -44,6 +49,48 @@ def test_a_masked_lm_of_another_task_has_its_own_preprocessor(maker, tmp_path):
     preprocessor = MaskedLMPreprocessor.from_preset(preset, sequence_length=12)
     assert type(preprocessor) is MaskedLMPreprocessor
     assert preprocessor.sequence_length == 12
+
+
+def assert_same_weights(ours, theirs):
+    for pair in zip(ours.get_weights(), theirs.get_weights(), strict=True):
+        np.testing.assert_array_equal(*pair)
+
+
+def test_heads_that_the_other_task_lacks_are_named(tmp_path):
+    trained = tiny_masked_lm.make_model()
+    trained.save_to_preset(str(tmp_path))
+    with pytest.warns(UserWarning, match="New in a MaskedLMSentencePair: .*sentence"):
+        model = MaskedLMSentencePair.from_preset(str(tmp_path))
+    assert_same_weights(model.masked_lm_head, trained.head)
+
+
+def test_a_head_of_another_shape_is_new(tmp_path):
+    trained = MaskedLM(make_backbone("xlnet"))
+    for weight in trained.head.weights:
+        weight.assign(np.ones(weight.shape))
+    trained.save_to_preset(str(tmp_path))
+    model = PermutationLM.from_preset(str(tmp_path))
+    (bias,) = (w for w in model.head.weights if "bias" in w.path)
+    assert not np.any(ops.convert_to_numpy(bias))
+
+
+def test_a_preset_of_a_class_of_keras_hub(tmp_path):
+    tiny_masked_lm.make_model().save_to_preset(str(tmp_path))
+    path = tmp_path / "task.json"
+    task = json.loads(path.read_text())
+    name = keras.saving.get_registered_name(keras_hub.models.BertMaskedLM)
+    path.write_text(json.dumps({**task, "registered_name": name}))
+    with pytest.warns(UserWarning, match="New in a MaskedLM"):
+        MaskedLM.from_preset(str(tmp_path))
+
+
+def test_a_taken_head_that_is_not_finite(tmp_path):
+    trained = tiny_sentence_pair.make_model()
+    bias = trained.masked_lm_head.weights[-1]
+    bias.assign(np.full(bias.shape, np.nan))
+    trained.save_to_preset(str(tmp_path))
+    with pytest.warns(UserWarning, match="NaN or infinite"):
+        MaskedLM.from_preset(str(tmp_path))
 
 
 @keras.saving.register_keras_serializable("tests")

@@ -145,6 +145,7 @@ def test_defaults_of_compile():
     schedule = model.optimizer._learning_rate
     assert (schedule.peak_learning_rate, schedule.warmup_steps) == (5e-5, 0.1)
     assert model.optimizer.epsilon == 1e-8
+    assert make(dtype="float16").optimizer.epsilon == 1e-6  # 1e-8 would be 0
     logits, y = np.array([[2.0, 0.0], [0.0, 1.0]], "float32"), np.array([0, 0])
     expected = np.mean(np.log(np.exp(logits).sum(1)) - logits[:, 0])
     received = model.compute_loss(None, y, ops.convert_to_tensor(logits))

@@ -29,6 +29,9 @@ _CODES = (
 def clean_character(character, lowercase):
     """What BERT makes of a character before it splits words.
 
+    By character, as in `transformers`: a capital sigma at the end of a word becomes
+    "σ", where the original code, which lower-cases words, has "ς".
+
     Args:
         character: str of one character.
         lowercase: bool. Lower-case it, and strip accents.

@@ -36,8 +36,6 @@ def tokenize_with_offsets(tokenizer, texts):
             "or a SentencePiece tokenizer, whose tokens have known places. "
             f"Received: {type(tokenizer).__name__}."
         )
-    # Most kinds take a zero byte for the end.
-    texts = tf.strings.regex_replace(texts, r"\x00", " ")
     ids, starts, ends = _KINDS[kinds[0]](tokenizer, texts)
     starts, ends = (tf.cast(x, tf.int32) for x in (starts, ends))
     starts = starts + _leading_space(texts, starts, ends)
@@ -46,19 +44,37 @@ def tokenize_with_offsets(tokenizer, texts):
 
 def _leading_space(texts, starts, ends):
     """How many bytes of white space tokens begin with."""
-    rows = tf.gather(texts, starts.value_rowids())
-    lengths = ends.flat_values - starts.flat_values
-    pieces = tf.strings.substr(rows, starts.flat_values, lengths)
+    pieces = _pieces(texts, starts, ends)
     bare = tf.strings.regex_replace(pieces, r"^[\s\p{Z}]+", "")
-    return starts.with_flat_values(lengths - tf.strings.length(bare))
+    return starts.with_flat_values(tf.strings.length(pieces) - tf.strings.length(bare))
+
+
+def _pieces(texts, starts, ends):
+    """The bytes that tokens are made of."""
+    rows = tf.gather(texts, starts.value_rowids())
+    return tf.strings.substr(
+        rows, starts.flat_values, ends.flat_values - starts.flat_values
+    )
 
 
 def _word_piece(tokenizer, texts):
-    return tokenizer._fast_bert.tokenize_with_offsets(texts)
+    """Control characters that the clean-up removes are no part of a token's end."""
+    ids, starts, ends = tokenizer._fast_bert.tokenize_with_offsets(texts)
+    pieces = _pieces(texts, starts, ends)
+    bare = tf.strings.regex_replace(pieces, r"[\p{Cc}\p{Cf}\x{FFFD}]+$", "")
+    removed = tf.strings.length(pieces) - tf.strings.length(bare)
+    removed = tf.cast(removed, ends.dtype)
+    return ids, starts, ends.with_flat_values(ends.flat_values - removed)
+
+
+def _without_nul(texts):
+    """Other tokenizers take a zero byte for the end."""
+    return tf.strings.regex_replace(texts, r"\x00", " ")
 
 
 def _byte_pair(tokenizer, texts):
     """Tokens of byte-level BPE are made of all bytes, one after the other."""
+    texts = _without_nul(texts)
     ids = tokenizer(texts)
     strings = [""] * tokenizer.vocabulary_size()
     for token, number in tokenizer.vocabulary.items():
@@ -90,11 +106,12 @@ def _cumulative(lengths):
 
 
 def _sentence_piece(tokenizer, texts):
-    return tokenizer._sentence_piece.tokenize_with_offsets(texts)
+    return tokenizer._sentence_piece.tokenize_with_offsets(_without_nul(texts))
 
 
 def _normalized_sentence_piece(tokenizer, texts):
     """Through the clean-up, which goes by characters and pairs of quotes."""
+    texts = _without_nul(texts)
     parts, part_starts, part_ends = tf_text.regex_split_with_offsets(
         texts, r"``|''|(?s:.)", r"``|''|(?s:.)"
     )

@@ -25,8 +25,9 @@ class BertTokenizer(PresetTokenizer, keras_hub.tokenizers.BertTokenizer):
     This one has the same interface and uses
     `tensorflow_text.FastBertTokenizer`, several times faster, with BERT's own
     clean-up of characters, see `clean_character`: both KerasHub and
-    `tensorflow_text` make three full stops of "…", and "ss" of "ß". A word with bytes
-    that aren't UTF-8, or of more than `max_bytes_per_word` bytes, becomes [UNK].
+    `tensorflow_text` make three full stops of "…", and "ss" of "ß". (With
+    `special_tokens_in_strings`, or without `split`, it is KerasHub's.) A word with
+    bytes that aren't UTF-8, or of more than `max_bytes_per_word` bytes, becomes [UNK].
 
     Args:
         vocabulary: list of strings or the path of a file with a token per line.
