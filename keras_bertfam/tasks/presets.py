@@ -106,7 +106,7 @@ class TaskPresets:
             warnings.warn(
                 f"{os.fspath(preset)!r} is of a {saved['class_name']}. New in a "
                 f"{type(self).__name__}: {', '.join(new)}.",
-                stacklevel=4,
+                stacklevel=3,
             )
 
     def _copy_heads(self, cls, config, preset, shared):

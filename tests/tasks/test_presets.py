@@ -59,8 +59,10 @@ def assert_same_weights(ours, theirs):
 def test_heads_that_the_other_task_lacks_are_named(tmp_path):
     trained = tiny_masked_lm.make_model()
     trained.save_to_preset(str(tmp_path))
-    with pytest.warns(UserWarning, match="New in a MaskedLMSentencePair: .*sentence"):
+    new = "New in a MaskedLMSentencePair: .*sentence"
+    with pytest.warns(UserWarning, match=new) as caught:
         model = MaskedLMSentencePair.from_preset(str(tmp_path))
+    assert __file__ in {warning.filename for warning in caught}
     assert_same_weights(model.masked_lm_head, trained.head)
 
 
