@@ -29,19 +29,6 @@ def corpus():
     return documents(30).concatenate(tf.data.Dataset.from_tensor_slices(texts))
 
 
-def test_extend_vocabulary():
-    tokenizer = make_tokenizer()
-    before = tokenizer.get_vocabulary()
-    longer = extend_vocabulary(tokenizer, corpus(), 10)
-    assert longer.get_vocabulary() == [*before, "cats", "sitting"]
-    assert longer.lowercase
-    assert [int(k) for k in longer("Cats mat")][0] == len(before)
-    shorter = extend_vocabulary(tokenizer, corpus(), 1)
-    assert shorter.get_vocabulary() == [*before, "cats"]
-    with pytest.raises(ValueError, match="must not be negative"):
-        extend_vocabulary(tokenizer, corpus(), -1)
-
-
 @pytest.mark.parametrize("family", ["bert", "albert", "distilbert"])
 def test_new_rows_are_means_and_old_outputs_stay(family):
     model = MaskedLM(make_backbone(family), MaskedLMPreprocessor(make_tokenizer(), 16))

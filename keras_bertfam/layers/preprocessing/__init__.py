@@ -20,12 +20,12 @@ from keras_bertfam.layers.preprocessing.token_strategies import (
     IndependentTokens,
     SmoothedTokens,
 )
-from keras_bertfam.layers.preprocessing.tokenizers import (
-    BertTokenizer,
+from keras_bertfam.layers.preprocessing.tokenizers import BertTokenizer
+from keras_bertfam.layers.preprocessing.vocabulary import (
     count_tokens,
+    extend_vocabulary,
     train_word_piece,
 )
-from keras_bertfam.layers.preprocessing.vocabulary import extend_vocabulary
 from keras_bertfam.layers.preprocessing.word_strategies import (
     GeometricSpans,
     GivenSpans,

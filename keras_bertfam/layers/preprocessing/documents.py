@@ -81,7 +81,7 @@ def read_documents(
             )
         dataset = dataset.shard(num_shards, shard_index)
         return _checked(dataset.map(lambda example: example[feature]))
-    paths = _paths(source)
+    paths = text_files(source)
     if len(paths) <= shard_index:
         raise ValueError(
             f"`num_shards` must be at most the number of files, {len(paths)}. "
@@ -95,16 +95,29 @@ def _checked(dataset):
     return check_documents(dataset, "source").map(to_utf8, **PARALLEL)
 
 
-def _paths(source):
+def text_files(source, name="source"):
+    """The paths of text files that exist.
+
+    Args:
+        source: a glob pattern or a list of paths.
+        name: str. The argument's name for the error.
+
+    Returns:
+        A sorted list of strings.
+
+    Raises:
+        FileNotFoundError: If there is no file, or one is missing.
+    """
     if isinstance(source, (str, os.PathLike)):
         paths = sorted(filter(os.path.isfile, glob.glob(str(source), recursive=True)))
     else:
         paths = sorted(str(path) for path in source)
     missing = [path for path in paths if not os.path.isfile(path)]
     if missing or not paths:
+        missing = f"{len(missing)} not found, such as {missing[0]!r}" if missing else ""
         raise FileNotFoundError(
-            "`source` must name existing text files. "
-            f"Received: {source!r}; not found: {missing or 'any'}."
+            f"`{name}` must name existing text files, by a glob pattern or a list of "
+            f"paths. Received: {missing or repr(source)}."
         )
     return paths
 

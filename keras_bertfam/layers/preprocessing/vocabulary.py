@@ -1,13 +1,92 @@
-"""More words for a vocabulary, from text of a domain."""
+"""What text makes of a vocabulary: a new one, more words, counts of its tokens."""
 
 import collections
 
+import keras_hub
 import tensorflow as tf
 
 from keras_bertfam.layers.preprocessing.arrays import check_documents
 from keras_bertfam.layers.preprocessing.bert_normalization import clean_texts
+from keras_bertfam.layers.preprocessing.documents import text_files
 from keras_bertfam.layers.preprocessing.pipelines import PARALLEL
-from keras_bertfam.layers.preprocessing.tokenizers import BertTokenizer, to_utf8
+from keras_bertfam.layers.preprocessing.tokenizers import (
+    SPECIAL_TOKENS,
+    BertTokenizer,
+    as_graph_layer,
+    to_utf8,
+)
+
+
+def train_word_piece(documents, vocabulary_size, lowercase=True, **kwargs):
+    """Learns a WordPiece vocabulary from text.
+
+    Args:
+        documents: `tf.data.Dataset` of scalar strings, or a list of paths of
+            text files.
+        vocabulary_size: int. The most tokens to learn, special ones included.
+        lowercase: bool. Whether to lower-case and strip accents. Defaults to
+            `True`.
+        **kwargs: passed to `BertTokenizer`.
+
+    Returns:
+        A `BertTokenizer` whose first ids are [PAD], [UNK], [CLS], [SEP], [MASK].
+
+    Raises:
+        FileNotFoundError: If a path is that of no file.
+        ValueError: If the documents aren't scalar strings, or `vocabulary_size` is
+            not more than the number of special tokens.
+
+    Example:
+
+    ```python
+    documents = tf.data.Dataset.from_tensor_slices(["a bat", "a cat sat"])
+    tokenizer = keras_bertfam.layers.train_word_piece(documents, 40)
+    ```
+    """
+    if vocabulary_size <= len(SPECIAL_TOKENS):
+        raise ValueError(
+            f"`vocabulary_size` must be more than the {len(SPECIAL_TOKENS)} special "
+            f"tokens. Received: {vocabulary_size}."
+        )
+    if isinstance(documents, (list, tuple)):
+        documents = tf.data.TextLineDataset(text_files(documents, "documents"))
+    documents = check_documents(documents).map(to_utf8)
+    vocabulary = keras_hub.tokenizers.compute_word_piece_vocabulary(
+        documents.map(lambda text: clean_texts(text, lowercase)),
+        vocabulary_size,
+        reserved_tokens=list(SPECIAL_TOKENS),
+    )
+    return BertTokenizer(vocabulary, lowercase=lowercase, **kwargs)
+
+
+def count_tokens(tokenizer, documents):
+    """Counts how often each token occurs in text.
+
+    Args:
+        tokenizer: a tokenizer layer, such as `BertTokenizer`.
+        documents: `tf.data.Dataset` of scalar strings.
+
+    Returns:
+        An int64 NumPy array of shape `(vocabulary_size,)`: what `SmoothedTokens`
+        and the `random_token_weights` of `MaskTokens` take.
+
+    Example:
+
+    ```python
+    documents = tf.data.Dataset.from_tensor_slices(["a bat", "a cat sat"])
+    tokenizer = keras_bertfam.layers.train_word_piece(documents, 40)
+    counts = keras_bertfam.layers.count_tokens(tokenizer, documents)
+    ```
+    """
+    size = tokenizer.vocabulary_size()
+    tokenizer = as_graph_layer(tokenizer)
+
+    def count(texts):
+        ids = tf.cast(tokenizer(to_utf8(texts)).flat_values, tf.int32)
+        return tf.math.bincount(ids, minlength=size, dtype=tf.int64)
+
+    zeros = tf.zeros([size], tf.int64)
+    return check_documents(documents).batch(64).map(count).reduce(zeros, tf.add).numpy()
 
 
 def extend_vocabulary(tokenizer, documents, count, min_frequency=2):

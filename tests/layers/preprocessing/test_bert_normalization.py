@@ -10,7 +10,6 @@ from keras_bertfam.layers.preprocessing.offsets import tokenize_with_offsets
 from keras_bertfam.layers.preprocessing.tokenizers import (
     SPECIAL_TOKENS,
     BertTokenizer,
-    train_word_piece,
 )
 
 
@@ -58,13 +57,3 @@ def test_words_as_bert_has_them(text):
         for start, end in zip(*starts.to_list(), *ends.to_list(), strict=True)
     ]
     assert found == text.replace("\u00a0", " ").rstrip("\x0c").split(" ")
-
-
-def test_vocabularies_are_learnt_from_the_same_characters():
-    documents = tf.data.Dataset.from_tensor_slices(["Fuß ½…\u00a0SOFT\u00adLY"] * 20)
-    tokenizer = train_word_piece(documents, 60)
-    ids = tokenizer(["fuß ½… softly"]).to_list()[0]
-    assert 1 not in ids
-    assert ids == tokenizer(["Fuß ½…\u00a0SOFT\u00adLY"]).to_list()[0]
-    assert {"½", "…", "##ß"} <= {*tokenizer.get_vocabulary()}
-    assert "\u00a0" not in "".join(tokenizer.get_vocabulary())

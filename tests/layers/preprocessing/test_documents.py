@@ -51,6 +51,9 @@ def test_dataset_and_errors(tmp_path):
         read_documents(tf.data.Dataset.range(3))
     with pytest.raises(FileNotFoundError, match="nothing"):
         read_documents(str(tmp_path / "nothing*.txt"))
+    # Texts where paths belong: the error names one of them, not all.
+    with pytest.raises(FileNotFoundError, match="`documents`.* 9 not .* 'a text'.$"):
+        train_word_piece(["a text"] * 9, 40)
 
 
 USES = {

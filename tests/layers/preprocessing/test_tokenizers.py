@@ -6,8 +6,6 @@ import tensorflow as tf
 
 from keras_bertfam.layers.preprocessing.tokenizers import (
     BertTokenizer,
-    count_tokens,
-    train_word_piece,
     word_start_table,
 )
 
@@ -59,18 +57,6 @@ def test_saved_model(tmp_path):
     assert loaded.serve(tf.constant(["Cafés"])).numpy().tolist() == [[5, 6]]
 
 
-SERVE = """
-import json, sys
-import tensorflow as tf
-import tensorflow_text
-
-for path in sys.argv[2:]:
-    ids = tf.saved_model.load(path).serve(tf.constant(json.loads(sys.argv[1])))
-    print(ids.numpy().tolist())
-print(sorted({"keras", "keras_hub", "keras_bertfam"} & set(sys.modules)))
-"""
-
-
 @pytest.mark.parametrize(
     "vocabulary, message",
     [(VOCABULARY + ["a"], "twice.*'a' 2"), (VOCABULARY[1:], r"\[PAD\]")],
@@ -80,23 +66,9 @@ def test_vocabulary_errors(vocabulary, message):
         BertTokenizer(vocabulary)
 
 
-def test_training():
-    documents = tf.data.Dataset.from_tensor_slices(["Un café là", "un chat là"] * 20)
-    tokenizer = train_word_piece(documents, 60)
-    assert tokenizer.get_vocabulary()[:5] == VOCABULARY[:5]
-    assert 1 not in tokenizer("UN CAFE là").numpy()
-
-
 def test_word_starts():
     table = word_start_table(BertTokenizer(VOCABULARY))
     assert table == [True] * 6 + [False, True, True]
-
-
-def test_counts():
-    tokenizer = BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"])
-    texts = ["a b a", "", "x a"] * 50  # more than one batch
-    documents = tf.data.Dataset.from_tensor_slices(texts)
-    assert count_tokens(tokenizer, documents).tolist() == [0, 50, 0, 0, 0, 150, 50]
 
 
 @pytest.mark.data
