@@ -51,7 +51,9 @@ def global_sum(x):
     Example:
 
     ```python
-    share = ops.sum(weights * losses) / distribution.global_sum(ops.sum(weights))
+    losses, weights = keras.random.uniform((8,)), keras.ops.ones((8,))
+    total = keras_bertfam.distribution.global_sum(keras.ops.sum(weights))
+    share = keras.ops.sum(weights * losses) / total
     ```
     """
     context = _replica_context()

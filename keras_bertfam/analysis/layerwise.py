@@ -27,6 +27,12 @@ def layer_transitions(hidden_states, padding_mask=None):
     Example:
 
     ```python
+    backbone = keras_bertfam.models.BertBackbone.from_preset(
+        "bert_tiny_en_uncased", load_weights=False)
+    inputs = {
+        "token_ids": keras.ops.array([[101, 1996, 4937, 102]]),
+        "padding_mask": keras.ops.ones((1, 4), "bool"),
+    }
     states = backbone(inputs, return_hidden_states=True)["hidden_states"]
     keras_bertfam.analysis.layer_transitions(states, inputs["padding_mask"])
     ```

@@ -27,9 +27,10 @@ def pseudo_log_likelihood(task, texts, batch_size=64):
     Example:
 
     ```python
+    model = keras_bertfam.tasks.MaskedLM.from_preset("my_bert")
     sums, counts = keras_bertfam.analysis.pseudo_log_likelihood(
         model, ["The cats sleep.", "The cats sleeps."])
-    perplexity = numpy.exp(-sums.sum() / counts.sum())
+    perplexity = np.exp(-sums.sum() / counts.sum())
     ```
 
     Reference: [Salazar et al., 2020](https://arxiv.org/abs/1910.14659), section 2.

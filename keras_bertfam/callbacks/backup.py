@@ -52,8 +52,10 @@ class BackupAndResume(SetStreamPosition):
     Example:
 
     ```python
+    documents = keras_bertfam.layers.read_documents("corpus/*.txt")
+    model = keras_bertfam.tasks.MaskedLM.from_preset("my_bert")
     model.fit(
-        preprocessor.dataset(docs, batch_size=64),
+        model.preprocessor.dataset(documents, batch_size=64),
         epochs=3,
         callbacks=[keras_bertfam.callbacks.BackupAndResume("backup", save_freq=500)],
     )

@@ -22,7 +22,12 @@ class SetStreamPosition(keras.callbacks.Callback):
     Example, for a `keras.Model` that isn't a task of this library:
 
     ```python
-    data = preprocessor.dataset(docs, batch_size=64)
+    documents = keras_bertfam.layers.read_documents("corpus/*.txt")
+    task = keras_bertfam.tasks.MaskedLM.from_preset("my_bert")
+    preprocessor = task.preprocessor
+    model = keras.Sequential([task])
+    model.compile("adamw", keras_bertfam.tasks.MaskedCrossentropy())
+    data = preprocessor.dataset(documents, batch_size=64)
     follow = keras_bertfam.callbacks.SetStreamPosition(preprocessor.position)
     model.fit(data, epochs=3, callbacks=[follow])
     ```

@@ -30,7 +30,9 @@ class Examples:
     Example:
 
     ```python
-    validation = keras_bertfam.datasets.load_examples("sst2", "validation")
+    validation = keras_bertfam.datasets.load_examples("sst2", "validation", "data/sst2")
+    model = keras_bertfam.tasks.TextClassifier.from_preset(
+        "my_bert", label_names=validation.task.label_names)
     model.evaluate(validation.x, validation.y)
     first_hundred = validation[:100]
     ```

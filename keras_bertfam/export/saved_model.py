@@ -79,6 +79,7 @@ def export_saved_model(model, path, top_k=5):
     Example:
 
     ```python
+    model = keras_bertfam.tasks.MaskedLM.from_preset("my_bert")
     keras_bertfam.export.export_saved_model(model, "served/1")
     served = tf.saved_model.load("served/1").signatures["serving_default"]
     served(text=tf.constant(["The capital of France is [MASK]."]))

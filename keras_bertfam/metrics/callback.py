@@ -29,10 +29,14 @@ class TaskMetrics(keras.callbacks.Callback):
     Example:
 
     ```python
-    validation = keras_bertfam.datasets.load_examples("mrpc", "validation")
+    train, validation = (
+        keras_bertfam.datasets.load_examples("sst2", split, "data/sst2")
+        for split in ("train", "validation")
+    )
+    model = keras_bertfam.tasks.TextClassifier.from_preset("my_bert", num_classes=2)
     metrics = keras_bertfam.metrics.TaskMetrics(validation)
-    stop = keras.callbacks.EarlyStopping("val_f1", mode="max", patience=1)
-    model.fit(train.x, train.y, epochs=5, callbacks=[metrics, stop])
+    stop = keras.callbacks.EarlyStopping("val_accuracy", mode="max", patience=1)
+    model.fit(train.x, train.y, epochs=3, callbacks=[metrics, stop])
     ```
     """
 

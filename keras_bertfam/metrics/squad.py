@@ -159,6 +159,7 @@ def answer_texts(answers, null_threshold=float("inf")):
     Example:
 
     ```python
+    model = keras_bertfam.tasks.SpanQuestionAnswering.from_preset("my_bert")
     answers = model.predict({"question": ["Where?"], "context": ["On a mat."]})
     keras_bertfam.metrics.answer_texts(answers, null_threshold=0.0)
     ```

@@ -99,6 +99,9 @@ class NamedPresets:
         Example:
 
         ```python
+        import transformers
+
+        backbone = keras_bertfam.models.BertBackbone.from_preset("my_bert")
         backbone.export_to_transformers("exported")
         transformers.AutoModel.from_pretrained("exported")
         ```
@@ -125,6 +128,7 @@ class NamedPresets:
         Example:
 
         ```python
+        backbone = keras_bertfam.models.BertBackbone.from_preset("my_bert")
         backbone.to_keras_hub().save_to_preset("for_keras_hub")
         ```
         """

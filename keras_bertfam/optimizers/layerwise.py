@@ -27,6 +27,7 @@ class LayerwiseAdamW(keras.optimizers.Adam):
     Example:
 
     ```python
+    model = keras_bertfam.tasks.TextClassifier.from_preset("my_bert", num_classes=2)
     scales = keras_bertfam.optimizers.layerwise_scales(model, 0.8)
     model.compile(keras_bertfam.optimizers.LayerwiseAdamW(3e-4, scales))
     ```
@@ -101,6 +102,7 @@ def layerwise_scales(model, decay, offset=0, scale_embeddings=True):
     Example:
 
     ```python
+    model = keras_bertfam.tasks.TextClassifier.from_preset("my_bert", num_classes=2)
     keras_bertfam.optimizers.layerwise_scales(model, 0.8, offset=2)
     ```
     """
@@ -179,6 +181,7 @@ def fine_tuning_optimizer(
     Example:
 
     ```python
+    model = keras_bertfam.tasks.TextClassifier.from_preset("my_bert", num_classes=2)
     model.compile(keras_bertfam.optimizers.fine_tuning_optimizer(
         model, 1e-4, layer_decay=0.8, offset=2))
     ```

@@ -60,6 +60,7 @@ def pretraining_optimizer(
     Example:
 
     ```python
+    model = keras_bertfam.tasks.MaskedLM.from_preset("my_bert")
     model.compile(optimizer=keras_bertfam.optimizers.pretraining_optimizer(
         learning_rate=6e-4, total_steps=500_000, warmup_steps=24_000,
         beta_2=0.98, global_clipnorm=None))

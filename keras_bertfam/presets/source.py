@@ -82,8 +82,11 @@ class CheckpointSource:
 
     ```python
     source = keras_bertfam.presets.CheckpointSource(
-        "in memory", "bert", {"model_type": "bert", "vocab_size": 30522, ...},
-        {"embeddings.word_embeddings.weight": table, ...})
+        "in memory",
+        "bert",
+        {"model_type": "bert", "vocab_size": 30522},
+        {"embeddings.word_embeddings.weight": np.zeros((30522, 768), "float32")},
+    )
     ```
     """
 

@@ -73,6 +73,7 @@ class Distiller(PretrainingTask):
     Example:
 
     ```python
+    documents = keras_bertfam.layers.read_documents("corpus/*.txt")
     teacher = keras_bertfam.tasks.MaskedLM.from_preset("my_bert")
     backbone = keras_bertfam.models.DistilBertBackbone.from_teacher(teacher.backbone)
     student = keras_bertfam.tasks.MaskedLM(backbone, teacher.preprocessor)

@@ -54,6 +54,7 @@ class FillMask:
         Example:
 
         ```python
+        model = keras_bertfam.tasks.MaskedLM.from_preset("my_bert")
         model.fill_mask("The capital of France is [MASK].", top_k=1)
         # [[("paris", 0.42)]]
         ```

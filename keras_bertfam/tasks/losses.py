@@ -52,7 +52,7 @@ class WeightedMeanLoss(keras.losses.Loss):
         super().__init__(name=name, reduction=None, dtype="float32")
 
     def __call__(self, y_true, y_pred, sample_weight=None):
-        losses = self.call(y_true, y_pred)
+        losses = self.call(ops.convert_to_tensor(y_true), ops.convert_to_tensor(y_pred))
         weights = ops.ones_like(losses)
         if sample_weight is not None:
             sample_weight = without_last(sample_weight, len(losses.shape))

@@ -78,16 +78,16 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
     `save_to_preset`.
 
     Two-stage training (the paper's alternative, which needs equal sizes): train the
-    generator, begin the discriminator as a copy, and train only that:
+    generator, as "my_bert", begin the discriminator as a copy, and train only that:
 
     ```python
-    masked_lm.fit(...)
-    discriminator = type(masked_lm.backbone).from_config(
-        masked_lm.backbone.get_config())
-    discriminator.set_weights(masked_lm.backbone.get_weights())
-    model = ReplacedTokenDetection(discriminator, preprocessor,
+    masked_lm = keras_bertfam.tasks.MaskedLM.from_preset("my_bert")
+    discriminator = keras_bertfam.models.BertBackbone.from_preset("my_bert")
+    preprocessor = keras_bertfam.tasks.ReplacedTokenDetectionPreprocessor(
+        masked_lm.preprocessor.tokenizer)
+    model = keras_bertfam.tasks.ReplacedTokenDetection(
+        discriminator, preprocessor,
         generator=masked_lm, tie="none", train_generator=False)
-    model.fit(...)
     ```
 
     Samples are drawn independently on each replica of a `tf.distribute` strategy:

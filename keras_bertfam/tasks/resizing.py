@@ -24,6 +24,8 @@ def resize_vocabulary(task, tokenizer):
     Example:
 
     ```python
+    documents = keras_bertfam.layers.read_documents("corpus/*.txt")
+    model = keras_bertfam.tasks.MaskedLM.from_preset("my_bert")
     tokenizer = keras_bertfam.layers.extend_vocabulary(
         model.preprocessor.tokenizer, documents, 500)
     model = keras_bertfam.tasks.resize_vocabulary(model, tokenizer)

@@ -54,9 +54,11 @@ class MaskedLMSentencePairPreprocessor(MaskedLMPreprocessor):
     Example:
 
     ```python
+    documents = keras_bertfam.layers.read_documents("corpus/*.txt")
+    tokenizer = keras_bertfam.layers.BertTokenizer("vocab.txt", lowercase=True)
     preprocessor = keras_bertfam.tasks.MaskedLMSentencePairPreprocessor(
         tokenizer, sequence_length=128, sentence_objective="sop")
-    model.fit(preprocessor.dataset(documents, batch_size=32), epochs=3)
+    batches = preprocessor.dataset(documents, batch_size=32)
     ```
 
     References:

@@ -55,6 +55,7 @@ class MultipleChoicePreprocessor(FineTuningPreprocessor):
     Example:
 
     ```python
+    tokenizer = keras_bertfam.layers.BertTokenizer("vocab.txt", lowercase=True)
     preprocessor = keras_bertfam.tasks.MultipleChoicePreprocessor(tokenizer)
     preprocessor({
         "context": ["The cat sat on the mat."],

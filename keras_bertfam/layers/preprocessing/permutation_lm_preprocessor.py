@@ -61,10 +61,12 @@ class PermutationLMPreprocessor(TextPreprocessor):
     Example:
 
     ```python
+    documents = keras_bertfam.layers.read_documents("corpus/*.txt")
+    tokenizer = keras_bertfam.layers.XLNetTokenizer("spiece.model")
     preprocessor = keras_bertfam.tasks.PermutationLMPreprocessor(
         tokenizer, sequence_length=128
     )
-    model.fit(preprocessor.dataset(documents, batch_size=32), epochs=3)
+    batches = preprocessor.dataset(documents, batch_size=32)
     ```
 
     Reference: [Yang et al., 2019](https://arxiv.org/abs/1906.08237), sections

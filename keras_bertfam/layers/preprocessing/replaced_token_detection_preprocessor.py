@@ -40,9 +40,11 @@ class ReplacedTokenDetectionPreprocessor(MaskedLMPreprocessor):
     Example:
 
     ```python
+    documents = keras_bertfam.layers.read_documents("corpus/*.txt")
+    tokenizer = keras_bertfam.layers.BertTokenizer("vocab.txt", lowercase=True)
     preprocessor = keras_bertfam.tasks.ReplacedTokenDetectionPreprocessor(
         tokenizer, sequence_length=128)
-    model.fit(preprocessor.dataset(documents, batch_size=32), epochs=3)
+    batches = preprocessor.dataset(documents, batch_size=32)
     ```
     """
 

@@ -20,6 +20,8 @@ def batch_seed(seed, epoch, batch):
     Example:
 
     ```python
+    from keras_bertfam.layers.preprocessing.seeding import batch_seed
+
     tf.random.stateless_uniform((3,), batch_seed(0, epoch=1, batch=7))
     ```
     """
@@ -88,7 +90,7 @@ class StreamPosition:
     Example:
 
     ```python
-    position = StreamPosition()
+    position = keras_bertfam.layers.StreamPosition()
     position.set(epoch=3, batch=120)
     ```
     """
@@ -160,8 +162,9 @@ def seeded_passes(make_batches, seed, position=None, period=None):
 
     ```python
     batches = tf.data.Dataset.range(1000).batch(10)
-    position = StreamPosition()
-    pairs = seeded_passes(lambda epoch: batches, seed=0, position=position)
+    position = keras_bertfam.layers.StreamPosition()
+    pairs = keras_bertfam.layers.seeded_passes(
+        lambda epoch: batches, seed=0, position=position)
     pairs.map(lambda seed, batch: tf.random.stateless_uniform((10,), seed))
     ```
     """

@@ -43,9 +43,11 @@ class SpanBoundaryLMPreprocessor(MaskedLMPreprocessor):
     Example:
 
     ```python
+    documents = keras_bertfam.layers.read_documents("corpus/*.txt")
+    tokenizer = keras_bertfam.layers.BertTokenizer("vocab.txt", lowercase=True)
     preprocessor = keras_bertfam.tasks.SpanBoundaryLMPreprocessor(
         tokenizer, sequence_length=128)
-    model.fit(preprocessor.dataset(documents, batch_size=32), epochs=3)
+    batches = preprocessor.dataset(documents, batch_size=32)
     ```
 
     Reference: [Joshi et al., 2019](https://arxiv.org/abs/1907.10529), section 3.

@@ -68,6 +68,7 @@ class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
     Example:
 
     ```python
+    tokenizer = keras_bertfam.layers.BertTokenizer("vocab.txt", lowercase=True)
     preprocessor = keras_bertfam.tasks.SpanQuestionAnsweringPreprocessor(tokenizer)
     x = {"question": ["Where?"], "context": ["The cat sat on a mat."]}
     preprocessor(x, [{"text": "a mat", "answer_start": 15}])

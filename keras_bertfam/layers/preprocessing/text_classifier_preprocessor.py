@@ -128,9 +128,11 @@ class TextClassifierPreprocessor(LabelledPreprocessor):
     Example:
 
     ```python
+    tokenizer = keras_bertfam.layers.BertTokenizer("vocab.txt", lowercase=True)
     preprocessor = keras_bertfam.tasks.TextClassifierPreprocessor(
         tokenizer, sequence_length=128, label_names=["negative", "positive"])
-    preprocessor(["what a film !", "dull ."], ["positive", "negative"])
+    texts, labels = ["what a film !", "dull ."], ["positive", "negative"]
+    preprocessor(texts, labels)
     data = preprocessor.dataset((texts, labels), batch_size=32)
     ```
 
@@ -176,6 +178,7 @@ class TextRegressorPreprocessor(FineTuningPreprocessor):
     Example:
 
     ```python
+    tokenizer = keras_bertfam.layers.BertTokenizer("vocab.txt", lowercase=True)
     preprocessor = keras_bertfam.tasks.TextRegressorPreprocessor(tokenizer)
     preprocessor((["A cat sits."], ["A cat is sitting."]), [4.8])
     ```

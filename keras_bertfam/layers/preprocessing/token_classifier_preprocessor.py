@@ -50,6 +50,7 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
     Example:
 
     ```python
+    tokenizer = keras_bertfam.layers.BertTokenizer("vocab.txt", lowercase=True)
     preprocessor = keras_bertfam.tasks.TokenClassifierPreprocessor(
         tokenizer, label_names=["O", "B-PER", "I-PER"])
     preprocessor([["Ada", "Lovelace", "wrote"]], [["B-PER", "I-PER", "O"]])

@@ -108,6 +108,7 @@ def extend_vocabulary(tokenizer, documents, count, min_frequency=2):
     Example:
 
     ```python
+    tokenizer = keras_bertfam.layers.BertTokenizer("vocab.txt", lowercase=True)
     documents = keras_bertfam.layers.read_documents("papers/*.txt")
     tokenizer = keras_bertfam.layers.extend_vocabulary(tokenizer, documents, 500)
     ```

@@ -19,6 +19,7 @@ class WholeWords(MaskingStrategy):
     Example:
 
     ```python
+    tokenizer = keras_bertfam.layers.BertTokenizer("vocab.txt", lowercase=True)
     preprocessor = keras_bertfam.tasks.MaskedLMPreprocessor(
         tokenizer, strategy=keras_bertfam.layers.WholeWords()
     )
@@ -57,6 +58,7 @@ class NGrams(MaskingStrategy):
     Example:
 
     ```python
+    tokenizer = keras_bertfam.layers.BertTokenizer("vocab.txt", lowercase=True)
     preprocessor = keras_bertfam.tasks.MaskedLMPreprocessor(
         tokenizer, strategy=keras_bertfam.layers.NGrams(max_n=3)
     )
@@ -102,6 +104,7 @@ class GeometricSpans(MaskingStrategy):
     Example:
 
     ```python
+    tokenizer = keras_bertfam.layers.BertTokenizer("vocab.txt", lowercase=True)
     preprocessor = keras_bertfam.tasks.MaskedLMPreprocessor(
         tokenizer,
         strategy=keras_bertfam.layers.GeometricSpans(),

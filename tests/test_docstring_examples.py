@@ -1,0 +1,76 @@
+"""Every example of a docstring runs, in a folder with the files that they name."""
+
+import ast
+import pathlib
+import re
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_bertfam
+from keras_bertfam.layers import BertTokenizer
+from keras_bertfam.models import BertBackbone
+from keras_bertfam.tasks import MaskedLM, MaskedLMPreprocessor
+from tests.tiny_sentence_piece import train_sentence_piece
+
+PACKAGE = pathlib.Path(keras_bertfam.__file__).parent
+WORDS = "the a cat dog sat ran on in mat hat and saw by tree red blue".split()
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", "!", "##s", *WORDS]
+
+
+def examples():
+    for path in sorted(PACKAGE.rglob("*.py")):
+        name = path.relative_to(PACKAGE).as_posix()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module):
+                text = ast.get_docstring(node) or ""
+                owner = getattr(node, "name", "")
+                for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+                    yield pytest.param(block, id=f"{name}:{owner}")
+
+
+@pytest.fixture(scope="session")
+def files(tmp_path_factory):
+    """A corpus, vocabularies, SST-2 and a preset, all tiny."""
+    folder = tmp_path_factory.mktemp("examples")
+    rng = np.random.default_rng(0)
+    sentences = [" ".join(rng.choice(WORDS, 9)) + " ." for _ in range(300)]
+    text = "\n\n".join(" ".join(sentences[k : k + 5]) for k in range(0, 300, 5))
+    for name in ("corpus", "papers"):
+        (folder / name).mkdir()
+        (folder / name / "a.txt").write_text(text)
+    (folder / "vocab.txt").write_text("\n".join(VOCABULARY))
+    symbols = ["[CLS]", "[SEP]", "[MASK]"]  # ALBERT's, beside XLNet's
+    piece = train_sentence_piece(sentences, symbols, vocab_size=60)
+    (folder / "spiece.model").write_bytes(piece)
+    (folder / "folder").mkdir()
+    (folder / "folder" / "config.json").write_text('{"model_type": "bert"}')
+    (folder / "folder" / "model.safetensors").write_bytes(b"damaged")
+    rows = [f"{sentence}\t{k % 2}" for k, sentence in enumerate(sentences[:40])]
+    (folder / "data" / "sst2").mkdir(parents=True)
+    for split in ("train", "dev"):
+        table = "\n".join(["sentence\tlabel", *rows])
+        (folder / "data" / "sst2" / f"{split}.tsv").write_text(table)
+    line = '{"context": "a", "question": "b", "choices": ["c", "d"], "label": 1}\n'
+    (folder / "mine.jsonl").write_text(line)
+    tokenizer = BertTokenizer(str(folder / "vocab.txt"), lowercase=True)
+    sizes = {"num_heads": 2, "hidden_dim": 8, "intermediate_dim": 16}
+    backbone = BertBackbone(len(VOCABULARY), 4, max_sequence_length=32, **sizes)
+    preprocessor = MaskedLMPreprocessor(tokenizer, sequence_length=32)
+    MaskedLM(backbone, preprocessor).save_to_preset(str(folder / "my_bert"))
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*was loaded in part")  # heads are new
+@pytest.mark.parametrize("code", [*examples()])
+def test_example_runs(code, files, monkeypatch):
+    monkeypatch.chdir(files)
+    if "load_weights=False" not in code:  # a download
+        code = code.replace("bert_base_en_uncased", "my_bert")
+    if "import transformers" in code:
+        pytest.importorskip("transformers")
+    names = {"keras": keras, "keras_bertfam": keras_bertfam, "np": np, "tf": tf}
+    exec(code, names)
