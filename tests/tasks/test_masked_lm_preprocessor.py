@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bertfam.layers import NGrams, WholeWords
 from keras_bertfam.layers.preprocessing.documents import read_documents
 from keras_bertfam.layers.preprocessing.masked_lm_preprocessor import (
     MaskedLMPreprocessor,
@@ -277,61 +276,3 @@ def test_errors(preprocessor, documents):
         preprocessor.pack(documents, "half")
     with pytest.raises(ValueError, match="`sample_weight` must be None"):
         preprocessor(["w0"], None, [1.0])
-
-
-# === Strategies ===
-
-PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "w", "##a", "##b"]
-
-
-@pytest.mark.parametrize("strategy", ["words", "ngrams", "spans", NGrams(2)])
-def test_strategies_know_the_words_of_the_vocabulary(strategy):
-    preprocessor = MaskedLMPreprocessor(
-        BertTokenizer(PIECES),
-        sequence_length=32,
-        mask_selection_rate=0.5,
-        mask_token_rate=1.0,
-        random_token_rate=0.0,
-        strategy=strategy,
-    )
-    x, y, w = preprocessor(["wab wab wab wab wab wab"] * 20)
-    assert x["token_ids"].shape == (20, 32)
-    ids, counts = x["token_ids"].numpy()[:, 1:19], w.numpy().sum(1)
-    whole = (ids == 4).reshape(20, 6, 3)
-    # 20 tokens, 10 selections: spans are cut to it, whole words aren't.
-    assert set(counts) == {10 if strategy == "spans" else 9}
-    split = (whole.any(2) & ~whole.all(2)).sum(1)
-    assert set(split) == {1 if strategy == "spans" else 0}
-
-
-def test_strategy_config_holds_no_table():
-    preprocessor = MaskedLMPreprocessor(
-        BertTokenizer(PIECES), strategy=NGrams(2), replacement_unit="word"
-    )
-    config = preprocessor.get_config()
-    assert config["strategy"]["config"] == {"max_n": 2, "favor_shorter": True}
-    assert "starts_word" not in json.dumps(config)
-    copy = keras.layers.deserialize(keras.layers.serialize(preprocessor))
-    assert copy.get_config() == config and copy.strategy.max_n == 2
-
-
-def test_given_spans_in_blocks():
-    preprocessor = MaskedLMPreprocessor(
-        BertTokenizer(PIECES), sequence_length=8, strategy="given_spans"
-    )
-    block = {
-        "token_ids": np.array([[2, 5, 5, 5, 5, 5, 3, 0]] * 2, "int32"),
-        "padding_mask": np.array([[True] * 7 + [False]] * 2),
-        "span_ids": np.array([[0, 1, 1, 1, 2, 0, 0, 0]] * 2, "int32"),
-    }
-    blocks = tf.data.Dataset.from_tensor_slices(block)
-    ((x, _, w),) = preprocessor.dataset(blocks, 2)
-    assert "span_ids" not in x and w.numpy().sum(1).tolist() == [1, 1]
-    assert not set(x["mask_positions"].numpy().ravel()) & {1, 2, 3}
-
-
-def test_one_way_to_say_whole_words(preprocessor):
-    whole = MaskedLMPreprocessor(BertTokenizer(PIECES), whole_word=True)
-    assert isinstance(whole.strategy, WholeWords)
-    with pytest.raises(ValueError, match="can't both be given.*strategy=words"):
-        MaskedLMPreprocessor(preprocessor.tokenizer, whole_word=True, strategy="words")
