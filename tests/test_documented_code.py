@@ -1,4 +1,4 @@
-"""Every example of a docstring runs, in a folder with the files that they name."""
+"""What docstrings and README.md show runs, in a folder with the files they name."""
 
 import ast
 import pathlib
@@ -20,6 +20,9 @@ WORDS = "the a cat dog sat ran on in mat hat and saw by tree red blue".split()
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", "!", "##s", *WORDS]
 
 
+BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
+
+
 def examples():
     for path in sorted(PACKAGE.rglob("*.py")):
         name = path.relative_to(PACKAGE).as_posix()
@@ -27,11 +30,11 @@ def examples():
             if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module):
                 text = ast.get_docstring(node) or ""
                 owner = getattr(node, "name", "")
-                for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+                for block in BLOCK.findall(text):
                     yield pytest.param(block, id=f"{name}:{owner}")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def files(tmp_path_factory):
     """A corpus, vocabularies, SST-2 and a preset, all tiny."""
     folder = tmp_path_factory.mktemp("examples")
@@ -66,7 +69,7 @@ def files(tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*was loaded in part")  # heads are new
 @pytest.mark.parametrize("code", [*examples()])
-def test_example_runs(code, files, monkeypatch):
+def test_docstring(code, files, monkeypatch):
     monkeypatch.chdir(files)
     if "load_weights=False" not in code:  # a download
         code = code.replace("bert_base_en_uncased", "my_bert")
@@ -74,3 +77,17 @@ def test_example_runs(code, files, monkeypatch):
         pytest.importorskip("transformers")
     names = {"keras": keras, "keras_bertfam": keras_bertfam, "np": np, "tf": tf}
     exec(code, names)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*was loaded in part")
+def test_readme(files, monkeypatch):
+    monkeypatch.chdir(files)
+    text = (PACKAGE.parent / "README.md").read_text(encoding="utf-8")
+    text = text.replace("path/to/bert-base-uncased", "my_bert")
+    first, *others = BLOCK.findall(text)
+    names = {}
+    exec(first.replace("batch_size=64", "batch_size=4"), names)
+    for block in others:
+        if "import grpc" not in block:  # needs a server
+            exec(block, dict(names))
