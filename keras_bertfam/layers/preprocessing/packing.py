@@ -42,7 +42,7 @@ class PackSentences:
     ```python
     tokenizer = keras_bertfam.layers.BertTokenizer("vocab.txt", lowercase=True)
     pack = keras_bertfam.layers.PackSentences(
-    tokenizer, 128, start_token_id=101, end_token_id=102)
+        tokenizer, 128, start_token_id=101, end_token_id=102)
     blocks = keras_bertfam.layers.read_documents("corpus/*.txt").apply(pack)
     ```
 
