@@ -81,13 +81,14 @@ class SetStreamPosition(keras.callbacks.Callback):
             position.set(number, batch)
 
 
-def with_stream_position(callbacks, data, steps_per_epoch=None):
+def with_stream_position(callbacks, data, steps_per_epoch=None, position=None):
     """Adds what keeps the data's position to the callbacks of a `fit()`.
 
     Args:
         callbacks: A callback, a list of callbacks, or `None`.
         data: What `fit()` trains on.
         steps_per_epoch: Int or `None`, as given to `fit()`.
+        position: The `StreamPosition` that the data reads, if it is known.
 
     Returns:
         A list of callbacks with one `SetStreamPosition`, told of the data.
@@ -103,6 +104,8 @@ def with_stream_position(callbacks, data, steps_per_epoch=None):
         streams = [SetStreamPosition()]
         callbacks = [*streams, *callbacks]
     streams[0].steps_per_epoch = steps_per_epoch
+    if position is not None:
+        streams[0].position = position
     if hasattr(data, "cardinality"):
         streams[0].cardinality = int(data.cardinality())
     return callbacks

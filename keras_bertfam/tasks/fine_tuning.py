@@ -1,5 +1,6 @@
 """What every fine-tuning task shares: raw inputs, defaults, and heads by family."""
 
+import keras
 from keras import ops
 
 from keras_bertfam import optimizers
@@ -76,18 +77,6 @@ def token_positions(inputs, token):
     return ops.max(places, axis=1, keepdims=True)
 
 
-def _split(data, share):
-    """A dataset without its last examples, and these: a share of them, as in Keras."""
-    count = len(data)
-    kept = int(count * (1 - share))
-    if not 0 < kept < count:
-        raise ValueError(
-            "`validation_split` must be a share between 0 and 1 that leaves examples "
-            f"on both sides. Received: {share}, for {count} examples."
-        )
-    return data.take(kept), data.skip(kept)
-
-
 class FineTuningTask(PretrainingTask):
     """Base of the fine-tuning tasks, for any backbone of the library.
 
@@ -138,32 +127,29 @@ class FineTuningTask(PretrainingTask):
         return self.preprocessor is not None and not (preprocessed or data)
 
     def fit(self, x=None, y=None, batch_size=None, epochs=1, **kwargs):
-        if self._takes_raw(x):
-            weights = kwargs.pop("sample_weight", None)
-            class_weight = kwargs.pop("class_weight", None)
-            if class_weight is not None and weights is None:
-                weights = self.preprocessor.weights_of_classes(y, class_weight)
-            elif class_weight is not None:
-                raise ValueError(
-                    "`class_weight` and `sample_weight` can't both be given."
-                )
-            data = self.preprocessor.from_arrays(x, y, weights)
-            share = kwargs.pop("validation_split", None)
-            if share and kwargs.get("validation_data") is None:
-                data, held_out = _split(data, share)
-                kwargs["validation_data"] = self._in_order(
-                    held_out, kwargs.get("validation_batch_size") or batch_size or 32
-                )
-            training = kwargs.pop("shuffle", True)
-            x = self.preprocessor.dataset(data, batch_size or 32, training=training)
-            y = None
         validation = kwargs.get("validation_data")
         if isinstance(validation, tuple) and self._takes_raw(validation[0]):
             size = kwargs.get("validation_batch_size") or batch_size or 32
             kwargs["validation_data"] = self._in_order(validation, size)
-        # The dataset is batched.
-        size = None if hasattr(x, "cardinality") else batch_size
-        return super().fit(x, y, size, epochs, **kwargs)
+        return super().fit(x, y, batch_size, epochs, **kwargs)
+
+    def _rows(self, x, y, options):
+        if not self._takes_raw(x):
+            return super()._rows(x, y, options)
+        weights = options.pop("sample_weight", None)
+        class_weight = options.pop("class_weight", None)
+        if class_weight is not None and weights is None:
+            weights = self.preprocessor.weights_of_classes(y, class_weight)
+        elif class_weight is not None:
+            raise ValueError("`class_weight` and `sample_weight` can't both be given.")
+        return self.preprocessor.from_arrays(x, y, weights)
+
+    def _batched(self, data, batch_size, position=None):
+        x, *_ = keras.utils.unpack_x_y_sample_weight(data.element_spec)
+        if not self._takes_raw(x):
+            return super()._batched(data, batch_size, position)
+        training = position is not None
+        return self.preprocessor.dataset(data, batch_size, training=training)
 
     def evaluate(self, x=None, y=None, batch_size=None, sample_weight=None, **kwargs):
         if self._takes_raw(x):

@@ -29,7 +29,8 @@ class PermutationLM(PretrainingTask):
         preprocessor: `PermutationLMPreprocessor`, or `None` for data that is
             preprocessed already.
         memory_length: int. Tokens remembered; the paper's is 384 for rows of
-            512. Defaults to `0`, no memory.
+            512. Defaults to `0`, no memory. With memory `fit()` takes arrays in
+            their order.
         reuse_length: int or `None`. How many tokens of each batch go to the
             memory. `None` means the preprocessor's.
         batch_size: int or `None`. Rows of a batch, over all replicas; needed for
@@ -120,6 +121,11 @@ class PermutationLM(PretrainingTask):
                 f"Received: reuse_length={self.reuse_length}"
             )
         return self.batch_size // replicas
+
+    def _batched(self, data, batch_size, position=None):
+        # With memory each row goes on where that of the batch before ended.
+        position = position if self.memory is None else None
+        return super()._batched(data, batch_size, position)
 
     def call(self, inputs, training=None):
         inputs = dict(inputs)

@@ -8,6 +8,12 @@ import keras_hub
 
 from keras_bertfam import distribution, optimizers
 from keras_bertfam.callbacks import with_stream_position
+from keras_bertfam.layers.preprocessing.arrays import as_rows
+from keras_bertfam.layers.preprocessing.pipelines import ready_to_iterate
+from keras_bertfam.layers.preprocessing.seeding import (
+    StreamPosition,
+    shuffled_batches,
+)
 from keras_bertfam.models.encoder import EncoderBackbone
 from keras_bertfam.models.subclassed import Subclassed
 from keras_bertfam.tasks.presets import TaskPresets
@@ -187,12 +193,22 @@ class PretrainingTask(
 
         A schedule without `total_steps` gets those of this call. If the length
         of `x` isn't known and `steps_per_epoch` isn't given either, `x` is
-        counted once.
+        counted once. As in Keras, arrays and lists are shuffled unless
+        `shuffle=False`, by the preprocessor's seed, and a `tf.data.Dataset` is
+        taken as it comes.
         """
+        position = None
+        if _is_arrays(x):
+            if kwargs.pop("shuffle", True):
+                position = getattr(self.preprocessor, "position", StreamPosition())
+            x = self._batches(x, y, batch_size or 32, position, kwargs)
+            y = batch_size = None
         steps = kwargs.get("steps_per_epoch")
-        callbacks = with_stream_position(kwargs.pop("callbacks", None), x, steps)
+        callbacks = with_stream_position(
+            kwargs.pop("callbacks", None), x, steps, position
+        )
         if optimizers.needs_total_steps(self.optimizer) and steps is None:
-            steps = _count_batches(x, batch_size)
+            steps = _count_batches(x)
         left = epochs - kwargs.get("initial_epoch", 0)
         optimizers.resolve_schedule(self.optimizer, steps and steps * left)
         if hasattr(x, "cardinality"):
@@ -200,6 +216,26 @@ class PretrainingTask(
         with _may_end(kwargs.get("steps_per_epoch")):
             fit = self._method("fit", x)
             return fit(x, y, batch_size, epochs=epochs, callbacks=callbacks, **kwargs)
+
+    def _batches(self, x, y, batch_size, position, options):
+        """Batches of arrays; takes the options of `fit` that are done with here."""
+        data = self._rows(x, y, options)
+        share = options.pop("validation_split", None)
+        if share and options.get("validation_data") is None:
+            data, held_out = _split(data, share)
+            size = options.get("validation_batch_size") or batch_size
+            options["validation_data"] = self._batched(held_out, size)
+        return self._batched(data, batch_size, position)
+
+    def _rows(self, x, y, options):
+        return as_rows(x, y, options.pop("sample_weight", None))
+
+    def _batched(self, data, batch_size, position=None):
+        """Batches of rows: in order, or shuffled anew for each pass of a position."""
+        if position is None:
+            return ready_to_iterate(data.batch(batch_size))
+        seed = getattr(self.preprocessor, "seed", 0)
+        return ready_to_iterate(shuffled_batches(data, batch_size, seed, position))
 
     def evaluate(self, x=None, *args, **kwargs):
         with _may_end(kwargs.get("steps")):
@@ -232,7 +268,19 @@ def _as_tensors(data):
     )
 
 
-def _count_batches(x, batch_size):
+def _split(data, share):
+    """A dataset without its last examples, and these: a share of them, as in Keras."""
+    count = len(data)
+    kept = int(count * (1 - share))
+    if not 0 < kept < count:
+        raise ValueError(
+            "`validation_split` must be a share between 0 and 1 that leaves examples "
+            f"on both sides. Received: {share}, for {count} examples."
+        )
+    return data.take(kept), data.skip(kept)
+
+
+def _count_batches(x):
     """How many batches one pass over the training data has; `None` if endless."""
     if hasattr(x, "cardinality"):
         length = int(x.cardinality())
@@ -240,15 +288,14 @@ def _count_batches(x, batch_size):
             return length
         endless = length == -1
         return None if endless else sum(1 for _ in x)
-    if yields_batches(x):
-        return len(x) if hasattr(x, "__len__") else None
-    while isinstance(x, (tuple, dict)):  # of parts, not of rows
-        x = next(iter(x.values() if isinstance(x, dict) else x))
-    length = x.shape[0] if hasattr(x, "shape") else len(x)
-    return -(-length // (batch_size or 32))
+    return len(x) if hasattr(x, "__len__") else None
+
+
+def _is_arrays(x):
+    """Whether it is arrays, tensors or lists."""
+    return isinstance(x, (str, list, tuple, dict)) or hasattr(x, "shape")
 
 
 def yields_batches(x):
     """Whether it is a `PyDataset`, a PyTorch `DataLoader` or a generator."""
-    arrays = isinstance(x, (str, list, tuple, dict)) or hasattr(x, "shape")
-    return not (x is None or arrays or hasattr(x, "cardinality"))
+    return not (x is None or _is_arrays(x) or hasattr(x, "cardinality"))

@@ -169,3 +169,37 @@ def test_the_schedule_learns_how_long_the_training_is(model, kind):
     model.fit(**fit, epochs=2, verbose=0)
     assert int(model.optimizer.iterations) == 4
     assert model.optimizer._learning_rate.total_steps == 4
+
+
+@pytest.mark.parametrize("kind", ["rows", "texts"])
+def test_arrays_are_shuffled_as_in_keras(kind, recwarn):
+    """By default, anew at each pass; a dataset is taken as it comes."""
+    if kind == "rows":
+        data = next(iter(tiny.stream(tiny.make_model(), batch_size=24)))
+        data = keras.tree.map_structure(ops.convert_to_numpy, data)
+    else:
+        data = ([text.decode() for text in tiny.documents(24).as_numpy_iterator()],)
+
+    def trained(shuffle, split=0.0, total_steps=None, parts=((0, 2),)):
+        model = tiny.make_model()
+        model.compile(
+            learning_rate=1e-2, total_steps=total_steps, jit_compile=BACKEND == "jax"
+        )
+        names = ("x", "y", "sample_weight")
+        fit = dict(zip(names, data, strict=False), batch_size=8, verbose=0)
+        for first, last in parts:
+            epochs = {"initial_epoch": first, "epochs": last}
+            model.fit(**fit, **epochs, shuffle=shuffle, validation_split=split)
+        return weights_of(model), model.optimizer._learning_rate.total_steps
+
+    def equal(one, other):
+        return all(map(np.array_equal, one, other))
+
+    (shuffled, steps), (in_order, _) = trained(True), trained(False)
+    assert equal(shuffled, trained(True)[0]) and not equal(shuffled, in_order)
+    # The order is the epoch's, also in a run that goes on.
+    goes_on = trained(True, total_steps=6, parts=((0, 1), (1, 2)))[0]
+    assert equal(shuffled, goes_on)
+    # The schedule counts the rows that are left to train on.
+    assert steps == 6 and trained(True, split=1 / 3)[1] == 4
+    assert not [w for w in recwarn if "shuffle" in str(w.message)]

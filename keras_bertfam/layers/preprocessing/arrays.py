@@ -1,6 +1,8 @@
 """What users give to preprocessors, as tensors."""
 
+import keras
 import tensorflow as tf
+from keras import ops
 
 
 def as_strings(x, rank=1, name="x"):
@@ -53,6 +55,41 @@ def check_documents(documents, name="documents"):
 def as_tensor(x):
     """A tensor, or `None` for `None`."""
     return None if x is None else tf.convert_to_tensor(x)
+
+
+def as_rows(x, y=None, sample_weight=None):
+    """Arrays, tensors or lists as a dataset of their rows.
+
+    Args:
+        x: an array, or a tuple or dict of arrays.
+        y: the same, or `None`.
+        sample_weight: the same, or `None`.
+
+    Returns:
+        A `tf.data.Dataset` of `x`, `(x, y)` or `(x, y, sample_weight)`.
+
+    Raises:
+        ValueError: for a single example, or parts with unequal numbers of rows.
+    """
+    parts = {"x": x, "y": y, "sample_weight": sample_weight}
+    parts = {name: _tensors(part) for name, part in parts.items() if part is not None}
+    refuse_single(parts["x"], 0)
+    check_equally_many(parts)
+    x, y, sample_weight = (parts.get(name) for name in ("x", "y", "sample_weight"))
+    return tf.data.Dataset.from_tensor_slices(
+        keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
+    )
+
+
+def _tensors(part):
+    """Each array in a structure of tuples and dicts as a tensor of TensorFlow."""
+    if isinstance(part, dict):
+        return {name: _tensors(value) for name, value in part.items()}
+    if isinstance(part, tuple):
+        return tuple(_tensors(value) for value in part)
+    return tf.convert_to_tensor(
+        ops.convert_to_numpy(part) if ops.is_tensor(part) else part
+    )
 
 
 def map_given(function, example):

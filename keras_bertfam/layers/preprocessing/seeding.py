@@ -181,3 +181,23 @@ def seeded_passes(make_batches, seed, position=None, period=None):
     # Apart from `flat_map`, whose function crashes TensorFlow with a table in it.
     start = tf.data.Dataset.range(1).map(lambda _: position.begin_pass())
     return start.flat_map(one_pass)
+
+
+def shuffled_batches(rows, batch_size, seed, position):
+    """Batches of rows in an order of their own for each pass.
+
+    Args:
+        rows: unbatched `tf.data.Dataset` of known length.
+        batch_size: int.
+        seed: int.
+        position: `StreamPosition`.
+
+    Returns:
+        A `tf.data.Dataset`.
+    """
+
+    def batches(epoch):
+        order = batch_seed(seed, epoch, -1)
+        return shuffle(rows, rows.cardinality(), order).batch(batch_size)
+
+    return seeded_passes(batches, seed, position).map(lambda _, batch: batch)
