@@ -11,7 +11,7 @@ from keras_bertfam.models.electra import ElectraBackbone
 from keras_bertfam.models.encoder import EncoderBackbone
 from keras_bertfam.models.roberta import RobertaBackbone
 from keras_bertfam.models.xlnet import XLNetBackbone
-from keras_bertfam.tasks.task import PretrainingTask, yields_batches
+from keras_bertfam.tasks.task import PretrainingTask, is_arrays
 
 # Heads as published: which token's state they read, whether through the backbone's
 # own pooler, and the arguments of `SummaryHead`.
@@ -123,8 +123,7 @@ class FineTuningTask(PretrainingTask):
 
     def _takes_raw(self, x):
         preprocessed = isinstance(x, dict) and "token_ids" in x
-        data = x is None or hasattr(x, "cardinality") or yields_batches(x)
-        return self.preprocessor is not None and not (preprocessed or data)
+        return self.preprocessor is not None and is_arrays(x) and not preprocessed
 
     def fit(self, x=None, y=None, batch_size=None, epochs=1, **kwargs):
         validation = kwargs.get("validation_data")

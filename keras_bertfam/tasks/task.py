@@ -198,7 +198,7 @@ class PretrainingTask(
         taken as it comes.
         """
         position = None
-        if _is_arrays(x):
+        if is_arrays(x):
             if kwargs.pop("shuffle", True):
                 position = getattr(self.preprocessor, "position", StreamPosition())
             x = self._batches(x, y, batch_size or 32, position, kwargs)
@@ -247,7 +247,7 @@ class PretrainingTask(
 
     def _method(self, name, x):
         """KerasHub's method, which preprocesses, or Keras's for what it can't take."""
-        if yields_batches(x):
+        if _yields_batches(x):
             return getattr(keras.Model, name).__get__(self)
         return getattr(super(), name)
 
@@ -291,11 +291,11 @@ def _count_batches(x):
     return len(x) if hasattr(x, "__len__") else None
 
 
-def _is_arrays(x):
+def is_arrays(x):
     """Whether it is arrays, tensors or lists."""
     return isinstance(x, (str, list, tuple, dict)) or hasattr(x, "shape")
 
 
-def yields_batches(x):
+def _yields_batches(x):
     """Whether it is a `PyDataset`, a PyTorch `DataLoader` or a generator."""
-    return not (x is None or _is_arrays(x) or hasattr(x, "cardinality"))
+    return not (x is None or is_arrays(x) or hasattr(x, "cardinality"))
