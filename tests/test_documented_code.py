@@ -13,13 +13,11 @@ import keras_bertfam
 from keras_bertfam.layers import BertTokenizer
 from keras_bertfam.models import BertBackbone
 from keras_bertfam.tasks import MaskedLM, MaskedLMPreprocessor
+from tests.tiny_masked_lm import SPECIALS, WORDS
 from tests.tiny_sentence_piece import train_sentence_piece
 
 PACKAGE = pathlib.Path(keras_bertfam.__file__).parent
-WORDS = "the a cat dog sat ran on in mat hat and saw by tree red blue".split()
-VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", "!", "##s", *WORDS]
-
-
+VOCABULARY = [*SPECIALS, ".", "!", "##s", *WORDS]
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 

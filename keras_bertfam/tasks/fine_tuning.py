@@ -126,22 +126,19 @@ class FineTuningTask(PretrainingTask):
         return self.preprocessor is not None and is_arrays(x) and not preprocessed
 
     def fit(self, x=None, y=None, batch_size=None, epochs=1, **kwargs):
-        validation = kwargs.get("validation_data")
-        if isinstance(validation, tuple) and self._takes_raw(validation[0]):
-            size = kwargs.get("validation_batch_size") or batch_size or 32
-            kwargs["validation_data"] = self._in_order(validation, size)
+        if self._takes_raw(x) and kwargs.get("class_weight") is not None:
+            if kwargs.get("sample_weight") is not None:
+                raise ValueError(
+                    "`class_weight` and `sample_weight` can't both be given."
+                )
+            weights = self.preprocessor.weights_of_classes(y, kwargs["class_weight"])
+            kwargs |= {"sample_weight": weights, "class_weight": None}
         return super().fit(x, y, batch_size, epochs, **kwargs)
 
-    def _rows(self, x, y, options):
+    def _rows(self, x, y=None, sample_weight=None):
         if not self._takes_raw(x):
-            return super()._rows(x, y, options)
-        weights = options.pop("sample_weight", None)
-        class_weight = options.pop("class_weight", None)
-        if class_weight is not None and weights is None:
-            weights = self.preprocessor.weights_of_classes(y, class_weight)
-        elif class_weight is not None:
-            raise ValueError("`class_weight` and `sample_weight` can't both be given.")
-        return self.preprocessor.from_arrays(x, y, weights)
+            return super()._rows(x, y, sample_weight)
+        return self.preprocessor.from_arrays(x, y, sample_weight)
 
     def _batched(self, data, batch_size, position=None):
         x, *_ = keras.utils.unpack_x_y_sample_weight(data.element_spec)

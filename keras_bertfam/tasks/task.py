@@ -197,12 +197,21 @@ class PretrainingTask(
         `shuffle=False`, by the preprocessor's seed, and a `tf.data.Dataset` is
         taken as it comes.
         """
-        position = None
+        size, position = batch_size or 32, None
+        held_out_size = kwargs.get("validation_batch_size") or size
         if is_arrays(x):
             if kwargs.pop("shuffle", True):
                 position = getattr(self.preprocessor, "position", StreamPosition())
-            x = self._batches(x, y, batch_size or 32, position, kwargs)
-            y = batch_size = None
+            data = self._rows(x, y, kwargs.pop("sample_weight", None))
+            share = kwargs.pop("validation_split", None)
+            if share and kwargs.get("validation_data") is None:
+                data, held_out = _split(data, share)
+                kwargs["validation_data"] = self._batched(held_out, held_out_size)
+            x, y, batch_size = self._batched(data, size, position), None, None
+        held_out = kwargs.get("validation_data")
+        if isinstance(held_out, tuple) and is_arrays(held_out[0]):
+            held_out = self._batched(self._rows(*held_out), held_out_size)
+            kwargs["validation_data"] = held_out
         steps = kwargs.get("steps_per_epoch")
         callbacks = with_stream_position(
             kwargs.pop("callbacks", None), x, steps, position
@@ -217,18 +226,9 @@ class PretrainingTask(
             fit = self._method("fit", x)
             return fit(x, y, batch_size, epochs=epochs, callbacks=callbacks, **kwargs)
 
-    def _batches(self, x, y, batch_size, position, options):
-        """Batches of arrays; takes the options of `fit` that are done with here."""
-        data = self._rows(x, y, options)
-        share = options.pop("validation_split", None)
-        if share and options.get("validation_data") is None:
-            data, held_out = _split(data, share)
-            size = options.get("validation_batch_size") or batch_size
-            options["validation_data"] = self._batched(held_out, size)
-        return self._batched(data, batch_size, position)
-
-    def _rows(self, x, y, options):
-        return as_rows(x, y, options.pop("sample_weight", None))
+    def _rows(self, x, y=None, sample_weight=None):
+        """Arrays as a dataset of their rows."""
+        return as_rows(x, y, sample_weight)
 
     def _batched(self, data, batch_size, position=None):
         """Batches of rows: in order, or shuffled anew for each pass of a position."""

@@ -200,6 +200,20 @@ def test_arrays_are_shuffled_as_in_keras(kind, recwarn):
     # The order is the epoch's, also in a run that goes on.
     goes_on = trained(True, total_steps=6, parts=((0, 1), (1, 2)))[0]
     assert equal(shuffled, goes_on)
+    same_epoch = trained(True, total_steps=6, parts=((0, 1), (0, 1)))[0]
+    assert not equal(shuffled, same_epoch)
     # The schedule counts the rows that are left to train on.
     assert steps == 6 and trained(True, split=1 / 3)[1] == 4
     assert not [w for w in recwarn if "shuffle" in str(w.message)]
+
+
+def test_validation_arrays_come_in_batches_of_their_size(model):
+    x, y, weights = next(iter(tiny.stream(model, batch_size=24)))
+    steps = []
+    count = keras.callbacks.LambdaCallback(
+        on_test_batch_end=lambda step, logs: steps.append(step)
+    )
+    for options in ({"batch_size": 8}, {"batch_size": 8, "validation_batch_size": 4}):
+        validation = {"validation_data": (x, y, weights), "callbacks": [count]}
+        model.fit(x, y, sample_weight=weights, **validation, **options, verbose=0)
+    assert steps == [*range(3), *range(6)]

@@ -87,6 +87,8 @@ def _tensors(part):
         return {name: _tensors(value) for name, value in part.items()}
     if isinstance(part, tuple):
         return tuple(_tensors(value) for value in part)
+    if tf.is_tensor(part):
+        return part
     return tf.convert_to_tensor(
         ops.convert_to_numpy(part) if ops.is_tensor(part) else part
     )

@@ -5,9 +5,9 @@ import keras_hub
 import tensorflow as tf
 
 from keras_bertfam.layers.preprocessing.arrays import (
+    as_rows,
     as_strings,
     as_tensor,
-    check_equally_many,
     map_given,
     refuse_single,
 )
@@ -277,11 +277,9 @@ class FineTuningPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
         """
         if y is None:
             raise ValueError("`y` must be the labels of `x`. Received: None.")
-        parts = {"x": self._as_batch(x), "y": self.as_labels(y, x)}
         if sample_weight is not None:
-            parts["sample_weight"] = self.as_weights(sample_weight)
-        check_equally_many(parts)
-        return tf.data.Dataset.from_tensor_slices(tuple(parts.values()))
+            sample_weight = self.as_weights(sample_weight)
+        return as_rows(self._as_batch(x), self.as_labels(y, x), sample_weight)
 
     def as_weights(self, sample_weight):
         """Weights of examples as a tensor."""
