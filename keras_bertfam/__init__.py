@@ -13,6 +13,7 @@ from keras_bertfam import (
     optimizers,
     presets,
     tasks,
+    tokenizers,
 )
 from keras_bertfam.version import __version__
 
@@ -30,4 +31,5 @@ __all__ = [
     "optimizers",
     "presets",
     "tasks",
+    "tokenizers",
 ]

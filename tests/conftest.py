@@ -30,8 +30,8 @@ for variable, value in {
 # What no backend takes part in: tf.data layers, and files that are read and checked.
 collect_ignore, collect_ignore_glob = [], []
 if os.environ["KERAS_BACKEND"] != "tensorflow":
-    collect_ignore += ["datasets", "layers/preprocessing"]
-    collect_ignore_glob += ["tasks/*_preprocessor.py"]
+    collect_ignore += ["datasets", "layers/corruption", "layers/data", "tokenizers"]
+    collect_ignore_glob += ["tasks/*/*_preprocessor.py"]
     collect_ignore_glob += [
         f"presets/test_{name}.py"
         for name in "damaged* fairseq fuzz* hub reading* tensorflow1 tokenizer_files "

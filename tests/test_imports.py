@@ -16,7 +16,10 @@ ROOT = pathlib.Path(__file__).parents[1]
 PACKAGE = ROOT / "keras_bertfam"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 MAY_IMPORT_TENSORFLOW = (
-    "layers/preprocessing/",
+    "layers/corruption/",
+    "layers/data/",
+    "tasks/",
+    "tokenizers/",
     "export/",
     "distribution.py",
     "presets/tensorflow1.py",

@@ -5,9 +5,15 @@ import os
 import keras
 import typer
 
-from keras_bertfam import saving
 from keras_bertfam.models.base import TokenBackbone
-from keras_bertfam.presets import conversion, exporting, formats, hub, tokenizer_files
+from keras_bertfam.presets import (
+    conversion,
+    directory,
+    exporting,
+    formats,
+    hub,
+    tokenizer_files,
+)
 from keras_bertfam.presets.heads import task_name
 from keras_bertfam.presets.names import list_presets
 
@@ -29,7 +35,7 @@ def convert(source, destination, to):
     else:
         model, tokenizer = _load_foreign(reader.open_source(path), published)
     typer.echo(f"Read {source}: {type(model).__name__} with {_size(model)} weights.")
-    with saving.write_aside(destination) as folder:
+    with directory.write_aside(destination) as folder:
         if to == "keras":
             model.save_to_preset(folder)
             if tokenizer is not None:
@@ -45,12 +51,14 @@ def _size(model):
 
 def _load_preset(path):
     """The task or backbone of a preset directory, and a tokenizer it doesn't have."""
-    task = saving.read_json(path, saving.TASK_FILE) if os.path.isdir(path) else None
+    task = (
+        directory.read_json(path, directory.TASK_FILE) if os.path.isdir(path) else None
+    )
     if task is not None:
         cls = keras.saving.get_registered_object(task["registered_name"])
         return cls.from_preset(path), None
     model = TokenBackbone.from_preset(path)
-    return model, saving.load_serialized(path, saving.TOKENIZER_FILE)
+    return model, directory.load_serialized(path, directory.TOKENIZER_FILE)
 
 
 def _load_foreign(source, published=None):

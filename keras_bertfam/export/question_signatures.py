@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from keras_bertfam.export.signatures import Signature, serving_signatures, strings
-from keras_bertfam.tasks.span_question_answering import SpanQuestionAnswering
+from keras_bertfam.tasks.finetuning.span_question_answering import SpanQuestionAnswering
 
 
 @serving_signatures.register

@@ -8,12 +8,12 @@ import tempfile
 import keras
 import tensorflow as tf
 
-from keras_bertfam import saving
 from keras_bertfam.export import question_signatures, task_signatures  # noqa: F401
 from keras_bertfam.export.signatures import serving_signatures
 from keras_bertfam.export.warmup import write_warmup_requests
 from keras_bertfam.models.encoder import EncoderBackbone
-from keras_bertfam.tasks.masked_lm import MaskedLM
+from keras_bertfam.presets import directory
+from keras_bertfam.tasks.pretraining.masked_lm import MaskedLM
 
 
 def export_saved_model(model, path, top_k=5):
@@ -94,13 +94,13 @@ def export_saved_model(model, path, top_k=5):
         )
     if keras.backend.backend() == "tensorflow":
         model, preprocessor = _load(model)
-        with saving.write_aside(path) as directory:
-            _write(model, preprocessor, directory, top_k=top_k)
+        with directory.write_aside(path) as folder:
+            _write(model, preprocessor, folder, top_k=top_k)
     elif isinstance(model, (str, os.PathLike)):
         _export_in_tensorflow(model, path, top_k)
     else:
-        with tempfile.TemporaryDirectory() as directory:
-            preset = os.path.join(directory, "preset")
+        with tempfile.TemporaryDirectory() as folder:
+            preset = os.path.join(folder, "preset")
             model.save_to_preset(preset)
             _export_in_tensorflow(preset, path, top_k)
     return path
@@ -109,12 +109,12 @@ def export_saved_model(model, path, top_k=5):
 def _load(model):
     """The model, and the preprocessor that tokenises for it."""
     if isinstance(model, (str, os.PathLike)):
-        config = saving.read_json(model, saving.TASK_FILE)
+        config = directory.read_json(model, directory.TASK_FILE)
         if config is None:
             backbone = EncoderBackbone.from_preset(os.fspath(model))
-            preprocessor = saving.load_serialized(model, saving.PREPROCESSOR_FILE)
+            preprocessor = directory.load_serialized(model, directory.PREPROCESSOR_FILE)
             if preprocessor is None:
-                tokenizer = saving.load_serialized(model, saving.TOKENIZER_FILE)
+                tokenizer = directory.load_serialized(model, directory.TOKENIZER_FILE)
                 usual = MaskedLM.usual_preprocessor
                 preprocessor = tokenizer and usual(tokenizer, backbone)
             model = backbone
@@ -132,16 +132,16 @@ def _load(model):
     return model, preprocessor
 
 
-def _write(model, preprocessor, directory, **options):
+def _write(model, preprocessor, folder, **options):
     signatures = serving_signatures(model, preprocessor, **options)
     module = tf.Module()
     # The weights without the optimizer, and the tokenizer's tables.
     module.weights = [variable.value for variable in model.variables]
     module.tokenizer = preprocessor.tokenizer
     functions = {name: each.concrete() for name, each in signatures.items()}
-    tf.saved_model.save(module, directory, functions)
+    tf.saved_model.save(module, folder, functions)
     requests = [(name, each.example) for name, each in signatures.items()]
-    write_warmup_requests(directory, requests)
+    write_warmup_requests(folder, requests)
 
 
 def _export_in_tensorflow(preset, path, top_k):

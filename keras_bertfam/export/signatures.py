@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bertfam.models.encoder import EncoderBackbone
-from keras_bertfam.tasks.fill_mask import FillMask
+from keras_bertfam.tasks.pretraining.fill_mask import FillMask
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,11 +3,11 @@
 import tensorflow as tf
 
 from keras_bertfam.export.signatures import Signature, serving_signatures, strings
-from keras_bertfam.tasks.multiple_choice import MultipleChoice
-from keras_bertfam.tasks.text_classifier import TextClassifier
-from keras_bertfam.tasks.text_embedder import TextEmbedder
-from keras_bertfam.tasks.text_regressor import TextRegressor
-from keras_bertfam.tasks.token_classifier import TokenClassifier
+from keras_bertfam.tasks.finetuning.multiple_choice import MultipleChoice
+from keras_bertfam.tasks.finetuning.text_classifier import TextClassifier
+from keras_bertfam.tasks.finetuning.text_embedder import TextEmbedder
+from keras_bertfam.tasks.finetuning.text_regressor import TextRegressor
+from keras_bertfam.tasks.finetuning.token_classifier import TokenClassifier
 
 
 def _of_texts(model, preprocessor, name_outputs):

@@ -1,7 +1,15 @@
 """Modeling and preprocessing layers and dataset transformations."""
 
-from keras_bertfam.layers import modeling, preprocessing
+from keras_bertfam import tokenizers
+from keras_bertfam.layers import corruption, data, modeling
+from keras_bertfam.layers.corruption import *  # noqa: F403
+from keras_bertfam.layers.data import *  # noqa: F403
 from keras_bertfam.layers.modeling import *  # noqa: F403
-from keras_bertfam.layers.preprocessing import *  # noqa: F403
+from keras_bertfam.tokenizers import *  # noqa: F403
 
-__all__ = [*modeling.__all__, *preprocessing.__all__]
+__all__ = [
+    *modeling.__all__,
+    *corruption.__all__,
+    *data.__all__,
+    *tokenizers.__all__,  # where they were public before
+]

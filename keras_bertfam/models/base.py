@@ -1,32 +1,13 @@
 """What backbones of different computation have in common."""
 
-import contextlib
-import contextvars
-
 import keras
 import keras_hub
 import numpy as np
 
-from keras_bertfam.models.presets import NamedPresets
-from keras_bertfam.models.quantization import own_policies, quantized_layers
 from keras_bertfam.models.subclassed import Subclassed
-
-_blank = contextvars.ContextVar("blank", default=False)
-
-
-@contextlib.contextmanager
-def blank_weights():
-    """Backbones made in this context begin with zeros.
-
-    For weights that are about to be read: random ones take time, and leave holes in
-    memory.
-    """
-    token = _blank.set(True)
-    try:
-        yield
-    finally:
-        _blank.reset(token)
-
+from keras_bertfam.presets.backbone_presets import NamedPresets
+from keras_bertfam.presets.blank import is_blank
+from keras_bertfam.quantization import own_policies, quantized_layers
 
 _INTEGERS = {"token_ids", "segment_ids", "position_ids", "sequence_ids"}
 
@@ -53,7 +34,7 @@ class TokenBackbone(NamedPresets, keras_hub.models.Backbone, metaclass=Subclasse
 
     def make_initializer(self):
         """A new initializer of the kind this backbone's kernels have."""
-        if _blank.get():
+        if is_blank():
             return keras.initializers.Zeros()
         if self.truncated_initializer:
             return keras.initializers.TruncatedNormal(stddev=self.initializer_range)

@@ -5,7 +5,7 @@ import os
 
 import numpy as np
 
-from keras_bertfam import saving
+from keras_bertfam.presets import directory
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.family import COPIES
 from keras_bertfam.presets.heads import activation_note
@@ -24,7 +24,7 @@ def check_size(cls, source, arguments):
     if not source.tensors:
         raise CheckpointError(
             f"There are no weights in {os.fspath(source.path)!r}. Expected one of the "
-            f"files {', '.join((*WEIGHTS, *saving.WEIGHTS_FILES))}, or "
+            f"files {', '.join((*WEIGHTS, *directory.WEIGHTS_FILES))}, or "
             "`load_weights=False` for new weights."
         )
     layers = "num_groups" if arguments.get("share") == "all" else "num_layers"

@@ -6,8 +6,8 @@ import os
 import keras
 import numpy as np
 
-from keras_bertfam.models.base import blank_weights
 from keras_bertfam.presets import configs, reading
+from keras_bertfam.presets.blank import blank_weights
 from keras_bertfam.presets.checks import (
     check_activation,
     check_copies,

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 
 from keras_bertfam.presets import configs, tokenizer_files
+from keras_bertfam.presets.directory import WEIGHTS_FILES, write_aside
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.heads import (
     BACKBONE,
@@ -19,7 +20,6 @@ from keras_bertfam.presets.heads import (
 )
 from keras_bertfam.presets.report import warn
 from keras_bertfam.presets.rows import applying
-from keras_bertfam.saving import WEIGHTS_FILES, write_aside
 
 
 def export_to_transformers(model, path, tokenizer=None):

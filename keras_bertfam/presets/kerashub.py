@@ -7,8 +7,7 @@ import keras
 import keras_hub
 import numpy as np
 
-from keras_bertfam import saving, untrusted
-from keras_bertfam.presets import exporting, reading
+from keras_bertfam.presets import directory, exporting, reading, untrusted
 from keras_bertfam.presets.heads import counterpart
 from keras_bertfam.presets.kerashub_tables import CLASSES
 from keras_bertfam.presets.source import CheckpointError, CheckpointSource, LazyTensor
@@ -29,7 +28,7 @@ _FREE = ("model_type", "initializer_range", "architectures")
 def recognises(path):
     """Whether it is a preset directory of a class of KerasHub."""
     try:
-        config = reading.read_json(reading.file_in(path, saving.CONFIG_FILE))
+        config = reading.read_json(reading.file_in(path, directory.CONFIG_FILE))
     except CheckpointError:
         return False
     name = config.get("registered_name")
@@ -54,10 +53,10 @@ def open_source(path):
     """
     path = os.fspath(path)
     try:
-        with saving.explain_load_errors(path):
-            shapes = saving.inspect_backbone(path)
-            saving.inspect_task(path)
-            config = untrusted.read_config(path, saving.CONFIG_FILE)
+        with directory.explain_load_errors(path):
+            shapes = directory.inspect_backbone(path)
+            directory.inspect_task(path)
+            config = untrusted.read_config(path, directory.CONFIG_FILE)
             name = config["registered_name"].partition(">")[2]
             if name not in CLASSES:
                 raise CheckpointError(
@@ -90,7 +89,7 @@ def _config(kind, arguments):
 
 def _load(path, name):
     """KerasHub's backbone, or its task if one with a head was saved."""
-    task = untrusted.read_config(path, saving.TASK_FILE)
+    task = untrusted.read_config(path, directory.TASK_FILE)
     title = "" if task is None else task["registered_name"].partition(">")[2]
     prefix = name.removesuffix("Backbone")
     if title.removeprefix(prefix) in CLASSES[name].heads and title.startswith(prefix):
@@ -151,7 +150,7 @@ def _tokenizer_files(path):
 
 
 def _tokenizer_config(path):
-    config = untrusted.read_config(path, saving.TOKENIZER_FILE)
+    config = untrusted.read_config(path, directory.TOKENIZER_FILE)
     if config is None or "lowercase" not in config["config"]:
         return {}
     return {"do_lower_case": config["config"]["lowercase"]}

@@ -2,8 +2,7 @@
 
 import os
 
-from keras_bertfam import saving
-from keras_bertfam.presets import formats, hub, tokenizer_files
+from keras_bertfam.presets import directory, formats, hub, tokenizer_files
 from keras_bertfam.presets.names import list_presets
 
 
@@ -16,8 +15,8 @@ def load_preprocessor(cls, preset, **kwargs):
     """A preprocessor of a class; see `PresetPreprocessor.from_preset`."""
     folder, published = _located(preset)
     if formats.find_reader(folder) is None:
-        with saving.explain_load_errors(folder):
-            saved = saving.load_serialized(folder, saving.PREPROCESSOR_FILE)
+        with directory.explain_load_errors(folder):
+            saved = directory.load_serialized(folder, directory.PREPROCESSOR_FILE)
         if type(saved) is cls:  # other tasks have subclasses of it
             config = {**saved.get_config(), "tokenizer": saved.tokenizer}
             if "whole_word" in kwargs:
@@ -33,7 +32,7 @@ def _located(preset):
     published = known.get(preset)
     folder = hub.locate(published or preset, load_weights=False)
     if formats.find_reader(folder) is None:
-        saving.check_preset(folder, known, load_weights=False)
+        directory.check_preset(folder, known, load_weights=False)
     return folder, published
 
 
@@ -44,10 +43,12 @@ def _tokenizer_in(folder, published):
         if published is not None:
             source = published.complete(source)
         return tokenizer_files.load_tokenizer(source)
-    with saving.explain_load_errors(folder):
-        tokenizer = saving.load_serialized(folder, saving.TOKENIZER_FILE)
+    with directory.explain_load_errors(folder):
+        tokenizer = directory.load_serialized(folder, directory.TOKENIZER_FILE)
         if tokenizer is None:
-            preprocessor = saving.load_serialized(folder, saving.PREPROCESSOR_FILE)
+            preprocessor = directory.load_serialized(
+                folder, directory.PREPROCESSOR_FILE
+            )
             tokenizer = getattr(preprocessor, "tokenizer", None)
     if tokenizer is None:
         raise ValueError(f"There is no tokenizer in the preset {os.fspath(folder)!r}.")

@@ -7,6 +7,7 @@ import pathlib
 import shutil
 import tempfile
 
+import keras
 import keras_hub
 
 from keras_bertfam.presets import reading
@@ -52,10 +53,8 @@ def load_tokenizer(source):
 
 
 def _ours(name):
-    """A tokenizer class by name; it registers where TensorFlow is imported."""
-    from keras_bertfam.layers import preprocessing
-
-    return getattr(preprocessing, name)
+    """A tokenizer class of ours: it registers itself when it is defined."""
+    return keras.saving.get_registered_object(f"keras_bertfam>{name}")
 
 
 def _word_piece(source, path):

@@ -8,15 +8,15 @@ import keras_hub
 
 from keras_bertfam import distribution, optimizers
 from keras_bertfam.callbacks import with_stream_position
-from keras_bertfam.layers.preprocessing.arrays import as_rows
-from keras_bertfam.layers.preprocessing.pipelines import ready_to_iterate
-from keras_bertfam.layers.preprocessing.seeding import (
+from keras_bertfam.layers.data.arrays import as_rows
+from keras_bertfam.layers.data.pipelines import ready_to_iterate
+from keras_bertfam.layers.data.seeding import (
     StreamPosition,
     shuffled_batches,
 )
 from keras_bertfam.models.encoder import EncoderBackbone
 from keras_bertfam.models.subclassed import Subclassed
-from keras_bertfam.tasks.presets import TaskPresets
+from keras_bertfam.presets.task_presets import TaskPresets
 
 
 class PretrainingTask(

@@ -1,0 +1,299 @@
+"""The layer that masks token ids for masked language models."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_bertfam.layers.corruption.replacement import (
+    add_up,
+    fill_slots,
+    group_neighbours,
+    make_draw,
+    replace_tokens,
+)
+from keras_bertfam.layers.corruption.selection import (
+    count_selections,
+    is_any,
+    max_selections,
+)
+from keras_bertfam.layers.corruption.strategies import get_strategy
+from keras_bertfam.layers.data.base import PreprocessingLayer, as_token_ids
+from keras_bertfam.layers.data.seeding import RNG, content_seed
+
+# Arguments of the constructor that are attributes as they are.
+_ARGUMENTS = (
+    "vocabulary_size mask_token_id pad_token_id unselectable_token_ids selection_rate "
+    "max_selections mask_token_rate random_token_rate random_token_ids "
+    "random_token_weights starts_word replacement_unit count return_span_bounds seed"
+).split()
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class MaskTokens(PreprocessingLayer):
+    """Masks dense batches of token ids: which of them, and by what.
+
+    Use it inside `Dataset.map`, after batching. It draws nothing from a global
+    generator: the same ids and seed give the same masks everywhere.
+
+    The `strategy` says which positions are selected, and `count` how many. A row
+    of `n` tokens (padding excluded, special tokens included) gets
+    `max(1, round(n * selection_rate))` selections by the `"bert"` rule, half
+    rounding to even, and `int(n * selection_rate + u)`, with `u` uniform in
+    [0, 1), by the `"fairseq"` rule; by the `"spanbert"` rule it is
+    `ceil(m * selection_rate)` for `m` selectable tokens. It is never more than
+    `max_selections`, nor than the row has selectable tokens. A `selection_rate`
+    of 0 therefore still selects one token by the first rule.
+
+    Args:
+        vocabulary_size: int. Number of token ids.
+        mask_token_id: int. The id put in place of masked tokens.
+        pad_token_id: int. The id of padding, never selected. Defaults to `0`.
+        unselectable_token_ids: sequence of ints. Ids that are never selected:
+            usually those of [CLS] and [SEP]. Defaults to none.
+        selection_rate: float in [0, 1]. Defaults to `0.15`.
+        max_selections: int or `None`. The number of slots out and the most
+            selections in a row. Defaults to what `count` gives a full row,
+            whose length must then be static.
+        mask_token_rate: float. Share of the selected tokens replaced by the
+            mask token. Defaults to `0.8`.
+        random_token_rate: float. Share of the selected tokens replaced by a
+            random one; the rest are kept. Defaults to `0.1`.
+        random_token_ids: sequence of ints or `None`. The ids that random
+            replacements are drawn from, uniformly. Defaults to the whole
+            vocabulary, as in BERT.
+        random_token_weights: sequence of floats or `None`. How likely each of
+            these ids is drawn, such as their counts in the corpus; need not sum
+            to 1. Defaults to all equal.
+        starts_word: sequence of `vocabulary_size` booleans, or `None`. Whether
+            a token starts a word; without it every token does. A word never
+            extends across a padding or unselectable token.
+        strategy: a strategy such as `GeometricSpans()`, or the name of one with
+            its defaults: `"tokens"` (`IndependentTokens`), `"words"`
+            (`WholeWords`), `"ngrams"` (`NGrams`), `"spans"` (`GeometricSpans`) or
+            `"given_spans"` (`GivenSpans`). Defaults to `"words"` if
+            `starts_word` is given, else to `"tokens"`.
+        replacement_unit: what is masked, drawn at random or kept as a whole:
+            `"token"`; `"word"` (for `GivenSpans` a given span); or `"span"`,
+            neighbouring selections. Random ids are drawn for each token.
+            Defaults to `"token"`.
+        count: `"bert"`, `"fairseq"` or `"spanbert"`. Defaults to `"bert"`.
+        return_span_bounds: bool. Whether to add `span_bounds` to the outputs.
+            Defaults to `False`.
+        seed: int. Used in calls without a seed. Defaults to `0`.
+
+    Call arguments:
+        token_ids: integer tensor of shape `(batch, length)` or `(length,)`.
+        seed: integer tensor of shape `(2,)`, such as one of `seeded_passes`.
+            Defaults to a hash of `token_ids` and the layer's own seed.
+        span_ids: integer tensor of the shape of `token_ids`, for `GivenSpans`.
+
+    Returns:
+        A dict of `tf.Tensor`s, without the batch axis if there was none:
+        `token_ids`, int32 `(batch, length)`, the masked ids;
+        `mask_positions`, int32 `(batch, max_selections)`, ascending;
+        `mask_ids`, int32 of that shape, the original ids; and `mask_weights`,
+        float32 of that shape, 1 for a selection and 0 for an empty slot, whose
+        position and id are 0; and, if wanted, `span_bounds`, int32
+        `(batch, max_selections, 2)`, the first and last position of the
+        neighbouring selections that each selection is among.
+
+    Raises:
+        ValueError: If an argument is out of its range, if `token_ids` isn't a
+            dense integer tensor of rank 1 or 2, or if its length isn't static
+            and `max_selections` is `None`.
+
+    Example:
+
+    ```python
+    masker = keras_bertfam.layers.MaskTokens(
+        vocabulary_size=30522, mask_token_id=103, unselectable_token_ids=[101, 102]
+    )
+    masker([[101, 7592, 1010, 2026, 3899, 102, 0, 0]], seed=[0, 1])
+    ```
+
+    References:
+        [Devlin et al., 2018](https://arxiv.org/abs/1810.04805), section 3.1;
+        [Liu et al., 2019](https://arxiv.org/abs/1907.11692), section 4.1;
+        [Joshi et al., 2019](https://arxiv.org/abs/1907.10529), section 3.1.
+    """
+
+    def __init__(
+        self,
+        vocabulary_size,
+        mask_token_id,
+        pad_token_id=0,
+        unselectable_token_ids=(),
+        selection_rate=0.15,
+        max_selections=None,
+        mask_token_rate=0.8,
+        random_token_rate=0.1,
+        random_token_ids=None,
+        random_token_weights=None,
+        starts_word=None,
+        strategy=None,
+        replacement_unit="token",
+        count="bert",
+        return_span_bounds=False,
+        seed=0,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.vocabulary_size = vocabulary_size
+        self.mask_token_id = mask_token_id
+        self.pad_token_id = pad_token_id
+        self.unselectable_token_ids = [int(i) for i in unselectable_token_ids]
+        self.selection_rate = selection_rate
+        self.max_selections = max_selections
+        self.mask_token_rate = mask_token_rate
+        self.random_token_rate = random_token_rate
+        self.random_token_ids = _optional_list(random_token_ids, int)
+        self.random_token_weights = _optional_list(random_token_weights, float)
+        self.starts_word = _optional_list(starts_word, bool)
+        default = "tokens" if starts_word is None else "words"
+        self.strategy = get_strategy(default if strategy is None else strategy)
+        self.replacement_unit = replacement_unit
+        self.count = count
+        self.return_span_bounds = return_span_bounds
+        self.seed = seed
+        self._check_arguments()
+        self.strategy.check(vocabulary_size, self.starts_word)
+        self._starts_word_table = np.array(self.starts_word or [], bool)
+        drawn_from = self.random_token_ids or vocabulary_size
+        self._draw = make_draw(drawn_from, self.random_token_weights)
+
+    def _check_arguments(self):
+        for name in ("selection_rate", "mask_token_rate", "random_token_rate"):
+            rate = getattr(self, name)
+            if not 0 <= rate <= 1:
+                raise ValueError(f"`{name}` must be in [0, 1]. Received: {rate}.")
+        if self.mask_token_rate + self.random_token_rate > 1 + 1e-6:
+            raise ValueError(
+                "`mask_token_rate + random_token_rate` must be at most 1. Received: "
+                f"{self.mask_token_rate} + {self.random_token_rate}."
+            )
+        for name in ("mask_token_id", "unselectable_token_ids", "random_token_ids"):
+            value = getattr(self, name)
+            ids = np.atleast_1d([] if value is None else value)
+            if ((ids < 0) | (ids >= self.vocabulary_size)).any():
+                raise ValueError(
+                    f"`{name}` must be in [0, {self.vocabulary_size}), the "
+                    f"vocabulary. Received: {value}."
+                )
+        if self.random_token_ids == []:
+            raise ValueError("`random_token_ids` must not be empty.")
+        if self.max_selections is not None and self.max_selections < 1:
+            raise ValueError(
+                "`max_selections` must be positive or `None`. "
+                f"Received: {self.max_selections}."
+            )
+        for name, known in (
+            ("count", ("bert", "fairseq", "spanbert")),
+            ("replacement_unit", ("token", "word", "span")),
+        ):
+            if getattr(self, name) not in known:
+                raise ValueError(
+                    f"`{name}` must be one of {known}. "
+                    f"Received: {getattr(self, name)!r}."
+                )
+        if self.starts_word and len(self.starts_word) != self.vocabulary_size:
+            raise ValueError(
+                f"`starts_word` must have vocabulary_size={self.vocabulary_size} "
+                f"elements. Received: {len(self.starts_word)}."
+            )
+
+    def call(self, token_ids, seed=None, span_ids=None):
+        ids = as_token_ids(token_ids)
+        if ids.shape.rank not in (1, 2):
+            raise ValueError(
+                "`token_ids` must have the shape `(batch, length)` or `(length,)`. "
+                f"Received: shape={ids.shape}."
+            )
+        if span_ids is not None:
+            span_ids = as_token_ids(span_ids, "span_ids")
+            if not ids.shape.is_compatible_with(span_ids.shape):
+                raise ValueError(
+                    f"`span_ids` must have the shape of `token_ids`, {ids.shape}. "
+                    f"Received: shape={span_ids.shape}."
+                )
+        if seed is None:
+            seed = content_seed(ids, self.seed)
+        seed = tf.ensure_shape(tf.cast(seed, tf.int64), [2])
+        if ids.shape.rank == 2:
+            return self._mask(ids, span_ids, seed)
+        span_ids = None if span_ids is None else span_ids[None]
+        return {name: x[0] for name, x in self._mask(ids[None], span_ids, seed).items()}
+
+    def _mask(self, ids, span_ids, seed):
+        slots = self._num_slots(ids.shape[1])
+        seeds = tf.unstack(tf.random.split(seed, 3, alg=RNG), 3)
+        where, starts = self._select(ids, span_ids, slots, seeds)
+        originals = tf.gather_nd(ids, where)
+        groups, first, last = group_neighbours(where)
+        if self.replacement_unit == "word":
+            groups, _, _ = group_neighbours(where, tf.gather_nd(starts, where))
+        replaced = replace_tokens(
+            originals,
+            None if self.replacement_unit == "token" else groups,
+            seeds[2],
+            self.mask_token_id,
+            self._draw,
+            self.mask_token_rate,
+            self.random_token_rate,
+        )
+        positions = tf.cast(where[:, 1], tf.int32)
+        weights, (positions, targets, first, last) = fill_slots(
+            where,
+            [positions, originals, first, last],
+            tf.shape(ids, tf.int64)[0],
+            slots,
+        )
+        outputs = {
+            "token_ids": ids + add_up(where, replaced - originals, tf.shape(ids)),
+            "mask_positions": positions,
+            "mask_ids": targets,
+            "mask_weights": weights,
+        }
+        if self.return_span_bounds:
+            outputs["span_bounds"] = tf.stack([first, last], 2)
+        return outputs
+
+    def _select(self, ids, span_ids, slots, seeds):
+        """Rows and positions of the selections, and where units start."""
+        padding = ids == self.pad_token_id
+        candidates = ~(padding | is_any(ids, self.unselectable_token_ids))
+        starts = tf.ones_like(candidates)
+        if self.starts_word is not None:
+            starts = tf.gather(self._starts_word_table, ids)
+        candidates, starts = self.strategy.units(candidates, starts, span_ids)
+        lengths, selectable = (
+            tf.reduce_sum(tf.cast(x, tf.int32), 1) for x in (~padding, candidates)
+        )
+        counts = count_selections(
+            lengths, selectable, self.selection_rate, self.count, seeds[0]
+        )
+        counts = tf.minimum(counts, slots)
+        selected = self.strategy.select(
+            ids, candidates, starts, counts, slots, seeds[1]
+        )
+        return tf.where(selected), starts
+
+    def _num_slots(self, length):
+        if self.max_selections is not None:
+            return self.max_selections
+        if length is None:
+            raise ValueError(
+                "`max_selections` must be given where the length of `token_ids` "
+                "isn't static. Received: max_selections=None."
+            )
+        count = max_selections(length, self.selection_rate, self.count)
+        return self.strategy.max_selections(count)
+
+    def get_config(self):
+        config = super().get_config()
+        config.update({name: getattr(self, name) for name in _ARGUMENTS})
+        config["strategy"] = keras.saving.serialize_keras_object(self.strategy)
+        return config
+
+
+def _optional_list(values, kind):
+    return None if values is None else [kind(v) for v in values]

@@ -1,0 +1,234 @@
+"""The layer that draws factorisation orders and targets, for XLNet."""
+
+import keras
+import tensorflow as tf
+
+from keras_bertfam.layers.corruption.factorization import (
+    draw_order,
+    order_ranks,
+    sample_spans,
+)
+from keras_bertfam.layers.corruption.replacement import fill_slots
+from keras_bertfam.layers.corruption.selection import is_any, select_tokens
+from keras_bertfam.layers.data.base import PreprocessingLayer, as_token_ids
+from keras_bertfam.layers.data.seeding import RNG, content_seed, fold
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class PermuteTokens(PreprocessingLayer):
+    """Draws factorisation orders, and the tokens to predict, as XLNet does.
+
+    Use it inside `Dataset.map`, after batching. The token ids stay as they are:
+    only the order says who sees whom. A row's first `reuse_length` tokens, which
+    memory will repeat, and the rest have an order each; the first part sees
+    nothing of the second, the second all of the first.
+
+    A part of full length gets its share of exactly `num_predictions` targets,
+    a padded one the same share of its tokens, never more than it has candidates:
+    first spans of whole words, see `sample_spans`, then single tokens. Special
+    tokens are no targets. (The released code takes them for targets and gives
+    them no weight; and its spans are of pieces, by an error, not of words.)
+
+    Args:
+        vocabulary_size: int. Number of token ids.
+        special_token_ids: sequence of ints. Ids that are never predicted, and
+            that only what comes later in the order sees: separators.
+        pad_token_id: int or `None`. The id of padding. Defaults to `0`.
+        num_predictions: int or `None`. Slots out; `None` means `length * beta //
+            alpha`, for a static length.
+        reuse_length: int. Defaults to `0`, one part.
+        perm_size: int or `None`. See `draw_order`. Defaults to `None`.
+        max_words: int. Most words of a span. Defaults to `5`.
+        alpha, beta: ints. A span of n words has a context of `n * alpha // beta`
+            tokens. Default to `6` and `1`.
+        starts_word: sequence of `vocabulary_size` booleans, or `None` for each
+            token a word.
+        seed: int. Used in calls without a seed. Defaults to `0`.
+
+    Call arguments:
+        token_ids: integer tensor `(batch, length)` or `(length,)`.
+        seed: integer tensor of shape `(2,)`, such as one of `seeded_passes`.
+            Defaults to a hash of `token_ids` and the layer's own seed.
+        reversed_rows: bool tensor `(batch,)`. Rows whose text runs backwards,
+            where a word begins with its last piece.
+
+    Returns:
+        A dict of `tf.Tensor`s: `perm_ranks`, int32 `(batch, length)`, see
+        `XLNetBackbone`; `mask_positions`, int32 `(batch, num_predictions)`,
+        ascending; `mask_ids`, int32 of that shape, the ids there;
+        `mask_weights`, float32, 1 for a target and 0 for an empty slot, whose
+        position and id are 0.
+
+    Raises:
+        ValueError: If an argument is out of its range.
+
+    Example:
+
+    ```python
+    layer = keras_bertfam.layers.PermuteTokens(
+        vocabulary_size=32000, special_token_ids=[3, 4], pad_token_id=5)
+    layer([[17, 23, 9, 31, 4, 3]], seed=[0, 1])["perm_ranks"]
+    ```
+
+    Reference: [Yang et al., 2019](https://arxiv.org/abs/1906.08237), sections
+    2.3 and 3.1.
+    """
+
+    def __init__(
+        self,
+        vocabulary_size,
+        special_token_ids,
+        pad_token_id=0,
+        num_predictions=None,
+        reuse_length=0,
+        perm_size=None,
+        max_words=5,
+        alpha=6,
+        beta=1,
+        starts_word=None,
+        seed=0,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.vocabulary_size = vocabulary_size
+        self.special_token_ids = [int(i) for i in special_token_ids]
+        self.pad_token_id = pad_token_id
+        self.num_predictions = num_predictions
+        self.reuse_length = reuse_length
+        self.perm_size = perm_size
+        self.max_words = max_words
+        self.alpha = alpha
+        self.beta = beta
+        self.starts_word = None if starts_word is None else [*map(bool, starts_word)]
+        self.seed = seed
+        for name, least in (
+            ("num_predictions", 1),
+            ("reuse_length", 0),
+            ("perm_size", 1),
+            ("max_words", 1),
+            ("beta", 1),
+            ("alpha", beta),
+        ):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ValueError(
+                    f"`{name}` must be at least {least}. Received: {value}."
+                )
+        if self.starts_word and len(self.starts_word) != vocabulary_size:
+            raise ValueError(
+                f"`starts_word` must have vocabulary_size={vocabulary_size} "
+                f"elements. Received: {len(self.starts_word)}."
+            )
+
+    def call(self, token_ids, seed=None, reversed_rows=None):
+        ids = as_token_ids(token_ids)
+        if ids.shape.rank not in (1, 2):
+            raise ValueError(
+                "`token_ids` must have the shape `(batch, length)` or `(length,)`. "
+                f"Received: shape={ids.shape}."
+            )
+        if seed is None:
+            seed = content_seed(ids, self.seed)
+        seed = tf.ensure_shape(tf.cast(seed, tf.int64), [2])
+        if ids.shape.rank == 2:
+            return self._permute(ids, seed, reversed_rows)
+        outputs = self._permute(ids[None], seed, reversed_rows)
+        return {name: x[0] for name, x in outputs.items()}
+
+    def _permute(self, ids, seed, reversed_rows):
+        length = ids.shape[1]
+        if length is None and (self.num_predictions is None or self.reuse_length):
+            raise ValueError(
+                "`num_predictions` must be given, and `reuse_length` be 0, where the "
+                f"length of `token_ids` isn't static. Received: {ids.shape}."
+            )
+        slots = self.num_predictions
+        if slots is None:
+            slots = max(1, length * self.beta // self.alpha)
+        starts = self._starts(ids, reversed_rows)
+        cut = self.reuse_length
+        bounds = [(0, length, slots)]
+        if cut:
+            if not cut < length:
+                raise ValueError(
+                    f"`reuse_length` must be less than the {length} tokens of a row. "
+                    f"Received: {cut}."
+                )
+            second = slots * (length - cut) // length
+            bounds = [(0, cut, slots - second), (cut, length, second)]
+        parts = []
+        for number, (begin, end, goal) in enumerate(bounds):
+            part, begins = ids[:, begin:end], starts[:, begin:end]
+            ranks, selected = self._part(part, begins, goal, fold(seed, number))
+            # Everything of the second part comes after everything of the first.
+            parts.append((ranks + (begin + 1 if begin else 0), selected))
+        ranks, selected = (tf.concat(pair, 1) for pair in zip(*parts, strict=True))
+        where = tf.where(selected)
+        values = [tf.cast(where[:, 1], tf.int32), tf.gather_nd(ids, where)]
+        rows = tf.shape(ids, tf.int64)[0]
+        weights, (positions, targets) = fill_slots(where, values, rows, slots)
+        return {
+            "perm_ranks": ranks,
+            "mask_positions": positions,
+            "mask_ids": targets,
+            "mask_weights": weights,
+        }
+
+    def _starts(self, ids, reversed_rows):
+        """Which tokens start a word, in reading order."""
+        if self.starts_word is None:
+            return tf.ones_like(ids, tf.bool)
+        starts = tf.gather(tf.constant(self.starts_word), ids)
+        if reversed_rows is None:
+            return starts
+        # Backwards, what follows the first piece of a word starts the next.
+        backwards = tf.pad(starts, [[0, 0], [1, 0]], constant_values=True)[:, :-1]
+        backwards |= is_any(ids, self.special_token_ids)
+        return tf.where(tf.cast(reversed_rows, tf.bool)[:, None], backwards, starts)
+
+    def _part(self, ids, starts, goal, seed):
+        """Ranks from -1, and what is to be predicted, of one part of the rows."""
+        if goal == 0:
+            return tf.fill(tf.shape(ids), -1), tf.zeros_like(ids, tf.bool)
+        seeds = tf.unstack(tf.random.split(seed, 3, alg=RNG), 3)
+        special = is_any(ids, self.special_token_ids)
+        inside = tf.ones_like(special)
+        if self.pad_token_id is not None:
+            inside = ids != self.pad_token_id
+        shape = tf.shape(ids)
+        share = tf.reduce_mean(tf.cast(inside, tf.float64), 1) * goal
+        goals = tf.cast(tf.round(share), tf.int32)
+        begins, ends = sample_spans(
+            starts,
+            inside,
+            goals,
+            goal,
+            seeds[0],
+            max_words=self.max_words,
+            alpha=self.alpha,
+            beta=self.beta,
+        )
+        index = tf.range(shape[1])
+        spanned = (index >= begins[..., None]) & (index < ends[..., None])
+        candidates = inside & ~special
+        selected = tf.reduce_any(spanned, 1) & candidates
+        left = goals - tf.reduce_sum(tf.cast(selected, tf.int32), 1)
+        selected |= select_tokens(candidates & ~selected, left, goal, seeds[1])
+        order = draw_order(shape, seeds[2], self.perm_size)
+        return order_ranks(order, selected, special), selected
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "vocabulary_size": self.vocabulary_size,
+            "special_token_ids": self.special_token_ids,
+            "pad_token_id": self.pad_token_id,
+            "num_predictions": self.num_predictions,
+            "reuse_length": self.reuse_length,
+            "perm_size": self.perm_size,
+            "max_words": self.max_words,
+            "alpha": self.alpha,
+            "beta": self.beta,
+            "starts_word": self.starts_word,
+            "seed": self.seed,
+        }

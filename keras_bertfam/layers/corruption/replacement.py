@@ -1,0 +1,130 @@
+"""What replaces selected tokens, and how selections are laid out in slots."""
+
+import numpy as np
+import tensorflow as tf
+
+from keras_bertfam.layers.data.seeding import RNG
+
+
+def replace_tokens(
+    originals, groups, seed, mask_token_id, draw, mask_rate, random_rate
+):
+    """Replaces each group of tokens by mask tokens, random ones, or itself.
+
+    Args:
+        originals: int32 tensor of shape `(n,)`.
+        groups: int32 tensor of shape `(n,)`, in [0, n): tokens of one group
+            share their fate. `None` if each token has its own.
+        seed: integer tensor of shape `(2,)`.
+        mask_token_id: int.
+        draw: callable from a shape and a seed to random ids of that shape.
+        mask_rate: float. The probability of the mask token.
+        random_rate: float. The probability of a random token.
+
+    Returns:
+        An int32 tensor of shape `(n,)`.
+    """
+    seeds = tf.unstack(tf.random.split(seed, 2, alg=RNG), 2)
+    shape = tf.shape(originals)
+    fate = tf.random.stateless_uniform(shape, seeds[1], alg=RNG)
+    if groups is not None:
+        fate = tf.gather(fate, groups)
+    drawn = draw(shape, seeds[0])
+    kept_or_drawn = tf.where(fate < mask_rate + random_rate, drawn, originals)
+    return tf.where(fate < mask_rate, mask_token_id, kept_or_drawn)
+
+
+def make_draw(ids, weights):
+    """Returns a function from a shape and a seed to random ids.
+
+    Args:
+        ids: int or sequence of ints: ids in `[0, ids)`, or the given ones.
+        weights: sequence of floats, one for each id, or `None` for all equal.
+    """
+    size = ids if isinstance(ids, int) else len(ids)
+    bounds = None
+    if weights is not None:
+        weights = np.array(weights, "float64")
+        total = weights.sum()
+        if weights.shape != (size,) or (weights < 0).any() or not 0 < total < np.inf:
+            raise ValueError(
+                f"`random_token_weights` must be {size} numbers of at least 0, one for "
+                "each id that may be drawn, with a positive sum. Received: "
+                f"{weights.size} numbers with the sum {total}."
+            )
+        bounds = np.cumsum(weights)
+
+    def draw(shape, seed):
+        if bounds is None:
+            index = tf.random.stateless_uniform(shape, seed, 0, size, tf.int32, alg=RNG)
+        else:
+            uniform = tf.random.stateless_uniform(
+                shape, seed, dtype=tf.float64, alg=RNG
+            )
+            index = tf.searchsorted(bounds, uniform * bounds[-1], side="right")
+        return index if isinstance(ids, int) else tf.gather(tf.constant(ids), index)
+
+    return draw
+
+
+def group_neighbours(where, starts=None):
+    """Numbers the groups of selections that touch.
+
+    Args:
+        where: int64 tensor of shape `(n, 2)`: row and position of each
+            selection, in lexicographic order.
+        starts: bool tensor of shape `(n,)` or `None`: selections with which a
+            group begins in any case.
+
+    Returns:
+        The number of each selection's group, counted over all rows, int32
+        `(n,)`, and the first and last position of it, each int32 `(n,)`.
+    """
+    touches = tf.reduce_all(where[1:] - where[:-1] == [0, 1], 1)
+    begins = tf.concat([tf.ones_like(where[:1, 0], tf.bool), ~touches], 0)
+    if starts is not None:
+        begins |= starts
+    ends = tf.concat([begins[1:], tf.ones_like(where[:1, 0], tf.bool)], 0)
+    group = tf.cumsum(tf.cast(begins, tf.int32)) - 1
+    position = tf.cast(where[:, 1], tf.int32)
+    first, last = (
+        tf.gather(tf.boolean_mask(position, border), group) for border in (begins, ends)
+    )
+    return group, first, last
+
+
+def add_up(where, values, shape):
+    """Scatters values into zeros; six times as fast as `tf.scatter_nd`.
+
+    Args:
+        where: int64 tensor of shape `(n, 2)`: rows and columns.
+        values: tensor of shape `(n,)`.
+        shape: int32 tensor, `[rows, columns]`.
+    """
+    flat = where[:, 0] * tf.cast(shape[1], tf.int64) + where[:, 1]
+    return tf.reshape(
+        tf.math.unsorted_segment_sum(values, flat, shape[0] * shape[1]), shape
+    )
+
+
+def fill_slots(where, values, num_rows, num_slots):
+    """Lays out the selections of each row in a fixed number of slots.
+
+    Args:
+        where: int64 tensor of shape `(n, 2)`: row and position of each
+            selection, in lexicographic order.
+        values: list of int32 tensors of shape `(n,)`.
+        num_rows: int64 scalar.
+        num_slots: int. No row may have more selections.
+
+    Returns:
+        The weights, float32, and the list of values, int32, each of shape
+        `(num_rows, num_slots)`; empty slots are 0.
+    """
+    splits = tf.searchsorted(where[:, 0], tf.range(num_rows + 1))
+    slot = splits[:-1, None] + tf.range(num_slots)
+    full = slot < splits[1:, None]
+    # One extra element, so that empty slots and empty batches have an index.
+    slot = tf.where(full, slot, tf.shape(where)[0])
+    slots = [tf.gather(tf.pad(value, [[0, 1]]), slot) for value in values]
+    return tf.cast(full, tf.float32), slots

@@ -1,0 +1,197 @@
+"""How many positions are selected, and which: pure seeded functions."""
+
+import functools
+import math
+
+import numpy as np
+import tensorflow as tf
+
+from keras_bertfam.layers.data.seeding import RNG
+
+
+def max_selections(length, rate, count):
+    """Returns the most selections that `count` gives a row of `length` tokens."""
+    if count in ("fairseq", "spanbert"):
+        return max(1, math.ceil(length * rate))
+    return max(1, round(length * rate))
+
+
+def count_selections(lengths, selectable, rate, count, seed):
+    """Returns how many tokens to select in each row, int32.
+
+    Args:
+        lengths: int32 tensor of shape `(batch,)`: tokens that aren't padding.
+        selectable: int32 tensor of that shape: those that may be selected.
+        rate: float.
+        count: `"bert"`, `"fairseq"` or `"spanbert"`.
+        seed: integer tensor of shape `(2,)`.
+    """
+    if count == "spanbert":
+        return tf.cast(tf.math.ceil(tf.cast(selectable, tf.float64) * rate), tf.int32)
+    expected = tf.cast(lengths, tf.float64) * rate
+    if count == "fairseq":
+        noise = tf.random.stateless_uniform(
+            tf.shape(lengths), seed, dtype=tf.float64, alg=RNG
+        )
+        return tf.cast(expected + noise, tf.int32)
+    return tf.maximum(tf.cast(tf.round(expected), tf.int32), 1)
+
+
+def is_any(ids, values):
+    """Returns where `ids` is one of `values`, a sequence of ints."""
+    if len(values) > 8:
+        highest = max(values)
+        table = np.isin(np.arange(highest + 2), values)
+        return tf.gather(table, tf.minimum(ids, highest + 1))
+    equal = [tf.equal(ids, value) for value in values]
+    return functools.reduce(tf.logical_or, equal, tf.zeros_like(ids, tf.bool))
+
+
+def select_tokens(candidates, counts, max_count, seed):
+    """Selects `counts` of the `candidates` in each row, uniformly.
+
+    Args:
+        candidates: bool tensor of shape `(batch, length)`.
+        counts: int32 tensor of shape `(batch,)`.
+        max_count: int. An upper bound of `counts`.
+        seed: integer tensor of shape `(2,)`.
+
+    Returns:
+        A bool tensor of shape `(batch, length)` with `counts` true elements in
+        each row, or all `candidates` if they are fewer.
+    """
+    scores = distinct_scores(tf.shape(candidates), seed)
+    return keep_highest(tf.where(candidates, scores, -1), counts, max_count)
+
+
+def keep_highest(scores, counts, max_count):
+    """Returns where the `counts` highest scores of each row are, of those >= 0.
+
+    Args:
+        scores: int32 tensor of shape `(batch, length)`, distinct within a row;
+            a negative one is never kept.
+        counts: int32 tensor of shape `(batch,)`.
+        max_count: int or int32 scalar. An upper bound of `counts`.
+    """
+    lowest, highest = tf.int32.min, tf.int32.max
+    # The (max_count)-th of a row lengthened by `max_count - counts` highest
+    # scores is the (counts)-th of the row: one fixed rank for all rows.
+    above = tf.range(max_count)[None] < max_count - counts[:, None]
+    threshold = tf.raw_ops.NthElement(
+        input=tf.concat([scores, tf.where(above, highest, lowest)], 1),
+        n=max_count - 1,
+        reverse=True,
+    )
+    # With no selections at all the threshold is `highest`, which no score has.
+    return (scores >= 0) & (scores >= threshold[:, None])
+
+
+def distinct_scores(shape, seed):
+    """Returns random int32 scores of `shape`, at least 0, distinct within a row.
+
+    The position breaks ties, which 24 random bits at 128 tokens make rare.
+    """
+    length = shape[1]
+    bits = tf.random.stateless_uniform(
+        shape, seed, 0, tf.int32.max // length, tf.int32, alg=RNG
+    )
+    return bits * length + tf.range(length)
+
+
+def select_words(candidates, starts, counts, seed):
+    """Selects whole words in random order, each that fits what is left.
+
+    A word is a candidate that starts one, or follows a token that is no
+    candidate, together with the candidates after it that don't start one.
+
+    Args:
+        candidates: bool tensor of shape `(batch, length)`.
+        starts: bool tensor of that shape: which tokens start a word.
+        counts: int32 tensor of shape `(batch,)`: how many tokens to select.
+        seed: integer tensor of shape `(2,)`.
+
+    Returns:
+        A bool tensor of shape `(batch, length)` with at most `counts` true
+        elements in each row.
+    """
+    shape = tf.shape(candidates)
+    starts = (starts & candidates) | after_other(candidates)
+    # Tokens that are no candidates add nothing to the sizes.
+    word = tf.cumsum(tf.cast(starts, tf.int32), axis=1) - 1
+    word += tf.range(shape[0])[:, None] * shape[1]
+    sizes = tf.math.unsorted_segment_sum(
+        tf.reshape(tf.cast(candidates, tf.int32), [-1]),
+        tf.reshape(word, [-1]),
+        shape[0] * shape[1],
+    )
+    order = tf.argsort(distinct_scores(shape, seed), axis=1)
+    in_order = tf.gather(tf.reshape(sizes, shape), order, axis=1, batch_dims=1)
+    taken = take_fitting(in_order, counts)
+    order += tf.range(shape[0])[:, None] * shape[1]
+    taken = tf.scatter_nd(
+        tf.reshape(order, [-1, 1]), tf.reshape(taken, [-1]), [shape[0] * shape[1]]
+    )
+    return candidates & tf.gather(taken, word)
+
+
+def after_other(candidates):
+    """Returns where the token before is no candidate: a word can't go on there."""
+    return ~tf.pad(candidates, [[0, 0], [1, 0]])[:, :-1]
+
+
+def select_smoothed(candidates, weights, counts, max_count, across_rows, seed):
+    """Selects one after the other, in proportion to the weights of what is left.
+
+    Args:
+        candidates: bool tensor of shape `(batch, length)`.
+        weights: float tensor of that shape, positive.
+        counts: int32 tensor of shape `(batch,)`.
+        max_count: int. An upper bound of `counts`, and of a row's selections.
+        across_rows: bool. Select `sum(counts)` of all rows together.
+        seed: integer tensor of shape `(2,)`.
+
+    Returns:
+        A bool tensor of shape `(batch, length)`.
+    """
+    shape = tf.shape(candidates)
+    uniform = tf.random.stateless_uniform(shape, seed, dtype=tf.float64, alg=RNG)
+    # The order of arrival of exponential variables with these rates.
+    arrivals = -tf.math.log1p(-uniform) / tf.cast(weights, tf.float64)
+    latest_first = tf.argsort(tf.reshape(arrivals, [-1]), direction="DESCENDING")
+    scores = tf.scatter_nd(
+        latest_first[:, None], tf.range(tf.size(latest_first)), [tf.size(latest_first)]
+    )
+    scores = tf.where(candidates, tf.reshape(scores, shape), -1)
+    if not across_rows:
+        return keep_highest(scores, counts, max_count)
+    most = tf.fill([shape[0]], max_count)
+    scores = tf.where(keep_highest(scores, most, max_count), scores, -1)
+    total = tf.reduce_sum(counts, keepdims=True)
+    kept = keep_highest(tf.reshape(scores, [1, -1]), total, tf.maximum(total[0], 1))
+    return tf.reshape(kept, shape)
+
+
+def take_fitting(sizes, budgets):
+    """Walks along each row and takes whatever fits what is left of the budget.
+
+    Each turn of the loop takes all sizes up to the next that doesn't fit, so
+    two to four turns do instead of one per size.
+
+    Args:
+        sizes: int32 tensor of shape `(batch, n)`; zeros are never taken.
+        budgets: int32 tensor of shape `(batch,)`.
+
+    Returns:
+        A bool tensor of shape `(batch, n)`.
+    """
+
+    def turn(taken, left):
+        open_sizes = tf.where(taken | (sizes > left[:, None]), 0, sizes)
+        new = (tf.cumsum(open_sizes, axis=1) <= left[:, None]) & (open_sizes > 0)
+        return taken | new, left - tf.reduce_sum(tf.where(new, sizes, 0), 1)
+
+    def unfinished(taken, left):
+        return tf.reduce_any((sizes > 0) & ~taken & (sizes <= left[:, None]))
+
+    taken = tf.zeros_like(sizes, tf.bool)
+    return tf.while_loop(unfinished, turn, (taken, budgets))[0]

@@ -1,0 +1,211 @@
+"""Spans of words as selections: pure seeded functions."""
+
+import tensorflow as tf
+
+from keras_bertfam.layers.corruption.selection import (
+    after_other,
+    distinct_scores,
+    keep_highest,
+)
+from keras_bertfam.layers.data.seeding import RNG
+
+
+def select_spans(candidates, starts, counts, max_count, probabilities, seed):
+    """Selects spans of whole words until the count is reached exactly.
+
+    As published: draw a length in words and a token that isn't selected yet,
+    uniformly; select that many words from the start of the token's word on, but
+    no further than the run of candidates and the row's count, which may cut the
+    last word. Spans may meet and run into each other.
+
+    Args:
+        candidates: bool tensor of shape `(batch, length)`.
+        starts: bool tensor of that shape: which tokens start a word.
+        counts: int32 tensor of shape `(batch,)`: how many tokens to select.
+        max_count: int. An upper bound of `counts`.
+        probabilities: list of floats. Those of the lengths 1, 2, ...
+        seed: integer tensor of shape `(2,)`.
+
+    Returns:
+        A bool tensor of shape `(batch, length)` with `counts` true elements in
+        each row, or all `candidates` if they are fewer.
+    """
+    seeds = tf.unstack(tf.random.split(seed, 2, alg=RNG), 2)
+    shape = tf.shape(candidates)
+    word = number_words(candidates, starts, gap=len(probabilities))
+    # Drawing anew whenever a token is selected already is going through them in
+    # random order. Each selects itself, so that `max_count` of them suffice.
+    scores = tf.where(candidates, distinct_scores(shape, seeds[0]), -1)
+    scores, anchors = tf.math.top_k(scores, tf.minimum(max_count, shape[1]))
+    first_word = tf.gather(word, anchors, batch_dims=1)
+    lengths = draw_lengths(tf.shape(anchors), probabilities, seeds[1])
+    lengths = tf.where(scores < 0, 0, lengths)
+    size = tf.shape(anchors)[1]
+
+    def turn(i, rank, left):
+        taken = tf.gather(rank, anchors[:, i], batch_dims=1) > 0
+        begin = first_word[:, i]
+        end = begin + tf.where(taken, 0, lengths[:, i])
+        new = (word >= begin[:, None]) & (word < end[:, None]) & (rank == 0)
+        left -= tf.reduce_sum(tf.cast(new, tf.int32), 1)
+        return i + 1, tf.where(new, size - i, rank), left
+
+    _, rank, _ = tf.while_loop(
+        lambda i, _, left: (i < size) & tf.reduce_any(left > 0),
+        turn,
+        (tf.constant(0), tf.zeros(shape, tf.int32), counts),
+    )
+    # What came first is kept, and of the same span what is on the left.
+    rank = rank * shape[1] - tf.range(shape[1])
+    return keep_highest(tf.where(candidates, rank, -1), counts, max_count)
+
+
+def select_ngrams(candidates, starts, counts, max_count, probabilities, seed):
+    """Selects n-grams of words, from starts in random order, none overlapping.
+
+    As published: draw n for each start, shrink it until the pieces fit what is
+    left of the row's count, and skip the start if not even its word fits or if
+    a piece is selected already.
+
+    Args:
+        candidates: bool tensor of shape `(batch, length)`.
+        starts: bool tensor of that shape: which tokens start a word.
+        counts: int32 tensor of shape `(batch,)`: how many tokens to select.
+        max_count: int. An upper bound of `counts`.
+        probabilities: list of floats. Those of n = 1, 2, ...; near the end of a
+            run of candidates n is the most that it may be.
+        seed: integer tensor of shape `(2,)`.
+
+    Returns:
+        A bool tensor of shape `(batch, length)` with at most `counts` true
+        elements in each row.
+    """
+    seeds = tf.unstack(tf.random.split(seed, 2, alg=RNG), 2)
+    shape = tf.shape(candidates)
+    position = tf.range(shape[1])
+    starts = (starts | after_other(candidates)) & candidates
+    scores = tf.where(starts, distinct_scores(shape, seeds[0]), -1)
+    n = draw_lengths(shape, probabilities, seeds[1])
+    sizes = _ngram_sizes(candidates, starts, n, len(probabilities))
+    last, left, free = _take_disjoint(scores, sizes[-1], counts, max_count)
+
+    def turn(last, left, free, _):
+        fitting = [tf.where(s <= left[:, None], s, 0) for s in sizes]
+        size = tf.reduce_max(tf.stack(fitting), 0)
+        possible = (size > 0) & (size <= free) & (scores < last[:, None])
+        score = tf.where(possible, scores, -1)
+        begin = tf.argmax(score, 1, tf.int32)
+        last = tf.gather(score, begin, batch_dims=1)
+        found = last >= 0
+        size = tf.where(found, tf.gather(size, begin, batch_dims=1), 0)
+        # How far each token is from the next that is selected: 0 if it is.
+        before = tf.maximum(begin[:, None] - position, 0)
+        reached = position < (begin + size)[:, None]
+        near = tf.where(reached & found[:, None], before, shape[1])
+        return last, left - size, tf.minimum(free, near), tf.reduce_any(found)
+
+    state = (last, left, free, tf.constant(True))
+    return tf.while_loop(lambda *state: state[-1], turn, state)[2] == 0
+
+
+def _take_disjoint(scores, sizes, counts, max_count):
+    """Goes through the first intervals at once, up to one that has to shrink.
+
+    Args:
+        scores: int32 tensor of shape `(batch, length)`: the order of the
+            intervals that begin at each position; negative for none.
+        sizes: int32 tensor of that shape.
+        counts: int32 tensor of shape `(batch,)`.
+        max_count: int.
+
+    Returns:
+        The score of the last interval gone through and what is left of
+        `counts`, int32 `(batch,)`; and how far each position is from the next
+        one that is taken, int32 `(batch, length)`.
+    """
+    shape = tf.shape(scores)
+    scores, begins = tf.math.top_k(scores, tf.minimum(max_count, shape[1]))
+    sizes = tf.where(scores < 0, 0, tf.gather(sizes, begins, batch_dims=1))
+    ends = begins + sizes
+    number = tf.range(tf.shape(begins)[1])
+    conflicts = (
+        (number[:, None] < number)
+        & (begins[:, :, None] < ends[:, None])
+        & (begins[:, None] < ends[:, :, None])
+    )
+
+    def settle(taken, _):
+        # Each turn settles at least one more, and usually most of them.
+        new = ~tf.reduce_any(conflicts & taken[:, :, None], 1)
+        return new, tf.reduce_any(new != taken)
+
+    state = (tf.ones_like(begins, tf.bool), tf.constant(True))
+    taken = tf.while_loop(lambda _, changed: changed, settle, state)[0]
+    added = tf.where(taken, sizes, 0)
+    too_large = tf.cumsum(added, axis=1, exclusive=True) + sizes > counts[:, None]
+    done = tf.cumsum(tf.cast(too_large, tf.int32), axis=1) == 0
+    added = tf.where(done, added, 0)
+    last = tf.reduce_min(tf.where(done, scores, tf.int32.max), 1)
+    rows = tf.range(shape[0])[:, None] * (shape[1] + 1)
+    borders = tf.concat([begins + rows, begins + added + rows], 1)
+    steps = tf.sign(tf.concat([added, -added], 1))
+    inside = tf.math.unsorted_segment_sum(steps, borders, shape[0] * (shape[1] + 1))
+    inside = tf.cumsum(tf.reshape(inside, [shape[0], -1]), axis=1)[:, :-1]
+    position = tf.range(shape[1])
+    following = _minimum_from(tf.where(inside > 0, position, 2 * shape[1]))
+    return last, counts - tf.reduce_sum(added, 1), following - position
+
+
+def _ngram_sizes(candidates, starts, n, longest):
+    """Tokens in the 1, ..., n words from each start; a list of `longest`, int32."""
+    shape = tf.shape(candidates)
+    position = tf.range(shape[1])
+    border = tf.where(starts | ~candidates, position, shape[1])
+    # The next border after each position; there is one at the end of the row.
+    border = tf.pad(border[:, 1:], [[0, 0], [0, 2]], constant_values=shape[1])
+    following = _minimum_from(border)
+    goes_on = tf.pad(starts, [[0, 0], [0, 1]])
+    end = following[:, :-1]
+    ends = [end]
+    for k in range(1, longest):
+        further = tf.gather(following, end, batch_dims=1)
+        more = (k < n) & tf.gather(goes_on, end, batch_dims=1)
+        end = tf.where(more, further, end)
+        ends.append(end)
+    return [end - position for end in ends]
+
+
+def _minimum_from(x):
+    """The minimum of each row's elements from each on, int32 `(batch, length)`."""
+    length = tf.shape(x)[1]
+
+    def turn(x, shift):
+        shifted = tf.pad(x, [[0, 0], [0, shift]], constant_values=tf.int32.max)
+        return tf.minimum(x, shifted[:, shift:]), 2 * shift
+
+    return tf.while_loop(lambda _, shift: shift < length, turn, (x, tf.constant(1)))[0]
+
+
+def number_words(candidates, starts, gap):
+    """Numbers the words of each row, int32; -gap for what is no candidate.
+
+    Numbers of neighbouring words differ by one, but across other tokens by more
+    than `gap`: spans of up to `gap` words from any word on stay in their run.
+    """
+    fresh = after_other(candidates)
+    starts = (starts | fresh) & candidates
+    steps = tf.cast(starts, tf.int32) + gap * tf.cast(fresh & candidates, tf.int32)
+    return tf.where(candidates, tf.cumsum(steps, axis=1), -gap)
+
+
+def draw_lengths(shape, probabilities, seed):
+    """Draws int32 lengths of `shape`: k with the k-th of `probabilities`."""
+    uniform = tf.random.stateless_uniform(shape, seed, dtype=tf.float64, alg=RNG)
+    bounds, total = [], 0.0
+    for probability in probabilities[:-1]:
+        total += probability
+        bounds.append(total)
+    lengths = tf.ones(shape, tf.int32)
+    for bound in bounds:
+        lengths += tf.cast(uniform >= bound, tf.int32)
+    return lengths

@@ -1,0 +1,189 @@
+"""Strategies of `MaskTokens` that select words and spans of words."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_bertfam.layers.corruption.selection import select_words
+from keras_bertfam.layers.corruption.span_selection import (
+    select_ngrams,
+    select_spans,
+)
+from keras_bertfam.layers.corruption.token_strategies import MaskingStrategy
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class WholeWords(MaskingStrategy):
+    """Whole words in random order, each that fits what is left of the count.
+
+    Example:
+
+    ```python
+    tokenizer = keras_bertfam.layers.BertTokenizer("vocab.txt", lowercase=True)
+    preprocessor = keras_bertfam.tasks.MaskedLMPreprocessor(
+        tokenizer, strategy=keras_bertfam.layers.WholeWords()
+    )
+    ```
+
+    Reference: [Devlin et al., 2018](https://arxiv.org/abs/1810.04805), released
+    code of May 2019.
+    """
+
+    uses_words = True
+
+    def check(self, vocabulary_size, starts_word):
+        if starts_word is None:
+            raise ValueError(
+                "`starts_word` must be given for whole words. Received: None."
+            )
+
+    def select(self, token_ids, candidates, starts, counts, max_count, seed):
+        return select_words(candidates, starts, counts, seed)
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class NGrams(MaskingStrategy):
+    """n-grams of words with p(n) proportional to 1/n.
+
+    Word starts are gone through in random order. For each an n is drawn, and
+    shrunk until the pieces fit what is left of the row's count. A start whose
+    word doesn't fit is skipped, and so is one whose n-gram holds a token that is
+    selected already. Near the end of the text n is the most there may be.
+
+    Args:
+        max_n: int. The largest n. Defaults to `3`: 6/11, 3/11 and 2/11.
+        favor_shorter: bool. `False` reverses the probabilities. Defaults to
+            `True`.
+
+    Example:
+
+    ```python
+    tokenizer = keras_bertfam.layers.BertTokenizer("vocab.txt", lowercase=True)
+    preprocessor = keras_bertfam.tasks.MaskedLMPreprocessor(
+        tokenizer, strategy=keras_bertfam.layers.NGrams(max_n=3)
+    )
+    ```
+
+    Reference: [Lan et al., 2019](https://arxiv.org/abs/1909.11942), section 4.1.
+    The released code also lets n-grams run across [SEP]; these don't.
+    """
+
+    uses_words = True
+
+    def __init__(self, max_n=3, favor_shorter=True):
+        _check_length("max_n", max_n)
+        self.max_n = max_n
+        self.favor_shorter = favor_shorter
+        weights = 1 / np.arange(1, max_n + 1)
+        weights = weights if favor_shorter else weights[::-1]
+        self.probabilities = (weights / weights.sum()).tolist()
+
+    def select(self, token_ids, candidates, starts, counts, max_count, seed):
+        return select_ngrams(
+            candidates, starts, counts, max_count, self.probabilities, seed
+        )
+
+    def get_config(self):
+        return {"max_n": self.max_n, "favor_shorter": self.favor_shorter}
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class GeometricSpans(MaskingStrategy):
+    """Spans of words whose length is geometric, up to a limit.
+
+    Until the row's count is reached: draw a length, and a token that isn't
+    selected yet; select that many words from the start of the token's word on.
+    The last span is cut to reach the count exactly, be it within a word.
+
+    Args:
+        p: float in (0, 1]. The parameter of the geometric distribution. Defaults
+            to `0.2`.
+        max_length: int. The longest span, in words; the probabilities of the
+            lengths up to it are renormalised. Defaults to `10`: a mean of 3.8.
+
+    Example:
+
+    ```python
+    tokenizer = keras_bertfam.layers.BertTokenizer("vocab.txt", lowercase=True)
+    preprocessor = keras_bertfam.tasks.MaskedLMPreprocessor(
+        tokenizer,
+        strategy=keras_bertfam.layers.GeometricSpans(),
+        replacement_unit="span",
+        count="spanbert",
+    )
+    ```
+
+    Reference: [Joshi et al., 2019](https://arxiv.org/abs/1907.10529),
+    section 3.1.
+    """
+
+    uses_words = True
+
+    def __init__(self, p=0.2, max_length=10):
+        if not 0 < p <= 1:
+            raise ValueError(f"`p` must be in (0, 1]. Received: {p}.")
+        _check_length("max_length", max_length)
+        self.p = p
+        self.max_length = max_length
+        weights = (1 - p) ** np.arange(max_length)
+        self.probabilities = (weights / weights.sum()).tolist()
+
+    def select(self, token_ids, candidates, starts, counts, max_count, seed):
+        return select_spans(
+            candidates, starts, counts, max_count, self.probabilities, seed
+        )
+
+    def get_config(self):
+        return {"p": self.p, "max_length": self.max_length}
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class GivenSpans(MaskingStrategy):
+    """Spans that come with the text, such as phrases and entities.
+
+    `MaskTokens` must be called with `span_ids`, int `(batch, length)`: the
+    neighbouring tokens of equal number, except 0, are a span. Spans are selected
+    as a whole, in random order, each that fits what is left of the count.
+
+    Args:
+        only_spans: bool. Whether to select nothing but spans; otherwise the
+            words that are in no span (number 0) take part. Defaults to `False`.
+
+    Example:
+
+    ```python
+    masker = keras_bertfam.layers.MaskTokens(
+        1000, mask_token_id=4, selection_rate=0.4,
+        strategy=keras_bertfam.layers.GivenSpans(),
+    )
+    masker([[7, 8, 9, 10, 11]], span_ids=[[1, 1, 0, 2, 2]])
+    ```
+
+    Reference: [Sun et al., 2019](https://arxiv.org/abs/1904.09223), section 3.2.
+    """
+
+    uses_words = True
+
+    def __init__(self, only_spans=False):
+        self.only_spans = only_spans
+
+    def units(self, candidates, starts, span_ids):
+        if span_ids is None:
+            raise ValueError(
+                "`span_ids` must be given for the strategy GivenSpans. Received: None."
+            )
+        inside = span_ids != 0
+        previous = tf.pad(span_ids, [[0, 0], [1, 0]])[:, :-1]
+        starts = (starts & ~inside) | (span_ids != previous)
+        return (candidates & inside if self.only_spans else candidates), starts
+
+    def select(self, token_ids, candidates, starts, counts, max_count, seed):
+        return select_words(candidates, starts, counts, seed)
+
+    def get_config(self):
+        return {"only_spans": self.only_spans}
+
+
+def _check_length(name, value):
+    if not isinstance(value, int) or value < 1:
+        raise ValueError(f"`{name}` must be a positive int. Received: {value!r}.")

@@ -1,0 +1,21 @@
+"""From documents to rows and batches: transformations of `tf.data` datasets."""
+
+from keras_bertfam.layers.data.batching import BatchByTokens
+from keras_bertfam.layers.data.documents import read_documents, split_sentences
+from keras_bertfam.layers.data.packing import PackSentences
+from keras_bertfam.layers.data.pairing import PairSegments
+from keras_bertfam.layers.data.pairing_electra import ElectraSegments
+from keras_bertfam.layers.data.parallel_streams import ParallelStreams
+from keras_bertfam.layers.data.seeding import StreamPosition, seeded_passes
+
+__all__ = [
+    "BatchByTokens",
+    "ElectraSegments",
+    "PackSentences",
+    "PairSegments",
+    "ParallelStreams",
+    "StreamPosition",
+    "read_documents",
+    "seeded_passes",
+    "split_sentences",
+]

@@ -1,0 +1,118 @@
+"""What users give to preprocessors, as tensors."""
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+
+def as_strings(x, rank=1, name="x"):
+    """Converts strings to a tensor, refusing what is none.
+
+    Args:
+        x: string, nested lists of strings, or a string tensor.
+        rank: int. The rank of a batch; an example has one less.
+        name: str. The argument's name for the error.
+
+    Returns:
+        A string tensor.
+
+    Raises:
+        ValueError: for anything else.
+    """
+    try:
+        strings = tf.convert_to_tensor(x)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"`{name}` must be strings. {error}") from error
+    if strings.dtype != tf.string or strings.shape.rank not in (rank - 1, rank):
+        raise ValueError(
+            f"`{name}` must be strings of rank {rank - 1} or {rank}. Received: "
+            f"dtype={strings.dtype.name}, shape={strings.shape}."
+        )
+    return strings
+
+
+def as_tensor(x):
+    """A tensor, or `None` for `None`."""
+    return None if x is None else tf.convert_to_tensor(x)
+
+
+def as_rows(x, y=None, sample_weight=None):
+    """Arrays, tensors or lists as a dataset of their rows.
+
+    Args:
+        x: an array, or a tuple or dict of arrays.
+        y: the same, or `None`.
+        sample_weight: the same, or `None`.
+
+    Returns:
+        A `tf.data.Dataset` of `x`, `(x, y)` or `(x, y, sample_weight)`.
+
+    Raises:
+        ValueError: for a single example, or parts with unequal numbers of rows.
+    """
+    parts = {"x": x, "y": y, "sample_weight": sample_weight}
+    parts = {name: _tensors(part) for name, part in parts.items() if part is not None}
+    refuse_single(parts["x"], 0)
+    check_equally_many(parts)
+    x, y, sample_weight = (parts.get(name) for name in ("x", "y", "sample_weight"))
+    return tf.data.Dataset.from_tensor_slices(
+        keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
+    )
+
+
+def _tensors(part):
+    """Each array in a structure of tuples and dicts as a tensor of TensorFlow."""
+    if isinstance(part, dict):
+        return {name: _tensors(value) for name, value in part.items()}
+    if isinstance(part, tuple):
+        return tuple(_tensors(value) for value in part)
+    if tf.is_tensor(part):
+        return part
+    return tf.convert_to_tensor(
+        ops.convert_to_numpy(part) if ops.is_tensor(part) else part
+    )
+
+
+def map_given(function, example):
+    """A structure of tensors and `None`s, a function applied to the tensors."""
+    return tf.nest.map_structure(
+        lambda value: None if value is None else function(value), example
+    )
+
+
+def refuse_single(x, single_rank):
+    """Returns `x` unless its first tensor's rank is that of a single example.
+
+    Raises:
+        ValueError: if it is.
+    """
+    first = tf.nest.flatten(x)[0]
+    if first.shape.rank == single_rank:
+        raise ValueError(
+            "`x` must be a batch, such as a list of one example. Received: a single "
+            f"example, {first}."
+        )
+    return x
+
+
+def check_equally_many(parts):
+    """Raises unless all tensors of all parts have the same number of examples.
+
+    Args:
+        parts: dict from the names of arguments to structures of tensors.
+
+    Raises:
+        ValueError: with the names and the numbers.
+    """
+    counts = {
+        name: sorted({value.shape[0] if value.shape.rank else 0 for value in values})
+        for name, values in ((name, tf.nest.flatten(parts[name])) for name in parts)
+    }
+    if len({count for part in counts.values() for count in part}) > 1:
+        received = ", ".join(
+            f"{name} of {' and '.join(map(str, part))}" for name, part in counts.items()
+        )
+        raise ValueError(
+            f"{', '.join(f'`{name}`' for name in parts)} must have equally many "
+            f"examples. Received: {received}."
+        )

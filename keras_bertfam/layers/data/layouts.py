@@ -1,0 +1,111 @@
+"""How one or two segments are laid out in a row, by family."""
+
+import dataclasses
+
+import tensorflow as tf
+
+from keras_bertfam.layers.data.segments import truncated_lengths
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """A family's row: where its first special token goes, and what separates.
+
+    Args:
+        separators: int. End tokens between two segments.
+        start_last: bool. Whether the start token is the row's last token.
+    """
+
+    separators: int = 1
+    start_last: bool = False
+
+    def specials(self, segments):
+        """How many special tokens a row of so many segments has."""
+        return 2 + self.separators * (segments - 1)
+
+
+LAYOUTS = {
+    "bert": Layout(),  # [CLS] A [SEP] B [SEP]
+    "roberta": Layout(separators=2),  # <s> A </s> </s> B </s>
+    "xlnet": Layout(start_last=True),  # A <sep> B <sep> <cls>
+}
+# A tokenizer's start token tells its family's layout.
+_START_TOKENS = {"[CLS]": "bert", "<s>": "roberta", "<cls>": "xlnet"}
+
+
+def get_layout(name, tokenizer):
+    """The layout of a name, or of a tokenizer where the name is `None`.
+
+    Raises:
+        ValueError: for an unknown name, or a tokenizer whose start token is none
+            of the families'.
+    """
+    if name is None:
+        name = _START_TOKENS.get(getattr(tokenizer, "start_token", None))
+    if name not in LAYOUTS:
+        raise ValueError(
+            f"`layout` must be one of {sorted(LAYOUTS)}, or `None` with a tokenizer "
+            f"whose start token is one of {sorted(_START_TOKENS)}. Received: "
+            f"layout={name!r}, tokenizer={type(tokenizer).__name__}."
+        )
+    return LAYOUTS[name]
+
+
+def truncate_pair(segments, budget):
+    """Cuts the ends of one or two segments off until they fit in a budget.
+
+    Of two, the longer one loses tokens, the second if they are equally long
+    (the released BERT's fine-tuning).
+
+    Args:
+        segments: list of one or two ragged int32 tensors `(rows, None)`.
+        budget: int.
+
+    Returns:
+        A list of ragged tensors.
+    """
+    if len(segments) == 1:
+        return [segments[0][:, :budget]]
+    lengths = [tf.cast(x.row_lengths(), tf.int32) for x in segments]
+    sizes = truncated_lengths(*lengths, budget)
+    return [head(x, size) for x, size in zip(segments, sizes, strict=True)]
+
+
+def head(ragged, sizes):
+    """The first `sizes[i]` elements of each row `i`."""
+    inside = tf.ragged.range(ragged.row_lengths()) < tf.cast(sizes, tf.int64)[:, None]
+    return tf.ragged.boolean_mask(ragged, inside)
+
+
+def lay_out(segments, tokenizer, layout):
+    """Joins segments and special tokens to rows.
+
+    Args:
+        segments: list of one or two ragged int32 tensors `(rows, None)`.
+        tokenizer: its `start_token_id` and `end_token_id` are used.
+        layout: a `Layout`.
+
+    Returns:
+        A dict of `token_ids` and `segment_ids`, ragged int32 tensors of the same
+        shape. XLNet's last token is a segment of its own.
+    """
+    rows = segments[0].nrows()
+    start = tf.fill([rows, 1], tokenizer.start_token_id)
+    parts = []
+    for number, segment in enumerate(segments):
+        last = number == len(segments) - 1
+        ends = 1 if last else layout.separators
+        parts += [
+            (segment, number),
+            (tf.fill([rows, ends], tokenizer.end_token_id), number),
+        ]
+    parts.insert(*((len(parts), (start, 2)) if layout.start_last else (0, (start, 0))))
+    ids = tf.concat([part for part, _ in parts], 1)
+    numbers = [_filled_like(part, number) for part, number in parts]
+    return {"token_ids": ids, "segment_ids": tf.concat(numbers, 1)}
+
+
+def _filled_like(x, value):
+    if isinstance(x, tf.RaggedTensor):
+        return x.with_flat_values(tf.fill(tf.shape(x.flat_values), value))
+    return tf.fill(tf.shape(x), value)

@@ -1,0 +1,240 @@
+"""Packing of documents into token blocks of a fixed length."""
+
+import tensorflow as tf
+
+from keras_bertfam.layers.data.documents import tokenize_sentences
+from keras_bertfam.layers.data.pipelines import PARALLEL
+from keras_bertfam.tokenizers.texts import check_documents
+
+
+class PackSentences:
+    """Packs the sentences of documents into blocks: use it with `Dataset.apply`.
+
+    A block is `[start] sentences [end]`, padded. It takes sentences while they
+    fit. A sentence longer than a block is cut into pieces, so no text is lost.
+
+    Args:
+        tokenizer: a tokenizer layer. Called on a batch of strings in a graph,
+            it gives a ragged tensor of ids.
+        sequence_length: int. The length of a block, special tokens included.
+        start_token_id: int. The id that begins each block.
+        end_token_id: int. The id that ends each block, and the separator that
+            goes between documents.
+        pad_token_id: int. Defaults to `0`.
+        cross_documents: bool. `True` packs FULL-SENTENCES: blocks go on into
+            the next document, with one more separator between the two. `False`
+            packs DOC-SENTENCES: a block ends with its document. Defaults to
+            `True`.
+        sentence_end_id: int or `None`. An id put at the end of each sentence.
+        sequence_ids: bool. Whether blocks tell which document of the block each
+            token belongs to. Defaults to `False`.
+        break_lines: bool. See `split_sentences`. Defaults to `True`.
+        documents_at_once: int. Defaults to `256`.
+
+    Returns:
+        Called on a `tf.data.Dataset` of scalar strings, a dataset of dicts of
+        `token_ids`, int32 `(sequence_length,)`, `padding_mask`, bool of that
+        shape, and `sequence_ids`, int32 of that shape: 1, 2, ... and 0 at
+        padding.
+
+    Example:
+
+    ```python
+    tokenizer = keras_bertfam.layers.BertTokenizer("vocab.txt", lowercase=True)
+    pack = keras_bertfam.layers.PackSentences(
+        tokenizer, 128, start_token_id=101, end_token_id=102)
+    blocks = keras_bertfam.layers.read_documents("corpus/*.txt").apply(pack)
+    ```
+
+    References:
+        [Liu et al., 2019](https://arxiv.org/abs/1907.11692), section 4.2.
+    """
+
+    def __init__(
+        self,
+        tokenizer,
+        sequence_length,
+        start_token_id,
+        end_token_id,
+        pad_token_id=0,
+        cross_documents=True,
+        sentence_end_id=None,
+        sequence_ids=False,
+        break_lines=True,
+        documents_at_once=256,
+    ):
+        if sequence_length < 3:
+            raise ValueError(
+                "`sequence_length` must be at least 3, for a token between two "
+                f"special ones. Received: {sequence_length}."
+            )
+        self.tokenizer = tokenizer
+        self.sequence_length = sequence_length
+        self.start_token_id = start_token_id
+        self.end_token_id = end_token_id
+        self.pad_token_id = pad_token_id
+        self.cross_documents = cross_documents
+        self.sentence_end_id = sentence_end_id
+        self.sequence_ids = sequence_ids
+        self.break_lines = break_lines
+        self.documents_at_once = documents_at_once
+
+    def __call__(self, documents):
+        # A stream of units: tokens, lengths, and the document of each unit.
+        batches = check_documents(documents).batch(self.documents_at_once)
+        chunks = batches.map(self._units, **PARALLEL)
+        nothing = tf.zeros([0], tf.int32)
+        end = tf.data.Dataset.from_tensors((nothing, nothing, nothing, True))
+        state = (nothing, nothing, nothing, tf.constant(0))
+        blocks = chunks.concatenate(end).scan(state, self._step)
+        return blocks.unbatch()
+
+    def _units(self, documents):
+        """Tokenises documents; returns tokens, lengths, and document numbers."""
+        tokens, document = tokenize_sentences(
+            self.tokenizer, documents, self.break_lines
+        )
+        if self.sentence_end_id is not None:
+            end = tf.fill([tokens.nrows(), 1], self.sentence_end_id)
+            tokens = tf.concat([tokens, end], 1)
+        budget = self.sequence_length - 2
+        lengths = tf.cast(tokens.row_lengths(), tf.int32)
+        pieces = -(-lengths // budget)
+        index = tf.ragged.range(pieces).flat_values
+        lengths = tf.minimum(tf.repeat(lengths, pieces) - index * budget, budget)
+        return tokens.flat_values, lengths, tf.repeat(document, pieces), False
+
+    def _step(self, state, chunk):
+        tokens, lengths, document, seen = state
+        new_tokens, new_lengths, new_document, last = chunk
+        new_document += seen
+        seen += tf.size(tf.unique(new_document).y)
+        if self.cross_documents:
+            new_tokens, new_lengths, new_document = self._separate(
+                new_tokens, new_lengths, new_document
+            )
+        tokens = tf.concat([tokens, new_tokens], 0)
+        lengths = tf.concat([lengths, new_lengths], 0)
+        document = tf.concat([document, new_document], 0)
+        starts = block_starts(
+            lengths,
+            self.sequence_length - 2,
+            None if self.cross_documents else document,
+        )
+        # The last block is open until something comes that doesn't fit.
+        closed = tf.size(starts) - tf.where(last, 0, tf.minimum(tf.size(starts), 1))
+        bounds = tf.concat([starts, [tf.size(lengths)]], 0)
+        token_bounds = tf.gather(tf.cumsum(tf.pad(lengths, [[1, 0]])), bounds)
+        blocks = self._blocks(tokens, lengths, document, token_bounds[: closed + 1])
+        unit, token = bounds[closed], token_bounds[closed]
+        return (tokens[token:], lengths[unit:], document[unit:], seen), blocks
+
+    def _separate(self, tokens, lengths, document):
+        """Puts a separator, a unit of its own, before each document but the first."""
+        first = tf.concat([document[:1] > 0, document[1:] != document[:-1]], 0)
+        rows = tf.RaggedTensor.from_row_lengths(tokens, lengths)
+        counts = tf.cast(first, tf.int32)
+        separators = tf.RaggedTensor.from_row_lengths(
+            tf.fill([tf.reduce_sum(counts)], self.end_token_id), counts
+        )
+        tokens = tf.concat([separators, rows], 1).flat_values
+        both = tf.stack([counts, lengths], 1)
+        # The separator belongs to the document that it ends.
+        owners = tf.stack([document - 1, document], 1)
+        keep = both > 0
+        return tokens, tf.boolean_mask(both, keep), tf.boolean_mask(owners, keep)
+
+    def _blocks(self, tokens, lengths, document, bounds):
+        """Lays the tokens between `bounds` out in rows."""
+        sizes = (bounds[1:] - bounds[:-1])[:, None]
+        place = tf.range(self.sequence_length)[None] - 1
+        inside = (place >= 0) & (place < sizes)
+        index = tf.where(inside, bounds[:-1, None] + place, 0)
+        padded = tf.pad(tokens, [[0, 1]])
+        ids = tf.where(inside, tf.gather(padded, index), self.pad_token_id)
+        ids = tf.where(place < 0, self.start_token_id, ids)
+        ids = tf.where(place == sizes, self.end_token_id, ids)
+        out = {"token_ids": ids, "padding_mask": place <= sizes}
+        if self.sequence_ids:
+            owner = tf.pad(tf.repeat(document, lengths), [[0, 1]])
+            nearest = bounds[:-1, None] + tf.clip_by_value(place, 0, sizes - 1)
+            owner = tf.gather(owner, nearest)
+            numbers = owner - owner[:, :1] + 1
+            out["sequence_ids"] = tf.where(out["padding_mask"], numbers, 0)
+        static = [None, self.sequence_length]
+        return {name: tf.ensure_shape(x, static) for name, x in out.items()}
+
+
+def block_starts(lengths, budget, document=None):
+    """Returns the unit that each block starts with, packing greedily.
+
+    Args:
+        lengths: int32 tensor of shape `(n,)`, each in [1, `budget`].
+        budget: int. The most tokens in a block.
+        document: int32 tensor of shape `(n,)`, ascending, or `None`: blocks
+            that may not cross documents.
+
+    Returns:
+        An int32 tensor of shape `(blocks,)`.
+    """
+    ends = tf.cumsum(lengths)
+    following = tf.searchsorted(ends, ends - lengths + budget, side="right")
+    if document is not None:
+        last = tf.searchsorted(document, document, side="right")
+        following = tf.minimum(following, last)
+    return orbit(following, 0)
+
+
+def orbit(following, first):
+    """Returns `first`, what follows it, what follows that, and so on to the end.
+
+    By doubling: with the first m elements and the jump over m elements, the
+    next m elements are the jumps of the first.
+
+    Args:
+        following: int32 tensor of shape `(n,)`. `following[i]` is greater than
+            `i` and at most `n`, the end.
+        first: int scalar from 0 to `n`.
+
+    Returns:
+        An int32 tensor, ascending, without the end.
+    """
+    n = tf.size(following)
+
+    def double(elements, jump):
+        more = tf.gather(jump, elements)
+        return tf.concat([elements, more], 0), tf.gather(jump, jump)
+
+    elements, _ = tf.while_loop(
+        lambda elements, jump: elements[-1] < n,
+        double,
+        (tf.reshape(first, [1]), tf.concat([following, [n]], 0)),
+        shape_invariants=(tf.TensorShape([None]), tf.TensorShape([None])),
+    )
+    return tf.boolean_mask(elements, elements < n)
+
+
+def not_empty(dataset, message):
+    """Makes a pass over `dataset` fail where it ends without any element.
+
+    Args:
+        dataset: `tf.data.Dataset` of dense tensors.
+        message: string. What `tf.errors.InvalidArgumentError` says.
+
+    Returns:
+        A `tf.data.Dataset` with the same elements.
+    """
+    placeholder = tf.nest.map_structure(
+        lambda spec: tf.zeros([size or 0 for size in spec.shape], spec.dtype),
+        dataset.element_spec,
+    )
+
+    def step(seen, marked):
+        element, last = marked
+        tf.debugging.Assert(seen | ~last, [message])
+        return tf.constant(True), (element, last)
+
+    end = tf.data.Dataset.from_tensors((placeholder, True))
+    marked = dataset.map(lambda element: (element, False)).concatenate(end)
+    marked = marked.scan(tf.constant(False), step).take_while(lambda _, last: ~last)
+    return marked.map(lambda element, _: element)

@@ -1,0 +1,215 @@
+"""Texts side by side, each continued from batch to batch, for memory."""
+
+import tensorflow as tf
+
+from keras_bertfam.layers.data.documents import tokenize_sentences
+from keras_bertfam.layers.data.pipelines import PARALLEL
+from keras_bertfam.layers.data.seeding import RNG
+from keras_bertfam.tokenizers.texts import check_documents
+
+
+class ParallelStreams:
+    """Lays documents out in parallel streams: use it with `Dataset.apply`.
+
+    Each row of a batch goes on where that row of the batch before was, so that
+    memory of one is of use in the next. A document goes to the stream that is
+    the shortest; no more text is held than the streams differ by. What doesn't
+    fill a batch at the end is dropped.
+
+    Args:
+        tokenizer: a tokenizer layer. Called on a batch of strings in a graph,
+            it gives a ragged tensor of ids.
+        batch_size: int. The number of rows.
+        window: int. Tokens of a row.
+        advance: int. How many tokens further the next batch begins.
+        end_token_id: int. The id that ends each document.
+        both_directions: bool. Whether the second half of the rows has the
+            documents of the first half, each backwards, its end token first.
+        break_lines: bool. See `split_sentences`. Defaults to `True`.
+        documents_at_once: int. Defaults to `256`.
+
+    Returns:
+        Called on a `tf.data.Dataset` of scalar strings, a dataset of dicts of
+        `token_ids`, int32 `(batch_size, window)`; `starts_sentence`, bool of
+        that shape; `continues`, bool `(batch_size,)`, false in the first batch
+        only; and `reversed_rows`, bool `(batch_size,)`.
+
+    Example:
+
+    ```python
+    tokenizer = keras_bertfam.layers.XLNetTokenizer("spiece.model")
+    streams = keras_bertfam.layers.ParallelStreams(
+        tokenizer, batch_size=8, window=512, advance=256, end_token_id=4)
+    batches = keras_bertfam.layers.read_documents("corpus/*.txt").apply(streams)
+    ```
+    """
+
+    def __init__(
+        self,
+        tokenizer,
+        batch_size,
+        window,
+        advance,
+        end_token_id,
+        both_directions=False,
+        break_lines=True,
+        documents_at_once=256,
+    ):
+        if both_directions and batch_size % 2:
+            raise ValueError(
+                "`batch_size` must be even for both directions. "
+                f"Received: batch_size={batch_size}."
+            )
+        self.tokenizer = tokenizer
+        self.batch_size = batch_size
+        self.window = window
+        self.advance = advance
+        self.end_token_id = end_token_id
+        self.both_directions = both_directions
+        self.break_lines = break_lines
+        self.documents_at_once = documents_at_once
+
+    def __call__(self, documents):
+        chunks = check_documents(documents).batch(self.documents_at_once)
+        chunks = chunks.map(self._tokenize, **PARALLEL)
+        nothing = tf.zeros([0], tf.int32)
+        lengths = tf.zeros([self.batch_size], tf.int32)
+        state = (nothing, lengths, tf.constant(False))
+        return chunks.scan(state, self._step).unbatch()
+
+    def _tokenize(self, documents):
+        """Units of all documents, and their lengths.
+
+        A unit is `4 * id`, and 1 more if a sentence starts there in reading
+        order, 2 more if it does so read backwards.
+        """
+        sentences, document = tokenize_sentences(
+            self.tokenizer, documents, self.break_lines
+        )
+        lengths = tf.cast(sentences.row_lengths(), tf.int32)
+        within = tf.ragged.range(lengths).flat_values
+        last = tf.repeat(lengths, lengths) - 1
+        units = 4 * sentences.flat_values + tf.cast(within == 0, tf.int32)
+        units += 2 * tf.cast(within == last, tf.int32)
+        owner = tf.repeat(tf.cast(document, tf.int32), lengths)
+        rows = tf.RaggedTensor.from_value_rowids(units, owner)
+        end = tf.fill([rows.nrows(), 1], 4 * self.end_token_id)
+        rows = tf.concat([rows, end], 1)
+        return rows.flat_values, tf.cast(rows.row_lengths(), tf.int32)
+
+    def _step(self, state, chunk):
+        units, lengths, started = state
+        open_rows = tf.RaggedTensor.from_row_lengths(units, lengths)
+        documents = tf.RaggedTensor.from_row_lengths(*chunk)
+        streams = self.batch_size // (2 if self.both_directions else 1)
+        rows = _shortest_first(lengths[:streams], chunk[1])
+        if self.both_directions:
+            documents = tf.concat([documents, _reverse(documents)], 0)
+            rows = tf.concat([rows, rows + streams], 0)
+        # What is open in each row, and then its documents in order.
+        rows = tf.concat([tf.range(self.batch_size), rows], 0)
+        pieces = tf.concat([open_rows, documents], 0)
+        pieces = tf.gather(pieces, tf.argsort(rows, stable=True))
+        sizes = tf.concat([lengths, tf.cast(documents.row_lengths(), tf.int32)], 0)
+        lengths = tf.math.unsorted_segment_sum(sizes, rows, self.batch_size)
+        units = pieces.flat_values
+        ready = (tf.reduce_min(lengths) - self.window) // self.advance + 1
+        ready = tf.maximum(ready, 0)
+        begins = tf.cumsum(lengths, exclusive=True)
+        at = begins + tf.range(ready)[:, None] * self.advance
+        windows = tf.gather(units, at[..., None] + tf.range(self.window))
+        continues = started | (tf.range(ready) > 0)
+        done = ready * self.advance
+        kept = tf.ragged.range(begins + done, begins + lengths).flat_values
+        state = (tf.gather(units, kept), lengths - done, started | (ready > 0))
+        return state, self._batches(windows, continues, streams)
+
+    def _batches(self, windows, continues, streams):
+        shape = [None, self.batch_size, self.window]
+        windows = tf.ensure_shape(windows, shape)
+        count = tf.shape(windows)[0]
+        backwards = tf.range(self.batch_size) >= streams
+        flag = tf.where(backwards[:, None], 2, 1)
+        return {
+            "token_ids": windows // 4,
+            "starts_sentence": tf.bitwise.bitwise_and(windows, flag) > 0,
+            "continues": tf.repeat(continues[:, None], self.batch_size, 1),
+            "reversed_rows": tf.repeat(backwards[None], count, 0),
+        }
+
+
+def _shortest_first(lengths, sizes):
+    """Gives each item in turn to the shortest row; returns the rows."""
+
+    def give(state, size):
+        lengths, _ = state
+        row = tf.argmin(lengths, output_type=tf.int32)
+        return lengths + size * tf.one_hot(row, tf.size(lengths), dtype=tf.int32), row
+
+    return tf.scan(give, sizes, (lengths, tf.constant(0)))[1]
+
+
+def _reverse(rows):
+    """Turns each row of a ragged tensor round."""
+    index = tf.range(tf.size(rows.flat_values, rows.row_splits.dtype))
+    begins = tf.gather(rows.row_starts(), rows.value_rowids())
+    ends = tf.gather(rows.row_limits(), rows.value_rowids())
+    return rows.with_values(tf.gather(rows.flat_values, begins + ends - 1 - index))
+
+
+def join_segments(batch, reuse_length, start_token_id, end_token_id, next_rate, seed):
+    """Cuts the windows of parallel streams into XLNet's rows of two segments.
+
+    A row is `[reused tokens, A, end, B, end, start]`, of segments 0, 0, 0, 1, 1
+    and 2. A ends where a sentence does, or anywhere if none does. B is what
+    follows A, or begins with a sentence of another row of the same direction,
+    and has the length that is left.
+
+    Args:
+        batch: dict, what `ParallelStreams` gives, of windows of
+            `sequence_length - 3` tokens.
+        reuse_length: int.
+        start_token_id: int.
+        end_token_id: int.
+        next_rate: float. The probability that B follows A.
+        seed: integer tensor of shape `(2,)`.
+
+    Returns:
+        Dict of `token_ids` and `segment_ids`, int32 `(batch, window + 3)`.
+    """
+    seeds = tf.unstack(tf.random.split(seed, 4, alg=RNG), 4)
+    body, starts = (
+        batch[name][:, reuse_length:] for name in ("token_ids", "starts_sentence")
+    )
+    rows, length = body.shape
+    index = tf.range(length)
+
+    def choose(allowed, otherwise, seed):
+        """An allowed index of each row, uniformly; `otherwise` where none is."""
+        scores = tf.random.stateless_uniform([rows, length], seed, alg=RNG)
+        chosen = tf.argmax(tf.where(allowed, scores, -1.0), 1, tf.int32)
+        return tf.where(tf.reduce_any(allowed, 1), chosen, otherwise)
+
+    anywhere = tf.random.stateless_uniform(
+        [rows], seeds[0], 1, length, tf.int32, alg=RNG
+    )
+    cut = choose(starts & (index > 0), anywhere, seeds[1])[:, None]
+    draws = tf.random.stateless_uniform([rows, 2], seeds[2], alg=RNG)
+    half = tf.reduce_sum(tf.cast(batch["reversed_rows"], tf.int32))
+    half = tf.where(half > 0, half, rows)
+    number = tf.range(rows)
+    shift = 1 + tf.cast(draws[:, 0] * tf.cast(half - 1, tf.float32), tf.int32)
+    other = number // half * half + (number + shift) % half
+    follows = draws[:, 1] < next_rate
+    begin = choose(tf.gather(starts, other) & (index <= cut), 0, seeds[3])
+    begin = tf.where(follows, cut[:, 0], begin)
+    source = tf.where(follows, number, other)
+    place = tf.range(-reuse_length, length + 3)[None] - cut  # 0 where A has ended
+    at = tf.clip_by_value(begin[:, None] + place - 1, 0, length - 1)
+    second = tf.gather(tf.gather(body, source), at, batch_dims=1)
+    ids = tf.pad(batch["token_ids"], [[0, 0], [0, 3]])
+    ids = tf.where(place > 0, second, ids)
+    ids = tf.where((place == 0) | (place == length - cut + 1), end_token_id, ids)
+    last = place == length - cut + 2
+    segments = tf.cast(place > 0, tf.int32) + tf.cast(last, tf.int32)
+    return {"token_ids": tf.where(last, start_token_id, ids), "segment_ids": segments}

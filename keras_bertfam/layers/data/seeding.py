@@ -1,0 +1,203 @@
+"""Randomness as a value: seeds that depend only on seed, epoch and batch."""
+
+import tensorflow as tf
+
+# Named, because the default picks another generator on another device.
+RNG = "philox"
+
+
+def batch_seed(seed, epoch, batch):
+    """Returns the seed of one batch of one pass over the data.
+
+    Args:
+        seed: int or int64 scalar. The run's seed.
+        epoch: int or int64 scalar. The number of the pass over the data.
+        batch: int or int64 scalar. The batch's index within the pass.
+
+    Returns:
+        An int64 tensor of shape `(2,)`, for `tf.random.stateless_*`.
+
+    Example:
+
+    ```python
+    from keras_bertfam.layers.data.seeding import batch_seed
+
+    tf.random.stateless_uniform((3,), batch_seed(0, epoch=1, batch=7))
+    ```
+    """
+    return fold(fold(fold(tf.zeros(2, tf.int64), seed), epoch), batch)
+
+
+def fold(seed, data):
+    """Returns a new seed of shape `(2,)` from `seed` and an integer."""
+    data = tf.cast(data, tf.int64)
+    return tf.random.fold_in(tf.cast(seed, tf.int64), data, alg=RNG)
+
+
+def content_seed(token_ids, seed):
+    """Returns a seed that is a function of `seed` and of the ids themselves.
+
+    Args:
+        token_ids: integer tensor of any shape.
+        seed: int. Mixed into the ids' 64-bit fingerprint.
+
+    Returns:
+        An int64 tensor of shape `(2,)`.
+    """
+    bits = tf.fingerprint(tf.reshape(tf.cast(token_ids, tf.int64), [1, -1]))
+    return fold(fold(tf.zeros(2, tf.int64), seed), tf.bitcast(bits, tf.int64)[0])
+
+
+def shuffle(dataset, buffer_size, seed):
+    """Shuffles as `Dataset.shuffle` does, by a seed that may be a tensor.
+
+    `Dataset.shuffle` mixes in the global seed, and refuses a tensor when that
+    is 0.
+
+    Args:
+        dataset: `tf.data.Dataset` of dense tensors.
+        buffer_size: int.
+        seed: int64 tensor of shape `(2,)`.
+
+    Returns:
+        A `tf.data.Dataset` with the same order each time it is iterated.
+    """
+    specs = tf.nest.flatten(dataset.element_spec)
+    variant = tf.raw_ops.ShuffleDataset(
+        input_dataset=tf.data.experimental.to_variant(dataset),
+        buffer_size=tf.cast(buffer_size, tf.int64),
+        seed=seed[0],
+        seed2=seed[1],
+        output_types=[spec.dtype for spec in specs],
+        output_shapes=[spec.shape for spec in specs],
+        reshuffle_each_iteration=False,
+    )
+    return tf.data.experimental.from_variant(variant, dataset.element_spec)
+
+
+class StreamPosition:
+    """Says which pass over the data comes next, and which batch of it.
+
+    Datasets made by `seeded_passes` read it whenever they are iterated, so a
+    run that was stopped continues with the very batches it would have seen.
+    Beginning a pass moves the position to the start of the following one:
+    iterating again, or `Dataset.repeat`, gives new masks.
+
+    Args:
+        epoch: int. The number of the next pass. Defaults to `0`.
+        batch: int. The first batch of the next pass. Defaults to `0`.
+
+    Example:
+
+    ```python
+    position = keras_bertfam.layers.StreamPosition()
+    position.set(epoch=3, batch=120)
+    ```
+    """
+
+    def __init__(self, epoch=0, batch=0):
+        # A table and not `tf.Variable`s: under `tf.distribute` a variable
+        # becomes one per device, which a dataset on the CPU can't capture.
+        with tf.init_scope(), tf.device("CPU:0"):
+            self._table = tf.lookup.experimental.MutableHashTable(
+                tf.string, tf.int64, default_value=0
+            )
+        self.set(epoch, batch)
+
+    def set(self, epoch, batch=0):
+        """Sets the pass and batch that the next iteration begins with."""
+        for name, value in (("epoch", epoch), ("batch", batch)):
+            if int(value) < 0:
+                raise ValueError(f"`{name}` must not be negative. Received: {value}.")
+        self._write(tf.constant([epoch, batch], tf.int64))
+
+    @property
+    def epoch(self):
+        """int: the number of the next pass."""
+        return int(self._read()[0])
+
+    @property
+    def batch(self):
+        """int: the first batch of the next pass."""
+        return int(self._read()[1])
+
+    def begin_pass(self):
+        """Returns the `(epoch, batch)` to begin with, and moves to the next pass.
+
+        Both are int64 scalars. Works in a graph: the values are those at the
+        moment the graph runs.
+        """
+        epoch, batch = tf.unstack(self._read(), 2)
+        with tf.control_dependencies([epoch, batch]):
+            self._write(tf.stack([epoch + 1, tf.zeros_like(batch)]))
+        return epoch, batch
+
+    def _read(self):
+        return self._table.lookup(tf.constant(["epoch", "batch"]))
+
+    def _write(self, values):
+        with tf.device("CPU:0"):
+            self._table.insert(tf.constant(["epoch", "batch"]), values)
+
+
+def seeded_passes(make_batches, seed, position=None, period=None):
+    """Builds the dataset of `(seed, batch)` pairs of a pass over the data.
+
+    Args:
+        make_batches: callable from the pass's number, an int64 scalar, to a
+            `tf.data.Dataset` of batches, so that shuffling may depend on it.
+        seed: int. The run's seed.
+        position: `StreamPosition` or `None`. Read anew by each iteration of
+            the dataset. Without one, every iteration is pass 0 from its start:
+            what evaluation needs.
+        period: int or `None`. Pass `e` equals pass `e % period`, as in static
+            masking. Defaults to `None`: every pass is new.
+
+    Returns:
+        A `tf.data.Dataset`. Element `k` of a pass has the seed
+        `batch_seed(seed, epoch, k)`, also when the pass doesn't begin at its
+        first batch; skipped batches are made but not processed further.
+
+    Example:
+
+    ```python
+    batches = tf.data.Dataset.range(1000).batch(10)
+    position = keras_bertfam.layers.StreamPosition()
+    pairs = keras_bertfam.layers.seeded_passes(
+        lambda epoch: batches, seed=0, position=position)
+    pairs.map(lambda seed, batch: tf.random.stateless_uniform((10,), seed))
+    ```
+    """
+
+    def one_pass(epoch, first):
+        if period is not None:
+            epoch = epoch % period
+        numbered = make_batches(epoch).enumerate().skip(first)
+        return numbered.map(lambda k, batch: (batch_seed(seed, epoch, k), batch))
+
+    if position is None:
+        zero = tf.constant(0, tf.int64)
+        return one_pass(zero, zero)
+    # Apart from `flat_map`, whose function crashes TensorFlow with a table in it.
+    start = tf.data.Dataset.range(1).map(lambda _: position.begin_pass())
+    return start.flat_map(one_pass)
+
+
+def shuffled_batches(rows, batch_size, seed, position):
+    """Batches of rows in an order of their own for each pass.
+
+    Args:
+        rows: unbatched `tf.data.Dataset` of known length.
+        batch_size: int.
+        seed: int.
+        position: `StreamPosition`.
+
+    Returns:
+        A `tf.data.Dataset`.
+    """
+
+    def batches(epoch):
+        order = batch_seed(seed, epoch, -1)
+        return shuffle(rows, rows.cardinality(), order).batch(batch_size)
+
+    return seeded_passes(batches, seed, position).map(lambda _, batch: batch)

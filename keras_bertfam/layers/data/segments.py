@@ -1,0 +1,217 @@
+"""Two segments in a row: how long, where from, and how they are laid out."""
+
+import tensorflow as tf
+
+from keras_bertfam.layers.data.documents import tokenize_sentences
+from keras_bertfam.layers.data.pipelines import PARALLEL
+from keras_bertfam.layers.data.seeding import RNG, fold
+from keras_bertfam.tokenizers.texts import check_documents
+
+
+class SegmentBuilder:
+    """Base of what makes rows of two segments of documents.
+
+    A subclass defines `build`. Documents are tokenised in windows, in parallel;
+    `build` goes through the windows in order.
+
+    Args:
+        tokenizer: a tokenizer layer. Called on a batch of strings in a graph,
+            it gives a ragged tensor of ids.
+        sequence_length: int. The length of a row, special tokens included.
+        start_token_id: int. The id that begins each row.
+        end_token_id: int. The id that ends each segment.
+        pad_token_id: int. Defaults to `0`.
+        separators: int. How many `end_token_id` are between the segments: 1 for
+            BERT, 2 for RoBERTa. Defaults to `1`.
+        break_lines: bool. See `split_sentences`. Defaults to `True`.
+        documents_at_once: int. Documents in a window. Defaults to `256`.
+        seed: int or int64 tensor of shape `(2,)`. Defaults to `0`.
+    """
+
+    def __init__(
+        self,
+        tokenizer,
+        sequence_length,
+        start_token_id,
+        end_token_id,
+        pad_token_id=0,
+        separators=1,
+        break_lines=True,
+        documents_at_once=256,
+        seed=0,
+    ):
+        for name, value, least in (
+            ("separators", separators, 1),
+            ("sequence_length", sequence_length, 4 + separators),
+            ("documents_at_once", documents_at_once, 1),
+        ):
+            if value < least:
+                raise ValueError(
+                    f"`{name}` must be at least {least}. Received: {value}."
+                )
+        self.tokenizer = tokenizer
+        self.sequence_length = sequence_length
+        self.start_token_id = start_token_id
+        self.end_token_id = end_token_id
+        self.pad_token_id = pad_token_id
+        self.separators = separators
+        self.break_lines = break_lines
+        self.documents_at_once = documents_at_once
+        self.seed = seed
+
+    def __call__(self, documents):
+        return self.build(self.tokenize(documents), self.seed)
+
+    def tokenize(self, documents):
+        """The part that draws nothing, and so can be cached for all passes.
+
+        Args:
+            documents: `tf.data.Dataset` of scalar strings.
+
+        Returns:
+            A `tf.data.Dataset` of windows for `build`.
+        """
+        windows = check_documents(documents).batch(self.documents_at_once)
+        return windows.map(self._window, **PARALLEL)
+
+    def _window(self, documents):
+        tokens, document = tokenize_sentences(
+            self.tokenizer, documents, self.break_lines
+        )
+        lengths = tf.cast(tokens.row_lengths(), tf.int32)
+        return {"tokens": tokens.flat_values, "lengths": lengths, "document": document}
+
+    def build(self, windows, seed):
+        """Makes rows of tokenised windows.
+
+        Args:
+            windows: what `tokenize` returns.
+            seed: int or int64 tensor of shape `(2,)`.
+
+        Returns:
+            A `tf.data.Dataset` of dicts, as a call returns.
+        """
+        raise TypeError(f"{type(self).__name__} must define `build`")
+
+    def lay_out(self, tokens, first, second):
+        """Lays pairs of ranges of tokens out in rows.
+
+        Args:
+            tokens: int32 tensor of rank 1.
+            first: pair of int32 tensors of shape `(rows,)`: the place in `tokens`
+                where the first segment of each row begins, and its length.
+            second: the same of the second; without any if its length is 0.
+
+        Returns:
+            A dict of `token_ids` and `segment_ids`, int32 `(rows,
+            sequence_length)`, and `padding_mask`, bool of that shape.
+        """
+        (first_at, first_size), (second_at, second_size) = (
+            (at[:, None], size[:, None]) for at, size in (first, second)
+        )
+        has_second = second_size > 0
+        begins = 1 + first_size + tf.where(has_second, self.separators, 1)
+        ends = tf.where(has_second, begins + second_size, begins - 1)
+        place = tf.range(self.sequence_length)[None]
+        in_first = (place >= 1) & (place <= first_size)
+        in_second = has_second & (place >= begins) & (place < ends)
+        index = tf.where(in_first, first_at + place - 1, 0)
+        index = tf.where(in_second, second_at + place - begins, index)
+        ids = tf.gather(tf.pad(tokens, [[0, 1]]), index)
+        ids = tf.where(in_first | in_second, ids, self.end_token_id)
+        ids = tf.where(place == 0, self.start_token_id, ids)
+        inside = place <= ends
+        out = {
+            "token_ids": tf.where(inside, ids, self.pad_token_id),
+            "padding_mask": inside,
+            "segment_ids": tf.cast(inside & (place >= begins), tf.int32),
+        }
+        static = [None, self.sequence_length]
+        return {name: tf.ensure_shape(x, static) for name, x in out.items()}
+
+
+class Sentences:
+    """The sentences of some documents, one after the other.
+
+    Args:
+        lengths: int32 tensor of shape `(sentences,)`, each at least 1.
+        document: int32 tensor of that shape, ascending from 0 without gaps.
+    """
+
+    def __init__(self, lengths, document):
+        self.document = document
+        self.count = tf.size(lengths)
+        self.bounds = tf.cumsum(tf.pad(lengths, [[1, 0]]))
+        # The sentence after the document's last.
+        self.document_end = tf.searchsorted(document, document, side="right")
+
+    def reach(self, sentence, size):
+        """The sentence after that with which `size` tokens are reached.
+
+        Counted from the start of `sentence`; at most the end of its document.
+        """
+        goal = tf.gather(self.bounds, sentence) + tf.maximum(size, 1)
+        following = tf.searchsorted(self.bounds, goal)
+        return tf.minimum(following, tf.gather(self.document_end, sentence))
+
+    def range(self, begin, end):
+        """Where the tokens of `begin` to `end` (excluded) begin, and how many."""
+        at = tf.gather(self.bounds, begin)
+        return at, tf.gather(self.bounds, end) - at
+
+
+def uniform_below(limits, seed):
+    """Random ints, uniform in `[0, limits)`; 0 where the limit is 0."""
+    draw = tf.random.stateless_uniform(
+        tf.shape(limits), seed, dtype=tf.float64, alg=RNG
+    )
+    return tf.cast(draw * tf.cast(limits, tf.float64), tf.int32)
+
+
+def coin(rate, count, seed):
+    """Random bools of shape `(count,)`, true with probability `rate`."""
+    return tf.random.stateless_uniform([count], seed, alg=RNG) < rate
+
+
+def window_seeds(seed, number, count):
+    """Returns `count` seeds for the window `number` of a pass."""
+    seed = tf.cast(seed, tf.int64)
+    if seed.shape.rank == 0:
+        seed = fold(tf.zeros(2, tf.int64), seed)
+    return tf.unstack(tf.random.split(fold(seed, number), count, alg=RNG), count)
+
+
+def truncated_lengths(first, second, budget):
+    """Lengths after tokens were taken off the longer segment until both fit.
+
+    Of two equally long ones the second loses the token.
+
+    Args:
+        first: int32 tensor of shape `(rows,)`.
+        second: int32 tensor of that shape.
+        budget: int. The most tokens in both.
+
+    Returns:
+        Two int32 tensors of that shape.
+    """
+    half = -(-budget // 2)
+    kept = tf.minimum(first, tf.maximum(budget - second, half))
+    return kept, tf.minimum(second, budget - kept)
+
+
+def truncate(segment, size, seed):
+    """Takes tokens off either end of a segment, each end with probability 1/2.
+
+    Args:
+        segment: pair of int32 tensors of shape `(rows,)`: start and length.
+        size: int32 tensor of that shape, the length to leave.
+        seed: integer tensor of shape `(2,)`.
+
+    Returns:
+        A pair as `segment`.
+    """
+    at, length = segment
+    # Of so many fair coins, those that say "from the front".
+    coins = tf.cast(length - size, tf.float32)
+    front = tf.random.stateless_binomial(tf.shape(length), seed, coins, 0.5)
+    return at + front, size

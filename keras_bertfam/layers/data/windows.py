@@ -1,0 +1,172 @@
+"""Long contexts cut into windows that overlap, each beside the question."""
+
+import tensorflow as tf
+
+from keras_bertfam.layers.data.layouts import lay_out
+
+
+def make_windows(questions, contexts, tokenizer, layout, sequence_length, stride):
+    """Lays questions and windows of their contexts out in rows.
+
+    A window begins `stride` tokens after the one before it, or where that one ended
+    if its rows hold less than `stride` tokens of a context. The last one reaches
+    the context's end.
+
+    Args:
+        questions: ragged int32 tensor `(batch, None)`.
+        contexts: ragged int32 tensor `(batch, None)`.
+        tokenizer: its `start_token_id` and `end_token_id` are used.
+        layout: a `Layout`. With `start_last`, the context comes first.
+        sequence_length: int. The most tokens in a row.
+        stride: int.
+
+    Returns:
+        A dict of tensors with a row for each window, in the order of the examples:
+        `token_ids`, `segment_ids` (int32), `span_mask` (bool: tokens of the context)
+        and `start_mask` (bool: those that have no more context in another window),
+        all ragged; `example` (its number), `first` (its first token's place in the
+        context), `size` (its tokens), `context_at` (its first token's place in the
+        row) and `cls_position`, int32 `(windows,)`.
+    """
+    lengths = tf.cast(contexts.row_lengths(), tf.int32)
+    budget = sequence_length - layout.specials(2)
+    budget -= tf.cast(questions.row_lengths(), tf.int32)
+    step = tf.minimum(stride, budget)
+    beyond = tf.maximum(lengths - budget, 0)
+    counts = 1 + (beyond + step - 1) // step
+    example = tf.repeat(tf.range(tf.size(counts)), counts)
+    number = tf.ragged.range(counts).flat_values
+    budget, step, length, count = (
+        tf.gather(x, example) for x in (budget, step, lengths, counts)
+    )
+    first = number * step
+    size = tf.minimum(budget, length - first)
+    begin = first + tf.cast(tf.gather(contexts.row_starts(), example), tf.int32)
+    places = tf.ragged.range(begin, begin + size)
+    flat = tf.gather(contexts.flat_values, places.flat_values)
+    segments = [tf.gather(questions, example), places.with_flat_values(flat)]
+    if layout.start_last:
+        segments = segments[::-1]
+        context_at = tf.zeros_like(first)
+    else:
+        asked = tf.cast(segments[0].row_lengths(), tf.int32)
+        context_at = 1 + asked + layout.separators
+    row = lay_out(segments, tokenizer, layout)
+    lengths = tf.cast(row["token_ids"].row_lengths(), tf.int32)
+    window = {"first": first, "size": size, "context_at": context_at}
+    span_mask, start_mask = _masks(
+        row["token_ids"],
+        window,
+        {"number": number, "count": count, "step": step, "budget": budget},
+        length,
+        overlaps=-(-sequence_length // stride),
+    )
+    return {
+        **row,
+        **window,
+        "span_mask": span_mask,
+        "start_mask": start_mask,
+        "example": example,
+        "cls_position": lengths - 1 if layout.start_last else tf.zeros_like(first),
+    }
+
+
+def _masks(token_ids, window, series, length, overlaps):
+    """Which tokens of rows are of the context, and have most context here.
+
+    A token has as much context as there are tokens of the window on the side where
+    there are fewer, plus a hundredth of the window's size.
+    """
+    rows = token_ids.value_rowids()
+    place = tf.cast(tf.ragged.range(token_ids.row_lengths()).flat_values, tf.int32)
+
+    def of_row(x):
+        return tf.gather(x, rows)
+
+    first, size, at = (of_row(window[k]) for k in ("first", "size", "context_at"))
+    inside = (place >= at) & (place < at + size)
+    token = first + place - at
+
+    def context(first, size):
+        left, right = token - first, first + size - 1 - token
+        score = tf.cast(tf.minimum(left, right), tf.float32)
+        return score + 0.01 * tf.cast(size, tf.float32)
+
+    number, count, step, budget = map(of_row, series.values())
+    here, most, length = context(first, size), inside, of_row(length)
+    for offset in range(-overlaps, overlaps + 1):
+        other = first + offset * step
+        there = tf.minimum(budget, length - other)
+        reaches = (token >= other) & (token < other + there)
+        reaches &= (number + offset >= 0) & (number + offset < count)
+        # The first of equals counts.
+        score = context(other, there)
+        better = score > here if offset > 0 else score >= here
+        if offset:
+            most &= ~(reaches & better)
+    return token_ids.with_flat_values(inside), token_ids.with_flat_values(most)
+
+
+def join_answers(spans, windows, offsets, contexts, count):
+    """The best answers of each question, over its windows.
+
+    Args:
+        spans: dict of what the task gives for each window: `starts` and `ends`, int
+            `(windows, spans)`, `scores`, float of that shape, and `no_answer`,
+            float `(windows,)`.
+        windows: what `make_windows` returned.
+        offsets: tuple of two ragged int32 tensors `(batch, None)`, the bytes where
+            the tokens of the contexts start and end.
+        contexts: string tensor `(batch,)`.
+        count: int. Answers to a question.
+
+    Returns:
+        A dict of `text`, string `(batch, count)`; `start` and `end`, int32 of that
+        shape, in characters of the context; `score`, float32 of that shape, the
+        greatest first; `no_answer`, float32 `(batch,)`. What is missing has the
+        text `""` and -1 as `start` and `end`.
+    """
+    batch = tf.size(contexts)
+    shift = (windows["first"] - windows["context_at"])[:, None]
+
+    def by_example(x, fill):
+        width = tf.shape(x)[1]
+        owner = tf.repeat(windows["example"], width)
+        rows = tf.RaggedTensor.from_value_rowids(
+            tf.reshape(x, [-1]), owner, nrows=batch
+        )
+        dense = rows.to_tensor(fill)
+        return tf.pad(dense, [[0, 0], [0, count]], constant_values=fill)
+
+    scores, index = tf.math.top_k(by_example(spans["scores"], -3e30), count)
+    found = scores > -1e29
+    texts = tf.repeat(contexts[:, None], count, axis=1)
+    bounds = []
+    for name, place in zip(("starts", "ends"), offsets, strict=True):
+        tokens = by_example(tf.cast(spans[name], tf.int32) + shift, 0)
+        tokens = tf.where(found, tf.gather(tokens, index, batch_dims=1), 0)
+        padded = tf.pad(place.to_tensor(), [[0, 0], [0, 1]])
+        bounds.append(tf.gather(padded, tokens, batch_dims=1))
+    start, end = _in_characters(texts, *bounds)
+    text = tf.strings.substr(texts, start, end - start, "UTF8_CHAR")
+    return {
+        "text": tf.where(found, text, ""),
+        "start": tf.where(found, start, -1),
+        "end": tf.where(found, end, -1),
+        "score": scores,
+        "no_answer": tf.math.segment_min(spans["no_answer"], windows["example"]),
+    }
+
+
+def _in_characters(texts, begin, end):
+    """Bytes as characters: those that the bytes are of, as a whole."""
+    nothing = tf.zeros_like(begin)
+
+    def count(start, length):
+        # Of a character cut off at its end, this counts the first byte.
+        part = tf.strings.substr(texts, start, length)
+        return tf.strings.length(part, "UTF8_CHAR")
+
+    in_the_middle = (count(begin, nothing + 1) == 0) & (begin < end)
+    start = count(nothing, begin) - tf.cast(in_the_middle, tf.int32)
+    return start, count(nothing, end)

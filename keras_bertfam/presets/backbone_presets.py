@@ -1,0 +1,163 @@
+"""Backbones by name, from and to preset directories."""
+
+import concurrent.futures
+import os
+
+import keras
+
+from keras_bertfam.presets import directory
+from keras_bertfam.quantization import with_float_policy
+
+
+class NamedPresets:
+    """Mixin of backbones that are built from the name of a published size.
+
+    Attributes:
+        presets_table: dict from names to arguments of the constructor.
+    """
+
+    presets_table = {}
+
+    @classmethod
+    def from_preset(cls, preset, load_weights=True, **kwargs):
+        """Build a backbone from the name of a published size or a directory.
+
+        Args:
+            preset: str. The name of a published checkpoint (see
+                `keras_bertfam.presets.list_presets`), the path of a directory that
+                `save_to_preset()` wrote, or the handle of one:
+                `hf://organisation/model` or
+                `kaggle://organisation/model/keras/variation`.
+            load_weights: bool. Load the weights, or initialise them.
+            **kwargs: arguments of the constructor to override. A quantised model
+                stays so; `dtype` is that of its other layers.
+
+        Returns:
+            A backbone.
+
+        Raises:
+            ValueError: for an unknown name (with the nearest ones), or for a
+                directory with missing or truncated files.
+            ConnectionError: if the weights are on a hub that can't be reached.
+
+        Example:
+
+        ```python
+        backbone = keras_bertfam.models.BertBackbone.from_preset(
+            "bert_tiny_en_uncased", load_weights=False)
+        ```
+        """
+        # The one import that points upwards, so it waits for a call.
+        from keras_bertfam.presets import conversion, formats, hub, names
+
+        known = names.published(cls)
+        published = known.get(os.fspath(preset))
+        if published is not None and not load_weights:
+            return published.backbone(**{**published.size, **kwargs})
+        folder = hub.locate(published or preset, load_weights, tokenizer=False)
+        family = cls if published is None else published.backbone
+        if (reader := formats.find_reader(folder)) is not None:
+            source = reader.open_source(folder)
+            return conversion.load_backbone(family, source, load_weights, **kwargs)
+        directory.check_preset(folder, known, load_weights)
+        return family._from_folder(os.fspath(folder), load_weights, **kwargs)
+
+    @classmethod
+    def _from_folder(cls, folder, load_weights, **kwargs):
+        with directory.explain_load_errors(folder):
+            shapes = directory.inspect_backbone(folder)
+            saved = directory.read_json(folder, directory.CONFIG_FILE)["config"].get(
+                "dtype"
+            )
+            if isinstance(saved, dict) and saved.get("class_name") == "DTypePolicyMap":
+                # KerasHub would load int8 weights into a float backbone.
+                kwargs["dtype"] = with_float_policy(saved, kwargs.get("dtype"))
+            backbone = super().from_preset(folder, load_weights, **kwargs)
+            if load_weights:
+                directory.check_loaded(
+                    backbone.weights, backbone.save_weights, shapes, folder
+                )
+            return backbone
+
+    def save_to_preset(self, preset_dir, max_shard_size=10):
+        with directory.write_aside(preset_dir) as folder:
+            super().save_to_preset(folder, max_shard_size=max_shard_size)
+
+    def export_to_transformers(self, path):
+        """Write a folder that `transformers` loads.
+
+        It holds a `config.json` and a `model.safetensors`, without tensors that
+        `transformers` doesn't expect; `from_preset()` here loads it as well. Files
+        appear when all are written.
+
+        Args:
+            path: path of the folder to write.
+
+        Raises:
+            ValueError: if `transformers` has no such model; it names the arguments
+                for which it has none.
+            ImportError: without the safetensors library.
+
+        Example:
+
+        ```python
+        import transformers
+
+        backbone = keras_bertfam.models.BertBackbone.from_preset("my_bert")
+        backbone.export_to_transformers("exported")
+        transformers.AutoModel.from_pretrained("exported")
+        ```
+        """
+        from keras_bertfam.presets.exporting import export_to_transformers
+
+        export_to_transformers(self, path)
+
+    def to_keras_hub(self):
+        """The backbone of KerasHub's own class, with the same weights.
+
+        For users who go on with KerasHub: its `save_to_preset()` writes what all of
+        KerasHub loads, and `from_preset()` here loads it as well. KerasHub's
+        ELECTRA has a pooler, which the original lacks and which is new.
+
+        Returns:
+            A `keras_hub.models.BertBackbone`, `RobertaBackbone`, `AlbertBackbone`,
+            `DistilBertBackbone`, `ElectraBackbone` or `XLNetBackbone`.
+
+        Raises:
+            ValueError: if KerasHub has no such model; it names the arguments for
+                which it has none.
+
+        Example:
+
+        ```python
+        backbone = keras_bertfam.models.BertBackbone.from_preset("my_bert")
+        backbone.to_keras_hub().save_to_preset("for_keras_hub")
+        ```
+        """
+        from keras_bertfam.presets.kerashub import to_keras_hub
+
+        return to_keras_hub(self)
+
+    @classmethod
+    def parameter_count(cls, *args, **kwargs):
+        """Number of weights of a configuration, without allocating them.
+
+        Takes the arguments of the constructor.
+
+        Example:
+
+        ```python
+        keras_bertfam.models.BertBackbone.parameter_count(
+            vocabulary_size=30522, num_layers=24, num_heads=16, hidden_dim=1024,
+            intermediate_dim=4096)  # 335141888
+        ```
+        """
+
+        def count():
+            with keras.StatelessScope(initialize_variables=False):
+                return cls(*args, **kwargs).count_params()
+
+        # Keras remembers, for each thread, variables to initialise once there is
+        # memory for them. These must never be, so their thread ends here.
+        with concurrent.futures.ThreadPoolExecutor(1) as thread:
+            return thread.submit(count).result()

@@ -1,0 +1,269 @@
+"""Preset directories: written aside and renamed, checked before they are read."""
+
+import contextlib
+import difflib
+import json
+import os
+import re
+import shutil
+import tempfile
+import warnings
+
+import keras
+
+from keras_bertfam.presets import task_sizes, untrusted
+
+CONFIG_FILE = "config.json"
+TASK_FILE = "task.json"
+PREPROCESSOR_FILE = "preprocessor.json"
+TOKENIZER_FILE = "tokenizer.json"
+WEIGHTS_FILES = ("model.weights.h5", "model.weights.json")
+TASK_WEIGHTS_FILE = "task.weights.h5"
+_SHARD = re.compile(r"model_\d{5}\.weights\.h5")
+
+_being_written = set()
+
+
+@contextlib.contextmanager
+def write_aside(path):
+    """Give a folder to write to, and move what is in it to `path` at the end.
+
+    Nothing appears at `path` before everything is written. Files already there
+    stay unless one of the same name replaces them. After an exception `path` is
+    as it was. Calls may nest: the inner one writes to the outer one's folder.
+
+    Args:
+        path: the folder to fill.
+
+    Returns:
+        A context manager that yields the path of the folder to write to.
+    """
+    path = os.path.abspath(path)
+    if path in _being_written:
+        yield path
+        return
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    aside = tempfile.mkdtemp(prefix=".writing-", dir=os.path.dirname(path))
+    _being_written.add(aside)
+    try:
+        yield aside
+        _move_into(aside, path)
+    finally:
+        _being_written.discard(aside)
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _move_into(source, target):
+    if not os.path.exists(target):
+        os.chmod(source, 0o777 & ~_umask())
+        os.rename(source, target)
+        return
+    _remove_older_weights(source, target)
+    for folder, _, files in os.walk(source):
+        goal = os.path.join(target, os.path.relpath(folder, source))
+        os.makedirs(goal, exist_ok=True)
+        for name in files:
+            os.replace(os.path.join(folder, name), os.path.join(goal, name))
+
+
+def _remove_older_weights(source, target):
+    """One file of weights would be taken for the new shards, and the reverse."""
+    new = set(os.listdir(source))
+    if new.intersection(WEIGHTS_FILES):
+        for name in set(os.listdir(target)) - new:
+            if name in WEIGHTS_FILES or _SHARD.fullmatch(name):
+                os.unlink(os.path.join(target, name))
+
+
+def _umask():
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def check_preset(preset, known_names, load_weights=True):
+    """Raise a `ValueError` if a preset can't be what it should be.
+
+    Args:
+        preset: str or path. A directory, or a handle such as `hf://...`.
+        known_names: the names that would have been taken.
+        load_weights: bool. Whether the weights have to be there.
+    """
+    preset = os.fspath(preset)
+    if "://" in preset:
+        return
+    if not os.path.isdir(preset):
+        near = difflib.get_close_matches(preset, known_names, n=3, cutoff=0.5)
+        hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+        raise ValueError(
+            "`preset` must be a known name or the path of a preset directory. "
+            f"Received: preset={preset!r}.{hint} Known names: "
+            f"{', '.join(sorted(known_names)) or 'none'}"
+        )
+    here = set(os.listdir(preset))
+    missing = [] if CONFIG_FILE in here else [CONFIG_FILE]
+    if load_weights and not here.intersection(WEIGHTS_FILES):
+        missing.append(WEIGHTS_FILES[0])
+    if missing:
+        raise ValueError(
+            f"The preset directory {preset!r} is not complete. Missing: "
+            f"{', '.join(missing)}. There are: {', '.join(sorted(here)) or 'none'}"
+        )
+
+
+@contextlib.contextmanager
+def explain_load_errors(preset):
+    """Turn the errors of a damaged preset into a `ValueError` that names it."""
+    try:
+        yield
+    except ValueError as error:
+        decoding = (json.JSONDecodeError, UnicodeDecodeError)
+        if isinstance(error, decoding):
+            raise _damaged(preset, error) from error
+        raise
+    except Exception as error:  # whatever a constructor makes of a damaged value
+        raise _damaged(preset, error) from error
+
+
+def _damaged(preset, error):
+    return ValueError(
+        f"The preset directory {os.fspath(preset)!r} can't be read; a file in it is "
+        "truncated or damaged, or an argument doesn't fit what it holds. "
+        f"{type(error).__name__}: {error}"
+    )
+
+
+def read_json(preset, name):
+    """The serialised object in a preset directory, or `None` without that file.
+
+    Raises:
+        ValueError: for an object that a preset may not have, see `untrusted`.
+    """
+    return untrusted.read_config(preset, name)
+
+
+def inspect_backbone(preset):
+    """Check the files of a preset's backbone before it is built.
+
+    Args:
+        preset: path of the directory.
+
+    Returns:
+        Dict from names to the shapes of the weights, empty without any.
+
+    Raises:
+        ValueError: for files that lead elsewhere, classes that may not be in a
+            preset, or a config of other sizes than the weights.
+    """
+    untrusted.check_directory(preset)
+    config = untrusted.read_config(preset, CONFIG_FILE)
+    shapes = untrusted.weights_of(preset)
+    if shapes:
+        untrusted.check_sizes(config, shapes, os.path.join(preset, CONFIG_FILE))
+    return shapes
+
+
+def inspect_task(preset):
+    """The same for a task's own config and weights.
+
+    Returns:
+        Dict from names to the shapes of the task's own weights.
+    """
+    weights = untrusted.inside(preset, TASK_WEIGHTS_FILE)
+    shapes = untrusted.weights_in(weights) if weights.exists() else {}
+    task, backbone = read_json(preset, TASK_FILE), read_json(preset, CONFIG_FILE)
+    both = {
+        **untrusted.weights_of(preset),
+        **{f"task{k}": v for k, v in shapes.items()},
+    }
+    if not both:
+        return shapes
+    if task is not None:
+        where = os.path.join(preset, TASK_FILE)
+        untrusted.check_sizes(task["config"], both, where)
+        if shapes:
+            task_sizes.check_task(task, backbone, shapes, where)
+    preprocessor = read_json(preset, PREPROCESSOR_FILE)
+    task_sizes.check_new(backbone, preprocessor, task, both, os.fspath(preset))
+    return shapes
+
+
+def check_loaded(weights, save, shapes, preset):
+    """Warn of weights that aren't finite, and of those that nothing has taken.
+
+    Args:
+        weights: list of the variables that were loaded.
+        save: function that writes them to a path.
+        shapes: dict, what `inspect_backbone` gave.
+        preset: path of the directory, for the messages.
+    """
+    if len(shapes) > len(weights):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, WEIGHTS_FILES[0])
+            save(path)
+            unused = sorted(shapes.keys() - untrusted.weights_in(path).keys())
+        warnings.warn(
+            f"The preset directory {os.fspath(preset)!r} holds weights that nothing "
+            f"here takes: {', '.join(unused)}",
+            stacklevel=3,
+        )
+    warn_if_not_finite(weights, preset)
+
+
+def warn_if_not_finite(variables, source):
+    """Warn if a variable has values that are NaN or infinite."""
+    bad = [
+        variable.path
+        for variable in variables
+        if keras.backend.is_float_dtype(variable.dtype)
+        and not keras.ops.convert_to_numpy(
+            keras.ops.all(keras.ops.isfinite(variable.value))
+        )
+    ]
+    if bad:
+        warnings.warn(
+            f"Weights from {os.fspath(source)!r} have values that are NaN or infinite: "
+            f"{', '.join(bad)}",
+            stacklevel=3,
+        )
+
+
+def load_serialized(preset, name):
+    """Rebuild a preprocessor or tokenizer from a preset directory.
+
+    Args:
+        preset: path of the directory.
+        name: str. Name of the object's JSON file.
+
+    Returns:
+        The object with its assets loaded, or `None` if there is no such file.
+
+    Raises:
+        ValueError: for an object that a preset may not have, or a vocabulary with a
+            token twice.
+    """
+    config = read_json(preset, name)
+    if config is None:
+        return None
+    cls = keras.saving.get_registered_object(config["registered_name"])
+    if not hasattr(cls, "load_preset_assets"):
+        raise ValueError(
+            f"{name!r} of {os.fspath(preset)!r} must hold a preprocessor or a "
+            f"tokenizer. Received: {cls.__name__}"
+        )
+    untrusted.check_directory(preset)
+    untrusted.check_vocabulary(preset)
+    layer = keras.saving.deserialize_keras_object(config)
+    layer.load_preset_assets(os.fspath(preset))
+    return layer
+
+
+def check_vocabulary_size(preprocessor, backbone, preset):
+    """Warn if a preset's tokenizer has fewer tokens than its backbone has rows."""
+    size = preprocessor.tokenizer.vocabulary_size() if preprocessor else None
+    if size is not None and size < backbone.vocabulary_size:
+        warnings.warn(
+            f"The preset directory {os.fspath(preset)!r} has a tokenizer of {size} "
+            f"tokens, and a backbone with rows for {backbone.vocabulary_size}.",
+            stacklevel=3,
+        )

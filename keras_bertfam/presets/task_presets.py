@@ -1,0 +1,228 @@
+"""Tasks by name, from and to preset directories."""
+
+import os
+import warnings
+
+import keras
+
+from keras_bertfam.presets import directory
+from keras_bertfam.quantization import quantize_again, quantized_layers
+
+
+class TaskPresets:
+    """Mixin of tasks that are loaded with `from_preset()`, and saved."""
+
+    @classmethod
+    def from_preset(cls, preset, load_weights=True, **kwargs):
+        """Build a task from the name of a published size or a directory.
+
+        Args:
+            preset: see `EncoderBackbone.from_preset`. Where it holds a backbone
+                and a tokenizer only, or another task, the task's heads are new,
+                but for one that the other task has too, as a masked LM's. A
+                name without weights gives a task without a preprocessor.
+            load_weights: bool. Load the weights, or initialise them.
+            **kwargs: arguments of the task; `dtype` goes to the backbone.
+
+        Returns:
+            A task of this class.
+
+        Raises:
+            ValueError: for an unknown name (with the nearest ones), or for a
+                directory with missing or truncated files.
+            ConnectionError: if the files are on a hub that can't be reached.
+        """
+        # An import that points upwards, so it waits for a call.
+        from keras_bertfam.presets import conversion, formats, hub, names
+
+        published = names.published(cls.backbone_cls).get(os.fspath(preset))
+        family = cls.backbone_cls if published is None else published.backbone
+        if published is None or load_weights:
+            preset = hub.locate(published or preset, load_weights)
+            if (reader := formats.find_reader(preset)) is not None:
+                source = reader.open_source(preset)
+                if published is not None:
+                    source = published.complete(source)
+                return conversion.load_task(cls, source, load_weights, family, **kwargs)
+        dtype = {"dtype": kwargs.pop("dtype")} if "dtype" in kwargs else {}
+        backbone = family.from_preset(preset, load_weights, **dtype)
+        config = {}
+        if os.path.isdir(preset):
+            with directory.explain_load_errors(preset):
+                shapes = directory.inspect_task(preset)
+                config = cls._config_from(preset, backbone)
+            directory.check_vocabulary_size(config["preprocessor"], backbone, preset)
+        quantized = config.pop("quantized_layers", None)
+        same_heads = cls._adapt_config(config, kwargs)
+        task = cls(**{**config, "backbone": backbone, **kwargs})
+        if same_heads:
+            quantize_again(task, quantized)
+        weights = os.path.join(preset, directory.TASK_WEIGHTS_FILE)
+        if load_weights and not same_heads and os.path.isdir(preset):
+            with directory.explain_load_errors(preset):
+                task._take_over_heads(preset)
+        if load_weights and same_heads and os.path.exists(weights):
+            with directory.explain_load_errors(preset):
+                task.load_task_weights(weights)
+                shared = {id(weight) for weight in backbone.weights}
+                heads = [w for w in task.weights if id(w) not in shared]
+                directory.check_loaded(heads, task.save_task_weights, shapes, preset)
+        return task
+
+    @classmethod
+    def _config_from(cls, preset, backbone):
+        """Constructor arguments that a preset directory holds for this class."""
+        task = directory.read_json(preset, directory.TASK_FILE)
+        name = keras.saving.get_registered_name(cls)
+        same = task is not None and task["registered_name"] == name
+        config = dict(task["config"]) if same else {}
+        preprocessor = directory.load_serialized(preset, directory.PREPROCESSOR_FILE)
+        wanted = cls.preprocessor_cls
+        kept = type(preprocessor) is wanted or (
+            same and isinstance(preprocessor, wanted)
+        )
+        if wanted is not None and not kept:
+            # None was saved, or that of another task, which may be a subclass.
+            tokenizer = directory.load_serialized(preset, directory.TOKENIZER_FILE)
+            preprocessor = tokenizer and cls.usual_preprocessor(tokenizer, backbone)
+        return {**config, "preprocessor": preprocessor}
+
+    def _take_over_heads(self, preset):
+        """Copies the heads that another task's preset has as well.
+
+        Warns of what is new in a task of pre-training. Heads of fine-tuning are new
+        after any pre-training.
+        """
+        saved = directory.read_json(preset, directory.TASK_FILE)
+        cls = saved and keras.saving.get_registered_object(saved["registered_name"])
+        if cls in (None, type(self)):
+            return
+        shared = {id(weight) for weight in self.backbone.weights}
+        taken = self._copy_heads(cls, saved["config"], preset, shared)
+        directory.warn_if_not_finite(taken, preset)
+        known = shared | {id(weight) for weight in taken}
+        new = [w.path for w in self.trainable_weights if id(w) not in known]
+        if new and hasattr(self, "fill_mask"):
+            warnings.warn(
+                f"{os.fspath(preset)!r} is of a {saved['class_name']}. New in a "
+                f"{type(self).__name__}: {', '.join(new)}.",
+                stacklevel=3,
+            )
+
+    def _copy_heads(self, cls, config, preset, shared):
+        """Fills heads from the saved task of a class; a list of those variables."""
+        from keras_bertfam.presets.heads import shared_heads
+
+        weights = os.path.join(preset, directory.TASK_WEIGHTS_FILE)
+        heads = shared_heads(cls, type(self)) if issubclass(cls, TaskPresets) else []
+        if not heads or "quantized_layers" in config or not os.path.exists(weights):
+            return []
+        other = cls(**{**config, "backbone": self.backbone, "preprocessor": None})
+        other.load_task_weights(weights)
+        taken = []
+        for theirs, ours in heads:
+            pair = [
+                [w for w in getattr(task, name).weights if id(w) not in shared]
+                for task, name in ((other, theirs), (self, ours))
+            ]
+            shapes = [[tuple(weight.shape) for weight in side] for side in pair]
+            if shapes[0] == shapes[1]:
+                for source, target in zip(*pair, strict=True):
+                    target.assign(source)
+                    taken.append(target)
+        return taken
+
+    @classmethod
+    def usual_preprocessor(cls, tokenizer, backbone):
+        """The preprocessor by default, with rows no longer than the backbone takes."""
+        preprocessor = cls.preprocessor_cls(tokenizer)
+        most = getattr(backbone, "max_sequence_length", preprocessor.sequence_length)
+        if most < preprocessor.sequence_length:
+            preprocessor = cls.preprocessor_cls(tokenizer, sequence_length=most)
+        return preprocessor
+
+    @classmethod
+    def _adapt_config(cls, config, kwargs):
+        """Fits a saved task's config to arguments that take the place of a part.
+
+        Args:
+            config: dict, changed in place; without a `name` if none was saved.
+            kwargs: dict of arguments.
+
+        Returns:
+            bool, whether the task has the saved one's heads.
+        """
+        return bool(config.get("name"))
+
+    def get_config(self):
+        """The arguments of the constructor.
+
+        With `quantized_layers`, which `from_config` takes out, if there are any
+        beside the backbone's.
+        """
+        backbone = {id(layer) for layer in self.backbone._flatten_layers()}
+        own = (layer for layer in self._flatten_layers() if id(layer) not in backbone)
+        layers = quantized_layers(own, self.backbone.dtype_policy)
+        config = super().get_config()
+        return config if layers is None else {**config, "quantized_layers": layers}
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        quantized = config.pop("quantized_layers", None)
+        task = super().from_config(config)
+        quantize_again(task, quantized)
+        return task
+
+    def to_keras_hub(self):
+        """The task of KerasHub's own class, head included, without a preprocessor.
+
+        See `to_keras_hub` of the backbone. Norms of KerasHub's heads have an epsilon
+        of 1e-5, and BERT's and ALBERT's the other GELU: logits differ by up to 1e-3.
+
+        Returns:
+            A `keras_hub.models.MaskedLM` or `TextClassifier`.
+
+        Raises:
+            ValueError: if KerasHub has no such task, or no such backbone.
+        """
+        from keras_bertfam.presets.kerashub import to_keras_hub
+
+        return to_keras_hub(self)
+
+    def _not_task_weights(self):
+        return [*self.backbone._flatten_layers(), self.optimizer]
+
+    def save_task_weights(self, filepath):
+        # KerasHub's method writes the optimizer's state along with the heads.
+        keras.saving.save_weights(
+            self, filepath, objects_to_skip=self._not_task_weights()
+        )
+
+    def load_task_weights(self, filepath):
+        keras.saving.load_weights(
+            self, filepath, objects_to_skip=self._not_task_weights()
+        )
+
+    def export_to_transformers(self, path):
+        """Write a folder that `transformers` loads, heads and tokenizer included.
+
+        See `EncoderBackbone.export_to_transformers`. Which class it is depends on
+        task and family: a `MaskedLM` of a `BertBackbone` is a `BertForMaskedLM`,
+        which has no pooler. ELECTRA's discriminator is written to `path`, and its
+        generator to a folder `generator` in it.
+
+        Masked language models of `transformers`' ELECTRA and RoBERTa have erf GELU
+        in the head, whatever the backbone's activation: a warning says so where ours
+        has the tanh form, and another activation is an error.
+
+        Args:
+            path: path of the folder to write.
+        """
+        from keras_bertfam.presets.exporting import export_to_transformers
+
+        export_to_transformers(self, path)
+
+    def save_to_preset(self, preset_dir, max_shard_size=10):
+        with directory.write_aside(preset_dir) as folder:
+            super().save_to_preset(folder, max_shard_size=max_shard_size)

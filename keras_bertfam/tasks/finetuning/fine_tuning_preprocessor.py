@@ -1,0 +1,319 @@
+"""Raw text to the rows of fine-tuning tasks, with little padding."""
+
+import keras
+import keras_hub
+import tensorflow as tf
+
+from keras_bertfam.layers.data.arrays import (
+    as_rows,
+    as_strings,
+    as_tensor,
+    map_given,
+    refuse_single,
+)
+from keras_bertfam.layers.data.labels import one_each
+from keras_bertfam.layers.data.layouts import (
+    get_layout,
+    lay_out,
+    truncate_pair,
+)
+from keras_bertfam.layers.data.length_batches import (
+    batch_by_length,
+    length_buckets,
+    pad_rows,
+)
+from keras_bertfam.layers.data.pipelines import PARALLEL, ready_to_iterate
+from keras_bertfam.layers.data.seeding import (
+    StreamPosition,
+    batch_seed,
+    fold,
+    seeded_passes,
+    shuffle,
+)
+from keras_bertfam.presets.tokenizer_presets import PresetPreprocessor
+from keras_bertfam.tokenizers.graph import as_graph_layer
+from keras_bertfam.tokenizers.texts import to_utf8
+
+
+class FineTuningPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
+    """Base of the preprocessors of fine-tuning tasks.
+
+    A subclass says in `targets` what becomes of labels, and in `features` what
+    becomes of inputs other than texts and pairs of texts.
+
+    Args:
+        tokenizer: a tokenizer layer.
+        sequence_length: int. The most tokens in a row, special ones included.
+        layout, buckets, seed: see `TextClassifierPreprocessor`.
+
+    Call arguments:
+        x: a text or a batch of texts, or a tuple of two of them, pairs.
+        y: labels of shape `(batch,)`, or `None`.
+        sample_weight: float tensor of shape `(batch,)`, or `None`.
+
+    Returns:
+        `x`, `(x, y)` or `(x, y, sample_weight)`, as given. `x` is a dict of
+        `token_ids` and `segment_ids`, int32 `(batch, length)`, and `padding_mask`,
+        bool of that shape.
+    """
+
+    # The rank of an example without a batch axis.
+    single_rank = 0
+
+    def __init__(
+        self,
+        tokenizer,
+        sequence_length=128,
+        layout=None,
+        buckets=None,
+        seed=0,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        if sequence_length < 5:
+            raise ValueError(
+                "`sequence_length` must be at least 5, for a token of each segment "
+                f"between special ones. Received: {sequence_length}."
+            )
+        self.tokenizer = as_graph_layer(tokenizer)
+        self.sequence_length = sequence_length
+        self.layout = layout
+        self._layout = get_layout(layout, tokenizer)
+        self.start_last = self._layout.start_last
+        self.buckets = None if buckets is None else [int(size) for size in buckets]
+        self._buckets = length_buckets(self.buckets, sequence_length)
+        self.seed = seed
+        self.position = StreamPosition()
+        self._call_in_graph = tf.function(self._call, reduce_retracing=True)
+        self.built = True
+
+    def tokenize(self, texts):
+        """Ids of a batch of strings, a ragged int32 tensor. Works in a graph."""
+        return tf.cast(self.tokenizer(to_utf8(texts)), tf.int32)
+
+    def features(self, x):
+        """Turns a batch of inputs into named tensors, ragged where rows differ.
+
+        Runs in a graph.
+
+        Args:
+            x: what the call takes, as tensors with a batch axis.
+
+        Returns:
+            A dict with ragged `token_ids`.
+        """
+        segments = [self.tokenize(part) for part in tf.nest.flatten(x)]
+        budget = self.sequence_length - self._layout.specials(len(segments))
+        return self.lay_out(truncate_pair(segments, budget))
+
+    def lay_out(self, segments):
+        """Segments that fit as rows; see `layouts.lay_out`."""
+        return lay_out(segments, self.tokenizer, self._layout)
+
+    def targets(self, x, y):
+        """Turns labels into what the loss takes, a tensor, ragged where rows differ.
+
+        Args:
+            x: what `features` gives.
+            y: tensor of labels.
+        """
+        raise TypeError(f"{type(self).__name__} must define `targets`")
+
+    def as_labels(self, y, x):
+        """Labels of a call as a tensor; checks them where it runs eagerly.
+
+        Args:
+            y: labels.
+            x: the inputs, as they were given.
+
+        Raises:
+            ValueError: for labels that can't be.
+        """
+        return tf.convert_to_tensor(y)
+
+    def weights_of_classes(self, y, class_weight):
+        """Weights of examples, a list of floats, from those of their classes.
+
+        Args:
+            y: labels.
+            class_weight: dict from numbers or names of classes to weights.
+
+        Raises:
+            ValueError: for labels that aren't a class for each example, or keys
+                that are no class.
+        """
+        raise ValueError(
+            "`class_weight` must be `None` unless an example has one class. "
+            f"Received: class_weight={class_weight}, for {type(self).__name__}."
+        )
+
+    def target_weights(self, x, sample_weight):
+        """Turns the weights of examples into those of the slots of the targets."""
+        return tf.cast(one_each(sample_weight, "sample_weight"), tf.float32)
+
+    def call(self, x, y=None, sample_weight=None):
+        with tf.device("CPU:0"):
+            y = None if y is None else self.as_labels(y, x)
+            x = self.as_tensors(x)
+            single = tf.nest.flatten(x)[0].shape.rank == self.single_rank
+            example = (x, y, as_tensor(sample_weight))
+            if single:
+                example = map_given(lambda value: value[None], example)
+            out = self._call_in_graph(*example)
+            if single:
+                out = map_given(lambda value: value[0], out)
+        return keras.utils.pack_x_y_sample_weight(*out)
+
+    def encode(self, x):
+        """Rows of a batch of inputs, as the call gives them. Works in a graph."""
+        return self._call(x, None, None)[0]
+
+    def _call(self, x, y, sample_weight):
+        return self.pad(self._featurize(x, y, sample_weight))
+
+    def _featurize(self, x, y, sample_weight):
+        x = self.features(x)
+        y = None if y is None else self.targets(x, y)
+        if sample_weight is not None:
+            sample_weight = self.target_weights(x, sample_weight)
+        return x, y, sample_weight
+
+    def pad(self, example):
+        """Pads the ragged parts of `(x, y, sample_weight)`."""
+        return pad_rows(example, self._buckets, self.tokenizer.pad_token_id)
+
+    def as_tensors(self, x):
+        """The inputs of a call as tensors.
+
+        Raises:
+            ValueError: if they aren't strings of the right rank.
+        """
+        if isinstance(x, tuple):
+            if len(x) != 2:
+                raise ValueError(
+                    "A tuple `x` must hold two batches of strings, sentence pairs; "
+                    f"give a batch as a list. Received: a tuple of {len(x)}."
+                )
+            return tuple(as_strings(part) for part in x)
+        return as_strings(x)
+
+    def dataset(
+        self,
+        data,
+        batch_size=32,
+        training=True,
+        shuffle_buffer=10_000,
+        pool=50,
+    ):
+        """Returns batches of rows of like length, ready for `fit`.
+
+        Examples are shuffled; `pool` batches at a time are sorted by length and
+        come in random order, so that little padding is computed. Order depends on
+        `seed` and the pass alone. The last batch of a pass is filled up with rows
+        of weight 0, so that all batches have `batch_size` rows.
+
+        Args:
+            data: `tf.data.Dataset` of unbatched `(x, y)` or `(x, y,
+                sample_weight)`, or such a tuple of arrays or lists.
+            batch_size: int.
+            training: bool. `False` keeps the order of the data, and the last
+                batch as small as it is.
+            shuffle_buffer: int. Examples to shuffle among; `0` for none.
+            pool: int. How many batches are sorted together; `1` for none.
+
+        Returns:
+            A `tf.data.Dataset` of `(x, y, sample_weight)`.
+
+        Raises:
+            ValueError: for an argument out of its range, or data without labels
+                or examples.
+        """
+        sizes = {"batch_size": batch_size, "shuffle_buffer": shuffle_buffer}
+        for name, value in {**sizes, "pool": pool}.items():
+            least = 0 if name == "shuffle_buffer" else 1
+            if value < least:
+                raise ValueError(
+                    f"`{name}` must be at least {least}. Received: {value}."
+                )
+        if not isinstance(data, tf.data.Dataset):
+            data = self.from_arrays(*data)
+        if len(data.element_spec) not in (2, 3):
+            raise ValueError(
+                "`data` must have `(x, y)` or `(x, y, sample_weight)`. "
+                f"Received: element_spec={data.element_spec}."
+            )
+        if data.cardinality() == 0:
+            raise ValueError("`data` must have at least one example. Received: none.")
+
+        def batches(epoch):
+            rows = data
+            if training and shuffle_buffer:
+                rows = shuffle(rows, shuffle_buffer, batch_seed(self.seed, epoch, -1))
+            if not training:
+                return self.batch(rows, batch_size).map(self._chunk, **PARALLEL)
+            seed = batch_seed(self.seed, epoch, -2)
+            chunks = self.batch(rows, pool * batch_size).map(self._chunk, **PARALLEL)
+            return chunks.enumerate().flat_map(
+                lambda k, chunk: batch_by_length(chunk, batch_size, fold(seed, k))
+            )
+
+        position = self.position if training else None
+        passes = seeded_passes(batches, self.seed, position)
+        ready = passes.map(lambda _, example: self.pad(example), **PARALLEL)
+        return ready_to_iterate(ready)
+
+    def from_arrays(self, x, y, sample_weight=None):
+        """Arrays or lists as an unbatched dataset.
+
+        Args:
+            x: what the call takes, a batch.
+            y: labels.
+            sample_weight: weights or `None`.
+
+        Returns:
+            A `tf.data.Dataset`.
+
+        Raises:
+            ValueError: without a label, or a weight if any, for each example.
+        """
+        if y is None:
+            raise ValueError("`y` must be the labels of `x`. Received: None.")
+        if sample_weight is not None:
+            sample_weight = self.as_weights(sample_weight)
+        return as_rows(self._as_batch(x), self.as_labels(y, x), sample_weight)
+
+    def as_weights(self, sample_weight):
+        """Weights of examples as a tensor."""
+        return tf.convert_to_tensor(sample_weight)
+
+    def _as_batch(self, x):
+        return refuse_single(self.as_tensors(x), self.single_rank)
+
+    def batch(self, rows, size):
+        """Batches of an unbatched dataset of examples."""
+        return rows.batch(size)
+
+    def inputs(self, x, batch_size=32):
+        """A `tf.data.Dataset` of what the call gives, in order, for `predict`.
+
+        Args:
+            x: what the call takes, a batch.
+            batch_size: int.
+        """
+        rows = tf.data.Dataset.from_tensor_slices((self._as_batch(x),))
+        rows = rows.batch(batch_size)
+        return ready_to_iterate(rows.map(self.encode, **PARALLEL))
+
+    def _chunk(self, x, y, sample_weight=None):
+        if sample_weight is None:
+            sample_weight = tf.ones(tf.shape(tf.nest.flatten(x)[0])[:1])
+        return self._featurize(x, y, sample_weight)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "sequence_length": self.sequence_length,
+            "layout": self.layout,
+            "buckets": self.buckets,
+            "seed": self.seed,
+        }

@@ -1,0 +1,114 @@
+"""The right one of some choices: RACE, SWAG."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_bertfam.tasks.finetuning.fine_tuning import SummaryTask
+from keras_bertfam.tasks.finetuning.multiple_choice_preprocessor import (
+    MultipleChoicePreprocessor,
+)
+from keras_bertfam.tasks.losses import MaskedCrossentropy
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class MultipleChoice(SummaryTask):
+    """Scores the choices of a question, each in a row of its own.
+
+    Args:
+        backbone: a backbone.
+        preprocessor: `MultipleChoicePreprocessor`, or `None` for data that is
+            preprocessed already.
+        head_style: see `TextClassifier`.
+        dropout: see `TextClassifier`.
+        **kwargs: arguments of `keras.Model`.
+
+    Call arguments:
+        inputs: dict of tensors, those of the backbone, each `(batch, choices,
+            length)`.
+
+    Returns:
+        float32 tensor `(batch, choices)`: logits, of which the loss takes the
+        softmax.
+
+    `fit()`, `evaluate()` and `predict()` take dicts of `context`, `choices` and, if
+    wanted, `question`; see `MultipleChoicePreprocessor`. `predict()` returns arrays,
+    `choose()` answers. `compile()` without arguments is BERT's fine-tuning: AdamW
+    at 5e-5 with 10 % linear warm-up and linear decay, cross-entropy, accuracy.
+
+    References:
+        [Devlin et al., 2018](https://arxiv.org/abs/1810.04805), section 4.4;
+        [Liu et al., 2019](https://arxiv.org/abs/1907.11692), section 5.3.
+
+    Example:
+
+    ```python
+    tokenizer = keras_bertfam.layers.BertTokenizer("vocab.txt", lowercase=True)
+    backbone = keras_bertfam.models.BertBackbone.from_preset(
+        "bert_tiny_en_uncased", load_weights=False)
+    preprocessor = keras_bertfam.tasks.MultipleChoicePreprocessor(tokenizer, 128)
+    model = keras_bertfam.tasks.MultipleChoice(backbone, preprocessor)
+    x = {"context": ["The cat sat."], "choices": [["On a mat.", "In a hat."]]}
+    model.fit(x, [0])
+    model.choose(x)  # [(0, 0.6)]
+    ```
+    """
+
+    preprocessor_cls = MultipleChoicePreprocessor
+
+    def __init__(
+        self, backbone, preprocessor=None, head_style=None, dropout=None, **kwargs
+    ):
+        super().__init__(backbone, 1, preprocessor, head_style, dropout, **kwargs)
+        self.compile()
+
+    def call(self, inputs, training=None):
+        rows, shape = flat_rows(inputs)
+        return ops.reshape(self.scores(rows, training), shape)
+
+    def default_loss(self):
+        return MaskedCrossentropy(name="crossentropy")
+
+    def default_metrics(self):
+        return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
+
+    def choose(self, x, batch_size=32):
+        """The most probable choices.
+
+        Args:
+            x: dict of `context`, `choices` and, if wanted, `question`, a batch.
+            batch_size: int.
+
+        Returns:
+            For each question a pair of the choice, by the preprocessor's
+            `label_names` or its number, and its probability.
+
+        Raises:
+            ValueError: if the task has no preprocessor.
+        """
+        if self.preprocessor is None:
+            raise ValueError("`choose` needs a task with a preprocessor.")
+        logits = self.predict(x, batch_size=batch_size, verbose=0)
+        probabilities = ops.convert_to_numpy(ops.softmax(logits))
+        names = self.preprocessor.label_names or range(probabilities.shape[1])
+        best = probabilities.argmax(axis=1)
+        return [
+            (names[k], float(p))
+            for k, p in zip(best, np.max(probabilities, axis=1), strict=True)
+        ]
+
+
+def flat_rows(inputs):
+    """Inputs with groups of rows as one batch of rows.
+
+    Args:
+        inputs: dict of tensors `(batch, group, length)`.
+
+    Returns:
+        A tuple of the dict of tensors `(batch * group, length)`, and the first two
+        axes to reshape outputs to.
+    """
+    shape = ops.shape(inputs["token_ids"])
+    rows = {name: ops.reshape(value, (-1, shape[2])) for name, value in inputs.items()}
+    group = inputs["token_ids"].shape[1]
+    return rows, (-1, shape[1] if group is None else group)

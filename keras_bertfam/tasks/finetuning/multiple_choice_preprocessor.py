@@ -1,0 +1,162 @@
+"""Questions with some choices, of which one is right."""
+
+import keras
+import tensorflow as tf
+
+from keras_bertfam.layers.data.arrays import as_strings
+from keras_bertfam.layers.data.labels import (
+    check_labels,
+    class_numbers,
+    one_each,
+)
+from keras_bertfam.layers.data.layouts import head
+from keras_bertfam.tasks.finetuning.fine_tuning_preprocessor import (
+    FineTuningPreprocessor,
+)
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class MultipleChoicePreprocessor(FineTuningPreprocessor):
+    """Makes a row of tokens for each choice of a question.
+
+    A row is the context, and then the question with the choice: in the place of
+    `_` in the question, as in RACE, or after the question. Of question and choice
+    the last `choice_length` tokens are kept; then the context loses its end.
+
+    Args:
+        tokenizer: a tokenizer layer.
+        sequence_length: int. The most tokens in a row, special ones included.
+            Defaults to `512`.
+        num_choices: int or `None`. The number of choices that each question must
+            have; `None` takes what comes.
+        label_names: sequence of strings or `None`: what labels call the choices,
+            such as `"ABCD"`.
+        choice_length: int or `None`. The most tokens of question and choice;
+            `None` means 128, or half of a shorter row.
+        **kwargs: `layout`, `buckets` and `seed` of `TextClassifierPreprocessor`.
+
+    Call arguments:
+        x: dict of `context`, strings `(batch,)`, `choices`, strings `(batch,
+            choices)`, and, if wanted, `question`, strings `(batch,)`; of one
+            example, without the batch axis; or a tuple of context and choices.
+        y: numbers or names of the right choices, `(batch,)`, or `None`.
+        sample_weight: float tensor of shape `(batch,)`, or `None`.
+
+    Returns:
+        `x`, `(x, y)` or `(x, y, sample_weight)`, as given. `x` is a dict of
+        `token_ids` and `segment_ids`, int32 `(batch, choices, length)`, and
+        `padding_mask`, bool of that shape; `y` int32 `(batch,)`.
+
+    Raises:
+        ValueError: for another number of choices than `num_choices`, questions
+            with unequal numbers of them, unknown names in `x`, or labels that are
+            no choice.
+
+    Example:
+
+    ```python
+    tokenizer = keras_bertfam.layers.BertTokenizer("vocab.txt", lowercase=True)
+    preprocessor = keras_bertfam.tasks.MultipleChoicePreprocessor(tokenizer)
+    preprocessor({
+        "context": ["The cat sat on the mat."],
+        "question": ["The _ sat."],
+        "choices": [["dog", "cat", "mat", "hat"]],
+    }, [1])
+    ```
+
+    References:
+        [Devlin et al., 2018](https://arxiv.org/abs/1810.04805), section 4.4;
+        [Lan et al., 2019](https://arxiv.org/abs/1909.11942), appendix A.3.
+    """
+
+    single_rank = 1  # of `choices`, the first of the names
+
+    def __init__(
+        self,
+        tokenizer,
+        sequence_length=512,
+        num_choices=None,
+        label_names=None,
+        choice_length=None,
+        **kwargs,
+    ):
+        super().__init__(tokenizer, sequence_length, **kwargs)
+        budget = sequence_length - self._layout.specials(2)
+        if choice_length is not None and not 1 <= choice_length <= budget:
+            raise ValueError(
+                f"`choice_length` must be from 1 to {budget}, what special tokens "
+                f"leave of a row. Received: {choice_length}."
+            )
+        self.num_choices, self.label_names = check_labels(num_choices, label_names)
+        self.choice_length = choice_length
+        self._budget = budget
+        self._second = choice_length or max(1, min(128, budget // 2))
+
+    def as_tensors(self, x):
+        if isinstance(x, tuple) and len(x) == 2:
+            # The choices hold the question.
+            x = dict(zip(("context", "choices"), x, strict=True))
+        names = {"context", "choices"}
+        if not isinstance(x, dict) or not names <= x.keys() <= names | {"question"}:
+            received = sorted(x) if isinstance(x, dict) else type(x).__name__
+            raise ValueError(
+                "`x` must be a dict of `context`, `choices` and, if wanted, "
+                f"`question`. Received: {received}."
+            )
+        choices = as_strings(x["choices"], rank=2, name="choices")
+        number = choices.shape[-1]
+        if self.num_choices not in (None, number):
+            raise ValueError(
+                f"`choices` must be num_choices={self.num_choices} of each question. "
+                f"Received: {number}."
+            )
+        rest = {name: as_strings(x[name], name=name) for name in x if name != "choices"}
+        return {"choices": choices, **rest}
+
+    def as_labels(self, y, x):
+        y = one_each(tf.convert_to_tensor(y))
+        if tf.executing_eagerly():
+            class_numbers(y, self._choices(self.as_tensors(x)), self.label_names)
+        return y
+
+    def _choices(self, x):
+        return x["choices"].shape[-1]
+
+    def features(self, x):
+        choices = x["choices"]
+        rows, number = tf.unstack(tf.shape(choices))
+        second = choices
+        if "question" in x:
+            second = _join(x["question"], choices)
+        second = self.tokenize(tf.reshape(second, [-1]))[:, -self._second :]
+        first = self.tokenize(x["context"])
+        first = tf.gather(first, tf.repeat(tf.range(rows), number))
+        first = head(first, self._budget - tf.cast(second.row_lengths(), tf.int32))
+        size = choices.shape[1] or tf.cast(number, tf.int64)
+        return {
+            name: tf.RaggedTensor.from_uniform_row_length(value, size)
+            for name, value in self.lay_out([first, second]).items()
+        }
+
+    def targets(self, x, y):
+        return class_numbers(one_each(y), x["token_ids"].shape[1], self.label_names)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_choices": self.num_choices,
+            "label_names": self.label_names,
+            "choice_length": self.choice_length,
+        }
+
+
+def _join(question, choices):
+    """The choice in the place of the question's `_`, or after the question."""
+    question = tf.broadcast_to(question[:, None], tf.shape(choices))
+    gap = tf.strings.regex_replace(question, "_+", "_", replace_global=False)
+    before = tf.strings.regex_replace(gap, r"(?s)_.*", "")
+    after = tf.strings.regex_replace(gap, r"(?s)^[^_]*_?", "")
+    has_gap = tf.strings.regex_full_match(gap, r"(?s).*_.*")
+    filled = tf.strings.join([before, choices, after])
+    joined = tf.strings.strip(tf.strings.join([question, choices], " "))
+    return tf.where(has_gap, filled, joined)

@@ -1,0 +1,298 @@
+"""Answers that are spans of a text: SQuAD 1.1 and 2.0."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_bertfam import distribution
+from keras_bertfam.layers.modeling.span_head import (
+    ConditionalSpanHead,
+    SpanHead,
+    best_conditional_spans,
+    best_spans,
+)
+from keras_bertfam.metrics import answer_texts, best_null_threshold
+from keras_bertfam.tasks.finetuning.fine_tuning import (
+    FineTuningTask,
+    check_layout,
+    summary_positions,
+    summary_token,
+)
+from keras_bertfam.tasks.finetuning.span_question_answering_preprocessor import (
+    SpanQuestionAnsweringPreprocessor,
+)
+from keras_bertfam.tasks.losses import token_crossentropy
+
+_QUESTIONS_AT_ONCE = 1024
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class SpanQuestionAnswering(FineTuningTask):
+    """Finds the answer to a question in a text, with any backbone of the library.
+
+    Args:
+        backbone: a backbone.
+        preprocessor: `SpanQuestionAnsweringPreprocessor`, or `None` for data that
+            is preprocessed already.
+        end_head: `"independent"` (BERT: a logit for each token to be the first, and
+            one to be the last), or `"conditional"` (XLNet, ELECTRA: the last given
+            the first, and a logit of having no answer); see
+            `ConditionalSpanHead`.
+        null_threshold: float or `None`. `predict()` says `""` where the odds of
+            having no answer are above it; `None` means that every question has an
+            answer, as in SQuAD 1.1. See `tune_null_threshold`.
+        max_answer_length: int. The most tokens of an answer. Defaults to `30`.
+        n_best: int. How many answers `predict()` gives. Defaults to `20`.
+        **kwargs: arguments of `keras.Model`.
+
+    Call arguments:
+        inputs: dict of tensors, those of the backbone; besides, if wanted,
+            `span_mask`, bool `(batch, length)`, the tokens of the context;
+            `start_positions`, int `(batch,)`, which the conditional head needs to
+            train; `start_mask`, bool `(batch, length)`: asks for spans that begin
+            there and end in `span_mask`.
+
+    Returns:
+        A dict of `start_logits` and, with the independent head or
+        `start_positions`, `end_logits`, float32 `(batch, length)`; with the
+        conditional head `no_answer`, float32 `(batch,)`. Instead with `start_mask`:
+        `starts` and `ends`, int32 `(batch, n_best)`, `scores`, float32 of that
+        shape, and `no_answer`, the score of the first, or for XLNet last, token, or
+        the conditional head's logit.
+
+    `fit()` and `evaluate()` take dicts of `question` and `context` and lists of
+    answers, see `SpanQuestionAnsweringPreprocessor`. `compile()` without arguments
+    is BERT's fine-tuning: AdamW at 5e-5 with 10 % linear warm-up and linear decay;
+    the loss is the mean cross-entropy of the two positions, plus with the
+    conditional head half the binary cross-entropy of having no answer.
+
+    References:
+        [Devlin et al., 2018](https://arxiv.org/abs/1810.04805), sections 4.2, 4.3;
+        [Yang et al., 2019](https://arxiv.org/abs/1906.08237); [Clark et al.,
+        2020](https://arxiv.org/abs/2003.10555).
+
+    Example:
+
+    ```python
+    tokenizer = keras_bertfam.layers.BertTokenizer("vocab.txt", lowercase=True)
+    backbone = keras_bertfam.models.BertBackbone.from_preset(
+        "bert_tiny_en_uncased", load_weights=False)
+    preprocessor = keras_bertfam.tasks.SpanQuestionAnsweringPreprocessor(tokenizer)
+    model = keras_bertfam.tasks.SpanQuestionAnswering(backbone, preprocessor)
+    x = {"question": ["Where?"], "context": ["The cat sat on a mat."]}
+    model.fit(x, [{"text": "a mat", "answer_start": 15}])
+    model.predict(x)[0]["text"]
+    ```
+    """
+
+    preprocessor_cls = SpanQuestionAnsweringPreprocessor
+
+    def __init__(
+        self,
+        backbone,
+        preprocessor=None,
+        end_head="independent",
+        null_threshold=None,
+        max_answer_length=30,
+        n_best=20,
+        **kwargs,
+    ):
+        heads = {"independent": SpanHead, "conditional": ConditionalSpanHead}
+        if end_head not in heads:
+            raise ValueError(
+                f"`end_head` must be one of {sorted(heads)}. Received: {end_head!r}"
+            )
+        for name, value in (
+            ("max_answer_length", max_answer_length),
+            ("n_best", n_best),
+        ):
+            if value < 1:
+                raise ValueError(f"`{name}` must be positive. Received: {value}")
+        check_layout(preprocessor, summary_token(backbone))
+        super().__init__(backbone, preprocessor, **kwargs)
+        self.end_head = end_head
+        self.null_threshold = null_threshold
+        self.max_answer_length = max_answer_length
+        self.n_best = n_best
+        self.head = heads[end_head](
+            initializer=backbone.make_initializer(),
+            dtype=backbone.dtype_policy,
+            name="head",
+        )
+        self.head.build((None, None, backbone.hidden_dim))
+        self.built = True
+        self.compile()
+
+    @classmethod
+    def usual_preprocessor(cls, tokenizer, backbone):
+        usual = cls.preprocessor_cls(tokenizer)
+        most = getattr(backbone, "max_sequence_length", usual.sequence_length)
+        if most >= usual.sequence_length:
+            return usual
+        # Short rows have short questions, so that there is room for a context.
+        question_length = min(usual.question_length, most // 3)
+        return cls.preprocessor_cls(tokenizer, most, question_length)
+
+    def call(self, inputs, training=None):
+        inputs = dict(inputs)
+        names = ("span_mask", "start_mask", "start_positions")
+        extra = {name: inputs.pop(name, None) for name in names}
+        outputs = self.backbone(inputs, return_pooled=False, training=training)
+        states = outputs["sequence_output"]
+        cls = summary_positions(self.backbone, inputs)
+        logits = self._logits(states, cls, **extra)
+        if extra["start_mask"] is None:
+            return logits
+        return self._spans(states, cls, logits, extra["start_mask"], extra["span_mask"])
+
+    def _logits(self, states, cls, span_mask, start_mask, start_positions):
+        if self.end_head == "independent":
+            start, end = self.head(states)
+            return {"start_logits": start, "end_logits": end}
+        start = self.head(states)
+        if span_mask is not None:
+            places = ops.arange(ops.shape(states)[1], dtype="int32")[None]
+            start = ops.where(
+                ops.cast(span_mask, "bool") | (places == cls), start, -1e30
+            )
+        no_answer = self.head.no_answer_logit(states, start, cls)
+        logits = {"start_logits": start, "no_answer": no_answer}
+        if start_positions is not None:
+            given = self.head.end_logits(states, ops.expand_dims(start_positions, 1))
+            logits["end_logits"] = given[:, 0]
+        return logits
+
+    def _spans(self, states, cls, logits, start_mask, span_mask):
+        masks = [ops.cast(mask, "bool") for mask in (start_mask, span_mask)]
+        sizes = self.n_best, self.max_answer_length
+        start = logits["start_logits"]
+        if self.end_head == "conditional":
+            no_answer = logits["no_answer"]
+            spans = best_conditional_spans(self.head, states, start, masks, *sizes)
+        else:
+            end = logits["end_logits"]
+            no_answer = ops.take_along_axis(start + end, cls, axis=1)[:, 0]
+            spans = best_spans(start, end, *masks, *sizes)
+        names = ("starts", "ends", "scores")
+        return {**dict(zip(names, spans, strict=True)), "no_answer": no_answer}
+
+    def default_loss(self):
+        return None
+
+    def compute_loss(
+        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
+    ):
+        losses = 0.5 * sum(
+            token_crossentropy(y[:, k], y_pred[name])
+            for k, name in enumerate(("start_logits", "end_logits"))
+        )
+        if self.end_head == "conditional":
+            cls = summary_positions(self.backbone, x)[:, 0]
+            target = ops.cast(ops.cast(y[:, 0], "int32") == cls, "float32")
+            logit = y_pred["no_answer"]
+            losses += 0.5 * (ops.softplus(logit) - target * logit)
+        weights = ops.ones_like(losses)
+        if sample_weight is not None:
+            weights = weights * ops.cast(sample_weight, losses.dtype)
+        return distribution.global_mean(ops.sum(losses * weights), ops.sum(weights))
+
+    def predict(self, x=None, batch_size=None, **kwargs):
+        """Answers of questions.
+
+        Args:
+            x: dict of `question` and `context`, strings or lists of strings; or
+                preprocessed rows, of which it returns arrays.
+            batch_size: int, windows at a time. Defaults to `32`.
+            **kwargs: arguments of `keras.Model.predict`.
+
+        Returns:
+            For each question a dict: `text`, exactly as in the context, `""` for no
+            answer; `start` and `end`, where it is, in characters, -1 for no answer;
+            `score`; `no_answer_odds`, the score of having no answer, less that of
+            the best answer with the independent head; and `n_best`, a list of dicts
+            of `text`, `start`, `end`, `score` and `probability`, the best first,
+            among them no answer if there is a `null_threshold`. For a single
+            question its dict.
+        """
+        if not self._takes_raw(x):
+            return super().predict(x, batch_size=batch_size, **kwargs)
+        single = isinstance(x, dict) and isinstance(x.get("question"), str)
+        x = self.preprocessor.as_tensors(x)
+        answers = []
+        for at in range(0, len(x["question"]), _QUESTIONS_AT_ONCE):
+            part = {
+                name: text[at : at + _QUESTIONS_AT_ONCE] for name, text in x.items()
+            }
+            answers += self._answers(part, batch_size or 32, **kwargs)
+        return answers[0] if single else answers
+
+    def _answers(self, x, batch_size, **kwargs):
+        windows, offsets = self.preprocessor.windows_in_graph(x)
+        batches, places = self.preprocessor.prediction_batches(windows, batch_size)
+        spans = super().predict(batches, **kwargs)
+        spans = {name: value[places] for name, value in spans.items()}
+        found = self.preprocessor.answers(spans, windows, offsets, x, self.n_best)
+        found = {name: value.numpy() for name, value in found.items()}
+        return [self._described(*row) for row in zip(*found.values(), strict=True)]
+
+    def null_odds(self, best_score, no_answer):
+        """The odds of having no answer, which `null_threshold` is compared with."""
+        conditional = self.end_head == "conditional"
+        return no_answer if conditional else no_answer - best_score
+
+    def _described(self, texts, starts, ends, scores, no_answer):
+        n_best = [
+            {
+                "text": text.decode(),
+                "start": int(start),
+                "end": int(end),
+                "score": score,
+            }
+            for text, start, end, score in zip(
+                texts, starts, ends, scores.tolist(), strict=True
+            )
+            if start >= 0
+        ]
+        none = {"text": "", "start": -1, "end": -1, "score": float(no_answer)}
+        odds = float("inf")
+        if n_best:
+            odds = float(self.null_odds(n_best[0]["score"], no_answer))
+        best = n_best[0] if n_best else none
+        if self.null_threshold is not None or not n_best:
+            n_best = sorted([*n_best, none], key=lambda answer: -answer["score"])
+            best = none if odds > (self.null_threshold or 0.0) else best
+        scores = np.array([answer["score"] for answer in n_best])
+        shares = np.exp(scores - scores.max())
+        for answer, share in zip(n_best, shares / shares.sum(), strict=True):
+            answer["probability"] = float(share)
+        chosen = {name: best[name] for name in ("text", "start", "end", "score")}
+        return {**chosen, "no_answer_odds": odds, "n_best": n_best}
+
+    def tune_null_threshold(self, x, y, batch_size=32, metric="f1", answers=None):
+        """Sets `null_threshold` to what is best for questions with known answers.
+
+        Args:
+            x: dict of `question` and `context`.
+            y: list of answers, SQuAD's dicts with a list `text`.
+            batch_size: int.
+            metric: `"f1"` or `"exact_match"`.
+            answers: what `predict(x)` gave, to save doing it again, or `None`.
+
+        Returns:
+            A tuple of the score reached, in percent, and the threshold.
+        """
+        if answers is None:
+            answers = self.predict(x, batch_size=batch_size, verbose=0)
+        texts = answer_texts(answers)
+        odds = [answer["no_answer_odds"] for answer in answers]
+        score, self.null_threshold = best_null_threshold(y, texts, odds, metric)
+        return score, self.null_threshold
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "end_head": self.end_head,
+            "null_threshold": self.null_threshold,
+            "max_answer_length": self.max_answer_length,
+            "n_best": self.n_best,
+        }

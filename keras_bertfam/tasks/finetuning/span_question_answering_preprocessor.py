@@ -1,0 +1,298 @@
+"""Questions about texts that hold the answer."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_bertfam.layers.data.pipelines import ready_to_iterate
+from keras_bertfam.layers.data.windows import join_answers, make_windows
+from keras_bertfam.tasks.finetuning.fine_tuning_preprocessor import (
+    FineTuningPreprocessor,
+    as_strings,
+)
+from keras_bertfam.tokenizers.offsets import tokenize_with_offsets
+from keras_bertfam.tokenizers.texts import to_utf8
+
+_INPUTS = ("question", "context")
+_NO_ANSWER, _NOT_FOUND = -1, -2
+_NOT_THERE = (
+    "Answers must be in their contexts, where they are said to be; "
+    'missing_answers="skip" leaves out questions where they aren\'t.'
+)
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
+    """Makes rows of questions and windows of their contexts.
+
+    A context that doesn't fit in a row gives several, which overlap. Questions are
+    cut after `question_length` tokens. The target of a window is where the answer's
+    first and last token are, or twice the place of [CLS] if there is no answer, or
+    not the whole of it in this window. With XLNet's tokenizer the context comes
+    before the question.
+
+    Args:
+        tokenizer: `keras_bertfam.layers.BertTokenizer`, or a byte-pair or
+            SentencePiece tokenizer.
+        sequence_length: int. The most tokens in a row, special ones included.
+            Defaults to `384`.
+        question_length: int. The most tokens of a question. Defaults to `64`.
+        doc_stride: int. How many tokens further on the next window begins.
+            Defaults to `128`.
+        missing_answers: `"error"`, or `"skip"`: answers that aren't where they are
+            said to be get weight 0, as in the released BERT.
+        **kwargs: `layout`, `buckets` and `seed` of `TextClassifierPreprocessor`.
+
+    Call arguments:
+        x: dict of `question` and `context`, strings, lists of strings or string
+            tensors `(batch,)`. An empty context gives a window without a token of
+            it; an empty question is left out.
+        y: list of answers, dicts of `text` and `answer_start` (in characters), or
+            lists of these as in SQuAD, of which the first counts and none means
+            that the context doesn't hold it; or `None`. In a `tf.data.Dataset` for
+            `dataset()` such a dict for each question.
+        sample_weight: float tensor of shape `(batch,)`, or `None`.
+
+    Returns:
+        `x`, `(x, y)` or `(x, y, sample_weight)` with a row for each window, in
+        order. `x` is a dict of `token_ids` and `segment_ids`, int32 `(windows,
+        length)`, `padding_mask` and `span_mask` (tokens of the context), bool of
+        that shape, and with labels `start_positions`, int32 `(windows,)`, else
+        `start_mask`, bool `(windows, length)`: tokens that have no more context in
+        another window. `y` is int32 `(windows, 2)`.
+
+    Raises:
+        ValueError: if an answer isn't where it is said to be, for inputs that
+            aren't strings, and for lengths that leave no room for a context.
+
+    Example:
+
+    ```python
+    tokenizer = keras_bertfam.layers.BertTokenizer("vocab.txt", lowercase=True)
+    preprocessor = keras_bertfam.tasks.SpanQuestionAnsweringPreprocessor(tokenizer)
+    x = {"question": ["Where?"], "context": ["The cat sat on a mat."]}
+    preprocessor(x, [{"text": "a mat", "answer_start": 15}])
+    ```
+
+    Reference: [Devlin et al., 2018](https://arxiv.org/abs/1810.04805), sections
+    4.2 and 4.3, and the released code.
+    """
+
+    # A single question may have several windows: no axis is taken off again.
+    single_rank = -1
+
+    def __init__(
+        self,
+        tokenizer,
+        sequence_length=384,
+        question_length=64,
+        doc_stride=128,
+        missing_answers="error",
+        **kwargs,
+    ):
+        super().__init__(tokenizer, sequence_length, **kwargs)
+        room = sequence_length - self._layout.specials(2) - question_length
+        if min(question_length, doc_stride, room) < 1:
+            raise ValueError(
+                "`question_length` and `doc_stride` must be positive, and leave room "
+                f"for a context in a row. Received: sequence_length={sequence_length},"
+                f" question_length={question_length}, doc_stride={doc_stride}."
+            )
+        if missing_answers not in ("error", "skip"):
+            raise ValueError(
+                '`missing_answers` must be "error" or "skip". '
+                f"Received: {missing_answers!r}."
+            )
+        self.question_length = question_length
+        self.doc_stride = doc_stride
+        self.missing_answers = missing_answers
+        self.windows_in_graph = tf.function(
+            self.windows, reduce_retracing=True, autograph=False
+        )
+
+    def as_tensors(self, x):
+        if not isinstance(x, dict) or set(x) != set(_INPUTS):
+            received = sorted(x) if isinstance(x, dict) else type(x).__name__
+            raise ValueError(
+                f"`x` must be a dict of {' and '.join(_INPUTS)}. Received: {received}."
+            )
+        x = {name: tf.reshape(as_strings(x[name], name=name), [-1]) for name in _INPUTS}
+        sizes = [int(tf.size(value)) for value in x.values()] if _eager(x) else [0, 0]
+        if sizes[0] != sizes[1]:
+            raise ValueError(
+                "`question` and `context` must be equally many. "
+                f"Received: {sizes[0]} and {sizes[1]}."
+            )
+        return x
+
+    def as_labels(self, y, x):
+        if isinstance(y, dict):
+            y = [y]
+        contexts = as_strings(x["context"], name="context")
+        if not tf.executing_eagerly():
+            raise ValueError(
+                "`y` can't be given in a graph: pass the `tf.data.Dataset` to "
+                "`dataset()` instead of mapping the preprocessor over it."
+            )
+        contexts = [text.decode() for text in tf.reshape(contexts, [-1]).numpy()]
+        if len(y) != len(contexts):
+            raise ValueError(
+                "`y` must have an answer for each question. "
+                f"Received: {len(y)} for {len(contexts)}."
+            )
+        pairs = [
+            self._checked_answer(number, answer, context)
+            for number, (answer, context) in enumerate(zip(y, contexts, strict=True))
+        ]
+        texts, starts = zip(*pairs, strict=True)
+        return {"text": tf.constant(texts), "start": tf.constant(starts, tf.int32)}
+
+    def _checked_answer(self, number, answer, context):
+        text, start = answer["text"], answer["answer_start"]
+        if not isinstance(text, str):
+            if not len(text):
+                return "", _NO_ANSWER
+            text, start = text[0], start[0]
+        if text and start >= 0 and context[start : start + len(text)] == text:
+            return text, int(start)
+        if self.missing_answers == "skip":
+            return text, _NOT_FOUND
+        raise ValueError(
+            f"{_NOT_THERE} Received: answer {number}, {text!r}, which isn't at "
+            f"character {start} of {context[:60]!r}..."
+        )
+
+    def dataset(self, data, *args, **kwargs):
+        given = isinstance(data, tf.data.Dataset)
+        if given and "start" not in data.element_spec[1]:  # not from `from_arrays`
+            data = data.map(self._with_first_answer)
+        return super().dataset(data, *args, **kwargs)
+
+    def _with_first_answer(self, x, y, *weight):
+        """An example of a dataset with its answers' dict as `as_labels` has it."""
+        texts, starts = (tf.reshape(y[k], [-1]) for k in ("text", "answer_start"))
+        text = tf.concat([texts, [""]], 0)[0]
+        start = tf.concat([tf.cast(starts, tf.int32), [_NO_ANSWER]], 0)[0]
+        context = to_utf8(x["context"])
+        length, size = (
+            tf.strings.length(part, unit="UTF8_CHAR") for part in (context, text)
+        )
+        at = tf.clip_by_value(start, 0, length)
+        there = tf.strings.substr(context, at, size, unit="UTF8_CHAR")
+        found = tf.equal(at, start) & tf.equal(there, text) & (size > 0)
+        found |= tf.equal(tf.size(texts), 0)
+        if self.missing_answers == "skip":
+            start = tf.where(found, start, _NOT_FOUND)
+        else:
+            received = [f"`y`: {_NOT_THERE} Received:", text, start, context]
+            with tf.control_dependencies([tf.debugging.Assert(found, received)]):
+                start = tf.identity(start)
+        return x, {"text": text, "start": start}, *weight
+
+    @tf.autograph.experimental.do_not_convert
+    def windows(self, x):
+        """Windows and what is needed to find answers in them. Works in a graph.
+
+        Args:
+            x: dict of `question` and `context`, string tensors `(batch,)`.
+
+        Returns:
+            A tuple of what `make_windows` gives, and of two ragged int32 tensors
+            `(batch, None)`: the bytes where tokens of the contexts start and end.
+        """
+        questions = self.tokenize(x["question"])[:, : self.question_length]
+        contexts = to_utf8(x["context"])
+        ids, starts, ends = tokenize_with_offsets(self.tokenizer, contexts)
+        rows = make_windows(
+            questions,
+            ids,
+            self.tokenizer,
+            self._layout,
+            self.sequence_length,
+            self.doc_stride,
+        )
+        return rows, (starts, ends)
+
+    def _featurize(self, x, y, sample_weight):
+        windows, offsets = self.windows(x)
+        row = {
+            name: windows[name] for name in ("token_ids", "segment_ids", "span_mask")
+        }
+        if sample_weight is not None:
+            sample_weight = self.target_weights(windows, sample_weight)
+            if y is not None:
+                found = tf.cast(y["start"] != _NOT_FOUND, tf.float32)
+                sample_weight *= found
+            sample_weight = tf.gather(sample_weight, windows["example"])
+        if y is None:
+            return {**row, "start_mask": windows["start_mask"]}, None, sample_weight
+        positions = self._positions(to_utf8(x["context"]), y, windows, offsets)
+        return {**row, "start_positions": positions[:, 0]}, positions, sample_weight
+
+    def call(self, x, y=None, sample_weight=None):
+        if y is not None and sample_weight is None and self.missing_answers == "skip":
+            sample_weight = tf.ones([len(y)])
+        return super().call(x, y, sample_weight)
+
+    @tf.autograph.experimental.do_not_convert
+    def _positions(self, contexts, y, windows, offsets):
+        """Where the answer's first and last tokens are in each window."""
+        starts, ends = offsets
+        skipped = tf.strings.substr(
+            contexts,
+            tf.zeros_like(y["start"]),
+            tf.maximum(y["start"], 0),
+            unit="UTF8_CHAR",
+        )
+        begin = tf.strings.length(skipped)[:, None]
+        end = begin + tf.strings.length(y["text"])[:, None]
+        first = tf.reduce_sum(tf.cast(ends <= begin, tf.int32), 1)
+        last = tf.reduce_sum(tf.cast(starts < end, tf.int32), 1) - 1
+        answerable = (y["start"] >= 0) & (first <= last)
+        first, last, answerable = (
+            tf.gather(value, windows["example"]) for value in (first, last, answerable)
+        )
+        at, size = windows["first"], windows["size"]
+        inside = answerable & (first >= at) & (last < at + size)
+        shift = windows["context_at"] - at
+        span = tf.stack([first + shift, last + shift], 1)
+        return tf.where(inside[:, None], span, windows["cls_position"][:, None])
+
+    def prediction_batches(self, windows, batch_size):
+        """Batches of windows of like length, and their places.
+
+        Args:
+            windows: what `windows` gives first.
+            batch_size: int.
+
+        Returns:
+            A `tf.data.Dataset` of rows that the task predicts spans of, and an int
+            array: the place of each window in the dataset.
+        """
+        names = ("token_ids", "segment_ids", "span_mask", "start_mask")
+        order = np.argsort(windows["token_ids"].row_lengths().numpy(), kind="stable")
+        rows = {name: tf.gather(windows[name], order) for name in names}
+        dataset = tf.data.Dataset.from_tensor_slices(rows).ragged_batch(batch_size)
+        batches = ready_to_iterate(dataset.map(self.prediction_rows))
+        return batches, np.argsort(order)
+
+    def prediction_rows(self, rows):
+        """Pads ragged rows, as the task takes them to predict spans."""
+        names = ("token_ids", "segment_ids", "span_mask", "start_mask")
+        return self.pad(({name: rows[name] for name in names}, None, None))[0]
+
+    def answers(self, spans, windows, offsets, x, count):
+        """The texts of predicted spans; see `join_answers`."""
+        return join_answers(spans, windows, offsets, to_utf8(x["context"]), count)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "question_length": self.question_length,
+            "doc_stride": self.doc_stride,
+            "missing_answers": self.missing_answers,
+        }
+
+
+def _eager(x):
+    return all(hasattr(value, "numpy") for value in x.values())

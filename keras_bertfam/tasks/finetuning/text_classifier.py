@@ -1,0 +1,132 @@
+"""Classification of texts and pairs of texts."""
+
+import keras
+from keras import ops
+
+from keras_bertfam.tasks.finetuning.fine_tuning import SummaryTask
+from keras_bertfam.tasks.finetuning.labelled import (
+    LabelledTask,
+    check_activation,
+    ranked_labels,
+    settle_classes,
+)
+from keras_bertfam.tasks.finetuning.text_classifier_preprocessor import (
+    TextClassifierPreprocessor,
+)
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class TextClassifier(LabelledTask, SummaryTask):
+    """Classifies texts, or pairs of texts, with any backbone of the library.
+
+    The head is the one published with the backbone's family: BERT's and ALBERT's
+    pooler, dropout and dense; RoBERTa's and ELECTRA's dense, activation and dense
+    with dropout before each; DistilBERT's with ReLU; XLNet's on the last token.
+    The last block of the backbone computes that token only.
+
+    Args:
+        backbone: a backbone.
+        num_classes: int. May be left out with `label_names`.
+        preprocessor: `TextClassifierPreprocessor`, or `None` for data that is
+            preprocessed already.
+        label_names: sequence of strings or `None`: the classes in order. With
+            them, labels may be strings. `None` means the preprocessor's.
+        head_style: `"bert"`, `"roberta"`, `"electra"`, `"distilbert"`, `"xlnet"`,
+            `"linear"` (dropout and dense on the first token's state), or `None`:
+            that of the backbone's family. DistilRoBERTa has `"roberta"`.
+        dropout: float or `None`. Dropout rate in the head; `None` means the
+            published one.
+        activation: `None` for logits, or `"softmax"` for probabilities.
+        **kwargs: arguments of `keras.Model`.
+
+    Call arguments:
+        inputs: dict of tensors, those of the backbone.
+
+    Returns:
+        float32 tensor `(batch, num_classes)`: logits, or probabilities.
+
+    Raises:
+        ValueError: for an unknown `head_style` or `activation`, or contradicting
+            classes.
+
+    `fit()`, `evaluate()` and `predict()` take lists of strings, tuples of two lists
+    for pairs, and integer labels (or strings, with `label_names`). `predict()`
+    returns arrays, `classify()` labels with probabilities. `compile()` without
+    arguments is BERT's fine-tuning: AdamW at 5e-5 with 10 % linear warm-up and
+    linear decay, cross-entropy, accuracy.
+
+    `from_preset()` with `num_classes` or `label_names` other than the saved ones
+    gives a new head.
+
+    References:
+        [Devlin et al., 2018](https://arxiv.org/abs/1810.04805), section 4.1 and
+        appendix A.3; [Liu et al., 2019](https://arxiv.org/abs/1907.11692);
+        [Clark et al., 2020](https://arxiv.org/abs/2003.10555);
+        [Yang et al., 2019](https://arxiv.org/abs/1906.08237).
+
+    Example:
+
+    ```python
+    tokenizer = keras_bertfam.layers.BertTokenizer("vocab.txt", lowercase=True)
+    backbone = keras_bertfam.models.BertBackbone.from_preset(
+        "bert_tiny_en_uncased", load_weights=False)
+    preprocessor = keras_bertfam.tasks.TextClassifierPreprocessor(tokenizer)
+    model = keras_bertfam.tasks.TextClassifier(
+        backbone, preprocessor=preprocessor, label_names=["negative", "positive"])
+    model.fit(["what a film !", "dull ."], ["positive", "negative"], epochs=3)
+    model.classify("dull , dull .")  # [("negative", 0.9), ("positive", 0.1)]
+    ```
+    """
+
+    preprocessor_cls = TextClassifierPreprocessor
+
+    def __init__(
+        self,
+        backbone,
+        num_classes=None,
+        preprocessor=None,
+        label_names=None,
+        head_style=None,
+        dropout=None,
+        activation=None,
+        **kwargs,
+    ):
+        check_activation(activation)
+        classes = settle_classes(preprocessor, num_classes, label_names)
+        super().__init__(
+            backbone, classes[0], preprocessor, head_style, dropout, **kwargs
+        )
+        self.num_classes, self.label_names = classes
+        self.activation = activation
+        self.compile()
+
+    def call(self, inputs, training=None):
+        return self.activate(self.scores(inputs, training))
+
+    def classify(self, texts, batch_size=32):
+        """Labels of texts with their probabilities.
+
+        Args:
+            texts: str, list of str, or a tuple of two of either, pairs.
+            batch_size: int.
+
+        Returns:
+            For each text a list of `(label, probability)` pairs, the most probable
+            first; for a single text, or pair, its list. Labels are numbers where
+            there are no `label_names`.
+
+        Raises:
+            ValueError: if the task has no preprocessor.
+        """
+        if self.preprocessor is None:
+            raise ValueError("`classify` needs a task with a preprocessor.")
+        first = texts[0] if isinstance(texts, tuple) else texts
+        if isinstance(first, str):
+            pair = isinstance(texts, tuple)
+            batch = tuple([part] for part in texts) if pair else [texts]
+            return self.classify(batch)[0]
+        if not len(first):
+            return []
+        outputs = self.predict(texts, batch_size=batch_size, verbose=0)
+        probabilities = ops.convert_to_numpy(self.probabilities(outputs))
+        return ranked_labels(probabilities, self.label_names)

@@ -1,0 +1,191 @@
+"""Texts and pairs of texts with a class or a number."""
+
+import keras
+import tensorflow as tf
+
+from keras_bertfam.layers.data.labels import (
+    check_labels,
+    class_numbers,
+    finite_numbers,
+    one_each,
+)
+from keras_bertfam.tasks.finetuning.fine_tuning_preprocessor import (
+    FineTuningPreprocessor,
+)
+
+
+class LabelledPreprocessor(FineTuningPreprocessor):
+    """Base of the preprocessors whose labels are classes.
+
+    Args:
+        tokenizer: a tokenizer layer.
+        sequence_length: int.
+        num_classes: int or `None`. Labels are checked against it. A task says it
+            to a preprocessor without.
+        label_names: sequence of strings or `None`: the classes in order. With
+            them, labels may be strings.
+        **kwargs: other arguments of `FineTuningPreprocessor`.
+    """
+
+    def __init__(
+        self,
+        tokenizer,
+        sequence_length=128,
+        num_classes=None,
+        label_names=None,
+        **kwargs,
+    ):
+        super().__init__(tokenizer, sequence_length, **kwargs)
+        self.num_classes, self.label_names = check_labels(num_classes, label_names)
+
+    def set_classes(self, num_classes, label_names):
+        """Says what the classes are, unless they are known.
+
+        Args:
+            num_classes: int or `None`.
+            label_names: sequence of strings or `None`.
+
+        Raises:
+            ValueError: if they are known and others.
+        """
+        num_classes, label_names = check_labels(num_classes, label_names)
+        for name, value in (("num_classes", num_classes), ("label_names", label_names)):
+            known = getattr(self, name)
+            if None not in (known, value) and known != value:
+                raise ValueError(
+                    f"`{name}` must be that of the preprocessor, {known}. "
+                    f"Received: {value}."
+                )
+        names = label_names or self.label_names
+        self.num_classes, self.label_names = check_labels(
+            num_classes or self.num_classes, names
+        )
+
+    def forget_classes(self):
+        """Makes the preprocessor one whose classes a task has yet to say."""
+        self.num_classes = self.label_names = None
+
+    def targets(self, x, y):
+        return class_numbers(one_each(y), self.num_classes, self.label_names)
+
+    def as_labels(self, y, x):
+        y = one_each(tf.convert_to_tensor(y))
+        if tf.executing_eagerly():
+            class_numbers(y, self.num_classes, self.label_names)
+        return y
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_classes": self.num_classes,
+            "label_names": self.label_names,
+        }
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class TextClassifierPreprocessor(LabelledPreprocessor):
+    """Makes rows of texts, or of pairs of texts, with their classes.
+
+    Pairs that are too long lose the ends of the longer text. An empty text gives
+    a row of special tokens.
+
+    Args:
+        tokenizer: a tokenizer layer, such as `keras_bertfam.layers.BertTokenizer`
+            or `keras_hub.tokenizers.RobertaTokenizer`.
+        sequence_length: int. The most tokens in a row, special ones included.
+            Defaults to `128`.
+        num_classes: int or `None`. Labels are checked against it. A
+            `TextClassifier` says it to a preprocessor without.
+        label_names: sequence of strings or `None`: the classes in order. With
+            them, labels may be strings.
+        layout: `"bert"` (`[CLS] A [SEP] B [SEP]`), `"roberta"` (two separators
+            between), `"xlnet"` (`A <sep> B <sep> <cls>`), or `None`: that of the
+            tokenizer, told by its start token.
+        buckets: sequence of ints or `None`. Rows are padded to the least of these
+            lengths that the longest row of the batch fits in, so that a compiler
+            meets few shapes. `None` means 8, 12, 16, 24, 32, 48, 64, 96, 128 and
+            further multiples of 64; `(sequence_length,)` pads all rows to the full
+            length.
+        seed: int. Decides the order of training examples. Defaults to `0`.
+
+    Call arguments:
+        x: string, list of strings or string tensor of shape `(batch,)`; or a
+            tuple of two of them, sentence pairs. KerasHub takes a tuple that is
+            the only argument for `(x, y)`: pass `None` as `y` then.
+        y: int or string labels of shape `(batch,)`, or `None`.
+        sample_weight: float tensor of shape `(batch,)`, or `None`.
+
+    Returns:
+        `x`, `(x, y)` or `(x, y, sample_weight)`, as given. `x` is a dict of
+        `token_ids` and `segment_ids`, int32 `(batch, length)`, and `padding_mask`,
+        bool of that shape; `y` int32 `(batch,)`.
+
+    Raises:
+        ValueError: for inputs that aren't strings, labels that are neither
+            integers nor strings or no class (in a `tf.data.Dataset`, a
+            `tf.errors.InvalidArgumentError`), or contradicting classes.
+
+    Example:
+
+    ```python
+    tokenizer = keras_bertfam.layers.BertTokenizer("vocab.txt", lowercase=True)
+    preprocessor = keras_bertfam.tasks.TextClassifierPreprocessor(
+        tokenizer, sequence_length=128, label_names=["negative", "positive"])
+    texts, labels = ["what a film !", "dull ."], ["positive", "negative"]
+    preprocessor(texts, labels)
+    data = preprocessor.dataset((texts, labels), batch_size=32)
+    ```
+
+    Reference: [Devlin et al., 2018](https://arxiv.org/abs/1810.04805), section
+    4.1 and appendix A.5.
+    """
+
+    def weights_of_classes(self, y, class_weight):
+        names = self.label_names or []
+        known = {name: k for k, name in enumerate(names)}
+        weights = {known.get(key, key): value for key, value in class_weight.items()}
+        count = self.num_classes or len(names)
+        if not weights.keys() <= set(range(count)):
+            raise ValueError(
+                f"`class_weight` must have numbers of classes below {count}, or names "
+                f"of {names}, as keys. Received: class_weight={class_weight}."
+            )
+        numbers = self.targets(None, tf.convert_to_tensor(y))
+        return [float(weights.get(k, 1.0)) for k in numbers.numpy().tolist()]
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class TextRegressorPreprocessor(FineTuningPreprocessor):
+    """Makes rows of texts, or of pairs of texts, with a number each.
+
+    Args:
+        tokenizer: a tokenizer layer.
+        sequence_length: int. Defaults to `128`.
+        **kwargs: `layout`, `buckets` and `seed` of `TextClassifierPreprocessor`.
+
+    Call arguments:
+        x: as for `TextClassifierPreprocessor`.
+        y: numbers of shape `(batch,)`, or `None`.
+        sample_weight: float tensor of shape `(batch,)`, or `None`.
+
+    Returns:
+        As `TextClassifierPreprocessor`, with float32 `y`.
+
+    Raises:
+        ValueError: for labels that aren't numbers, or not finite (in a graph a
+            `tf.errors.InvalidArgumentError`).
+
+    Example:
+
+    ```python
+    tokenizer = keras_bertfam.layers.BertTokenizer("vocab.txt", lowercase=True)
+    preprocessor = keras_bertfam.tasks.TextRegressorPreprocessor(tokenizer)
+    preprocessor((["A cat sits."], ["A cat is sitting."]), [4.8])
+    ```
+    """
+
+    def targets(self, x, y):
+        return finite_numbers(one_each(y))
+
+    def as_labels(self, y, x):
+        return self.targets(None, tf.convert_to_tensor(y))

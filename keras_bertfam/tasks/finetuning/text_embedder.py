@@ -1,0 +1,193 @@
+"""A vector for each text."""
+
+import keras
+from keras import ops
+
+from keras_bertfam.tasks.finetuning.fine_tuning import (
+    FineTuningTask,
+    check_layout,
+    summary_positions,
+    summary_token,
+)
+from keras_bertfam.tasks.finetuning.multiple_choice import flat_rows
+from keras_bertfam.tasks.finetuning.text_embedder_preprocessor import (
+    TextEmbedderPreprocessor,
+)
+from keras_bertfam.tasks.losses import WeightedMeanLoss, without_last
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class CosineSimilarityError(WeightedMeanLoss):
+    """Weighted mean of `(y_true - cosine) ** 2`, the cosine of two vectors.
+
+    Call arguments:
+        y_true: float tensor `(batch,)`.
+        y_pred: float tensor `(batch, 2, width)`.
+        sample_weight: float tensor `(batch,)`; all one if missing.
+
+    Returns:
+        float32 scalar.
+
+    Example:
+
+    ```python
+    loss = keras_bertfam.tasks.CosineSimilarityError()
+    loss([1.0], [[[1.0, 0.0], [0.0, 1.0]]])  # 1.0
+    ```
+
+    Reference: [Reimers and Gurevych, 2019](https://arxiv.org/abs/1908.10084),
+    section 3.
+    """
+
+    def __init__(self, name="cosine_similarity_error", **kwargs):
+        super().__init__(name=name)
+
+    def call(self, y_true, y_pred):
+        y_true = without_last(y_true, 1)
+        y_true, y_pred = ops.cast(y_true, "float32"), ops.cast(y_pred, "float32")
+        return ops.square(y_true - cosine(y_pred[:, 0], y_pred[:, 1]))
+
+
+def cosine(a, b):
+    """The cosine of the angle between vectors, along the last axis."""
+    return ops.sum(_unit(a) * _unit(b), axis=-1)
+
+
+def _unit(x):
+    squares = ops.sum(ops.square(x), axis=-1, keepdims=True)
+    return x * ops.rsqrt(ops.maximum(squares, 1e-24))
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class TextEmbedder(FineTuningTask):
+    """Turns texts into vectors, with any backbone of the library.
+
+    Args:
+        backbone: a backbone.
+        preprocessor: `TextEmbedderPreprocessor`, or `None` for data that is
+            preprocessed already.
+        pooling: `"mean"` of the states of all tokens, special ones included, or
+            `"cls"`, the state of the first token, XLNet's last.
+        normalize: bool. Whether vectors get length 1.
+        **kwargs: arguments of `keras.Model`.
+
+    Call arguments:
+        inputs: dict of tensors, those of the backbone, `(batch, length)`, or
+            `(batch, 2, length)` of pairs.
+
+    Returns:
+        float32 tensor `(batch, hidden_dim)`, or `(batch, 2, hidden_dim)`.
+
+    Raises:
+        ValueError: for an unknown `pooling`.
+
+    `predict()` takes a list of strings and returns their vectors; `similarity()`
+    compares texts. `fit()` takes tuples of two lists, with the similarity of each
+    pair: `compile()` without arguments is Sentence-BERT's regression objective,
+    the mean squared error of the cosine, with AdamW at 2e-5.
+
+    Reference: [Reimers and Gurevych, 2019](https://arxiv.org/abs/1908.10084),
+    section 3.
+
+    Example:
+
+    ```python
+    tokenizer = keras_bertfam.layers.BertTokenizer("vocab.txt", lowercase=True)
+    backbone = keras_bertfam.models.BertBackbone.from_preset(
+        "bert_tiny_en_uncased", load_weights=False)
+    preprocessor = keras_bertfam.tasks.TextEmbedderPreprocessor(tokenizer)
+    model = keras_bertfam.tasks.TextEmbedder(backbone, preprocessor)
+    model.predict(["A cat sits.", "A dog."]).shape  # (2, 128)
+    model.similarity(["A cat sits."], ["A cat is sitting."])  # [0.97]
+    ```
+    """
+
+    preprocessor_cls = TextEmbedderPreprocessor
+    # Section 3.1 of the Sentence-BERT paper.
+    usual_learning_rate = 2e-5
+
+    def __init__(
+        self, backbone, preprocessor=None, pooling="mean", normalize=True, **kwargs
+    ):
+        if pooling not in ("mean", "cls"):
+            raise ValueError(
+                f'`pooling` must be "mean" or "cls". Received: pooling={pooling!r}'
+            )
+        if pooling == "cls":
+            check_layout(preprocessor, summary_token(backbone))
+        super().__init__(backbone, preprocessor, **kwargs)
+        self.pooling = pooling
+        self.normalize = normalize
+        self.built = True
+        self.compile()
+
+    def call(self, inputs, training=None):
+        if len(inputs["token_ids"].shape) == 2:
+            return self._embed(inputs, training)
+        rows, shape = flat_rows(inputs)
+        vectors = self._embed(rows, training)
+        return ops.reshape(vectors, (*shape, self.backbone.hidden_dim))
+
+    def _embed(self, inputs, training):
+        positions = None
+        if self.pooling == "cls":
+            positions = summary_positions(self.backbone, inputs)
+        states = self.backbone(
+            inputs, positions=positions, return_pooled=False, training=training
+        )["sequence_output"]
+        states = ops.cast(states, "float32")
+        mask = inputs.get("padding_mask")
+        if positions is not None or mask is None:
+            vectors = ops.mean(states, axis=1)
+        else:
+            weights = ops.expand_dims(ops.cast(mask, "float32"), -1)
+            total = ops.maximum(ops.sum(weights, axis=1), 1.0)
+            vectors = ops.sum(states * weights, axis=1) / total
+        return _unit(vectors) if self.normalize else vectors
+
+    def default_loss(self):
+        return CosineSimilarityError()
+
+    def similarity(self, first, second, batch_size=32):
+        """Cosine similarities of the texts of two lists, pair by pair.
+
+        Args:
+            first: list of str, or a str.
+            second: list of str, as many, or a str.
+            batch_size: int.
+
+        Returns:
+            float32 NumPy array of shape `(len(first),)`, from -1 to 1; a float for
+            two strings.
+
+        Raises:
+            ValueError: if the task has no preprocessor, the lists are of unequal
+                length, or one is a list and the other isn't.
+        """
+        if self.preprocessor is None:
+            raise ValueError("`similarity` needs a task with a preprocessor.")
+        strings = isinstance(first, str) + isinstance(second, str)
+        if strings == 1:
+            raise ValueError(
+                "`first` and `second` must both be lists, or both strings. "
+                f"Received: first={first!r}, second={second!r}."
+            )
+        if strings == 2:
+            return float(self.similarity([first], [second])[0])
+        if len(first) != len(second):
+            raise ValueError(
+                "`first` and `second` must be of the same length. Received: "
+                f"{len(first)} and {len(second)} texts."
+            )
+        texts = [*first, *second]
+        vectors = self.predict(texts, batch_size=batch_size, verbose=0)
+        vectors = ops.convert_to_tensor(vectors)
+        a, b = vectors[: len(first)], vectors[len(first) :]
+        return ops.convert_to_numpy(cosine(a, b))
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "pooling": self.pooling,
+            "normalize": self.normalize,
+        }

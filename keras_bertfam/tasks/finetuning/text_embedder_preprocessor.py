@@ -1,0 +1,73 @@
+"""Texts to embed, and pairs of them with their similarity."""
+
+import keras
+import tensorflow as tf
+
+from keras_bertfam.layers.data.labels import (
+    check_values,
+    finite_numbers,
+    one_each,
+)
+from keras_bertfam.layers.data.layouts import truncate_pair
+from keras_bertfam.tasks.finetuning.fine_tuning_preprocessor import (
+    FineTuningPreprocessor,
+)
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class TextEmbedderPreprocessor(FineTuningPreprocessor):
+    """Makes rows of texts, and of pairs of texts two rows, to be compared.
+
+    Args:
+        tokenizer: a tokenizer layer.
+        sequence_length: int. Defaults to `128`.
+        **kwargs: `layout`, `buckets` and `seed` of `TextClassifierPreprocessor`.
+
+    Call arguments:
+        x: string, list of strings or string tensor of shape `(batch,)`; or a
+            tuple of two of them, pairs. KerasHub takes a tuple that is the only
+            argument for `(x, y)`: pass `None` as `y` then.
+        y: the similarity of each pair, numbers from -1 to 1 of shape `(batch,)`,
+            or `None`.
+        sample_weight: float tensor of shape `(batch,)`, or `None`.
+
+    Returns:
+        `x`, `(x, y)` or `(x, y, sample_weight)`, as given. `x` is a dict of
+        `token_ids` and `segment_ids`, int32 `(batch, length)`, or `(batch, 2,
+        length)` of pairs, and `padding_mask`, bool of that shape.
+
+    Raises:
+        ValueError: for labels that aren't numbers from -1 to 1 (in a graph a
+            `tf.errors.InvalidArgumentError`).
+
+    Example:
+
+    ```python
+    tokenizer = keras_bertfam.layers.BertTokenizer("vocab.txt", lowercase=True)
+    preprocessor = keras_bertfam.tasks.TextEmbedderPreprocessor(tokenizer)
+    preprocessor((["A cat sits."], ["A cat is sitting."]), [0.96])
+    ```
+    """
+
+    def features(self, x):
+        budget = self.sequence_length - self._layout.specials(1)
+        parts = [self.tokenize(text) for text in tf.nest.flatten(x)]
+        rows = self.lay_out(truncate_pair([tf.concat(parts, 0)], budget))
+        if len(parts) == 1:
+            return rows
+        count = tf.cast(parts[0].nrows(), tf.int32)
+        order = tf.range(count)[:, None] + [[0, count]]
+        return {
+            name: tf.RaggedTensor.from_uniform_row_length(
+                tf.gather(value, tf.reshape(order, [-1])), 2
+            )
+            for name, value in rows.items()
+        }
+
+    def targets(self, x, y):
+        numbers = finite_numbers(one_each(y))
+        valid = tf.abs(numbers) <= 1
+        return check_values(numbers, y, valid, "cosines, numbers from -1 to 1")
+
+    def as_labels(self, y, x):
+        return self.targets(None, tf.convert_to_tensor(y))

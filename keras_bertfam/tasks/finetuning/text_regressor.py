@@ -1,0 +1,66 @@
+"""A number for a text or a pair of texts."""
+
+import keras
+
+from keras_bertfam.tasks.finetuning.fine_tuning import SummaryTask
+from keras_bertfam.tasks.finetuning.text_classifier_preprocessor import (
+    TextRegressorPreprocessor,
+)
+from keras_bertfam.tasks.losses import WeightedMeanSquaredError
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class TextRegressor(SummaryTask):
+    """Predicts a number for a text, or for a pair of texts as in STS-B.
+
+    Args:
+        backbone: a backbone.
+        preprocessor: `TextRegressorPreprocessor`, or `None` for data that is
+            preprocessed already.
+        head_style: see `TextClassifier`.
+        dropout: see `TextClassifier`.
+        **kwargs: arguments of `keras.Model`.
+
+    Call arguments:
+        inputs: dict of tensors, those of the backbone.
+
+    Returns:
+        float32 tensor `(batch,)`.
+
+    `fit()`, `evaluate()` and `predict()` take lists of strings, or tuples of two
+    lists for pairs. `compile()` without arguments is BERT's fine-tuning with the
+    mean squared error.
+
+    Reference: [Devlin et al., 2018](https://arxiv.org/abs/1810.04805), section
+    4.1.
+
+    Example:
+
+    ```python
+    tokenizer = keras_bertfam.layers.BertTokenizer("vocab.txt", lowercase=True)
+    backbone = keras_bertfam.models.BertBackbone.from_preset(
+        "bert_tiny_en_uncased", load_weights=False)
+    preprocessor = keras_bertfam.tasks.TextRegressorPreprocessor(tokenizer)
+    model = keras_bertfam.tasks.TextRegressor(backbone, preprocessor)
+    pairs = (["A cat sits.", "A dog."], ["A cat is sitting.", "No, a car."])
+    model.fit(pairs, [4.8, 0.4])
+    model.predict(pairs).shape  # (2,)
+    ```
+    """
+
+    preprocessor_cls = TextRegressorPreprocessor
+
+    def __init__(
+        self, backbone, preprocessor=None, head_style=None, dropout=None, **kwargs
+    ):
+        super().__init__(backbone, 1, preprocessor, head_style, dropout, **kwargs)
+        self.compile()
+
+    def call(self, inputs, training=None):
+        return self.scores(inputs, training)[:, 0]
+
+    def default_loss(self):
+        return WeightedMeanSquaredError()
+
+    def default_metrics(self):
+        return [keras.metrics.RootMeanSquaredError(name="rmse")]

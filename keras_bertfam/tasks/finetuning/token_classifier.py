@@ -1,0 +1,146 @@
+"""A label for each word: named entities, parts of speech, chunks."""
+
+import keras
+from keras import ops
+
+from keras_bertfam.layers.modeling.summary_head import SummaryHead
+from keras_bertfam.tasks.finetuning.fine_tuning import FineTuningTask
+from keras_bertfam.tasks.finetuning.labelled import (
+    LabelledTask,
+    check_activation,
+    ranked_labels,
+    settle_classes,
+)
+from keras_bertfam.tasks.finetuning.token_classifier_preprocessor import (
+    TokenClassifierPreprocessor,
+)
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class TokenClassifier(LabelledTask, FineTuningTask):
+    """Labels words by the state of their first piece, with any backbone.
+
+    The last block of the backbone computes the first pieces only. Labels, weights
+    and outputs are by word: other pieces have no part in loss and metrics.
+
+    Args:
+        backbone: a backbone.
+        num_classes: int. May be left out with `label_names`.
+        preprocessor: `TokenClassifierPreprocessor`, or `None` for data that is
+            preprocessed already.
+        label_names: sequence of strings or `None`: the classes in order. With
+            them, labels may be strings. `None` means the preprocessor's.
+        dropout: float. Dropout rate in the head.
+        activation: `None` for logits, or `"softmax"` for probabilities.
+        **kwargs: arguments of `keras.Model`.
+
+    Call arguments:
+        inputs: dict of tensors: those of the backbone, and `word_positions`, int
+            `(batch, words)`, the positions to label; all of them without.
+
+    Returns:
+        float32 tensor `(batch, words or length, num_classes)`.
+
+    Raises:
+        ValueError: for an unknown `activation`, or contradicting classes.
+
+    `fit()`, `evaluate()` and `predict()` take lists of lists of words, and lists of
+    lists of labels. `predict()` returns an array as wide as the longest list of
+    words, `tag()` the labels. `compile()` without arguments is BERT's fine-tuning.
+
+    Reference: [Devlin et al., 2018](https://arxiv.org/abs/1810.04805), section
+    5.3.
+
+    Example:
+
+    ```python
+    tokenizer = keras_bertfam.layers.BertTokenizer("vocab.txt", lowercase=True)
+    backbone = keras_bertfam.models.BertBackbone.from_preset(
+        "bert_tiny_en_uncased", load_weights=False)
+    preprocessor = keras_bertfam.tasks.TokenClassifierPreprocessor(tokenizer)
+    model = keras_bertfam.tasks.TokenClassifier(
+        backbone, preprocessor=preprocessor, label_names=["O", "B-PER", "I-PER"])
+    model.fit([["Ada", "Lovelace", "wrote"]], [["B-PER", "I-PER", "O"]])
+    model.tag(["Ada", "wrote"])  # [("Ada", "B-PER", 0.9), ("wrote", "O", 0.9)]
+    ```
+    """
+
+    preprocessor_cls = TokenClassifierPreprocessor
+
+    def __init__(
+        self,
+        backbone,
+        num_classes=None,
+        preprocessor=None,
+        label_names=None,
+        dropout=0.1,
+        activation=None,
+        **kwargs,
+    ):
+        check_activation(activation)
+        classes = settle_classes(preprocessor, num_classes, label_names)
+        super().__init__(backbone, preprocessor, **kwargs)
+        self.num_classes, self.label_names = classes
+        self.dropout = dropout
+        self.activation = activation
+        self.head = SummaryHead(
+            self.num_classes,
+            dropout=dropout,
+            initializer=backbone.make_initializer(),
+            dtype=backbone.dtype_policy,
+            name="head",
+        )
+        self.head.build((None, None, backbone.hidden_dim))
+        self.built = True
+        self.compile()
+
+    def call(self, inputs, training=None):
+        inputs = dict(inputs)
+        inputs.pop("word_mask", None)
+        states = self.backbone(
+            inputs,
+            positions=inputs.pop("word_positions", None),
+            return_pooled=False,
+            training=training,
+        )["sequence_output"]
+        return self.activate(self.head(states, training=training))
+
+    def tag(self, sentences, batch_size=32):
+        """Labels of words with their probabilities.
+
+        Args:
+            sentences: list of words, or a list of such lists.
+            batch_size: int.
+
+        Returns:
+            For each sentence a list with a tuple `(word, label, probability)` for
+            each word; for a single sentence its list. Labels are numbers where
+            there are no `label_names`. A sentence of more tokens than a row has
+            is labelled in parts, one after the other.
+
+        Raises:
+            ValueError: if the task has no preprocessor, or a word is empty.
+        """
+        if self.preprocessor is None:
+            raise ValueError("`tag` needs a task with a preprocessor.")
+        if sentences and isinstance(sentences[0], str):
+            return self.tag([sentences], batch_size)[0]
+        if not sentences:
+            return []
+        outputs = self.predict(sentences, batch_size=batch_size, verbose=0)
+        probabilities = ops.convert_to_numpy(self.probabilities(outputs))
+        fits = self.preprocessor(sentences, None)["word_mask"].numpy()
+        tagged = []
+        for words, row, inside in zip(sentences, probabilities, fits, strict=True):
+            count = int(inside.sum())
+            best = [pairs[0] for pairs in ranked_labels(row[:count], self.label_names)]
+            pairs = zip(words[:count], best, strict=True)
+            tagged.append([(word, *answer) for word, answer in pairs])
+        cut = [k for k, words in enumerate(sentences) if len(tagged[k]) < len(words)]
+        rest = self.tag([sentences[k][len(tagged[k]) :] for k in cut], batch_size)
+        for k, words in zip(cut, rest, strict=True):
+            tagged[k] += words
+        return tagged
+
+    def get_config(self):
+        return {**super().get_config(), "dropout": self.dropout}

@@ -1,0 +1,217 @@
+"""Words with a label each."""
+
+import keras
+import keras_hub
+import numpy as np
+import tensorflow as tf
+
+from keras_bertfam.layers.data.arrays import as_strings
+from keras_bertfam.layers.data.labels import class_numbers
+from keras_bertfam.tasks.finetuning.text_classifier_preprocessor import (
+    LabelledPreprocessor,
+)
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class TokenClassifierPreprocessor(LabelledPreprocessor):
+    """Makes rows of words, which are labelled at their first pieces.
+
+    The task sees each word at its first piece only, so labels, weights and
+    outputs are by word. Words beyond the end of a row have weight 0. A word of
+    which the tokenizer leaves nothing becomes a mask token.
+
+    Args:
+        tokenizer: a tokenizer layer. Byte-level ones get a space before each word.
+        sequence_length: int. The most tokens in a row, special ones included.
+            Defaults to `128`.
+        num_classes: int or `None`. See `TextClassifierPreprocessor`.
+        label_names: sequence of strings or `None`: the classes in order, such as
+            `["O", "B-PER", "I-PER"]`. With them, labels may be strings.
+        **kwargs: `layout`, `buckets` and `seed` of `TextClassifierPreprocessor`.
+
+    Call arguments:
+        x: list of lists of words, a list of words, a ragged string tensor, or a
+            dense one `(batch, words)` whose rows are filled up with `""`.
+        y: labels, ints or strings, in the shape of `x`; those of `""` are ignored.
+        sample_weight: float tensor of shape `(batch,)` or `(batch, words)`; in
+            `fit()` also a list of lists like `y`.
+
+    Returns:
+        `x`, or `(x, y, sample_weight)` where labels are given. `x` is a dict of
+        `token_ids` and `segment_ids`, int32 `(batch, length)`, `padding_mask`,
+        bool, `word_positions`, int32 `(batch, words)`, where each word's first
+        piece is, and `word_mask`, bool `(batch, words)`, whether there is one;
+        `y` is int32 and the weights float32 of that shape.
+
+    Raises:
+        ValueError: for empty words, rows with other numbers of labels than words,
+            and what `TextClassifierPreprocessor` refuses.
+
+    Example:
+
+    ```python
+    tokenizer = keras_bertfam.layers.BertTokenizer("vocab.txt", lowercase=True)
+    preprocessor = keras_bertfam.tasks.TokenClassifierPreprocessor(
+        tokenizer, label_names=["O", "B-PER", "I-PER"])
+    preprocessor([["Ada", "Lovelace", "wrote"]], [["B-PER", "I-PER", "O"]])
+    ```
+
+    Reference: [Devlin et al., 2018](https://arxiv.org/abs/1810.04805), section
+    5.3.
+    """
+
+    single_rank = 1
+
+    def as_tensors(self, x):
+        if isinstance(x, tf.RaggedTensor):
+            x = x.to_tensor("")
+        if not isinstance(x, (list, tuple)):
+            return as_strings(x, rank=2)
+        if all(isinstance(word, str) for word in x):
+            return as_strings(_checked(list(x), 0), rank=2)
+        sentences = [_checked(words, row) for row, words in enumerate(x)]
+        return as_strings(_filled_up(sentences, ""), rank=2)
+
+    def as_labels(self, y, x):
+        if isinstance(x, tf.RaggedTensor):
+            x = x.to_list()
+        if isinstance(y, tf.RaggedTensor):
+            y = y.to_list()
+        if not isinstance(y, (list, tuple)) or not isinstance(x, (list, tuple)):
+            return _in_shape_of(self.as_tensors(x), tf.convert_to_tensor(y))
+        nested = not all(isinstance(word, str) for word in x)
+        x, y = (x, y) if nested else ([x], [y])
+        if len(x) != len(y):
+            raise ValueError(
+                "`y` must have a row of labels for each row of words. Received: "
+                f"{len(y)} rows of labels and {len(x)} of words."
+            )
+        for row, (words, labels) in enumerate(zip(x, y, strict=True)):
+            if len(words) != len(labels):
+                raise ValueError(
+                    "`y` must have a label for each word. Received: "
+                    f"{len(labels)} labels for the {len(words)} words of row {row}."
+                )
+        flat = [label for labels in y for label in labels]
+        if flat:
+            class_numbers(
+                tf.convert_to_tensor(flat), self.num_classes, self.label_names
+            )
+        blank = "" if flat and isinstance(flat[0], (str, bytes)) else 0
+        filled = tf.convert_to_tensor(_filled_up(y, blank))
+        return filled if nested else filled[0]
+
+    def features(self, x):
+        words = tf.ragged.boolean_mask(x, tf.not_equal(x, ""))
+        words = self._most(words)
+        byte_level = isinstance(self.tokenizer, keras_hub.tokenizers.BytePairTokenizer)
+        prefix = " " if byte_level else ""
+        pieces = _at_least_one(
+            self.tokenize(prefix + words.flat_values), self.tokenizer.mask_token_id
+        )
+        offsets = words.with_values(tf.cast(pieces.row_starts(), tf.int32))
+        begins = tf.gather(tf.pad(offsets.flat_values, [[0, 1]]), words.row_starts())
+        places = offsets - begins[:, None]
+        budget = self.sequence_length - self._layout.specials(1)
+        row = self.lay_out([words.with_values(pieces).merge_dims(1, 2)[:, :budget]])
+        inside = tf.less(places, budget)
+        places += 0 if self._layout.start_last else 1
+        fits = tf.cast(inside, tf.int32)
+        return {**row, "word_positions": places * fits, "word_mask": inside}
+
+    def targets(self, x, y):
+        labels = self._most(y)
+        return labels.with_values(
+            class_numbers(labels.values, self.num_classes, self.label_names)
+        )
+
+    def target_weights(self, x, sample_weight):
+        weights = tf.cast(sample_weight, tf.float32)
+        mask = tf.cast(x["word_mask"], tf.float32)
+        if weights.shape.rank == 1:
+            return mask * weights[:, None]
+        return mask * self._most(weights)
+
+    def as_weights(self, sample_weight):
+        if isinstance(sample_weight, tf.RaggedTensor):
+            sample_weight = sample_weight.to_list()
+        if isinstance(sample_weight, (list, tuple)) and all(
+            map(np.iterable, sample_weight)
+        ):
+            sample_weight = _filled_up(sample_weight, 0.0)
+        return tf.convert_to_tensor(sample_weight)
+
+    def batch(self, rows, size):
+        # Of unequal numbers of words: filled up with "" and 0.
+        return rows.padded_batch(size)
+
+    def _featurize(self, x, y, sample_weight):
+        if y is not None and sample_weight is None:
+            sample_weight = tf.ones(tf.shape(x)[:1])
+        given = tf.not_equal(x, "")
+        if y is not None:
+            y = tf.ragged.boolean_mask(y, given)
+        if sample_weight is not None and sample_weight.shape.rank == 2:
+            sample_weight = tf.ragged.boolean_mask(sample_weight, given)
+        return super()._featurize(x, y, sample_weight)
+
+    def _most(self, words):
+        """The words, or what belongs to them, that can be in a row at all."""
+        return words[:, : self.sequence_length]
+
+    def inputs(self, x, batch_size=32):
+        # As wide as the words given, so that batches of outputs can be joined.
+        x = self.as_tensors(x)
+        width = x.shape[1]
+
+        def widen(batch):
+            words = {name: batch[name][:, :width] for name in _BY_WORD}
+            missing = [
+                [0, 0],
+                [0, width - tf.shape(words["word_mask"])[1]],
+            ]
+            padded = {name: tf.pad(value, missing) for name, value in words.items()}
+            return {**batch, **padded}
+
+        return super().inputs(x, batch_size).map(widen)
+
+
+_BY_WORD = ("word_positions", "word_mask")
+
+
+def _in_shape_of(words, labels):
+    if not labels.shape.is_compatible_with(words.shape):
+        raise ValueError(
+            "`y` must have a label for each word, the shape of `x`, "
+            f"{words.shape}. Received: shape={labels.shape}."
+        )
+    return labels
+
+
+def _checked(words, row):
+    if not all(isinstance(word, (str, bytes)) and word for word in words):
+        raise ValueError(
+            "`x` must have words, strings that aren't empty. "
+            f"Received in row {row}: {words!r}."
+        )
+    return list(words)
+
+
+def _filled_up(rows, blank):
+    """Rows of unequal length as an array; at least one column."""
+    width = max([1, *map(len, rows)])
+    dtype = {str: object, int: "int32", float: "float32"}[type(blank)]
+    filled = np.full((len(rows), width), blank, dtype)
+    for number, row in enumerate(rows):
+        filled[number, : len(row)] = row
+    return filled
+
+
+def _at_least_one(pieces, mask_token_id):
+    """Pieces of words, with a mask token where there are none."""
+    empty = tf.equal(pieces.row_lengths(), 0)
+    count = tf.reduce_sum(tf.cast(empty, tf.int32))
+    masks = tf.RaggedTensor.from_row_lengths(
+        tf.fill([count], mask_token_id), tf.cast(empty, tf.int64)
+    )
+    return tf.concat([pieces, masks], 1)

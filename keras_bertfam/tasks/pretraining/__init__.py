@@ -1,0 +1,1 @@
+"""A file for each objective of pre-training, its preprocessor beside it."""

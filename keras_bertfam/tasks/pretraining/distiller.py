@@ -1,0 +1,278 @@
+"""Distillation of a masked language model into a smaller one."""
+
+import keras
+from keras import ops
+
+from keras_bertfam import distribution
+from keras_bertfam.layers.modeling.dense import take_positions
+from keras_bertfam.tasks.losses import MaskedCrossentropy
+from keras_bertfam.tasks.pretraining.distillation import (
+    cosine_distance,
+    soft_target_loss,
+)
+from keras_bertfam.tasks.pretraining.masked_lm_preprocessor import (
+    MaskedLMPreprocessor,
+)
+from keras_bertfam.tasks.task import PretrainingTask
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class Distiller(PretrainingTask):
+    """Trains a student to say what its teacher says, as DistilBERT.
+
+    The loss is the sum, each with its weight, of
+
+    - `temperature**2 * KL(teacher || student)` of the two softmaxes over the
+      vocabulary at that temperature;
+    - the student's cross-entropy at the masked positions;
+    - `1 - cos` between the last hidden states of both, over all tokens but
+      padding;
+    - the squared difference of the logits, summed over the vocabulary.
+
+    Soft targets and squared differences are averaged over all tokens but padding,
+    or over the masked ones. The teacher sees the same masked input, without
+    dropout, and isn't trained: its weights keep `trainable` for other uses.
+
+    What is saved is the student: `save()` and `save_to_preset()` write the
+    `MaskedLM`, to be loaded as one, and `save_weights()` its weights.
+
+    Args:
+        student: `keras_bertfam.tasks.MaskedLM`, trained in place. See
+            `DistilBertBackbone.from_teacher` for one that begins with layers of
+            the teacher.
+        teacher: `keras_bertfam.tasks.MaskedLM`.
+        preprocessor: `MaskedLMPreprocessor`, or `None` for the student's. It goes
+            to a student without one.
+        temperature: float, positive.
+        ce_weight: float. Weight of the soft targets.
+        mlm_weight: float.
+        cosine_weight: float. Not 0 needs a student as wide as the teacher.
+        mse_weight: float.
+        soft_targets: `"all"` or `"masked"`: the tokens with soft targets.
+            `"masked"` computes logits for these only.
+        **kwargs: arguments of `keras.Model`.
+
+    The default weights are `DISTILLATION_RECIPES["single_gpu"]`; the paper gives
+    none.
+
+    Call arguments:
+        inputs: dict of tensors, those of `MaskedLM`, `mask_positions` included.
+
+    Returns:
+        Dict of float32 tensors: `logits` and `teacher_logits` `(batch, length or
+        count, vocabulary_size)`, `hidden` and `teacher_hidden` `(batch, length,
+        hidden_dim)` if the cosine has a weight, and `mlm_logits` `(batch, count,
+        vocabulary_size)`.
+
+    `fit()` takes what `MaskedLMPreprocessor.dataset()` gives. `compile()` without
+    arguments is the released code's training.
+
+    Raises:
+        ValueError: for models that don't fit, a weight below 0 or all of them 0.
+
+    Reference: [Sanh et al., 2019](https://arxiv.org/abs/1910.01108), sections 2
+    and 3.
+
+    Example:
+
+    ```python
+    documents = keras_bertfam.layers.read_documents("corpus/*.txt")
+    teacher = keras_bertfam.tasks.MaskedLM.from_preset("my_bert")
+    backbone = keras_bertfam.models.DistilBertBackbone.from_teacher(teacher.backbone)
+    student = keras_bertfam.tasks.MaskedLM(backbone, teacher.preprocessor)
+    model = keras_bertfam.tasks.Distiller(student, teacher)
+    model.fit(student.preprocessor.dataset(documents, batch_size=32), epochs=3)
+    student.save_to_preset("my_distilbert")
+    ```
+    """
+
+    preprocessor_cls = MaskedLMPreprocessor
+    optimizer_defaults = {
+        "learning_rate": 5e-4,
+        "warmup_steps": 0.05,
+        "weight_decay": 0.0,
+        "beta_2": 0.98,
+        "global_clipnorm": 5.0,
+    }
+
+    def __init__(
+        self,
+        student,
+        teacher,
+        preprocessor=None,
+        temperature=2.0,
+        ce_weight=5.0,
+        mlm_weight=2.0,
+        cosine_weight=1.0,
+        mse_weight=0.0,
+        soft_targets="all",
+        **kwargs,
+    ):
+        if preprocessor is None:
+            preprocessor = student.preprocessor
+        elif student.preprocessor is None:
+            student.preprocessor = preprocessor
+        super().__init__(student.backbone, preprocessor, **kwargs)
+        self.student = student
+        self.teacher = teacher
+        self.temperature = temperature
+        self.ce_weight = ce_weight
+        self.mlm_weight = mlm_weight
+        self.cosine_weight = cosine_weight
+        self.mse_weight = mse_weight
+        self.soft_targets = soft_targets
+        self._check_arguments()
+        self.built = True
+        self.compile()
+
+    def _check_arguments(self):
+        if self.soft_targets not in ("all", "masked"):
+            raise ValueError(
+                '`soft_targets` must be "all" or "masked". '
+                f"Received: {self.soft_targets!r}"
+            )
+        if not self.temperature > 0:
+            raise ValueError(
+                f"`temperature` must be positive. Received: {self.temperature}"
+            )
+        names = ("ce_weight", "mlm_weight", "cosine_weight", "mse_weight")
+        weights = {name: getattr(self, name) for name in names}
+        if min(weights.values()) < 0 or not any(weights.values()):
+            raise ValueError(
+                "The weights must not be negative, and one must be positive. "
+                f"Received: {weights}"
+            )
+        equal = ["vocabulary_size", *(["hidden_dim"] if self.cosine_weight else [])]
+        for name in equal:
+            ours = getattr(self.student.backbone, name)
+            theirs = getattr(self.teacher.backbone, name)
+            if ours != theirs:
+                raise ValueError(
+                    f"`student` must have the teacher's {name}={theirs}"
+                    f"{', or cosine_weight=0' if name == 'hidden_dim' else ''}. "
+                    f"Received: {name}={ours}"
+                )
+
+    @property
+    def _compares_logits(self):
+        return bool(self.ce_weight or self.mse_weight)
+
+    @property
+    def _compares_all_logits(self):
+        return self._compares_logits and self.soft_targets == "all"
+
+    def call(self, inputs, training=None):
+        inputs = dict(inputs)
+        slots = inputs.pop("mask_positions")
+        hidden = self._hidden(self.student, inputs, slots, training)
+        logits = self._logits(self.student, hidden, slots)
+        outputs = {"logits": logits, "mlm_logits": logits}
+        if self._compares_all_logits:
+            outputs["mlm_logits"] = take_positions(logits, slots)
+        if self.cosine_weight or self._compares_logits:
+            theirs = self._hidden(self.teacher, inputs, slots, training=False)
+            theirs = ops.stop_gradient(theirs)
+        if self.cosine_weight:
+            outputs["hidden"], outputs["teacher_hidden"] = hidden, theirs
+        if self._compares_logits:
+            logits = self._logits(self.teacher, theirs, slots)
+            outputs["teacher_logits"] = ops.stop_gradient(logits)
+        return outputs
+
+    def _hidden(self, model, inputs, slots, training):
+        """Last hidden states, at the masked positions if nothing else is read."""
+        everywhere = self.cosine_weight or self._compares_all_logits
+        outputs = model.backbone(
+            inputs,
+            positions=None if everywhere else slots,
+            return_pooled=False,
+            training=training,
+        )
+        return outputs["sequence_output"]
+
+    def _logits(self, model, hidden, slots):
+        if self.cosine_weight and not self._compares_all_logits:
+            hidden = take_positions(hidden, slots)
+        return model.head(hidden)
+
+    def compute_loss(
+        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
+    ):
+        slots = ops.ones_like(y) if sample_weight is None else sample_weight
+        slots = ops.cast(slots, "float32")
+        tokens = x.get("padding_mask")
+        tokens = ops.ones_like(x["token_ids"]) if tokens is None else tokens
+        tokens = ops.cast(tokens, "float32")
+        total = self.mlm_weight * MaskedCrossentropy()(y, y_pred["mlm_logits"], slots)
+        if self._compares_logits:
+            logits = y_pred["logits"], y_pred["teacher_logits"]
+            losses = self.ce_weight * soft_target_loss(*logits, self.temperature)
+            losses += self.mse_weight * ops.sum(ops.square(logits[0] - logits[1]), -1)
+            weights = tokens if self._compares_all_logits else slots
+            total += _mean(losses, weights)
+        if self.cosine_weight:
+            losses = cosine_distance(y_pred["hidden"], y_pred["teacher_hidden"])
+            total += self.cosine_weight * _mean(losses, tokens)
+        return total
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        return super().compute_metrics(x, y, y_pred["mlm_logits"], sample_weight)
+
+    def default_loss(self):
+        return None
+
+    def default_metrics(self):
+        return self.student.default_metrics()
+
+    def unused_variables(self):
+        return [*self.teacher.variables, *self.student.unused_variables()]
+
+    def save(self, *args, **kwargs):
+        """Save the student, as `keras.Model.save` does."""
+        self.student.save(*args, **kwargs)
+
+    def save_weights(self, *args, **kwargs):
+        """Save the student's weights, as `keras.Model.save_weights` does."""
+        self.student.save_weights(*args, **kwargs)
+
+    def load_weights(self, *args, **kwargs):
+        """Load the student's weights, as `keras.Model.load_weights` does."""
+        self.student.load_weights(*args, **kwargs)
+
+    def save_to_preset(self, preset_dir, max_shard_size=10):
+        """Save the student, as `MaskedLM.save_to_preset` does."""
+        self.student.save_to_preset(preset_dir, max_shard_size)
+
+    @classmethod
+    def from_preset(cls, preset, load_weights=True, **kwargs):
+        """Presets hold students: this always raises a `ValueError`."""
+        raise ValueError(
+            "A preset holds no distiller. Load student and teacher with "
+            "`MaskedLM.from_preset` and pass them to `Distiller`. "
+            f"Received: preset={preset!r}"
+        )
+
+    def get_config(self):
+        return {
+            "student": keras.layers.serialize(self.student),
+            "teacher": keras.layers.serialize(self.teacher),
+            "temperature": self.temperature,
+            "ce_weight": self.ce_weight,
+            "mlm_weight": self.mlm_weight,
+            "cosine_weight": self.cosine_weight,
+            "mse_weight": self.mse_weight,
+            "soft_targets": self.soft_targets,
+            "name": self.name,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        models = {
+            name: keras.saving.deserialize_keras_object(config[name])
+            for name in ("student", "teacher")
+        }
+        return cls(**{**config, **models})
+
+
+def _mean(losses, weights):
+    return distribution.global_mean(ops.sum(losses * weights), ops.sum(weights))

@@ -1,0 +1,159 @@
+"""Masked language modelling together with a sentence objective."""
+
+import keras
+from keras import ops
+
+from keras_bertfam.layers.modeling.heads import Pooler, SentencePairHead
+from keras_bertfam.tasks.losses import MaskedCrossentropy, token_metrics
+from keras_bertfam.tasks.pretraining.fill_mask import FillMask
+from keras_bertfam.tasks.pretraining.masked_lm import masked_lm_head
+from keras_bertfam.tasks.pretraining.masked_lm_sentence_pair_preprocessor import (
+    MaskedLMSentencePairPreprocessor,
+)
+from keras_bertfam.tasks.task import PretrainingTask
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class MaskedLMSentencePair(FillMask, PretrainingTask):
+    """Predicts masked tokens and whether two segments are as they were.
+
+    BERT's pre-training with `"nsp"`, ALBERT's with `"sop"`, for any backbone of
+    the library. One without a pooler gets a new one here.
+
+    Args:
+        backbone: `keras_bertfam.models.EncoderBackbone`.
+        preprocessor: `MaskedLMSentencePairPreprocessor`, or `None` for batches that
+            are masked already.
+        sentence_objective: `"nsp"` (next sentence prediction), `"sop"` (sentence
+            order prediction), or `None`: that of the preprocessor, or `"nsp"`
+            without one. The label 0 means, by both, text as it was.
+        masked_lm_weight: float. Weight of the masked LM loss. Defaults to `1.0`.
+        sentence_weight: float. Weight of the sentence loss. Defaults to `1.0`.
+        **kwargs: arguments of `keras.Model`.
+
+    Call arguments:
+        inputs: dict of tensors: those of the backbone and `mask_positions`, int
+            `(batch, count)`, the positions to predict. Without
+            `mask_positions` every position is predicted.
+
+    Returns:
+        Dict of float32 logits: `masked_lm` `(batch, count or length,
+        vocabulary_size)` and `sentence` `(batch, 2)`.
+
+    Raises:
+        ValueError: for an unknown objective, or another than the preprocessor's.
+
+    `fit()` takes what `MaskedLMSentencePairPreprocessor.dataset()` gives.
+    `compile()` without arguments is BERT's training: the loss is
+    `masked_lm_weight` times the mean over masked tokens plus `sentence_weight`
+    times the mean over labelled pairs, each with metrics of its own.
+
+    References:
+        [Devlin et al., 2018](https://arxiv.org/abs/1810.04805), section 3.1;
+        [Lan et al., 2019](https://arxiv.org/abs/1909.11942), section 3.1.
+
+    Example:
+
+    ```python
+    backbone = keras_bertfam.models.AlbertBackbone.from_preset(
+        "albert_base_en_uncased", load_weights=False)
+    model = keras_bertfam.tasks.MaskedLMSentencePair(
+        backbone, sentence_objective="sop")
+    outputs = model({
+        "token_ids": keras.ops.array([[2, 4, 3, 9, 3]]),
+        "segment_ids": keras.ops.array([[0, 0, 0, 1, 1]]),
+        "mask_positions": keras.ops.array([[1]]),
+    })
+    outputs["masked_lm"].shape, outputs["sentence"].shape  # (1, 1, 30000), (1, 2)
+    ```
+    """
+
+    preprocessor_cls = MaskedLMSentencePairPreprocessor
+
+    def __init__(
+        self,
+        backbone,
+        preprocessor=None,
+        sentence_objective=None,
+        masked_lm_weight=1.0,
+        sentence_weight=1.0,
+        **kwargs,
+    ):
+        prepared = getattr(preprocessor, "sentence_objective", None)
+        objective = sentence_objective or prepared or "nsp"
+        if objective not in ("nsp", "sop"):
+            raise ValueError(
+                '`sentence_objective` must be "nsp" or "sop". '
+                f"Received: {sentence_objective!r}"
+            )
+        if preprocessor is not None and prepared != objective:
+            raise ValueError(
+                "`sentence_objective` must be that of the preprocessor, "
+                f"{prepared!r}. Received: {sentence_objective!r}"
+            )
+        super().__init__(backbone, preprocessor, **kwargs)
+        self.sentence_objective = objective
+        self.masked_lm_weight = masked_lm_weight
+        self.sentence_weight = sentence_weight
+
+        # === Layers ===
+        common = {"dtype": backbone.dtype_policy}
+        self.masked_lm_head = masked_lm_head(backbone)
+        self.new_pooler = None
+        if backbone.pooler is None:
+            self.new_pooler = Pooler(
+                backbone.hidden_dim,
+                backbone.make_initializer(),
+                name="pooler",
+                **common,
+            )
+            self.new_pooler.build((None, None, backbone.hidden_dim))
+        self.sentence_head = SentencePairHead(
+            initializer=backbone.make_initializer(), name="sentence_head", **common
+        )
+        self.sentence_head.build((None, backbone.hidden_dim))
+        self.built = True
+        self.compile()
+
+    def call(self, inputs, training=None):
+        inputs = dict(inputs)
+        positions = inputs.pop("mask_positions", None)
+        if positions is not None:
+            # The first token's state, for the pooler, before the masked ones'.
+            positions = ops.pad(ops.cast(positions, "int32"), [[0, 0], [1, 0]])
+        states = self.backbone(
+            inputs, positions=positions, return_pooled=False, training=training
+        )["sequence_output"]
+        pooler = self.backbone.pooler or self.new_pooler
+        masked = states if positions is None else states[:, 1:]
+        return {
+            "masked_lm": self.masked_lm_head(masked),
+            "sentence": self.sentence_head(pooler(states)),
+        }
+
+    def compile(self, optimizer="auto", loss="auto", **kwargs):
+        if loss == "auto":
+            weights = {
+                "masked_lm": self.masked_lm_weight,
+                "sentence": self.sentence_weight,
+            }
+            kwargs.setdefault("loss_weights", weights)
+        super().compile(optimizer, loss, **kwargs)
+
+    def default_loss(self):
+        return {
+            "masked_lm": MaskedCrossentropy(),
+            "sentence": MaskedCrossentropy(name="sentence_crossentropy"),
+        }
+
+    def default_metrics(self):
+        accuracy = keras.metrics.SparseCategoricalAccuracy(name="accuracy")
+        return {"masked_lm": token_metrics(), "sentence": [accuracy]}
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "sentence_objective": self.sentence_objective,
+            "masked_lm_weight": self.masked_lm_weight,
+            "sentence_weight": self.sentence_weight,
+        }

@@ -1,0 +1,306 @@
+"""Replaced token detection, and what it was compared with."""
+
+import keras
+from keras import ops
+
+from keras_bertfam import distribution
+from keras_bertfam.layers.modeling.detection import (
+    CopyingMaskedLMHead,
+    ReplacedTokenHead,
+)
+from keras_bertfam.layers.modeling.heads import MaskedLMHead
+from keras_bertfam.layers.modeling.sampling import SampleTokens, replace_at
+from keras_bertfam.models.generator import make_generator
+from keras_bertfam.tasks.losses import MaskedCrossentropy
+from keras_bertfam.tasks.pretraining.fill_mask import FillMask
+from keras_bertfam.tasks.pretraining.masked_lm import MaskedLM, masked_lm_head
+from keras_bertfam.tasks.pretraining.replaced_token_detection_preprocessor import (
+    ReplacedTokenDetectionPreprocessor,
+)
+from keras_bertfam.tasks.pretraining.replaced_token_variants import VARIANTS
+from keras_bertfam.tasks.task import PretrainingTask
+
+_SLOTS = ("mask_positions", "mask_ids", "mask_weights")
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class ReplacedTokenDetection(FillMask, PretrainingTask):
+    """ELECTRA: a generator fills masks in, a discriminator finds what it replaced.
+
+    The loss is `L_G + discriminator_weight * L_D`: the generator's cross-entropy
+    at the masked positions, and the discriminator's binary cross-entropy over all
+    tokens but padding. A sampled token that equals the original counts as
+    original. No gradient flows from the discriminator through the samples.
+
+    Args:
+        backbone: `keras_bertfam.models.EncoderBackbone`, the discriminator.
+        preprocessor: `ReplacedTokenDetectionPreprocessor`, or `None` for batches
+            that are masked already.
+        generator: `None` for a generator made to measure; or an `EncoderBackbone`
+            or a `MaskedLM` (whose head is used too) with embeddings of its own:
+            pass `tie="none"`.
+        generator_size: float in (0, 1]. Width of the generator as a share of the
+            discriminator's. The paper's are 1/4 (small and large) and 1/3 (base).
+        tie: `"embeddings"`, `"tokens"`, `"none"` or `"all"`: what the two share,
+            see `keras_bertfam.models.make_generator`.
+        variant: the paper's ablations. `"electra"`; `"electra_15"`: the
+            discriminator's loss covers the masked positions only;
+            `"replace_mlm"`: the discriminator predicts the original tokens at the
+            masked positions; `"all_tokens_mlm"`: at all positions, and may copy.
+        discriminator_weight: float, or `None`: 50 for the detecting variants, and
+            1 for the others, of whose weight the paper doesn't tell.
+        temperature: float, of the sampling.
+        disallow_correct: bool. Never sample the original token.
+        train_generator: bool. `False` leaves the generator as it is, runs it
+            without dropout and drops its part of the loss.
+        seed: int or `None`. Seed of the sampling.
+        **kwargs: arguments of `keras.Model`.
+
+    Call arguments:
+        inputs: dict of tensors: those of the backbone and, of shape `(batch,
+            count)`, `mask_positions` (int, distinct where the weight isn't 0),
+            `mask_ids` (int, the original tokens) and `mask_weights` (1, or 0 for
+            empty slots). Without these three nothing is replaced, and the
+            discriminator judges the given tokens.
+
+    Returns:
+        Dict of tensors. `discriminator`: float32 logits `(batch, length)`, positive
+        for replaced; `(batch, count)` at the masked positions in `"electra_15"`;
+        `(batch, count or length, vocabulary_size)` in the predicting variants.
+        With masks also `generator`, float32 logits `(batch, count,
+        vocabulary_size)`, and `token_ids`, int32 `(batch, length)`, the tokens that
+        the discriminator saw.
+
+    `fill_mask` asks the generator, which is what learns from mask tokens.
+
+    `compile()` without arguments is ELECTRA's training. After training,
+    `model.discriminator` and `model.generator` are backbones with
+    `save_to_preset`.
+
+    Two-stage training (the paper's alternative, which needs equal sizes): train the
+    generator, as "my_bert", begin the discriminator as a copy, and train only that:
+
+    ```python
+    masked_lm = keras_bertfam.tasks.MaskedLM.from_preset("my_bert")
+    discriminator = keras_bertfam.models.BertBackbone.from_preset("my_bert")
+    preprocessor = keras_bertfam.tasks.ReplacedTokenDetectionPreprocessor(
+        masked_lm.preprocessor.tokenizer)
+    model = keras_bertfam.tasks.ReplacedTokenDetection(
+        discriminator, preprocessor,
+        generator=masked_lm, tie="none", train_generator=False)
+    ```
+
+    Samples are drawn independently on each replica of a `tf.distribute` strategy:
+    two replicas equal one device in distribution, and exactly as `temperature`
+    goes to 0. Unlike the released code's, masked positions are distinct.
+
+    Reference: [Clark et al., 2020](https://arxiv.org/abs/2003.10555), section 2;
+    variants: "Efficiency Analysis".
+
+    Example:
+
+    ```python
+    backbone = keras_bertfam.models.ElectraBackbone.from_preset(
+        "electra_small_discriminator_uncased_en", load_weights=False)
+    model = keras_bertfam.tasks.ReplacedTokenDetection(backbone)
+    inputs = {"token_ids": keras.ops.array([[101, 7592, 102]])}
+    model(inputs)["discriminator"].shape  # (1, 3)
+    ```
+    """
+
+    preprocessor_cls = ReplacedTokenDetectionPreprocessor
+
+    def __init__(
+        self,
+        backbone,
+        preprocessor=None,
+        generator=None,
+        generator_size=0.25,
+        tie="embeddings",
+        variant="electra",
+        discriminator_weight=None,
+        temperature=1.0,
+        disallow_correct=False,
+        train_generator=True,
+        seed=None,
+        **kwargs,
+    ):
+        if variant not in VARIANTS:
+            raise ValueError(
+                f"`variant` must be one of {tuple(VARIANTS)}. Received: {variant!r}"
+            )
+        super().__init__(backbone, preprocessor, **kwargs)
+        self.variant = variant
+        self.generator_size = generator_size
+        self.tie = tie
+        self.discriminator_weight = (
+            self._variant.weight
+            if discriminator_weight is None
+            else discriminator_weight
+        )
+        self.temperature = temperature
+        self.disallow_correct = disallow_correct
+        self.train_generator = train_generator
+        self.seed = seed
+
+        # === Layers ===
+        self._generator_is_given = generator is not None
+        if self._generator_is_given:
+            self._check_generator(generator)
+        else:
+            generator = make_generator(backbone, generator_size, tie)
+        if isinstance(generator, MaskedLM):
+            self.generator, self.generator_head = generator.backbone, generator.head
+        else:
+            self.generator = generator
+            self.generator_head = masked_lm_head(generator, name="generator_head")
+        self.sampler = SampleTokens(temperature, seed, name="sampler")
+        if self._variant.kind == "detect":
+            self.head = ReplacedTokenHead(
+                activation=backbone.activation,
+                initializer=backbone.make_initializer(),
+                dtype=backbone.dtype_policy,
+                name="head",
+            )
+            self.head.build((None, None, backbone.hidden_dim))
+        else:
+            copies = self._variant.kind == "copy"
+            cls = CopyingMaskedLMHead if copies else MaskedLMHead
+            self.head = masked_lm_head(backbone, cls, "head")
+        self.built = True
+        self.compile()
+
+    def _check_generator(self, generator):
+        if self.tie != "none":
+            raise ValueError(
+                "A given `generator` has embeddings of its own. Expected: "
+                f'tie="none". Received: tie={self.tie!r}'
+            )
+        backbone = getattr(generator, "backbone", generator)
+        if backbone.vocabulary_size != self.backbone.vocabulary_size:
+            raise ValueError(
+                "`generator` must have the discriminator's vocabulary. Expected: "
+                f"vocabulary_size={self.backbone.vocabulary_size}. "
+                f"Received: vocabulary_size={backbone.vocabulary_size}"
+            )
+
+    @property
+    def _variant(self):
+        return VARIANTS[self.variant]
+
+    @property
+    def discriminator(self):
+        """`EncoderBackbone`: the backbone that the task trains."""
+        return self.backbone
+
+    @property
+    def optimizer_defaults(self):
+        small = self.backbone.hidden_dim <= 256
+        return {
+            "learning_rate": 5e-4 if small else 2e-4,
+            "schedule_form": "product",
+        }
+
+    def masked_lm_logits(self, inputs):
+        inputs = dict(inputs)
+        return self._generate(inputs, inputs.pop("mask_positions"), training=False)
+
+    def _generate(self, inputs, positions, training):
+        states = self.generator(
+            inputs, positions=positions, return_pooled=False, training=training
+        )
+        return self.generator_head(states["sequence_output"])
+
+    def call(self, inputs, training=None):
+        inputs = dict(inputs)
+        slots = {name: inputs.pop(name) for name in _SLOTS if name in inputs}
+        if not slots:
+            return {"discriminator": self._discriminate(inputs, None, training)}
+        if len(slots) < len(_SLOTS):
+            raise ValueError(
+                f"`inputs` must have all of {_SLOTS}, or none. Received: {tuple(slots)}"
+            )
+        positions, ids, weights = slots.values()
+        training_generator = training if self.train_generator else False
+        logits = self._generate(inputs, positions, training_generator)
+        samples = self.sampler(logits, ids if self.disallow_correct else None)
+        token_ids = replace_at(inputs["token_ids"], positions, samples, weights > 0)
+        inputs["token_ids"] = token_ids
+        return {
+            "generator": logits,
+            "discriminator": self._discriminate(inputs, positions, training),
+            "token_ids": token_ids,
+        }
+
+    def _discriminate(self, inputs, positions, training):
+        outputs = self.backbone(
+            inputs,
+            positions=positions if self._variant.where == "masked" else None,
+            return_pooled=False,
+            training=training,
+        )
+        states = outputs["sequence_output"]
+        if self._variant.kind != "copy":
+            return self.head(states)
+        return self.head(states, inputs["token_ids"])
+
+    def compute_loss(
+        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
+    ):
+        targets, weights = self._variant.targets(x, y_pred["token_ids"])
+        losses = self._variant.losses(targets["discriminator"], y_pred["discriminator"])
+        weight = weights["discriminator"]
+        loss = self.discriminator_weight * distribution.global_mean(
+            ops.sum(losses * weight), ops.sum(weight)
+        )
+        if self.train_generator:
+            loss += MaskedCrossentropy()(
+                targets["generator"], y_pred["generator"], weights["generator"]
+            )
+        return loss
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        return super().compute_metrics(x, *self._variant.metric_inputs(x, y_pred))
+
+    def default_loss(self):
+        return None
+
+    def default_metrics(self):
+        return self._variant.metrics()
+
+    def unused_variables(self):
+        backbones = {id(b): b for b in (self.backbone, self.generator)}.values()
+        unused = [v for b in backbones if b.pooler for v in b.pooler.variables]
+        if not self.train_generator:
+            used = {id(v) for v in self.backbone.variables}
+            frozen = [*self.generator.variables, *self.generator_head.variables]
+            unused += [v for v in frozen if id(v) not in used]
+        return unused
+
+    def get_config(self):
+        generator = None
+        if self._generator_is_given:
+            generator = keras.layers.serialize(self.generator)
+        return {
+            **super().get_config(),
+            "generator": generator,
+            "generator_size": self.generator_size,
+            "tie": self.tie,
+            "variant": self.variant,
+            "discriminator_weight": self.discriminator_weight,
+            "temperature": self.temperature,
+            "disallow_correct": self.disallow_correct,
+            "train_generator": self.train_generator,
+            "seed": self.seed,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        generator = keras.saving.deserialize_keras_object(config["generator"])
+        return super().from_config({**config, "generator": generator})
+
+    @classmethod
+    def _config_from(cls, preset, backbone):
+        config = super()._config_from(preset, backbone)
+        generator = keras.saving.deserialize_keras_object(config.get("generator"))
+        return {**config, "generator": generator}

@@ -1,0 +1,78 @@
+"""Raw text to batches for replaced token detection."""
+
+import keras
+
+from keras_bertfam.tasks.pretraining.masked_lm_preprocessor import (
+    MaskedLMPreprocessor,
+)
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class ReplacedTokenDetectionPreprocessor(MaskedLMPreprocessor):
+    """`MaskedLMPreprocessor` with ELECTRA's settings, all in one dict.
+
+    Every selected token becomes the mask token, as in the paper; the released code
+    leaves 15 % of them, which is `mask_token_rate=0.85`. The original tokens are
+    inputs of the model, which makes the targets itself.
+
+    Args:
+        tokenizer: a tokenizer layer with a mask token.
+        sequence_length: int. Tokens in a row, special ones included. Defaults
+            to `128`.
+        mask_selection_rate: float in [0, 1]. Defaults to `0.15`; ELECTRA-large
+            has `0.25`.
+        mask_selection_length: int or `None`. Slots in a row. Defaults to
+            `int((mask_selection_rate + 0.005) * sequence_length)`, at least 1.
+        mask_token_rate: float. Defaults to `1.0`.
+        random_token_rate: float. Defaults to `0.0`.
+        **kwargs: other arguments of `MaskedLMPreprocessor`.
+
+    Call arguments are those of `MaskedLMPreprocessor`.
+
+    Returns:
+        A dict of what `MaskedLMPreprocessor` has in `x`, and `mask_ids`, int32
+        `(batch, slots)`, the original ids, and `mask_weights`, float32 of that
+        shape, 1 for a selection and 0 for an empty slot.
+
+    Reference: [Clark et al., 2020](https://arxiv.org/abs/2003.10555), section 2;
+    slots: google-research/electra.
+
+    Example:
+
+    ```python
+    documents = keras_bertfam.layers.read_documents("corpus/*.txt")
+    tokenizer = keras_bertfam.layers.BertTokenizer("vocab.txt", lowercase=True)
+    preprocessor = keras_bertfam.tasks.ReplacedTokenDetectionPreprocessor(
+        tokenizer, sequence_length=128)
+    batches = preprocessor.dataset(documents, batch_size=32)
+    ```
+    """
+
+    def __init__(
+        self,
+        tokenizer,
+        sequence_length=128,
+        mask_selection_rate=0.15,
+        mask_selection_length=None,
+        mask_token_rate=1.0,
+        random_token_rate=0.0,
+        **kwargs,
+    ):
+        super().__init__(
+            tokenizer,
+            sequence_length=sequence_length,
+            mask_selection_rate=mask_selection_rate,
+            mask_selection_length=mask_selection_length,
+            mask_token_rate=mask_token_rate,
+            random_token_rate=random_token_rate,
+            **kwargs,
+        )
+
+    def slots(self):
+        if self.mask_selection_length is not None:
+            return self.mask_selection_length
+        return max(1, int((self.mask_selection_rate + 0.005) * self.sequence_length))
+
+    def corrupt(self, block, seed=None):
+        x, ids, weights = super().corrupt(block, seed)
+        return {**x, "mask_ids": ids, "mask_weights": weights}

@@ -1,0 +1,126 @@
+"""Raw text to batches with masked spans and their borders."""
+
+import keras
+import tensorflow as tf
+
+from keras_bertfam.layers.corruption.selection import is_any
+from keras_bertfam.tasks.pretraining.masked_lm_preprocessor import (
+    MaskedLMPreprocessor,
+)
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class SpanBoundaryLMPreprocessor(MaskedLMPreprocessor):
+    """`MaskedLMPreprocessor` with SpanBERT's settings and the spans' borders.
+
+    A row is one segment of one document. Random tokens are uniform unless
+    `random_token_weights` says otherwise; SpanBERT's code draws them by their
+    frequency in the corpus.
+
+    Args:
+        tokenizer: a tokenizer layer with a mask token.
+        sequence_length: int. Tokens in a row, special ones included. Defaults
+            to `128`.
+        max_span_length: int. Tokens further than this into a span of neighbouring
+            masks are no targets of the span boundary objective. Defaults to `15`.
+        skip_special_boundaries: bool. Whether tokens whose span lies beside a
+            [CLS] or [SEP] are no targets of it either, as in SpanBERT's code.
+            Defaults to `False`, as in the paper.
+        strategy: see `MaskedLMPreprocessor`. Defaults to `"spans"`.
+        replacement_unit: see `MaskedLMPreprocessor`. Defaults to `"span"`.
+        count: see `MaskedLMPreprocessor`. Defaults to `"spanbert"`.
+        **kwargs: other arguments of `MaskedLMPreprocessor`.
+
+    Call arguments are those of `MaskedLMPreprocessor`.
+
+    Returns:
+        `(x, y, sample_weight)`: a dict of what `MaskedLMPreprocessor` has in `x`
+        and `span_bounds`, int32 `(batch, slots, 2)`, the first and last position
+        of the span of neighbouring masks that each slot is in; a dict of the
+        targets, `masked_lm` and `span_boundary`, each the original ids, int32
+        `(batch, slots)`; and a dict of their float32 weights.
+
+    Example:
+
+    ```python
+    documents = keras_bertfam.layers.read_documents("corpus/*.txt")
+    tokenizer = keras_bertfam.layers.BertTokenizer("vocab.txt", lowercase=True)
+    preprocessor = keras_bertfam.tasks.SpanBoundaryLMPreprocessor(
+        tokenizer, sequence_length=128)
+    batches = preprocessor.dataset(documents, batch_size=32)
+    ```
+
+    Reference: [Joshi et al., 2019](https://arxiv.org/abs/1907.10529), section 3.
+    """
+
+    default_packing = "doc"
+    return_span_bounds = True
+
+    def __init__(
+        self,
+        tokenizer,
+        sequence_length=128,
+        max_span_length=15,
+        skip_special_boundaries=False,
+        strategy="spans",
+        replacement_unit="span",
+        count="spanbert",
+        **kwargs,
+    ):
+        if max_span_length < 1:
+            raise ValueError(
+                f"`max_span_length` must be at least 1. Received: {max_span_length}."
+            )
+        self.max_span_length = max_span_length
+        self.skip_special_boundaries = skip_special_boundaries
+        super().__init__(
+            tokenizer,
+            sequence_length=sequence_length,
+            strategy=strategy,
+            replacement_unit=replacement_unit,
+            count=count,
+            **kwargs,
+        )
+
+    def corrupt(self, block, seed=None):
+        x, masked = self.mask(block, seed)
+        positions, bounds = masked["mask_positions"], masked["span_bounds"]
+        ids, weights = masked["mask_ids"], masked["mask_weights"]
+        has_target = self._has_target(x["token_ids"], positions, bounds)
+        x["mask_positions"], x["span_bounds"] = positions, bounds
+        return (
+            x,
+            {"masked_lm": ids, "span_boundary": ids},
+            {
+                "masked_lm": weights,
+                "span_boundary": weights * tf.cast(has_target, tf.float32),
+            },
+        )
+
+    def _has_target(self, token_ids, positions, bounds):
+        first, last = tf.unstack(bounds, axis=-1)
+        left, right = first - 1, last + 1
+        length = tf.shape(token_ids)[-1]
+        allowed = (left >= 0) & (right < length)
+        allowed &= positions - first < self.max_span_length
+        if self.skip_special_boundaries:
+            special = is_any(token_ids, self._special_token_ids())
+            for place in (left, right):
+                place = tf.clip_by_value(place, 0, length - 1)
+                allowed &= ~tf.gather(special, place, axis=-1, batch_dims=-1)
+        return allowed
+
+    def _special_token_ids(self):
+        tokenizer = self.tokenizer
+        return [
+            tokenizer.start_token_id,
+            tokenizer.end_token_id,
+            tokenizer.pad_token_id,
+        ]
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "max_span_length": self.max_span_length,
+            "skip_special_boundaries": self.skip_special_boundaries,
+        }

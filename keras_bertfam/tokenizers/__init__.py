@@ -1,0 +1,18 @@
+"""Tokenizers that run in the graph, and vocabularies learned from text."""
+
+from keras_bertfam.tokenizers.sentence_piece import AlbertTokenizer, XLNetTokenizer
+from keras_bertfam.tokenizers.training import (
+    count_tokens,
+    extend_vocabulary,
+    train_word_piece,
+)
+from keras_bertfam.tokenizers.word_piece import BertTokenizer
+
+__all__ = [
+    "AlbertTokenizer",
+    "BertTokenizer",
+    "XLNetTokenizer",
+    "count_tokens",
+    "extend_vocabulary",
+    "train_word_piece",
+]

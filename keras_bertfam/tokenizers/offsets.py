@@ -1,0 +1,149 @@
+"""Where each token is in the text, for every kind of tokenizer."""
+
+import keras_hub
+import tensorflow as tf
+import tensorflow_text as tf_text
+
+from keras_bertfam.tokenizers.sentence_piece import NormalizedSentencePiece
+from keras_bertfam.tokenizers.word_piece import BertTokenizer
+
+
+def tokenize_with_offsets(tokenizer, texts):
+    """Tokenises texts, and says which bytes of them each token is made of.
+
+    White space that tokens of byte-level BPE and SentencePiece begin with is no
+    part of them here. A token that normalisation splits off a character may be
+    made of no bytes. Works in a graph.
+
+    Args:
+        tokenizer: `BertTokenizer`, a `keras_hub` byte-pair tokenizer such as
+            `RobertaTokenizer`, or a SentencePiece one.
+        texts: string tensor of shape `(batch,)`, in UTF-8.
+
+    Returns:
+        A tuple of ragged int32 tensors of shape `(batch, None)`: ids, and the bytes
+        where tokens start and end.
+
+    Raises:
+        TypeError: for another kind of tokenizer.
+        tf.errors.InvalidArgumentError: for a byte-pair vocabulary that lacks bytes
+            of the texts.
+    """
+    kinds = [kind for kind in _KINDS if isinstance(tokenizer, kind)]
+    if not kinds:
+        raise TypeError(
+            "`tokenizer` must be a `keras_bertfam.layers.BertTokenizer`, a byte-pair "
+            "or a SentencePiece tokenizer, whose tokens have known places. "
+            f"Received: {type(tokenizer).__name__}."
+        )
+    ids, starts, ends = _KINDS[kinds[0]](tokenizer, texts)
+    starts, ends = (tf.cast(x, tf.int32) for x in (starts, ends))
+    starts = starts + _leading_space(texts, starts, ends)
+    return tf.cast(ids, tf.int32), starts, ends
+
+
+def _leading_space(texts, starts, ends):
+    """How many bytes of white space tokens begin with."""
+    pieces = _pieces(texts, starts, ends)
+    bare = tf.strings.regex_replace(pieces, r"^[\s\p{Z}]+", "")
+    return starts.with_flat_values(tf.strings.length(pieces) - tf.strings.length(bare))
+
+
+def _pieces(texts, starts, ends):
+    """The bytes that tokens are made of."""
+    rows = tf.gather(texts, starts.value_rowids())
+    return tf.strings.substr(
+        rows, starts.flat_values, ends.flat_values - starts.flat_values
+    )
+
+
+def _word_piece(tokenizer, texts):
+    """Control characters that the clean-up removes are no part of a token's end."""
+    ids, starts, ends = tokenizer._fast_bert.tokenize_with_offsets(texts)
+    pieces = _pieces(texts, starts, ends)
+    bare = tf.strings.regex_replace(pieces, r"[\p{Cc}\p{Cf}\x{FFFD}]+$", "")
+    removed = tf.strings.length(pieces) - tf.strings.length(bare)
+    removed = tf.cast(removed, ends.dtype)
+    return ids, starts, ends.with_flat_values(ends.flat_values - removed)
+
+
+def _without_nul(texts):
+    """Other tokenizers take a zero byte for the end."""
+    return tf.strings.regex_replace(texts, r"\x00", " ")
+
+
+def _byte_pair(tokenizer, texts):
+    """Tokens of byte-level BPE are made of all bytes, one after the other."""
+    texts = _without_nul(texts)
+    ids = tokenizer(texts)
+    strings = [""] * tokenizer.vocabulary_size()
+    for token, number in tokenizer.vocabulary.items():
+        strings[number] = token
+    sizes = tf.constant([len(token) for token in strings])
+    # A token that isn't in the vocabulary has a negative id.
+    known = tf.maximum(ids.flat_values, 0)
+    lengths = ids.with_flat_values(tf.gather(sizes, known))
+    ends = _cumulative(lengths)
+    prefix = int(tokenizer.add_prefix_space)
+    covered = tf.reduce_sum(lengths, 1) - prefix
+    total = tf.strings.length(texts)
+    complete = tf.reduce_all(ids.flat_values >= 0) & tf.reduce_all(covered == total)
+    tf.debugging.assert_equal(
+        complete,
+        True,
+        "The tokens of a byte-pair `tokenizer` must be made of the bytes of the text. "
+        "The vocabulary lacks bytes.",
+    )
+    ends = ends - prefix
+    return ids, tf.maximum(ends - lengths, 0), ends
+
+
+def _cumulative(lengths):
+    """The running sum of each row."""
+    totals = tf.cumsum(lengths.flat_values)
+    before = tf.gather(tf.pad(totals, [[1, 0]]), lengths.row_starts())
+    return lengths.with_flat_values(totals - tf.gather(before, lengths.value_rowids()))
+
+
+def _sentence_piece(tokenizer, texts):
+    return tokenizer._sentence_piece.tokenize_with_offsets(_without_nul(texts))
+
+
+def _normalized_sentence_piece(tokenizer, texts):
+    """Through the clean-up, which goes by characters and pairs of quotes."""
+    texts = _without_nul(texts)
+    parts, part_starts, part_ends = tf_text.regex_split_with_offsets(
+        texts, r"``|''|(?s:.)", r"``|''|(?s:.)"
+    )
+    clean = tokenizer._clean(parts.flat_values)
+    sizes = parts.with_flat_values(tf.strings.length(clean))
+    ids, starts, ends = tokenizer._sentence_piece.tokenize_with_offsets(
+        tokenizer._clean(texts)
+    )
+    # The part that each byte of the clean text comes from, and the end of the text.
+    source = tf.repeat(tf.range(tf.size(sizes.flat_values)), sizes.flat_values)
+    source = tf.RaggedTensor.from_row_lengths(source, tf.reduce_sum(sizes, 1))
+    rows = starts.value_rowids()
+    base = tf.cast(tf.gather(source.row_starts(), rows), tf.int64)
+    limit = tf.cast(tf.gather(source.row_limits(), rows), tf.int64)
+    source = tf.pad(source.flat_values, [[0, 1]])
+    first = tf.cast(starts.flat_values, tf.int64) + base
+    after = tf.maximum(tf.cast(ends.flat_values, tf.int64) + base, first)
+    begins = tf.gather(tf.pad(part_starts.flat_values, [[0, 1]]), source)
+    part_ends = tf.gather(tf.pad(part_ends.flat_values, [[0, 1]]), source)
+    sizes = tf.strings.length(texts)
+    total = tf.cast(tf.gather(sizes, rows), begins.dtype)
+    begin = tf.where(first < limit, tf.gather(begins, first), total)
+    # Accents that the clean-up removes belong to the letter before.
+    follows = tf.where(after < limit, tf.gather(begins, after), total)
+    end = tf.maximum(follows, tf.gather(part_ends, tf.maximum(after - 1, 0)))
+    end = tf.where(after > first, end, begin)
+    return ids, starts.with_flat_values(begin), starts.with_flat_values(end)
+
+
+_KINDS = {
+    BertTokenizer: _word_piece,
+    NormalizedSentencePiece: _normalized_sentence_piece,
+    keras_hub.tokenizers.SentencePieceTokenizer: _sentence_piece,
+    keras_hub.tokenizers.BytePairTokenizer: _byte_pair,
+}

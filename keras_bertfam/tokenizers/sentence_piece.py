@@ -1,0 +1,173 @@
+"""SentencePiece tokenisation that runs in the graph, as ALBERT and XLNet do it."""
+
+import keras
+import keras_hub
+import sentencepiece
+import tensorflow as tf
+import tensorflow_text as tf_text
+
+from keras_bertfam.presets.tokenizer_presets import PresetTokenizer
+from keras_bertfam.tokenizers.number_commas import (
+    NumberCommas,
+    comma_splits,
+)
+from keras_bertfam.tokenizers.texts import to_utf8
+
+
+class NormalizedSentencePiece(
+    PresetTokenizer, keras_hub.tokenizers.SentencePieceTokenizer
+):
+    """A SentencePiece model after the text clean-up that it was trained on.
+
+    Args:
+        proto: path of a `spiece.model`, or its content as bytes.
+        lowercase: bool.
+        keep_accents: bool.
+        split_number_commas: bool.
+        **kwargs: arguments of `keras_hub.tokenizers.SentencePieceTokenizer`.
+    """
+
+    special_token_names = {}
+
+    def __init__(
+        self,
+        proto=None,
+        lowercase=False,
+        keep_accents=False,
+        split_number_commas=True,
+        **kwargs,
+    ):
+        for name, token in self.special_token_names.items():
+            self._add_special_token(token, f"{name}_token")
+        self.lowercase = lowercase
+        self.keep_accents = keep_accents
+        self.split_number_commas = split_number_commas
+        # KerasHub's second, pure Python, path would skip the clean-up.
+        kwargs["_allow_python_workflow"] = False
+        super().__init__(proto=proto, **kwargs)
+
+    def set_proto(self, proto):
+        super().set_proto(proto)
+        if not self.split_number_commas or self.proto is None:
+            return
+        spm, pieces = self._sentence_piece_spm, self.get_vocabulary()
+        splits = comma_splits(pieces, lambda text: spm.Encode(text, out_type=str))
+        if splits:
+            to_token = str if self.compute_dtype == "string" else self.token_to_id
+            self._sentence_piece = NumberCommas(
+                self._sentence_piece, len(pieces), splits, to_token
+            )
+
+    def _set_proto_tf(self, proto):
+        # A damaged model that this refuses may end the process in tensorflow_text.
+        sentencepiece.SentencePieceProcessor(model_proto=proto)
+        super()._set_proto_tf(proto)
+
+    def tokenize(self, inputs):
+        with tf.device("CPU:0"):
+            if not isinstance(inputs, tf.RaggedTensor):
+                inputs = tf.convert_to_tensor(inputs)
+            if inputs.dtype != tf.string:
+                raise ValueError(
+                    f"`inputs` must be strings. Received: dtype={inputs.dtype.name}."
+                )
+            return super().tokenize(self._clean(inputs))
+
+    def _clean(self, text):
+        text = tf.strings.regex_replace(to_utf8(text), "``|''", '"')
+        if not self.keep_accents:
+            text = tf_text.normalize_utf8(text, "NFKD")
+            text = tf.strings.regex_replace(text, r"\p{Mn}", "")
+        return tf.strings.lower(text, "utf-8") if self.lowercase else text
+
+    def get_config(self):
+        config = super().get_config()
+        return {
+            **config,
+            "lowercase": self.lowercase,
+            "keep_accents": self.keep_accents,
+            "split_number_commas": self.split_number_commas,
+        }
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class AlbertTokenizer(NormalizedSentencePiece):
+    """ALBERT's tokenizer, with the ids of the original one.
+
+    `keras_hub.tokenizers.AlbertTokenizer` neither lower-cases nor strips accents,
+    and gives unknown tokens for capitals.
+
+    Args:
+        proto: path of a `spiece.model`, or its content as bytes.
+        lowercase: bool. Defaults to `True`.
+        keep_accents: bool. Defaults to `False`.
+        split_number_commas: bool. Whether the comma behind a number is a token of
+            its own (`1980,` is `▁1980` and `,`), as in the original code and so in
+            what the model was trained on; `False` is how `transformers` does it.
+        **kwargs: arguments of `keras_hub.tokenizers.SentencePieceTokenizer`.
+
+    Returns:
+        Called on strings of shape `(batch,)`: a `tf.RaggedTensor` of shape
+        `(batch, None)` in a graph and lists in eager mode; on a single string,
+        a tensor of shape `(None,)`.
+
+    Example:
+
+    ```python
+    tokenizer = keras_bertfam.layers.AlbertTokenizer("spiece.model")
+    tokenizer(["This is a test."])
+    ```
+
+    Reference: [Lan et al., 2019](https://arxiv.org/abs/1909.11942).
+    """
+
+    special_token_names = {
+        "cls": "[CLS]",
+        "sep": "[SEP]",
+        "pad": "<pad>",
+        "mask": "[MASK]",
+        "start": "[CLS]",
+        "end": "[SEP]",
+    }
+
+    def __init__(self, proto=None, lowercase=True, **kwargs):
+        super().__init__(proto, lowercase=lowercase, **kwargs)
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class XLNetTokenizer(NormalizedSentencePiece):
+    """XLNet's tokenizer.
+
+    `start_token` and `end_token` are `<cls>` and `<sep>`, which XLNet puts after
+    the text.
+
+    Args:
+        proto: path of a `spiece.model`, or its content as bytes.
+        lowercase: bool. Defaults to `False`.
+        keep_accents: bool. Defaults to `False`.
+        split_number_commas: bool. Whether the comma behind a number is a token of
+            its own (`1980,` is `▁1980` and `,`), as in the original code and so in
+            what the model was trained on; `False` is how `transformers` does it.
+        **kwargs: arguments of `keras_hub.tokenizers.SentencePieceTokenizer`.
+
+    Returns:
+        See `AlbertTokenizer`.
+
+    Example:
+
+    ```python
+    tokenizer = keras_bertfam.layers.XLNetTokenizer("spiece.model")
+    tokenizer(["Hello, my dog is cute"])
+    ```
+
+    Reference: [Yang et al., 2019](https://arxiv.org/abs/1906.08237).
+    """
+
+    special_token_names = {
+        "cls": "<cls>",
+        "sep": "<sep>",
+        "pad": "<pad>",
+        "mask": "<mask>",
+        "start": "<cls>",
+        "end": "<sep>",
+    }

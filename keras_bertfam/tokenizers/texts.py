@@ -1,0 +1,59 @@
+"""Text to read: paths of files, datasets of strings, UTF-8."""
+
+import glob
+import os
+
+import tensorflow as tf
+
+
+def to_utf8(strings):
+    """Replaces the bytes that aren't UTF-8 by U+FFFD, which BERT leaves out."""
+    return tf.strings.unicode_transcode(strings, "UTF-8", "UTF-8")
+
+
+def check_documents(documents, name="documents"):
+    """Returns `documents` if they are a dataset of single strings.
+
+    Args:
+        documents: what was given.
+        name: str. The argument's name for the error.
+
+    Raises:
+        ValueError: for anything else.
+    """
+    spec = getattr(documents, "element_spec", type(documents).__name__)
+    tensors = isinstance(spec, tf.TensorSpec) and spec.dtype == tf.string
+    if not tensors or spec.shape.rank not in (0, None):
+        raise ValueError(
+            f"`{name}` must be a `tf.data.Dataset` of scalar strings, one document "
+            "each, not in batches; `keras_bertfam.layers.read_documents` makes one of "
+            f"files. Received: {spec}."
+        )
+    return documents
+
+
+def text_files(source, name="source"):
+    """The paths of text files that exist.
+
+    Args:
+        source: a glob pattern or a list of paths.
+        name: str. The argument's name for the error.
+
+    Returns:
+        A sorted list of strings.
+
+    Raises:
+        FileNotFoundError: If there is no file, or one is missing.
+    """
+    if isinstance(source, (str, os.PathLike)):
+        paths = sorted(filter(os.path.isfile, glob.glob(str(source), recursive=True)))
+    else:
+        paths = sorted(str(path) for path in source)
+    missing = [path for path in paths if not os.path.isfile(path)]
+    if missing or not paths:
+        missing = f"{len(missing)} not found, such as {missing[0]!r}" if missing else ""
+        raise FileNotFoundError(
+            f"`{name}` must name existing text files, by a glob pattern or a list of "
+            f"paths. Received: {missing or repr(source)}."
+        )
+    return paths

@@ -1,0 +1,126 @@
+"""WordPiece tokenisation that runs in the graph, as BERT does it."""
+
+import collections
+
+import keras
+import keras_hub
+import tensorflow as tf
+import tensorflow_text as tf_text
+
+from keras_bertfam.presets.tokenizer_presets import PresetTokenizer
+from keras_bertfam.tokenizers.bert_normalization import normalizer_model
+
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class BertTokenizer(PresetTokenizer, keras_hub.tokenizers.BertTokenizer):
+    """KerasHub's BERT tokenizer with the ids of the original BERT.
+
+    `keras_hub.tokenizers.BertTokenizer` keeps accents when it lower-cases.
+    This one has the same interface and uses
+    `tensorflow_text.FastBertTokenizer`, several times faster, with BERT's own
+    clean-up of characters, see `clean_character`: both KerasHub and
+    `tensorflow_text` make three full stops of "…", and "ss" of "ß". (With
+    `special_tokens_in_strings`, or without `split`, it is KerasHub's.) A word with
+    bytes that aren't UTF-8, or of more than `max_bytes_per_word` bytes, becomes [UNK].
+
+    Args:
+        vocabulary: list of strings or the path of a file with a token per line.
+            It must hold [PAD], [UNK], [CLS], [SEP] and [MASK], and nothing twice.
+        lowercase: bool. Lower-cases and strips accents. Defaults to `False`.
+        max_bytes_per_word: int. Defaults to `200`, BERT's limit.
+        **kwargs: `sequence_length` (int: pad and truncate to it), `dtype`
+            (`"int32"`, or `"string"` for tokens instead of ids), and the other
+            arguments of `keras_hub.tokenizers.WordPieceTokenizer`.
+
+    Returns:
+        Called on strings of shape `(batch,)`: a `tf.RaggedTensor` of shape
+        `(batch, None)` in a graph and lists in eager mode; on a single string,
+        a tensor of shape `(None,)`.
+
+    Raises:
+        ValueError: If a special token is missing from the vocabulary, or a
+            token is in it twice.
+
+    Example:
+
+    ```python
+    tokenizer = keras_bertfam.layers.BertTokenizer("vocab.txt", lowercase=True)
+    tokenizer(["The quick brown fox."])
+    ```
+
+    References:
+        [Devlin et al., 2018](https://arxiv.org/abs/1810.04805);
+        [Song et al., 2020](https://arxiv.org/abs/2012.15524).
+    """
+
+    def __init__(
+        self, vocabulary=None, lowercase=False, max_bytes_per_word=200, **kwargs
+    ):
+        self.max_bytes_per_word = max_bytes_per_word
+        # KerasHub's second, pure Python, path is the one that keeps accents.
+        kwargs["_allow_python_workflow"] = False
+        kwargs.setdefault("strip_accents", lowercase)
+        super().__init__(vocabulary=vocabulary, lowercase=lowercase, **kwargs)
+
+    def set_vocabulary(self, vocabulary):
+        self._fast_bert = None
+        try:
+            super().set_vocabulary(vocabulary)
+        except RuntimeError as error:
+            ((token, count),) = collections.Counter(self.vocabulary).most_common(1)
+            raise ValueError(
+                "`vocabulary` must be one that tensorflow_text takes, without a "
+                f"token twice. Received: {token!r} {count} times. {error}"
+            ) from error
+        if vocabulary is None:
+            return
+        missing = [t for t in SPECIAL_TOKENS if t not in self._token_to_id_map]
+        if missing:
+            raise ValueError(
+                f"`vocabulary` must contain {', '.join(SPECIAL_TOKENS)}. "
+                f"Missing: {', '.join(missing)}."
+            )
+        with tf.init_scope(), tf.device("CPU:0"):
+            self._fast_bert = tf_text.FastBertTokenizer(
+                self.vocabulary,
+                max_bytes_per_word=self.max_bytes_per_word,
+                token_out_type=tf.dtypes.as_dtype(self.compute_dtype),
+                support_detokenization=True,
+                fast_bert_normalizer_model_buffer=tf.constant(
+                    normalizer_model(self.lowercase)
+                ),
+            )
+
+    def tokenize(self, inputs):
+        self._check_vocabulary()
+        if self.special_tokens_in_strings or not self.split:
+            return super().tokenize(inputs)
+        return self._tokenize_fast(inputs)
+
+    def _tokenize_fast(self, inputs):
+        with tf.device("CPU:0"):
+            if not isinstance(inputs, tf.RaggedTensor):
+                inputs = tf.convert_to_tensor(inputs)
+            if inputs.dtype != tf.string:
+                raise ValueError(
+                    f"`inputs` must be strings. Received: dtype={inputs.dtype.name}."
+                )
+            if inputs.shape.rank == 0:
+                tokens = self._fast_bert.tokenize(inputs[None]).values
+            else:
+                tokens = self._fast_bert.tokenize(inputs)
+            if self.sequence_length is None:
+                return tokens
+            if inputs.shape.rank == 0:
+                tokens = tokens[: self.sequence_length]
+                padding = [[0, self.sequence_length - tf.shape(tokens)[0]]]
+                return tf.ensure_shape(tf.pad(tokens, padding), [self.sequence_length])
+            shape = [None] * inputs.shape.rank + [self.sequence_length]
+            return tokens.to_tensor(shape=shape)
+
+    def get_config(self):
+        config = super().get_config()
+        config["max_bytes_per_word"] = self.max_bytes_per_word
+        return config

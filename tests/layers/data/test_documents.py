@@ -1,0 +1,176 @@
+import pytest
+import tensorflow as tf
+
+from keras_bertfam.layers import (
+    BertTokenizer,
+    count_tokens,
+    extend_vocabulary,
+    train_word_piece,
+)
+from keras_bertfam.layers.data import documents as module
+from keras_bertfam.layers.data.documents import read_documents, split_sentences
+from keras_bertfam.tasks import (
+    MaskedLMPreprocessor,
+    MaskedLMSentencePairPreprocessor,
+    PermutationLMPreprocessor,
+)
+from tests.tiny_masked_lm import SPECIALS, WORDS
+
+TOKENIZER = BertTokenizer([*SPECIALS, *WORDS, "##s"])
+
+
+def read(*args, **kwargs):
+    return [d.numpy().decode() for d in read_documents(*args, **kwargs)]
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 2048])
+def test_files(tmp_path, monkeypatch, at_once):
+    monkeypatch.setattr(module, "LINES_AT_ONCE", at_once)
+    (tmp_path / "b.txt").write_bytes(b"last\n")
+    (tmp_path / "a.txt").write_bytes(
+        b"\n\none\r\ntwo\r\n\r\n \n\nbad \xff\nx\n\nno end of line"
+    )
+    (tmp_path / "c.txt").write_bytes(b"")
+    expected = ["one\ntwo", "bad \ufffd\nx", "no end of line", "last"]
+    assert read(str(tmp_path / "*.txt")) == expected
+
+
+def test_long_documents_are_cut_at_a_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "LINES_AT_ONCE", 4)
+    path = tmp_path / "a.txt"
+    path.write_text("\n".join(f"line {i:04}" for i in range(100)))
+    pieces = read([path], max_bytes=200)
+    assert len(pieces) > 3 and max(map(len, pieces)) < 300
+    assert "\n".join(pieces) == path.read_text()
+
+
+def test_dataset_and_errors(tmp_path):
+    strings = tf.data.Dataset.from_tensor_slices([b"a", b"\xff"])
+    assert read(strings) == ["a", "\ufffd"]
+    with pytest.raises(ValueError, match="scalar strings.*int64"):
+        read_documents(tf.data.Dataset.range(3))
+    with pytest.raises(FileNotFoundError, match="nothing"):
+        read_documents(str(tmp_path / "nothing*.txt"))
+    # Texts where paths belong: the error names one of them, not all.
+    with pytest.raises(FileNotFoundError, match="`documents`.* 9 not .* 'a text'.$"):
+        train_word_piece(["a text"] * 9, 40)
+
+
+USES = {
+    "masked": lambda data: MaskedLMPreprocessor(TOKENIZER, 16).dataset(data, 4),
+    "pairs": lambda data: MaskedLMSentencePairPreprocessor(TOKENIZER, 16).dataset(
+        data, 4
+    ),
+    "permuted": lambda data: PermutationLMPreprocessor(TOKENIZER, 16).dataset(data, 4),
+    "vocabulary": lambda data: train_word_piece(data, 40),
+    "counts": lambda data: count_tokens(TOKENIZER, data),
+    "more words": lambda data: extend_vocabulary(TOKENIZER, data, 1),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_documents_are_single_strings(use):
+    documents = tf.data.Dataset.from_tensor_slices(["a b"] * 8)
+    labelled = tf.data.Dataset.zip(documents, tf.data.Dataset.range(8))
+    for wrong, received in (
+        (documents.batch(4), r"shape=\(None,\)"),
+        (labelled, "tf.int64"),
+        ("corpus/*.txt", "str"),
+    ):
+        message = f"`documents` must be a .*scalar strings.*Received: .*{received}"
+        with pytest.raises(ValueError, match=message):
+            USES[use](wrong)
+
+
+def test_sentences():
+    text = ["One here. Two here!\nThree", "", "  "]
+    out = split_sentences(tf.constant(text)).to_list()
+    assert [[s.strip() for s in d] for d in out] == [
+        [b"One here.", b"Two here!", b"Three"], [], [],
+    ]  # fmt: skip
+    lines = split_sentences(tf.constant(text), break_lines=False).to_list()
+    assert lines == [[b"One here. Two here!", b"Three"], [], []]
+
+
+@pytest.mark.parametrize(
+    "text, sentences",
+    [
+        ("He left. “Why?” Nobody knew!", ["He left.", "“Why?”", "Nobody knew!"]),
+        ("At 3.5 m. Then (it fell.) 9 more", ["At 3.5 m. Then (it fell.)", "9 more"]),
+        ("Mr. Poe met J. R. Ray in the U.S. Army. So.", None),
+        ("See www.x.org. e.g. this...  Fine", ["See www.x.org. e.g. this...", "Fine"]),
+        ("这是。一个！测试", ["这是。", "一个！", "测试"]),
+        ("St.\nIves . The end .", ["St.", "Ives .", "The end ."]),
+    ],
+)
+def test_where_sentences_end(text, sentences):
+    sentences = sentences or ["Mr. Poe met J. R. Ray in the U.S. Army.", "So."]
+    (out,) = split_sentences(tf.constant([text])).to_list()
+    assert [s.decode() for s in out] == sentences
+
+
+def test_a_long_line_without_end(tmp_path):
+    line = "long " * 200_000  # 1 MB
+    path = tmp_path / "a.txt"
+    path.write_text(f"first\n{line}\nafter\n\nnext\n{line}")
+    # Cut at the end of the line that makes the document too long.
+    whole = line.strip()
+    assert read([path]) == [f"first\n{whole}\nafter", f"next\n{whole}"]
+    small = read([path], max_bytes=1000)
+    assert "".join("".join(small).split()) == "".join(path.read_text().split())
+
+
+@pytest.fixture
+def tiny_tfds():
+    """A TFDS dataset whose examples are made on the fly."""
+    tfds = pytest.importorskip("tensorflow_datasets")
+
+    class TinyDocuments(tfds.core.GeneratorBasedBuilder):
+        """Some documents."""
+
+        VERSION = tfds.core.Version("1.0.0")
+
+        def _info(self):
+            features = {"text": tfds.features.Text(), "label": tf.int32}
+            return self.dataset_info_from_configs(
+                features=tfds.features.FeaturesDict(features)
+            )
+
+        def _split_generators(self, dl_manager):
+            raise AssertionError("nothing is to be downloaded")
+
+        def _generate_examples(self):
+            raise AssertionError("nothing is to be generated")
+
+    def as_dataset(builder, split, **kwargs):
+        texts = {"train": [b"one\ntwo", b"\xff"], "test": [b"three"]}[split]
+        return tf.data.Dataset.from_tensor_slices(
+            {"text": texts, "label": [0] * len(texts)}
+        )
+
+    with tfds.testing.mock_data(as_dataset_fn=as_dataset):
+        yield "tfds:tiny_documents"
+
+
+def test_tfds(tiny_tfds):
+    assert read(tiny_tfds) == ["one\ntwo", "\ufffd"]
+    assert read(tiny_tfds, split="test") == ["three"]
+    with pytest.raises(ValueError, match=r"`feature`.*\['label', 'text'\].*'body'"):
+        read(tiny_tfds, feature="body")
+    with pytest.raises(ValueError, match="scalar strings.*int32"):
+        read(tiny_tfds, feature="label")
+
+
+def test_shards(tmp_path):
+    for name in "abc":
+        (tmp_path / f"{name}.txt").write_text(f"{name}1\n\n{name}2\n")
+    pattern = str(tmp_path / "*.txt")
+    parts = [read(pattern, num_shards=2, shard_index=i) for i in range(2)]
+    assert parts == [["a1", "a2", "c1", "c2"], ["b1", "b2"]]
+    strings = tf.data.Dataset.from_tensor_slices(["a", "b", "c"])
+    assert read(strings, num_shards=2, shard_index=1) == ["b"]
+    with pytest.raises(ValueError, match="`num_shards` must be at most.*3.*shards=4"):
+        read(pattern, num_shards=4, shard_index=3)
+    for index in (-1, 2):
+        with pytest.raises(ValueError, match=f"`shard_index`.*=2.*{index}"):
+            read(pattern, num_shards=2, shard_index=index)

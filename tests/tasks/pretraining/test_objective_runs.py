@@ -1,0 +1,104 @@
+"""Each objective on two devices, killed and resumed, and compiled."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+from tests import (
+    tiny_distiller,
+    tiny_electra,
+    tiny_permutation_lm,
+    tiny_sentence_pair,
+    tiny_span_boundary,
+)
+from tests.objective_worker import KILLED_AT, OBJECTIVES, resumable
+
+ROOT = pathlib.Path(__file__).parents[3]
+BACKEND = keras.backend.backend()
+pytestmark = pytest.mark.slow
+
+
+def run_worker(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "tests.objective_worker", *map(str, arguments)],
+        cwd=ROOT,
+        env={**os.environ, "KERAS_BACKEND": BACKEND},
+        timeout=900,
+        capture_output=True,
+    )
+
+
+# Where a sample, or a difference of large terms, magnifies rounding.
+LOOSE = {"replaced_tokens": 1e-4, "distillation": 1e-4}
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="tf.distribute")
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_two_replicas_equal_one_device(objective):
+    done = run_worker("mirrored", objective)
+    assert done.returncode == 0, done.stderr.decode()[-3000:]
+    results = json.loads(done.stdout.splitlines()[-1])
+    one, two = results["runs"]
+    assert len(one["losses"]) >= 12 and np.mean(one["losses"][-3:]) < one["losses"][0]
+    tolerance = LOOSE.get(objective, 1e-5)
+    np.testing.assert_allclose(two["losses"], one["losses"], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(two["weights"], one["weights"], atol=tolerance)
+    expected = pytest.approx(one["evaluation"], rel=tolerance, abs=1e-5)
+    assert two["evaluation"] == expected
+    if "samples" in results:
+        first, second = results["samples"]
+        assert first != second
+    if "interrupted" in results:  # each with the memory of its own rows
+        whole, resumed = results["interrupted"]
+        assert len(whole) > 7
+        np.testing.assert_allclose(resumed, whole, atol=1e-5)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_a_killed_run_continues_to_the_same_losses(objective, tmp_path):
+    killed = run_worker("killed", objective, tmp_path / "backup")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()[-3000:]
+    whole = resumable(objective, tmp_path / "other")
+    resumed = resumable(objective, tmp_path / "backup")
+    after = {step: loss for step, loss in whole.losses.items() if step > KILLED_AT}
+    assert len(after) > 7
+    assert {k: resumed.losses[k] for k in after} == pytest.approx(after, abs=1e-5)
+    assert 0 not in resumed.epochs
+    assert resumed.epochs[2] == pytest.approx(whole.epochs[2], abs=1e-4)
+
+
+COMPILED = {
+    "distillation": (tiny_distiller, {}),
+    "permutation_lm": (tiny_permutation_lm, {"both_directions": False}),
+    "permutation_lm, both directions": (tiny_permutation_lm, {}),
+    "sentence_pair": (tiny_sentence_pair, {}),
+    "span_boundary": (tiny_span_boundary, {}),
+    **{
+        variant: (tiny_electra, {"variant": variant})
+        for variant in ("electra", "electra_15", "replace_mlm", "all_tokens_mlm")
+    },
+}
+
+
+@pytest.mark.skipif(BACKEND == "torch", reason="torch.compile needs a C++ compiler")
+@pytest.mark.parametrize("objective", COMPILED)
+def test_compiled_or_not_gives_the_same_losses(objective):
+    tiny, options = COMPILED[objective]
+    losses = []
+    for jit_compile in (True, False):
+        model = tiny.make_model(**options)
+        model.compile(optimizer=model.optimizer, jit_compile=jit_compile)
+        data = tiny.stream(model).take(3)
+        losses.append(model.fit(data, verbose=0).history["loss"])
+    # The same noise: a sample differs only where two scores all but tie, and what
+    # a teacher says is a difference of large terms.
+    loose = tiny in (tiny_electra, tiny_distiller)
+    tolerance = {"rel": 1e-3} if loose else {"rel": 0, "abs": 1e-4}
+    assert losses[0] == pytest.approx(losses[1], **tolerance)

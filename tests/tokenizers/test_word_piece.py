@@ -1,0 +1,93 @@
+import json
+
+import keras
+import pytest
+import tensorflow as tf
+
+from keras_bertfam.tokenizers.graph import word_start_table
+from keras_bertfam.tokenizers.word_piece import BertTokenizer
+
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "cafe", "##s", "a", "!"]
+
+
+def test_accents_case_and_bytes():
+    tokenizer = BertTokenizer(VOCABULARY, lowercase=True)
+    assert tokenizer(["Cafés a!", b"a\xff a", ""]).to_list() == [
+        [5, 6, 7, 8], [1, 7], [],
+    ]  # fmt: skip
+    assert list(tokenizer("cafe A")) == [5, 7]
+    assert list(BertTokenizer(VOCABULARY)("Cafe a")) == [1, 7]
+
+
+def test_words_up_to_200_bytes():
+    tokenizer = BertTokenizer([*VOCABULARY, "##a"])
+    lengths = [len(x) for x in tokenizer(["a" * 200, "a" * 201]).to_list()]
+    assert lengths == [200, 1]
+
+
+def test_fixed_length_and_strings():
+    tokenizer = BertTokenizer(VOCABULARY, sequence_length=3)
+    assert tokenizer(["a", "a a a a"]).numpy().tolist() == [[7, 0, 0], [7, 7, 7]]
+    assert tokenizer("a").numpy().tolist() == [7, 0, 0]
+    assert list(BertTokenizer(VOCABULARY, dtype="string")("cafes").numpy()) == [
+        b"cafe", b"##s",
+    ]  # fmt: skip
+
+
+def test_round_trips(tmp_path):
+    tokenizer = BertTokenizer(VOCABULARY, lowercase=True)
+    tokenizer.save_to_preset(str(tmp_path))
+    copy = keras.layers.deserialize(keras.layers.serialize(tokenizer))
+    copy.load_preset_assets(str(tmp_path))
+    assert copy("Cafés").numpy().tolist() == [5, 6]
+    assert copy.get_config() == tokenizer.get_config()
+
+
+def test_saved_model(tmp_path):
+    module = tf.Module()
+    module.tokenizer = BertTokenizer(VOCABULARY, lowercase=True)
+    module.serve = tf.function(
+        lambda x: module.tokenizer(x).to_tensor(),
+        input_signature=[tf.TensorSpec([None], tf.string)],
+    )
+    tf.saved_model.save(module, str(tmp_path / "saved"))
+    loaded = tf.saved_model.load(str(tmp_path / "saved"))
+    assert loaded.serve(tf.constant(["Cafés"])).numpy().tolist() == [[5, 6]]
+
+
+@pytest.mark.parametrize(
+    "vocabulary, message",
+    [(VOCABULARY + ["a"], "twice.*'a' 2"), (VOCABULARY[1:], r"\[PAD\]")],
+)
+def test_vocabulary_errors(vocabulary, message):
+    with pytest.raises(ValueError, match=message):
+        BertTokenizer(vocabulary)
+
+
+def test_word_starts():
+    table = word_start_table(BertTokenizer(VOCABULARY))
+    assert table == [True] * 6 + [False, True, True]
+
+
+@pytest.mark.data
+def test_squad_questions(data_dir):
+    fixtures = data_dir / "fixtures" / "tokenization"
+    questions = json.loads((fixtures / "question_tokens.json").read_text())
+    expected = json.loads((fixtures / "tokenized_questions.json").read_text())
+    path = str(data_dir / "tokenizers" / "bert_uncased" / "vocab.txt")
+    tokenizer = BertTokenizer(path, lowercase=True)
+    assert tokenizer([q["original"] for q in questions]).to_list() == expected
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    "name, lowercase, expected",
+    [
+        ("bert_uncased", True, [7592, 1010, 2026, 3899, 2003, 10140]),
+        ("bert_cased", False, [8667, 117, 1139, 3676, 1110, 10509]),
+    ],
+)
+def test_published_vocabularies(data_dir, name, lowercase, expected):
+    path = str(data_dir / "tokenizers" / name / "vocab.txt")
+    tokenizer = BertTokenizer(path, lowercase=lowercase)
+    assert list(tokenizer("Hello, my dog is cute")) == expected
