@@ -220,7 +220,7 @@ def sum_gradients_first(optimizer):
             "Keras can't accumulate gradients under `tf.distribute` with several "
             "replicas. Expected an optimizer without `gradient_accumulation_steps`. "
             "Received: gradient_accumulation_steps="
-            f"{inner.gradient_accumulation_steps}"
+            f"{inner.gradient_accumulation_steps}."
         )
     apply = optimizer.apply
 

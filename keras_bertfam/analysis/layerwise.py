@@ -42,7 +42,7 @@ def layer_transitions(hidden_states, padding_mask=None):
     if len(hidden_states) < 2:
         raise ValueError(
             "`hidden_states` must have the input and the output of a layer at least. "
-            f"Received: {len(hidden_states)} state(s)"
+            f"Received: {len(hidden_states)} state(s)."
         )
     states = [ops.cast(state, "float32") for state in hidden_states]
     weights = ops.ones(ops.shape(states[0])[:2], "float32")

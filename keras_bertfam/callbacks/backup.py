@@ -67,7 +67,7 @@ class BackupAndResume(SetStreamPosition):
         if save_freq != "epoch" and not (isinstance(save_freq, int) and save_freq > 0):
             raise ValueError(
                 '`save_freq` must be "epoch" or a positive integer. '
-                f"Received: save_freq={save_freq!r}"
+                f"Received: save_freq={save_freq!r}."
             )
         self.backup_dir = os.fspath(backup_dir)
         self.save_freq = save_freq
@@ -117,7 +117,7 @@ class BackupAndResume(SetStreamPosition):
                 "A run on such data can't be resumed. Expected data that ends and no "
                 "`steps_per_epoch` or, except under PyTorch, endless data "
                 f"(`Dataset.repeat()`). Received: steps_per_epoch={steps} and data "
-                f"of {self.cardinality} batches (-1: endless)"
+                f"of {self.cardinality} batches (-1: endless)."
             )
 
     def _skip_batches(self, count, logs, to_read):

@@ -98,7 +98,7 @@ def with_stream_position(callbacks, data, steps_per_epoch=None, position=None):
     if len(streams) > 1:
         raise ValueError(
             "`callbacks` may hold one `BackupAndResume` or `SetStreamPosition`. "
-            f"Received: {streams}"
+            f"Received: {streams}."
         )
     if not streams:
         streams = [SetStreamPosition()]

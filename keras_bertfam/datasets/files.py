@@ -128,7 +128,7 @@ def read_squad(path):
         ]
     except (KeyError, TypeError) as error:
         raise ValueError(
-            f"{path!s} must be in SQuAD's format. Missing: {error}."
+            f"{path!s} must be in SQuAD's format. Missing: {error}"
         ) from error
 
 

@@ -82,7 +82,7 @@ def load_examples(task, split="train", data=None, limit=None):
         if broken:
             warnings.warn(
                 f"{task.name!r}, split {split!r}: {len(broken)} broken rows are left "
-                f"out. The first: {broken[0]}",
+                f"out. The first: {broken[0]}.",
                 stacklevel=2,
             )
     examples = arrange(task, rows)
@@ -157,7 +157,7 @@ def _paths(task, split, data):
         return _layout(task, split, os.fspath(data))[split]
     missing = [path for path in paths if not os.path.isfile(path)]
     if missing or not paths:
-        raise FileNotFoundError(f"No such file: {', '.join(missing) or 'none given'}")
+        raise FileNotFoundError(f"No such file: {', '.join(missing) or 'none given'}.")
     return paths
 
 

@@ -86,11 +86,11 @@ def export_saved_model(model, path, top_k=5):
     ```
     """
     if os.path.exists(path):
-        raise ValueError(f"`path` must not exist yet. Received: path={path!r}")
+        raise ValueError(f"`path` must not exist yet. Received: path={path!r}.")
     if isinstance(model, (str, os.PathLike)) and not os.path.isdir(model):
         raise ValueError(
             "`model` must be a model or an existing preset directory. "
-            f"Received: model={os.fspath(model)!r}"
+            f"Received: model={os.fspath(model)!r}."
         )
     if keras.backend.backend() == "tensorflow":
         model, preprocessor = _load(model)
@@ -127,7 +127,7 @@ def _load(model):
     if preprocessor is None:
         raise ValueError(
             "`model` must have a preprocessor with a tokenizer, or be a preset "
-            f"directory with one. Received: {model}"
+            f"directory with one. Received: {model}."
         )
     return model, preprocessor
 

@@ -52,7 +52,7 @@ def serving_signatures(model, preprocessor, **options):
     """
     raise TypeError(
         "`model` must be an `EncoderBackbone`, a task with `fill_mask`, such as "
-        f"`MaskedLM`, or a fine-tuning task. Received: {type(model).__name__}"
+        f"`MaskedLM`, or a fine-tuning task. Received: {type(model).__name__}."
     )
 
 
@@ -94,7 +94,7 @@ def _(model: FillMask, preprocessor, top_k=5, **options):
     if not 1 <= top_k <= len(tokens):
         raise ValueError(
             f"`top_k` must be in [1, {len(tokens)}], the tokens there are. "
-            f"Received: {top_k}"
+            f"Received: {top_k}."
         )
 
     def fill_mask(token_ids):

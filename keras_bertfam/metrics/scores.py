@@ -26,7 +26,7 @@ class _Metric:
             return importlib.import_module(self.library)
         except ModuleNotFoundError as error:
             raise ImportError(
-                f"The metric needs {error.name}: pip install keras-bertfam[evaluation]"
+                f"The metric needs {error.name}: pip install keras-bertfam[evaluation]."
             ) from error
 
     def __call__(self, y_true, y_pred):

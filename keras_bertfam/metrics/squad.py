@@ -127,7 +127,7 @@ def best_null_threshold(answers, predictions, null_odds, metric="f1"):
     _check_lengths(answers, null_odds)
     names = ("exact_match", "f1")
     if metric not in names:
-        raise ValueError(f"`metric` must be one of {names}. Received: {metric!r}")
+        raise ValueError(f"`metric` must be one of {names}. Received: {metric!r}.")
     scores = _per_question(answers, predictions)[:, names.index(metric)]
     answerable = np.array([_golds(gold) != [""] for gold in answers], bool)
     wrong = [-1.0 if normalize_answer(text) else 0.0 for text in predictions]

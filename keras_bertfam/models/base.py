@@ -59,14 +59,14 @@ class TokenBackbone(NamedPresets, keras_hub.models.Backbone, metaclass=Subclasse
         if unknown or "token_ids" not in inputs:
             raise ValueError(
                 f"`inputs` must be a dict with `token_ids` and any of "
-                f"{self.input_names[1:]}. Received: {sorted(inputs)}"
+                f"{self.input_names[1:]}. Received: {sorted(inputs)}."
             )
         for name in _INTEGERS & set(inputs):
             dtype = str(getattr(inputs[name], "dtype", ""))
             if "float" in dtype and "16" in self.compute_dtype:
                 raise ValueError(
                     f"`{name}` must be integers: {self.compute_dtype}, to which Keras "
-                    f"casts floats here, has not all ids. Received: dtype={dtype}"
+                    f"casts floats here, has not all ids. Received: dtype={dtype}."
                 )
         token_ids = inputs["token_ids"]
         if isinstance(token_ids, np.ndarray) and token_ids.size:
@@ -74,7 +74,7 @@ class TokenBackbone(NamedPresets, keras_hub.models.Backbone, metaclass=Subclasse
             if low < 0 or high >= self.vocabulary_size:
                 raise ValueError(
                     "`token_ids` must be in [0, vocabulary_size="
-                    f"{self.vocabulary_size}). Received ids from {low} to {high}"
+                    f"{self.vocabulary_size}). Received ids from {low} to {high}."
                 )
 
     def enable_lora(self, rank, target_layer_names=None):
@@ -110,7 +110,7 @@ def check_heads(hidden_dim, num_heads, head_dim):
     if head_dim is None and hidden_dim % num_heads:
         raise ValueError(
             "`hidden_dim` must be divisible by `num_heads`, or `head_dim` "
-            f"given. Received: hidden_dim={hidden_dim}, num_heads={num_heads}"
+            f"given. Received: hidden_dim={hidden_dim}, num_heads={num_heads}."
         )
     return head_dim or hidden_dim // num_heads
 

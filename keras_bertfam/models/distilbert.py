@@ -113,7 +113,7 @@ def teacher_layers(num_layers, count=None):
     count = max(1, num_layers // 2) if count is None else count
     if not 1 <= count <= num_layers:
         raise ValueError(
-            f"`count` must be between 1 and num_layers={num_layers}. Received: {count}"
+            f"`count` must be between 1 and num_layers={num_layers}. Received: {count}."
         )
     return [round(i * (num_layers - 1) / max(1, count - 1)) for i in range(count)]
 
@@ -141,7 +141,7 @@ def copy_layers(teacher, student, layers=None):
     ):
         raise ValueError(
             f"`layers` must be {student.num_layers} layers of the teacher, each in "
-            f"[0, {teacher.num_layers}). Received: {list(layers)}"
+            f"[0, {teacher.num_layers}). Received: {list(layers)}."
         )
     for source, target in _parts(teacher, student, layers):
         source, target = _variables(source), _variables(target)
@@ -149,7 +149,7 @@ def copy_layers(teacher, student, layers=None):
         if shapes[0] != shapes[1]:
             raise ValueError(
                 "`student` must have the teacher's widths. Expected weights of the "
-                f"shapes {shapes[0]}. Received: {shapes[1]}"
+                f"shapes {shapes[0]}. Received: {shapes[1]}."
             )
         for old, new in zip(source, target, strict=True):
             new.assign(old)

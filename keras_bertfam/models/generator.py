@@ -41,17 +41,17 @@ def make_generator(backbone, size=0.25, tie="embeddings"):
     Extensions"; google-research/electra.
     """
     if not 0 < size <= 1:
-        raise ValueError(f"The generator's size must be in (0, 1]. Received: {size}")
+        raise ValueError(f"The generator's size must be in (0, 1]. Received: {size}.")
     if tie == "all":
         if size != 1:
             raise ValueError(
                 'tie="all" needs a generator of the same size. Expected: '
-                f"generator_size=1. Received: generator_size={size}"
+                f"generator_size=1. Received: generator_size={size}."
             )
         return backbone
     if tie not in SHARED_EMBEDDINGS:
         raise ValueError(
-            f"`tie` must be one of {(*SHARED_EMBEDDINGS, 'all')}. Received: {tie!r}"
+            f"`tie` must be one of {(*SHARED_EMBEDDINGS, 'all')}. Received: {tie!r}."
         )
     hidden_dim = max(1, round(backbone.hidden_dim * size))
     most = max(1, hidden_dim // 64)

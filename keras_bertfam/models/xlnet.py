@@ -160,7 +160,7 @@ class XLNetBackbone(TokenBackbone):
         if attention_type not in ("bi", "uni"):
             raise ValueError(
                 '`attention_type` must be "bi" or "uni". '
-                f"Received: attention_type={attention_type!r}"
+                f"Received: attention_type={attention_type!r}."
             )
         super().__init__(dtype=dtype, **kwargs)
         self.vocabulary_size = vocabulary_size
@@ -231,14 +231,14 @@ class XLNetBackbone(TokenBackbone):
         if len(inputs.get("memory") or ()) not in (0, self.num_layers):
             raise ValueError(
                 f"`memory` must be a list of num_layers={self.num_layers} tensors. "
-                f"Received: {len(inputs['memory'])}"
+                f"Received: {len(inputs['memory'])}."
             )
         asked = {"mask_positions", "target_mapping"} & inputs.keys()
         if asked and not {"perm_ranks", "perm_mask"} & inputs.keys():
             raise ValueError(
                 f"`{min(asked)}` needs `perm_ranks` or `perm_mask`: without an order "
                 "the tokens to predict would see themselves. Received: "
-                f"{sorted(inputs)}"
+                f"{sorted(inputs)}."
             )
 
     def call(

@@ -53,7 +53,7 @@ class LayerwiseAdamW(keras.optimizers.Adam):
         if unknown:
             raise ValueError(
                 "`scales` must be of variables that are trained. Received: "
-                f"{sorted(unknown)[:5]}"
+                f"{sorted(unknown)[:5]}."
             )
         super().build(variables)
         weight_decay = self.decoupled_weight_decay
@@ -107,7 +107,7 @@ def layerwise_scales(model, decay, offset=0, scale_embeddings=True):
     ```
     """
     if not 0 < decay <= 1:
-        raise ValueError(f"`decay` must be in (0, 1]. Received: {decay}")
+        raise ValueError(f"`decay` must be in (0, 1]. Received: {decay}.")
     backbone = model.backbone
     scales = {}
     if scale_embeddings:

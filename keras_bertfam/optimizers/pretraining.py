@@ -101,7 +101,7 @@ def exclude_norms_and_biases(optimizer):
     if optimizer.built:
         raise ValueError(
             "`optimizer` must not be built yet: weight decay is settled when its "
-            f"variables are made. Received: optimizer={optimizer}"
+            f"variables are made. Received: optimizer={optimizer}."
         )
     optimizer.exclude_from_weight_decay(var_names=[_NO_DECAY])
 

@@ -65,17 +65,19 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         if peak_learning_rate <= 0:
             raise ValueError(
                 "`peak_learning_rate` must be positive. "
-                f"Received: peak_learning_rate={peak_learning_rate}"
+                f"Received: peak_learning_rate={peak_learning_rate}."
             )
         if end_learning_rate < 0:
             raise ValueError(
                 "`end_learning_rate` must not be negative. "
-                f"Received: end_learning_rate={end_learning_rate}"
+                f"Received: end_learning_rate={end_learning_rate}."
             )
         if power <= 0:
-            raise ValueError(f"`power` must be positive. Received: power={power}")
+            raise ValueError(f"`power` must be positive. Received: power={power}.")
         if form not in _FORMS:
-            raise ValueError(f"`form` must be one of {_FORMS}. Received: form={form!r}")
+            raise ValueError(
+                f"`form` must be one of {_FORMS}. Received: form={form!r}."
+            )
         _check_warmup(warmup_steps)
         self.peak_learning_rate = peak_learning_rate
         self.warmup_steps = warmup_steps
@@ -105,12 +107,12 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         if int(total_steps) != total_steps or total_steps < 1:
             raise ValueError(
                 "`total_steps` must be a positive integer. "
-                f"Received: total_steps={total_steps}"
+                f"Received: total_steps={total_steps}."
             )
         if self.warmup_steps > total_steps:
             raise ValueError(
                 "`warmup_steps` must not exceed `total_steps`. Received: "
-                f"warmup_steps={self.warmup_steps}, total_steps={total_steps}"
+                f"warmup_steps={self.warmup_steps}, total_steps={total_steps}."
             )
         self.total_steps = int(total_steps)
 
@@ -159,5 +161,5 @@ def _check_warmup(warmup_steps):
     if warmup_steps < 0 or (is_fraction and warmup_steps >= 1):
         raise ValueError(
             "`warmup_steps` must be an integer >= 0 (steps) or a float in "
-            f"[0, 1) (part of all steps). Received: warmup_steps={warmup_steps}"
+            f"[0, 1) (part of all steps). Received: warmup_steps={warmup_steps}."
         )

@@ -127,7 +127,7 @@ def _is_number(value):
 def _unfit(source, key, expected):
     return CheckpointError(
         f"The config of {source.path!r} is of no model here. Expected {key!r} to be "
-        f"{expected}. Received: {source.config.get(key)!r}"
+        f"{expected}. Received: {source.config.get(key)!r}."
     )
 
 
@@ -167,6 +167,6 @@ def to_theirs(family, backbone):
     if lost:
         raise ValueError(
             f"`transformers` has no model of the family {family!r} with the arguments "
-            f"of this {type(backbone).__name__}. Received: {', '.join(lost)}"
+            f"of this {type(backbone).__name__}. Received: {', '.join(lost)}."
         )
     return theirs

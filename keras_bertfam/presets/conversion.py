@@ -196,7 +196,7 @@ def _backbone_class(cls, source):
         return fitting[0]
     raise CheckpointError(
         f"The checkpoint {os.fspath(source.path)!r} is of the family "
-        f"{source.family!r}, which {' and '.join(names)} are. Received: {cls.__name__}"
+        f"{source.family!r}, which {' and '.join(names)} are. Received: {cls.__name__}."
     )
 
 
@@ -238,7 +238,7 @@ def _value(row, variable, names, report):
         if array.dtype.kind not in "fV" or not array.size:
             raise CheckpointError(
                 f"The tensor {name!r} of {os.fspath(report.source.path)!r} must be of "
-                f"floats. Received: {array.dtype} of the shape {array.shape}"
+                f"floats. Received: {array.dtype} of the shape {array.shape}."
             )
         if not (np.isfinite(array.min()) and np.isfinite(array.max())):
             report.not_finite.append(name)
@@ -250,6 +250,6 @@ def _value(row, variable, names, report):
         raise CheckpointError(
             f"The tensors {', '.join(names)} of {os.fspath(report.source.path)!r} "
             f"don't fit {row.ours}. Expected: the shape {tuple(variable.shape)}. "
-            f"Received: {', '.join(map(str, shapes))}"
+            f"Received: {', '.join(map(str, shapes))}."
         )
     return value.astype(variable.dtype, copy=False)

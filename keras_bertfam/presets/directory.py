@@ -98,7 +98,7 @@ def check_preset(preset, known_names, load_weights=True):
         raise ValueError(
             "`preset` must be a known name or the path of a preset directory. "
             f"Received: preset={preset!r}.{hint} Known names: "
-            f"{', '.join(sorted(known_names)) or 'none'}"
+            f"{', '.join(sorted(known_names)) or 'none'}."
         )
     here = set(os.listdir(preset))
     missing = [] if CONFIG_FILE in here else [CONFIG_FILE]
@@ -107,7 +107,7 @@ def check_preset(preset, known_names, load_weights=True):
     if missing:
         raise ValueError(
             f"The preset directory {preset!r} is not complete. Missing: "
-            f"{', '.join(missing)}. There are: {', '.join(sorted(here)) or 'none'}"
+            f"{', '.join(missing)}. There are: {', '.join(sorted(here)) or 'none'}."
         )
 
 
@@ -204,7 +204,7 @@ def check_loaded(weights, save, shapes, preset):
             unused = sorted(shapes.keys() - untrusted.weights_in(path).keys())
         warnings.warn(
             f"The preset directory {os.fspath(preset)!r} holds weights that nothing "
-            f"here takes: {', '.join(unused)}",
+            f"here takes: {', '.join(unused)}.",
             stacklevel=3,
         )
     warn_if_not_finite(weights, preset)
@@ -223,7 +223,7 @@ def warn_if_not_finite(variables, source):
     if bad:
         warnings.warn(
             f"Weights from {os.fspath(source)!r} have values that are NaN or infinite: "
-            f"{', '.join(bad)}",
+            f"{', '.join(bad)}.",
             stacklevel=3,
         )
 
@@ -249,7 +249,7 @@ def load_serialized(preset, name):
     if not hasattr(cls, "load_preset_assets"):
         raise ValueError(
             f"{name!r} of {os.fspath(preset)!r} must hold a preprocessor or a "
-            f"tokenizer. Received: {cls.__name__}"
+            f"tokenizer. Received: {cls.__name__}."
         )
     untrusted.check_directory(preset)
     untrusted.check_vocabulary(preset)

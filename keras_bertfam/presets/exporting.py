@@ -39,13 +39,13 @@ def export_to_transformers(model, path, tokenizer=None):
     if any(os.path.exists(os.path.join(path, name)) for name in WEIGHTS_FILES):
         raise ValueError(
             "`path` must not be a preset's folder, whose config.json would be "
-            f"replaced. Received: {os.fspath(path)!r}"
+            f"replaced. Received: {os.fspath(path)!r}."
         )
     try:
         from safetensors.numpy import save_file
     except ImportError as error:
         raise ImportError(
-            "Export needs safetensors: pip install 'keras-bertfam[hf]'"
+            "Export needs safetensors: pip install 'keras-bertfam[hf]'."
         ) from error
     backbone = getattr(model, "backbone", model)
     family, config = family_and_config(backbone)
@@ -107,17 +107,17 @@ def checked_counterpart(model, family):
     if ours is None or not ours.heads.keys() <= table.heads.keys():
         raise ValueError(
             f"`transformers` has no {table.title} of this kind. Received: "
-            f"{type(model).__name__}"
+            f"{type(model).__name__}."
         )
     if ours.styled and model.head_style != head_style(family):
         raise ValueError(
             f"`transformers`' {table.title} has a head of the style "
-            f"{head_style(family)!r}. Received: head_style={model.head_style!r}"
+            f"{head_style(family)!r}. Received: head_style={model.head_style!r}."
         )
     poolers = any("pooler" in row.ours for row in table.weights)
     if ours is BACKBONE and backbone.pooler is not None and not poolers:
         raise ValueError(
-            f"`transformers`' {table.title} has no pooler. Received: pooler=True"
+            f"`transformers`' {table.title} has no pooler. Received: pooler=True."
         )
     return ours
 
@@ -175,7 +175,7 @@ def _check_all_written(model, backbone, written):
     if lost:
         raise ValueError(
             f"`transformers` has no place for weights of this {type(model).__name__}. "
-            f"Received: {', '.join(lost)}"
+            f"Received: {', '.join(lost)}."
         )
 
 
@@ -193,7 +193,7 @@ def collect(owner, rows, backbone, prefix="", written=None):
         if not keras.backend.is_float_dtype(dtype):
             raise ValueError(
                 "A quantised model can't be exported: export the float model. "
-                f"Received: {row.ours} of dtype {dtype}"
+                f"Received: {row.ours} of dtype {dtype}."
             )
         array = keras.ops.convert_to_numpy(variable)
         arrays = row.transform.split(array, len(row.theirs), backbone)

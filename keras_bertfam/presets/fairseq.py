@@ -116,7 +116,7 @@ def _state(file):
     ):
         raise CheckpointError(
             f"{str(file)!r} must hold a dict with the tensors of a `model`. "
-            f"Received: {type(content).__name__}"
+            f"Received: {type(content).__name__}."
         )
     arguments = content.get("args")
     return state, vars(arguments) if isinstance(arguments, argparse.Namespace) else {}
@@ -185,13 +185,13 @@ def _read_dictionary(folder, size):
     if len(set(tokens)) < len(tokens):
         twice = next(token for token in tokens if tokens.count(token) > 1)
         raise CheckpointError(
-            f"{str(path)!r} must name a token once. Received: {twice!r} twice"
+            f"{str(path)!r} must name a token once. Received: {twice!r} twice."
         )
     if len(tokens) != size:
         raise CheckpointError(
             f"{str(path)!r} must have as many tokens as the table has rows. Expected: "
             f"{size}, {len(_FIRST) + len(_LAST)} special ones among them. "
-            f"Received: {len(tokens)}"
+            f"Received: {len(tokens)}."
         )
     return tokens
 

@@ -212,7 +212,7 @@ def activation_note(head, theirs):
     if {theirs, head.activation} != {"gelu", "gelu_tanh"}:
         raise ValueError(
             "The head of such a masked language model has the activation "
-            f"{theirs!r} in `transformers`. Received: activation={head.activation!r}"
+            f"{theirs!r} in `transformers`. Received: activation={head.activation!r}."
         )
     return (
         "GELU in the head of the masked language model has the erf form in "
@@ -243,7 +243,7 @@ def class_names(source, ours):
         raise CheckpointError(
             f"The tensors {' and '.join(names)} of {os.fspath(source.path)!r} must be "
             "of the shapes (classes, hidden) and (classes,). "
-            f"Received: {kernel} and {bias}"
+            f"Received: {kernel} and {bias}."
         )
     (count,) = bias
     names = source.config.get("id2label")

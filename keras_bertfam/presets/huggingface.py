@@ -129,7 +129,7 @@ def _family(path, config, tensors, names):
     if not isinstance(family, str) or family not in FAMILIES:
         raise CheckpointError(
             f"The model in {path!r} must be of one of the families "
-            f"{', '.join(FAMILIES)}. Received: model_type={family!r}"
+            f"{', '.join(FAMILIES)}. Received: model_type={family!r}."
         )
     return family
 

@@ -61,7 +61,7 @@ def open_source(path):
             if name not in CLASSES:
                 raise CheckpointError(
                     f"The preset in {path!r} must be of one of KerasHub's classes "
-                    f"{', '.join(CLASSES)}. Received: {name}"
+                    f"{', '.join(CLASSES)}. Received: {name}."
                 )
             tensors = _tensors(_load(path, name), name) if shapes else {}
             return CheckpointSource(
@@ -188,7 +188,7 @@ def _make_task(model, name, backbone):
     if ending not in CLASSES[name].heads:
         raise ValueError(
             f"KerasHub has no task of this kind for {name}. "
-            f"Received: {type(model).__name__}"
+            f"Received: {type(model).__name__}."
         )
     cls = getattr(keras_hub.models, name.removesuffix("Backbone") + ending)
     classes = (model.head.num_classes,) if ending == "TextClassifier" else ()
@@ -212,6 +212,6 @@ def _arguments(kind, config, backbone):
     if lost:
         raise ValueError(
             f"KerasHub has no such model. Received {type(backbone).__name__} with"
-            f", by the names of `transformers`, {', '.join(lost)}"
+            f", by the names of `transformers`, {', '.join(lost)}."
         )
     return arguments

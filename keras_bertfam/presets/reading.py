@@ -68,7 +68,7 @@ def file_in(folder, name):
     if not isinstance(name, str) or name != os.path.basename(name) or "\\" in name:
         raise CheckpointError(
             f"A file of the checkpoint {str(folder)!r} must be in its folder. "
-            f"Received: {name!r}"
+            f"Received: {name!r}."
         )
     path = folder / name
     with errors_of(path, ValueError, RuntimeError):
@@ -104,12 +104,13 @@ def read_json(path, max_bytes=MAX_JSON_BYTES):
         if size > max_bytes:
             raise CheckpointError(
                 f"{str(path)!r} is too large for what it should be. Expected at most "
-                f"{max_bytes} bytes. Received: {size}"
+                f"{max_bytes} bytes. Received: {size}."
             )
         content = json.loads(path.read_text("utf-8"))
     if not isinstance(content, dict):
         raise CheckpointError(
-            f"{str(path)!r} must hold a JSON object. Received: {type(content).__name__}"
+            f"{str(path)!r} must hold a JSON object. "
+            f"Received: {type(content).__name__}."
         )
     return content
 
@@ -152,7 +153,7 @@ def read_safetensors(path):
         import safetensors
     except ImportError as error:
         raise ImportError(
-            "*.safetensors files need safetensors: pip install 'keras-bertfam[hf]'"
+            "*.safetensors files need safetensors: pip install 'keras-bertfam[hf]'."
         ) from error
     errors = (safetensors.SafetensorError, ValueError)
 
@@ -171,7 +172,7 @@ def read_safetensors(path):
             if dtype not in _DTYPES:
                 raise CheckpointError(
                     f"The tensor {name!r} of {os.fspath(path)!r} must be of one of "
-                    f"the dtypes {', '.join(_DTYPES)}. Received: {dtype}"
+                    f"the dtypes {', '.join(_DTYPES)}. Received: {dtype}."
                 )
             shape = head.get_shape()
             reader = functools.partial(read, name)
@@ -199,7 +200,7 @@ def read_pytorch(path):
     ):
         raise CheckpointError(
             f"{os.fspath(path)!r} must hold a dict of tensors. Received: "
-            f"{type(content).__name__}"
+            f"{type(content).__name__}."
         )
     return {name: pytorch_tensor(tensor) for name, tensor in content.items()}
 
@@ -215,14 +216,14 @@ def load_pytorch(path):
     except ImportError as error:
         raise ImportError(
             f"{path!r} is a pickle, which only PyTorch reads without running it: pip "
-            "install 'keras-bertfam[torch]', or get the checkpoint as *.safetensors"
+            "install 'keras-bertfam[torch]', or get the checkpoint as *.safetensors."
         ) from error
     if tuple(map(int, re.findall(r"\d+", torch.__version__)[:2])) < _SAFE_PYTORCH:
         least = ".".join(map(str, _SAFE_PYTORCH))
         raise ImportError(
             f"{path!r} is a pickle, and PyTorch {torch.__version__} may run what is in "
             f"it (CVE-2025-32434): pip install 'torch>={least}', or get the checkpoint "
-            "as *.safetensors"
+            "as *.safetensors."
         )
     # The reader of a foreign format: it names no exceptions of its own.
     with errors_of(path, Exception):
@@ -239,13 +240,13 @@ def pytorch_tensor(tensor):
     if kind != "torch.strided on cpu" or tensor.is_quantized or tensor.is_complex():
         raise CheckpointError(
             "A tensor must be dense, real and in memory. "
-            f"Received: {tensor.dtype}, {kind}"
+            f"Received: {tensor.dtype}, {kind}."
         )
     declared = tensor.numel() * tensor.element_size()
     if declared > tensor.untyped_storage().nbytes():
         raise CheckpointError(
             f"A tensor of the shape {tuple(tensor.shape)} must have {declared} bytes. "
-            f"Received: {tensor.untyped_storage().nbytes()}"
+            f"Received: {tensor.untyped_storage().nbytes()}."
         )
     name = str(tensor.dtype).removeprefix("torch.")
     if name == "bfloat16":

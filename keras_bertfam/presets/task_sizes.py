@@ -40,7 +40,7 @@ def check_task(task, backbone, shapes, where):
     if _width(config.get("backbone", backbone)) != width:
         raise ValueError(
             f"The backbone in {where!r} must have the hidden_dim={width!r} of that "
-            f"beside it. Received: {_width(config['backbone'])!r}"
+            f"beside it. Received: {_width(config['backbone'])!r}."
         )
     sizes = {name: config[name] for name in _STORED if config.get(name) is not None}
     for name, size in sizes.items():
@@ -48,7 +48,7 @@ def check_task(task, backbone, shapes, where):
         if type(size) is not int or shape not in shapes.values():
             raise ValueError(
                 f"{where!r} doesn't fit its weights. Expected a weight of the shape "
-                f"{shape} for {name}={size!r}. Received: {sorted({*shapes.values()})}"
+                f"{shape} for {name}={size!r}. Received: {sorted({*shapes.values()})}."
             )
 
 
@@ -71,7 +71,7 @@ def check_new(backbone, preprocessor, task, shapes, where):
             if all(type(value) is int for value in values) and math.prod(values) > most:
                 raise ValueError(
                     f"{where!r} declares far more than is stored in it. Expected: at "
-                    f"most {most} numbers. Received: {', '.join(group)} = {values}"
+                    f"most {most} numbers. Received: {', '.join(group)} = {values}."
                 )
 
 

@@ -156,7 +156,7 @@ def _check_stored(prefix, shapes, dtypes):
     if declared > stored:
         raise CheckpointError(
             f"The checkpoint {prefix!r} is not whole. Expected: {declared} bytes in "
-            f"{start}*. Received: {stored}"
+            f"{start}*. Received: {stored}."
         )
 
 
@@ -166,7 +166,7 @@ def _family(prefix, names):
             return family
     raise CheckpointError(
         f"The checkpoint {prefix!r} must be of BERT, ALBERT, ELECTRA or XLNet. "
-        f"Received variables such as {min(names, default=None)!r}"
+        f"Received variables such as {min(names, default=None)!r}."
     )
 
 
@@ -217,7 +217,7 @@ def _config(folder, family, shapes):
     else:
         raise CheckpointError(
             f"The folder {folder!r} lacks a config. Expected one of the files "
-            f"{', '.join(_CONFIGS)}"
+            f"{', '.join(_CONFIGS)}."
         )
     config["model_type"] = family
     activation = "ff_activation" if family == "xlnet" else "hidden_act"
@@ -229,7 +229,7 @@ def _config(folder, family, shapes):
             width = config["d_model"] // config["n_head"]
         if config.get("d_head", width) != width:
             raise CheckpointError(
-                f"`d_head` of {file!r} must be {width}. Received: {config['d_head']!r}"
+                f"`d_head` of {file!r} must be {width}. Received: {config['d_head']!r}."
             )
     return config
 
@@ -242,7 +242,7 @@ def _electra_config(shapes, encoder, embeddings):
         positions = shapes[f"{embeddings}/embeddings/position_embeddings"]
         types = shapes[f"{embeddings}/embeddings/token_type_embeddings"]
     except KeyError as error:
-        raise CheckpointError(f"The checkpoint lacks {error}.") from error
+        raise CheckpointError(f"The checkpoint lacks {error}") from error
     blocks = {re.match(rf"{encoder}encoder/layer_(\d+)/", name) for name in shapes}
     return {
         "model_type": "electra",

@@ -48,7 +48,7 @@ def load_tokenizer(source):
                 return load(source, *paths)
     raise CheckpointError(
         f"There is no tokenizer in {os.fspath(source.path)!r}. Expected: "
-        f"{', or '.join(' and '.join(names) for names in _LOADERS)}"
+        f"{', or '.join(' and '.join(names) for names in _LOADERS)}."
     )
 
 
@@ -77,7 +77,7 @@ def _bert_tokenizer(source, vocabulary, config, lowercase="do_lower_case"):
     ):
         raise CheckpointError(
             f"The tokenizer of {os.fspath(source.path)!r} must strip accents where it "
-            f"lower-cases, and split Chinese characters. Received: {config}"
+            f"lower-cases, and split Chinese characters. Received: {config}."
         )
     return _ours("BertTokenizer")(vocabulary, lowercase=lowercase)
 
@@ -85,7 +85,7 @@ def _bert_tokenizer(source, vocabulary, config, lowercase="do_lower_case"):
 def _flag(config, name, default):
     value = config.get(name, default)
     if not isinstance(value, bool):
-        raise ValueError(f"{name!r} must be a bool. Received: {value!r}")
+        raise ValueError(f"{name!r} must be a bool. Received: {value!r}.")
     return value
 
 
@@ -190,7 +190,7 @@ def export_tokenizer(tokenizer, folder):
     if name is None:
         raise ValueError(
             f"`transformers` has no {type(tokenizer).__name__}. Expected one of "
-            f"{', '.join(_EXPORTS)}"
+            f"{', '.join(_EXPORTS)}."
         )
     with tempfile.TemporaryDirectory() as assets:
         tokenizer.save_assets(assets)

@@ -33,7 +33,7 @@ class PresetTokenizer:
         if not isinstance(tokenizer, cls):
             raise ValueError(
                 f"The tokenizer of {preset!r} must be a {cls.__name__}. Received: "
-                f"{type(tokenizer).__name__}"
+                f"{type(tokenizer).__name__}."
             )
         return tokenizer
 

@@ -63,13 +63,13 @@ def inside(folder, name):
     if ".." in parts or not any(path.is_relative_to(store) for store in stores):
         raise ValueError(
             f"A file of the preset directory {str(folder)!r} must be inside it. "
-            f"Received: {name!r}, which leads to {str(path)!r}"
+            f"Received: {name!r}, which leads to {str(path)!r}."
         )
     if path.exists() and not path.is_file():
         kind = "a directory" if path.is_dir() else "a device or a pipe"
         raise ValueError(
             f"{name!r} of the preset directory {str(folder)!r} must be a file. "
-            f"Received: {kind}"
+            f"Received: {kind}."
         )
     return folder / name
 
@@ -83,7 +83,7 @@ def check_directory(folder):
             if os.path.islink(os.path.join(at, name)):
                 raise ValueError(
                     f"The preset directory {os.fspath(folder)!r} must have no links "
-                    f"to directories. Received: {name!r}"
+                    f"to directories. Received: {name!r}."
                 )
 
 
@@ -99,12 +99,13 @@ def read_json(folder, name):
     if path.stat().st_size > MAX_JSON_BYTES:
         raise ValueError(
             f"{str(path)!r} must have at most {MAX_JSON_BYTES} bytes. "
-            f"Received: {path.stat().st_size}"
+            f"Received: {path.stat().st_size}."
         )
     content = json.loads(path.read_text("utf-8"))
     if not isinstance(content, dict):
         raise ValueError(
-            f"{str(path)!r} must hold a JSON object. Received: {type(content).__name__}"
+            f"{str(path)!r} must hold a JSON object. "
+            f"Received: {type(content).__name__}."
         )
     return content
 
@@ -138,12 +139,13 @@ def _check_values(value, where):
     for name in _FILE_ARGUMENTS:
         if isinstance(value.get(name), str):
             raise ValueError(
-                f"`{name}` in {where!r} must not be a path. Received: {value[name]!r}"
+                f"`{name}` in {where!r} must not be a path. Received: {value[name]!r}."
             )
     file = value.get("config_file")
     if file is not None and (not isinstance(file, str) or not _is_bare(file)):
         raise ValueError(
-            f"`config_file` in {where!r} must be the name of a file. Received: {file!r}"
+            f"`config_file` in {where!r} must be the name of a file. "
+            f"Received: {file!r}."
         )
     for item in value.values():
         _check_values(item, where)
@@ -167,7 +169,7 @@ def _check_class(value, where, registered=False):
             f"{where!r} names an object that a preset may not have. Expected a class "
             "registered by keras_bertfam, keras_hub or a module that you have "
             f"imported. Received: class_name={value.get('class_name')!r}, "
-            f"registered_name={name!r}, module={module!r}"
+            f"registered_name={name!r}, module={module!r}."
         )
 
 
@@ -209,7 +211,7 @@ def _weights_files(folder):
     for name in shards:
         if not _is_bare(name):
             raise ValueError(
-                f"'model.weights.json' must name files beside it. Received: {name!r}"
+                f"'model.weights.json' must name files beside it. Received: {name!r}."
             )
     return [inside(folder, name) for name in sorted(shards)]
 
@@ -218,7 +220,7 @@ def _collect(group, shapes, where):
     for name in group:
         link = group.get(name, getlink=True)
         if not isinstance(link, h5py.HardLink):
-            raise ValueError(f"{where!r} must have no links. Received: {name!r}")
+            raise ValueError(f"{where!r} must have no links. Received: {name!r}.")
         item = group[name]
         if isinstance(item, h5py.Group):
             _collect(item, shapes, where)
@@ -226,7 +228,7 @@ def _collect(group, shapes, where):
         if item.external or item.is_virtual:
             raise ValueError(
                 f"{where!r} must hold its own data. Received: {item.name!r} with the "
-                "data of another file"
+                "data of another file."
             )
         declared = math.prod(item.shape) * item.dtype.itemsize
         if declared > max(1 << 20, _STORED_FOR_EACH * item.id.get_storage_size()):
@@ -258,7 +260,7 @@ def check_sizes(config, shapes, where):
         if type(size) is not int or not 0 <= size <= limits[name]:
             raise ValueError(
                 f"{where!r} doesn't fit its weights. Expected an int `{name}` of at "
-                f"most {limits[name]}. Received: {size!r}"
+                f"most {limits[name]}. Received: {size!r}."
             )
     stored = sum(map(math.prod, shapes.values()))
     width = sizes.get("hidden_dim", 1)
@@ -268,7 +270,7 @@ def check_sizes(config, shapes, where):
     if max(table, kernel) > stored:
         raise ValueError(
             f"{where!r} doesn't fit its weights. Expected at most {stored} values in "
-            f"a weight. Received sizes for {max(table, kernel)}: {sizes}"
+            f"a weight. Received sizes for {max(table, kernel)}: {sizes}."
         )
 
 
@@ -294,5 +296,5 @@ def _check_unique(values, kind, path):
         if count > 1:
             raise ValueError(
                 f"A {kind} must be in {str(path)!r} once. Received: {value!r} "
-                f"{count} times"
+                f"{count} times."
             )

@@ -83,7 +83,7 @@ def _with_rows(value, pieces, sizes):
     """
     rows, known, total = sizes
     if value.shape[0] != rows:
-        raise ValueError(f"Expected {rows} rows, one a token. Received: {value.shape}")
+        raise ValueError(f"Expected {rows} rows, one a token. Received: {value.shape}.")
     means = [value[ids].mean(0) for ids in pieces]
     new = np.stack(means) if means else value[:0]
     return np.concatenate([value[:known], new])[:total].astype(value.dtype)

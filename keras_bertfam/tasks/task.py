@@ -62,7 +62,7 @@ class PretrainingTask(
             raise ValueError(
                 "`preprocessor` and `backbone` don't fit. Expected a tokenizer of "
                 f"at most vocabulary_size={self.backbone.vocabulary_size} tokens. "
-                f"Received one of {size}"
+                f"Received one of {size}."
             )
 
     def default_loss(self):
@@ -70,7 +70,7 @@ class PretrainingTask(
 
         `None` for a task that defines `compute_loss`, and then takes no other.
         """
-        raise TypeError(f"{type(self).__name__} must define `default_loss`")
+        raise TypeError(f"{type(self).__name__} must define `default_loss`.")
 
     def default_metrics(self):
         """The weighted metrics that `compile()` takes when none are given."""
@@ -138,7 +138,7 @@ class PretrainingTask(
         if default_loss is None and loss not in ("auto", None):
             raise ValueError(
                 f"{type(self).__name__} computes its own loss. Expected "
-                f'loss="auto". Received: loss={loss!r}'
+                f'loss="auto". Received: loss={loss!r}.'
             )
         if optimizer == "auto":
             given = {

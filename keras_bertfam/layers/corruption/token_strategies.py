@@ -48,7 +48,7 @@ class MaskingStrategy:
             max_count: int. An upper bound of `counts`.
             seed: integer tensor of shape `(2,)`.
         """
-        raise TypeError(f"{type(self).__name__} must define `select`")
+        raise TypeError(f"{type(self).__name__} must define `select`.")
 
     def get_config(self):
         return {}

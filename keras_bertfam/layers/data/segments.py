@@ -91,7 +91,7 @@ class SegmentBuilder:
         Returns:
             A `tf.data.Dataset` of dicts, as a call returns.
         """
-        raise TypeError(f"{type(self).__name__} must define `build`")
+        raise TypeError(f"{type(self).__name__} must define `build`.")
 
     def lay_out(self, tokens, first, second):
         """Lays pairs of ranges of tokens out in rows.

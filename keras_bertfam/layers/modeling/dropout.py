@@ -92,7 +92,7 @@ class Dropout(keras.layers.Layer):
     def __init__(self, rate, seed=None, **kwargs):
         super().__init__(**kwargs)
         if not 0 <= rate < 1:
-            raise ValueError(f"`rate` must be in [0, 1). Received: rate={rate}")
+            raise ValueError(f"`rate` must be in [0, 1). Received: rate={rate}.")
         self.rate = rate
         self.seed = seed
         self.supports_masking = True

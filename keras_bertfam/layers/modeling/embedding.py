@@ -144,7 +144,7 @@ class EncoderEmbedding(keras.layers.Layer):
         if shared:
             raise ValueError(
                 "`shared` may have the keys 'token_embedding', 'tables' and 'norm'. "
-                f"Received: {sorted(shared)}"
+                f"Received: {sorted(shared)}."
             )
         self.dropout = Dropout(dropout, name="dropout", **common)
         self.projection = None
@@ -196,7 +196,7 @@ class EncoderEmbedding(keras.layers.Layer):
             raise ValueError(
                 "`token_ids` is longer than the position table. Expected at "
                 f"most max_sequence_length={self.max_sequence_length} tokens. "
-                f"Received: token_ids.shape={tuple(token_ids.shape)}"
+                f"Received: token_ids.shape={tuple(token_ids.shape)}."
             )
         table = ops.cast(self.position_table, self.compute_dtype)
         if position_ids is None:

@@ -85,7 +85,7 @@ class RelativeTransformerStack(keras.layers.Layer):
         if clamp_length is not None and clamp_length < 1:
             raise ValueError(
                 "`clamp_length` must be positive or `None`. "
-                f"Received: clamp_length={clamp_length}"
+                f"Received: clamp_length={clamp_length}."
             )
         self.num_layers = num_layers
         self.num_heads = num_heads
@@ -121,7 +121,7 @@ class RelativeTransformerStack(keras.layers.Layer):
         if input_shape[-1] % 2:
             raise ValueError(
                 "The width must be even, for as many sines as cosines. "
-                f"Received: hidden_dim={input_shape[-1]}"
+                f"Received: hidden_dim={input_shape[-1]}."
             )
         for block in self.blocks:
             block.build(input_shape)

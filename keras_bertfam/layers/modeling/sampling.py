@@ -43,7 +43,7 @@ class SampleTokens(keras.layers.Layer):
         super().__init__(**{"dtype": "float32", **kwargs})
         if not temperature > 0:
             raise ValueError(
-                f"`temperature` must be positive. Received: temperature={temperature}"
+                f"`temperature` must be positive. Received: temperature={temperature}."
             )
         self.temperature = temperature
         self.seed = seed

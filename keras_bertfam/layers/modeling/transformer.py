@@ -75,12 +75,12 @@ class TransformerStack(keras.layers.Layer):
         super().__init__(**kwargs)
         if share not in SHARE_MODES:
             raise ValueError(
-                f"`share` must be one of {SHARE_MODES}. Received: share={share!r}"
+                f"`share` must be one of {SHARE_MODES}. Received: share={share!r}."
             )
         if not 1 <= num_groups <= num_layers:
             raise ValueError(
                 "`num_groups` must be between 1 and "
-                f"num_layers={num_layers}. Received: num_groups={num_groups}"
+                f"num_layers={num_layers}. Received: num_groups={num_groups}."
             )
         self.num_layers = num_layers
         self.num_heads = num_heads

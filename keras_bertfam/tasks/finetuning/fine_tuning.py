@@ -196,7 +196,7 @@ class SummaryTask(FineTuningTask):
         if head_style not in HEAD_STYLES:
             raise ValueError(
                 f"`head_style` must be one of {sorted(HEAD_STYLES)}. "
-                f"Received: head_style={head_style!r}"
+                f"Received: head_style={head_style!r}."
             )
         super().__init__(backbone, preprocessor, **kwargs)
         style = HEAD_STYLES[head_style]

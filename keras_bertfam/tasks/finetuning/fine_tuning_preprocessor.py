@@ -117,7 +117,7 @@ class FineTuningPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
             x: what `features` gives.
             y: tensor of labels.
         """
-        raise TypeError(f"{type(self).__name__} must define `targets`")
+        raise TypeError(f"{type(self).__name__} must define `targets`.")
 
     def as_labels(self, y, x):
         """Labels of a call as a tensor; checks them where it runs eagerly.

@@ -71,7 +71,7 @@ def settle_classes(preprocessor, num_classes, label_names):
     if num_classes is None or num_classes < 1:
         raise ValueError(
             "`num_classes` must be a positive int, or `label_names` given. "
-            f"Received: num_classes={num_classes}"
+            f"Received: num_classes={num_classes}."
         )
     return num_classes, label_names
 
@@ -81,7 +81,7 @@ def check_activation(activation):
     if activation not in (None, "softmax"):
         raise ValueError(
             '`activation` must be `None` or "softmax". '
-            f"Received: activation={activation!r}"
+            f"Received: activation={activation!r}."
         )
 
 

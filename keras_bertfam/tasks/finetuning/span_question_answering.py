@@ -100,14 +100,14 @@ class SpanQuestionAnswering(FineTuningTask):
         heads = {"independent": SpanHead, "conditional": ConditionalSpanHead}
         if end_head not in heads:
             raise ValueError(
-                f"`end_head` must be one of {sorted(heads)}. Received: {end_head!r}"
+                f"`end_head` must be one of {sorted(heads)}. Received: {end_head!r}."
             )
         for name, value in (
             ("max_answer_length", max_answer_length),
             ("n_best", n_best),
         ):
             if value < 1:
-                raise ValueError(f"`{name}` must be positive. Received: {value}")
+                raise ValueError(f"`{name}` must be positive. Received: {value}.")
         check_layout(preprocessor, summary_token(backbone))
         super().__init__(backbone, preprocessor, **kwargs)
         self.end_head = end_head

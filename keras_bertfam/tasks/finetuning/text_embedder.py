@@ -111,7 +111,7 @@ class TextEmbedder(FineTuningTask):
     ):
         if pooling not in ("mean", "cls"):
             raise ValueError(
-                f'`pooling` must be "mean" or "cls". Received: pooling={pooling!r}'
+                f'`pooling` must be "mean" or "cls". Received: pooling={pooling!r}.'
             )
         if pooling == "cls":
             check_layout(preprocessor, summary_token(backbone))

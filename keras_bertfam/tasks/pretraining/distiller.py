@@ -129,18 +129,18 @@ class Distiller(PretrainingTask):
         if self.soft_targets not in ("all", "masked"):
             raise ValueError(
                 '`soft_targets` must be "all" or "masked". '
-                f"Received: {self.soft_targets!r}"
+                f"Received: {self.soft_targets!r}."
             )
         if not self.temperature > 0:
             raise ValueError(
-                f"`temperature` must be positive. Received: {self.temperature}"
+                f"`temperature` must be positive. Received: {self.temperature}."
             )
         names = ("ce_weight", "mlm_weight", "cosine_weight", "mse_weight")
         weights = {name: getattr(self, name) for name in names}
         if min(weights.values()) < 0 or not any(weights.values()):
             raise ValueError(
                 "The weights must not be negative, and one must be positive. "
-                f"Received: {weights}"
+                f"Received: {weights}."
             )
         equal = ["vocabulary_size", *(["hidden_dim"] if self.cosine_weight else [])]
         for name in equal:
@@ -150,7 +150,7 @@ class Distiller(PretrainingTask):
                 raise ValueError(
                     f"`student` must have the teacher's {name}={theirs}"
                     f"{', or cosine_weight=0' if name == 'hidden_dim' else ''}. "
-                    f"Received: {name}={ours}"
+                    f"Received: {name}={ours}."
                 )
 
     @property
@@ -249,7 +249,7 @@ class Distiller(PretrainingTask):
         raise ValueError(
             "A preset holds no distiller. Load student and teacher with "
             "`MaskedLM.from_preset` and pass them to `Distiller`. "
-            f"Received: preset={preset!r}"
+            f"Received: preset={preset!r}."
         )
 
     def get_config(self):

@@ -71,7 +71,7 @@ class FillMask:
             if count == 0:
                 raise ValueError(
                     f"`texts` must contain {tokenizer.mask_token!r} within "
-                    f"{inputs['token_ids'].shape[1]} tokens. Received: {text!r}"
+                    f"{inputs['token_ids'].shape[1]} tokens. Received: {text!r}."
                 )
         order = np.argsort(~masked, axis=1, kind="stable")
         positions = order[:, : masked.sum(axis=1).max()].astype("int32")

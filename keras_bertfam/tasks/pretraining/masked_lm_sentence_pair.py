@@ -84,12 +84,12 @@ class MaskedLMSentencePair(FillMask, PretrainingTask):
         if objective not in ("nsp", "sop"):
             raise ValueError(
                 '`sentence_objective` must be "nsp" or "sop". '
-                f"Received: {sentence_objective!r}"
+                f"Received: {sentence_objective!r}."
             )
         if preprocessor is not None and prepared != objective:
             raise ValueError(
                 "`sentence_objective` must be that of the preprocessor, "
-                f"{prepared!r}. Received: {sentence_objective!r}"
+                f"{prepared!r}. Received: {sentence_objective!r}."
             )
         super().__init__(backbone, preprocessor, **kwargs)
         self.sentence_objective = objective

@@ -113,12 +113,12 @@ class PermutationLM(PretrainingTask):
         if not self.batch_size or self.batch_size % replicas:
             raise ValueError(
                 "`batch_size` must be given for memory, as a multiple of the "
-                f"{replicas} replicas. Received: batch_size={self.batch_size}"
+                f"{replicas} replicas. Received: batch_size={self.batch_size}."
             )
         if not self.reuse_length:
             raise ValueError(
                 "`reuse_length` must be positive for memory. "
-                f"Received: reuse_length={self.reuse_length}"
+                f"Received: reuse_length={self.reuse_length}."
             )
         return self.batch_size // replicas
 
@@ -133,7 +133,7 @@ class PermutationLM(PretrainingTask):
         if not {"mask_positions", "target_mapping"} & inputs.keys():
             raise ValueError(
                 "`inputs` must have `mask_positions`, the tokens to predict. "
-                f"Received: {sorted(inputs)}"
+                f"Received: {sorted(inputs)}."
             )
         if self.memory is None or continues is None:
             states = self.backbone(inputs, training=training)["sequence_output"]
@@ -160,7 +160,7 @@ class PermutationLM(PretrainingTask):
         if token_ids.shape[0] not in (None, rows):
             raise ValueError(
                 f"A batch must have the {rows} rows that memory has, on each "
-                f"replica. Received: token_ids.shape={tuple(token_ids.shape)}"
+                f"replica. Received: token_ids.shape={tuple(token_ids.shape)}."
             )
 
     def default_loss(self):

@@ -127,7 +127,7 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
     ):
         if variant not in VARIANTS:
             raise ValueError(
-                f"`variant` must be one of {tuple(VARIANTS)}. Received: {variant!r}"
+                f"`variant` must be one of {tuple(VARIANTS)}. Received: {variant!r}."
             )
         super().__init__(backbone, preprocessor, **kwargs)
         self.variant = variant
@@ -174,14 +174,14 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
         if self.tie != "none":
             raise ValueError(
                 "A given `generator` has embeddings of its own. Expected: "
-                f'tie="none". Received: tie={self.tie!r}'
+                f'tie="none". Received: tie={self.tie!r}.'
             )
         backbone = getattr(generator, "backbone", generator)
         if backbone.vocabulary_size != self.backbone.vocabulary_size:
             raise ValueError(
                 "`generator` must have the discriminator's vocabulary. Expected: "
                 f"vocabulary_size={self.backbone.vocabulary_size}. "
-                f"Received: vocabulary_size={backbone.vocabulary_size}"
+                f"Received: vocabulary_size={backbone.vocabulary_size}."
             )
 
     @property
@@ -218,7 +218,8 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
             return {"discriminator": self._discriminate(inputs, None, training)}
         if len(slots) < len(_SLOTS):
             raise ValueError(
-                f"`inputs` must have all of {_SLOTS}, or none. Received: {tuple(slots)}"
+                f"`inputs` must have all of {_SLOTS}, or none. "
+                f"Received: {tuple(slots)}."
             )
         positions, ids, weights = slots.values()
         training_generator = training if self.train_generator else False

@@ -89,12 +89,12 @@ class SpanBoundaryLM(MaskedLM):
         if max_span_length < (longest or 1):
             raise ValueError(
                 "`max_span_length` must be at least the preprocessor's, "
-                f"{longest or 1}. Received: {max_span_length}"
+                f"{longest or 1}. Received: {max_span_length}."
             )
         if reduction not in ("per_token", "separate"):
             raise ValueError(
                 '`reduction` must be "per_token" or "separate". '
-                f"Received: {reduction!r}"
+                f"Received: {reduction!r}."
             )
         super().__init__(backbone, preprocessor, **kwargs)
         self.max_span_length = max_span_length
@@ -139,7 +139,7 @@ class SpanBoundaryLM(MaskedLM):
     ):
         if "span_boundary" not in y_pred:
             raise ValueError(
-                f"`x` must have `span_bounds` for the loss. Received: {sorted(x)}"
+                f"`x` must have `span_bounds` for the loss. Received: {sorted(x)}."
             )
         totals, weights = {}, {}
         for name in ("masked_lm", "span_boundary"):

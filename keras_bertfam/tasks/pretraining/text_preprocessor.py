@@ -84,7 +84,7 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
         Returns:
             `(x, y, sample_weight)` of `tf.Tensor`s or dicts of them.
         """
-        raise TypeError(f"{type(self).__name__} must define `corrupt`")
+        raise TypeError(f"{type(self).__name__} must define `corrupt`.")
 
     def call(self, x, y=None, sample_weight=None, seed=None):
         for name, value in (("y", y), ("sample_weight", sample_weight)):

@@ -1,0 +1,22 @@
+"""Names for what the signatures of this package take and give.
+
+Keras and TensorFlow are untyped: these tell a reader what they can't tell a checker.
+"""
+
+import os
+from typing import Any, TypeAlias
+
+# A tensor of the current backend, or what `keras.ops` makes one of.
+Tensor: TypeAlias = Any
+# A `tf.Tensor`, a `tf.RaggedTensor` or a `tf.data.Dataset`, whatever the backend.
+TFTensor: TypeAlias = Any
+TFRagged: TypeAlias = Any
+TFDataset: TypeAlias = Any
+# A `keras_hub.tokenizers.Tokenizer`.
+Tokenizer: TypeAlias = Any
+# A `keras_hub.models.Backbone` or `Task`, or any `keras.Model`.
+Model: TypeAlias = Any
+# The name, the config or an instance of a `keras.initializers.Initializer`.
+Initializer: TypeAlias = Any
+Path: TypeAlias = str | os.PathLike[str]
+Config: TypeAlias = dict[str, Any]
