@@ -6,16 +6,13 @@ import pytest
 
 from keras_bertfam import models
 from keras_bertfam.layers import BertTokenizer
+from keras_bertfam.presets import families
 from tests.tiny_masked_lm import SPECIALS, WORDS
 
 FAMILIES = {
-    "bert": models.BertBackbone,
-    "roberta": models.RobertaBackbone,
-    "albert": models.AlbertBackbone,
-    "distilbert": models.DistilBertBackbone,
-    "electra": models.ElectraBackbone,
-    "spanbert": models.SpanBertBackbone,
-    "xlnet": models.XLNetBackbone,
+    name: getattr(models, record.backbone)
+    for name, record in families.FAMILIES.items()
+    if record.sizes
 }
 SIZES = {"num_layers": 2, "num_heads": 2, "hidden_dim": 16, "intermediate_dim": 24}
 PIECES = ["##s", "##ing"]

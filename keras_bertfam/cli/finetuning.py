@@ -236,13 +236,9 @@ def _recipe_of(preset, task):
     """The recipe, and the longest row that the preset's backbone takes."""
     backbone_cls = _CLASSES[task.kind].backbone_cls
     backbone = backbone_cls.from_preset(preset, load_weights=False)
-    family, width = type(backbone).__name__, backbone.hidden_dim
-    if family == "ElectraBackbone" and width >= 1024:
-        family = "electra_large"
-    elif family == "BertBackbone" and width in (128, 256, 512):
-        family = "bert_miniature"
+    family, width = backbone.record.name, backbone.hidden_dim
     longest = getattr(backbone, "max_sequence_length", None) or sys.maxsize
-    return tasks.fine_tuning_recipe(family, task.name), longest
+    return tasks.fine_tuning_recipe(family, task.name, width), longest
 
 
 def formatted(scores):

@@ -2,8 +2,8 @@
 
 import keras
 
-from keras_bertfam.models.base import published_size
 from keras_bertfam.models.family import EncoderFamily
+from keras_bertfam.presets.families.albert import ALBERT
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -42,24 +42,4 @@ class AlbertBackbone(EncoderFamily):
     ```
     """
 
-    presets_table = {
-        "albert_base_en_uncased": published_size(30000, 12, 768, 12),
-        "albert_large_en_uncased": published_size(30000, 24, 1024, 16),
-        "albert_extra_large_en_uncased": published_size(30000, 24, 2048, 16),
-        "albert_extra_extra_large_en_uncased": published_size(30000, 12, 4096, 64),
-        "albert_base_v1_en_uncased": published_size(30000, 12, 768, 12, dropout=0.1),
-        "albert_large_v1_en_uncased": published_size(30000, 24, 1024, 16, dropout=0.1),
-        "albert_extra_large_v1_en_uncased": published_size(
-            30000, 24, 2048, 16, dropout=0.1
-        ),
-        "albert_extra_extra_large_v1_en_uncased": published_size(30000, 12, 4096, 64),
-    }
-
-    family_arguments = {
-        "embedding_dim": 128,
-        "share": "all",
-        "num_segments": 2,
-        "pooler": True,
-        "activation": "gelu_tanh",
-        "dropout": 0.0,
-    }
+    record = ALBERT

@@ -1,18 +1,23 @@
 """What backbones of different computation have in common."""
 
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import keras
 import keras_hub
 import numpy as np
 
 from keras_bertfam.models.subclassed import Subclassed
-from keras_bertfam.presets.backbone_presets import NamedPresets
+from keras_bertfam.presets.backbone_presets import BackbonePresets
 from keras_bertfam.presets.blank import is_blank
 from keras_bertfam.quantization import own_policies, quantized_layers
+from keras_bertfam.types import Config
 
 _INTEGERS = {"token_ids", "segment_ids", "position_ids", "sequence_ids"}
 
 
-class TokenBackbone(NamedPresets, keras_hub.models.Backbone, metaclass=Subclassed):
+class TokenBackbone(BackbonePresets, keras_hub.models.Backbone, metaclass=Subclassed):
     """Base of the backbones that take a dict with `token_ids`.
 
     A subclass has the attributes `vocabulary_size`, `initializer_range` and
@@ -21,18 +26,35 @@ class TokenBackbone(NamedPresets, keras_hub.models.Backbone, metaclass=Subclasse
     Attributes:
         input_names: tuple of the names that inputs may have, `token_ids` first.
         argument_names: the arguments of the constructor that are attributes as
-            they are; they make the config.
+            they are; they make the config. See `arguments_of`.
     """
 
-    input_names = ("token_ids",)
-    argument_names = ()
+    input_names: tuple[str, ...] = ("token_ids",)
+    argument_names: Sequence[str] = ()
 
-    def __init__(self, *args, dtype=None, **kwargs):
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "__init__" in vars(cls):
+            # Keras's classes take any arguments, as far as Python can tell.
+            parameters = inspect.signature(cls.__init__).parameters.values()
+            cls.__signature__ = inspect.Signature([*parameters][1:])
+
+    def __init__(self, *args: Any, dtype: Any = None, **kwargs: Any) -> None:
         if isinstance(dtype, keras.dtype_policies.DTypePolicyMap):
             dtype = dtype.default_policy  # the map is of its quantised layers
         super().__init__(*args, dtype=dtype, **kwargs)
 
-    def make_initializer(self):
+    def keep_arguments(self, values: dict[str, Any]) -> None:
+        """Sets the arguments of the constructor as attributes, from its `locals()`."""
+        for name in self.argument_names:
+            setattr(self, name, values[name])
+
+    def arguments_for(self, cls: type) -> dict[str, Any]:
+        """The arguments that a layer's constructor has by the same names."""
+        names = set(arguments_of(cls.__init__)) & set(self.argument_names)
+        return {name: getattr(self, name) for name in names}
+
+    def make_initializer(self) -> keras.initializers.Initializer:
         """A new initializer of the kind this backbone's kernels have."""
         if is_blank():
             return keras.initializers.Zeros()
@@ -40,7 +62,7 @@ class TokenBackbone(NamedPresets, keras_hub.models.Backbone, metaclass=Subclasse
             return keras.initializers.TruncatedNormal(stddev=self.initializer_range)
         return keras.initializers.RandomNormal(stddev=self.initializer_range)
 
-    def freeze_layers(self):
+    def freeze_layers(self) -> None:
         """Freezes the layers of a backbone that was made with `trainable=False`.
 
         Keras was told so before there were any.
@@ -49,11 +71,11 @@ class TokenBackbone(NamedPresets, keras_hub.models.Backbone, metaclass=Subclasse
             for layer in self._layers:
                 layer.trainable = False
 
-    def __call__(self, inputs, *args, **kwargs):
+    def __call__(self, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         self.check_inputs(inputs)
         return super().__call__(inputs, *args, **kwargs)
 
-    def check_inputs(self, inputs):
+    def check_inputs(self, inputs: dict[str, Any]) -> None:
         """Raise a `ValueError` for inputs known to be wrong before they run."""
         unknown = sorted(set(inputs) - set(self.input_names))
         if unknown or "token_ids" not in inputs:
@@ -77,14 +99,16 @@ class TokenBackbone(NamedPresets, keras_hub.models.Backbone, metaclass=Subclasse
                     f"{self.vocabulary_size}). Received ids from {low} to {high}."
                 )
 
-    def enable_lora(self, rank, target_layer_names=None):
+    def enable_lora(
+        self, rank: int, target_layer_names: Sequence[str] | None = None
+    ) -> None:
         super().enable_lora(rank, target_layer_names)
         for layer in self._flatten_layers(include_self=False):
             bias = getattr(layer, "bias", None)
             if getattr(layer, "lora_enabled", False) and bias is not None:
                 bias.trainable = False  # `save_lora_weights` leaves it out
 
-    def get_config(self):
+    def get_config(self) -> Config:
         # KerasHub's forgets the float policy of a quantised model.
         layers = quantized_layers(self._flatten_layers(), self.dtype_policy)
         return {
@@ -95,13 +119,25 @@ class TokenBackbone(NamedPresets, keras_hub.models.Backbone, metaclass=Subclasse
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: Config) -> "TokenBackbone":
         backbone = super().from_config(config)
         own_policies(backbone)
         return backbone
 
 
-def check_heads(hidden_dim, num_heads, head_dim):
+def arguments_of(constructor: Callable, but: Sequence[str] = ()) -> list[str]:
+    """Names of the arguments of a constructor, except `but`, `dtype` and `kwargs`."""
+    parameters = inspect.signature(constructor).parameters.values()
+    left_out = {"self", "dtype", *but}
+    return [
+        parameter.name
+        for parameter in parameters
+        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+        and parameter.name not in left_out
+    ]
+
+
+def check_heads(hidden_dim: int, num_heads: int, head_dim: int | None) -> int:
     """The width of a head.
 
     Raises:
@@ -113,17 +149,3 @@ def check_heads(hidden_dim, num_heads, head_dim):
             f"given. Received: hidden_dim={hidden_dim}, num_heads={num_heads}."
         )
     return head_dim or hidden_dim // num_heads
-
-
-def published_size(
-    vocabulary_size, num_layers, hidden_dim, num_heads=None, **arguments
-):
-    """Arguments of a backbone: heads of 64 and an inner width of four times its own."""
-    return {
-        "vocabulary_size": vocabulary_size,
-        "num_layers": num_layers,
-        "num_heads": num_heads or hidden_dim // 64,
-        "hidden_dim": hidden_dim,
-        "intermediate_dim": 4 * hidden_dim,
-        **arguments,
-    }

@@ -2,14 +2,8 @@
 
 import keras
 
-from keras_bertfam.models.base import published_size
 from keras_bertfam.models.family import EncoderFamily
-
-_MINIATURES = {
-    f"bert_l{layers}_h{width}_en_uncased": published_size(30522, layers, width)
-    for layers in (2, 4, 6, 8, 10, 12)
-    for width in (128, 256, 512, 768)
-}
+from keras_bertfam.presets.families.bert import BERT
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -48,21 +42,4 @@ class BertBackbone(EncoderFamily):
     ```
     """
 
-    presets_table = {
-        **_MINIATURES,
-        "bert_tiny_en_uncased": published_size(30522, 2, 128),
-        "bert_mini_en_uncased": published_size(30522, 4, 256),
-        "bert_small_en_uncased": published_size(30522, 4, 512),
-        "bert_medium_en_uncased": published_size(30522, 8, 512),
-        "bert_base_en_uncased": published_size(30522, 12, 768),
-        "bert_base_en": published_size(28996, 12, 768),
-        "bert_base_zh": published_size(21128, 12, 768),
-        "bert_base_multi": published_size(119547, 12, 768),
-        "bert_base_multi_uncased": published_size(105879, 12, 768),
-        "bert_large_en_uncased": published_size(30522, 24, 1024),
-        "bert_large_en": published_size(28996, 24, 1024),
-        "bert_large_en_uncased_whole_word": published_size(30522, 24, 1024),
-        "bert_large_en_whole_word": published_size(28996, 24, 1024),
-    }
-
-    family_arguments = {"num_segments": 2, "pooler": True, "activation": "gelu_tanh"}
+    record = BERT

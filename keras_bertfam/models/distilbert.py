@@ -2,8 +2,8 @@
 
 import keras
 
-from keras_bertfam.models.base import published_size
 from keras_bertfam.models.family import EncoderFamily
+from keras_bertfam.presets.families.distilbert import DISTILBERT
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -39,19 +39,7 @@ class DistilBertBackbone(EncoderFamily):
     ```
     """
 
-    presets_table = {
-        "distil_bert_base_en_uncased": published_size(30522, 6, 768),
-        "distil_bert_base_en": published_size(28996, 6, 768),
-        "distil_bert_base_multi": published_size(119547, 6, 768),
-        "distil_roberta_base_en": published_size(
-            50265,
-            6,
-            768,
-            position_offset=2,
-            layer_norm_epsilon=1e-5,
-            truncated_initializer=False,
-        ),
-    }
+    record = DISTILBERT
 
     @classmethod
     def from_teacher(cls, teacher, layers=None, **kwargs):

@@ -2,8 +2,8 @@
 
 import keras
 
-from keras_bertfam.models.base import published_size
 from keras_bertfam.models.family import EncoderFamily
+from keras_bertfam.presets.families.electra import ELECTRA
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -41,25 +41,4 @@ class ElectraBackbone(EncoderFamily):
     ```
     """
 
-    presets_table = {
-        "electra_small_discriminator_uncased_en": published_size(
-            30522, 12, 256, embedding_dim=128
-        ),
-        "electra_small_generator_uncased_en": published_size(
-            30522, 12, 256, embedding_dim=128
-        ),
-        "electra_base_discriminator_uncased_en": published_size(
-            30522, 12, 768, embedding_dim=768
-        ),
-        "electra_base_generator_uncased_en": published_size(
-            30522, 12, 256, embedding_dim=768
-        ),
-        "electra_large_discriminator_uncased_en": published_size(
-            30522, 24, 1024, embedding_dim=1024
-        ),
-        "electra_large_generator_uncased_en": published_size(
-            30522, 24, 256, embedding_dim=1024
-        ),
-    }
-
-    family_arguments = {"num_segments": 2, "activation": "gelu_tanh"}
+    record = ELECTRA

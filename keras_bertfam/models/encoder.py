@@ -1,5 +1,7 @@
 """The one Transformer encoder behind every BERT-like family."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -7,7 +9,9 @@ from keras_bertfam.layers.modeling.embedding import EncoderEmbedding
 from keras_bertfam.layers.modeling.heads import Pooler
 from keras_bertfam.layers.modeling.sequences import separate_sequences
 from keras_bertfam.layers.modeling.transformer import TransformerStack
-from keras_bertfam.models.base import TokenBackbone, check_heads
+from keras_bertfam.models.base import TokenBackbone, arguments_of, check_heads
+from keras_bertfam.presets.families.encoder import ENCODER
+from keras_bertfam.types import Config, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -89,6 +93,7 @@ class EncoderBackbone(TokenBackbone):
     ```
     """
 
+    record = ENCODER
     input_names = (
         "token_ids",
         "padding_mask",
@@ -96,73 +101,42 @@ class EncoderBackbone(TokenBackbone):
         "position_ids",
         "sequence_ids",
     )
-    argument_names = (
-        "vocabulary_size num_layers num_heads hidden_dim intermediate_dim "
-        "embedding_dim head_dim max_sequence_length position_offset num_segments "
-        "share num_groups norm_first activation dropout attention_dropout "
-        "layer_norm_epsilon initializer_range truncated_initializer"
-    ).split()
 
     def __init__(
         self,
-        vocabulary_size,
-        num_layers,
-        num_heads,
-        hidden_dim,
-        intermediate_dim,
-        embedding_dim=None,
-        head_dim=None,
-        max_sequence_length=512,
-        position_offset=0,
-        num_segments=0,
-        share="none",
-        num_groups=1,
-        norm_first=False,
-        activation="gelu",
-        dropout=0.1,
-        attention_dropout=None,
-        layer_norm_epsilon=1e-12,
-        initializer_range=0.02,
-        truncated_initializer=True,
-        pooler=False,
-        shared_embeddings=None,
-        dtype=None,
-        **kwargs,
-    ):
+        vocabulary_size: int,
+        num_layers: int,
+        num_heads: int,
+        hidden_dim: int,
+        intermediate_dim: int,
+        embedding_dim: int | None = None,
+        head_dim: int | None = None,
+        max_sequence_length: int = 512,
+        position_offset: int = 0,
+        num_segments: int = 0,
+        share: str = "none",
+        num_groups: int = 1,
+        norm_first: bool = False,
+        activation: str = "gelu",
+        dropout: float = 0.1,
+        attention_dropout: float | None = None,
+        layer_norm_epsilon: float = 1e-12,
+        initializer_range: float = 0.02,
+        truncated_initializer: bool = True,
+        pooler: bool = False,
+        shared_embeddings: dict[str, Any] | None = None,
+        dtype: Any = None,
+        **kwargs: Any,
+    ) -> None:
         head_dim = check_heads(hidden_dim, num_heads, head_dim)
+        embedding_dim = embedding_dim or hidden_dim
+        attention_dropout = dropout if attention_dropout is None else attention_dropout
         super().__init__(dtype=dtype, **kwargs)
-        self.vocabulary_size = vocabulary_size
-        self.num_layers = num_layers
-        self.num_heads = num_heads
-        self.hidden_dim = hidden_dim
-        self.intermediate_dim = intermediate_dim
-        self.embedding_dim = embedding_dim or hidden_dim
-        self.head_dim = head_dim
-        self.max_sequence_length = max_sequence_length
-        self.position_offset = position_offset
-        self.num_segments = num_segments
-        self.share = share
-        self.num_groups = num_groups
-        self.norm_first = norm_first
-        self.activation = activation
-        self.dropout = dropout
-        self.attention_dropout = (
-            dropout if attention_dropout is None else attention_dropout
-        )
-        self.layer_norm_epsilon = layer_norm_epsilon
-        self.initializer_range = initializer_range
-        self.truncated_initializer = truncated_initializer
+        self.keep_arguments(locals())
 
         # === Layers ===
         self.embeddings = EncoderEmbedding(
-            vocabulary_size,
-            hidden_dim,
-            embedding_dim=self.embedding_dim,
-            max_sequence_length=max_sequence_length,
-            position_offset=position_offset,
-            num_segments=num_segments,
-            dropout=dropout,
-            layer_norm_epsilon=layer_norm_epsilon,
+            **self.arguments_for(EncoderEmbedding),
             initializer=self.make_initializer(),
             shared=shared_embeddings,
             dtype=dtype,
@@ -170,17 +144,7 @@ class EncoderBackbone(TokenBackbone):
         )
         self.token_embedding = self.embeddings.token_embedding
         self.encoder = TransformerStack(
-            num_layers,
-            num_heads,
-            self.head_dim,
-            intermediate_dim,
-            share=share,
-            num_groups=num_groups,
-            norm_first=norm_first,
-            activation=activation,
-            dropout=dropout,
-            attention_dropout=self.attention_dropout,
-            layer_norm_epsilon=layer_norm_epsilon,
+            **self.arguments_for(TransformerStack),
             initializer=self.make_initializer(),
             dtype=dtype,
             name="encoder",
@@ -192,7 +156,10 @@ class EncoderBackbone(TokenBackbone):
             )
         self.build()
 
-    def build(self, input_shape=None):
+    # The pooler is an attribute of another kind; shared tables aren't saved.
+    argument_names = arguments_of(__init__, but=("pooler", "shared_embeddings"))
+
+    def build(self, input_shape: Any = None) -> None:
         if self.built:
             return
         self.embeddings.build((None, None))
@@ -204,14 +171,14 @@ class EncoderBackbone(TokenBackbone):
 
     def call(
         self,
-        inputs,
-        positions=None,
-        head_mask=None,
-        return_pooled=None,
-        return_hidden_states=False,
-        return_attention=False,
-        training=None,
-    ):
+        inputs: dict[str, Tensor],
+        positions: Tensor = None,
+        head_mask: Tensor = None,
+        return_pooled: bool | None = None,
+        return_hidden_states: bool = False,
+        return_attention: bool = False,
+        training: bool | None = None,
+    ) -> dict[str, Any]:
         token_ids = ops.cast(inputs["token_ids"], "int32")
         mask = inputs.get("padding_mask")
         mask = None if mask is None else ops.cast(mask, "bool")
@@ -255,10 +222,10 @@ class EncoderBackbone(TokenBackbone):
             outputs["attentions"] = scores
         return outputs
 
-    def default_lora_layer_names(self):
+    def default_lora_layer_names(self) -> list[str]:
         return ["qkv"]
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), "pooler": self.pooler is not None}
 
 

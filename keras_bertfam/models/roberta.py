@@ -2,8 +2,8 @@
 
 import keras
 
-from keras_bertfam.models.base import published_size
 from keras_bertfam.models.family import EncoderFamily
+from keras_bertfam.presets.families.roberta import ROBERTA
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -37,13 +37,4 @@ class RobertaBackbone(EncoderFamily):
     ```
     """
 
-    presets_table = {
-        "roberta_base_en": published_size(50265, 12, 768),
-        "roberta_large_en": published_size(50265, 24, 1024),
-    }
-
-    family_arguments = {
-        "position_offset": 2,
-        "layer_norm_epsilon": 1e-5,
-        "truncated_initializer": False,
-    }
+    record = ROBERTA

@@ -2,8 +2,8 @@
 
 import keras
 
-from keras_bertfam.models.base import published_size
 from keras_bertfam.models.family import EncoderFamily
+from keras_bertfam.presets.families.spanbert import SPANBERT
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -39,13 +39,4 @@ class SpanBertBackbone(EncoderFamily):
     ```
     """
 
-    presets_table = {
-        "spanbert_base_en_cased": published_size(28996, 12, 768),
-        "spanbert_large_en_cased": published_size(28996, 24, 1024),
-    }
-
-    family_arguments = {
-        "num_segments": 2,
-        "pooler": True,
-        "truncated_initializer": False,
-    }
+    record = SPANBERT

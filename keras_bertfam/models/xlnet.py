@@ -1,5 +1,7 @@
 """XLNet."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -9,7 +11,9 @@ from keras_bertfam.layers.modeling.relative_transformer import (
     RelativeTransformerStack,
 )
 from keras_bertfam.layers.modeling.streams import arrange_streams, extend_memory
-from keras_bertfam.models.base import TokenBackbone, check_heads, published_size
+from keras_bertfam.models.base import TokenBackbone, arguments_of, check_heads
+from keras_bertfam.presets.families.xlnet import XLNET
+from keras_bertfam.types import Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -113,10 +117,7 @@ class XLNetBackbone(TokenBackbone):
     ```
     """
 
-    presets_table = {
-        "xlnet_base_en_cased": published_size(32000, 12, 768),
-        "xlnet_large_en_cased": published_size(32000, 24, 1024),
-    }
+    record = XLNET
     input_names = (
         "token_ids",
         "padding_mask",
@@ -129,57 +130,37 @@ class XLNetBackbone(TokenBackbone):
         "memory",
         "memory_mask",
     )
-    argument_names = (
-        "vocabulary_size num_layers num_heads hidden_dim intermediate_dim head_dim "
-        "attention_type untie_biases clamp_length activation dropout "
-        "attention_dropout layer_norm_epsilon initializer_range truncated_initializer"
-    ).split()
     pooler = None
 
     def __init__(
         self,
-        vocabulary_size,
-        num_layers,
-        num_heads,
-        hidden_dim,
-        intermediate_dim,
-        head_dim=None,
-        attention_type="bi",
-        untie_biases=True,
-        clamp_length=None,
-        activation="gelu_tanh",
-        dropout=0.1,
-        attention_dropout=None,
-        layer_norm_epsilon=1e-12,
-        initializer_range=0.02,
-        truncated_initializer=False,
-        dtype=None,
-        **kwargs,
-    ):
+        vocabulary_size: int,
+        num_layers: int,
+        num_heads: int,
+        hidden_dim: int,
+        intermediate_dim: int,
+        head_dim: int | None = None,
+        attention_type: str = "bi",
+        untie_biases: bool = True,
+        clamp_length: int | None = None,
+        activation: str = "gelu_tanh",
+        dropout: float = 0.1,
+        attention_dropout: float | None = None,
+        layer_norm_epsilon: float = 1e-12,
+        initializer_range: float = 0.02,
+        truncated_initializer: bool = False,
+        dtype: Any = None,
+        **kwargs: Any,
+    ) -> None:
         head_dim = check_heads(hidden_dim, num_heads, head_dim)
         if attention_type not in ("bi", "uni"):
             raise ValueError(
                 '`attention_type` must be "bi" or "uni". '
                 f"Received: attention_type={attention_type!r}."
             )
+        attention_dropout = dropout if attention_dropout is None else attention_dropout
         super().__init__(dtype=dtype, **kwargs)
-        self.vocabulary_size = vocabulary_size
-        self.num_layers = num_layers
-        self.num_heads = num_heads
-        self.hidden_dim = hidden_dim
-        self.intermediate_dim = intermediate_dim
-        self.head_dim = head_dim
-        self.attention_type = attention_type
-        self.untie_biases = untie_biases
-        self.clamp_length = clamp_length
-        self.activation = activation
-        self.dropout = dropout
-        self.attention_dropout = (
-            dropout if attention_dropout is None else attention_dropout
-        )
-        self.layer_norm_epsilon = layer_norm_epsilon
-        self.initializer_range = initializer_range
-        self.truncated_initializer = truncated_initializer
+        self.keep_arguments(locals())
 
         # === Layers ===
         self.token_embedding = TokenEmbedding(
@@ -200,24 +181,17 @@ class XLNetBackbone(TokenBackbone):
         self.embedding_dropout = Dropout(dropout, dtype=dtype, name="embedding_dropout")
         self.output_dropout = Dropout(dropout, dtype=dtype, name="output_dropout")
         self.encoder = RelativeTransformerStack(
-            num_layers,
-            num_heads,
-            head_dim,
-            intermediate_dim,
+            **self.arguments_for(RelativeTransformerStack),
             causal=attention_type == "uni",
-            untie_biases=untie_biases,
-            clamp_length=clamp_length,
-            activation=activation,
-            dropout=dropout,
-            attention_dropout=self.attention_dropout,
-            layer_norm_epsilon=layer_norm_epsilon,
             initializer=self.make_initializer(),
             dtype=dtype,
             name="encoder",
         )
         self.build()
 
-    def build(self, input_shape=None):
+    argument_names = arguments_of(__init__)
+
+    def build(self, input_shape: Any = None) -> None:
         if self.built:
             return
         self.token_embedding.build((None, None))
@@ -226,7 +200,7 @@ class XLNetBackbone(TokenBackbone):
         self.freeze_layers()
         self.built = True
 
-    def check_inputs(self, inputs):
+    def check_inputs(self, inputs: dict[str, Any]) -> None:
         super().check_inputs(inputs)
         if len(inputs.get("memory") or ()) not in (0, self.num_layers):
             raise ValueError(
@@ -243,15 +217,15 @@ class XLNetBackbone(TokenBackbone):
 
     def call(
         self,
-        inputs,
-        positions=None,
-        return_pooled=None,
-        return_hidden_states=False,
-        return_attention=False,
-        memory_length=0,
-        reuse_length=None,
-        training=None,
-    ):
+        inputs: dict[str, Any],
+        positions: Tensor = None,
+        return_pooled: bool | None = None,
+        return_hidden_states: bool = False,
+        return_attention: bool = False,
+        memory_length: int = 0,
+        reuse_length: int | None = None,
+        training: bool | None = None,
+    ) -> dict[str, Any]:
         if return_pooled:
             raise ValueError("`return_pooled` must be false: XLNet has no pooler.")
         token_ids = ops.cast(inputs["token_ids"], "int32")
@@ -287,5 +261,5 @@ class XLNetBackbone(TokenBackbone):
             ]
         return outputs
 
-    def default_lora_layer_names(self):
+    def default_lora_layer_names(self) -> list[str]:
         return ["query", "key_value"]

@@ -5,18 +5,20 @@ import os
 
 import keras
 
-from keras_bertfam.presets import directory
+from keras_bertfam.presets import (
+    conversion,
+    directory,
+    exporting,
+    formats,
+    hub,
+    kerashub,
+    names,
+)
 from keras_bertfam.quantization import with_float_policy
 
 
-class NamedPresets:
-    """Mixin of backbones that are built from the name of a published size.
-
-    Attributes:
-        presets_table: dict from names to arguments of the constructor.
-    """
-
-    presets_table = {}
+class BackbonePresets(names.Published):
+    """Mixin of backbones that are loaded with `from_preset()`, and saved."""
 
     @classmethod
     def from_preset(cls, preset, load_weights=True, **kwargs):
@@ -47,9 +49,6 @@ class NamedPresets:
             "bert_tiny_en_uncased", load_weights=False)
         ```
         """
-        # The one import that points upwards, so it waits for a call.
-        from keras_bertfam.presets import conversion, formats, hub, names
-
         known = names.published(cls)
         published = known.get(os.fspath(preset))
         if published is not None and not load_weights:
@@ -108,9 +107,7 @@ class NamedPresets:
         transformers.AutoModel.from_pretrained("exported")
         ```
         """
-        from keras_bertfam.presets.exporting import export_to_transformers
-
-        export_to_transformers(self, path)
+        exporting.export_to_transformers(self, path)
 
     def to_keras_hub(self):
         """The backbone of KerasHub's own class, with the same weights.
@@ -134,9 +131,7 @@ class NamedPresets:
         backbone.to_keras_hub().save_to_preset("for_keras_hub")
         ```
         """
-        from keras_bertfam.presets.kerashub import to_keras_hub
-
-        return to_keras_hub(self)
+        return kerashub.to_keras_hub(self)
 
     @classmethod
     def parameter_count(cls, *args, **kwargs):

@@ -7,7 +7,7 @@ import numpy as np
 
 from keras_bertfam.presets import directory
 from keras_bertfam.presets.families import FAMILIES
-from keras_bertfam.presets.family import COPIES
+from keras_bertfam.presets.families.transformers_table import COPIES
 from keras_bertfam.presets.heads import activation_note
 from keras_bertfam.presets.huggingface import WEIGHTS
 from keras_bertfam.presets.source import CheckpointError
@@ -15,7 +15,7 @@ from keras_bertfam.presets.source import CheckpointError
 
 def prefix_of(source):
     """What the names of the backbone's tensors begin with in a checkpoint."""
-    prefix = f"{FAMILIES[source.family].prefix}."
+    prefix = f"{FAMILIES[source.family].transformers.prefix}."
     return prefix if any(name.startswith(prefix) for name in source.tensors) else ""
 
 
@@ -42,7 +42,7 @@ def check_size(cls, source, arguments):
 
 def check_required(source, report):
     """Raise an error for a tensor that means another computation than ours."""
-    required = FAMILIES[source.family].required_tensors
+    required = FAMILIES[source.family].transformers.required_tensors
     mapped = {name for _, theirs in report.mapped for name in theirs}
     for name in required:
         if prefix_of(source) + name not in mapped:

@@ -4,7 +4,7 @@ import math
 import numbers
 
 from keras_bertfam.presets.families import FAMILIES
-from keras_bertfam.presets.family import REQUIRED
+from keras_bertfam.presets.families.transformers_table import REQUIRED
 from keras_bertfam.presets.source import CheckpointError, CheckpointSource
 
 _ACTIVATIONS = {
@@ -49,12 +49,12 @@ def to_ours(source):
         CheckpointError: for keys that are missing, values of another type than
             expected, and models that no backbone here is.
     """
-    family = FAMILIES[source.family]
-    for key, value in family.required_config.items():
+    table = FAMILIES[source.family].transformers
+    for key, value in table.required_config.items():
         if source.config.get(key, value) != value:
             raise _unfit(source, key, repr(value))
-    arguments = dict(family.fixed)
-    for ours, theirs, default in family.config:
+    arguments = dict(table.fixed)
+    for ours, theirs, default in table.config:
         value = source.config.get(theirs, default)
         if value is REQUIRED:
             raise CheckpointError(
@@ -78,7 +78,7 @@ def head_dropout(source, role):
     Raises:
         CheckpointError: for a value that is no rate.
     """
-    for key, default in FAMILIES[source.family].dropouts[role].items():
+    for key, default in FAMILIES[source.family].transformers.dropouts[role].items():
         value = source.config.get(key, default)
         if value is not None:
             _check(source, "dropout", key, value)
@@ -146,8 +146,9 @@ def to_theirs(family, backbone):
             arguments; it names them.
     """
     arguments = backbone.get_config()
-    theirs = {"model_type": family, **FAMILIES[family].required_config}
-    for ours, key, _ in FAMILIES[family].config:
+    table = FAMILIES[family].transformers
+    theirs = {"model_type": family, **table.required_config}
+    for ours, key, _ in table.config:
         _, write = _VALUES.get(ours, (None, None))
         value = arguments[ours]
         theirs[key] = value if write is None else write(value)

@@ -6,7 +6,7 @@ import os
 import keras
 import numpy as np
 
-from keras_bertfam.presets import configs, reading
+from keras_bertfam.presets import configs, reading, tokenizer_files
 from keras_bertfam.presets.blank import blank_weights
 from keras_bertfam.presets.checks import (
     check_activation,
@@ -15,15 +15,14 @@ from keras_bertfam.presets.checks import (
     check_size,
     prefix_of,
 )
-from keras_bertfam.presets.families import FAMILIES
+from keras_bertfam.presets.families import FAMILIES, backbones_of
+from keras_bertfam.presets.families.rows import applying
 from keras_bertfam.presets.heads import (
     class_names,
     counterpart,
-    head_style,
     is_other_head,
 )
 from keras_bertfam.presets.report import Report
-from keras_bertfam.presets.rows import applying
 from keras_bertfam.presets.source import CheckpointError
 
 
@@ -97,8 +96,6 @@ def load_task(cls, source, load_weights=True, backbone_cls=None, **kwargs):
 
 def read_task(cls, source, report, load_weights=True, backbone_cls=None, **kwargs):
     """`load_task` that fills in a `Report` and doesn't warn."""
-    from keras_bertfam.presets import tokenizer_files
-
     dtype = {"dtype": kwargs.pop("dtype")} if "dtype" in kwargs else {}
     backbone_cls = backbone_cls or cls.backbone_cls
     backbone = read_backbone(backbone_cls, source, report, load_weights, **dtype)
@@ -137,11 +134,12 @@ def _generator_arguments(cls, source, load_weights, kwargs):
 def _head_arguments(cls, source, kwargs):
     """Arguments of a fine-tuning task that a checkpoint tells."""
     ours, arguments = counterpart(cls), {}
-    roles = FAMILIES[source.family].dropouts.keys() & (ours.heads if ours else ())
+    dropouts = FAMILIES[source.family].transformers.dropouts
+    roles = dropouts.keys() & (ours.heads if ours else ())
     if roles and "dropout" not in kwargs:
         arguments["dropout"] = configs.head_dropout(source, *roles)
     if ours is not None and ours.styled:
-        arguments["head_style"] = head_style(source.family)
+        arguments["head_style"] = FAMILIES[source.family].head_style.name
     if ours is not None and ours.labelled:
         names = class_names(source, ours)
         if names and not {"num_classes", "label_names"} & kwargs.keys():
@@ -161,14 +159,15 @@ def fill_heads(task, source, report, given=()):
         report: `Report`, which grows.
         given: variables that are neither.
     """
-    family, ours = FAMILIES[source.family], counterpart(type(task))
+    table = FAMILIES[source.family].transformers
+    ours = counterpart(type(task))
     loaded = {id(variable) for variable in (*task.backbone.weights, *given)}
     for role, attribute in ours.heads.items() if ours else ():
-        head, rows = getattr(task, attribute), family.heads.get(role, ())
+        head, rows = getattr(task, attribute), table.heads.get(role, ())
         if is_other_head(task, source, role):
             continue
         if any(name in source.tensors for row in rows for name in row.theirs):
-            required = family.required_heads.get(role, {}) | ours.required_config
+            required = table.required_heads.get(role, {}) | ours.required_config
             configs.check_head(source, required)
         filled = _fill(head, rows, task.backbone, report, label=f"{attribute}.")
         loaded |= filled
@@ -185,7 +184,7 @@ def fill_heads(task, source, report, given=()):
 
 def _backbone_class(cls, source):
     """The class to build: the one asked for, or the usual one below it."""
-    names = FAMILIES[source.family].backbones
+    names = backbones_of(source.family)
     classes = [
         keras.saving.get_registered_object(f"keras_bertfam>{name}") for name in names
     ]
@@ -201,7 +200,7 @@ def _backbone_class(cls, source):
 
 
 def _rows(source):
-    return FAMILIES[source.family].weights
+    return FAMILIES[source.family].transformers.weights
 
 
 def _fill(owner, rows, backbone, report, prefix="", label=""):

@@ -10,16 +10,15 @@ import numpy as np
 
 from keras_bertfam.presets import configs, tokenizer_files
 from keras_bertfam.presets.directory import WEIGHTS_FILES, write_aside
-from keras_bertfam.presets.families import FAMILIES
+from keras_bertfam.presets.families import FAMILIES, backbones_of, with_table
+from keras_bertfam.presets.families.rows import applying
 from keras_bertfam.presets.heads import (
     BACKBONE,
     activation_note,
     class_config,
     counterpart,
-    head_style,
 )
 from keras_bertfam.presets.report import warn
-from keras_bertfam.presets.rows import applying
 
 
 def export_to_transformers(model, path, tokenizer=None):
@@ -50,19 +49,20 @@ def export_to_transformers(model, path, tokenizer=None):
     backbone = getattr(model, "backbone", model)
     family, config = family_and_config(backbone)
     ours = checked_counterpart(model, family)
+    table = FAMILIES[family].transformers
     if "masked_lm" in ours.heads:
         head = getattr(model, ours.heads["masked_lm"])
-        if note := activation_note(head, FAMILIES[family].head_activation):
+        if note := activation_note(head, table.head_activation):
             warn(note)
-    prefix = "" if ours is BACKBONE else f"{FAMILIES[family].prefix}."
+    prefix = "" if ours is BACKBONE else f"{table.prefix}."
     tensors = model_tensors(model, family, prefix)
     dtypes = {str(tensor.dtype) for tensor in tensors.values()}
-    architecture = FAMILIES[family].architecture(ours.ending)
+    architecture = table.architecture(ours.ending)
     config |= ours.config
     if ours.labelled:
         config |= class_config(model)
-    for role in ours.heads.keys() & FAMILIES[family].dropouts.keys():
-        if key := next(iter(FAMILIES[family].dropouts[role]), None):
+    for role in ours.heads.keys() & table.dropouts.keys():
+        if key := next(iter(table.dropouts[role]), None):
             # Where the rate is the encoder's too, that comes first.
             config.setdefault(key, model.dropout)
     with write_aside(path) as folder:
@@ -82,10 +82,11 @@ def export_to_transformers(model, path, tokenizer=None):
 def family_and_config(backbone):
     """The first family that has a backbone's class and arguments."""
     names = {base.__name__ for base in type(backbone).__mro__}
-    families = [f for f, table in FAMILIES.items() if names & {*table.backbones}]
+    known = with_table("transformers")
+    families = [family for family in known if names & {*backbones_of(family)}]
     if not families:  # a family of its own making
-        families = [f for f, table in FAMILIES.items() if table.prefix == f]
-    families.sort(key=lambda f: FAMILIES[f].backbones[0] not in names)
+        families = [f for f in known if known[f].transformers.prefix == f]
+    families.sort(key=lambda family: known[family].backbone not in names)
     errors = []
     for family in families:
         try:
@@ -101,7 +102,7 @@ def checked_counterpart(model, family):
     Raises:
         ValueError: if `transformers` has no such model of the family.
     """
-    table = FAMILIES[family]
+    table, style = FAMILIES[family].transformers, FAMILIES[family].head_style.name
     backbone = getattr(model, "backbone", model)
     ours = BACKBONE if backbone is model else counterpart(type(model))
     if ours is None or not ours.heads.keys() <= table.heads.keys():
@@ -109,10 +110,10 @@ def checked_counterpart(model, family):
             f"`transformers` has no {table.title} of this kind. Received: "
             f"{type(model).__name__}."
         )
-    if ours.styled and model.head_style != head_style(family):
+    if ours.styled and model.head_style != style:
         raise ValueError(
             f"`transformers`' {table.title} has a head of the style "
-            f"{head_style(family)!r}. Received: head_style={model.head_style!r}."
+            f"{style!r}. Received: head_style={model.head_style!r}."
         )
     poolers = any("pooler" in row.ours for row in table.weights)
     if ours is BACKBONE and backbone.pooler is not None and not poolers:
@@ -138,7 +139,8 @@ def model_tensors(model, family, prefix="", pooled=False):
     Raises:
         ValueError: for weights that have no name there, or names without weights.
     """
-    table, ours = FAMILIES[family], checked_counterpart(model, family)
+    table = FAMILIES[family].transformers
+    ours = checked_counterpart(model, family)
     backbone = getattr(model, "backbone", model)
     poolers = [row for row in table.weights if row.ours.startswith("pooler")]
     rows = [row for row in table.weights if row not in poolers]

@@ -16,7 +16,8 @@ class Counterpart:
 
     Attributes:
         ending: str. How its name ends, after the family's.
-        heads: dict from roles, keys of `Family.heads`, to attributes of the task.
+        heads: dict from roles, keys of `TransformersTable.heads`, to attributes of
+            the task.
         poolers: attributes of the task that may hold a pooler, if the backbone
             has none.
         styled: bool. Whether its head differs by family.
@@ -137,7 +138,7 @@ def _is_of_another(source, role):
 
 
 def _logits(source, role, part):
-    rows = FAMILIES[source.family].heads[role]
+    rows = FAMILIES[source.family].transformers.heads[role]
     (name,) = next(row.theirs for row in rows if row.ours == f"logits.{part}")
     return name
 
@@ -151,7 +152,7 @@ def task_name(source):
     Returns:
         str, or `None` for a backbone, and for a model that no task here is.
     """
-    family, config = FAMILIES[source.family], source.config
+    table, config = FAMILIES[source.family].transformers, source.config
     architectures = config.get("architectures")
     tasks = {name: ours for name, ours in COUNTERPARTS.items() if ours.heads}
     named = isinstance(architectures, list)
@@ -161,9 +162,9 @@ def task_name(source):
     for name, ours in tasks.items():
         kind = ours.config.get("problem_type")
         fits = kind in (None, config.get("problem_type"))
-        if not fits or not ours.heads.keys() <= family.heads.keys():
+        if not fits or not ours.heads.keys() <= table.heads.keys():
             continue
-        if named and family.architecture(ours.ending) in architectures:
+        if named and table.architecture(ours.ending) in architectures:
             return name
         if not named and _holds(source, name, ours):
             return name
@@ -177,21 +178,17 @@ def _rank(ours):
 def _holds(source, name, ours):
     """Whether all of a task of ours is in a checkpoint."""
     family = FAMILIES[source.family]
-    rows = [row for role in ours.heads for row in family.heads[role]]
+    heads = family.transformers.heads
+    rows = [row for role in ours.heads for row in heads[role]]
     task, backbone = (
         keras.saving.get_registered_object(f"keras_bertfam>{cls}")
-        for cls in (name, family.backbones[0])
+        for cls in (name, family.backbone)
     )
     return (
         issubclass(backbone, task.backbone_cls)
         and (not ours.generator or "generator" in source.parts)
         and all(theirs in source.tensors for row in rows for theirs in row.theirs)
     )
-
-
-def head_style(family):
-    """The style that the heads of a family have in `transformers`."""
-    return FAMILIES[family].head_style or family
 
 
 def activation_note(head, theirs):

@@ -3,7 +3,7 @@
 import os
 
 from keras_bertfam.presets import reading
-from keras_bertfam.presets.families import FAMILIES
+from keras_bertfam.presets.families import FAMILIES, with_table
 from keras_bertfam.presets.source import CheckpointError, CheckpointSource
 
 CONFIG = "config.json"
@@ -26,14 +26,6 @@ TOKENIZER_FILES = (
     "tokenizer.json",
 )
 TOKENIZER_CONFIG = "tokenizer_config.json"
-# What configs without a `model_type` have, of each family that is as old; and what
-# tells RoBERTa's from BERT's.
-_SIGNS = {
-    "xlnet": {"d_model", "ff_activation"},
-    "distilbert": {"dim", "n_heads"},
-    "bert": {"hidden_size", "type_vocab_size"},
-}
-_ROBERTA_FILE = "vocab.json"
 # A model in a folder of its own that belongs to the one beside it.
 PARTS = ("generator",)
 
@@ -97,7 +89,7 @@ def open_source(path, part=False):
             for name in (() if part else PARTS)
             if name in names and _is_part(os.path.join(path, name))
         },
-        head_activation=FAMILIES[family].head_activation,
+        head_activation=FAMILIES[family].transformers.head_activation,
     )
 
 
@@ -115,24 +107,34 @@ def _current_name(name):
 
 def _oldest_family(config, names):
     """The family of a config without a `model_type`, or `None`."""
-    family = next((f for f, keys in _SIGNS.items() if keys <= config.keys()), None)
-    return "roberta" if family == "bert" and _ROBERTA_FILE in names else family
+    tables = {f: r.transformers for f, r in with_table("transformers").items()}
+    fitting = [
+        family
+        for family, table in tables.items()
+        if table.signs and {*table.signs} <= config.keys()
+        if table.sign_file is None or table.sign_file in names
+    ]
+    # A file says more than the keys that a family shares with another.
+    fitting.sort(key=lambda family: tables[family].sign_file is None)
+    return next(iter(fitting), None)
 
 
 def _family(path, config, tensors, names):
-    family = config.get("model_type")
+    family, known = config.get("model_type"), with_table("transformers")
     if family is None:  # as in the oldest checkpoints
         family = next(
-            (f for f in FAMILIES if _has_prefix(tensors, f)),
+            (f for f in known if _has_prefix(tensors, f)),
             None if tensors else _oldest_family(config, names),
         )
-    if not isinstance(family, str) or family not in FAMILIES:
+    if not isinstance(family, str) or family not in known:
         raise CheckpointError(
             f"The model in {path!r} must be of one of the families "
-            f"{', '.join(FAMILIES)}. Received: model_type={family!r}."
+            f"{', '.join(sorted(known))}. Received: model_type={family!r}."
         )
     return family
 
 
 def _has_prefix(names, family):
-    return any(name.startswith(f"{FAMILIES[family].prefix}.") for name in names)
+    return any(
+        name.startswith(f"{FAMILIES[family].transformers.prefix}.") for name in names
+    )

@@ -8,8 +8,8 @@ import keras_hub
 import numpy as np
 
 from keras_bertfam.presets import directory, exporting, reading, untrusted
+from keras_bertfam.presets.families import FAMILIES, with_table
 from keras_bertfam.presets.heads import counterpart
-from keras_bertfam.presets.kerashub_tables import CLASSES
 from keras_bertfam.presets.source import CheckpointError, CheckpointSource, LazyTensor
 
 _PACKAGES = ("keras_hub>", "keras_nlp>")
@@ -58,16 +58,20 @@ def open_source(path):
             directory.inspect_task(path)
             config = untrusted.read_config(path, directory.CONFIG_FILE)
             name = config["registered_name"].partition(">")[2]
-            if name not in CLASSES:
+            known = with_table("keras_hub")
+            classes = {r.keras_hub.backbone: family for family, r in known.items()}
+            if name not in classes:
                 raise CheckpointError(
                     f"The preset in {path!r} must be of one of KerasHub's classes "
-                    f"{', '.join(CLASSES)}. Received: {name}."
+                    f"{', '.join(sorted(classes))}. Received: {name}."
                 )
-            tensors = _tensors(_load(path, name), name) if shapes else {}
+            family = classes[name]
+            table = FAMILIES[family].keras_hub
+            tensors = _tensors(_load(path, table), table) if shapes else {}
             return CheckpointSource(
                 path=path,
-                family=CLASSES[name].family,
-                config=_config(CLASSES[name], config["config"]),
+                family=family,
+                config=_config(family, config["config"]),
                 tensors=tensors,
                 tokenizer_files=_tokenizer_files(path),
                 tokenizer_config=_tokenizer_config(path),
@@ -78,31 +82,32 @@ def open_source(path):
         raise CheckpointError(str(error)) from error
 
 
-def _config(kind, arguments):
-    """What `transformers` has for the arguments of a class."""
-    config = {"model_type": kind.family, **kind.fixed}
-    config |= {theirs: arguments[ours] for theirs, ours in kind.config.items()}
-    if kind.first_position:
-        config["max_position_embeddings"] += kind.first_position
+def _config(family, arguments):
+    """What `transformers` has for the arguments of a family's class."""
+    table = FAMILIES[family].keras_hub
+    config = {"model_type": family, **table.fixed}
+    config |= {theirs: arguments[ours] for theirs, ours in table.config.items()}
+    if table.first_position:
+        config["max_position_embeddings"] += table.first_position
     return config
 
 
-def _load(path, name):
+def _load(path, table):
     """KerasHub's backbone, or its task if one with a head was saved."""
     task = untrusted.read_config(path, directory.TASK_FILE)
     title = "" if task is None else task["registered_name"].partition(">")[2]
-    prefix = name.removesuffix("Backbone")
-    if title.removeprefix(prefix) in CLASSES[name].heads and title.startswith(prefix):
+    prefix = table.backbone.removesuffix("Backbone")
+    if title.removeprefix(prefix) in table.heads and title.startswith(prefix):
         return getattr(keras_hub.models, title).from_preset(path, preprocessor=None)
-    return getattr(keras_hub.models, name).from_preset(path)
+    return getattr(keras_hub.models, table.backbone).from_preset(path)
 
 
-def _pairs(model, name):
+def _pairs(model, table):
     """The rows of a class, and the variables of a model that they lead to."""
     variables = {variable.path: variable for variable in model.weights}
-    kind = CLASSES[name]
-    heads = kind.heads.get(type(model).__name__.removeprefix(name[: -len("Backbone")]))
-    for row in (*kind.rows, *(heads or ())):
+    prefix = table.backbone.removesuffix("Backbone")
+    heads = table.heads.get(type(model).__name__.removeprefix(prefix), ())
+    for row in (*table.rows, *heads):
         layers = [row]
         if "{layer}" in row.ours:
             layers = [row.at(index) for index in range(_num_layers(model))]
@@ -115,13 +120,13 @@ def _num_layers(model):
     return getattr(model, "backbone", model).num_layers
 
 
-def _tensors(model, name):
+def _tensors(model, table):
     """The tensors of a model by their names in `transformers`.
 
     Variables that have none are there by their paths, to be named as left out.
     """
     tensors, unknown = {}, {variable.path: variable for variable in model.weights}
-    for row, variable in _pairs(model, name):
+    for row, variable in _pairs(model, table):
         unknown.pop(variable.path, None)
         empty = np.zeros(
             tuple(variable.shape), "float32"
@@ -159,24 +164,30 @@ def _tokenizer_config(path):
 def to_keras_hub(model):
     """The model of KerasHub with the same weights.
 
-    See `NamedPresets.to_keras_hub`.
+    See `BackbonePresets.to_keras_hub`.
     """
     backbone = getattr(model, "backbone", model)
     family, config = exporting.family_and_config(backbone)
-    name = next((n for n, kind in CLASSES.items() if kind.family == family), None)
-    arguments = _arguments(CLASSES[name], config, backbone)
-    theirs = getattr(keras_hub.models, name)(**arguments, dtype=backbone.dtype_policy)
+    table = FAMILIES[family].keras_hub
+    if table is None:
+        raise ValueError(
+            f"KerasHub has no model of the family {family!r}. "
+            f"Received: {type(backbone).__name__}."
+        )
+    arguments = _arguments(family, config, backbone)
+    cls = getattr(keras_hub.models, table.backbone)
+    theirs = cls(**arguments, dtype=backbone.dtype_policy)
     if model is not backbone:
-        theirs = _make_task(model, name, theirs)
+        theirs = _make_task(model, table, theirs)
     tensors = exporting.model_tensors(model, family, pooled=True)
-    for row, variable in _pairs(theirs, name):
+    for row, variable in _pairs(theirs, table):
         arrays = [tensors.get(part) for part in row.theirs]
         if arrays[0] is not None:
             variable.assign(row.transform.join(arrays, backbone.num_heads))
     return theirs
 
 
-def _make_task(model, name, backbone):
+def _make_task(model, table, backbone):
     """A task of KerasHub, with a new head, of the kind of ours.
 
     Raises:
@@ -185,23 +196,24 @@ def _make_task(model, name, backbone):
     ours = counterpart(type(model))
     role = next(iter(ours.heads), None) if ours and len(ours.heads) == 1 else None
     ending = next((ending for ending, each in _TASKS.items() if each == role), None)
-    if ending not in CLASSES[name].heads:
+    if ending not in table.heads:
         raise ValueError(
-            f"KerasHub has no task of this kind for {name}. "
+            f"KerasHub has no task of this kind for {table.backbone}. "
             f"Received: {type(model).__name__}."
         )
-    cls = getattr(keras_hub.models, name.removesuffix("Backbone") + ending)
+    cls = getattr(keras_hub.models, table.backbone.removesuffix("Backbone") + ending)
     classes = (model.head.num_classes,) if ending == "TextClassifier" else ()
     return cls(backbone, *classes, preprocessor=None)
 
 
-def _arguments(kind, config, backbone):
+def _arguments(family, config, backbone):
     """Arguments of KerasHub's class, or an error if it has no such model."""
+    table = FAMILIES[family].keras_hub
     config = {"inner_group_num": 1, **config}
-    arguments = {ours: config[theirs] for theirs, ours in kind.config.items()}
-    if kind.first_position:
-        arguments["max_sequence_length"] -= kind.first_position
-    back = {**config, **_config(kind, arguments)}
+    arguments = {ours: config[theirs] for theirs, ours in table.config.items()}
+    if table.first_position:
+        arguments["max_sequence_length"] -= table.first_position
+    back = {**config, **_config(family, arguments)}
     lost = [
         f"{key}={value!r} (there: {back[key]!r})"
         for key, value in config.items()

@@ -1,10 +1,13 @@
-"""Where the published checkpoints are, by name. Their sizes are with the backbones."""
+"""Published checkpoints by name, as the families' records have them."""
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 import keras_hub
 
-from keras_bertfam.models.base import TokenBackbone
+from keras_bertfam.presets.families import Family, register
+from keras_bertfam.presets.source import CheckpointSource
 
 TOKENIZER_FILES = {
     "word_piece": ("vocab.txt",),
@@ -12,67 +15,25 @@ TOKENIZER_FILES = {
     "sentence_piece": ("spiece.model",),
 }
 
-# Kind of tokenizer, licence of the weights, and KerasHub's class, by our backbone.
-_FAMILIES = {
-    "AlbertBackbone": ("sentence_piece", "Apache-2.0", "AlbertBackbone"),
-    "BertBackbone": ("word_piece", "Apache-2.0", "BertBackbone"),
-    "DistilBertBackbone": ("word_piece", "Apache-2.0", "DistilBertBackbone"),
-    "ElectraBackbone": ("word_piece", "Apache-2.0", "ElectraBackbone"),
-    "RobertaBackbone": ("byte_pair", "MIT", "RobertaBackbone"),
-    "SpanBertBackbone": ("word_piece", "CC-BY-NC-4.0", None),
-    "XLNetBackbone": ("sentence_piece", "MIT", "XLNetBackbone"),
-}
-_OTHER_TOKENIZERS = {"distil_roberta_base_en": "byte_pair"}
 
-_HUGGING_FACE = {
-    "bert_tiny_en_uncased": "google/bert_uncased_L-2_H-128_A-2",
-    "bert_mini_en_uncased": "google/bert_uncased_L-4_H-256_A-4",
-    "bert_small_en_uncased": "google/bert_uncased_L-4_H-512_A-8",
-    "bert_medium_en_uncased": "google/bert_uncased_L-8_H-512_A-8",
-    "bert_base_en_uncased": "google-bert/bert-base-uncased",
-    "bert_base_en": "google-bert/bert-base-cased",
-    "bert_base_zh": "google-bert/bert-base-chinese",
-    "bert_base_multi": "google-bert/bert-base-multilingual-cased",
-    "bert_base_multi_uncased": "google-bert/bert-base-multilingual-uncased",
-    "bert_large_en_uncased": "google-bert/bert-large-uncased",
-    "bert_large_en": "google-bert/bert-large-cased",
-    "bert_large_en_uncased_whole_word": (
-        "google-bert/bert-large-uncased-whole-word-masking"
-    ),
-    "bert_large_en_whole_word": "google-bert/bert-large-cased-whole-word-masking",
-    "roberta_base_en": "FacebookAI/roberta-base",
-    "roberta_large_en": "FacebookAI/roberta-large",
-    "distil_bert_base_en_uncased": "distilbert/distilbert-base-uncased",
-    "distil_bert_base_en": "distilbert/distilbert-base-cased",
-    "distil_bert_base_multi": "distilbert/distilbert-base-multilingual-cased",
-    "distil_roberta_base_en": "distilbert/distilroberta-base",
-    "spanbert_base_en_cased": "SpanBERT/spanbert-base-cased",
-    "spanbert_large_en_cased": "SpanBERT/spanbert-large-cased",
-    "xlnet_base_en_cased": "xlnet/xlnet-base-cased",
-    "xlnet_large_en_cased": "xlnet/xlnet-large-cased",
-}
-_HUGGING_FACE |= {
-    f"bert_l{layers}_h{width}_en_uncased": (
-        f"google/bert_uncased_L-{layers}_H-{width}_A-{width // 64}"
-    )
-    for layers in (2, 4, 6, 8, 10, 12)
-    for width in (128, 256, 512, 768)
-}
-_HUGGING_FACE |= {
-    f"electra_{size}_{part}_uncased_en": f"google/electra-{size}-{part}"
-    for size in ("small", "base", "large")
-    for part in ("discriminator", "generator")
-}
-_HUGGING_FACE |= {
-    f"albert_{ours}{version}_en_uncased": f"albert/albert-{theirs}-v{number}"
-    for ours, theirs in (
-        ("base", "base"),
-        ("large", "large"),
-        ("extra_large", "xlarge"),
-        ("extra_extra_large", "xxlarge"),
-    )
-    for version, number in (("", 2), ("_v1", 1))
-}
+class Published:
+    """Base of the classes that have published sizes.
+
+    Attributes:
+        record: `Family` of the class and of its subclasses, `None` without one.
+        presets_table: dict from names of sizes to arguments of the constructor;
+            those of the record, if the class has one of its own.
+    """
+
+    record: Family | None = None
+    presets_table: Mapping[str, Mapping[str, Any]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        record = vars(cls).get("record")
+        if record is not None:
+            register(record)
+            cls.presets_table = {n: size.arguments for n, size in record.sizes.items()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,22 +54,22 @@ class PublishedPreset:
 
     name: str
     backbone: type
-    sources: tuple
-    tokenizer: str
+    sources: tuple[str, ...]
+    tokenizer: str | None
     lowercase: bool
-    license: str
+    license: str | None
 
     @property
-    def tokenizer_files(self):
+    def tokenizer_files(self) -> tuple[str, ...]:
         """Names of the tokenizer's files in the `hf://` source."""
-        return TOKENIZER_FILES.get(self.tokenizer, ())
+        return TOKENIZER_FILES.get(self.tokenizer or "", ())
 
     @property
-    def size(self):
+    def size(self) -> Mapping[str, Any]:
         """Arguments of the backbone's constructor."""
         return self.backbone.presets_table[self.name]
 
-    def complete(self, source):
+    def complete(self, source: CheckpointSource) -> CheckpointSource:
         """A source whose tokenizer's config has what older ones left out."""
         if self.tokenizer != "word_piece":
             return source
@@ -116,11 +77,11 @@ class PublishedPreset:
         return dataclasses.replace(source, tokenizer_config=config)
 
 
-def published(backbone):
+def published(backbone: type = Published) -> dict[str, PublishedPreset]:
     """The published checkpoints of a family and of its subclasses.
 
     Args:
-        backbone: a backbone class of `keras_bertfam.models`.
+        backbone: a backbone class of `keras_bertfam.models`; all of them by default.
 
     Returns:
         Dict from names to `PublishedPreset`s.
@@ -132,28 +93,33 @@ def published(backbone):
 
 
 def _preset(backbone, name):
-    families = (_FAMILIES.get(base.__name__) for base in backbone.__mro__)
-    tokenizer, license_, keras_hub_name = next(filter(None, families), (None,) * 3)
-    sources = []
-    if name in _HUGGING_FACE:
-        sources.append(f"hf://{_HUGGING_FACE[name]}")
-    theirs = keras_hub_name and getattr(keras_hub.models, keras_hub_name, None)
-    if theirs is not None and name in theirs.presets:
-        sources.append(theirs.presets[name]["kaggle_handle"])
+    records = (getattr(base, "record", None) for base in backbone.__mro__)
+    record = next((r for r in records if r and name in r.sizes), None)
+    if record is None:  # a size of the user's own
+        sources, tokenizer = [], backbone.record and backbone.record.tokenizer
+    else:
+        source, tokenizer = record.sizes[name].source, record.sizes[name].tokenizer
+        sources = [f"hf://{source}"] if source else []
+        tokenizer = tokenizer or record.tokenizer
+        theirs = record.keras_hub
+        theirs = theirs and getattr(keras_hub.models, theirs.backbone).presets
+        if theirs and name in theirs:
+            sources.append(theirs[name]["kaggle_handle"])
+    record = record or backbone.record
     return PublishedPreset(
         name,
         backbone,
         tuple(sources),
-        _OTHER_TOKENIZERS.get(name, tokenizer),
+        tokenizer,
         "uncased" in name,
-        license_,
+        record and record.license,
     )
 
 
 class PresetTable(dict):
     """Names and their `PublishedPreset`s; printed, it is a table."""
 
-    def __str__(self):
+    def __str__(self) -> str:
         rows = [("name", "layers", "width", "tokenizer", "licence", "source")]
         for name, preset in sorted(self.items()):
             size = preset.size
@@ -169,7 +135,7 @@ class PresetTable(dict):
     __repr__ = __str__
 
 
-def list_presets(backbone=TokenBackbone):
+def list_presets(backbone: type = Published) -> PresetTable:
     """The names that `from_preset()` knows, of backbones, tasks and preprocessors.
 
     Args:

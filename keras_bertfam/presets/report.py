@@ -6,7 +6,7 @@ import sys
 import warnings
 
 from keras_bertfam.presets.families import FAMILIES
-from keras_bertfam.presets.family import CONSTANTS, COPIES
+from keras_bertfam.presets.families.transformers_table import CONSTANTS, COPIES
 
 _PACKAGE = __name__.partition(".")[0]
 
@@ -34,9 +34,9 @@ class Report:
     @property
     def left_over(self):
         """The names of tensors that were not read."""
-        family = FAMILIES[self.source.family]
+        prefix = FAMILIES[self.source.family].transformers.prefix
         known = {name for _, theirs in self.mapped for name in theirs}
-        known |= {*COPIES, *CONSTANTS, *(f"{family.prefix}.{n}" for n in CONSTANTS)}
+        known |= {*COPIES, *CONSTANTS, *(f"{prefix}.{n}" for n in CONSTANTS)}
         return [name for name in self.source.tensors if name not in known]
 
     def lines(self):

@@ -60,7 +60,7 @@ class CheckpointSource:
 
     Attributes:
         path: str. The folder or file, for messages.
-        family: str. A key of `families.FAMILIES`, as `config["model_type"]` of
+        family: str. Name of a record in `families`, as `config["model_type"]` of
             `transformers`: "bert", "roberta", "albert", "distilbert", "electra"
             or "xlnet".
         config: dict. The content of a `config.json` of `transformers`.

@@ -5,7 +5,16 @@ import warnings
 
 import keras
 
-from keras_bertfam.presets import directory
+from keras_bertfam.presets import (
+    conversion,
+    directory,
+    exporting,
+    formats,
+    hub,
+    kerashub,
+    names,
+)
+from keras_bertfam.presets.heads import shared_heads
 from keras_bertfam.quantization import quantize_again, quantized_layers
 
 
@@ -32,9 +41,6 @@ class TaskPresets:
                 directory with missing or truncated files.
             ConnectionError: if the files are on a hub that can't be reached.
         """
-        # An import that points upwards, so it waits for a call.
-        from keras_bertfam.presets import conversion, formats, hub, names
-
         published = names.published(cls.backbone_cls).get(os.fspath(preset))
         family = cls.backbone_cls if published is None else published.backbone
         if published is None or load_weights:
@@ -111,8 +117,6 @@ class TaskPresets:
 
     def _copy_heads(self, cls, config, preset, shared):
         """Fills heads from the saved task of a class; a list of those variables."""
-        from keras_bertfam.presets.heads import shared_heads
-
         weights = os.path.join(preset, directory.TASK_WEIGHTS_FILE)
         heads = shared_heads(cls, type(self)) if issubclass(cls, TaskPresets) else []
         if not heads or "quantized_layers" in config or not os.path.exists(weights):
@@ -186,9 +190,7 @@ class TaskPresets:
         Raises:
             ValueError: if KerasHub has no such task, or no such backbone.
         """
-        from keras_bertfam.presets.kerashub import to_keras_hub
-
-        return to_keras_hub(self)
+        return kerashub.to_keras_hub(self)
 
     def _not_task_weights(self):
         return [*self.backbone._flatten_layers(), self.optimizer]
@@ -219,9 +221,7 @@ class TaskPresets:
         Args:
             path: path of the folder to write.
         """
-        from keras_bertfam.presets.exporting import export_to_transformers
-
-        export_to_transformers(self, path)
+        exporting.export_to_transformers(self, path)
 
     def save_to_preset(self, preset_dir, max_shard_size=10):
         with directory.write_aside(preset_dir) as folder:

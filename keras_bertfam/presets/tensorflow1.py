@@ -13,65 +13,14 @@ import re
 import numpy as np
 
 from keras_bertfam.presets import reading
+from keras_bertfam.presets.families import FAMILIES, with_table
 from keras_bertfam.presets.source import CheckpointError, CheckpointSource, LazyTensor
 
 _CONFIGS = ("bert_config.json", "albert_config.json", "electra_config.json")
 _CONFIGS += ("xlnet_config.json",)
 _OPTIMIZER = re.compile(r"global_step|.*/(adam_[mv]|lamb_[mv]|Adam(_1)?)")
-# By the first name that a checkpoint has.
-_FAMILIES = {
-    "discriminator_predictions/": "electra",
-    "electra/": "electra",
-    "model/transformer/": "xlnet",
-    "bert/encoder/transformer/": "albert",
-    "bert/": "bert",
-}
-
-# Pairs of a pattern of the original name and of that in `transformers`, applied in
-# order, then those for all families.
-_BLOCK = ((r"(encoder|transformer)/layer_(\d+)/", r"\1.layer.\2."),)
-_NAMES = {
-    "bert": (
-        *_BLOCK,
-        (r"^output_(weights|bias)$", r"classifier/output_\1"),
-        (r"^cls/squad/", "qa_outputs/"),
-    ),
-    "albert": (
-        (r"^bert/", "albert/"),
-        (r"/transformer/group_(\d+)/", r".albert_layer_groups.\1."),
-        (r"inner_group_(\d+)/", r"albert_layers.\1."),
-        (r"attention_1/self/", "attention/"),
-        (r"attention_1/output/", "attention/"),
-        (r"ffn_1/intermediate/output/dense", "ffn_output"),
-        (r"ffn_1/intermediate/dense", "ffn"),
-        (r"LayerNorm_1/", "full_layer_layer_norm/"),
-        (r"albert_layers\.(\d+)\.LayerNorm/", r"albert_layers.\1.attention/LayerNorm/"),
-        (r"pooler/dense", "pooler"),
-        (r"^cls/predictions/transform/", "predictions/"),
-        (r"^cls/predictions/", "predictions/"),
-        (r"^cls/seq_relationship/", "sop_classifier/classifier/"),
-        (r"^output_(weights|bias)$", r"classifier/output_\1"),
-        (r"^cls/squad/", "qa_outputs/"),
-    ),
-    "electra": (
-        *_BLOCK,
-        (
-            r"discriminator_predictions/dense_1",
-            "discriminator_predictions/dense_prediction",
-        ),
-        (r"generator_predictions/output_bias", "generator_lm_head/bias"),
-    ),
-    "xlnet": (
-        (r"^model/lm_loss", "lm_loss"),
-        (r"^model/transformer/", "transformer/"),
-        (r"word_embedding/lookup_table", "word_embedding/weight"),
-        (r"mask_emb/mask_emb", "mask_emb"),
-        *_BLOCK,
-        (r"rel_attn/LayerNorm/", "rel_attn/layer_norm/"),
-        (r"ff/LayerNorm/", "ff/layer_norm/"),
-        (r"rel_attn/([qkvro])/kernel$", r"rel_attn/\1"),
-    ),
-}
+# Pairs of a pattern of a name and of that in `transformers`, applied in order, after
+# those of the family's record.
 _ALL = (
     (r"(word|position|token_type)_embeddings$", r"\1_embeddings/weight"),
     (r"/output_weights$", "/weight"),
@@ -130,8 +79,8 @@ def open_source(path):
     config = _config(folder, family, shapes)
     tensors = _tensors(reader, shapes, family)
     generator = {}
-    if family == "electra":
-        generator = _generator(path, reader, shapes, config)
+    if FAMILIES[family].tensorflow1.generator:
+        generator = _generator(path, family, reader, shapes, config)
         own = ("generator/", "generator_predictions/")
         shapes = {name: s for name, s in shapes.items() if not name.startswith(own)}
         tensors = _tensors(reader, shapes, family)
@@ -161,26 +110,30 @@ def _check_stored(prefix, shapes, dtypes):
 
 
 def _family(prefix, names):
-    for start, family in _FAMILIES.items():
-        if any(name.startswith(start) for name in names):
+    known = with_table("tensorflow1")
+    signs = [(s, f) for f, record in known.items() for s in record.tensorflow1.signs]
+    for sign, family in sorted(signs, key=lambda pair: -len(pair[0])):
+        if any(name.startswith(sign) for name in names):
             return family
     raise CheckpointError(
-        f"The checkpoint {prefix!r} must be of BERT, ALBERT, ELECTRA or XLNet. "
+        f"The checkpoint {prefix!r} must be of one of the families "
+        f"{', '.join(sorted(known))}. "
         f"Received variables such as {min(names, default=None)!r}."
     )
 
 
 def _tensors(reader, shapes, family):
     """The variables as `LazyTensor`s by their names in `transformers`."""
-    tensors = {}
+    tensors, table = {}, FAMILIES[family].tensorflow1
     for name, shape in shapes.items():
         new = name
-        for pattern, replacement in (*_NAMES[family], *_ALL):
+        for pattern, replacement in (*table.names, *_ALL):
             new = re.sub(pattern, replacement, new)
         kernel = name.endswith("/kernel") and len(shape) == 2
-        if family == "xlnet" and (stacked := _stacked(name)):
+        if table.stacked and (stacked := re.fullmatch(table.stacked, name)):
             for layer in range(shape[0]):
-                tensors[stacked.format(layer)] = _tensor(
+                new = table.stacked_name.format(layer=layer, part=stacked[1])
+                tensors[new] = _tensor(
                     reader, name, shape[1:], lambda a, layer=layer: a[layer]
                 )
             continue
@@ -193,12 +146,6 @@ def _tensors(reader, shapes, family):
     return tensors
 
 
-def _stacked(name):
-    """XLNet's variables that hold one tensor for each layer."""
-    match = re.fullmatch(r"model/transformer/(r_[wrs]_bias|seg_embed)", name)
-    return match and f"transformer.layer.{{}}.rel_attn.{match[1]}"
-
-
 def _tensor(reader, name, shape, change):
     def read():
         array = reader.get_tensor(name)
@@ -209,43 +156,45 @@ def _tensor(reader, name, shape, change):
 
 def _config(folder, family, shapes):
     """The config as `transformers` has it."""
+    table = FAMILIES[family].tensorflow1
     file = next((n for n in _CONFIGS if os.path.exists(os.path.join(folder, n))), None)
     if file is not None:
         config = reading.read_json(reading.file_in(folder, file))
-    elif family == "electra":  # released without
-        return _electra_config(shapes, "electra/", "electra")
+    elif table.sizes_from_shapes:
+        return _config_from_shapes(family, shapes, family, family)
     else:
         raise CheckpointError(
             f"The folder {folder!r} lacks a config. Expected one of the files "
             f"{', '.join(_CONFIGS)}."
         )
     config["model_type"] = family
-    activation = "ff_activation" if family == "xlnet" else "hidden_act"
-    if config.get(activation, "gelu") == "gelu":
-        config[activation] = "gelu_new"
-    if family == "xlnet":
-        config.setdefault("vocab_size", config.pop("n_token", None))
+    if config.get(table.activation, "gelu") == "gelu":
+        config[table.activation] = "gelu_new"
+    for theirs, original in table.renamed.items():
+        config.setdefault(theirs, config.pop(original, None))
+    if table.head_width is not None:
+        head, model, heads = table.head_width
         with reading.errors_of(file, TypeError, KeyError, ZeroDivisionError):
-            width = config["d_model"] // config["n_head"]
-        if config.get("d_head", width) != width:
+            width = config[model] // config[heads]
+        if config.get(head, width) != width:
             raise CheckpointError(
-                f"`d_head` of {file!r} must be {width}. Received: {config['d_head']!r}."
+                f"{head!r} of {file!r} must be {width}. Received: {config[head]!r}."
             )
     return config
 
 
-def _electra_config(shapes, encoder, embeddings):
+def _config_from_shapes(family, shapes, encoder, embeddings):
     """A config from the shapes: all released models have heads of 64."""
     try:
         words = shapes[f"{embeddings}/embeddings/word_embeddings"]
-        inner = shapes[f"{encoder}encoder/layer_0/intermediate/dense/kernel"]
+        inner = shapes[f"{encoder}/encoder/layer_0/intermediate/dense/kernel"]
         positions = shapes[f"{embeddings}/embeddings/position_embeddings"]
         types = shapes[f"{embeddings}/embeddings/token_type_embeddings"]
     except KeyError as error:
         raise CheckpointError(f"The checkpoint lacks {error}") from error
-    blocks = {re.match(rf"{encoder}encoder/layer_(\d+)/", name) for name in shapes}
+    blocks = {re.match(rf"{encoder}/encoder/layer_(\d+)/", name) for name in shapes}
     return {
-        "model_type": "electra",
+        "model_type": family,
         "vocab_size": words[0],
         "embedding_size": words[1],
         "hidden_size": inner[0],
@@ -258,8 +207,8 @@ def _electra_config(shapes, encoder, embeddings):
     }
 
 
-def _generator(path, reader, shapes, config):
-    """ELECTRA's generator beside its discriminator: a source of its own."""
+def _generator(path, family, reader, shapes, config):
+    """The generator beside a discriminator: a source of its own."""
     if not any(name.startswith("generator/") for name in shapes):
         return {}
     own = {
@@ -271,15 +220,16 @@ def _generator(path, reader, shapes, config):
     shared = {
         name: shape
         for name, shape in shapes.items()
-        if name.startswith("electra/embeddings/")
-        and name.replace("electra/", "generator/") not in own
+        if name.startswith(f"{family}/embeddings/")
+        and name.replace(f"{family}/", "generator/") not in own
     }
-    size = _electra_config({**shapes, **own}, "generator/", "electra")
-    tensors = _tensors(reader, {**own, **shared}, "electra")
-    tensors = {re.sub(r"^generator\.", "electra.", n): t for n, t in tensors.items()}
+    size = _config_from_shapes(family, {**shapes, **own}, "generator", family)
+    tensors = _tensors(reader, {**own, **shared}, family)
+    start = f"{family}."
+    tensors = {re.sub(r"^generator\.", start, n): t for n, t in tensors.items()}
     source = CheckpointSource(
         path=os.fspath(path),
-        family="electra",
+        family=family,
         config={**config, **size},
         tensors=reading.Tensors(tensors),
     )

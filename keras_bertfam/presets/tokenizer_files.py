@@ -11,6 +11,7 @@ import keras
 import keras_hub
 
 from keras_bertfam.presets import reading
+from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.source import CheckpointError
 
 _MAX_BYTES = 100_000_000
@@ -114,12 +115,11 @@ def _sentence_piece(source, path):
 
 
 def _sentence_piece_tokenizer(source, proto):
-    albert = source.family == "albert"
-    config = source.tokenizer_config
-    return _ours("AlbertTokenizer" if albert else "XLNetTokenizer")(
-        proto,
-        lowercase=_flag(config, "do_lower_case", albert),
-        keep_accents=_flag(config, "keep_accents", False),
+    config, given = source.tokenizer_config, {}
+    if "do_lower_case" in config:  # each class has a default of its own
+        given["lowercase"] = _flag(config, "do_lower_case", None)
+    return _ours(FAMILIES[source.family].tokenizer_class)(
+        proto, keep_accents=_flag(config, "keep_accents", False), **given
     )
 
 

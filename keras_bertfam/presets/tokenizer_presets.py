@@ -1,5 +1,7 @@
 """Tokenizers and preprocessors by name, handle or folder, of whatever format."""
 
+from keras_bertfam.presets.loading import load_preprocessor, load_tokenizer
+
 
 class PresetTokenizer:
     """Mixin of tokenizers that come from any preset whose tokenizer they are."""
@@ -26,9 +28,6 @@ class PresetTokenizer:
         keras_bertfam.layers.BertTokenizer.from_preset("bert_base_en_uncased")
         ```
         """
-        # The one import that points upwards, so it waits for a call.
-        from keras_bertfam.presets.loading import load_tokenizer
-
         tokenizer = load_tokenizer(preset)
         if not isinstance(tokenizer, cls):
             raise ValueError(
@@ -64,6 +63,4 @@ class PresetPreprocessor:
             "bert_base_en_uncased", sequence_length=128)
         ```
         """
-        from keras_bertfam.presets.loading import load_preprocessor
-
         return load_preprocessor(cls, preset, **kwargs)

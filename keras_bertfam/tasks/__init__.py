@@ -57,7 +57,9 @@ from keras_bertfam.tasks.pretraining.span_boundary_lm_preprocessor import (
 from keras_bertfam.tasks.recipes import (
     FINE_TUNING_RECIPES,
     FineTuningRecipe,
+    PretrainingRecipe,
     fine_tuning_recipe,
+    pretraining_recipe,
 )
 from keras_bertfam.tasks.resizing import resize_vocabulary
 
@@ -77,6 +79,7 @@ __all__ = [
     "PermutationLM",
     "PermutationLMPreprocessor",
     "Perplexity",
+    "PretrainingRecipe",
     "ReplacedTokenDetection",
     "ReplacedTokenDetectionPreprocessor",
     "SpanBoundaryLM",
@@ -93,5 +96,6 @@ __all__ = [
     "TokenClassifierPreprocessor",
     "WeightedMeanSquaredError",
     "fine_tuning_recipe",
+    "pretraining_recipe",
     "resize_vocabulary",
 ]

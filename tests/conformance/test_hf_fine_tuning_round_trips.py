@@ -8,6 +8,7 @@ import pytest
 
 from keras_bertfam import models, tasks
 from keras_bertfam.presets import CheckpointError, huggingface
+from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.heads import task_name
 from tests.conformance.test_hf_round_trips import CONFIGS, IDS, arrays, make_theirs
 from tests.from_transformers import convert, max_difference
@@ -72,22 +73,19 @@ def test_in_out_and_in_again_is_the_identity(family, ending, tmp_path):
         np.testing.assert_array_equal(first, second)
 
 
-# The key of a head's rate that isn't the encoder's.
-RATES = {
-    "Bert": ["classifier_dropout"] * 3,
-    "Roberta": ["classifier_dropout"] * 2 + [None],
-    "Albert": ["classifier_dropout_prob"] * 3,
-    "DistilBert": ["seq_classif_dropout", None, "seq_classif_dropout"],
-    "Electra": ["classifier_dropout"] * 2 + ["summary_last_dropout"],
-    "XLNet": ["summary_last_dropout", None, "summary_last_dropout"],
-}
+def rate_keys(title, encoder):
+    """The key of each head's rate that isn't the encoder's, as the record has it."""
+    tables = [record.transformers for record in FAMILIES.values()]
+    table = next(table for table in tables if table and table.title == title)
+    for role in ("classifier", "token", "choice"):
+        yield next((key for key in table.dropouts[role] if key != encoder), None)
 
 
 @pytest.mark.parametrize("family", CONFIGS)
 def test_dropout_of_the_head(family, tmp_path):
     encoder = "dropout" if family in ("DistilBert", "XLNet") else "hidden_dropout_prob"
     endings = ("SequenceClassification", "TokenClassification", "MultipleChoice")
-    for ending, key in zip(endings, RATES[family], strict=True):
+    for ending, key in zip(endings, rate_keys(family, encoder), strict=True):
         rates = {encoder: 0.25, **({key: 0.4} if key else {})}
         theirs = make_theirs(f"{family}For{ending}", **rates)
         cls = getattr(tasks, TASKS[f"For{ending}"])

@@ -9,6 +9,7 @@ import pytest
 
 from keras_bertfam import models, tasks
 from keras_bertfam.presets import CheckpointError
+from keras_bertfam.presets.families import with_table
 from tests.from_transformers import convert, max_difference, randomize
 
 torch = pytest.importorskip("torch")
@@ -16,27 +17,26 @@ transformers = pytest.importorskip("transformers")
 safetensors_numpy = pytest.importorskip("safetensors.numpy")
 
 SIZES = {
-    "vocab_size": 20,
-    "hidden_size": 8,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 12,
-    "max_position_embeddings": 12,
+    "vocabulary_size": 20,
+    "hidden_dim": 8,
+    "num_layers": 2,
+    "num_heads": 2,
+    "intermediate_dim": 12,
+    "max_sequence_length": 12,
 }
+# What is worth another value than the usual one.
+OTHERS = {
+    "Roberta": {"type_vocab_size": 1},
+    "Albert": {"embedding_size": 4, "num_hidden_groups": 2},
+    "Electra": {"embedding_size": 4},
+}
+TABLES = [record.transformers for record in with_table("transformers").values()]
 CONFIGS = {
-    "Bert": SIZES,
-    "Roberta": {**SIZES, "type_vocab_size": 1},
-    "Albert": {**SIZES, "embedding_size": 4, "num_hidden_groups": 2},
-    "DistilBert": {
-        "vocab_size": 20,
-        "dim": 8,
-        "n_layers": 2,
-        "n_heads": 2,
-        "hidden_dim": 12,
-        "max_position_embeddings": 12,
-    },
-    "Electra": {**SIZES, "embedding_size": 4},
-    "XLNet": {"vocab_size": 20, "d_model": 8, "n_layer": 2, "n_head": 2, "d_inner": 12},
+    table.title: {
+        **{theirs: SIZES[ours] for ours, theirs, _ in table.config if ours in SIZES},
+        **OTHERS.get(table.title, {}),
+    }
+    for table in TABLES
 }
 # Ending of the class in `transformers`, and ours.
 KINDS = {
@@ -55,7 +55,7 @@ def our_class(name):
 
 
 def make_theirs(architecture, **kwargs):
-    family = next(name for name in CONFIGS if architecture.startswith(name))
+    family = max((n for n in CONFIGS if architecture.startswith(n)), key=len)
     config = getattr(transformers, f"{family}Config")(**CONFIGS[family], **kwargs)
     return randomize(getattr(transformers, architecture)(config), 0.1)
 

@@ -17,7 +17,7 @@ def test_parameter_counts(size, version):
     assert AlbertBackbone.parameter_count(**config) == COUNTS[size]
     dropout = 0.1 if version and size != "extra_extra_large" else 0.0
     assert AlbertBackbone.parameter_count(**config) == COUNTS[size]
-    family = AlbertBackbone.family_arguments
+    family = AlbertBackbone.record.arguments
     assert {**family, **config}["dropout"] == dropout
 
 

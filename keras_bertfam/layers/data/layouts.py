@@ -1,54 +1,37 @@
 """How one or two segments are laid out in a row, by family."""
 
-import dataclasses
-
 import tensorflow as tf
 
 from keras_bertfam.layers.data.segments import truncated_lengths
+from keras_bertfam.presets.families import FAMILIES
+from keras_bertfam.presets.families.record import Layout
+from keras_bertfam.types import Tokenizer
 
 
-@dataclasses.dataclass(frozen=True)
-class Layout:
-    """A family's row: where its first special token goes, and what separates.
-
-    Args:
-        separators: int. End tokens between two segments.
-        start_last: bool. Whether the start token is the row's last token.
-    """
-
-    separators: int = 1
-    start_last: bool = False
-
-    def specials(self, segments):
-        """How many special tokens a row of so many segments has."""
-        return 2 + self.separators * (segments - 1)
+def layouts() -> dict[str, Layout]:
+    """The layouts of the families, by name."""
+    return {r.layout.name: r.layout for r in FAMILIES.values()}
 
 
-LAYOUTS = {
-    "bert": Layout(),  # [CLS] A [SEP] B [SEP]
-    "roberta": Layout(separators=2),  # <s> A </s> </s> B </s>
-    "xlnet": Layout(start_last=True),  # A <sep> B <sep> <cls>
-}
-# A tokenizer's start token tells its family's layout.
-_START_TOKENS = {"[CLS]": "bert", "<s>": "roberta", "<cls>": "xlnet"}
-
-
-def get_layout(name, tokenizer):
+def get_layout(name: str | None, tokenizer: Tokenizer) -> Layout:
     """The layout of a name, or of a tokenizer where the name is `None`.
 
     Raises:
         ValueError: for an unknown name, or a tokenizer whose start token is none
             of the families'.
     """
+    known = layouts()
     if name is None:
-        name = _START_TOKENS.get(getattr(tokenizer, "start_token", None))
-    if name not in LAYOUTS:
+        start = getattr(tokenizer, "start_token", None)
+        name = next((n for n in known if known[n].start_token == start), None)
+    if name not in known:
+        starts = sorted(layout.start_token for layout in known.values())
         raise ValueError(
-            f"`layout` must be one of {sorted(LAYOUTS)}, or `None` with a tokenizer "
-            f"whose start token is one of {sorted(_START_TOKENS)}. Received: "
+            f"`layout` must be one of {sorted(known)}, or `None` with a tokenizer "
+            f"whose start token is one of {starts}. Received: "
             f"layout={name!r}, tokenizer={type(tokenizer).__name__}."
         )
-    return LAYOUTS[name]
+    return known[name]
 
 
 def truncate_pair(segments, budget):

@@ -6,35 +6,18 @@ from keras import ops
 from keras_bertfam import optimizers
 from keras_bertfam.layers.modeling.summary_head import SummaryHead
 from keras_bertfam.models.base import TokenBackbone
-from keras_bertfam.models.distilbert import DistilBertBackbone
-from keras_bertfam.models.electra import ElectraBackbone
-from keras_bertfam.models.encoder import EncoderBackbone
-from keras_bertfam.models.roberta import RobertaBackbone
-from keras_bertfam.models.xlnet import XLNetBackbone
+from keras_bertfam.presets.families import FAMILIES
+from keras_bertfam.presets.families.record import HeadStyle
 from keras_bertfam.tasks.task import PretrainingTask, is_arrays
 
-# Heads as published: which token's state they read, whether through the backbone's
-# own pooler, and the arguments of `SummaryHead`.
-HEAD_STYLES = {
-    "bert": {"pooler": True, "activation": "tanh", "dropout": 0.1},
-    "roberta": {"activation": "tanh", "dropout": 0.1, "input_dropout": True},
-    "electra": {"activation": "gelu", "dropout": 0.1, "input_dropout": True},
-    "distilbert": {"activation": "relu", "dropout": 0.2},
-    "xlnet": {"token": "last", "activation": "tanh", "dropout": 0.1},
-    "linear": {"activation": None, "dropout": 0.1},
-}
-_FAMILIES = {
-    EncoderBackbone: "bert",
-    RobertaBackbone: "roberta",
-    ElectraBackbone: "electra",
-    DistilBertBackbone: "distilbert",
-    XLNetBackbone: "xlnet",
-}
+# Dropout and logits on the first token's state, of no family.
+LINEAR = HeadStyle("linear", activation=None)
 
 
-def family_of(backbone):
-    """The key of `HEAD_STYLES` of a backbone's family."""
-    return next(_FAMILIES[cls] for cls in type(backbone).__mro__ if cls in _FAMILIES)
+def head_styles() -> dict[str, HeadStyle]:
+    """The styles of the families' heads, and `LINEAR`, by name."""
+    styles = [record.head_style for record in FAMILIES.values()]
+    return {style.name: style for style in (*styles, LINEAR)}
 
 
 def summary_positions(backbone, inputs):
@@ -44,7 +27,7 @@ def summary_positions(backbone, inputs):
 
 def summary_token(backbone):
     """Whether a row's `"first"` or `"last"` token stands for the row, by family."""
-    return HEAD_STYLES[family_of(backbone)].get("token", "first")
+    return backbone.record.head_style.token
 
 
 def check_layout(preprocessor, token):
@@ -173,7 +156,7 @@ class SummaryTask(FineTuningTask):
         backbone: a backbone.
         num_outputs: int. Width of the head's output.
         preprocessor: see `FineTuningTask`.
-        head_style: a key of `HEAD_STYLES`, or `None`: the backbone's family's.
+        head_style: a name in `head_styles()`, or `None`: the backbone's family's.
         dropout: float or `None`. Dropout rate in the head; `None` means the
             published one.
         **kwargs: arguments of `keras.Model`.
@@ -192,26 +175,27 @@ class SummaryTask(FineTuningTask):
         dropout=None,
         **kwargs,
     ):
-        head_style = family_of(backbone) if head_style is None else head_style
-        if head_style not in HEAD_STYLES:
+        style = backbone.record.head_style
+        if head_style is not None:
+            style = head_styles().get(head_style)
+        if style is None:
             raise ValueError(
-                f"`head_style` must be one of {sorted(HEAD_STYLES)}. "
+                f"`head_style` must be one of {sorted(head_styles())}. "
                 f"Received: head_style={head_style!r}."
             )
         super().__init__(backbone, preprocessor, **kwargs)
-        style = HEAD_STYLES[head_style]
-        self.head_style = head_style
-        self.dropout = style["dropout"] if dropout is None else dropout
-        self._token = style.get("token", "first")
+        self.head_style = style.name
+        self.dropout = style.dropout if dropout is None else dropout
+        self._token = style.token
         check_layout(preprocessor, self._token)
-        self.reads_pooler = bool(style.get("pooler") and backbone.pooler)
-        dense = style["activation"] is not None and not self.reads_pooler
+        self.reads_pooler = bool(style.pooler and backbone.pooler)
+        dense = style.activation is not None and not self.reads_pooler
         self.head = SummaryHead(
             num_outputs,
             hidden_dim=backbone.hidden_dim if dense else None,
-            activation=style["activation"],
+            activation=style.activation,
             dropout=self.dropout,
-            input_dropout=self.dropout if style.get("input_dropout") else 0.0,
+            input_dropout=self.dropout if style.input_dropout else 0.0,
             initializer=backbone.make_initializer(),
             dtype=backbone.dtype_policy,
             name="head",

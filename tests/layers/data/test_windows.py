@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bertfam.layers.data.layouts import LAYOUTS
+from keras_bertfam.layers.data.layouts import layouts
 from keras_bertfam.layers.data.windows import make_windows
 
 
@@ -38,7 +38,7 @@ def test_windows_are_those_of_the_released_bert(layout, length, stride):
     rng = np.random.default_rng(length)
     questions = [[7] * int(n) for n in rng.integers(0, 6, 12)]
     contexts = [list(range(200, 200 + int(n))) for n in rng.integers(0, 40, 12)]
-    layout = LAYOUTS[layout]
+    layout = layouts()[layout]
     windows = make_windows(
         tf.ragged.constant(questions, tf.int32, ragged_rank=1),
         tf.ragged.constant(contexts, tf.int32, ragged_rank=1),

@@ -1,19 +1,22 @@
-"""What a family's table consists of."""
+"""How `transformers` writes a family: what a table of it consists of."""
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from keras_bertfam.presets.families.rows import Row
 
 # Stands for a key that a config must have.
 REQUIRED = object()
 
 
 @dataclasses.dataclass(frozen=True)
-class Family:
-    """What is particular to a family.
+class TransformersTable:
+    """The names that a family has in `transformers`.
 
     Attributes:
         title: str. How names of its classes begin in `transformers`.
         prefix: str. Of the backbone's tensors in a model with a head.
-        backbones: tuple of names of our classes, the usual one first.
         config: tuple of `(ours, theirs, default)`: arguments of the backbone's
             constructor, keys of a config, and the value of a config without it.
         weights: tuple of `Row`, the backbone's.
@@ -23,33 +26,38 @@ class Family:
         required_tensors: names without which `transformers` has no such model.
         pooled: endings of the architectures that have the pooler.
         endings: dict of endings of architectures that differ from other families'.
-        head_style: the key of `tasks.fine_tuning.HEAD_STYLES` of its heads, if it
-            isn't the family's.
         dropouts: dict from roles of heads to dicts of keys of a config and the value
             without the key, of which the first that isn't `None` is the head's rate.
         required_heads: dict from roles of heads to dicts of keys of a config and the
             values that it must have for our head, that without the key first.
         head_activation: the activation of the head of masked language models in
             `transformers`, if it isn't the encoder's.
+        signs: keys that tell a config without a `model_type`, as in the oldest
+            checkpoints, from those of other families.
+        sign_file: name of a file that has to lie beside it, if any.
     """
 
     title: str
     prefix: str
-    backbones: tuple
-    config: tuple
-    weights: tuple
-    heads: dict
-    fixed: dict = dataclasses.field(default_factory=dict)
-    required_config: dict = dataclasses.field(default_factory=dict)
-    required_tensors: tuple = ()
-    pooled: tuple = ()
-    endings: dict = dataclasses.field(default_factory=dict)
-    head_style: str | None = None
-    dropouts: dict = dataclasses.field(default_factory=dict)
-    required_heads: dict = dataclasses.field(default_factory=dict)
+    config: tuple[tuple[str, str, Any], ...]
+    weights: tuple[Row, ...]
+    heads: Mapping[str, tuple[Row, ...]]
+    fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    required_config: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    required_tensors: tuple[str, ...] = ()
+    pooled: tuple[str, ...] = ()
+    endings: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    dropouts: Mapping[str, Mapping[str, float | None]] = dataclasses.field(
+        default_factory=dict
+    )
+    required_heads: Mapping[str, Mapping[str, tuple]] = dataclasses.field(
+        default_factory=dict
+    )
     head_activation: str | None = None
+    signs: tuple[str, ...] = ()
+    sign_file: str | None = None
 
-    def architecture(self, ending):
+    def architecture(self, ending: str) -> str:
         """The name of a class of `transformers`."""
         return self.title + self.endings.get(ending, ending)
 

@@ -1,0 +1,157 @@
+"""BERT's record."""
+
+from keras_bertfam.presets.families import keras_hub_rows as keras_hub
+from keras_bertfam.presets.families.keras_hub_table import KerasHubTable
+from keras_bertfam.presets.families.recipes import FineTuningRecipe, PretrainingRecipe
+from keras_bertfam.presets.families.record import (
+    Family,
+    HeadStyle,
+    Layout,
+    Variant,
+    size,
+)
+from keras_bertfam.presets.families.rows import dense
+from keras_bertfam.presets.families.tensorflow1_table import BLOCK, TensorFlow1Table
+from keras_bertfam.presets.families.transformers_rows import (
+    BERT_CONFIG,
+    BERT_ROWS,
+    DROPOUT,
+    ENCODER_ARGUMENTS,
+    NO_DECODER,
+    POOLER,
+    label_heads,
+    masked_lm_head,
+)
+from keras_bertfam.presets.families.transformers_table import TransformersTable
+
+_SIZES = {
+    f"bert_l{layers}_h{width}_en_uncased": size(
+        30522,
+        layers,
+        width,
+        source=f"google/bert_uncased_L-{layers}_H-{width}_A-{width // 64}",
+    )
+    for layers in (2, 4, 6, 8, 10, 12)
+    for width in (128, 256, 512, 768)
+}
+# Those that have names of their own as well.
+_SIZES |= {
+    f"bert_{name}_en_uncased": _SIZES[f"bert_l{layers}_h{width}_en_uncased"]
+    for name, layers, width in (
+        ("tiny", 2, 128),
+        ("mini", 4, 256),
+        ("small", 4, 512),
+        ("medium", 8, 512),
+    )
+}
+_SIZES |= {
+    name: size(vocabulary_size, *shape, source=f"google-bert/bert-{source}")
+    for name, vocabulary_size, shape, source in (
+        ("bert_base_en_uncased", 30522, (12, 768), "base-uncased"),
+        ("bert_base_en", 28996, (12, 768), "base-cased"),
+        ("bert_base_zh", 21128, (12, 768), "base-chinese"),
+        ("bert_base_multi", 119547, (12, 768), "base-multilingual-cased"),
+        ("bert_base_multi_uncased", 105879, (12, 768), "base-multilingual-uncased"),
+        ("bert_large_en_uncased", 30522, (24, 1024), "large-uncased"),
+        ("bert_large_en", 28996, (24, 1024), "large-cased"),
+        (
+            "bert_large_en_uncased_whole_word",
+            30522,
+            (24, 1024),
+            "large-uncased-whole-word-masking",
+        ),
+        (
+            "bert_large_en_whole_word",
+            28996,
+            (24, 1024),
+            "large-cased-whole-word-masking",
+        ),
+    )
+}
+
+# Appendix A.2; batch, steps and the form of the schedule also in the released code.
+# Nine tenths of the steps had rows of 128 tokens.
+_PRETRAINING = PretrainingRecipe(
+    task="MaskedLMSentencePair",
+    source="Devlin et al., 2018, appendix A.2; google-research/bert, optimization.py",
+    learning_rate=1e-4,
+    warmup_steps=10_000,
+    total_steps=1_000_000,
+    batch_size=256,
+    schedule_form="hold",
+    rows="segment_pairs",
+    masking={"mask_selection_rate": 0.15, "mask_selection_length": 80},
+    task_arguments={"sentence_objective": "nsp"},
+)
+
+# Appendix A.3 and sections 4.2 to 4.4.
+_FINE_TUNING = FineTuningRecipe()
+# The released grid of the miniatures.
+_MINIATURE = FineTuningRecipe((3e-4, 1e-4, 5e-5, 3e-5), (8, 16, 32, 64, 128), (4,))
+
+BERT = Family(
+    name="bert",
+    backbone="BertBackbone",
+    license="Apache-2.0",
+    tokenizer="word_piece",
+    tokenizer_class="BertTokenizer",
+    layout=Layout("bert", start_token="[CLS]"),  # [CLS] A [SEP] B [SEP]
+    head_style=HeadStyle("bert", activation="tanh", pooler=True),
+    arguments={"num_segments": 2, "pooler": True, "activation": "gelu_tanh"},
+    sizes=_SIZES,
+    pretraining={"": _PRETRAINING},
+    fine_tuning={
+        "": _FINE_TUNING,
+        "squad": _FINE_TUNING.fixed(5e-5, 32, 3),
+        "squad_v2": _FINE_TUNING.fixed(5e-5, 48, 2),
+        "swag": _FINE_TUNING.fixed(2e-5, 16, 3),
+    },
+    variants={"miniature": Variant((128, 256, 512), {"": _MINIATURE})},
+    transformers=TransformersTable(
+        title="Bert",
+        prefix="bert",
+        config=BERT_CONFIG,
+        weights=BERT_ROWS + POOLER,
+        heads={
+            "masked_lm": masked_lm_head(
+                "cls.predictions.transform.dense",
+                "cls.predictions.transform.LayerNorm",
+                "cls.predictions.bias",
+            ),
+            "sentence": dense("dense", "cls.seq_relationship"),
+            **label_heads("classifier"),
+        },
+        fixed=ENCODER_ARGUMENTS,
+        required_config=NO_DECODER,
+        pooled=("Model", "ForPreTraining", "ForSequenceClassification")
+        + ("ForMultipleChoice",),
+        dropouts=dict.fromkeys(("classifier", "token", "choice"), DROPOUT),
+        signs=("hidden_size", "type_vocab_size"),
+    ),
+    keras_hub=KerasHubTable(
+        "BertBackbone",
+        {**keras_hub.SIZES, **keras_hub.SEGMENTS},
+        keras_hub.TANH,
+        (
+            *keras_hub.TABLES,
+            *keras_hub.BERT_BLOCKS,
+            *keras_hub.dense("pooled_dense", "pooler.dense"),
+        ),
+        {
+            "MaskedLM": keras_hub.masked_lm_head(
+                "cls.predictions.transform.dense",
+                "cls.predictions.transform.LayerNorm",
+                "cls.predictions.bias",
+            ),
+            "TextClassifier": keras_hub.classifier_head("classifier"),
+        },
+    ),
+    tensorflow1=TensorFlow1Table(
+        ("bert/",),
+        (
+            *BLOCK,
+            (r"^output_(weights|bias)$", r"classifier/output_\1"),
+            (r"^cls/squad/", "qa_outputs/"),
+        ),
+    ),
+)

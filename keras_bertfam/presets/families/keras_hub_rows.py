@@ -1,0 +1,129 @@
+"""Rows that the tables of KerasHub's backbone classes are made of.
+
+Rows go from the paths of KerasHub's variables to the names that `transformers` has
+for them, and are read in both directions. `join` takes the number of heads as well.
+"""
+
+import numpy as np
+
+from keras_bertfam.presets.families.rows import VECTOR, Row, Transform
+
+# KerasHub's kernels of attention have an axis for the heads.
+HEADS = Transform(
+    lambda arrays, heads: arrays[0].T.reshape(arrays[0].shape[1], heads, -1),
+    lambda a, *_: [a.reshape(len(a), -1).T],
+)
+HEADS_BIAS = Transform(
+    lambda arrays, heads: arrays[0].reshape(heads, -1), lambda a, *_: [a.reshape(-1)]
+)
+HEADS_OUT = Transform(
+    lambda arrays, heads: arrays[0].T.reshape(heads, -1, arrays[0].shape[0]),
+    lambda a, *_: [a.reshape(-1, a.shape[-1]).T],
+)
+KERNEL = Transform(lambda arrays, _: arrays[0].T, lambda a, *_: [a.T])
+SAME = Transform(lambda arrays, _: arrays[0], VECTOR.split)
+# KerasHub's RoBERTa has neither the rows before the first position nor types.
+POSITIONS = Transform(
+    lambda arrays, _: arrays[0][2:] + arrays[1][0],
+    lambda a, *_: [np.pad(a, [[2, 0], [0, 0]]), np.zeros((1, a.shape[1]), a.dtype)],
+)
+
+
+def dense(ours, theirs):
+    kernel = Row(f"{ours}/kernel", (f"{theirs}.weight",), KERNEL)
+    return kernel, Row(f"{ours}/bias", (f"{theirs}.bias",), SAME)
+
+
+def norm(ours, theirs):
+    gamma = Row(f"{ours}/gamma", (f"{theirs}.weight",), SAME)
+    return gamma, Row(f"{ours}/beta", (f"{theirs}.bias",), SAME)
+
+
+TABLES = (
+    *(
+        Row(f"{ours}_embedding/embeddings", (f"embeddings.{theirs}.weight",), SAME)
+        for ours, theirs in (
+            ("token", "word_embeddings"),
+            ("position", "position_embeddings"),
+            ("segment", "token_type_embeddings"),
+        )
+    ),
+    *norm("embeddings_layer_norm", "embeddings.LayerNorm"),
+)
+
+
+def joint_tables(layer, *positions):
+    """Embeddings as one layer, without segments."""
+    words = ("embeddings.word_embeddings.weight",)
+    return (
+        Row(f"{layer}/token_embedding/embeddings", words, SAME),
+        Row(f"{layer}/position_embedding/embeddings", *positions),
+        *norm("embeddings_layer_norm", "embeddings.LayerNorm"),
+    )
+
+
+def block_rows(
+    ours, at, qkv, attention, attention_norm, intermediate, output, last_norm
+):
+    attending = f"{ours}/self_attention_layer"
+    parts = zip(("query", "key", "value"), qkv, strict=True)
+    return (
+        *(
+            row
+            for part, name in parts
+            for row in (
+                Row(f"{attending}/{part}/kernel", (f"{at}.{name}.weight",), HEADS),
+                Row(f"{attending}/{part}/bias", (f"{at}.{name}.bias",), HEADS_BIAS),
+            )
+        ),
+        Row(
+            f"{attending}/attention_output/kernel",
+            (f"{at}.{attention}.weight",),
+            HEADS_OUT,
+        ),
+        Row(f"{attending}/attention_output/bias", (f"{at}.{attention}.bias",), SAME),
+        *norm(f"{ours}/self_attention_layer_norm", f"{at}.{attention_norm}"),
+        *dense(f"{ours}/feedforward_intermediate_dense", f"{at}.{intermediate}"),
+        *dense(f"{ours}/feedforward_output_dense", f"{at}.{output}"),
+        *norm(f"{ours}/feedforward_layer_norm", f"{at}.{last_norm}"),
+    )
+
+
+BERT_BLOCKS = block_rows(
+    "transformer_layer_{layer}",
+    "encoder.layer.{layer}",
+    [f"attention.self.{part}" for part in ("query", "key", "value")],
+    "attention.output.dense",
+    "attention.output.LayerNorm",
+    "intermediate.dense",
+    "output.dense",
+    "output.LayerNorm",
+)
+
+
+def masked_lm_head(dense_name, norm_name, bias):
+    return (
+        *dense("mlm_head/intermediate_dense", dense_name),
+        *norm("mlm_head/intermediate_layer_norm", norm_name),
+        Row("mlm_head/output_bias", (bias,), SAME),
+    )
+
+
+def classifier_head(output, pooled=None):
+    pooled = () if pooled is None else dense("pooled_dense", pooled)
+    return (*pooled, *dense("logits", output))
+
+
+SIZES = {
+    "vocab_size": "vocabulary_size",
+    "num_hidden_layers": "num_layers",
+    "num_attention_heads": "num_heads",
+    "hidden_size": "hidden_dim",
+    "intermediate_size": "intermediate_dim",
+    "max_position_embeddings": "max_sequence_length",
+    "hidden_dropout_prob": "dropout",
+    "attention_probs_dropout_prob": "dropout",
+}
+SEGMENTS = {"type_vocab_size": "num_segments"}
+FACTORS = {"embedding_size": "embedding_dim"}
+TANH = {"hidden_act": "gelu_new", "layer_norm_eps": 1e-12}

@@ -1,0 +1,28 @@
+"""How KerasHub writes a family: what the table of its class consists of."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from keras_bertfam.presets.families.rows import Row
+
+
+@dataclasses.dataclass(frozen=True)
+class KerasHubTable:
+    """A backbone class of KerasHub.
+
+    Attributes:
+        backbone: name of the class.
+        config: dict from keys of a config of `transformers` to arguments.
+        fixed: dict of what a config of `transformers` has for all its models.
+        rows: tuple of `Row`s from paths of variables, the backbone's.
+        heads: dict from endings of its tasks' names to `Row`s.
+        first_position: int. Rows of positions that it leaves out.
+    """
+
+    backbone: str
+    config: Mapping[str, str]
+    fixed: Mapping[str, Any]
+    rows: tuple[Row, ...]
+    heads: Mapping[str, tuple[Row, ...]] = dataclasses.field(default_factory=dict)
+    first_position: int = 0

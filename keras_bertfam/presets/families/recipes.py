@@ -1,0 +1,107 @@
+"""What recipes of pre-training and fine-tuning consist of."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainingRecipe:
+    """How a published model was pre-trained.
+
+    Attributes:
+        task: name of the class in `keras_bertfam.tasks` that has the objective.
+        source: paper and section, or file, that the numbers are from.
+        learning_rate: the peak.
+        warmup_steps: int, or float in `[0, 1)` as a share of the total.
+        total_steps: updates.
+        batch_size: rows of an update.
+        sequence_length: tokens of a row, special ones included.
+        optimizer: `"adamw"` or `"lamb"`.
+        schedule_form: see `keras_bertfam.optimizers.WarmupPolynomialDecay`.
+        weight_decay: float, not of biases and norms.
+        beta_2: float.
+        epsilon: float.
+        global_clipnorm: float, or `None` for no clipping.
+        bias_correction: whether Adam's moments are corrected for their bias.
+        masking: arguments of the task's preprocessor: what is masked, and how.
+        rows: how documents become rows: `"segment_pairs"`, `"full_sentences"`,
+            `"doc_sentences"`, `"electra_segments"` or `"parallel_streams"`.
+        task_arguments: other arguments of the task.
+
+    Example:
+
+    ```python
+    recipe = keras_bertfam.tasks.pretraining_recipe("roberta")
+    recipe.learning_rate, recipe.batch_size  # (0.0006, 8192)
+    ```
+    """
+
+    task: str
+    source: str
+    learning_rate: float
+    warmup_steps: int | float
+    total_steps: int | None
+    batch_size: int
+    sequence_length: int = 512
+    optimizer: str = "adamw"
+    schedule_form: str = "join"
+    weight_decay: float = 0.01
+    beta_2: float = 0.999
+    epsilon: float = 1e-6
+    global_clipnorm: float | None = 1.0
+    bias_correction: bool = False
+    masking: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    rows: str = "full_sentences"
+    task_arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class FineTuningRecipe:
+    """What a paper searched over, or the released code has.
+
+    Attributes:
+        learning_rates: peak rates to try.
+        batch_sizes: to try.
+        epochs: to try; the greatest with early stopping.
+        warmup_steps: part of the steps.
+        weight_decay: float.
+        layer_decay: see `keras_bertfam.optimizers.layerwise_scales`, as the next two.
+        layer_offset: int.
+        scale_embeddings: bool.
+        sequence_length: int, or `None` for that of the task's preprocessor.
+        end_head: of `SpanQuestionAnswering`.
+
+    Example:
+
+    ```python
+    recipe = keras_bertfam.tasks.FINE_TUNING_RECIPES["bert"]
+    recipe.learning_rates  # (5e-05, 3e-05, 2e-05)
+    ```
+    """
+
+    learning_rates: tuple[float, ...] = (5e-5, 3e-5, 2e-5)
+    batch_sizes: tuple[int, ...] = (16, 32)
+    epochs: tuple[int, ...] = (2, 3, 4)
+    warmup_steps: float = 0.1
+    weight_decay: float = 0.01
+    layer_decay: float = 1.0
+    layer_offset: int = 0
+    scale_embeddings: bool = True
+    sequence_length: int | None = None
+    end_head: str = "independent"
+
+    def fixed(
+        self, learning_rate: float, batch_size: int, epochs: int, **changes: Any
+    ) -> "FineTuningRecipe":
+        """The same with one rate, one batch size and one number of epochs."""
+        return self.changed(
+            learning_rates=(learning_rate,),
+            batch_sizes=(batch_size,),
+            epochs=(epochs,),
+            **changes,
+        )
+
+    def changed(self, **changes: Any) -> "FineTuningRecipe":
+        """The same but for the changes."""
+        return dataclasses.replace(self, **changes)

@@ -1,0 +1,173 @@
+"""What a family's record consists of: all that is known of it and isn't computation."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from keras_bertfam.presets.families.keras_hub_table import KerasHubTable
+from keras_bertfam.presets.families.recipes import FineTuningRecipe, PretrainingRecipe
+from keras_bertfam.presets.families.tensorflow1_table import TensorFlow1Table
+from keras_bertfam.presets.families.transformers_table import TransformersTable
+
+
+@dataclasses.dataclass(frozen=True)
+class PublishedSize:
+    """A size that a paper or its authors published.
+
+    Attributes:
+        arguments: of the backbone's constructor, the family's own apart.
+        source: repository of the weights on the Hugging Face hub, or `None`.
+        tokenizer: kind of the tokenizer, if it isn't the family's.
+    """
+
+    arguments: Mapping[str, Any]
+    source: str | None = None
+    tokenizer: str | None = None
+
+
+def size(
+    vocabulary_size: int,
+    num_layers: int,
+    hidden_dim: int,
+    num_heads: int | None = None,
+    *,
+    source: str | None = None,
+    tokenizer: str | None = None,
+    **arguments: Any,
+) -> PublishedSize:
+    """A size with heads of 64 and an inner width of four times its own."""
+    common = {
+        "vocabulary_size": vocabulary_size,
+        "num_layers": num_layers,
+        "num_heads": num_heads or hidden_dim // 64,
+        "hidden_dim": hidden_dim,
+        "intermediate_dim": 4 * hidden_dim,
+    }
+    return PublishedSize({**common, **arguments}, source, tokenizer)
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """A family's row: where its first special token goes, and what separates.
+
+    Attributes:
+        name: what the argument `layout` of a preprocessor calls it.
+        start_token: of the tokenizers of this layout.
+        separators: end tokens between two segments.
+        start_last: whether the start token is the row's last token.
+    """
+
+    name: str
+    start_token: str
+    separators: int = 1
+    start_last: bool = False
+
+    def specials(self, segments: int) -> int:
+        """How many special tokens a row of so many segments has."""
+        return 2 + self.separators * (segments - 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class HeadStyle:
+    """The head that a family's fine-tuned classifiers have.
+
+    Attributes:
+        name: what the argument `head_style` of a task calls it.
+        activation: of the dense layer before the logits, `None` without one.
+        dropout: the published rate.
+        input_dropout: whether there is dropout before the dense layer as well.
+        pooler: whether the backbone's own pooler is that dense layer, if it has one.
+        token: whether it reads the row's `"first"` or `"last"` token.
+    """
+
+    name: str
+    activation: str | None
+    dropout: float = 0.1
+    input_dropout: bool = False
+    pooler: bool = False
+    token: str = "first"
+
+
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """Sizes of a family that have fine-tuning recipes of their own.
+
+    Attributes:
+        hidden_dims: widths of the backbones that it is about.
+        fine_tuning: as that of `Family`.
+    """
+
+    hidden_dims: tuple[int, ...]
+    fine_tuning: Mapping[str, FineTuningRecipe]
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """All that is known of a family but how it computes.
+
+    Attributes:
+        name: as `model_type` of `transformers`, if it has the family.
+        backbone: name of its class in `keras_bertfam.models`.
+        license: SPDX identifier of the licence of the published weights.
+        tokenizer: `"word_piece"`, `"byte_pair"` or `"sentence_piece"`.
+        tokenizer_class: name of the class, ours or KerasHub's.
+        layout: `Layout` of its rows.
+        head_style: `HeadStyle` of its fine-tuned heads.
+        arguments: of the constructor, those whose defaults aren't the trunk's.
+        sizes: the published ones by name.
+        pretraining: the published recipes, by the name of a size; `""` for others.
+        fine_tuning: the published recipes, by the name of a task; `""` for others.
+        variants: sizes with other fine-tuning, by the ending of their name.
+        transformers: how `transformers` writes it, if it does.
+        reads: names of other families whose checkpoints the class takes, too.
+        keras_hub: KerasHub's class, if there is one.
+        tensorflow1: how the original TensorFlow 1 code writes it, if it does.
+    """
+
+    name: str
+    backbone: str
+    license: str
+    tokenizer: str
+    tokenizer_class: str
+    layout: Layout
+    head_style: HeadStyle
+    arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    sizes: Mapping[str, PublishedSize] = dataclasses.field(default_factory=dict)
+    pretraining: Mapping[str, PretrainingRecipe] = dataclasses.field(
+        default_factory=dict
+    )
+    fine_tuning: Mapping[str, FineTuningRecipe] = dataclasses.field(
+        default_factory=dict
+    )
+    variants: Mapping[str, Variant] = dataclasses.field(default_factory=dict)
+    transformers: TransformersTable | None = None
+    reads: tuple[str, ...] = ()
+    keras_hub: KerasHubTable | None = None
+    tensorflow1: TensorFlow1Table | None = None
+
+    def derived(self, name: str, backbone: str, **changes: Any) -> "Family":
+        """The record of a family that is like this one, but for the changes.
+
+        Tokenizer, layout, head, arguments and recipes are this family's unless they
+        are given. Sizes and the names that other libraries have aren't inherited.
+        """
+        own = {
+            "sizes": {},
+            "variants": {},
+            "transformers": None,
+            "reads": (),
+            "keras_hub": None,
+            "tensorflow1": None,
+        }
+        return dataclasses.replace(
+            self, name=name, backbone=backbone, **{**own, **changes}
+        )
+
+    def fine_tuning_recipes(
+        self, hidden_dim: int | None = None
+    ) -> Mapping[str, FineTuningRecipe]:
+        """The recipes for a backbone of a width, or for the usual ones."""
+        for variant in self.variants.values():
+            if hidden_dim in variant.hidden_dims:
+                return variant.fine_tuning
+        return self.fine_tuning

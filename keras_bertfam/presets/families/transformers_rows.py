@@ -1,0 +1,108 @@
+"""Rows and arguments that the tables of BERT-shaped families are made of."""
+
+from keras_bertfam.presets.families.rows import POSITIONS, Row, dense, norm, same
+from keras_bertfam.presets.families.transformers_table import REQUIRED
+
+
+def embedding_rows(segments=True):
+    at = "embeddings"
+    positions, types = f"{at}.position_embeddings.weight", f"{at}.token_type_embeddings"
+    table = f"{at}.position_table"
+    rows = same(f"{at}.token_embedding.embeddings", f"{at}.word_embeddings.weight")
+    if segments:
+        rows += (
+            *same(table, positions, segments=True),
+            *same(f"{at}.segment_table", f"{types}.weight", segments=True),
+            Row(table, (positions, f"{types}.weight"), POSITIONS, segments=False),
+        )
+    else:
+        rows += same(table, positions)
+    return rows + norm(f"{at}.norm", f"{at}.LayerNorm")
+
+
+def block_rows(at, qkv, attention, attention_norm, intermediate, output, output_norm):
+    """The rows of a block, given the names of its parts in `transformers`."""
+    first, second = "encoder.attention_layers.{layer}", "encoder.feedforward_layers"
+    second += ".{layer}"
+    return (
+        *dense(f"{first}.sublayer.qkv", *(f"{at}.{name}" for name in qkv)),
+        *dense(f"{first}.sublayer.output_dense", f"{at}.{attention}"),
+        *norm(f"{first}.norm", f"{at}.{attention_norm}"),
+        *dense(f"{second}.sublayer.intermediate", f"{at}.{intermediate}"),
+        *dense(f"{second}.sublayer.output_dense", f"{at}.{output}"),
+        *norm(f"{second}.norm", f"{at}.{output_norm}"),
+    )
+
+
+BERT_BLOCKS = block_rows(
+    "encoder.layer.{layer}",
+    [f"attention.self.{part}" for part in ("query", "key", "value")],
+    "attention.output.dense",
+    "attention.output.LayerNorm",
+    "intermediate.dense",
+    "output.dense",
+    "output.LayerNorm",
+)
+BERT_ROWS = embedding_rows() + BERT_BLOCKS
+POOLER = dense("pooler.dense", "pooler.dense", required=False)
+
+
+def label_heads(logits, dense_name=None, choice_dense=None, choice="classifier"):
+    """The heads of fine-tuning, by the names of their layers.
+
+    Args:
+        logits: str. The logits of a sequence.
+        dense_name: str or `None`. The dense layer before them.
+        choice_dense: str or `None`. The dense layer before the logits of a choice.
+        choice: str. The logits of a choice.
+    """
+
+    def summary(first, last):
+        return (dense("dense", first) if first else ()) + dense("logits", last)
+
+    return {
+        "classifier": summary(dense_name, logits),
+        "choice": summary(choice_dense, choice),
+        "token": dense("logits", "classifier"),
+        "span": dense("logits", "qa_outputs"),
+    }
+
+
+def masked_lm_head(dense_name, norm_name, bias_name):
+    return (
+        *dense("dense", dense_name),
+        *norm("norm", norm_name),
+        *same("bias", bias_name),
+    )
+
+
+BERT_CONFIG = (
+    ("vocabulary_size", "vocab_size", REQUIRED),
+    ("num_layers", "num_hidden_layers", REQUIRED),
+    ("num_heads", "num_attention_heads", REQUIRED),
+    ("hidden_dim", "hidden_size", REQUIRED),
+    ("intermediate_dim", "intermediate_size", REQUIRED),
+    ("max_sequence_length", "max_position_embeddings", 512),
+    ("num_segments", "type_vocab_size", 2),
+    ("activation", "hidden_act", "gelu"),
+    ("dropout", "hidden_dropout_prob", 0.1),
+    ("attention_dropout", "attention_probs_dropout_prob", 0.1),
+    ("layer_norm_epsilon", "layer_norm_eps", 1e-12),
+    ("initializer_range", "initializer_range", 0.02),
+)
+DROPOUT = {"classifier_dropout": None, "hidden_dropout_prob": 0.1}
+ALBERT_DROPOUT = {"classifier_dropout_prob": 0.1, "hidden_dropout_prob": 0.0}
+ENCODER_ARGUMENTS = {
+    "embedding_dim": None,
+    "head_dim": None,
+    "position_offset": 0,
+    "num_segments": 0,
+    "share": "none",
+    "num_groups": 1,
+    "norm_first": False,
+}
+NO_DECODER = {
+    "is_decoder": False,
+    "add_cross_attention": False,
+    "position_embedding_type": "absolute",
+}

@@ -1,0 +1,129 @@
+"""XLNet's record."""
+
+from keras_bertfam.presets.families.keras_hub_table import KerasHubTable
+from keras_bertfam.presets.families.recipes import FineTuningRecipe, PretrainingRecipe
+from keras_bertfam.presets.families.record import Family, HeadStyle, Layout, size
+from keras_bertfam.presets.families.rows import same
+from keras_bertfam.presets.families.tensorflow1_table import BLOCK, TensorFlow1Table
+from keras_bertfam.presets.families.transformers_rows import label_heads
+from keras_bertfam.presets.families.transformers_table import (
+    REQUIRED,
+    TransformersTable,
+)
+from keras_bertfam.presets.families.xlnet_rows import KERAS_HUB_ROWS, TRANSFORMERS_ROWS
+
+# Paper, section 3.1 and appendix A.4; memory and predicted tokens in the README.
+_PRETRAINING = PretrainingRecipe(
+    task="PermutationLM",
+    source="Yang et al., 2019, section 3.1 and appendix A; zihangdai/xlnet",
+    learning_rate=4e-4,
+    warmup_steps=40_000,
+    total_steps=500_000,
+    batch_size=8192,
+    rows="parallel_streams",
+    masking={"reuse_length": 256, "mask_selection_length": 85, "alpha": 6, "beta": 1},
+    task_arguments={"memory_length": 384},
+)
+
+# The released code.
+_FINE_TUNING = FineTuningRecipe(
+    (2e-5, 3e-5), (32, 48), (3,), scale_embeddings=False, end_head="conditional"
+)
+_SQUAD = _FINE_TUNING.fixed(3e-5, 48, 3, layer_decay=0.75)
+
+XLNET = Family(
+    name="xlnet",
+    backbone="XLNetBackbone",
+    license="MIT",
+    tokenizer="sentence_piece",
+    tokenizer_class="XLNetTokenizer",
+    layout=Layout(
+        "xlnet", start_token="<cls>", start_last=True
+    ),  # A <sep> B <sep> <cls>
+    head_style=HeadStyle("xlnet", activation="tanh", token="last"),
+    sizes={
+        "xlnet_base_en_cased": size(32000, 12, 768, source="xlnet/xlnet-base-cased"),
+        "xlnet_large_en_cased": size(32000, 24, 1024, source="xlnet/xlnet-large-cased"),
+    },
+    pretraining={"": _PRETRAINING},
+    fine_tuning={
+        "": _FINE_TUNING,
+        "stsb": _FINE_TUNING.changed(learning_rates=(5e-5,)),
+        "squad": _SQUAD,
+        "squad_v2": _SQUAD,
+        "race": _FINE_TUNING.fixed(2e-5, 32, 4),
+    },
+    transformers=TransformersTable(
+        title="XLNet",
+        prefix="transformer",
+        config=(
+            ("vocabulary_size", "vocab_size", REQUIRED),
+            ("num_layers", "n_layer", REQUIRED),
+            ("num_heads", "n_head", REQUIRED),
+            ("hidden_dim", "d_model", REQUIRED),
+            ("intermediate_dim", "d_inner", REQUIRED),
+            ("activation", "ff_activation", "gelu"),
+            ("attention_type", "attn_type", "bi"),
+            ("clamp_length", "clamp_len", -1),
+            ("dropout", "dropout", 0.1),
+            ("attention_dropout", "dropout", 0.1),
+            ("layer_norm_epsilon", "layer_norm_eps", 1e-12),
+            ("initializer_range", "initializer_range", 0.02),
+        ),
+        weights=TRANSFORMERS_ROWS,
+        heads={
+            "masked_lm": same("bias", "lm_loss.bias"),
+            **label_heads(
+                "logits_proj", *["sequence_summary.summary"] * 2, "logits_proj"
+            ),
+        },
+        endings={"ForQuestionAnswering": "ForQuestionAnsweringSimple"},
+        fixed={"head_dim": None, "untie_biases": True},
+        required_config={"untie_r": True, "same_length": False},
+        dropouts={
+            **dict.fromkeys(("classifier", "choice"), {"summary_last_dropout": 0.1}),
+            "token": {},
+        },
+        required_heads=dict.fromkeys(
+            ("classifier", "choice"),
+            {
+                "summary_type": ("last", "cls_index"),
+                "summary_use_proj": (True,),
+                "summary_activation": ("tanh",),
+            },
+        ),
+        signs=("d_model", "ff_activation"),
+    ),
+    keras_hub=KerasHubTable(
+        "XLNetBackbone",
+        {
+            "vocab_size": "vocabulary_size",
+            "n_layer": "num_layers",
+            "n_head": "num_heads",
+            "d_model": "hidden_dim",
+            "d_inner": "intermediate_dim",
+            "ff_activation": "activation",
+            "dropout": "dropout",
+        },
+        {"layer_norm_eps": 1e-12, "attn_type": "bi", "clamp_len": -1},
+        KERAS_HUB_ROWS,
+    ),
+    tensorflow1=TensorFlow1Table(
+        ("model/transformer/",),
+        (
+            (r"^model/lm_loss", "lm_loss"),
+            (r"^model/transformer/", "transformer/"),
+            (r"word_embedding/lookup_table", "word_embedding/weight"),
+            (r"mask_emb/mask_emb", "mask_emb"),
+            *BLOCK,
+            (r"rel_attn/LayerNorm/", "rel_attn/layer_norm/"),
+            (r"ff/LayerNorm/", "ff/layer_norm/"),
+            (r"rel_attn/([qkvro])/kernel$", r"rel_attn/\1"),
+        ),
+        activation="ff_activation",
+        renamed={"vocab_size": "n_token"},
+        head_width=("d_head", "d_model", "n_head"),
+        stacked=r"model/transformer/(r_[wrs]_bias|seg_embed)",
+        stacked_name="transformer.layer.{layer}.rel_attn.{part}",
+    ),
+)

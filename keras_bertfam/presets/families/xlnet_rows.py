@@ -1,0 +1,81 @@
+"""XLNet's rows: attention of another form has names of another form."""
+
+from keras_bertfam.presets.families import keras_hub_rows as keras_hub
+from keras_bertfam.presets.families.rows import (
+    FIRST,
+    HEADS,
+    HEADS_OUT,
+    STACKED,
+    Row,
+    dense,
+    norm,
+    same,
+)
+
+_BLOCK, _LAYER = "encoder.blocks.{layer}", "layer.{layer}"
+TRANSFORMERS_ROWS = (
+    *same("token_embedding.embeddings", "word_embedding.weight"),
+    Row("query_embedding.embeddings", ("mask_emb",), FIRST),
+    Row(f"{_BLOCK}.attention.query.kernel", (f"{_LAYER}.rel_attn.q",), HEADS),
+    Row(
+        f"{_BLOCK}.attention.key_value.kernel",
+        (f"{_LAYER}.rel_attn.k", f"{_LAYER}.rel_attn.v"),
+        HEADS,
+    ),
+    Row(
+        f"{_BLOCK}.attention.relative.kernel",
+        (f"{_LAYER}.rel_attn.r",),
+        HEADS,
+    ),
+    Row(
+        f"{_BLOCK}.attention.output_dense.kernel",
+        (f"{_LAYER}.rel_attn.o",),
+        HEADS_OUT,
+    ),
+    Row(
+        f"{_BLOCK}.attention.biases",
+        tuple(f"{_LAYER}.rel_attn.r_{kind}_bias" for kind in "wrs"),
+        STACKED,
+    ),
+    *same(f"{_BLOCK}.attention.segments", f"{_LAYER}.rel_attn.seg_embed"),
+    *norm(f"{_BLOCK}.norm", f"{_LAYER}.rel_attn.layer_norm"),
+    *dense(
+        f"{_BLOCK}.feedforward.sublayer.intermediate",
+        f"{_LAYER}.ff.layer_1",
+    ),
+    *dense(
+        f"{_BLOCK}.feedforward.sublayer.output_dense",
+        f"{_LAYER}.ff.layer_2",
+    ),
+    *norm(f"{_BLOCK}.feedforward.norm", f"{_LAYER}.ff.layer_norm"),
+)
+
+
+_THEIRS = "xlnet_encoder_{layer}"
+KERAS_HUB_ROWS = (
+    *(
+        Row(ours, (theirs,), keras_hub.SAME)
+        for ours, theirs in (
+            (
+                "content_query_embedding/word_embedding/embeddings",
+                "word_embedding.weight",
+            ),
+            ("encoder_block_attn_mask_layer/mask_emb", "mask_emb"),
+            (f"{_THEIRS}/rel_attn/query/kernel", f"{_LAYER}.rel_attn.q"),
+            (f"{_THEIRS}/rel_attn/key/kernel", f"{_LAYER}.rel_attn.k"),
+            (f"{_THEIRS}/rel_attn/value/kernel", f"{_LAYER}.rel_attn.v"),
+            (f"{_THEIRS}/rel_attn/encoding/kernel", f"{_LAYER}.rel_attn.r"),
+            (f"{_THEIRS}/rel_attn/attention_output/kernel", f"{_LAYER}.rel_attn.o"),
+            (f"{_THEIRS}/content_attention_bias", f"{_LAYER}.rel_attn.r_w_bias"),
+            (f"{_THEIRS}/positional_attention_bias", f"{_LAYER}.rel_attn.r_r_bias"),
+            (f"{_THEIRS}/segment_attention_bias", f"{_LAYER}.rel_attn.r_s_bias"),
+            (f"{_THEIRS}/segment_encoding", f"{_LAYER}.rel_attn.seg_embed"),
+        )
+    ),
+    *keras_hub.norm(f"{_THEIRS}/layer_norm_rel_attn", f"{_LAYER}.rel_attn.layer_norm"),
+    *keras_hub.norm(f"{_THEIRS}/layer_norm_ff", f"{_LAYER}.ff.layer_norm"),
+    *keras_hub.dense(
+        f"{_THEIRS}/feedforward_intermediate_dense", f"{_LAYER}.ff.layer_1"
+    ),
+    *keras_hub.dense(f"{_THEIRS}/feedforward_output_dense", f"{_LAYER}.ff.layer_2"),
+)
