@@ -1,11 +1,15 @@
 """Which layers of a model are quantised, kept in configs so that they are again."""
 
 import copy
+from collections.abc import Iterable
+from typing import Any
 
 import keras
 
+from keras_bertfam.types import Config, Model
 
-def quantized_layers(layers, default):
+
+def quantized_layers(layers: Iterable[Any], default: Any) -> Config | None:
     """The dtype policies of quantised layers.
 
     Args:
@@ -25,7 +29,7 @@ def quantized_layers(layers, default):
     return keras.dtype_policies.serialize(policies) if len(policies) else None
 
 
-def own_policies(model):
+def own_policies(model: Model) -> None:
     """Give each layer that was built by a map of policies its own.
 
     A quantised layer with a map computes, but Keras doesn't save it.
@@ -37,7 +41,7 @@ def own_policies(model):
             layer._dtype_policy = policy[layer.path or ""]
 
 
-def with_float_policy(saved, dtype):
+def with_float_policy(saved: dict[str, Any], dtype: Any) -> Any:
     """A serialised `DTypePolicyMap` whose layers compute in another float dtype.
 
     Args:
@@ -61,7 +65,7 @@ def with_float_policy(saved, dtype):
     return keras.dtype_policies.get(saved)
 
 
-def quantize_again(model, saved):
+def quantize_again(model: Model, saved: Config | None) -> None:
     """Quantise the layers of a model that were when its config was made.
 
     Args:

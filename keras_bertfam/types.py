@@ -20,3 +20,5 @@ Model: TypeAlias = Any
 Initializer: TypeAlias = Any
 Path: TypeAlias = str | os.PathLike[str]
 Config: TypeAlias = dict[str, Any]
+# Shapes of the weights in a file, by their names there.
+Shapes: TypeAlias = dict[str, tuple[int, ...]]

@@ -31,6 +31,7 @@ class TokenBackbone(BackbonePresets, keras_hub.models.Backbone, metaclass=Subcla
 
     input_names: tuple[str, ...] = ("token_ids",)
     argument_names: Sequence[str] = ()
+    built: bool
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -49,7 +50,7 @@ class TokenBackbone(BackbonePresets, keras_hub.models.Backbone, metaclass=Subcla
         for name in self.argument_names:
             setattr(self, name, values[name])
 
-    def arguments_for(self, cls: type) -> dict[str, Any]:
+    def arguments_for(self, cls: Any) -> dict[str, Any]:
         """The arguments that a layer's constructor has by the same names."""
         names = set(arguments_of(cls.__init__)) & set(self.argument_names)
         return {name: getattr(self, name) for name in names}

@@ -1,9 +1,13 @@
 """DistilBERT, and students that begin as some of their teacher's layers."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 
 from keras_bertfam.models.family import EncoderFamily
 from keras_bertfam.presets.families.distilbert import DISTILBERT
+from keras_bertfam.types import Model
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -42,7 +46,9 @@ class DistilBertBackbone(EncoderFamily):
     record = DISTILBERT
 
     @classmethod
-    def from_teacher(cls, teacher, layers=None, **kwargs):
+    def from_teacher(
+        cls, teacher: Model, layers: Sequence[int] | None = None, **kwargs: Any
+    ) -> "DistilBertBackbone":
         """Build a student of a teacher's shape, with some of its layers.
 
         The student has the teacher's token and position tables, its embeddings'
@@ -79,7 +85,7 @@ class DistilBertBackbone(EncoderFamily):
         return student
 
 
-def teacher_layers(num_layers, count=None):
+def teacher_layers(num_layers: int, count: int | None = None) -> list[int]:
     """The layers of a teacher that a student begins with.
 
     They are spread evenly from the first to the last; for 12 and 6 they are the
@@ -106,7 +112,9 @@ def teacher_layers(num_layers, count=None):
     return [round(i * (num_layers - 1) / max(1, count - 1)) for i in range(count)]
 
 
-def copy_layers(teacher, student, layers=None):
+def copy_layers(
+    teacher: Model, student: Model, layers: Sequence[int] | None = None
+) -> None:
     """Copy embeddings and chosen layers of a teacher into a student.
 
     Segment table and pooler aren't copied. Layers that the teacher shares are

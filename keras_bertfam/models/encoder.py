@@ -149,7 +149,7 @@ class EncoderBackbone(TokenBackbone):
             dtype=dtype,
             name="encoder",
         )
-        self.pooler = None
+        self.pooler: Any = None
         if pooler:
             self.pooler = Pooler(
                 hidden_dim, self.make_initializer(), dtype=dtype, name="pooler"

@@ -1,5 +1,7 @@
 """The small masked language model beside a discriminator."""
 
+from keras_bertfam.types import Model
+
 # What of the embeddings a generator shares with its discriminator.
 SHARED_EMBEDDINGS = {
     "embeddings": ("token_embedding", "tables", "norm"),
@@ -8,7 +10,9 @@ SHARED_EMBEDDINGS = {
 }
 
 
-def make_generator(backbone, size=0.25, tie="embeddings"):
+def make_generator(
+    backbone: Model, size: float = 0.25, tie: str = "embeddings"
+) -> Model:
     """Build a generator of a discriminator's kind, as ELECTRA does.
 
     It has as many layers, the same embedding width and a part of the hidden

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import os
+from typing import Any
 
 import keras
 
@@ -15,13 +16,16 @@ from keras_bertfam.presets import (
     names,
 )
 from keras_bertfam.quantization import with_float_policy
+from keras_bertfam.types import Model, Path
 
 
 class BackbonePresets(names.Published):
     """Mixin of backbones that are loaded with `from_preset()`, and saved."""
 
     @classmethod
-    def from_preset(cls, preset, load_weights=True, **kwargs):
+    def from_preset(
+        cls, preset: Path, load_weights: bool = True, **kwargs: Any
+    ) -> Model:
         """Build a backbone from the name of a published size or a directory.
 
         Args:
@@ -78,11 +82,11 @@ class BackbonePresets(names.Published):
                 )
             return backbone
 
-    def save_to_preset(self, preset_dir, max_shard_size=10):
+    def save_to_preset(self, preset_dir: Path, max_shard_size: float = 10) -> None:
         with directory.write_aside(preset_dir) as folder:
             super().save_to_preset(folder, max_shard_size=max_shard_size)
 
-    def export_to_transformers(self, path):
+    def export_to_transformers(self, path: Path) -> None:
         """Write a folder that `transformers` loads.
 
         It holds a `config.json` and a `model.safetensors`, without tensors that
@@ -109,7 +113,7 @@ class BackbonePresets(names.Published):
         """
         exporting.export_to_transformers(self, path)
 
-    def to_keras_hub(self):
+    def to_keras_hub(self) -> Model:
         """The backbone of KerasHub's own class, with the same weights.
 
         For users who go on with KerasHub: its `save_to_preset()` writes what all of
@@ -134,7 +138,7 @@ class BackbonePresets(names.Published):
         return kerashub.to_keras_hub(self)
 
     @classmethod
-    def parameter_count(cls, *args, **kwargs):
+    def parameter_count(cls, *args: Any, **kwargs: Any) -> int:
         """Number of weights of a configuration, without allocating them.
 
         Takes the arguments of the constructor.

@@ -2,12 +2,13 @@
 
 import contextlib
 import contextvars
+from collections.abc import Iterator
 
 _blank = contextvars.ContextVar("blank", default=False)
 
 
 @contextlib.contextmanager
-def blank_weights():
+def blank_weights() -> Iterator[None]:
     """Backbones made in this context begin with zeros.
 
     For weights that are about to be read: random ones take time, and leave holes in
@@ -20,6 +21,6 @@ def blank_weights():
         _blank.reset(token)
 
 
-def is_blank():
+def is_blank() -> bool:
     """Whether the call is in the context of `blank_weights`."""
     return _blank.get()

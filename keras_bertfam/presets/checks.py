@@ -2,24 +2,26 @@
 
 import math
 import os
+from typing import Any
 
 import numpy as np
 
 from keras_bertfam.presets import directory
-from keras_bertfam.presets.families import FAMILIES
+from keras_bertfam.presets.families import transformers_tables
 from keras_bertfam.presets.families.transformers_table import COPIES
 from keras_bertfam.presets.heads import activation_note
 from keras_bertfam.presets.huggingface import WEIGHTS
-from keras_bertfam.presets.source import CheckpointError
+from keras_bertfam.presets.report import Report
+from keras_bertfam.presets.source import CheckpointError, CheckpointSource
 
 
-def prefix_of(source):
+def prefix_of(source: CheckpointSource) -> str:
     """What the names of the backbone's tensors begin with in a checkpoint."""
-    prefix = f"{FAMILIES[source.family].transformers.prefix}."
+    prefix = f"{transformers_tables()[source.family].prefix}."
     return prefix if any(name.startswith(prefix) for name in source.tensors) else ""
 
 
-def check_size(cls, source, arguments):
+def check_size(cls: Any, source: CheckpointSource, arguments: dict[str, Any]) -> None:
     """Raise an error for a config of more weights than the checkpoint has."""
     if not source.tensors:
         raise CheckpointError(
@@ -40,9 +42,9 @@ def check_size(cls, source, arguments):
     )
 
 
-def check_required(source, report):
+def check_required(source: CheckpointSource, report: Report) -> None:
     """Raise an error for a tensor that means another computation than ours."""
-    required = FAMILIES[source.family].transformers.required_tensors
+    required = transformers_tables()[source.family].required_tensors
     mapped = {name for _, theirs in report.mapped for name in theirs}
     for name in required:
         if prefix_of(source) + name not in mapped:
@@ -52,7 +54,7 @@ def check_required(source, report):
             )
 
 
-def check_activation(head, source, report):
+def check_activation(head: Any, source: CheckpointSource, report: Report) -> None:
     """Note the activation of a head that isn't quite ours; another is an error."""
     try:
         note = activation_note(head, source.head_activation)
@@ -63,17 +65,16 @@ def check_activation(head, source, report):
     report.notes += [note] if note else []
 
 
-def check_copies(source):
+def check_copies(source: CheckpointSource) -> None:
     """Raise an error for an output table that isn't the input table."""
     tensors = source.tensors
     for name, original in COPIES.items():
-        original = next(
-            (n for n in (original, prefix_of(source) + original) if n in tensors), None
-        )
-        if name in tensors and original is not None:
-            if not _same(np.asarray(tensors[name]), np.asarray(tensors[original])):
+        prefixed = (original, prefix_of(source) + original)
+        there = next((n for n in prefixed if n in tensors), None)
+        if name in tensors and there is not None:
+            if not _same(np.asarray(tensors[name]), np.asarray(tensors[there])):
                 raise CheckpointError(
-                    f"{name!r} of {os.fspath(source.path)!r} must equal {original!r}: "
+                    f"{name!r} of {os.fspath(source.path)!r} must equal {there!r}: "
                     "output tables here are tied to the input's."
                 )
 

@@ -2,10 +2,13 @@
 
 import math
 import numbers
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from keras_bertfam.presets.families import FAMILIES
+from keras_bertfam.presets.families import transformers_tables
 from keras_bertfam.presets.families.transformers_table import REQUIRED
 from keras_bertfam.presets.source import CheckpointError, CheckpointSource
+from keras_bertfam.types import Model
 
 _ACTIVATIONS = {
     "gelu": "gelu",
@@ -22,12 +25,13 @@ _TO_ACTIVATIONS = {ours: theirs for theirs, ours in reversed(_ACTIVATIONS.items(
 _TO_ACTIVATIONS["gelu_tanh"] = "gelu_new"
 # Arguments with values of another form: functions to ours, and to theirs. One row of
 # token types is none, added to every position.
-_VALUES = {
+_VALUES: dict[str, tuple[Callable, Callable]] = {
     "activation": (_ACTIVATIONS.get, lambda name: _TO_ACTIVATIONS.get(name, name)),
     "num_segments": (lambda n: 0 if n == 1 else n, lambda n: n or 1),
     "clamp_length": (lambda n: None if n < 0 else n, lambda n: -1 if n is None else n),
     "position_offset": (lambda pad: pad + 1, lambda offset: offset - 1),
 }
+_SAME: tuple[Callable, Callable] = (lambda value: value, lambda value: value)
 _RATES = ("dropout", "attention_dropout")
 _FLOATS = ("layer_norm_epsilon", "initializer_range")
 _TEXTS = ("activation", "attention_type")
@@ -36,7 +40,7 @@ _FREE = ("name", "trainable", "dtype", "truncated_initializer", "pooler")
 _MAX_LAYERS, _MAX_SIZE = 10_000, 2**31 - 1
 
 
-def to_ours(source):
+def to_ours(source: CheckpointSource) -> dict[str, Any]:
     """Arguments of a backbone, from a checkpoint's config.
 
     Args:
@@ -49,7 +53,7 @@ def to_ours(source):
         CheckpointError: for keys that are missing, values of another type than
             expected, and models that no backbone here is.
     """
-    table = FAMILIES[source.family].transformers
+    table = transformers_tables()[source.family]
     for key, value in table.required_config.items():
         if source.config.get(key, value) != value:
             raise _unfit(source, key, repr(value))
@@ -61,8 +65,8 @@ def to_ours(source):
                 f"The config of {source.path!r} lacks the key {theirs!r}."
             )
         _check(source, ours, theirs, value)
-        read, _ = _VALUES.get(ours, (None, None))
-        arguments[ours] = value if read is None else read(value)
+        read, _ = _VALUES.get(ours, _SAME)
+        arguments[ours] = read(value)
     if "max_sequence_length" in arguments:
         arguments["max_sequence_length"] -= arguments["position_offset"]
         if arguments["max_sequence_length"] < 1:
@@ -72,13 +76,13 @@ def to_ours(source):
     return arguments
 
 
-def head_dropout(source, role):
+def head_dropout(source: CheckpointSource, role: str) -> float:
     """The dropout rate of a fine-tuned head, from a checkpoint's config.
 
     Raises:
         CheckpointError: for a value that is no rate.
     """
-    for key, default in FAMILIES[source.family].transformers.dropouts[role].items():
+    for key, default in transformers_tables()[source.family].dropouts[role].items():
         value = source.config.get(key, default)
         if value is not None:
             _check(source, "dropout", key, value)
@@ -86,7 +90,7 @@ def head_dropout(source, role):
     return 0.0
 
 
-def check_head(source, required):
+def check_head(source: CheckpointSource, required: Mapping[str, tuple]) -> None:
     """Raise an error for a config of another head than ours.
 
     Args:
@@ -131,7 +135,7 @@ def _unfit(source, key, expected):
     )
 
 
-def to_theirs(family, backbone):
+def to_theirs(family: str, backbone: Model) -> dict[str, Any]:
     """A config of `transformers` for a backbone.
 
     Args:
@@ -146,12 +150,11 @@ def to_theirs(family, backbone):
             arguments; it names them.
     """
     arguments = backbone.get_config()
-    table = FAMILIES[family].transformers
+    table = transformers_tables()[family]
     theirs = {"model_type": family, **table.required_config}
     for ours, key, _ in table.config:
-        _, write = _VALUES.get(ours, (None, None))
-        value = arguments[ours]
-        theirs[key] = value if write is None else write(value)
+        _, write = _VALUES.get(ours, _SAME)
+        theirs[key] = write(arguments[ours])
     if "max_position_embeddings" in theirs:
         theirs["max_position_embeddings"] += arguments["position_offset"]
     back = to_ours(CheckpointSource("", family, theirs, {}))

@@ -2,6 +2,8 @@
 
 import contextlib
 import os
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -15,7 +17,7 @@ from keras_bertfam.presets.checks import (
     check_size,
     prefix_of,
 )
-from keras_bertfam.presets.families import FAMILIES, backbones_of
+from keras_bertfam.presets.families import FAMILIES, backbones_of, transformers_tables
 from keras_bertfam.presets.families.rows import applying
 from keras_bertfam.presets.heads import (
     class_names,
@@ -23,10 +25,13 @@ from keras_bertfam.presets.heads import (
     is_other_head,
 )
 from keras_bertfam.presets.report import Report
-from keras_bertfam.presets.source import CheckpointError
+from keras_bertfam.presets.source import CheckpointError, CheckpointSource
+from keras_bertfam.types import Model
 
 
-def load_backbone(cls, source, load_weights=True, **kwargs):
+def load_backbone(
+    cls: Any, source: CheckpointSource, load_weights: bool = True, **kwargs: Any
+) -> Model:
     """A backbone from a checkpoint.
 
     Args:
@@ -48,7 +53,13 @@ def load_backbone(cls, source, load_weights=True, **kwargs):
     return backbone
 
 
-def read_backbone(cls, source, report, load_weights=True, **kwargs):
+def read_backbone(
+    cls: Any,
+    source: CheckpointSource,
+    report: Report,
+    load_weights: bool = True,
+    **kwargs: Any,
+) -> Model:
     """`load_backbone` that fills in a `Report` and doesn't warn."""
     cls = _backbone_class(cls, source)
     arguments = configs.to_ours(source)
@@ -70,7 +81,13 @@ def read_backbone(cls, source, report, load_weights=True, **kwargs):
     return backbone
 
 
-def load_task(cls, source, load_weights=True, backbone_cls=None, **kwargs):
+def load_task(
+    cls: Any,
+    source: CheckpointSource,
+    load_weights: bool = True,
+    backbone_cls: Any | None = None,
+    **kwargs: Any,
+) -> Model:
     """A task from a checkpoint, with the heads that are in it.
 
     Args:
@@ -94,7 +111,14 @@ def load_task(cls, source, load_weights=True, backbone_cls=None, **kwargs):
     return task
 
 
-def read_task(cls, source, report, load_weights=True, backbone_cls=None, **kwargs):
+def read_task(
+    cls: Any,
+    source: CheckpointSource,
+    report: Report,
+    load_weights: bool = True,
+    backbone_cls: Any | None = None,
+    **kwargs: Any,
+) -> Model:
     """`load_task` that fills in a `Report` and doesn't warn."""
     dtype = {"dtype": kwargs.pop("dtype")} if "dtype" in kwargs else {}
     backbone_cls = backbone_cls or cls.backbone_cls
@@ -134,7 +158,7 @@ def _generator_arguments(cls, source, load_weights, kwargs):
 def _head_arguments(cls, source, kwargs):
     """Arguments of a fine-tuning task that a checkpoint tells."""
     ours, arguments = counterpart(cls), {}
-    dropouts = FAMILIES[source.family].transformers.dropouts
+    dropouts = transformers_tables()[source.family].dropouts
     roles = dropouts.keys() & (ours.heads if ours else ())
     if roles and "dropout" not in kwargs:
         arguments["dropout"] = configs.head_dropout(source, *roles)
@@ -150,7 +174,9 @@ def _head_arguments(cls, source, kwargs):
     return arguments
 
 
-def fill_heads(task, source, report, given=()):
+def fill_heads(
+    task: Model, source: CheckpointSource, report: Report, given: Sequence[Any] = ()
+) -> None:
     """Load the heads of a task that a checkpoint has; note the others as missing.
 
     Args:
@@ -159,16 +185,17 @@ def fill_heads(task, source, report, given=()):
         report: `Report`, which grows.
         given: variables that are neither.
     """
-    table = FAMILIES[source.family].transformers
+    table = transformers_tables()[source.family]
     ours = counterpart(type(task))
     loaded = {id(variable) for variable in (*task.backbone.weights, *given)}
-    for role, attribute in ours.heads.items() if ours else ():
+    heads, config = (ours.heads, ours.required_config) if ours else ({}, {})
+    for role, attribute in heads.items():
         head, rows = getattr(task, attribute), table.heads.get(role, ())
         if is_other_head(task, source, role):
             continue
         if any(name in source.tensors for row in rows for name in row.theirs):
-            required = table.required_heads.get(role, {}) | ours.required_config
-            configs.check_head(source, required)
+            for required in (table.required_heads.get(role, {}), config):
+                configs.check_head(source, required)
         filled = _fill(head, rows, task.backbone, report, label=f"{attribute}.")
         loaded |= filled
         if role == "masked_lm":
@@ -200,7 +227,7 @@ def _backbone_class(cls, source):
 
 
 def _rows(source):
-    return FAMILIES[source.family].transformers.weights
+    return transformers_tables()[source.family].weights
 
 
 def _fill(owner, rows, backbone, report, prefix="", label=""):

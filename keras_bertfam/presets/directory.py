@@ -8,10 +8,13 @@ import re
 import shutil
 import tempfile
 import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import keras
 
 from keras_bertfam.presets import task_sizes, untrusted
+from keras_bertfam.types import Model, Path, Shapes
 
 CONFIG_FILE = "config.json"
 TASK_FILE = "task.json"
@@ -21,11 +24,11 @@ WEIGHTS_FILES = ("model.weights.h5", "model.weights.json")
 TASK_WEIGHTS_FILE = "task.weights.h5"
 _SHARD = re.compile(r"model_\d{5}\.weights\.h5")
 
-_being_written = set()
+_being_written: set[str] = set()
 
 
 @contextlib.contextmanager
-def write_aside(path):
+def write_aside(path: Path) -> Iterator[str]:
     """Give a folder to write to, and move what is in it to `path` at the end.
 
     Nothing appears at `path` before everything is written. Files already there
@@ -81,7 +84,9 @@ def _umask():
     return mask
 
 
-def check_preset(preset, known_names, load_weights=True):
+def check_preset(
+    preset: Path, known_names: Iterable[str], load_weights: bool = True
+) -> None:
     """Raise a `ValueError` if a preset can't be what it should be.
 
     Args:
@@ -112,7 +117,7 @@ def check_preset(preset, known_names, load_weights=True):
 
 
 @contextlib.contextmanager
-def explain_load_errors(preset):
+def explain_load_errors(preset: Path) -> Iterator[None]:
     """Turn the errors of a damaged preset into a `ValueError` that names it."""
     try:
         yield
@@ -133,7 +138,7 @@ def _damaged(preset, error):
     )
 
 
-def read_json(preset, name):
+def read_json(preset: Path, name: str) -> Any:
     """The serialised object in a preset directory, or `None` without that file.
 
     Raises:
@@ -142,7 +147,7 @@ def read_json(preset, name):
     return untrusted.read_config(preset, name)
 
 
-def inspect_backbone(preset):
+def inspect_backbone(preset: Path) -> Shapes:
     """Check the files of a preset's backbone before it is built.
 
     Args:
@@ -163,7 +168,7 @@ def inspect_backbone(preset):
     return shapes
 
 
-def inspect_task(preset):
+def inspect_task(preset: Path) -> Shapes:
     """The same for a task's own config and weights.
 
     Returns:
@@ -188,7 +193,9 @@ def inspect_task(preset):
     return shapes
 
 
-def check_loaded(weights, save, shapes, preset):
+def check_loaded(
+    weights: Sequence[Any], save: Callable[[str], None], shapes: Shapes, preset: Path
+) -> None:
     """Warn of weights that aren't finite, and of those that nothing has taken.
 
     Args:
@@ -210,7 +217,7 @@ def check_loaded(weights, save, shapes, preset):
     warn_if_not_finite(weights, preset)
 
 
-def warn_if_not_finite(variables, source):
+def warn_if_not_finite(variables: Iterable[Any], source: Path) -> None:
     """Warn if a variable has values that are NaN or infinite."""
     bad = [
         variable.path
@@ -228,7 +235,7 @@ def warn_if_not_finite(variables, source):
         )
 
 
-def load_serialized(preset, name):
+def load_serialized(preset: Path, name: str) -> Any:
     """Rebuild a preprocessor or tokenizer from a preset directory.
 
     Args:
@@ -258,7 +265,7 @@ def load_serialized(preset, name):
     return layer
 
 
-def check_vocabulary_size(preprocessor, backbone, preset):
+def check_vocabulary_size(preprocessor: Any, backbone: Model, preset: Path) -> None:
     """Warn if a preset's tokenizer has fewer tokens than its backbone has rows."""
     size = preprocessor.tokenizer.vocabulary_size() if preprocessor else None
     if size is not None and size < backbone.vocabulary_size:

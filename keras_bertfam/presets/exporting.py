@@ -4,24 +4,30 @@ import json
 import os
 import pathlib
 import types
+from collections.abc import Iterable
+from typing import Any
 
 import keras
 import numpy as np
 
 from keras_bertfam.presets import configs, tokenizer_files
 from keras_bertfam.presets.directory import WEIGHTS_FILES, write_aside
-from keras_bertfam.presets.families import FAMILIES, backbones_of, with_table
-from keras_bertfam.presets.families.rows import applying
+from keras_bertfam.presets.families import FAMILIES, backbones_of, transformers_tables
+from keras_bertfam.presets.families.rows import Row, applying
 from keras_bertfam.presets.heads import (
     BACKBONE,
+    Counterpart,
     activation_note,
     class_config,
     counterpart,
 )
 from keras_bertfam.presets.report import warn
+from keras_bertfam.types import Model, Path, Tokenizer
 
 
-def export_to_transformers(model, path, tokenizer=None):
+def export_to_transformers(
+    model: Model, path: Path, tokenizer: Tokenizer | None = None
+) -> None:
     """Write what `transformers` loads without a missing or an unexpected tensor.
 
     See `TokenBackbone.export_to_transformers`.
@@ -46,10 +52,10 @@ def export_to_transformers(model, path, tokenizer=None):
         raise ImportError(
             "Export needs safetensors: pip install 'keras-bertfam[hf]'."
         ) from error
-    backbone = getattr(model, "backbone", model)
+    backbone: Model = getattr(model, "backbone", model)
     family, config = family_and_config(backbone)
     ours = checked_counterpart(model, family)
-    table = FAMILIES[family].transformers
+    table = transformers_tables()[family]
     if "masked_lm" in ours.heads:
         head = getattr(model, ours.heads["masked_lm"])
         if note := activation_note(head, table.head_activation):
@@ -79,14 +85,14 @@ def export_to_transformers(model, path, tokenizer=None):
             export_to_transformers(part, pathlib.Path(folder, name))
 
 
-def family_and_config(backbone):
+def family_and_config(backbone: Model) -> tuple[str, dict[str, Any]]:
     """The first family that has a backbone's class and arguments."""
     names = {base.__name__ for base in type(backbone).__mro__}
-    known = with_table("transformers")
+    known = transformers_tables()
     families = [family for family in known if names & {*backbones_of(family)}]
     if not families:  # a family of its own making
-        families = [f for f in known if known[f].transformers.prefix == f]
-    families.sort(key=lambda family: known[family].backbone not in names)
+        families = [f for f in known if known[f].prefix == f]
+    families.sort(key=lambda family: FAMILIES[family].backbone not in names)
     errors = []
     for family in families:
         try:
@@ -96,14 +102,14 @@ def family_and_config(backbone):
     raise errors[0]
 
 
-def checked_counterpart(model, family):
+def checked_counterpart(model: Model, family: str) -> Counterpart:
     """The `Counterpart` of a model.
 
     Raises:
         ValueError: if `transformers` has no such model of the family.
     """
-    table, style = FAMILIES[family].transformers, FAMILIES[family].head_style.name
-    backbone = getattr(model, "backbone", model)
+    table, style = transformers_tables()[family], FAMILIES[family].head_style.name
+    backbone: Model = getattr(model, "backbone", model)
     ours = BACKBONE if backbone is model else counterpart(type(model))
     if ours is None or not ours.heads.keys() <= table.heads.keys():
         raise ValueError(
@@ -123,7 +129,9 @@ def checked_counterpart(model, family):
     return ours
 
 
-def model_tensors(model, family, prefix="", pooled=False):
+def model_tensors(
+    model: Model, family: str, prefix: str = "", pooled: bool = False
+) -> dict[str, np.ndarray]:
     """All tensors of a model by their names in `transformers`.
 
     Args:
@@ -139,12 +147,12 @@ def model_tensors(model, family, prefix="", pooled=False):
     Raises:
         ValueError: for weights that have no name there, or names without weights.
     """
-    table = FAMILIES[family].transformers
+    table = transformers_tables()[family]
     ours = checked_counterpart(model, family)
-    backbone = getattr(model, "backbone", model)
+    backbone: Model = getattr(model, "backbone", model)
     poolers = [row for row in table.weights if row.ours.startswith("pooler")]
     rows = [row for row in table.weights if row not in poolers]
-    written = set()
+    written: set[int] = set()
     tensors = collect(backbone, rows, backbone, prefix, written)
     lacking = {prefix + name for name in table.required_tensors} - tensors.keys()
     if lacking:
@@ -181,7 +189,13 @@ def _check_all_written(model, backbone, written):
         )
 
 
-def collect(owner, rows, backbone, prefix="", written=None):
+def collect(
+    owner: Any,
+    rows: Iterable[Row],
+    backbone: Model,
+    prefix: str = "",
+    written: set[int] | None = None,
+) -> dict[str, np.ndarray]:
     """Tensors by their names in `transformers`; the ids of variables go to a set.
 
     Raises:

@@ -17,11 +17,13 @@ import numpy as np
 
 from keras_bertfam.presets import reading
 from keras_bertfam.presets.source import CheckpointError, CheckpointSource, LazyTensor
+from keras_bertfam.types import Path
 
 WEIGHTS, DICTIONARY = "model.pt", "dict.txt"
 _GPT2_FILES = (("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt"))
 _FIRST, _LAST = ("<s>", "<pad>", "</s>", "<unk>"), ("<mask>",)
 _ENCODERS = ("decoder.sentence_encoder.", "encoder.sentence_encoder.")
+_QKV = {"q": "query", "k": "key", "v": "value"}
 # Pairs of a pattern of fairseq's name and of that in `transformers`.
 _NAMES = (
     (r"^embed_tokens\.", "roberta.embeddings.word_embeddings."),
@@ -36,7 +38,6 @@ _NAMES = (
     (r"\.final_layer_norm\.", ".output.LayerNorm."),
 )
 _HEAD = re.compile(r"^classification_heads\.([^.]+)\.")
-_QKV = {"q": "query", "k": "key", "v": "value"}
 # Our argument, fairseq's, and that of a checkpoint that doesn't say.
 _CONFIG = (
     ("num_attention_heads", "encoder_attention_heads", None),
@@ -46,7 +47,7 @@ _CONFIG = (
 )
 
 
-def recognises(path):
+def recognises(path: Path) -> bool:
     """Whether it is such a `model.pt`, or a folder with one."""
     path = os.fspath(path)
     if os.path.isdir(path):
@@ -56,7 +57,7 @@ def recognises(path):
     return os.path.basename(path) == WEIGHTS and os.path.exists(path)
 
 
-def open_source(path):
+def open_source(path: Path) -> CheckpointSource:
     """The checkpoint in a folder or a file `model.pt`.
 
     Args:
@@ -199,7 +200,7 @@ def _read_dictionary(folder, size):
 class _Files(dict):
     """Paths in a folder of their own, which lives as long as they do."""
 
-    def __init__(self, folder):
+    def __init__(self, folder: tempfile.TemporaryDirectory) -> None:
         super().__init__()
         self._folder = folder
 

@@ -2,12 +2,15 @@
 
 import importlib
 import os
+from types import ModuleType
+
+from keras_bertfam.types import Path
 
 # Modules of this package, each with `recognises` and `open_source`.
 READERS = ("huggingface", "kerashub", "tensorflow1", "fairseq")
 
 
-def find_reader(path):
+def find_reader(path: Path) -> ModuleType | None:
     """The module that reads a path, or `None` if it holds no foreign checkpoint.
 
     Args:

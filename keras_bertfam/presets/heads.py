@@ -2,12 +2,14 @@
 
 import dataclasses
 import os
+from typing import Any
 
 import keras
 
 from keras_bertfam.presets import configs
-from keras_bertfam.presets.families import FAMILIES
-from keras_bertfam.presets.source import CheckpointError
+from keras_bertfam.presets.families import FAMILIES, transformers_tables
+from keras_bertfam.presets.source import CheckpointError, CheckpointSource
+from keras_bertfam.types import Model
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,15 +32,15 @@ class Counterpart:
     """
 
     ending: str
-    heads: dict = dataclasses.field(default_factory=dict)
-    poolers: tuple = ()
+    heads: dict[str, str] = dataclasses.field(default_factory=dict)
+    poolers: tuple[str, ...] = ()
     styled: bool = False
     labelled: bool = False
-    config: dict = dataclasses.field(default_factory=dict)
-    required_config: dict = dataclasses.field(default_factory=dict)
+    config: dict[str, Any] = dataclasses.field(default_factory=dict)
+    required_config: dict[str, tuple] = dataclasses.field(default_factory=dict)
     generator: bool = False
 
-    def parts(self, task):
+    def parts(self, task: Model) -> dict[str, "Generator"]:
         """The models in folders beside a task's own files, by their names."""
         if not self.generator:
             return {}
@@ -49,9 +51,9 @@ class Counterpart:
 class Generator:
     """ELECTRA's generator as `transformers` has it: a masked language model."""
 
-    backbone: object
-    head: object
-    preprocessor: object = None
+    backbone: Model
+    head: Any
+    preprocessor: Any = None
 
 
 BACKBONE = Counterpart("Model")
@@ -67,7 +69,7 @@ COUNTERPARTS = {
         "ForPreTraining", {"detector": "head"}, generator=True
     ),
 }
-_SUMMARY = {"poolers": ("head",), "styled": True}
+_SUMMARY: dict[str, Any] = {"poolers": ("head",), "styled": True}
 COUNTERPARTS |= {
     # The narrower of two that are the same class comes first.
     "TextRegressor": Counterpart(
@@ -96,23 +98,23 @@ COUNTERPARTS["Generator"] = COUNTERPARTS["MaskedLM"]
 FINE_TUNED = {"classifier", "choice", "token", "span"}
 
 
-def counterpart(cls):
+def counterpart(cls: type) -> Counterpart | None:
     """The `Counterpart` of a class of ours, or `None`."""
     names = (base.__name__ for base in cls.__mro__)
     return next((COUNTERPARTS[name] for name in names if name in COUNTERPARTS), None)
 
 
-def shared_heads(theirs, ours):
+def shared_heads(theirs: type, ours: type) -> list[tuple[str, str]]:
     """Pairs of attributes where two classes of tasks have the same heads.
 
     Those of fine-tuning aren't: they differ by their classes.
     """
-    theirs, ours = (getattr(counterpart(cls), "heads", {}) for cls in (theirs, ours))
-    roles = theirs.keys() & ours.keys() - FINE_TUNED
-    return [(theirs[role], ours[role]) for role in sorted(roles)]
+    first, second = (getattr(counterpart(cls), "heads", {}) for cls in (theirs, ours))
+    roles = first.keys() & second.keys() - FINE_TUNED
+    return [(first[role], second[role]) for role in sorted(roles)]
 
 
-def is_other_head(task, source, role):
+def is_other_head(task: Model, source: CheckpointSource, role: str) -> bool:
     """Whether a checkpoint's head of fine-tuning is none for a task.
 
     Tasks share the names of tensors. It is another's if the config names that other
@@ -125,7 +127,7 @@ def is_other_head(task, source, role):
     if kernel is not None and tuple(kernel.shape)[::-1] != shape:
         return True
     ours, given = counterpart(type(task)), getattr(task, "label_names", None)
-    names = class_names(source, ours) if given else []
+    names = class_names(source, ours) if given and ours else []
     other_names = bool(names) and None not in names and names != given
     return other_names or _is_of_another(source, role)
 
@@ -138,12 +140,12 @@ def _is_of_another(source, role):
 
 
 def _logits(source, role, part):
-    rows = FAMILIES[source.family].transformers.heads[role]
+    rows = transformers_tables()[source.family].heads[role]
     (name,) = next(row.theirs for row in rows if row.ours == f"logits.{part}")
     return name
 
 
-def task_name(source):
+def task_name(source: CheckpointSource) -> str | None:
     """The name of our class for the model that a checkpoint is.
 
     Its config names the model. Where it doesn't, the model is the one of the most
@@ -152,11 +154,11 @@ def task_name(source):
     Returns:
         str, or `None` for a backbone, and for a model that no task here is.
     """
-    table, config = FAMILIES[source.family].transformers, source.config
+    table, config = transformers_tables()[source.family], source.config
     architectures = config.get("architectures")
     tasks = {name: ours for name, ours in COUNTERPARTS.items() if ours.heads}
-    named = isinstance(architectures, list)
-    if not named:
+    named = architectures if isinstance(architectures, list) else []
+    if not isinstance(architectures, list):
         order = sorted(tasks, key=lambda name: _rank(tasks[name]))
         tasks = {name: tasks[name] for name in order if name != "Generator"}
     for name, ours in tasks.items():
@@ -164,9 +166,9 @@ def task_name(source):
         fits = kind in (None, config.get("problem_type"))
         if not fits or not ours.heads.keys() <= table.heads.keys():
             continue
-        if named and table.architecture(ours.ending) in architectures:
+        if table.architecture(ours.ending) in named:
             return name
-        if not named and _holds(source, name, ours):
+        if not isinstance(architectures, list) and _holds(source, name, ours):
             return name
     return None
 
@@ -177,8 +179,8 @@ def _rank(ours):
 
 def _holds(source, name, ours):
     """Whether all of a task of ours is in a checkpoint."""
+    heads = transformers_tables()[source.family].heads
     family = FAMILIES[source.family]
-    heads = family.transformers.heads
     rows = [row for role in ours.heads for row in heads[role]]
     task, backbone = (
         keras.saving.get_registered_object(f"keras_bertfam>{cls}")
@@ -191,7 +193,7 @@ def _holds(source, name, ours):
     )
 
 
-def activation_note(head, theirs):
+def activation_note(head: Any, theirs: str | None) -> str | None:
     """How a head of masked language models is not quite that of `transformers`.
 
     Args:
@@ -217,7 +219,7 @@ def activation_note(head, theirs):
     )
 
 
-def class_names(source, ours):
+def class_names(source: CheckpointSource, ours: Counterpart) -> list[str | None]:
     """The classes that a checkpoint has a head for.
 
     Args:
@@ -243,14 +245,14 @@ def class_names(source, ours):
             f"Received: {kernel} and {bias}."
         )
     (count,) = bias
-    names = source.config.get("id2label")
-    names = names if isinstance(names, dict) else {}
-    names = [names.get(str(index)) for index in range(count)]
-    given = [n for n in names if isinstance(n, str) and not n.startswith("LABEL_")]
-    return names if len({*given}) == count else [None] * count
+    labels = source.config.get("id2label")
+    labels = labels if isinstance(labels, dict) else {}
+    found = [labels.get(str(index)) for index in range(count)]
+    given = [n for n in found if isinstance(n, str) and not n.startswith("LABEL_")]
+    return found if len({*given}) == count else [None] * count
 
 
-def class_config(task):
+def class_config(task: Model) -> dict[str, Any]:
     """What the config of `transformers` says of a task's classes."""
     names = task.label_names or [f"LABEL_{i}" for i in range(task.num_classes)]
     return {

@@ -7,6 +7,7 @@ import os
 
 from keras_bertfam.presets import reading
 from keras_bertfam.presets.names import TOKENIZER_FILES, PublishedPreset
+from keras_bertfam.types import Path
 
 _TOKENIZERS = (
     "tokenizer_config.json",
@@ -39,7 +40,9 @@ _KERAS = (
 _LOADABLE = "the path of a folder that `save_to_preset()` or `transformers` wrote"
 
 
-def locate(preset, load_weights=True, tokenizer=True):
+def locate(
+    preset: Path | PublishedPreset, load_weights: bool = True, tokenizer: bool = True
+) -> Path:
     """The folder that holds a preset, downloaded if it is on a hub.
 
     Args:
@@ -59,7 +62,7 @@ def locate(preset, load_weights=True, tokenizer=True):
     if isinstance(preset, PublishedPreset):
         name, handles = preset.name, preset.sources
     elif _scheme(preset) in _DOWNLOADERS:
-        name, handles = preset, (preset,)
+        name, handles = os.fspath(preset), (os.fspath(preset),)
     else:
         return preset
     if not handles:

@@ -3,8 +3,9 @@
 import os
 
 from keras_bertfam.presets import reading
-from keras_bertfam.presets.families import FAMILIES, with_table
+from keras_bertfam.presets.families import transformers_tables
 from keras_bertfam.presets.source import CheckpointError, CheckpointSource
+from keras_bertfam.types import Path
 
 CONFIG = "config.json"
 # In the order in which they are tried; the pickles last.
@@ -30,7 +31,7 @@ TOKENIZER_CONFIG = "tokenizer_config.json"
 PARTS = ("generator",)
 
 
-def recognises(path):
+def recognises(path: Path) -> bool:
     """Whether it is a folder as `transformers` writes them."""
     if not os.path.isdir(path):
         return False
@@ -47,7 +48,7 @@ def recognises(path):
     return bool(known) and "registered_name" not in config
 
 
-def open_source(path, part=False):
+def open_source(path: Path, part: bool = False) -> CheckpointSource:
     """The checkpoint in a folder.
 
     Args:
@@ -89,7 +90,7 @@ def open_source(path, part=False):
             for name in (() if part else PARTS)
             if name in names and _is_part(os.path.join(path, name))
         },
-        head_activation=FAMILIES[family].transformers.head_activation,
+        head_activation=transformers_tables()[family].head_activation,
     )
 
 
@@ -107,7 +108,7 @@ def _current_name(name):
 
 def _oldest_family(config, names):
     """The family of a config without a `model_type`, or `None`."""
-    tables = {f: r.transformers for f, r in with_table("transformers").items()}
+    tables = transformers_tables()
     fitting = [
         family
         for family, table in tables.items()
@@ -120,7 +121,7 @@ def _oldest_family(config, names):
 
 
 def _family(path, config, tensors, names):
-    family, known = config.get("model_type"), with_table("transformers")
+    family, known = config.get("model_type"), transformers_tables()
     if family is None:  # as in the oldest checkpoints
         family = next(
             (f for f in known if _has_prefix(tensors, f)),
@@ -136,5 +137,5 @@ def _family(path, config, tensors, names):
 
 def _has_prefix(names, family):
     return any(
-        name.startswith(f"{FAMILIES[family].transformers.prefix}.") for name in names
+        name.startswith(f"{transformers_tables()[family].prefix}.") for name in names
     )

@@ -8,9 +8,10 @@ import keras_hub
 import numpy as np
 
 from keras_bertfam.presets import directory, exporting, reading, untrusted
-from keras_bertfam.presets.families import FAMILIES, with_table
+from keras_bertfam.presets.families import keras_hub_tables
 from keras_bertfam.presets.heads import counterpart
 from keras_bertfam.presets.source import CheckpointError, CheckpointSource, LazyTensor
+from keras_bertfam.types import Model, Path
 
 _PACKAGES = ("keras_hub>", "keras_nlp>")
 _TOKENIZER_FILES = {
@@ -25,7 +26,7 @@ _TASKS = {"MaskedLM": "masked_lm", "TextClassifier": "classifier"}
 _FREE = ("model_type", "initializer_range", "architectures")
 
 
-def recognises(path):
+def recognises(path: Path) -> bool:
     """Whether it is a preset directory of a class of KerasHub."""
     try:
         config = reading.read_json(reading.file_in(path, directory.CONFIG_FILE))
@@ -35,7 +36,7 @@ def recognises(path):
     return isinstance(name, str) and name.startswith(_PACKAGES)
 
 
-def open_source(path):
+def open_source(path: Path) -> CheckpointSource:
     """The checkpoint in a preset directory of KerasHub.
 
     KerasHub loads it; each tensor is then a view of a variable. So KerasHub's model
@@ -58,15 +59,15 @@ def open_source(path):
             directory.inspect_task(path)
             config = untrusted.read_config(path, directory.CONFIG_FILE)
             name = config["registered_name"].partition(">")[2]
-            known = with_table("keras_hub")
-            classes = {r.keras_hub.backbone: family for family, r in known.items()}
+            tables = keras_hub_tables()
+            classes = {tables[family].backbone: family for family in tables}
             if name not in classes:
                 raise CheckpointError(
                     f"The preset in {path!r} must be of one of KerasHub's classes "
                     f"{', '.join(sorted(classes))}. Received: {name}."
                 )
             family = classes[name]
-            table = FAMILIES[family].keras_hub
+            table = tables[family]
             tensors = _tensors(_load(path, table), table) if shapes else {}
             return CheckpointSource(
                 path=path,
@@ -84,7 +85,7 @@ def open_source(path):
 
 def _config(family, arguments):
     """What `transformers` has for the arguments of a family's class."""
-    table = FAMILIES[family].keras_hub
+    table = keras_hub_tables()[family]
     config = {"model_type": family, **table.fixed}
     config |= {theirs: arguments[ours] for theirs, ours in table.config.items()}
     if table.first_position:
@@ -161,14 +162,14 @@ def _tokenizer_config(path):
     return {"do_lower_case": config["config"]["lowercase"]}
 
 
-def to_keras_hub(model):
+def to_keras_hub(model: Model) -> Model:
     """The model of KerasHub with the same weights.
 
     See `BackbonePresets.to_keras_hub`.
     """
-    backbone = getattr(model, "backbone", model)
+    backbone: Model = getattr(model, "backbone", model)
     family, config = exporting.family_and_config(backbone)
-    table = FAMILIES[family].keras_hub
+    table = keras_hub_tables().get(family)
     if table is None:
         raise ValueError(
             f"KerasHub has no model of the family {family!r}. "
@@ -208,7 +209,7 @@ def _make_task(model, table, backbone):
 
 def _arguments(family, config, backbone):
     """Arguments of KerasHub's class, or an error if it has no such model."""
-    table = FAMILIES[family].keras_hub
+    table = keras_hub_tables()[family]
     config = {"inner_group_num": 1, **config}
     arguments = {ours: config[theirs] for theirs, ours in table.config.items()}
     if table.first_position:

@@ -1,17 +1,19 @@
 """Tokenizers and preprocessors of a preset of any format."""
 
 import os
+from typing import Any
 
 from keras_bertfam.presets import directory, formats, hub, tokenizer_files
 from keras_bertfam.presets.names import list_presets
+from keras_bertfam.types import Path, Tokenizer
 
 
-def load_tokenizer(preset):
+def load_tokenizer(preset: Path) -> Tokenizer:
     """The tokenizer of a preset; see `PresetTokenizer.from_preset`."""
     return _tokenizer_in(*_located(preset))
 
 
-def load_preprocessor(cls, preset, **kwargs):
+def load_preprocessor(cls: Any, preset: Path, **kwargs: Any) -> Any:
     """A preprocessor of a class; see `PresetPreprocessor.from_preset`."""
     folder, published = _located(preset)
     if formats.find_reader(folder) is None:

@@ -53,7 +53,7 @@ class PublishedPreset:
     """
 
     name: str
-    backbone: type
+    backbone: Any
     sources: tuple[str, ...]
     tokenizer: str | None
     lowercase: bool
@@ -77,7 +77,7 @@ class PublishedPreset:
         return dataclasses.replace(source, tokenizer_config=config)
 
 
-def published(backbone: type = Published) -> dict[str, PublishedPreset]:
+def published(backbone: Any = Published) -> dict[str, PublishedPreset]:
     """The published checkpoints of a family and of its subclasses.
 
     Args:
@@ -87,7 +87,7 @@ def published(backbone: type = Published) -> dict[str, PublishedPreset]:
         Dict from names to `PublishedPreset`s.
     """
     presets = {name: _preset(backbone, name) for name in backbone.presets_table}
-    for family in backbone.__subclasses__():
+    for family in type.__subclasses__(backbone):
         presets = {**published(family), **presets}
     return presets
 
@@ -135,7 +135,7 @@ class PresetTable(dict):
     __repr__ = __str__
 
 
-def list_presets(backbone: type = Published) -> PresetTable:
+def list_presets(backbone: Any = Published) -> PresetTable:
     """The names that `from_preset()` knows, of backbones, tasks and preprocessors.
 
     Args:

@@ -12,13 +12,16 @@ import os
 import pathlib
 import re
 import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from keras_bertfam.presets.source import CheckpointError, LazyTensor
+from keras_bertfam.types import Path
 
-MAX_JSON_BYTES = 200_000_000
+MAX_BYTES = 200_000_000  # of a file that is read as a whole
 _SAFE_PYTORCH = (2, 6)  # CVE-2025-32434: older ones run code in spite of weights_only
 _DTYPES = {
     "F64": np.float64,
@@ -35,20 +38,20 @@ _DTYPES = {
 
 
 @contextlib.contextmanager
-def errors_of(path, *kinds):
+def errors_of(path: Path, *kinds: type[Exception]) -> Iterator[None]:
     """Turn the errors of a reader into a `CheckpointError` that names the file."""
     try:
         yield
     except CheckpointError:
         raise
-    except (OSError, *kinds) as error:
+    except (OSError, *kinds) as error:  # type: ignore[misc]
         raise CheckpointError(
             f"{os.fspath(path)!r} can't be read; it is truncated, damaged or of "
             f"another format. {type(error).__name__}: {error}"
         ) from error
 
 
-def file_in(folder, name):
+def file_in(folder: Path, name: Any) -> pathlib.Path:
     """Path of a file that lies in a folder by its bare name.
 
     A link may lead to another file of the folder, or, in a cache of
@@ -83,36 +86,49 @@ def file_in(folder, name):
     return path
 
 
-def read_json(path, max_bytes=MAX_JSON_BYTES):
+def check_bytes(path: Path) -> None:
+    """Raise a `CheckpointError` for a file too large to be read as a whole."""
+    path = pathlib.Path(path)
+    with errors_of(path):
+        if path.exists() and not path.is_file():
+            raise CheckpointError(f"{str(path)!r} is not a file.")
+        size = path.stat().st_size
+    if size > MAX_BYTES:
+        raise CheckpointError(
+            f"{str(path)!r} is too large for what it should be. Expected at most "
+            f"{MAX_BYTES} bytes. Received: {size}."
+        )
+
+
+def read_json(path: Path, pairs: bool = False) -> Any:
     """The object in a JSON file.
 
     Args:
         path: path of a file.
-        max_bytes: int. The most it may have.
+        pairs: bool. Whether objects are lists of pairs, which may have a name twice.
 
     Returns:
-        dict.
+        dict; with `pairs` a list.
 
     Raises:
-        CheckpointError: if the file can't be read, or holds anything but an object.
+        CheckpointError: if the file can't be read, is larger than `MAX_BYTES`, or
+            holds anything but an object.
     """
-    path = pathlib.Path(path)
+    check_bytes(path)
     with errors_of(path, ValueError, RecursionError):
-        if path.exists() and not path.is_file():
-            raise CheckpointError(f"{str(path)!r} is not a file.")
-        size = path.stat().st_size
-        if size > max_bytes:
-            raise CheckpointError(
-                f"{str(path)!r} is too large for what it should be. Expected at most "
-                f"{max_bytes} bytes. Received: {size}."
-            )
-        content = json.loads(path.read_text("utf-8"))
-    if not isinstance(content, dict):
+        text = pathlib.Path(path).read_text("utf-8")
+        # An object in pairs is told from an array by its type.
+        content = json.loads(text, object_pairs_hook=_Pairs if pairs else None)
+    if not isinstance(content, _Pairs if pairs else dict):
         raise CheckpointError(
-            f"{str(path)!r} must hold a JSON object. "
+            f"{os.fspath(path)!r} must hold a JSON object. "
             f"Received: {type(content).__name__}."
         )
     return content
+
+
+class _Pairs(list):
+    pass
 
 
 class Tensors(collections.abc.Mapping):
@@ -122,7 +138,7 @@ class Tensors(collections.abc.Mapping):
         lazy: dict from names to `LazyTensor`s.
     """
 
-    def __init__(self, lazy):
+    def __init__(self, lazy: Mapping[str, LazyTensor]) -> None:
         self._lazy = lazy
 
     def __getitem__(self, name):
@@ -135,7 +151,7 @@ class Tensors(collections.abc.Mapping):
         return len(self._lazy)
 
 
-def read_safetensors(path):
+def read_safetensors(path: Path) -> dict[str, LazyTensor]:
     """The tensors of a safetensors file, mapped into memory while one is read.
 
     Args:
@@ -180,7 +196,7 @@ def read_safetensors(path):
     return tensors
 
 
-def read_pytorch(path):
+def read_pytorch(path: Path) -> dict[str, LazyTensor]:
     """The tensors of a file that `torch.save` wrote, without running what is in it.
 
     Args:
@@ -205,7 +221,7 @@ def read_pytorch(path):
     return {name: pytorch_tensor(tensor) for name, tensor in content.items()}
 
 
-def load_pytorch(path):
+def load_pytorch(path: Path) -> Any:
     """What a file that `torch.save` wrote holds: tensors and plain containers.
 
     See `read_pytorch`.
@@ -233,7 +249,7 @@ def load_pytorch(path):
         return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
 
 
-def pytorch_tensor(tensor):
+def pytorch_tensor(tensor: Any) -> LazyTensor:
     """A `LazyTensor` of a `torch.Tensor`."""
     tensor = tensor.detach()
     kind = f"{tensor.layout} on {tensor.device}"
@@ -257,7 +273,9 @@ def pytorch_tensor(tensor):
         )
 
 
-def read_sharded(index_path, read):
+def read_sharded(
+    index_path: Path, read: Callable[[Path], dict[str, LazyTensor]]
+) -> dict[str, LazyTensor]:
     """The tensors of a checkpoint in several files.
 
     Args:
@@ -279,7 +297,7 @@ def read_sharded(index_path, read):
         raise CheckpointError(
             f"{str(index_path)!r} must map names to files in its `weight_map`."
         )
-    tensors = {}
+    tensors: dict[str, LazyTensor] = {}
     for shard in sorted(set(names.values())):
         found = read(file_in(index_path.parent, shard))
         wanted = {name for name, file in names.items() if file == shard}

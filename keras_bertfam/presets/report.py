@@ -4,9 +4,11 @@ import dataclasses
 import os
 import sys
 import warnings
+from collections.abc import Callable
 
-from keras_bertfam.presets.families import FAMILIES
+from keras_bertfam.presets.families import transformers_tables
 from keras_bertfam.presets.families.transformers_table import CONSTANTS, COPIES
+from keras_bertfam.presets.source import CheckpointSource
 
 _PACKAGE = __name__.partition(".")[0]
 
@@ -24,22 +26,22 @@ class Report:
         progress: function of the number of tensors read since it was last called.
     """
 
-    source: object
-    mapped: list = dataclasses.field(default_factory=list)
-    missing: list = dataclasses.field(default_factory=list)
-    not_finite: list = dataclasses.field(default_factory=list)
-    notes: list = dataclasses.field(default_factory=list)
-    progress: object = lambda count: None
+    source: CheckpointSource
+    mapped: list[tuple[str, tuple[str, ...]]] = dataclasses.field(default_factory=list)
+    missing: list[str] = dataclasses.field(default_factory=list)
+    not_finite: list[str] = dataclasses.field(default_factory=list)
+    notes: list[str] = dataclasses.field(default_factory=list)
+    progress: Callable[[int], None] = lambda count: None
 
     @property
-    def left_over(self):
+    def left_over(self) -> list[str]:
         """The names of tensors that were not read."""
-        prefix = FAMILIES[self.source.family].transformers.prefix
+        prefix = transformers_tables()[self.source.family].prefix
         known = {name for _, theirs in self.mapped for name in theirs}
         known |= {*COPIES, *CONSTANTS, *(f"{prefix}.{n}" for n in CONSTANTS)}
         return [name for name in self.source.tensors if name not in known]
 
-    def lines(self):
+    def lines(self) -> list[str]:
         """A sentence for each thing that isn't as it should be."""
         return self.notes + [
             f"{text}: {_listing(names)}."
@@ -51,14 +53,14 @@ class Report:
             if names
         ]
 
-    def warn(self):
+    def warn(self) -> None:
         """One warning for all of them."""
         if lines := self.lines():
             text = f"{os.fspath(self.source.path)!r} was loaded in part. "
             warnings.warn(text + " ".join(lines), stacklevel=_callers_level())
 
 
-def warn(text):
+def warn(text: str) -> None:
     """A warning at the place outside the package that called it."""
     warnings.warn(text, stacklevel=_callers_level())
 

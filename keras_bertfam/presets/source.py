@@ -11,6 +11,8 @@ functions, and is named in `formats.READERS`:
 import collections.abc
 import dataclasses
 import os
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -44,7 +46,12 @@ class LazyTensor:
         dtype: NumPy dtype.
     """
 
-    def __init__(self, read, shape, dtype="float32"):
+    def __init__(
+        self,
+        read: Callable[[], np.ndarray],
+        shape: Sequence[int],
+        dtype: Any = "float32",
+    ) -> None:
         self._read = read
         self.shape = tuple(shape)
         self.dtype = np.dtype(dtype)

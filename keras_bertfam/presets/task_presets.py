@@ -2,6 +2,7 @@
 
 import os
 import warnings
+from typing import Any
 
 import keras
 
@@ -16,13 +17,16 @@ from keras_bertfam.presets import (
 )
 from keras_bertfam.presets.heads import shared_heads
 from keras_bertfam.quantization import quantize_again, quantized_layers
+from keras_bertfam.types import Config, Model, Path, Tokenizer
 
 
 class TaskPresets:
     """Mixin of tasks that are loaded with `from_preset()`, and saved."""
 
     @classmethod
-    def from_preset(cls, preset, load_weights=True, **kwargs):
+    def from_preset(
+        cls, preset: Path, load_weights: bool = True, **kwargs: Any
+    ) -> Model:
         """Build a task from the name of a published size or a directory.
 
         Args:
@@ -137,7 +141,7 @@ class TaskPresets:
         return taken
 
     @classmethod
-    def usual_preprocessor(cls, tokenizer, backbone):
+    def usual_preprocessor(cls, tokenizer: Tokenizer, backbone: Model) -> Any:
         """The preprocessor by default, with rows no longer than the backbone takes."""
         preprocessor = cls.preprocessor_cls(tokenizer)
         most = getattr(backbone, "max_sequence_length", preprocessor.sequence_length)
@@ -158,7 +162,7 @@ class TaskPresets:
         """
         return bool(config.get("name"))
 
-    def get_config(self):
+    def get_config(self) -> Config:
         """The arguments of the constructor.
 
         With `quantized_layers`, which `from_config` takes out, if there are any
@@ -171,14 +175,14 @@ class TaskPresets:
         return config if layers is None else {**config, "quantized_layers": layers}
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: Config) -> Model:
         config = dict(config)
         quantized = config.pop("quantized_layers", None)
         task = super().from_config(config)
         quantize_again(task, quantized)
         return task
 
-    def to_keras_hub(self):
+    def to_keras_hub(self) -> Model:
         """The task of KerasHub's own class, head included, without a preprocessor.
 
         See `to_keras_hub` of the backbone. Norms of KerasHub's heads have an epsilon
@@ -195,18 +199,18 @@ class TaskPresets:
     def _not_task_weights(self):
         return [*self.backbone._flatten_layers(), self.optimizer]
 
-    def save_task_weights(self, filepath):
+    def save_task_weights(self, filepath: Path) -> None:
         # KerasHub's method writes the optimizer's state along with the heads.
         keras.saving.save_weights(
             self, filepath, objects_to_skip=self._not_task_weights()
         )
 
-    def load_task_weights(self, filepath):
+    def load_task_weights(self, filepath: Path) -> None:
         keras.saving.load_weights(
             self, filepath, objects_to_skip=self._not_task_weights()
         )
 
-    def export_to_transformers(self, path):
+    def export_to_transformers(self, path: Path) -> None:
         """Write a folder that `transformers` loads, heads and tokenizer included.
 
         See `EncoderBackbone.export_to_transformers`. Which class it is depends on
@@ -223,6 +227,6 @@ class TaskPresets:
         """
         exporting.export_to_transformers(self, path)
 
-    def save_to_preset(self, preset_dir, max_shard_size=10):
+    def save_to_preset(self, preset_dir: Path, max_shard_size: float = 10) -> None:
         with directory.write_aside(preset_dir) as folder:
             super().save_to_preset(folder, max_shard_size=max_shard_size)

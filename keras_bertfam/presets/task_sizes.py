@@ -1,6 +1,9 @@
 """What the config of a task in a preset declares, beside what is stored for it."""
 
 import math
+from typing import Any
+
+from keras_bertfam.types import Config, Shapes
 
 _PACKAGES = ("keras_bertfam>", "keras_hub>", "keras_nlp>")
 # Arguments that are sizes of a task's own weights. Each gives the shape of one of
@@ -23,7 +26,7 @@ _NEW_FOR_EACH = 100  # Numbers that aren't stored for each that is, at most
 _ANY_PRESET = 1 << 20
 
 
-def check_task(task, backbone, shapes, where):
+def check_task(task: Config, backbone: Config, shapes: Shapes, where: str) -> None:
     """Raise a `ValueError` if a task's config can't be that of its weights.
 
     Classes of the user are not checked: what their arguments mean isn't known.
@@ -52,7 +55,13 @@ def check_task(task, backbone, shapes, where):
             )
 
 
-def check_new(backbone, preprocessor, task, shapes, where):
+def check_new(
+    backbone: Config,
+    preprocessor: Config | None,
+    task: Config | None,
+    shapes: Shapes,
+    where: str,
+) -> None:
     """Raise a `ValueError` if far more would be allocated than is stored.
 
     Args:
@@ -67,7 +76,7 @@ def check_new(backbone, preprocessor, task, shapes, where):
         config = {} if part is None else _with_classes(part["config"])
         sizes = {**config, **backbone["config"]}
         for group in _NEW:
-            values = [sizes.get(name) for name in group]
+            values: list[Any] = [sizes.get(name) for name in group]
             if all(type(value) is int for value in values) and math.prod(values) > most:
                 raise ValueError(
                     f"{where!r} declares far more than is stored in it. Expected: at "

@@ -13,11 +13,16 @@ import re
 import numpy as np
 
 from keras_bertfam.presets import reading
-from keras_bertfam.presets.families import FAMILIES, with_table
+from keras_bertfam.presets.families import tensorflow1_tables
 from keras_bertfam.presets.source import CheckpointError, CheckpointSource, LazyTensor
+from keras_bertfam.types import Path
 
-_CONFIGS = ("bert_config.json", "albert_config.json", "electra_config.json")
-_CONFIGS += ("xlnet_config.json",)
+_CONFIGS = (
+    "bert_config.json",
+    "albert_config.json",
+    "electra_config.json",
+    "xlnet_config.json",
+)
 _OPTIMIZER = re.compile(r"global_step|.*/(adam_[mv]|lamb_[mv]|Adam(_1)?)")
 # Pairs of a pattern of a name and of that in `transformers`, applied in order, after
 # those of the family's record.
@@ -32,7 +37,7 @@ _ALL = (
 )
 
 
-def recognises(path):
+def recognises(path: Path) -> bool:
     """Whether it is a folder or a prefix of such a checkpoint."""
     return _prefix(path) is not None
 
@@ -48,7 +53,7 @@ def _prefix(path):
     return str(found[0])[: -len(".index")] if len(found) == 1 else None
 
 
-def open_source(path):
+def open_source(path: Path) -> CheckpointSource:
     """The checkpoint in a folder, or with a path without `.index`.
 
     Args:
@@ -79,7 +84,7 @@ def open_source(path):
     config = _config(folder, family, shapes)
     tensors = _tensors(reader, shapes, family)
     generator = {}
-    if FAMILIES[family].tensorflow1.generator:
+    if tensorflow1_tables()[family].generator:
         generator = _generator(path, family, reader, shapes, config)
         own = ("generator/", "generator_predictions/")
         shapes = {name: s for name, s in shapes.items() if not name.startswith(own)}
@@ -110,8 +115,8 @@ def _check_stored(prefix, shapes, dtypes):
 
 
 def _family(prefix, names):
-    known = with_table("tensorflow1")
-    signs = [(s, f) for f, record in known.items() for s in record.tensorflow1.signs]
+    known = tensorflow1_tables()
+    signs = [(sign, family) for family in known for sign in known[family].signs]
     for sign, family in sorted(signs, key=lambda pair: -len(pair[0])):
         if any(name.startswith(sign) for name in names):
             return family
@@ -124,7 +129,7 @@ def _family(prefix, names):
 
 def _tensors(reader, shapes, family):
     """The variables as `LazyTensor`s by their names in `transformers`."""
-    tensors, table = {}, FAMILIES[family].tensorflow1
+    tensors, table = {}, tensorflow1_tables()[family]
     for name, shape in shapes.items():
         new = name
         for pattern, replacement in (*table.names, *_ALL):
@@ -156,7 +161,7 @@ def _tensor(reader, name, shape, change):
 
 def _config(folder, family, shapes):
     """The config as `transformers` has it."""
-    table = FAMILIES[family].tensorflow1
+    table = tensorflow1_tables()[family]
     file = next((n for n in _CONFIGS if os.path.exists(os.path.join(folder, n))), None)
     if file is not None:
         config = reading.read_json(reading.file_in(folder, file))

@@ -6,15 +6,16 @@ import os
 import pathlib
 import shutil
 import tempfile
+from collections.abc import Callable
 
 import keras
 import keras_hub
 
 from keras_bertfam.presets import reading
 from keras_bertfam.presets.families import FAMILIES
-from keras_bertfam.presets.source import CheckpointError
+from keras_bertfam.presets.source import CheckpointError, CheckpointSource
+from keras_bertfam.types import Path, Tokenizer
 
-_MAX_BYTES = 100_000_000
 # What `transformers` calls our classes, and the files that KerasHub writes for each.
 _EXPORTS = {
     "BertTokenizer": {"vocabulary.txt": "vocab.txt"},
@@ -28,7 +29,7 @@ _EXPORTS = {
 _NAMES = ("pad", "unk", "cls", "sep", "mask")
 
 
-def load_tokenizer(source):
+def load_tokenizer(source: CheckpointSource) -> Tokenizer:
     """The tokenizer of a checkpoint.
 
     Args:
@@ -46,6 +47,8 @@ def load_tokenizer(source):
             paths = [files[name] for name in names]
             # The parsers of the tokenizers raise whatever TensorFlow raises.
             with reading.errors_of(paths[0], Exception):
+                for path in paths:
+                    reading.check_bytes(path)
                 return load(source, *paths)
     raise CheckpointError(
         f"There is no tokenizer in {os.fspath(source.path)!r}. Expected: "
@@ -60,14 +63,8 @@ def _ours(name):
 
 def _word_piece(source, path):
     with open(path, encoding="utf-8") as file:
-        vocabulary = [line.rstrip("\n") for line in _bounded(path, file)]
+        vocabulary = [line.rstrip("\n") for line in file]
     return _bert_tokenizer(source, vocabulary, source.tokenizer_config)
-
-
-def _bounded(path, file):
-    if os.path.getsize(path) > _MAX_BYTES:
-        raise ValueError(f"more than {_MAX_BYTES} bytes")
-    return file
 
 
 def _bert_tokenizer(source, vocabulary, config, lowercase="do_lower_case"):
@@ -91,9 +88,9 @@ def _flag(config, name, default):
 
 
 def _byte_pair(source, vocabulary, merges):
-    ids = reading.read_json(vocabulary, _MAX_BYTES)
+    ids = reading.read_json(vocabulary)
     with open(merges, encoding="utf-8") as file:
-        lines = [line.rstrip("\n") for line in _bounded(merges, file)]
+        lines = [line.rstrip("\n") for line in file]
     lines = [line for line in lines if line and not line.startswith("#version")]
     return _roberta_tokenizer(ids, lines)
 
@@ -109,8 +106,6 @@ def _roberta_tokenizer(ids, merges):
 
 
 def _sentence_piece(source, path):
-    if os.path.getsize(path) > _MAX_BYTES:
-        raise ValueError(f"more than {_MAX_BYTES} bytes")
     return _sentence_piece_tokenizer(source, pathlib.Path(path).read_bytes())
 
 
@@ -124,7 +119,7 @@ def _sentence_piece_tokenizer(source, proto):
 
 
 def _tokenizer_json(source, path):
-    content = reading.read_json(path, _MAX_BYTES)
+    content = reading.read_json(path)
     model = content["model"]
     if model["type"] == "WordPiece":
         _check_ids(model["vocab"])
@@ -163,7 +158,7 @@ def _proto(content):
     return proto.SerializeToString()
 
 
-_LOADERS = {
+_LOADERS: dict[tuple[str, ...], Callable[..., Tokenizer]] = {
     ("vocab.txt",): _word_piece,
     ("vocab.json", "merges.txt"): _byte_pair,
     ("spiece.model",): _sentence_piece,
@@ -171,7 +166,7 @@ _LOADERS = {
 }
 
 
-def export_tokenizer(tokenizer, folder):
+def export_tokenizer(tokenizer: Tokenizer, folder: Path) -> dict[str, int]:
     """Write the files from which `transformers` makes the same tokenizer.
 
     Args:

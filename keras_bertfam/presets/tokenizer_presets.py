@@ -1,13 +1,16 @@
 """Tokenizers and preprocessors by name, handle or folder, of whatever format."""
 
+from typing import Any
+
 from keras_bertfam.presets.loading import load_preprocessor, load_tokenizer
+from keras_bertfam.types import Path
 
 
 class PresetTokenizer:
     """Mixin of tokenizers that come from any preset whose tokenizer they are."""
 
     @classmethod
-    def from_preset(cls, preset):
+    def from_preset(cls, preset: Path) -> Any:
         """The tokenizer of a preset.
 
         Args:
@@ -41,7 +44,7 @@ class PresetPreprocessor:
     """Mixin of preprocessors that come from any preset with a tokenizer."""
 
     @classmethod
-    def from_preset(cls, preset, **kwargs):
+    def from_preset(cls, preset: Path, **kwargs: Any) -> Any:
         """The preprocessor of a preset, or a new one with its tokenizer.
 
         Args:

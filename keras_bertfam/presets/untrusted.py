@@ -6,15 +6,17 @@ of its directory; no shape in a config may be larger than the weights beside it.
 """
 
 import collections
-import json
 import math
 import os
 import pathlib
+from typing import Any
 
 import h5py
 import keras
 
-MAX_JSON_BYTES = 1 << 28
+from keras_bertfam.presets import reading
+from keras_bertfam.types import Config, Path, Shapes
+
 # What Keras's own objects in a preset may be: values, not layers.
 _KERAS_MODULES = (
     "keras.activations",
@@ -38,7 +40,7 @@ _SIZES = (
 _STORED_FOR_EACH = 1000  # Bytes declared for each byte stored, at most: as in Keras
 
 
-def inside(folder, name):
+def inside(folder: Path, name: str) -> pathlib.Path:
     """The path of a file in a directory, if it is there and nowhere else.
 
     A link may lead to another file of the directory, or, in a cache of
@@ -74,7 +76,7 @@ def inside(folder, name):
     return folder / name
 
 
-def check_directory(folder):
+def check_directory(folder: Path) -> None:
     """Raise a `ValueError` if an entry of a preset directory leads out of it."""
     for at, folders, files in os.walk(folder):
         for name in files:
@@ -87,7 +89,7 @@ def check_directory(folder):
                 )
 
 
-def read_json(folder, name):
+def read_json(folder: Path, name: str) -> Config | None:
     """The object in a JSON file of a preset directory, or `None` without one.
 
     Raises:
@@ -96,21 +98,10 @@ def read_json(folder, name):
     path = inside(folder, name)
     if not path.exists():
         return None
-    if path.stat().st_size > MAX_JSON_BYTES:
-        raise ValueError(
-            f"{str(path)!r} must have at most {MAX_JSON_BYTES} bytes. "
-            f"Received: {path.stat().st_size}."
-        )
-    content = json.loads(path.read_text("utf-8"))
-    if not isinstance(content, dict):
-        raise ValueError(
-            f"{str(path)!r} must hold a JSON object. "
-            f"Received: {type(content).__name__}."
-        )
-    return content
+    return reading.read_json(path)
 
 
-def read_config(folder, name):
+def read_config(folder: Path, name: str) -> Any:
     """A serialised object in a preset directory, checked; `None` without one.
 
     Raises:
@@ -173,7 +164,7 @@ def _check_class(value, where, registered=False):
         )
 
 
-def weights_of(folder):
+def weights_of(folder: Path) -> Shapes:
     """Shapes of the weights of the backbone in a preset directory.
 
     Returns:
@@ -184,15 +175,15 @@ def weights_of(folder):
             than what is stored.
         OSError: for a file that isn't HDF5.
     """
-    shapes = {}
+    shapes: Shapes = {}
     for path in _weights_files(folder):
         shapes |= weights_in(path)
     return shapes
 
 
-def weights_in(path):
+def weights_in(path: Path) -> Shapes:
     """Shapes of the weights in a file, see `weights_of`."""
-    shapes = {}
+    shapes: Shapes = {}
     with h5py.File(path, "r") as file:
         _collect(file, shapes, str(path))
     return shapes
@@ -239,7 +230,7 @@ def _collect(group, shapes, where):
         shapes[item.name] = tuple(item.shape)
 
 
-def check_sizes(config, shapes, where):
+def check_sizes(config: Any, shapes: Shapes, where: str) -> None:
     """Raise a `ValueError` if a backbone's config can't be that of its weights.
 
     Args:
@@ -274,18 +265,17 @@ def check_sizes(config, shapes, where):
         )
 
 
-def check_vocabulary(folder):
+def check_vocabulary(folder: Path) -> None:
     """Raise a `ValueError` if a preset's tokenizer has a token or an id twice."""
     text = inside(folder, "assets/tokenizer/vocabulary.txt")
     if text.exists():
+        reading.check_bytes(text)
         with text.open(encoding="utf-8") as lines:
             _check_unique([line.rstrip() for line in lines], "token", text)
     ids = inside(folder, "assets/tokenizer/vocabulary.json")
     if ids.exists():
-        pairs = json.loads(ids.read_text("utf-8"), object_pairs_hook=list)
-        if not isinstance(pairs, list) or not all(
-            isinstance(pair, tuple) and isinstance(pair[1], int) for pair in pairs
-        ):
+        pairs = reading.read_json(ids, pairs=True)
+        if not all(isinstance(pair[1], int) for pair in pairs):
             raise ValueError(f"{str(ids)!r} must map tokens to ids.")
         _check_unique([token for token, _ in pairs], "token", ids)
         _check_unique([number for _, number in pairs], "id", ids)

@@ -9,7 +9,7 @@ import pytest
 
 from keras_bertfam import models, tasks
 from keras_bertfam.presets import CheckpointError
-from keras_bertfam.presets.families import with_table
+from keras_bertfam.presets.families import transformers_tables
 from tests.from_transformers import convert, max_difference, randomize
 
 torch = pytest.importorskip("torch")
@@ -30,7 +30,7 @@ OTHERS = {
     "Albert": {"embedding_size": 4, "num_hidden_groups": 2},
     "Electra": {"embedding_size": 4},
 }
-TABLES = [record.transformers for record in with_table("transformers").values()]
+TABLES = transformers_tables().values()
 CONFIGS = {
     table.title: {
         **{theirs: SIZES[ours] for ours, theirs, _ in table.config if ours in SIZES},

@@ -270,7 +270,7 @@ def test_truncated_file_of_a_preset(file, tmp_path):
     make().save_to_preset(str(tmp_path / "preset"))
     path = tmp_path / "preset" / file
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    with pytest.raises(ValueError, match="truncated or damaged"):
+    with pytest.raises(ValueError, match="truncated"):
         EncoderBackbone.from_preset(str(tmp_path / "preset"))
 
 

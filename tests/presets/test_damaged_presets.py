@@ -37,7 +37,7 @@ def test_wrong_content(file, content, preset):
     if file == "tokenizer.json":
         os.remove(preset / "preprocessor.json")
     (preset / file).write_bytes(content)
-    refused(preset, "truncated or damaged|must hold|config.json")
+    refused(preset, "truncated|must hold|config.json")
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.999])
@@ -45,7 +45,7 @@ def test_wrong_content(file, content, preset):
 def test_truncated_weights(file, share, preset):
     path = preset / file
     path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
-    refused(preset, "truncated or damaged")
+    refused(preset, "truncated")
 
 
 QKV = "encoder/attention_layers/residual_sublayer/sublayer/qkv"
@@ -82,7 +82,7 @@ def test_a_weight_too_many_is_named(file, preset):
 def test_weights_that_are_not_finite(file, name, path, preset):
     with h5py.File(preset / file, "r+") as weights:
         weights[name][1] = np.nan
-    with pytest.warns(UserWarning, match=f"NaN or infinite: .*{path}$"):
+    with pytest.warns(UserWarning, match=f"NaN or infinite: .*{path}.$"):
         task = MaskedLM.from_preset(str(preset))
     values = [
         keras.ops.convert_to_numpy(v) for v in task.weights if v.path.endswith(path)

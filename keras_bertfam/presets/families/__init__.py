@@ -3,7 +3,10 @@
 A record is registered by the backbone class that has it, when that is defined.
 """
 
+from keras_bertfam.presets.families.keras_hub_table import KerasHubTable
 from keras_bertfam.presets.families.record import Family
+from keras_bertfam.presets.families.tensorflow1_table import TensorFlow1Table
+from keras_bertfam.presets.families.transformers_table import TransformersTable
 
 FAMILIES: dict[str, Family] = {}
 
@@ -22,17 +25,19 @@ def register(record: Family) -> None:
         )
 
 
-def with_table(kind: str) -> dict[str, Family]:
-    """The records that have a table of a kind, by name.
+def transformers_tables() -> dict[str, TransformersTable]:
+    """The families that `transformers` has, by name."""
+    return {n: r.transformers for n, r in FAMILIES.items() if r.transformers}
 
-    Args:
-        kind: `"transformers"`, `"keras_hub"` or `"tensorflow1"`.
-    """
-    return {
-        name: record
-        for name, record in FAMILIES.items()
-        if getattr(record, kind) is not None
-    }
+
+def keras_hub_tables() -> dict[str, KerasHubTable]:
+    """The families that KerasHub has a class for, by name."""
+    return {n: r.keras_hub for n, r in FAMILIES.items() if r.keras_hub}
+
+
+def tensorflow1_tables() -> dict[str, TensorFlow1Table]:
+    """The families whose original code is for TensorFlow 1, by name."""
+    return {n: r.tensorflow1 for n, r in FAMILIES.items() if r.tensorflow1}
 
 
 def backbones_of(name: str) -> list[str]:

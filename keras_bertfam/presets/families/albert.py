@@ -20,7 +20,7 @@ from keras_bertfam.presets.families.transformers_table import TransformersTable
 
 _SIZES = {
     f"albert_{ours}{version}_en_uncased": size(
-        30000, *shape, source=f"albert/albert-{theirs}-v{number}", **arguments
+        30000, *shape, source=f"albert/albert-{theirs}-v{number}", dropout=dropout
     )
     for ours, theirs, shape in (
         ("base", "base", (12, 768, 12)),
@@ -29,9 +29,9 @@ _SIZES = {
         ("extra_extra_large", "xxlarge", (12, 4096, 64)),
     )
     # Version 1 has dropout, except in the largest.
-    for version, number, arguments in (
-        ("", 2, {}),
-        ("_v1", 1, {} if theirs == "xxlarge" else {"dropout": 0.1}),
+    for version, number, dropout in (
+        ("", 2, 0.0),
+        ("_v1", 1, 0.0 if theirs == "xxlarge" else 0.1),
     )
 }
 

@@ -4,9 +4,12 @@ Rows go from the paths of KerasHub's variables to the names that `transformers` 
 for them, and are read in both directions. `join` takes the number of heads as well.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
-from keras_bertfam.presets.families.rows import VECTOR, Row, Transform
+from keras_bertfam.presets.families.rows import VECTOR, Row, Rows, Transform
 
 # KerasHub's kernels of attention have an axis for the heads.
 HEADS = Transform(
@@ -29,12 +32,12 @@ POSITIONS = Transform(
 )
 
 
-def dense(ours, theirs):
+def dense(ours: str, theirs: str) -> Rows:
     kernel = Row(f"{ours}/kernel", (f"{theirs}.weight",), KERNEL)
     return kernel, Row(f"{ours}/bias", (f"{theirs}.bias",), SAME)
 
 
-def norm(ours, theirs):
+def norm(ours: str, theirs: str) -> Rows:
     gamma = Row(f"{ours}/gamma", (f"{theirs}.weight",), SAME)
     return gamma, Row(f"{ours}/beta", (f"{theirs}.bias",), SAME)
 
@@ -52,7 +55,7 @@ TABLES = (
 )
 
 
-def joint_tables(layer, *positions):
+def joint_tables(layer: str, *positions: Any) -> Rows:
     """Embeddings as one layer, without segments."""
     words = ("embeddings.word_embeddings.weight",)
     return (
@@ -63,8 +66,15 @@ def joint_tables(layer, *positions):
 
 
 def block_rows(
-    ours, at, qkv, attention, attention_norm, intermediate, output, last_norm
-):
+    ours: str,
+    at: str,
+    qkv: Sequence[str],
+    attention: str,
+    attention_norm: str,
+    intermediate: str,
+    output: str,
+    last_norm: str,
+) -> Rows:
     attending = f"{ours}/self_attention_layer"
     parts = zip(("query", "key", "value"), qkv, strict=True)
     return (
@@ -101,7 +111,7 @@ BERT_BLOCKS = block_rows(
 )
 
 
-def masked_lm_head(dense_name, norm_name, bias):
+def masked_lm_head(dense_name: str, norm_name: str, bias: str) -> Rows:
     return (
         *dense("mlm_head/intermediate_dense", dense_name),
         *norm("mlm_head/intermediate_layer_norm", norm_name),
@@ -109,9 +119,9 @@ def masked_lm_head(dense_name, norm_name, bias):
     )
 
 
-def classifier_head(output, pooled=None):
-    pooled = () if pooled is None else dense("pooled_dense", pooled)
-    return (*pooled, *dense("logits", output))
+def classifier_head(output: str, pooled: str | None = None) -> Rows:
+    first = () if pooled is None else dense("pooled_dense", pooled)
+    return (*first, *dense("logits", output))
 
 
 SIZES = {

@@ -151,7 +151,7 @@ class Family:
         Tokenizer, layout, head, arguments and recipes are this family's unless they
         are given. Sizes and the names that other libraries have aren't inherited.
         """
-        own = {
+        own: dict[str, Any] = {
             "sizes": {},
             "variants": {},
             "transformers": None,

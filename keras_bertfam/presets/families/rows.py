@@ -5,8 +5,12 @@ functions below, each the other's inverse.
 """
 
 import dataclasses
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeAlias
 
 import numpy as np
+
+from keras_bertfam.types import Model
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,8 +23,8 @@ class Transform:
             a list of arrays.
     """
 
-    join: object
-    split: object
+    join: Callable[..., Any]
+    split: Callable[..., Any]
 
 
 def _beside(arrays, axis):
@@ -76,7 +80,7 @@ class Row:
     segments: bool | None = None
     required: bool = True
 
-    def at(self, layer):
+    def at(self, layer: int) -> "Row":
         """The row for one layer."""
         return dataclasses.replace(
             self,
@@ -85,12 +89,15 @@ class Row:
         )
 
 
-def same(ours, theirs, **kwargs):
+Rows: TypeAlias = tuple[Row, ...]
+
+
+def same(ours: str, theirs: str, **kwargs: Any) -> Rows:
     """One variable that is one tensor."""
     return (Row(ours, (theirs,), **kwargs),)
 
 
-def dense(ours, *theirs, **kwargs):
+def dense(ours: str, *theirs: str, **kwargs: Any) -> Rows:
     """A dense layer that is one or more of `torch.nn.Linear`, side by side."""
     return (
         Row(f"{ours}.kernel", tuple(f"{n}.weight" for n in theirs), KERNEL, **kwargs),
@@ -98,7 +105,7 @@ def dense(ours, *theirs, **kwargs):
     )
 
 
-def norm(ours, theirs):
+def norm(ours: str, theirs: str) -> Rows:
     """A layer norm."""
     return (
         Row(f"{ours}.gamma", (f"{theirs}.weight",)),
@@ -106,7 +113,7 @@ def norm(ours, theirs):
     )
 
 
-def find(owner, path):
+def find(owner: Any, path: str) -> Any:
     """What a path of attributes leads to from an object, or `None`."""
     for name in path.split("."):
         if owner is None:
@@ -115,7 +122,9 @@ def find(owner, path):
     return owner
 
 
-def applying(rows, owner, backbone):
+def applying(
+    rows: Iterable[Row], owner: Any, backbone: Model
+) -> Iterator[tuple[Row, Any]]:
     """The rows that apply to a model, one for each variable.
 
     Args:

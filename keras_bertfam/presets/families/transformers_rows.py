@@ -1,10 +1,12 @@
 """Rows and arguments that the tables of BERT-shaped families are made of."""
 
-from keras_bertfam.presets.families.rows import POSITIONS, Row, dense, norm, same
+from collections.abc import Sequence
+
+from keras_bertfam.presets.families.rows import POSITIONS, Row, Rows, dense, norm, same
 from keras_bertfam.presets.families.transformers_table import REQUIRED
 
 
-def embedding_rows(segments=True):
+def embedding_rows(segments: bool = True) -> Rows:
     at = "embeddings"
     positions, types = f"{at}.position_embeddings.weight", f"{at}.token_type_embeddings"
     table = f"{at}.position_table"
@@ -20,7 +22,15 @@ def embedding_rows(segments=True):
     return rows + norm(f"{at}.norm", f"{at}.LayerNorm")
 
 
-def block_rows(at, qkv, attention, attention_norm, intermediate, output, output_norm):
+def block_rows(
+    at: str,
+    qkv: Sequence[str],
+    attention: str,
+    attention_norm: str,
+    intermediate: str,
+    output: str,
+    output_norm: str,
+) -> Rows:
     """The rows of a block, given the names of its parts in `transformers`."""
     first, second = "encoder.attention_layers.{layer}", "encoder.feedforward_layers"
     second += ".{layer}"
@@ -47,7 +57,12 @@ BERT_ROWS = embedding_rows() + BERT_BLOCKS
 POOLER = dense("pooler.dense", "pooler.dense", required=False)
 
 
-def label_heads(logits, dense_name=None, choice_dense=None, choice="classifier"):
+def label_heads(
+    logits: str,
+    dense_name: str | None = None,
+    choice_dense: str | None = None,
+    choice: str = "classifier",
+) -> dict[str, Rows]:
     """The heads of fine-tuning, by the names of their layers.
 
     Args:
@@ -68,7 +83,7 @@ def label_heads(logits, dense_name=None, choice_dense=None, choice="classifier")
     }
 
 
-def masked_lm_head(dense_name, norm_name, bias_name):
+def masked_lm_head(dense_name: str, norm_name: str, bias_name: str) -> Rows:
     return (
         *dense("dense", dense_name),
         *norm("norm", norm_name),

@@ -74,7 +74,10 @@ XLNET = Family(
         heads={
             "masked_lm": same("bias", "lm_loss.bias"),
             **label_heads(
-                "logits_proj", *["sequence_summary.summary"] * 2, "logits_proj"
+                "logits_proj",
+                "sequence_summary.summary",
+                "sequence_summary.summary",
+                "logits_proj",
             ),
         },
         endings={"ForQuestionAnswering": "ForQuestionAnsweringSimple"},
