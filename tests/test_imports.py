@@ -1,9 +1,11 @@
 """What importing the package costs, and which module may import what."""
 
 import ast
+import fnmatch
 import inspect
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -11,21 +13,49 @@ import keras
 import pytest
 
 import keras_bertfam
+from tests.import_graph import circles, imports_of
 
 ROOT = pathlib.Path(__file__).parents[1]
 PACKAGE = ROOT / "keras_bertfam"
 MODULES = sorted(PACKAGE.rglob("*.py"))
-MAY_IMPORT_TENSORFLOW = (
-    "layers/corruption/",
-    "layers/data/",
-    "tasks/",
-    "tokenizers/",
-    "export/",
-    "distribution.py",
-    "presets/tensorflow1.py",
-)
 NEVER_AT_IMPORT = {"jax", "matplotlib", "tensorflow_datasets", "torch", "transformers"}
 FRAMEWORKS = {"jax", "tensorflow", "torch"} | NEVER_AT_IMPORT
+
+
+def rooms():
+    """BUILD.md's table: what the modules of each place may import.
+
+    Returns:
+        Dict from places to sets of places. `TensorFlow` is one.
+    """
+    text = (ROOT / "BUILD.md").read_text(encoding="utf-8")
+    table = text.partition("## Layout")[2].partition("\n\n|")[2].partition("\n\n")[0]
+    found, above = {}, set()
+    for row in table.splitlines()[2:]:
+        places, _, allowed = (cell.strip() for cell in row.strip("|").split(" | "))
+        names = set(re.findall(r"`([\w/.*]+)`", allowed))
+        if "all above" in allowed:
+            names |= above
+        if "TensorFlow" in allowed:
+            names.add("TensorFlow")
+        for place in re.findall(r"`([\w/.*]+)`", places):
+            found[place] = names
+            above.add(place)
+    return found
+
+
+ROOMS = rooms()
+
+
+def room(name):
+    """The place of BUILD.md's table that a file of the package lies in."""
+    fitting = [
+        place
+        for place in ROOMS
+        if fnmatch.fnmatch(name, place) or name.startswith(f"{place}/")
+    ]
+    assert fitting, f"{name} has no row in the table of BUILD.md, section Layout"
+    return max(fitting, key=len)
 
 
 def relative(path):
@@ -49,12 +79,27 @@ def module_level(tree):
             yield from module_level(node)
 
 
+IMPORTS = imports_of(ROOT)
+
+
 @pytest.mark.parametrize("path", MODULES, ids=relative)
 def test_module_imports_only_what_its_place_allows(path):
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    if not relative(path).startswith(MAY_IMPORT_TENSORFLOW):
+    name, tree = relative(path), ast.parse(path.read_text(encoding="utf-8"))
+    here = room(name)
+    allowed = {here, *ROOMS[here]}
+    wrong = {file for file in IMPORTS[name] if room(file) not in allowed}
+    assert not wrong, f"BUILD.md, section Layout: `{here}` may not import {wrong}"
+    if "TensorFlow" not in allowed:
         assert not {"tensorflow", "tensorflow_text"} & {*imported_names(ast.walk(tree))}
     assert not NEVER_AT_IMPORT & {*imported_names(module_level(tree))}
+
+
+def test_no_imports_in_a_circle():
+    assert circles(IMPORTS) == set()
+
+
+def test_circles_are_found():
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == {frozenset("bc")}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=relative)
@@ -150,3 +195,51 @@ def test_public_class_is_registered(name):
     registered = keras.saving.get_registered_name(cls)
     assert registered == f"keras_bertfam>{cls.__name__}"
     assert keras.saving.get_registered_object(registered) is cls
+
+
+def own_functions(value):
+    """A function, or the constructor and the public methods that a class defines."""
+    if not inspect.isclass(value):
+        return {"": value}
+    return {
+        name: getattr(member, "__func__", member)
+        for name, member in vars(value).items()
+        if (not name.startswith("_") or name == "__init__")
+        and inspect.isfunction(getattr(member, "__func__", member))
+    }
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_signature_is_typed(name):
+    for method, function in own_functions(PUBLIC[name]).items():
+        signature = inspect.signature(function)
+        parameters = [
+            parameter.name
+            for parameter in signature.parameters.values()
+            if parameter.annotation is parameter.empty
+            and parameter.name not in ("self", "cls")
+        ]
+        assert not parameters, f"{name}.{method}: annotate {parameters}"
+        untyped = signature.return_annotation is signature.empty
+        assert not untyped, f"{name}.{method}: annotate what it returns"
+
+
+def raised_texts(path):
+    """Line and last characters of each error's message that is written out."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not (isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call)):
+            continue
+        text = node.exc.args[0] if node.exc.args else None
+        if isinstance(text, ast.JoinedStr):
+            text = text.values[-1]
+        if isinstance(text, ast.Constant) and isinstance(text.value, str):
+            yield node.lineno, text.value[-1:]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=relative)
+def test_errors_are_sentences(path):
+    # What a reader of files says first is quoted by the error around it.
+    quoted = {"presets/hub.py", "presets/tokenizer_files.py"}
+    if relative(path) not in quoted:
+        wrong = [line for line, end in raised_texts(path) if end not in ".:"]
+        assert not wrong, f"errors end with a full stop: lines {wrong}"
