@@ -31,7 +31,14 @@ _PRETRAINING = PretrainingRecipe(
     global_clipnorm=5.0,
     bias_correction=True,
     rows="doc_sentences",
-    masking={"mask_selection_rate": 0.15, "smoothing": 0.7, "budget": "batch"},
+    # Its third argument, the counts of tokens, are the data's.
+    masking={
+        "mask_selection_rate": 0.15,
+        "strategy": {
+            "class_name": "SmoothedTokens",
+            "config": {"smoothing": 0.7, "budget": "batch"},
+        },
+    },
     task_arguments={"ce_weight": 5.0, "mlm_weight": 2.0, "cosine_weight": 1.0},
 )
 

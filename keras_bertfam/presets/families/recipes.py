@@ -24,7 +24,8 @@ class PretrainingRecipe:
         epsilon: float.
         global_clipnorm: float, or `None` for no clipping.
         bias_correction: whether Adam's moments are corrected for their bias.
-        masking: arguments of the task's preprocessor: what is masked, and how.
+        masking: arguments of the task's preprocessor: what is masked, and how. Of a
+            strategy that needs the data, a dict of its class and other arguments.
         rows: how documents become rows: `"segment_pairs"`, `"full_sentences"`,
             `"doc_sentences"`, `"electra_segments"` or `"parallel_streams"`.
         task_arguments: other arguments of the task.

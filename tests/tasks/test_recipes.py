@@ -1,0 +1,70 @@
+"""Recipes are of objectives that are here, with arguments that they take."""
+
+import inspect
+
+import pytest
+
+from keras_bertfam import layers, models, tasks
+from keras_bertfam.optimizers import WarmupPolynomialDecay
+from keras_bertfam.presets.families import FAMILIES
+
+RECIPES = {
+    (name, size): recipe
+    for name, record in FAMILIES.items()
+    for size, recipe in record.pretraining.items()
+}
+
+
+def arguments(cls):
+    """Names that a constructor takes, those of its bases included."""
+    constructors = (vars(base).get("__init__") for base in cls.__mro__)
+    known = (inspect.signature(each).parameters for each in constructors if each)
+    return {name for parameters in known for name in parameters}
+
+
+@pytest.mark.parametrize(("family", "size"), RECIPES)
+def test_its_arguments_are_those_of_its_objective(family, size):
+    recipe = tasks.pretraining_recipe(family, size or None)
+    assert recipe is RECIPES[family, size]
+    task = getattr(tasks, recipe.task)
+    assert recipe.task_arguments.keys() - {"sentence_objective"} <= arguments(task)
+    preprocessor = arguments(task.preprocessor_cls)
+    assert recipe.masking.keys() <= preprocessor
+    if isinstance(strategy := recipe.masking.get("strategy"), dict):
+        known = arguments(getattr(layers, strategy["class_name"]))
+        assert strategy["config"].keys() <= known
+    assert recipe.optimizer in ("adamw", "lamb") and "20" in recipe.source
+    WarmupPolynomialDecay(
+        recipe.learning_rate,
+        recipe.warmup_steps,
+        recipe.total_steps,
+        form=recipe.schedule_form,
+    )
+
+
+def test_published_numbers():
+    roberta = tasks.pretraining_recipe("RobertaBackbone")
+    assert roberta.learning_rate == 6e-4 and roberta.beta_2 == 0.98
+    assert roberta.warmup_steps / roberta.total_steps == 0.048
+    assert roberta.global_clipnorm is None and roberta.batch_size == 8192
+    large = tasks.pretraining_recipe("roberta", "roberta_large_en")
+    assert (large.learning_rate, large.warmup_steps) == (4e-4, 30_000)
+    albert = tasks.pretraining_recipe("albert", "albert_base_en_uncased")
+    assert (albert.optimizer, albert.learning_rate) == ("lamb", 0.00176)
+    small = "electra_small_discriminator_uncased_en"
+    assert tasks.pretraining_recipe("electra", small).learning_rate == 5e-4
+    assert tasks.pretraining_recipe("electra").schedule_form == "product"
+    assert tasks.pretraining_recipe("bert").schedule_form == "hold"
+
+
+def test_every_published_family_has_recipes():
+    for record in FAMILIES.values():
+        assert record.fine_tuning[""].epochs
+        assert bool(record.pretraining) == bool(record.sizes)
+        assert hasattr(models, record.backbone)
+
+
+@pytest.mark.parametrize("family", ["gpt", "encoder"])
+def test_families_without(family):
+    with pytest.raises(ValueError, match=f"`family` must be .*{family}"):
+        tasks.pretraining_recipe(family)
