@@ -48,7 +48,9 @@ def pretrain(
         int | None, typer.Option(help="Default: one pass over the text.")
     ] = None,
     learning_rate: float = 1e-4,
-    whole_word: Annotated[bool, typer.Option(help="Mask whole words.")] = False,
+    strategy: Annotated[
+        str, typer.Option(help="What to mask: tokens, words, ngrams or spans.")
+    ] = "tokens",
     seed: int = 0,
     mixed_precision: Annotated[bool, typer.Option(help="Compute in bfloat16.")] = False,
     backup: Annotated[
@@ -68,7 +70,7 @@ def pretrain(
             epochs=epochs,
             steps_per_epoch=steps_per_epoch,
             learning_rate=learning_rate,
-            whole_word=whole_word,
+            strategy=strategy,
             seed=seed,
         )
         callbacks = [BackupAndResume(backup, save_freq=500)] if backup else []

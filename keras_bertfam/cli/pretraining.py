@@ -22,7 +22,7 @@ class Recipe:
         steps_per_epoch: batches in an epoch; `None` is one pass over the data.
         learning_rate: its peak.
         warmup_steps: as `MaskedLM.compile` takes it.
-        whole_word: whether to mask whole words.
+        strategy: which positions are masked, as `MaskedLMPreprocessor` takes it.
         seed: of weights, shuffling and masks.
         overrides: arguments of `BertBackbone` other than the size's.
     """
@@ -36,7 +36,7 @@ class Recipe:
     steps_per_epoch: int | None = None
     learning_rate: float = 1e-4
     warmup_steps: float = 0.01
-    whole_word: bool = False
+    strategy: str = "tokens"
     seed: int = 0
     overrides: dict = dataclasses.field(default_factory=dict)
 
@@ -48,7 +48,7 @@ class Recipe:
         preprocessor = MaskedLMPreprocessor(
             tokenizer,
             sequence_length=self.sequence_length,
-            whole_word=self.whole_word,
+            strategy=self.strategy,
             seed=self.seed,
         )
         backbone = BertBackbone.from_preset(

@@ -2,16 +2,24 @@
 
 import glob
 import os
+from collections.abc import Iterable
 
 import tensorflow as tf
 
+from keras_bertfam.types import Path, TFDataset, TFTensor
 
-def to_utf8(strings):
+
+def to_utf8(strings: TFTensor) -> TFTensor:
     """Replaces the bytes that aren't UTF-8 by U+FFFD, which BERT leaves out."""
     return tf.strings.unicode_transcode(strings, "UTF-8", "UTF-8")
 
 
-def check_documents(documents, name="documents"):
+def without_nul(texts: TFTensor) -> TFTensor:
+    """Spaces for zero bytes, which tokenizers other than BERT's take for the end."""
+    return tf.strings.regex_replace(texts, r"\x00", " ")
+
+
+def check_documents(documents: TFDataset, name: str = "documents") -> TFDataset:
     """Returns `documents` if they are a dataset of single strings.
 
     Args:
@@ -32,7 +40,7 @@ def check_documents(documents, name="documents"):
     return documents
 
 
-def text_files(source, name="source"):
+def text_files(source: Path | Iterable[Path], name: str = "source") -> list[str]:
     """The paths of text files that exist.
 
     Args:

@@ -2,10 +2,15 @@
 
 import tensorflow as tf
 
+from keras_bertfam.types import TFDataset
+
+# What Keras takes for `batch_size=None`.
+DEFAULT_BATCH_SIZE = 32
+
 PARALLEL = {"num_parallel_calls": tf.data.AUTOTUNE, "deterministic": True}
 
 
-def ready_to_iterate(dataset):
+def ready_to_iterate(dataset: TFDataset) -> TFDataset:
     """Gives a dataset the options of a `fit` and prepares some batches ahead.
 
     Without autotuning, `AUTOTUNE` stands for a thread per core, 16 at the most.

@@ -1,7 +1,6 @@
 """Words with a label each."""
 
 import keras
-import keras_hub
 import numpy as np
 import tensorflow as tf
 
@@ -10,6 +9,7 @@ from keras_bertfam.layers.data.labels import class_numbers
 from keras_bertfam.tasks.finetuning.text_classifier_preprocessor import (
     LabelledPreprocessor,
 )
+from keras_bertfam.tokenizers.byte_pair import word_prefix
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -104,8 +104,7 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
     def features(self, x):
         words = tf.ragged.boolean_mask(x, tf.not_equal(x, ""))
         words = self._most(words)
-        byte_level = isinstance(self.tokenizer, keras_hub.tokenizers.BytePairTokenizer)
-        prefix = " " if byte_level else ""
+        prefix = word_prefix(self.tokenizer)
         pieces = _at_least_one(
             self.tokenize(prefix + words.flat_values), self.tokenizer.mask_token_id
         )
