@@ -2,10 +2,14 @@
 
 import dataclasses
 import sys
+from collections.abc import Sequence
+
+import keras
 
 from keras_bertfam.layers import train_word_piece
 from keras_bertfam.models import BertBackbone
 from keras_bertfam.tasks import MaskedLM, MaskedLMPreprocessor
+from keras_bertfam.types import Config, TFDataset
 
 
 @dataclasses.dataclass
@@ -38,9 +42,9 @@ class Recipe:
     warmup_steps: float = 0.01
     strategy: str = "tokens"
     seed: int = 0
-    overrides: dict = dataclasses.field(default_factory=dict)
+    overrides: Config = dataclasses.field(default_factory=dict)
 
-    def build(self, documents):
+    def build(self, documents: TFDataset) -> MaskedLM:
         """Train a tokenizer and make a compiled model with new weights."""
         tokenizer = train_word_piece(
             documents, self.vocabulary_size, lowercase=self.lowercase
@@ -62,7 +66,12 @@ class Recipe:
         model.compile(learning_rate=self.learning_rate, warmup_steps=self.warmup_steps)
         return model
 
-    def run(self, documents, validation_documents=None, callbacks=()):
+    def run(
+        self,
+        documents: TFDataset,
+        validation_documents: TFDataset | None = None,
+        callbacks: Sequence[keras.callbacks.Callback] = (),
+    ) -> tuple[MaskedLM, keras.callbacks.History]:
         """Build a model and train it.
 
         Args:

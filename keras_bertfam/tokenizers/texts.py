@@ -3,6 +3,7 @@
 import glob
 import os
 from collections.abc import Iterable
+from typing import Any
 
 import tensorflow as tf
 
@@ -29,9 +30,9 @@ def check_documents(documents: TFDataset, name: str = "documents") -> TFDataset:
     Raises:
         ValueError: for anything else.
     """
-    spec = getattr(documents, "element_spec", type(documents).__name__)
-    tensors = isinstance(spec, tf.TensorSpec) and spec.dtype == tf.string
-    if not tensors or spec.shape.rank not in (0, None):
+    spec: Any = getattr(documents, "element_spec", type(documents).__name__)
+    strings = isinstance(spec, tf.TensorSpec) and spec.dtype == tf.string
+    if not strings or spec.shape.rank not in (0, None):
         raise ValueError(
             f"`{name}` must be a `tf.data.Dataset` of scalar strings, one document "
             "each, not in batches; `keras_bertfam.layers.read_documents` makes one of "
@@ -59,9 +60,11 @@ def text_files(source: Path | Iterable[Path], name: str = "source") -> list[str]
         paths = sorted(str(path) for path in source)
     missing = [path for path in paths if not os.path.isfile(path)]
     if missing or not paths:
-        missing = f"{len(missing)} not found, such as {missing[0]!r}" if missing else ""
+        received = repr(source)
+        if missing:
+            received = f"{len(missing)} not found, such as {missing[0]!r}"
         raise FileNotFoundError(
             f"`{name}` must name existing text files, by a glob pattern or a list of "
-            f"paths. Received: {missing or repr(source)}."
+            f"paths. Received: {received}."
         )
     return paths

@@ -55,15 +55,15 @@ def make_draw(
     size = ids if isinstance(ids, int) else len(ids)
     bounds = None
     if weights is not None:
-        weights = np.array(weights, "float64")
-        total = weights.sum()
-        if weights.shape != (size,) or (weights < 0).any() or not 0 < total < np.inf:
+        shares = np.array(weights, "float64")
+        total = shares.sum()
+        if shares.shape != (size,) or (shares < 0).any() or not 0 < total < np.inf:
             raise ValueError(
                 f"`random_token_weights` must be {size} numbers of at least 0, one for "
                 "each id that may be drawn, with a positive sum. Received: "
-                f"{weights.size} numbers with the sum {total}."
+                f"{shares.size} numbers with the sum {total}."
             )
-        bounds = np.cumsum(weights)
+        bounds = np.cumsum(shares)
 
     def draw(shape, seed):
         if bounds is None:

@@ -5,6 +5,7 @@ import dataclasses
 import tensorflow as tf
 
 from keras_bertfam.layers.data.segments import truncated_lengths
+from keras_bertfam.types import TFRagged, TFTensor, Tokenizer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,7 +20,7 @@ class Layout:
     separators: int = 1
     start_last: bool = False
 
-    def specials(self, segments):
+    def specials(self, segments: int) -> int:
         """How many special tokens a row of so many segments has."""
         return 2 + self.separators * (segments - 1)
 
@@ -33,7 +34,7 @@ LAYOUTS = {
 _START_TOKENS = {"[CLS]": "bert", "<s>": "roberta", "<cls>": "xlnet"}
 
 
-def get_layout(name, tokenizer):
+def get_layout(name: str | None, tokenizer: Tokenizer) -> Layout:
     """The layout of a name, or of a tokenizer where the name is `None`.
 
     Raises:
@@ -41,7 +42,7 @@ def get_layout(name, tokenizer):
             of the families'.
     """
     if name is None:
-        name = _START_TOKENS.get(getattr(tokenizer, "start_token", None))
+        name = _START_TOKENS.get(getattr(tokenizer, "start_token", ""))
     if name not in LAYOUTS:
         raise ValueError(
             f"`layout` must be one of {sorted(LAYOUTS)}, or `None` with a tokenizer "
@@ -51,7 +52,7 @@ def get_layout(name, tokenizer):
     return LAYOUTS[name]
 
 
-def truncate_pair(segments, budget):
+def truncate_pair(segments: list[TFRagged], budget: int) -> list[TFRagged]:
     """Cuts the ends of one or two segments off until they fit in a budget.
 
     Of two, the longer one loses tokens, the second if they are equally long
@@ -66,18 +67,20 @@ def truncate_pair(segments, budget):
     """
     if len(segments) == 1:
         return [segments[0][:, :budget]]
-    lengths = [tf.cast(x.row_lengths(), tf.int32) for x in segments]
-    sizes = truncated_lengths(*lengths, budget)
+    first, second = (tf.cast(x.row_lengths(), tf.int32) for x in segments)
+    sizes = truncated_lengths(first, second, budget)
     return [head(x, size) for x, size in zip(segments, sizes, strict=True)]
 
 
-def head(ragged, sizes):
+def head(ragged: TFRagged, sizes: TFTensor) -> TFRagged:
     """The first `sizes[i]` elements of each row `i`."""
     inside = tf.ragged.range(ragged.row_lengths()) < tf.cast(sizes, tf.int64)[:, None]
     return tf.ragged.boolean_mask(ragged, inside)
 
 
-def lay_out(segments, tokenizer, layout):
+def lay_out(
+    segments: list[TFRagged], tokenizer: Tokenizer, layout: Layout
+) -> dict[str, TFRagged]:
     """Joins segments and special tokens to rows.
 
     Args:

@@ -5,7 +5,7 @@ import tensorflow as tf
 from keras_bertfam.layers.data.pairing import PairSegments
 from keras_bertfam.layers.data.rows import BatchOptions, Rows, is_prepared
 from keras_bertfam.layers.data.segments import truncated_lengths
-from keras_bertfam.types import TFDataset, TFRagged, TFTensor, Tokenizer
+from keras_bertfam.types import Config, TFDataset, TFRagged, TFTensor, Tokenizer
 
 
 class PairedRows(Rows):
@@ -33,7 +33,7 @@ class PairedRows(Rows):
     ) -> None:
         start, end = tokenizer.start_token_id, tokenizer.end_token_id
         super().__init__(tokenizer, sequence_length, start, end)
-        self._settings = {
+        self._settings: Config = {
             "objective": objective,
             "short_sequence_rate": short_sequence_rate,
             "single_sentence": single_sentence,
@@ -46,8 +46,8 @@ class PairedRows(Rows):
         return PairSegments(
             self.tokenizer,
             self.sequence_length,
-            start_token_id=self.start_token_id,
-            end_token_id=self.end_token_id,
+            start_token_id=self.tokenizer.start_token_id,
+            end_token_id=self.tokenizer.end_token_id,
             pairing=self.check_packing(options.packing),
             pad_token_id=self.tokenizer.pad_token_id,
             break_lines=options.break_lines,
@@ -80,9 +80,9 @@ class PairedRows(Rows):
         Returns:
             See `SegmentBuilder.lay_out`.
         """
-        lengths = [tf.cast(x.row_lengths(), tf.int32) for x in (first, second)]
+        a, b = (tf.cast(x.row_lengths(), tf.int32) for x in (first, second))
         budget = self.sequence_length - 2 - self.separators
-        sizes = truncated_lengths(*lengths, budget)
+        sizes = truncated_lengths(a, b, budget)
         at = [tf.cast(x.row_starts(), tf.int32) for x in (first, second)]
         tokens = tf.concat([first.flat_values, second.flat_values], 0)
         behind = (at[1] + tf.size(first.flat_values), sizes[1])

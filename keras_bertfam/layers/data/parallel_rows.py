@@ -46,13 +46,13 @@ class ParallelRows(Rows):
                     f"`{name}` must be `None` for rows that are full, each continued "
                     f"in the next batch. Received: {value!r}."
                 )
-        streams = options.batch_size // (2 if self.both_directions else 1)
+        streams = options.rows // (2 if self.both_directions else 1)
         least = 1 if self.next_rate == 1 else 2
         if streams < least:
             raise ValueError(
                 f"`batch_size` must give at least {least} streams a direction: with "
                 f"next_rate={self.next_rate}, B may come from another one. "
-                f"Received: batch_size={options.batch_size}."
+                f"Received: batch_size={options.rows}."
             )
         return check_documents(documents)
 
@@ -69,10 +69,10 @@ class ParallelRows(Rows):
         window = self.sequence_length - 3
         lay_out = ParallelStreams(
             self.tokenizer,
-            options.batch_size,
+            options.rows,
             window,
             self.reuse_length or window,
-            self.end_token_id,
+            self.tokenizer.end_token_id,
             both_directions=self.both_directions,
             break_lines=options.break_lines,
         )
@@ -84,8 +84,8 @@ class ParallelRows(Rows):
         rows = join_segments(
             batch,
             self.reuse_length,
-            self.start_token_id,
-            self.end_token_id,
+            self.tokenizer.start_token_id,
+            self.tokenizer.end_token_id,
             self.next_rate,
             fold(seed, 1),
         )

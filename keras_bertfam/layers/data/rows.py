@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from keras_bertfam.layers.data.batching import BatchByTokens
 from keras_bertfam.layers.data.packing import PackSentences, not_empty
-from keras_bertfam.layers.data.pipelines import DEFAULT_BATCH_SIZE
+from keras_bertfam.layers.data.pipelines import check_at_least, checked_batch_size
 from keras_bertfam.layers.data.seeding import shuffle
 from keras_bertfam.types import TFDataset, TFRagged, TFTensor, Tokenizer
 
@@ -26,24 +26,20 @@ class BatchOptions:
 
     def __post_init__(self) -> None:
         if self.tokens_per_batch is None:
-            if self.batch_size is None:
-                self.batch_size = DEFAULT_BATCH_SIZE
+            self.batch_size = checked_batch_size(self.batch_size)
         elif self.batch_size is not None:
             raise ValueError(
                 "Expected `batch_size` or `tokens_per_batch`. Received: "
                 f"batch_size={self.batch_size}, "
                 f"tokens_per_batch={self.tokens_per_batch}."
             )
-        for name, least in (
-            ("batch_size", 1),
-            ("shuffle_buffer", 0),
-            ("duplicates", 1),
-        ):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise ValueError(
-                    f"`{name}` must be at least {least}. Received: {value}."
-                )
+        check_at_least(0, shuffle_buffer=self.shuffle_buffer)
+        check_at_least(1, duplicates=self.duplicates)
+
+    @property
+    def rows(self) -> int:
+        """The `batch_size` of options without `tokens_per_batch`."""
+        return checked_batch_size(self.batch_size)
 
 
 class Rows:

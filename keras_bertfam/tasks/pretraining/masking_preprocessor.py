@@ -1,7 +1,7 @@
 """What the preprocessors share whose corruption is masking."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import keras
 
@@ -45,11 +45,11 @@ class MaskingPreprocessor(PackingPreprocessor):
         mask_selection_length: int | None = None,
         mask_token_rate: float = 0.8,
         random_token_rate: float = 0.1,
-        selections_per_row: str = "bert",
+        selections_per_row: Literal["bert", "fairseq", "spanbert"] = "bert",
         sequence_ids: bool = False,
         seed: int = 0,
         strategy: MaskingStrategy | Config | str = "tokens",
-        replacement_unit: str = "token",
+        replacement_unit: Literal["token", "word", "span"] = "token",
         random_token_weights: Sequence[float] | None = None,
         **kwargs: Any,
     ) -> None:

@@ -1,6 +1,6 @@
 """Raw text to batches with masked spans and their borders."""
 
-from typing import Any
+from typing import Any, Literal
 
 import keras
 import tensorflow as tf
@@ -65,8 +65,8 @@ class SpanBoundaryLMPreprocessor(MaskingPreprocessor):
         max_span_length: int = 15,
         skip_special_boundaries: bool = False,
         strategy: MaskingStrategy | Config | str = "spans",
-        replacement_unit: str = "span",
-        selections_per_row: str = "spanbert",
+        replacement_unit: Literal["token", "word", "span"] = "span",
+        selections_per_row: Literal["bert", "fairseq", "spanbert"] = "spanbert",
         **kwargs: Any,
     ) -> None:
         if max_span_length < 1:
