@@ -136,7 +136,8 @@ class MaskedLMSentencePairPreprocessor(MaskingPreprocessor):
     def _encode_pairs(self, first, second):
         a = tf.cast(self.tokenizer(to_utf8(first)), tf.int32)
         b = tf.cast(self.tokenizer(to_utf8(second)), tf.int32)
-        return self._rows.lay_out_pairs(a, b)
+        rows, _ = self.parts()
+        return rows.lay_out_pairs(a, b)
 
     def get_config(self) -> Config:
         return {

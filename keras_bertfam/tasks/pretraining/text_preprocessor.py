@@ -66,8 +66,7 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
         self.sequence_length = sequence_length
         self.seed = seed
         self.position = StreamPosition()
-        self._rows: Any = None
-        self._corruption: Any = None
+        self._made: Any = None
         # In eager mode KerasHub's tokenizers return Python lists.
         self._encode_in_graph = tf.function(self._encode, reduce_retracing=True)
 
@@ -78,9 +77,16 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
 
     def build(self, input_shape: Any = None) -> None:
         # A preset's vocabulary comes after the constructor.
-        self._rows = self.make_rows()
-        self._corruption = self.make_corruption()
+        self._made = (self.make_rows(), self.make_corruption())
         self.built = True
+
+    def parts(self) -> tuple[Any, Any]:
+        """What `make_rows` and `make_corruption` gave."""
+        # A `.keras` file brings the vocabulary without a word to the preprocessor.
+        if self._made is None:
+            with tf.init_scope():
+                self.build(None)
+        return self._made
 
     def load_preset_assets(self, preset: Path) -> None:
         super().load_preset_assets(preset)
@@ -123,7 +129,7 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
         Returns:
             See `example`.
         """
-        layer = self._corruption
+        _, layer = self.parts()
         if layer is None:
             return self.example(rows, {})
         others = {name: rows.get(name) for name in layer.row_arguments}
@@ -172,7 +178,8 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
     def _encode(self, texts, padding):
         ids = tokenize_with_masks(self.tokenizer, texts)
         length = self.sequence_length if padding == "max_length" else None
-        return self._rows.lay_out(ids, length)
+        rows, _ = self.parts()
+        return rows.lay_out(ids, length)
 
     def dataset(
         self,
@@ -231,7 +238,7 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
             duplicates,
             tokens_per_batch,
         )
-        rows = self._rows
+        rows, _ = self.parts()
         prepared = rows.prepare(documents, options)
 
         def batches(epoch):
@@ -279,4 +286,5 @@ class PackingPreprocessor(TextPreprocessor):
             A `tf.data.Dataset` of dicts of tensors.
         """
         options = BatchOptions(packing=packing, break_lines=break_lines)
-        return self._rows.prepare(documents, options)
+        rows, _ = self.parts()
+        return rows.prepare(documents, options)

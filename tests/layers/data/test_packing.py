@@ -107,7 +107,8 @@ def test_blocks_without_start_or_end(start, end, cross):
     special = [[start] if start else [], [end] if end else []]
     assert got == [special[0] + row + special[1] for row in rows]
     owners = [block["sequence_ids"].numpy() for block in dataset.apply(pack)]
-    assert all(o[0] == 1 and (o > 0).sum() == len(g) for o, g in zip(owners, got))
+    for numbered, row in zip(owners, got, strict=True):
+        assert numbered[0] == 1 and (numbered > 0).sum() == len(row)
 
 
 sentences = st.lists(st.integers(200, 299), min_size=1, max_size=9)

@@ -14,7 +14,7 @@ from keras_bertfam.layers.data.rows import PackedRows
 from keras_bertfam.tasks.pretraining.text_preprocessor import PackingPreprocessor
 
 WORDS = [f"w{i}" for i in range(40)]
-VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "##s"]
 PRETRAINING = [
     tasks.MaskedLMPreprocessor,
     tasks.MaskedLMSentencePairPreprocessor,
@@ -132,8 +132,10 @@ class PrefixLMPreprocessor(PackingPreprocessor):
 
 def letters():
     """Byte-level BPE that has neither a mask token nor one of padding's own."""
-    tokens = ["<|endoftext|>", *"abcdefgh", "Ġ"]
-    return keras_hub.tokenizers.GPT2Tokenizer({t: i for i, t in enumerate(tokens)}, [])
+    tokens = ["<|endoftext|>", *"abcdefgh", "Ġ", "Ġa"]
+    return keras_hub.tokenizers.GPT2Tokenizer(
+        {token: number for number, token in enumerate(tokens)}, ["Ġ a"]
+    )
 
 
 def test_text_to_text():
