@@ -47,8 +47,8 @@ def mask_keras_bertfam():
 
     layer = keras_bertfam.layers.MaskTokens(
         vocabulary_size=VOCABULARY_SIZE,
-        selection_rate=0.15,
-        max_selections=MASKED,
+        mask_selection_rate=0.15,
+        mask_selection_length=MASKED,
         mask_token_id=SPECIAL_IDS["mask"],
         unselectable_token_ids=SPECIAL_IDS["others"],
     )

@@ -14,7 +14,7 @@ from keras_bertfam.models import AlbertBackbone, BertBackbone
 # The backbone, its size, the sentence objective and how tokens are masked.
 PAPERS = {
     "bert": (BertBackbone, "bert_mini_en_uncased", "nsp", {}),
-    "albert": (AlbertBackbone, "albert_base_en_uncased", "sop", {"whole_word": True}),
+    "albert": (AlbertBackbone, "albert_base_en_uncased", "sop", {"strategy": "words"}),
 }
 
 

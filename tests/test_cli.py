@@ -29,10 +29,11 @@ def test_pretrain_then_export(text_file, tmp_path):
     preset, served = str(tmp_path / "preset"), str(tmp_path / "served" / "1")
     options = ["--architecture", "bert_tiny_en_uncased", "--vocabulary-size", 300]
     options += ["--sequence-length", 32, "--batch-size", 8]
-    options += ["--epochs", 1, "--steps-per-epoch", 2]
+    options += ["--epochs", 1, "--steps-per-epoch", 2, "--strategy", "words"]
     result = run("pretrain", text_file, "--output", preset, *options)
     assert result.exit_code == 0, result.output
     model = MaskedLM.from_preset(preset)
+    assert model.preprocessor.strategy.name == "words"
     assert len(model.fill_mask("the [MASK] .")[0]) == 5
     result = run("export", preset, served, "--top-k", 2)
     assert result.exit_code == 0, result.output

@@ -2,6 +2,7 @@
 
 import contextlib
 import enum
+from collections.abc import Iterator
 from typing import Annotated
 
 import keras
@@ -22,7 +23,7 @@ app = typer.Typer(
 
 
 @contextlib.contextmanager
-def _errors_as_messages():
+def _errors_as_messages() -> Iterator[None]:
     """Show what a user got wrong as one line, without a traceback."""
     try:
         yield
@@ -48,13 +49,15 @@ def pretrain(
         int | None, typer.Option(help="Default: one pass over the text.")
     ] = None,
     learning_rate: float = 1e-4,
-    whole_word: Annotated[bool, typer.Option(help="Mask whole words.")] = False,
+    strategy: Annotated[
+        str, typer.Option(help="What to mask: tokens, words, ngrams or spans.")
+    ] = "tokens",
     seed: int = 0,
     mixed_precision: Annotated[bool, typer.Option(help="Compute in bfloat16.")] = False,
     backup: Annotated[
         str | None, typer.Option(help="Directory to resume a killed run from.")
     ] = None,
-):
+) -> None:
     """Pre-train BERT as a masked language model on text files."""
     with _errors_as_messages():
         if mixed_precision:
@@ -68,7 +71,7 @@ def pretrain(
             epochs=epochs,
             steps_per_epoch=steps_per_epoch,
             learning_rate=learning_rate,
-            whole_word=whole_word,
+            strategy=strategy,
             seed=seed,
         )
         callbacks = [BackupAndResume(backup, save_freq=500)] if backup else []
@@ -101,7 +104,7 @@ def finetune(
     ] = None,
     sequence_length: int | None = None,
     limit: Annotated[int | None, typer.Option(help="Only so many examples.")] = None,
-):
+) -> None:
     """Fine-tune on a task by the published recipe and report the official metric."""
     with _errors_as_messages():
         finetuning.finetune(
@@ -124,7 +127,7 @@ def export(
     preset: Annotated[str, typer.Argument(help="Preset directory.")],
     path: Annotated[str, typer.Argument(help="Where to write, such as served/1.")],
     top_k: Annotated[int, typer.Option(help="Predictions for each mask.")] = 5,
-):
+) -> None:
     """Write a SavedModel with string inputs from a preset."""
     with _errors_as_messages():
         export_saved_model(preset, path, top_k=top_k)
@@ -145,7 +148,7 @@ def convert(
     ],
     destination: Annotated[str, typer.Argument(help="Folder to write.")],
     to: Annotated[Format, typer.Option(help="Who is to load it.")] = Format.keras,
-):
+) -> None:
     """Convert a checkpoint, heads and tokenizer included."""
     with _errors_as_messages():
         conversion.convert(source, destination, to.value)
@@ -155,6 +158,6 @@ def convert(
 def demo(
     output: Annotated[str, typer.Option(help="Where results go.")] = "build/demo",
     epochs: Annotated[int, typer.Option(help="Passes over the text.")] = 15,
-):
+) -> None:
     """Pre-train on Python's documentation, fill in masks, save, reload, serve."""
     demo_steps.run(output, epochs)

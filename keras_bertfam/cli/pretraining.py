@@ -2,10 +2,14 @@
 
 import dataclasses
 import sys
+from collections.abc import Sequence
+
+import keras
 
 from keras_bertfam.layers import train_word_piece
 from keras_bertfam.models import BertBackbone
 from keras_bertfam.tasks import MaskedLM, MaskedLMPreprocessor
+from keras_bertfam.types import Config, TFDataset
 
 
 @dataclasses.dataclass
@@ -22,7 +26,7 @@ class Recipe:
         steps_per_epoch: batches in an epoch; `None` is one pass over the data.
         learning_rate: its peak.
         warmup_steps: as `MaskedLM.compile` takes it.
-        whole_word: whether to mask whole words.
+        strategy: which positions are masked, as `MaskedLMPreprocessor` takes it.
         seed: of weights, shuffling and masks.
         overrides: arguments of `BertBackbone` other than the size's.
     """
@@ -36,11 +40,11 @@ class Recipe:
     steps_per_epoch: int | None = None
     learning_rate: float = 1e-4
     warmup_steps: float = 0.01
-    whole_word: bool = False
+    strategy: str = "tokens"
     seed: int = 0
-    overrides: dict = dataclasses.field(default_factory=dict)
+    overrides: Config = dataclasses.field(default_factory=dict)
 
-    def build(self, documents):
+    def build(self, documents: TFDataset) -> MaskedLM:
         """Train a tokenizer and make a compiled model with new weights."""
         tokenizer = train_word_piece(
             documents, self.vocabulary_size, lowercase=self.lowercase
@@ -48,7 +52,7 @@ class Recipe:
         preprocessor = MaskedLMPreprocessor(
             tokenizer,
             sequence_length=self.sequence_length,
-            whole_word=self.whole_word,
+            strategy=self.strategy,
             seed=self.seed,
         )
         backbone = BertBackbone.from_preset(
@@ -62,7 +66,12 @@ class Recipe:
         model.compile(learning_rate=self.learning_rate, warmup_steps=self.warmup_steps)
         return model
 
-    def run(self, documents, validation_documents=None, callbacks=()):
+    def run(
+        self,
+        documents: TFDataset,
+        validation_documents: TFDataset | None = None,
+        callbacks: Sequence[keras.callbacks.Callback] = (),
+    ) -> tuple[MaskedLM, keras.callbacks.History]:
         """Build a model and train it.
 
         Args:

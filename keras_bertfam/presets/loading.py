@@ -19,10 +19,8 @@ def load_preprocessor(cls: Any, preset: Path, **kwargs: Any) -> Any:
     if formats.find_reader(folder) is None:
         with directory.explain_load_errors(folder):
             saved = directory.load_serialized(folder, directory.PREPROCESSOR_FILE)
-        if type(saved) is cls:  # other tasks have subclasses of it
+        if type(saved) is cls:
             config = {**saved.get_config(), "tokenizer": saved.tokenizer}
-            if "whole_word" in kwargs:
-                config.pop("strategy", None)  # of which it is another name
             return cls(**{**config, **kwargs}) if kwargs else saved
     return cls(_tokenizer_in(folder, published), **kwargs)
 

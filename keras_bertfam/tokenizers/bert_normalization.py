@@ -13,6 +13,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 
+from keras_bertfam.types import TFTensor
+
 # How the normaliser encodes what a character becomes: the offset and the length of a
 # part of a pool of UTF-8, in a unit of a Darts double array.
 _CHANGED, _LENGTH_BITS = 1 << 30, 6
@@ -26,7 +28,7 @@ _CODES = (
 )
 
 
-def clean_character(character, lowercase):
+def clean_character(character: str, lowercase: bool) -> str:
     """What BERT makes of a character before it splits words.
 
     By character, as in `transformers`: a capital sigma at the end of a word becomes
@@ -53,7 +55,7 @@ def clean_character(character, lowercase):
 
 
 @functools.cache
-def normalizer_model(lowercase):
+def normalizer_model(lowercase: bool) -> np.ndarray:
     """A model for `tensorflow_text.FastBertNormalizer` that does as BERT does.
 
     Args:
@@ -82,7 +84,7 @@ def normalizer_model(lowercase):
     return np.frombuffer(bytes(builder.Output()), np.uint8)
 
 
-def clean_texts(texts, lowercase):
+def clean_texts(texts: TFTensor, lowercase: bool) -> TFTensor:
     """Does what `clean_character` does to strings. Works in a graph.
 
     Args:

@@ -1,14 +1,50 @@
 """What a dataset needs of a tokenizer: ops of the graph, and where words start."""
 
+import tensorflow as tf
 
-def as_graph_layer(tokenizer):
+from keras_bertfam.types import TFRagged, TFTensor, Tokenizer
+
+
+def as_graph_layer(tokenizer: Tokenizer) -> Tokenizer:
     """The tokenizer, made to run the graph ops of a dataset in eager calls too."""
     tokenizer._allow_python_workflow = False
     tokenizer.built = True  # else Keras traces a task anew for each batch given
     return tokenizer
 
 
-def word_start_table(tokenizer):
+def has_vocabulary(tokenizer: Tokenizer) -> bool:
+    """Whether a vocabulary is there; a preset's comes after the constructor."""
+    try:
+        return tokenizer.vocabulary_size() > 0
+    except ValueError:
+        return False
+
+
+def tokenize_with_masks(tokenizer: Tokenizer, texts: TFTensor) -> TFRagged:
+    """Ids of texts, mask tokens in them included. Works in a graph.
+
+    The space before RoBERTa's `<mask>` is part of it.
+
+    Args:
+        tokenizer: a tokenizer layer, with or without a mask token.
+        texts: string tensor of shape `(batch,)`.
+
+    Returns:
+        Ragged int32 tensor of shape `(batch, None)`.
+    """
+    mask = getattr(tokenizer, "mask_token", None)
+    if mask is None:
+        return tf.cast(tokenizer(texts), tf.int32)
+    if mask.startswith("<"):
+        texts = tf.strings.regex_replace(texts, " *" + mask, mask)
+    parts = tf.strings.split(texts, mask)
+    ids = tf.cast(tokenizer(parts.flat_values), tf.int32)
+    masks = tf.fill([ids.nrows(), 1], tokenizer.mask_token_id)
+    # A mask before each part, less the one before the first of each text.
+    return parts.with_values(tf.concat([masks, ids], 1)).merge_dims(1, 2)[:, 1:]
+
+
+def word_start_table(tokenizer: Tokenizer) -> list[bool]:
     """Returns a bool list over the vocabulary: which tokens start a word.
 
     The vocabulary's own sign tells: `##` marks the continuations of WordPiece;

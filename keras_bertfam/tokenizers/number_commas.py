@@ -1,10 +1,17 @@
 """Numbers without the comma behind them, as ALBERT's and XLNet's code splits text."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
+from keras_bertfam.types import TFRagged, TFTensor
 
-def comma_splits(pieces, encode):
+
+def comma_splits(
+    pieces: list[str], encode: Callable[[str], list[str]]
+) -> dict[int, list[str]]:
     """What takes the place of each piece that is a number with a comma behind it.
 
     Args:
@@ -37,10 +44,18 @@ class NumberCommas(tf.Module):
             to a str.
     """
 
-    def __init__(self, model, size, splits, to_token):
+    def __init__(
+        self,
+        model: Any,
+        size: int,
+        splits: dict[int, list[str]],
+        to_token: Callable[[str], int | str],
+    ) -> None:
         super().__init__()
         self.model = model
-        counts, starts, tokens, after = [1] * size, [0] * size, [], []
+        counts, starts = [1] * size, [0] * size
+        tokens: list[int | str] = []
+        after: list[int] = []
         for number, parts in splits.items():
             counts[number], starts[number] = len(parts), len(tokens)
             tokens += map(to_token, parts)
@@ -80,11 +95,13 @@ class NumberCommas(tf.Module):
         after = tf.where(split, tf.gather(self._after, index), 0)
         return new, source, place, after
 
-    def tokenize(self, texts):
+    def tokenize(self, texts: TFTensor) -> TFRagged:
         """As the model does it, texts of shape `(batch,)`."""
         return self._split(self.model.tokenize(texts))[0]
 
-    def tokenize_with_offsets(self, texts):
+    def tokenize_with_offsets(
+        self, texts: TFTensor
+    ) -> tuple[TFRagged, TFRagged, TFRagged]:
         """As the model does it, texts of shape `(batch,)`."""
         tokens, starts, ends = self.model.tokenize_with_offsets(texts)
         tokens, source, place, after = self._split(tokens)
@@ -94,6 +111,6 @@ class NumberCommas(tf.Module):
         starts = tf.where(place == 0, first, before)
         return tokens, tokens.with_flat_values(starts), tokens.with_flat_values(ends)
 
-    def detokenize(self, tokens):
+    def detokenize(self, tokens: TFTensor) -> TFTensor:
         """As the model does it."""
         return self.model.detokenize(tokens)

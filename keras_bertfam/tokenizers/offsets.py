@@ -4,11 +4,16 @@ import keras_hub
 import tensorflow as tf
 import tensorflow_text as tf_text
 
+from keras_bertfam.tokenizers.byte_pair import byte_pair_offsets
 from keras_bertfam.tokenizers.sentence_piece import NormalizedSentencePiece
+from keras_bertfam.tokenizers.texts import without_nul
 from keras_bertfam.tokenizers.word_piece import BertTokenizer
+from keras_bertfam.types import TFRagged, TFTensor, Tokenizer
 
 
-def tokenize_with_offsets(tokenizer, texts):
+def tokenize_with_offsets(
+    tokenizer: Tokenizer, texts: TFTensor
+) -> tuple[TFRagged, TFRagged, TFRagged]:
     """Tokenises texts, and says which bytes of them each token is made of.
 
     White space that tokens of byte-level BPE and SentencePiece begin with is no
@@ -67,51 +72,13 @@ def _word_piece(tokenizer, texts):
     return ids, starts, ends.with_flat_values(ends.flat_values - removed)
 
 
-def _without_nul(texts):
-    """Other tokenizers take a zero byte for the end."""
-    return tf.strings.regex_replace(texts, r"\x00", " ")
-
-
-def _byte_pair(tokenizer, texts):
-    """Tokens of byte-level BPE are made of all bytes, one after the other."""
-    texts = _without_nul(texts)
-    ids = tokenizer(texts)
-    strings = [""] * tokenizer.vocabulary_size()
-    for token, number in tokenizer.vocabulary.items():
-        strings[number] = token
-    sizes = tf.constant([len(token) for token in strings])
-    # A token that isn't in the vocabulary has a negative id.
-    known = tf.maximum(ids.flat_values, 0)
-    lengths = ids.with_flat_values(tf.gather(sizes, known))
-    ends = _cumulative(lengths)
-    prefix = int(tokenizer.add_prefix_space)
-    covered = tf.reduce_sum(lengths, 1) - prefix
-    total = tf.strings.length(texts)
-    complete = tf.reduce_all(ids.flat_values >= 0) & tf.reduce_all(covered == total)
-    tf.debugging.assert_equal(
-        complete,
-        True,
-        "The tokens of a byte-pair `tokenizer` must be made of the bytes of the text. "
-        "The vocabulary lacks bytes.",
-    )
-    ends = ends - prefix
-    return ids, tf.maximum(ends - lengths, 0), ends
-
-
-def _cumulative(lengths):
-    """The running sum of each row."""
-    totals = tf.cumsum(lengths.flat_values)
-    before = tf.gather(tf.pad(totals, [[1, 0]]), lengths.row_starts())
-    return lengths.with_flat_values(totals - tf.gather(before, lengths.value_rowids()))
-
-
 def _sentence_piece(tokenizer, texts):
-    return tokenizer._sentence_piece.tokenize_with_offsets(_without_nul(texts))
+    return tokenizer._sentence_piece.tokenize_with_offsets(without_nul(texts))
 
 
 def _normalized_sentence_piece(tokenizer, texts):
     """Through the clean-up, which goes by characters and pairs of quotes."""
-    texts = _without_nul(texts)
+    texts = without_nul(texts)
     parts, part_starts, part_ends = tf_text.regex_split_with_offsets(
         texts, r"``|''|(?s:.)", r"``|''|(?s:.)"
     )
@@ -145,5 +112,5 @@ _KINDS = {
     BertTokenizer: _word_piece,
     NormalizedSentencePiece: _normalized_sentence_piece,
     keras_hub.tokenizers.SentencePieceTokenizer: _sentence_piece,
-    keras_hub.tokenizers.BytePairTokenizer: _byte_pair,
+    keras_hub.tokenizers.BytePairTokenizer: byte_pair_offsets,
 }

@@ -1,5 +1,7 @@
 """SentencePiece tokenisation that runs in the graph, as ALBERT and XLNet do it."""
 
+from typing import Any, ClassVar
+
 import keras
 import keras_hub
 import sentencepiece
@@ -12,6 +14,7 @@ from keras_bertfam.tokenizers.number_commas import (
     comma_splits,
 )
 from keras_bertfam.tokenizers.texts import to_utf8
+from keras_bertfam.types import Config, Path
 
 
 class NormalizedSentencePiece(
@@ -27,16 +30,17 @@ class NormalizedSentencePiece(
         **kwargs: arguments of `keras_hub.tokenizers.SentencePieceTokenizer`.
     """
 
-    special_token_names = {}
+    special_token_names: ClassVar[dict[str, str]] = {}
+    _sentence_piece: Any
 
     def __init__(
         self,
-        proto=None,
-        lowercase=False,
-        keep_accents=False,
-        split_number_commas=True,
-        **kwargs,
-    ):
+        proto: Path | bytes | None = None,
+        lowercase: bool = False,
+        keep_accents: bool = False,
+        split_number_commas: bool = True,
+        **kwargs: Any,
+    ) -> None:
         for name, token in self.special_token_names.items():
             self._add_special_token(token, f"{name}_token")
         self.lowercase = lowercase
@@ -46,7 +50,7 @@ class NormalizedSentencePiece(
         kwargs["_allow_python_workflow"] = False
         super().__init__(proto=proto, **kwargs)
 
-    def set_proto(self, proto):
+    def set_proto(self, proto: Path | bytes | None) -> None:
         super().set_proto(proto)
         if not self.split_number_commas or self.proto is None:
             return
@@ -63,7 +67,7 @@ class NormalizedSentencePiece(
         sentencepiece.SentencePieceProcessor(model_proto=proto)
         super()._set_proto_tf(proto)
 
-    def tokenize(self, inputs):
+    def tokenize(self, inputs: Any) -> Any:
         with tf.device("CPU:0"):
             if not isinstance(inputs, tf.RaggedTensor):
                 inputs = tf.convert_to_tensor(inputs)
@@ -80,7 +84,7 @@ class NormalizedSentencePiece(
             text = tf.strings.regex_replace(text, r"\p{Mn}", "")
         return tf.strings.lower(text, "utf-8") if self.lowercase else text
 
-    def get_config(self):
+    def get_config(self) -> Config:
         config = super().get_config()
         return {
             **config,
@@ -130,7 +134,12 @@ class AlbertTokenizer(NormalizedSentencePiece):
         "end": "[SEP]",
     }
 
-    def __init__(self, proto=None, lowercase=True, **kwargs):
+    def __init__(
+        self,
+        proto: Path | bytes | None = None,
+        lowercase: bool = True,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(proto, lowercase=lowercase, **kwargs)
 
 

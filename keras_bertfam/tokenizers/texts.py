@@ -2,16 +2,25 @@
 
 import glob
 import os
+from collections.abc import Iterable
+from typing import Any
 
 import tensorflow as tf
 
+from keras_bertfam.types import Path, TFDataset, TFTensor
 
-def to_utf8(strings):
+
+def to_utf8(strings: TFTensor) -> TFTensor:
     """Replaces the bytes that aren't UTF-8 by U+FFFD, which BERT leaves out."""
     return tf.strings.unicode_transcode(strings, "UTF-8", "UTF-8")
 
 
-def check_documents(documents, name="documents"):
+def without_nul(texts: TFTensor) -> TFTensor:
+    """Spaces for zero bytes, which tokenizers other than BERT's take for the end."""
+    return tf.strings.regex_replace(texts, r"\x00", " ")
+
+
+def check_documents(documents: TFDataset, name: str = "documents") -> TFDataset:
     """Returns `documents` if they are a dataset of single strings.
 
     Args:
@@ -21,9 +30,9 @@ def check_documents(documents, name="documents"):
     Raises:
         ValueError: for anything else.
     """
-    spec = getattr(documents, "element_spec", type(documents).__name__)
-    tensors = isinstance(spec, tf.TensorSpec) and spec.dtype == tf.string
-    if not tensors or spec.shape.rank not in (0, None):
+    spec: Any = getattr(documents, "element_spec", type(documents).__name__)
+    strings = isinstance(spec, tf.TensorSpec) and spec.dtype == tf.string
+    if not strings or spec.shape.rank not in (0, None):
         raise ValueError(
             f"`{name}` must be a `tf.data.Dataset` of scalar strings, one document "
             "each, not in batches; `keras_bertfam.layers.read_documents` makes one of "
@@ -32,7 +41,7 @@ def check_documents(documents, name="documents"):
     return documents
 
 
-def text_files(source, name="source"):
+def text_files(source: Path | Iterable[Path], name: str = "source") -> list[str]:
     """The paths of text files that exist.
 
     Args:
@@ -51,9 +60,11 @@ def text_files(source, name="source"):
         paths = sorted(str(path) for path in source)
     missing = [path for path in paths if not os.path.isfile(path)]
     if missing or not paths:
-        missing = f"{len(missing)} not found, such as {missing[0]!r}" if missing else ""
+        received = repr(source)
+        if missing:
+            received = f"{len(missing)} not found, such as {missing[0]!r}"
         raise FileNotFoundError(
             f"`{name}` must name existing text files, by a glob pattern or a list of "
-            f"paths. Received: {missing or repr(source)}."
+            f"paths. Received: {received}."
         )
     return paths

@@ -1,17 +1,26 @@
 """What text makes of a vocabulary: a new one, more words, counts of its tokens."""
 
 import collections
+from collections.abc import Sequence
+from typing import Any
 
 import keras_hub
+import numpy as np
 import tensorflow as tf
 
 from keras_bertfam.tokenizers.bert_normalization import clean_texts
 from keras_bertfam.tokenizers.graph import as_graph_layer
 from keras_bertfam.tokenizers.texts import check_documents, text_files, to_utf8
 from keras_bertfam.tokenizers.word_piece import SPECIAL_TOKENS, BertTokenizer
+from keras_bertfam.types import Path, TFDataset, Tokenizer
 
 
-def train_word_piece(documents, vocabulary_size, lowercase=True, **kwargs):
+def train_word_piece(
+    documents: TFDataset | Sequence[Path],
+    vocabulary_size: int,
+    lowercase: bool = True,
+    **kwargs: Any,
+) -> BertTokenizer:
     """Learns a WordPiece vocabulary from text.
 
     Args:
@@ -53,7 +62,7 @@ def train_word_piece(documents, vocabulary_size, lowercase=True, **kwargs):
     return BertTokenizer(vocabulary, lowercase=lowercase, **kwargs)
 
 
-def count_tokens(tokenizer, documents):
+def count_tokens(tokenizer: Tokenizer, documents: TFDataset) -> np.ndarray:
     """Counts how often each token occurs in text.
 
     Args:
@@ -83,7 +92,12 @@ def count_tokens(tokenizer, documents):
     return check_documents(documents).batch(64).map(count).reduce(zeros, tf.add).numpy()
 
 
-def extend_vocabulary(tokenizer, documents, count, min_frequency=2):
+def extend_vocabulary(
+    tokenizer: BertTokenizer,
+    documents: TFDataset,
+    count: int,
+    min_frequency: int = 2,
+) -> BertTokenizer:
     """Adds the most frequent words that a tokenizer splits to its vocabulary.
 
     Args:
@@ -121,7 +135,7 @@ def extend_vocabulary(tokenizer, documents, count, min_frequency=2):
         texts = tf.strings.regex_replace(texts, r"[^\p{L}\p{M}\p{N}]", " ")
         return tf.strings.split(texts).flat_values
 
-    frequencies = collections.Counter()
+    frequencies: collections.Counter[str] = collections.Counter()
     for batch in (
         check_documents(documents)
         .batch(64)

@@ -1,6 +1,8 @@
 """WordPiece tokenisation that runs in the graph, as BERT does it."""
 
 import collections
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import keras_hub
@@ -9,6 +11,7 @@ import tensorflow_text as tf_text
 
 from keras_bertfam.presets.tokenizer_presets import PresetTokenizer
 from keras_bertfam.tokenizers.bert_normalization import normalizer_model
+from keras_bertfam.types import Config, Path
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
@@ -56,20 +59,25 @@ class BertTokenizer(PresetTokenizer, keras_hub.tokenizers.BertTokenizer):
     """
 
     def __init__(
-        self, vocabulary=None, lowercase=False, max_bytes_per_word=200, **kwargs
-    ):
+        self,
+        vocabulary: Path | Sequence[str] | None = None,
+        lowercase: bool = False,
+        max_bytes_per_word: int = 200,
+        **kwargs: Any,
+    ) -> None:
         self.max_bytes_per_word = max_bytes_per_word
         # KerasHub's second, pure Python, path is the one that keeps accents.
         kwargs["_allow_python_workflow"] = False
         kwargs.setdefault("strip_accents", lowercase)
         super().__init__(vocabulary=vocabulary, lowercase=lowercase, **kwargs)
 
-    def set_vocabulary(self, vocabulary):
+    def set_vocabulary(self, vocabulary: Path | Sequence[str] | None) -> None:
         self._fast_bert = None
         try:
             super().set_vocabulary(vocabulary)
         except RuntimeError as error:
-            ((token, count),) = collections.Counter(self.vocabulary).most_common(1)
+            counts: collections.Counter[str] = collections.Counter(self.vocabulary)
+            ((token, count),) = counts.most_common(1)
             raise ValueError(
                 "`vocabulary` must be one that tensorflow_text takes, without a "
                 f"token twice. Received: {token!r} {count} times. {error}"
@@ -93,7 +101,7 @@ class BertTokenizer(PresetTokenizer, keras_hub.tokenizers.BertTokenizer):
                 ),
             )
 
-    def tokenize(self, inputs):
+    def tokenize(self, inputs: Any) -> Any:
         self._check_vocabulary()
         if self.special_tokens_in_strings or not self.split:
             return super().tokenize(inputs)
@@ -120,7 +128,7 @@ class BertTokenizer(PresetTokenizer, keras_hub.tokenizers.BertTokenizer):
             shape = [None] * inputs.shape.rank + [self.sequence_length]
             return tokens.to_tensor(shape=shape)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         config = super().get_config()
         config["max_bytes_per_word"] = self.max_bytes_per_word
         return config

@@ -137,5 +137,5 @@ def test_arguments_take_the_place_of_what_follows_from_others(tmp_path):
     tokenizer = spans.preprocessor.tokenizer  # has pieces
     model = MaskedLM(spans.backbone, MaskedLMPreprocessor(tokenizer, 16))
     model.save_to_preset(str(tmp_path / "bert"))
-    words = MaskedLMPreprocessor.from_preset(str(tmp_path / "bert"), whole_word=True)
+    words = MaskedLMPreprocessor.from_preset(str(tmp_path / "bert"), strategy="words")
     assert words.strategy.uses_words

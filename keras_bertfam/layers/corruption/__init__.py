@@ -2,6 +2,7 @@
 
 from keras_bertfam.layers.corruption.mask_tokens import MaskTokens
 from keras_bertfam.layers.corruption.permutation import PermuteTokens
+from keras_bertfam.layers.corruption.strategies import MaskingStrategy
 from keras_bertfam.layers.corruption.token_strategies import (
     IndependentTokens,
     SmoothedTokens,
@@ -18,6 +19,7 @@ __all__ = [
     "GivenSpans",
     "IndependentTokens",
     "MaskTokens",
+    "MaskingStrategy",
     "NGrams",
     "PermuteTokens",
     "SmoothedTokens",

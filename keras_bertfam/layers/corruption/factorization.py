@@ -4,9 +4,19 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bertfam.layers.data.seeding import RNG
+from keras_bertfam.types import TFTensor
 
 
-def sample_spans(starts, inside, goals, max_count, seed, max_words=5, alpha=6, beta=1):
+def sample_spans(
+    starts: TFTensor,
+    inside: TFTensor,
+    goals: TFTensor,
+    max_count: int,
+    seed: TFTensor,
+    max_words: int = 5,
+    alpha: int = 6,
+    beta: int = 1,
+) -> tuple[TFTensor, TFTensor]:
     """Selects spans of whole words, each within a context of its own.
 
     From left to right: a span of `n` words, `p(n)` proportional to `1 / n`, gets
@@ -86,7 +96,9 @@ def sample_spans(starts, inside, goals, max_count, seed, max_words=5, alpha=6, b
     return tf.transpose(begins), tf.transpose(ends)
 
 
-def draw_order(shape, seed, perm_size=None):
+def draw_order(
+    shape: TFTensor, seed: TFTensor, perm_size: int | None = None
+) -> TFTensor:
     """Draws each row's factorisation order.
 
     Args:
@@ -104,7 +116,7 @@ def draw_order(shape, seed, perm_size=None):
     return tf.argsort(tf.argsort(keys, axis=1), axis=1)
 
 
-def order_ranks(order, selected, special):
+def order_ranks(order: TFTensor, selected: TFTensor, special: TFTensor) -> TFTensor:
     """Ranks from places in an order: what everyone sees has rank -1.
 
     Args:
@@ -117,22 +129,3 @@ def order_ranks(order, selected, special):
         int32 tensor `(batch, length)`, the `perm_ranks` of `XLNetBackbone`.
     """
     return tf.where(selected | special, tf.cast(order, tf.int32), -1)
-
-
-def dense_masks(perm_ranks, mask_positions, mask_weights):
-    """The released code's `perm_mask` and `target_mapping`.
-
-    Args:
-        perm_ranks: int tensor `(batch, length)`.
-        mask_positions: int tensor `(batch, count)`.
-        mask_weights: float tensor `(batch, count)`, 0 for empty slots.
-
-    Returns:
-        float32 tensors `(batch, length, length)`, 1 where token `i` doesn't
-        attend to `j`, and `(batch, count, length)`, zero for empty slots.
-    """
-    length = tf.shape(perm_ranks)[1]
-    mapping = tf.one_hot(mask_positions, length) * mask_weights[..., None]
-    target = tf.cast(tf.reduce_max(mapping, 1), perm_ranks.dtype)
-    own = perm_ranks + 1 - target
-    return tf.cast(own[:, :, None] <= perm_ranks[:, None, :], tf.float32), mapping

@@ -1,5 +1,8 @@
 """The layer that masks token ids for masked language models."""
 
+from collections.abc import Sequence
+from typing import Any, Literal
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -14,17 +17,19 @@ from keras_bertfam.layers.corruption.replacement import (
 from keras_bertfam.layers.corruption.selection import (
     count_selections,
     is_any,
-    max_selections,
+    most_selections,
 )
-from keras_bertfam.layers.corruption.strategies import get_strategy
+from keras_bertfam.layers.corruption.strategies import MaskingStrategy, get_strategy
 from keras_bertfam.layers.data.base import PreprocessingLayer, as_token_ids
 from keras_bertfam.layers.data.seeding import RNG, content_seed
+from keras_bertfam.types import Config, TFTensor
 
 # Arguments of the constructor that are attributes as they are.
 _ARGUMENTS = (
-    "vocabulary_size mask_token_id pad_token_id unselectable_token_ids selection_rate "
-    "max_selections mask_token_rate random_token_rate random_token_ids "
-    "random_token_weights starts_word replacement_unit count return_span_bounds seed"
+    "vocabulary_size mask_token_id pad_token_id unselectable_token_ids "
+    "mask_selection_rate mask_selection_length mask_token_rate random_token_rate "
+    "random_token_ids random_token_weights starts_word replacement_unit "
+    "selections_per_row return_span_bounds seed"
 ).split()
 
 
@@ -35,14 +40,14 @@ class MaskTokens(PreprocessingLayer):
     Use it inside `Dataset.map`, after batching. It draws nothing from a global
     generator: the same ids and seed give the same masks everywhere.
 
-    The `strategy` says which positions are selected, and `count` how many. A row
-    of `n` tokens (padding excluded, special tokens included) gets
-    `max(1, round(n * selection_rate))` selections by the `"bert"` rule, half
-    rounding to even, and `int(n * selection_rate + u)`, with `u` uniform in
-    [0, 1), by the `"fairseq"` rule; by the `"spanbert"` rule it is
-    `ceil(m * selection_rate)` for `m` selectable tokens. It is never more than
-    `max_selections`, nor than the row has selectable tokens. A `selection_rate`
-    of 0 therefore still selects one token by the first rule.
+    The `strategy` says which positions are selected, and `selections_per_row` how
+    many. With `r` for `mask_selection_rate`, a row of `n` tokens (padding excluded,
+    special tokens included) gets `max(1, round(n * r))` selections by the `"bert"`
+    rule, half rounding to even, and `int(n * r + u)`, with `u` uniform in [0, 1),
+    by the `"fairseq"` rule; by the `"spanbert"` rule it is `ceil(m * r)` for `m`
+    selectable tokens. It is never more than `mask_selection_length`, nor than the
+    row has selectable tokens. A `mask_selection_rate` of 0 therefore still selects
+    one token by the first rule.
 
     Args:
         vocabulary_size: int. Number of token ids.
@@ -50,10 +55,10 @@ class MaskTokens(PreprocessingLayer):
         pad_token_id: int. The id of padding, never selected. Defaults to `0`.
         unselectable_token_ids: sequence of ints. Ids that are never selected:
             usually those of [CLS] and [SEP]. Defaults to none.
-        selection_rate: float in [0, 1]. Defaults to `0.15`.
-        max_selections: int or `None`. The number of slots out and the most
-            selections in a row. Defaults to what `count` gives a full row,
-            whose length must then be static.
+        mask_selection_rate: float in [0, 1]. Defaults to `0.15`.
+        mask_selection_length: int or `None`. The number of slots out and the most
+            selections in a row. Defaults to what `selections_per_row` gives a full
+            row, whose length must then be static.
         mask_token_rate: float. Share of the selected tokens replaced by the
             mask token. Defaults to `0.8`.
         random_token_rate: float. Share of the selected tokens replaced by a
@@ -70,13 +75,15 @@ class MaskTokens(PreprocessingLayer):
         strategy: a strategy such as `GeometricSpans()`, or the name of one with
             its defaults: `"tokens"` (`IndependentTokens`), `"words"`
             (`WholeWords`), `"ngrams"` (`NGrams`), `"spans"` (`GeometricSpans`) or
-            `"given_spans"` (`GivenSpans`). Defaults to `"words"` if
-            `starts_word` is given, else to `"tokens"`.
+            `"given_spans"` (`GivenSpans`), or that of your own; see
+            `MaskingStrategy`. Defaults to `"words"` if `starts_word` is given, else
+            to `"tokens"`.
         replacement_unit: what is masked, drawn at random or kept as a whole:
             `"token"`; `"word"` (for `GivenSpans` a given span); or `"span"`,
             neighbouring selections. Random ids are drawn for each token.
             Defaults to `"token"`.
-        count: `"bert"`, `"fairseq"` or `"spanbert"`. Defaults to `"bert"`.
+        selections_per_row: `"bert"`, `"fairseq"` or `"spanbert"`: whose rule says
+            how many. Defaults to `"bert"`.
         return_span_bounds: bool. Whether to add `span_bounds` to the outputs.
             Defaults to `False`.
         seed: int. Used in calls without a seed. Defaults to `0`.
@@ -90,17 +97,17 @@ class MaskTokens(PreprocessingLayer):
     Returns:
         A dict of `tf.Tensor`s, without the batch axis if there was none:
         `token_ids`, int32 `(batch, length)`, the masked ids;
-        `mask_positions`, int32 `(batch, max_selections)`, ascending;
+        `mask_positions`, int32 `(batch, mask_selection_length)`, ascending;
         `mask_ids`, int32 of that shape, the original ids; and `mask_weights`,
         float32 of that shape, 1 for a selection and 0 for an empty slot, whose
         position and id are 0; and, if wanted, `span_bounds`, int32
-        `(batch, max_selections, 2)`, the first and last position of the
+        `(batch, mask_selection_length, 2)`, the first and last position of the
         neighbouring selections that each selection is among.
 
     Raises:
         ValueError: If an argument is out of its range, if `token_ids` isn't a
             dense integer tensor of rank 1 or 2, or if its length isn't static
-            and `max_selections` is `None`.
+            and `mask_selection_length` is `None`.
 
     Example:
 
@@ -117,33 +124,36 @@ class MaskTokens(PreprocessingLayer):
         [Joshi et al., 2019](https://arxiv.org/abs/1907.10529), section 3.1.
     """
 
+    # What the call takes of rows besides `token_ids`.
+    row_arguments = ("span_ids",)
+
     def __init__(
         self,
-        vocabulary_size,
-        mask_token_id,
-        pad_token_id=0,
-        unselectable_token_ids=(),
-        selection_rate=0.15,
-        max_selections=None,
-        mask_token_rate=0.8,
-        random_token_rate=0.1,
-        random_token_ids=None,
-        random_token_weights=None,
-        starts_word=None,
-        strategy=None,
-        replacement_unit="token",
-        count="bert",
-        return_span_bounds=False,
-        seed=0,
-        **kwargs,
-    ):
+        vocabulary_size: int,
+        mask_token_id: int,
+        pad_token_id: int = 0,
+        unselectable_token_ids: Sequence[int] = (),
+        mask_selection_rate: float = 0.15,
+        mask_selection_length: int | None = None,
+        mask_token_rate: float = 0.8,
+        random_token_rate: float = 0.1,
+        random_token_ids: Sequence[int] | None = None,
+        random_token_weights: Sequence[float] | None = None,
+        starts_word: Sequence[bool] | None = None,
+        strategy: MaskingStrategy | Config | str | None = None,
+        replacement_unit: Literal["token", "word", "span"] = "token",
+        selections_per_row: Literal["bert", "fairseq", "spanbert"] = "bert",
+        return_span_bounds: bool = False,
+        seed: int = 0,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.vocabulary_size = vocabulary_size
         self.mask_token_id = mask_token_id
         self.pad_token_id = pad_token_id
         self.unselectable_token_ids = [int(i) for i in unselectable_token_ids]
-        self.selection_rate = selection_rate
-        self.max_selections = max_selections
+        self.mask_selection_rate = mask_selection_rate
+        self.mask_selection_length = mask_selection_length
         self.mask_token_rate = mask_token_rate
         self.random_token_rate = random_token_rate
         self.random_token_ids = _optional_list(random_token_ids, int)
@@ -152,7 +162,7 @@ class MaskTokens(PreprocessingLayer):
         default = "tokens" if starts_word is None else "words"
         self.strategy = get_strategy(default if strategy is None else strategy)
         self.replacement_unit = replacement_unit
-        self.count = count
+        self.selections_per_row = selections_per_row
         self.return_span_bounds = return_span_bounds
         self.seed = seed
         self._check_arguments()
@@ -162,7 +172,7 @@ class MaskTokens(PreprocessingLayer):
         self._draw = make_draw(drawn_from, self.random_token_weights)
 
     def _check_arguments(self):
-        for name in ("selection_rate", "mask_token_rate", "random_token_rate"):
+        for name in ("mask_selection_rate", "mask_token_rate", "random_token_rate"):
             rate = getattr(self, name)
             if not 0 <= rate <= 1:
                 raise ValueError(f"`{name}` must be in [0, 1]. Received: {rate}.")
@@ -181,13 +191,13 @@ class MaskTokens(PreprocessingLayer):
                 )
         if self.random_token_ids == []:
             raise ValueError("`random_token_ids` must not be empty.")
-        if self.max_selections is not None and self.max_selections < 1:
+        if self.mask_selection_length is not None and self.mask_selection_length < 1:
             raise ValueError(
-                "`max_selections` must be positive or `None`. "
-                f"Received: {self.max_selections}."
+                "`mask_selection_length` must be positive or `None`. "
+                f"Received: {self.mask_selection_length}."
             )
         for name, known in (
-            ("count", ("bert", "fairseq", "spanbert")),
+            ("selections_per_row", ("bert", "fairseq", "spanbert")),
             ("replacement_unit", ("token", "word", "span")),
         ):
             if getattr(self, name) not in known:
@@ -201,7 +211,12 @@ class MaskTokens(PreprocessingLayer):
                 f"elements. Received: {len(self.starts_word)}."
             )
 
-    def call(self, token_ids, seed=None, span_ids=None):
+    def call(
+        self,
+        token_ids: TFTensor,
+        seed: TFTensor | None = None,
+        span_ids: TFTensor | None = None,
+    ) -> dict[str, TFTensor]:
         ids = as_token_ids(token_ids)
         if ids.shape.rank not in (1, 2):
             raise ValueError(
@@ -264,12 +279,16 @@ class MaskTokens(PreprocessingLayer):
         starts = tf.ones_like(candidates)
         if self.starts_word is not None:
             starts = tf.gather(self._starts_word_table, ids)
-        candidates, starts = self.strategy.units(candidates, starts, span_ids)
+        candidates, starts = self.strategy.units(ids, candidates, starts, span_ids)
         lengths, selectable = (
             tf.reduce_sum(tf.cast(x, tf.int32), 1) for x in (~padding, candidates)
         )
         counts = count_selections(
-            lengths, selectable, self.selection_rate, self.count, seeds[0]
+            lengths,
+            selectable,
+            self.mask_selection_rate,
+            self.selections_per_row,
+            seeds[0],
         )
         counts = tf.minimum(counts, slots)
         selected = self.strategy.select(
@@ -278,17 +297,19 @@ class MaskTokens(PreprocessingLayer):
         return tf.where(selected), starts
 
     def _num_slots(self, length):
-        if self.max_selections is not None:
-            return self.max_selections
+        if self.mask_selection_length is not None:
+            return self.mask_selection_length
         if length is None:
             raise ValueError(
-                "`max_selections` must be given where the length of `token_ids` "
-                "isn't static. Received: max_selections=None."
+                "`mask_selection_length` must be given where the length of `token_ids` "
+                "isn't static. Received: mask_selection_length=None."
             )
-        count = max_selections(length, self.selection_rate, self.count)
-        return self.strategy.max_selections(count)
+        selections = most_selections(
+            length, self.mask_selection_rate, self.selections_per_row
+        )
+        return self.strategy.mask_selection_length(selections)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         config = super().get_config()
         config.update({name: getattr(self, name) for name in _ARGUMENTS})
         config["strategy"] = keras.saving.serialize_keras_object(self.strategy)

@@ -1,5 +1,8 @@
 """The layer that draws factorisation orders and targets, for XLNet."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 import tensorflow as tf
 
@@ -12,6 +15,7 @@ from keras_bertfam.layers.corruption.replacement import fill_slots
 from keras_bertfam.layers.corruption.selection import is_any, select_tokens
 from keras_bertfam.layers.data.base import PreprocessingLayer, as_token_ids
 from keras_bertfam.layers.data.seeding import RNG, content_seed, fold
+from keras_bertfam.types import Config, TFTensor
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -23,7 +27,7 @@ class PermuteTokens(PreprocessingLayer):
     memory will repeat, and the rest have an order each; the first part sees
     nothing of the second, the second all of the first.
 
-    A part of full length gets its share of exactly `num_predictions` targets,
+    A part of full length gets its share of exactly `mask_selection_length` targets,
     a padded one the same share of its tokens, never more than it has candidates:
     first spans of whole words, see `sample_spans`, then single tokens. Special
     tokens are no targets. (The released code takes them for targets and gives
@@ -34,8 +38,8 @@ class PermuteTokens(PreprocessingLayer):
         special_token_ids: sequence of ints. Ids that are never predicted, and
             that only what comes later in the order sees: separators.
         pad_token_id: int or `None`. The id of padding. Defaults to `0`.
-        num_predictions: int or `None`. Slots out; `None` means `length * beta //
-            alpha`, for a static length.
+        mask_selection_length: int or `None`. Slots out; `None` means
+            `length * beta // alpha`, for a static length.
         reuse_length: int. Defaults to `0`, one part.
         perm_size: int or `None`. See `draw_order`. Defaults to `None`.
         max_words: int. Most words of a span. Defaults to `5`.
@@ -54,7 +58,7 @@ class PermuteTokens(PreprocessingLayer):
 
     Returns:
         A dict of `tf.Tensor`s: `perm_ranks`, int32 `(batch, length)`, see
-        `XLNetBackbone`; `mask_positions`, int32 `(batch, num_predictions)`,
+        `XLNetBackbone`; `mask_positions`, int32 `(batch, mask_selection_length)`,
         ascending; `mask_ids`, int32 of that shape, the ids there;
         `mask_weights`, float32, 1 for a target and 0 for an empty slot, whose
         position and id are 0.
@@ -74,26 +78,29 @@ class PermuteTokens(PreprocessingLayer):
     2.3 and 3.1.
     """
 
+    # What the call takes of rows besides `token_ids`.
+    row_arguments = ("reversed_rows",)
+
     def __init__(
         self,
-        vocabulary_size,
-        special_token_ids,
-        pad_token_id=0,
-        num_predictions=None,
-        reuse_length=0,
-        perm_size=None,
-        max_words=5,
-        alpha=6,
-        beta=1,
-        starts_word=None,
-        seed=0,
-        **kwargs,
-    ):
+        vocabulary_size: int,
+        special_token_ids: Sequence[int],
+        pad_token_id: int | None = 0,
+        mask_selection_length: int | None = None,
+        reuse_length: int = 0,
+        perm_size: int | None = None,
+        max_words: int = 5,
+        alpha: int = 6,
+        beta: int = 1,
+        starts_word: Sequence[bool] | None = None,
+        seed: int = 0,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.vocabulary_size = vocabulary_size
         self.special_token_ids = [int(i) for i in special_token_ids]
         self.pad_token_id = pad_token_id
-        self.num_predictions = num_predictions
+        self.mask_selection_length = mask_selection_length
         self.reuse_length = reuse_length
         self.perm_size = perm_size
         self.max_words = max_words
@@ -102,7 +109,7 @@ class PermuteTokens(PreprocessingLayer):
         self.starts_word = None if starts_word is None else [*map(bool, starts_word)]
         self.seed = seed
         for name, least in (
-            ("num_predictions", 1),
+            ("mask_selection_length", 1),
             ("reuse_length", 0),
             ("perm_size", 1),
             ("max_words", 1),
@@ -120,7 +127,12 @@ class PermuteTokens(PreprocessingLayer):
                 f"elements. Received: {len(self.starts_word)}."
             )
 
-    def call(self, token_ids, seed=None, reversed_rows=None):
+    def call(
+        self,
+        token_ids: TFTensor,
+        seed: TFTensor | None = None,
+        reversed_rows: TFTensor | None = None,
+    ) -> dict[str, TFTensor]:
         ids = as_token_ids(token_ids)
         if ids.shape.rank not in (1, 2):
             raise ValueError(
@@ -137,12 +149,12 @@ class PermuteTokens(PreprocessingLayer):
 
     def _permute(self, ids, seed, reversed_rows):
         length = ids.shape[1]
-        if length is None and (self.num_predictions is None or self.reuse_length):
+        if length is None and (self.mask_selection_length is None or self.reuse_length):
             raise ValueError(
-                "`num_predictions` must be given, and `reuse_length` be 0, where the "
-                f"length of `token_ids` isn't static. Received: {ids.shape}."
+                "`mask_selection_length` must be given, and `reuse_length` be 0, where "
+                f"the length of `token_ids` isn't static. Received: {ids.shape}."
             )
-        slots = self.num_predictions
+        slots = self.mask_selection_length
         if slots is None:
             slots = max(1, length * self.beta // self.alpha)
         starts = self._starts(ids, reversed_rows)
@@ -217,13 +229,13 @@ class PermuteTokens(PreprocessingLayer):
         order = draw_order(shape, seeds[2], self.perm_size)
         return order_ranks(order, selected, special), selected
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "vocabulary_size": self.vocabulary_size,
             "special_token_ids": self.special_token_ids,
             "pad_token_id": self.pad_token_id,
-            "num_predictions": self.num_predictions,
+            "mask_selection_length": self.mask_selection_length,
             "reuse_length": self.reuse_length,
             "perm_size": self.perm_size,
             "max_words": self.max_words,

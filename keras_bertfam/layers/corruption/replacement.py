@@ -1,14 +1,23 @@
 """What replaces selected tokens, and how selections are laid out in slots."""
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 import tensorflow as tf
 
 from keras_bertfam.layers.data.seeding import RNG
+from keras_bertfam.types import TFTensor
 
 
 def replace_tokens(
-    originals, groups, seed, mask_token_id, draw, mask_rate, random_rate
-):
+    originals: TFTensor,
+    groups: TFTensor | None,
+    seed: TFTensor,
+    mask_token_id: int,
+    draw: Callable[[TFTensor, TFTensor], TFTensor],
+    mask_rate: float,
+    random_rate: float,
+) -> TFTensor:
     """Replaces each group of tokens by mask tokens, random ones, or itself.
 
     Args:
@@ -34,7 +43,9 @@ def replace_tokens(
     return tf.where(fate < mask_rate, mask_token_id, kept_or_drawn)
 
 
-def make_draw(ids, weights):
+def make_draw(
+    ids: int | Sequence[int], weights: Sequence[float] | None
+) -> Callable[[TFTensor, TFTensor], TFTensor]:
     """Returns a function from a shape and a seed to random ids.
 
     Args:
@@ -44,15 +55,15 @@ def make_draw(ids, weights):
     size = ids if isinstance(ids, int) else len(ids)
     bounds = None
     if weights is not None:
-        weights = np.array(weights, "float64")
-        total = weights.sum()
-        if weights.shape != (size,) or (weights < 0).any() or not 0 < total < np.inf:
+        shares = np.array(weights, "float64")
+        total = shares.sum()
+        if shares.shape != (size,) or (shares < 0).any() or not 0 < total < np.inf:
             raise ValueError(
                 f"`random_token_weights` must be {size} numbers of at least 0, one for "
                 "each id that may be drawn, with a positive sum. Received: "
-                f"{weights.size} numbers with the sum {total}."
+                f"{shares.size} numbers with the sum {total}."
             )
-        bounds = np.cumsum(weights)
+        bounds = np.cumsum(shares)
 
     def draw(shape, seed):
         if bounds is None:
@@ -67,7 +78,9 @@ def make_draw(ids, weights):
     return draw
 
 
-def group_neighbours(where, starts=None):
+def group_neighbours(
+    where: TFTensor, starts: TFTensor | None = None
+) -> tuple[TFTensor, TFTensor, TFTensor]:
     """Numbers the groups of selections that touch.
 
     Args:
@@ -93,7 +106,7 @@ def group_neighbours(where, starts=None):
     return group, first, last
 
 
-def add_up(where, values, shape):
+def add_up(where: TFTensor, values: TFTensor, shape: TFTensor) -> TFTensor:
     """Scatters values into zeros; six times as fast as `tf.scatter_nd`.
 
     Args:
@@ -107,7 +120,9 @@ def add_up(where, values, shape):
     )
 
 
-def fill_slots(where, values, num_rows, num_slots):
+def fill_slots(
+    where: TFTensor, values: list[TFTensor], num_rows: TFTensor, num_slots: int
+) -> tuple[TFTensor, list[TFTensor]]:
     """Lays out the selections of each row in a fixed number of slots.
 
     Args:

@@ -2,34 +2,42 @@
 
 import functools
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from keras_bertfam.layers.data.seeding import RNG
+from keras_bertfam.types import TFTensor
 
 
-def max_selections(length, rate, count):
-    """Returns the most selections that `count` gives a row of `length` tokens."""
-    if count in ("fairseq", "spanbert"):
+def most_selections(length: int, rate: float, selections_per_row: str) -> int:
+    """Returns the most selections that a rule gives a row of `length` tokens."""
+    if selections_per_row in ("fairseq", "spanbert"):
         return max(1, math.ceil(length * rate))
     return max(1, round(length * rate))
 
 
-def count_selections(lengths, selectable, rate, count, seed):
+def count_selections(
+    lengths: TFTensor,
+    selectable: TFTensor,
+    rate: float,
+    selections_per_row: str,
+    seed: TFTensor,
+) -> TFTensor:
     """Returns how many tokens to select in each row, int32.
 
     Args:
         lengths: int32 tensor of shape `(batch,)`: tokens that aren't padding.
         selectable: int32 tensor of that shape: those that may be selected.
         rate: float.
-        count: `"bert"`, `"fairseq"` or `"spanbert"`.
+        selections_per_row: `"bert"`, `"fairseq"` or `"spanbert"`; see `MaskTokens`.
         seed: integer tensor of shape `(2,)`.
     """
-    if count == "spanbert":
+    if selections_per_row == "spanbert":
         return tf.cast(tf.math.ceil(tf.cast(selectable, tf.float64) * rate), tf.int32)
     expected = tf.cast(lengths, tf.float64) * rate
-    if count == "fairseq":
+    if selections_per_row == "fairseq":
         noise = tf.random.stateless_uniform(
             tf.shape(lengths), seed, dtype=tf.float64, alg=RNG
         )
@@ -37,7 +45,7 @@ def count_selections(lengths, selectable, rate, count, seed):
     return tf.maximum(tf.cast(tf.round(expected), tf.int32), 1)
 
 
-def is_any(ids, values):
+def is_any(ids: TFTensor, values: Sequence[int]) -> TFTensor:
     """Returns where `ids` is one of `values`, a sequence of ints."""
     if len(values) > 8:
         highest = max(values)
@@ -47,7 +55,9 @@ def is_any(ids, values):
     return functools.reduce(tf.logical_or, equal, tf.zeros_like(ids, tf.bool))
 
 
-def select_tokens(candidates, counts, max_count, seed):
+def select_tokens(
+    candidates: TFTensor, counts: TFTensor, max_count: int, seed: TFTensor
+) -> TFTensor:
     """Selects `counts` of the `candidates` in each row, uniformly.
 
     Args:
@@ -64,7 +74,9 @@ def select_tokens(candidates, counts, max_count, seed):
     return keep_highest(tf.where(candidates, scores, -1), counts, max_count)
 
 
-def keep_highest(scores, counts, max_count):
+def keep_highest(
+    scores: TFTensor, counts: TFTensor, max_count: int | TFTensor
+) -> TFTensor:
     """Returns where the `counts` highest scores of each row are, of those >= 0.
 
     Args:
@@ -86,7 +98,7 @@ def keep_highest(scores, counts, max_count):
     return (scores >= 0) & (scores >= threshold[:, None])
 
 
-def distinct_scores(shape, seed):
+def distinct_scores(shape: TFTensor, seed: TFTensor) -> TFTensor:
     """Returns random int32 scores of `shape`, at least 0, distinct within a row.
 
     The position breaks ties, which 24 random bits at 128 tokens make rare.
@@ -98,7 +110,9 @@ def distinct_scores(shape, seed):
     return bits * length + tf.range(length)
 
 
-def select_words(candidates, starts, counts, seed):
+def select_words(
+    candidates: TFTensor, starts: TFTensor, counts: TFTensor, seed: TFTensor
+) -> TFTensor:
     """Selects whole words in random order, each that fits what is left.
 
     A word is a candidate that starts one, or follows a token that is no
@@ -134,12 +148,19 @@ def select_words(candidates, starts, counts, seed):
     return candidates & tf.gather(taken, word)
 
 
-def after_other(candidates):
+def after_other(candidates: TFTensor) -> TFTensor:
     """Returns where the token before is no candidate: a word can't go on there."""
     return ~tf.pad(candidates, [[0, 0], [1, 0]])[:, :-1]
 
 
-def select_smoothed(candidates, weights, counts, max_count, across_rows, seed):
+def select_smoothed(
+    candidates: TFTensor,
+    weights: TFTensor,
+    counts: TFTensor,
+    max_count: int,
+    across_rows: bool,
+    seed: TFTensor,
+) -> TFTensor:
     """Selects one after the other, in proportion to the weights of what is left.
 
     Args:
@@ -171,7 +192,7 @@ def select_smoothed(candidates, weights, counts, max_count, across_rows, seed):
     return tf.reshape(kept, shape)
 
 
-def take_fitting(sizes, budgets):
+def take_fitting(sizes: TFTensor, budgets: TFTensor) -> TFTensor:
     """Walks along each row and takes whatever fits what is left of the budget.
 
     Each turn of the loop takes all sizes up to the next that doesn't fit, so

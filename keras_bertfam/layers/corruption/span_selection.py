@@ -8,9 +8,17 @@ from keras_bertfam.layers.corruption.selection import (
     keep_highest,
 )
 from keras_bertfam.layers.data.seeding import RNG
+from keras_bertfam.types import TFTensor
 
 
-def select_spans(candidates, starts, counts, max_count, probabilities, seed):
+def select_spans(
+    candidates: TFTensor,
+    starts: TFTensor,
+    counts: TFTensor,
+    max_count: int,
+    probabilities: list[float],
+    seed: TFTensor,
+) -> TFTensor:
     """Selects spans of whole words until the count is reached exactly.
 
     As published: draw a length in words and a token that isn't selected yet,
@@ -60,7 +68,14 @@ def select_spans(candidates, starts, counts, max_count, probabilities, seed):
     return keep_highest(tf.where(candidates, rank, -1), counts, max_count)
 
 
-def select_ngrams(candidates, starts, counts, max_count, probabilities, seed):
+def select_ngrams(
+    candidates: TFTensor,
+    starts: TFTensor,
+    counts: TFTensor,
+    max_count: int,
+    probabilities: list[float],
+    seed: TFTensor,
+) -> TFTensor:
     """Selects n-grams of words, from starts in random order, none overlapping.
 
     As published: draw n for each start, shrink it until the pieces fit what is
@@ -186,7 +201,7 @@ def _minimum_from(x):
     return tf.while_loop(lambda _, shift: shift < length, turn, (x, tf.constant(1)))[0]
 
 
-def number_words(candidates, starts, gap):
+def number_words(candidates: TFTensor, starts: TFTensor, gap: int) -> TFTensor:
     """Numbers the words of each row, int32; -gap for what is no candidate.
 
     Numbers of neighbouring words differ by one, but across other tokens by more
@@ -198,7 +213,9 @@ def number_words(candidates, starts, gap):
     return tf.where(candidates, tf.cumsum(steps, axis=1), -gap)
 
 
-def draw_lengths(shape, probabilities, seed):
+def draw_lengths(
+    shape: TFTensor, probabilities: list[float], seed: TFTensor
+) -> TFTensor:
     """Draws int32 lengths of `shape`: k with the k-th of `probabilities`."""
     uniform = tf.random.stateless_uniform(shape, seed, dtype=tf.float64, alg=RNG)
     bounds, total = [], 0.0

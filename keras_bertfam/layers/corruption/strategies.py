@@ -1,41 +1,147 @@
-"""Strategies of `MaskTokens` by name."""
+"""What a strategy of `MaskTokens` is, and strategies by name."""
+
+from typing import ClassVar
 
 import keras
 
-from keras_bertfam.layers.corruption.token_strategies import (
-    IndependentTokens,
-    MaskingStrategy,
-)
-from keras_bertfam.layers.corruption.word_strategies import (
-    GeometricSpans,
-    GivenSpans,
-    NGrams,
-    WholeWords,
-)
-
-_NAMED = {
-    "tokens": IndependentTokens,
-    "words": WholeWords,
-    "ngrams": NGrams,
-    "spans": GeometricSpans,
-    "given_spans": GivenSpans,
-}
+from keras_bertfam.layers.corruption.selection import select_words
+from keras_bertfam.types import Config, TFTensor
 
 
-def get_strategy(identifier):
+class MaskingStrategy:
+    """Base of the strategies: small objects that `MaskTokens` asks for positions.
+
+    A strategy says in `units` what is selected as a whole, and, if units in random
+    order, each that fits what is left of the count, aren't what it wants, in
+    `select` which of them. What it draws must depend on `seed` alone. Arguments
+    of its constructor go into `get_config`, and its class is registered with
+    Keras, so that layers and preprocessors that hold it can be saved.
+
+    A subclass with a `name` of its own, whose arguments have defaults, can be
+    asked for by that name as soon as it is defined.
+
+    Attributes:
+        name: str or `None`. What `MaskTokens` and preprocessors call it.
+        uses_words: bool. Whether it selects words, which without `starts_word`
+            are the single tokens.
+
+    Example:
+
+    ```python
+    @keras.saving.register_keras_serializable("my_project")
+    class Listed(keras_bertfam.layers.MaskingStrategy):
+        '''Tokens of given ids only, one by one.'''
+
+        name = "listed"
+
+        def __init__(self, listed=(17, 23)):
+            self.listed = [int(i) for i in listed]
+
+        def units(self, token_ids, candidates, starts, span_ids):
+            known = tf.reduce_any(token_ids[..., None] == self.listed, axis=-1)
+            return candidates & known, candidates & known
+
+        def get_config(self):
+            return {"listed": self.listed}
+
+    for strategy in ("listed", Listed([5, 6])):
+        masker = keras_bertfam.layers.MaskTokens(
+            100, mask_token_id=4, mask_selection_rate=0.5, strategy=strategy)
+        masker([[7, 17, 8, 5, 23, 6]], seed=[0, 1])
+    ```
+    """
+
+    name: ClassVar[str | None] = None
+    uses_words: ClassVar[bool] = False
+    _named: ClassVar[dict[str, type["MaskingStrategy"]]] = {}
+
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        super().__init_subclass__(**kwargs)
+        name = vars(cls).get("name")
+        if name is None:
+            return
+        known = MaskingStrategy._named.setdefault(name, cls)
+        # The same class may be defined again, as in a notebook.
+        if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise ValueError(
+                f"`name` must be that of no other strategy. Received: {name!r} of "
+                f"{cls.__name__}, which is the name of {known.__name__}."
+            )
+        MaskingStrategy._named[name] = cls
+
+    def check(self, vocabulary_size: int, starts_word: list[bool] | None) -> None:
+        """Raises a `ValueError` if the strategy doesn't fit the vocabulary."""
+
+    def mask_selection_length(self, selections: int) -> int:
+        """The slots to provide where a full row gets so many `selections`."""
+        return selections
+
+    def units(
+        self,
+        token_ids: TFTensor,
+        candidates: TFTensor,
+        starts: TFTensor,
+        span_ids: TFTensor | None,
+    ) -> tuple[TFTensor, TFTensor]:
+        """Returns which tokens may be selected, and which of them start a unit.
+
+        By default the units are words.
+
+        Args:
+            token_ids: int32 tensor of shape `(batch, length)`.
+            candidates: bool tensor of that shape: no padding, nor special tokens.
+            starts: bool tensor of that shape: which tokens start a word.
+            span_ids: int32 tensor of that shape or `None`.
+        """
+        return candidates, starts
+
+    def select(
+        self,
+        token_ids: TFTensor,
+        candidates: TFTensor,
+        starts: TFTensor,
+        counts: TFTensor,
+        max_count: int,
+        seed: TFTensor,
+    ) -> TFTensor:
+        """Returns the selections as a bool tensor of shape `(batch, length)`.
+
+        By default whole units in random order, each that fits what is left.
+
+        Args:
+            token_ids: int32 tensor of shape `(batch, length)`.
+            candidates: bool tensor of that shape, from `units`.
+            starts: bool tensor of that shape, from `units`.
+            counts: int32 tensor of shape `(batch,)`: tokens to select.
+            max_count: int. An upper bound of `counts`.
+            seed: integer tensor of shape `(2,)`.
+        """
+        return select_words(candidates, starts, counts, seed)
+
+    def get_config(self) -> Config:
+        return {}
+
+    @classmethod
+    def from_config(cls, config: Config) -> "MaskingStrategy":
+        return cls(**config)
+
+
+def get_strategy(identifier: MaskingStrategy | Config | str) -> MaskingStrategy:
     """Returns a strategy given itself, its config or its name.
 
     Args:
         identifier: `MaskingStrategy`, what `keras.saving` serialised of one, or
-            `"tokens"`, `"words"`, `"ngrams"`, `"spans"`, `"given_spans"`.
+            the `name` of one, such as `"tokens"`, `"words"`, `"ngrams"`,
+            `"spans"`, `"given_spans"`.
     """
     if isinstance(identifier, dict):
         identifier = keras.saving.deserialize_keras_object(identifier)
     if isinstance(identifier, MaskingStrategy):
         return identifier
-    if identifier in _NAMED:
-        return _NAMED[identifier]()
+    named = MaskingStrategy._named
+    if isinstance(identifier, str) and identifier in named:
+        return named[identifier]()
     raise ValueError(
-        f"`strategy` must be a MaskingStrategy or one of {sorted(_NAMED)}. "
+        f"`strategy` must be a MaskingStrategy or one of {sorted(named)}. "
         f"Received: {identifier!r}."
     )

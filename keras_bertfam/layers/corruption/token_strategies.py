@@ -1,4 +1,7 @@
-"""Strategies of `MaskTokens` that select single tokens, and their base class."""
+"""Strategies of `MaskTokens` that select single tokens."""
+
+from collections.abc import Sequence
+from typing import Literal
 
 import keras
 import numpy as np
@@ -8,54 +11,8 @@ from keras_bertfam.layers.corruption.selection import (
     select_smoothed,
     select_tokens,
 )
-
-
-class MaskingStrategy:
-    """Base of the strategies: small objects that `MaskTokens` asks for positions.
-
-    Attributes:
-        uses_words: bool. Whether it selects words, which without `starts_word`
-            are the single tokens.
-    """
-
-    uses_words = False
-
-    def check(self, vocabulary_size, starts_word):
-        """Raises a `ValueError` if the strategy doesn't fit the vocabulary."""
-
-    def max_selections(self, count):
-        """The slots to provide where a full row gets `count` selections."""
-        return count
-
-    def units(self, candidates, starts, span_ids):
-        """Returns which tokens may be selected, and which of them start a unit.
-
-        Args:
-            candidates: bool tensor of shape `(batch, length)`.
-            starts: bool tensor of that shape: which tokens start a word.
-            span_ids: int32 tensor of that shape or `None`.
-        """
-        return candidates, starts
-
-    def select(self, token_ids, candidates, starts, counts, max_count, seed):
-        """Returns the selections as a bool tensor of shape `(batch, length)`.
-
-        Args:
-            token_ids: int32 tensor of shape `(batch, length)`.
-            candidates: bool tensor of that shape, from `units`.
-            starts: bool tensor of that shape, from `units`.
-            counts: int32 tensor of shape `(batch,)`: tokens to select.
-            max_count: int. An upper bound of `counts`.
-            seed: integer tensor of shape `(2,)`.
-        """
-        raise TypeError(f"{type(self).__name__} must define `select`.")
-
-    def get_config(self):
-        return {}
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**config)
+from keras_bertfam.layers.corruption.strategies import MaskingStrategy
+from keras_bertfam.types import Config, TFTensor
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -74,10 +31,26 @@ class IndependentTokens(MaskingStrategy):
     section 3.1.
     """
 
-    def units(self, candidates, starts, span_ids):
+    name = "tokens"
+
+    def units(
+        self,
+        token_ids: TFTensor,
+        candidates: TFTensor,
+        starts: TFTensor,
+        span_ids: TFTensor | None,
+    ) -> tuple[TFTensor, TFTensor]:
         return candidates, candidates
 
-    def select(self, token_ids, candidates, starts, counts, max_count, seed):
+    def select(
+        self,
+        token_ids: TFTensor,
+        candidates: TFTensor,
+        starts: TFTensor,
+        counts: TFTensor,
+        max_count: int,
+        seed: TFTensor,
+    ) -> TFTensor:
         return select_tokens(candidates, counts, max_count, seed)
 
 
@@ -95,7 +68,7 @@ class SmoothedTokens(MaskingStrategy):
         budget: `"row"` or `"batch"`. `"batch"`, as in DistilBERT's code, selects
             the sum of the rows' counts among all rows together, so that a row
             of rare tokens gets more selections and another perhaps none; no row
-            gets more than `max_selections`, which is by default twice that of
+            gets more than `mask_selection_length`, which is by default twice that of
             `"row"`. Defaults to `"row"`.
 
     Example:
@@ -109,7 +82,12 @@ class SmoothedTokens(MaskingStrategy):
     code.
     """
 
-    def __init__(self, token_counts, smoothing=0.7, budget="row"):
+    def __init__(
+        self,
+        token_counts: Sequence[float],
+        smoothing: float = 0.7,
+        budget: Literal["row", "batch"] = "row",
+    ) -> None:
         counts = np.asarray(token_counts, "float64")
         if counts.ndim != 1 or not np.isfinite(counts).all() or (counts < 0).any():
             raise ValueError(
@@ -127,27 +105,41 @@ class SmoothedTokens(MaskingStrategy):
         self.budget = budget
         self._weights = np.maximum(counts, 1) ** -smoothing
 
-    def check(self, vocabulary_size, starts_word):
+    def check(self, vocabulary_size: int, starts_word: list[bool] | None) -> None:
         if len(self.token_counts) != vocabulary_size:
             raise ValueError(
                 f"`token_counts` must have vocabulary_size={vocabulary_size} "
                 f"elements. Received: {len(self.token_counts)}."
             )
 
-    def max_selections(self, count):
-        return 2 * count if self.budget == "batch" else count
+    def mask_selection_length(self, selections: int) -> int:
+        return 2 * selections if self.budget == "batch" else selections
 
-    def units(self, candidates, starts, span_ids):
+    def units(
+        self,
+        token_ids: TFTensor,
+        candidates: TFTensor,
+        starts: TFTensor,
+        span_ids: TFTensor | None,
+    ) -> tuple[TFTensor, TFTensor]:
         return candidates, candidates
 
-    def select(self, token_ids, candidates, starts, counts, max_count, seed):
+    def select(
+        self,
+        token_ids: TFTensor,
+        candidates: TFTensor,
+        starts: TFTensor,
+        counts: TFTensor,
+        max_count: int,
+        seed: TFTensor,
+    ) -> TFTensor:
         weights = tf.gather(self._weights, token_ids)
         across_rows = self.budget == "batch"
         return select_smoothed(
             candidates, weights, counts, max_count, across_rows, seed
         )
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             "token_counts": self.token_counts,
             "smoothing": self.smoothing,

@@ -4,12 +4,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_bertfam.layers.corruption.selection import select_words
 from keras_bertfam.layers.corruption.span_selection import (
     select_ngrams,
     select_spans,
 )
-from keras_bertfam.layers.corruption.token_strategies import MaskingStrategy
+from keras_bertfam.layers.corruption.strategies import MaskingStrategy
+from keras_bertfam.types import Config, TFTensor
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -29,16 +29,14 @@ class WholeWords(MaskingStrategy):
     code of May 2019.
     """
 
+    name = "words"
     uses_words = True
 
-    def check(self, vocabulary_size, starts_word):
+    def check(self, vocabulary_size: int, starts_word: list[bool] | None) -> None:
         if starts_word is None:
             raise ValueError(
                 "`starts_word` must be given for whole words. Received: None."
             )
-
-    def select(self, token_ids, candidates, starts, counts, max_count, seed):
-        return select_words(candidates, starts, counts, seed)
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -68,9 +66,10 @@ class NGrams(MaskingStrategy):
     The released code also lets n-grams run across [SEP]; these don't.
     """
 
+    name = "ngrams"
     uses_words = True
 
-    def __init__(self, max_n=3, favor_shorter=True):
+    def __init__(self, max_n: int = 3, favor_shorter: bool = True) -> None:
         _check_length("max_n", max_n)
         self.max_n = max_n
         self.favor_shorter = favor_shorter
@@ -78,12 +77,20 @@ class NGrams(MaskingStrategy):
         weights = weights if favor_shorter else weights[::-1]
         self.probabilities = (weights / weights.sum()).tolist()
 
-    def select(self, token_ids, candidates, starts, counts, max_count, seed):
+    def select(
+        self,
+        token_ids: TFTensor,
+        candidates: TFTensor,
+        starts: TFTensor,
+        counts: TFTensor,
+        max_count: int,
+        seed: TFTensor,
+    ) -> TFTensor:
         return select_ngrams(
             candidates, starts, counts, max_count, self.probabilities, seed
         )
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {"max_n": self.max_n, "favor_shorter": self.favor_shorter}
 
 
@@ -109,7 +116,7 @@ class GeometricSpans(MaskingStrategy):
         tokenizer,
         strategy=keras_bertfam.layers.GeometricSpans(),
         replacement_unit="span",
-        count="spanbert",
+        selections_per_row="spanbert",
     )
     ```
 
@@ -117,9 +124,10 @@ class GeometricSpans(MaskingStrategy):
     section 3.1.
     """
 
+    name = "spans"
     uses_words = True
 
-    def __init__(self, p=0.2, max_length=10):
+    def __init__(self, p: float = 0.2, max_length: int = 10) -> None:
         if not 0 < p <= 1:
             raise ValueError(f"`p` must be in (0, 1]. Received: {p}.")
         _check_length("max_length", max_length)
@@ -128,12 +136,20 @@ class GeometricSpans(MaskingStrategy):
         weights = (1 - p) ** np.arange(max_length)
         self.probabilities = (weights / weights.sum()).tolist()
 
-    def select(self, token_ids, candidates, starts, counts, max_count, seed):
+    def select(
+        self,
+        token_ids: TFTensor,
+        candidates: TFTensor,
+        starts: TFTensor,
+        counts: TFTensor,
+        max_count: int,
+        seed: TFTensor,
+    ) -> TFTensor:
         return select_spans(
             candidates, starts, counts, max_count, self.probabilities, seed
         )
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {"p": self.p, "max_length": self.max_length}
 
 
@@ -153,7 +169,7 @@ class GivenSpans(MaskingStrategy):
 
     ```python
     masker = keras_bertfam.layers.MaskTokens(
-        1000, mask_token_id=4, selection_rate=0.4,
+        1000, mask_token_id=4, mask_selection_rate=0.4,
         strategy=keras_bertfam.layers.GivenSpans(),
     )
     masker([[7, 8, 9, 10, 11]], span_ids=[[1, 1, 0, 2, 2]])
@@ -162,12 +178,19 @@ class GivenSpans(MaskingStrategy):
     Reference: [Sun et al., 2019](https://arxiv.org/abs/1904.09223), section 3.2.
     """
 
+    name = "given_spans"
     uses_words = True
 
-    def __init__(self, only_spans=False):
+    def __init__(self, only_spans: bool = False) -> None:
         self.only_spans = only_spans
 
-    def units(self, candidates, starts, span_ids):
+    def units(
+        self,
+        token_ids: TFTensor,
+        candidates: TFTensor,
+        starts: TFTensor,
+        span_ids: TFTensor | None,
+    ) -> tuple[TFTensor, TFTensor]:
         if span_ids is None:
             raise ValueError(
                 "`span_ids` must be given for the strategy GivenSpans. Received: None."
@@ -177,10 +200,7 @@ class GivenSpans(MaskingStrategy):
         starts = (starts & ~inside) | (span_ids != previous)
         return (candidates & inside if self.only_spans else candidates), starts
 
-    def select(self, token_ids, candidates, starts, counts, max_count, seed):
-        return select_words(candidates, starts, counts, seed)
-
-    def get_config(self):
+    def get_config(self) -> Config:
         return {"only_spans": self.only_spans}
 
 

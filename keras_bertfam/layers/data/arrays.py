@@ -1,11 +1,16 @@
 """What users give to preprocessors, as tensors."""
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 import tensorflow as tf
 from keras import ops
 
+from keras_bertfam.types import TFDataset, TFTensor
 
-def as_strings(x, rank=1, name="x"):
+
+def as_strings(x: Any, rank: int = 1, name: str = "x") -> TFTensor:
     """Converts strings to a tensor, refusing what is none.
 
     Args:
@@ -31,12 +36,28 @@ def as_strings(x, rank=1, name="x"):
     return strings
 
 
-def as_tensor(x):
+def as_texts(x: Any) -> TFTensor | tuple[TFTensor, TFTensor]:
+    """Converts texts, or a tuple of two batches of them, to string tensors.
+
+    Raises:
+        ValueError: if they aren't strings of the right rank.
+    """
+    if not isinstance(x, tuple):
+        return as_strings(x)
+    if len(x) != 2:
+        raise ValueError(
+            "A tuple `x` must hold two batches of strings, sentence pairs; give a "
+            f"batch as a list. Received: a tuple of {len(x)}."
+        )
+    return as_strings(x[0]), as_strings(x[1])
+
+
+def as_tensor(x: Any) -> TFTensor | None:
     """A tensor, or `None` for `None`."""
     return None if x is None else tf.convert_to_tensor(x)
 
 
-def as_rows(x, y=None, sample_weight=None):
+def as_rows(x: Any, y: Any = None, sample_weight: Any = None) -> TFDataset:
     """Arrays, tensors or lists as a dataset of their rows.
 
     Args:
@@ -73,14 +94,14 @@ def _tensors(part):
     )
 
 
-def map_given(function, example):
+def map_given(function: Callable[[TFTensor], TFTensor], example: Any) -> Any:
     """A structure of tensors and `None`s, a function applied to the tensors."""
     return tf.nest.map_structure(
         lambda value: None if value is None else function(value), example
     )
 
 
-def refuse_single(x, single_rank):
+def refuse_single(x: Any, single_rank: int) -> Any:
     """Returns `x` unless its first tensor's rank is that of a single example.
 
     Raises:
@@ -95,7 +116,7 @@ def refuse_single(x, single_rank):
     return x
 
 
-def check_equally_many(parts):
+def check_equally_many(parts: dict[str, Any]) -> None:
     """Raises unless all tensors of all parts have the same number of examples.
 
     Args:

@@ -1,7 +1,11 @@
 """The base class of the layers that run inside `tf.data`."""
 
+from typing import Any
+
 import keras
 import tensorflow as tf
+
+from keras_bertfam.types import TFTensor
 
 
 class PreprocessingLayer(keras.layers.Layer):
@@ -13,21 +17,21 @@ class PreprocessingLayer(keras.layers.Layer):
     always returns `tf.Tensor`s, and keeps eager calls on the CPU.
     """
 
-    def __init__(self, **kwargs):
+    def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._convert_input_args = False
         self._allow_non_tensor_positional_args = True
         self.built = True
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         with tf.device("CPU:0"):
             return super().__call__(*args, **kwargs)
 
-    def get_build_config(self):
+    def get_build_config(self) -> None:
         return None
 
 
-def as_token_ids(inputs, name="token_ids"):
+def as_token_ids(inputs: Any, name: str = "token_ids") -> TFTensor:
     """Converts `inputs` to dense int32 ids, refusing what can't be ids."""
     if isinstance(inputs, (tf.RaggedTensor, tf.SparseTensor)):
         raise ValueError(

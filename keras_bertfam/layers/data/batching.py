@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from keras_bertfam.layers.data.packing import block_starts
+from keras_bertfam.types import TFDataset
 
 
 class BatchByTokens:
@@ -44,11 +45,11 @@ class BatchByTokens:
 
     rows_at_once = 1024
 
-    def __init__(self, tokens_per_batch, drop_remainder=False):
+    def __init__(self, tokens_per_batch: int, drop_remainder: bool = False) -> None:
         self.tokens_per_batch = tokens_per_batch
         self.drop_remainder = drop_remainder
 
-    def __call__(self, dataset):
+    def __call__(self, dataset: TFDataset) -> TFDataset:
         spec = dataset.element_spec
         mask = spec.get("padding_mask") if isinstance(spec, dict) else None
         length = None if mask is None else mask.shape[0]

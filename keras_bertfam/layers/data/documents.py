@@ -1,9 +1,12 @@
 """Whole documents from text files, and sentences from documents."""
 
+from collections.abc import Sequence
+
 import tensorflow as tf
 
 from keras_bertfam.layers.data.pipelines import PARALLEL
 from keras_bertfam.tokenizers.texts import check_documents, text_files, to_utf8
+from keras_bertfam.types import Path, TFDataset, TFRagged, TFTensor, Tokenizer
 
 MAX_DOCUMENT_BYTES = 1 << 20
 LINES_AT_ONCE = 2048
@@ -19,18 +22,17 @@ _SENTENCE_END = (
 
 
 def read_documents(
-    source,
-    split="train",
-    feature="text",
-    max_bytes=MAX_DOCUMENT_BYTES,
-    num_shards=1,
-    shard_index=0,
-):
+    source: Path | Sequence[Path] | TFDataset,
+    split: str = "train",
+    feature: str = "text",
+    max_bytes: int = MAX_DOCUMENT_BYTES,
+    num_shards: int = 1,
+    shard_index: int = 0,
+) -> TFDataset:
     """Reads documents from text files, a TFDS dataset or a dataset of strings.
 
     In text files, blank lines stand between documents, and a file's end ends
-    its last one. Files are streamed in sorted order, some thousand lines at a
-    time.
+    its last one. Files are read in sorted order, some thousand lines at a time.
 
     Args:
         source: a glob pattern or a list of paths of text files; `"tfds:NAME"`;
@@ -124,7 +126,7 @@ def _lengths(strings):
     return tf.strings.length(strings)
 
 
-def split_sentences(documents, break_lines=True):
+def split_sentences(documents: TFTensor, break_lines: bool = True) -> TFRagged:
     """Splits documents into sentences, in the graph.
 
     Args:
@@ -147,7 +149,9 @@ def split_sentences(documents, break_lines=True):
     return tf.ragged.boolean_mask(lines, tf.strings.strip(lines) != "")
 
 
-def tokenize_sentences(tokenizer, documents, break_lines=True):
+def tokenize_sentences(
+    tokenizer: Tokenizer, documents: TFTensor, break_lines: bool = True
+) -> tuple[TFRagged, TFTensor]:
     """Tokenises the sentences of documents, in the graph.
 
     Args:

@@ -1,9 +1,15 @@
 """Labels as class numbers."""
 
+from collections.abc import Iterable
+
 import tensorflow as tf
 
+from keras_bertfam.types import TFTensor
 
-def check_labels(num_classes, label_names):
+
+def check_labels(
+    num_classes: int | None, label_names: Iterable[str] | None
+) -> tuple[int | None, list[str] | None]:
     """The number of classes and their names, each told by the other if `None`.
 
     Raises:
@@ -24,7 +30,11 @@ def check_labels(num_classes, label_names):
     return len(label_names), label_names
 
 
-def class_numbers(y, num_classes=None, label_names=None):
+def class_numbers(
+    y: TFTensor,
+    num_classes: int | None = None,
+    label_names: list[str] | None = None,
+) -> TFTensor:
     """Turns labels into class numbers. Works in a graph.
 
     Args:
@@ -64,7 +74,9 @@ def class_numbers(y, num_classes=None, label_names=None):
     return check_values(numbers, y, known, expected)
 
 
-def check_values(numbers, y, valid, expected):
+def check_values(
+    numbers: TFTensor, y: TFTensor, valid: TFTensor, expected: str
+) -> TFTensor:
     """Returns `numbers` if all labels are valid. Works in a graph.
 
     Args:
@@ -91,7 +103,7 @@ def check_values(numbers, y, valid, expected):
         return tf.identity(numbers)
 
 
-def one_each(values, name="y"):
+def one_each(values: TFTensor, name: str = "y") -> TFTensor:
     """A value for each example, `(batch,)`, of that or of Keras's `(batch, 1)`.
 
     Args:
@@ -116,7 +128,7 @@ def one_each(values, name="y"):
     return values
 
 
-def finite_numbers(y):
+def finite_numbers(y: TFTensor) -> TFTensor:
     """Labels as float32, refusing what isn't finite or no number. Works in a graph.
 
     Args:

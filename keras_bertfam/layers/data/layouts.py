@@ -5,7 +5,7 @@ import tensorflow as tf
 from keras_bertfam.layers.data.segments import truncated_lengths
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.families.record import Layout
-from keras_bertfam.types import Tokenizer
+from keras_bertfam.types import TFRagged, TFTensor, Tokenizer
 
 
 def layouts() -> dict[str, Layout]:
@@ -34,7 +34,7 @@ def get_layout(name: str | None, tokenizer: Tokenizer) -> Layout:
     return known[name]
 
 
-def truncate_pair(segments, budget):
+def truncate_pair(segments: list[TFRagged], budget: int) -> list[TFRagged]:
     """Cuts the ends of one or two segments off until they fit in a budget.
 
     Of two, the longer one loses tokens, the second if they are equally long
@@ -49,18 +49,20 @@ def truncate_pair(segments, budget):
     """
     if len(segments) == 1:
         return [segments[0][:, :budget]]
-    lengths = [tf.cast(x.row_lengths(), tf.int32) for x in segments]
-    sizes = truncated_lengths(*lengths, budget)
+    first, second = (tf.cast(x.row_lengths(), tf.int32) for x in segments)
+    sizes = truncated_lengths(first, second, budget)
     return [head(x, size) for x, size in zip(segments, sizes, strict=True)]
 
 
-def head(ragged, sizes):
+def head(ragged: TFRagged, sizes: TFTensor) -> TFRagged:
     """The first `sizes[i]` elements of each row `i`."""
     inside = tf.ragged.range(ragged.row_lengths()) < tf.cast(sizes, tf.int64)[:, None]
     return tf.ragged.boolean_mask(ragged, inside)
 
 
-def lay_out(segments, tokenizer, layout):
+def lay_out(
+    segments: list[TFRagged], tokenizer: Tokenizer, layout: Layout
+) -> dict[str, TFRagged]:
     """Joins segments and special tokens to rows.
 
     Args:

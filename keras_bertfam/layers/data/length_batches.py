@@ -1,11 +1,17 @@
 """Batches of rows of like length, padded to one of few lengths."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import tensorflow as tf
+
+from keras_bertfam.layers.data.seeding import fold
+from keras_bertfam.types import TFDataset, TFRagged, TFTensor
 
 _LENGTHS = (8, 12, 16, 24, 32, 48, 64, 96)
 
 
-def length_buckets(buckets, sequence_length):
+def length_buckets(buckets: Sequence[int] | None, sequence_length: int) -> list[int]:
     """The lengths that rows are padded to, ascending, `sequence_length` last.
 
     Args:
@@ -27,7 +33,9 @@ def length_buckets(buckets, sequence_length):
     return sorted({*buckets, sequence_length})
 
 
-def pad_rows(example, buckets, pad_token_id):
+def pad_rows(
+    example: tuple[Any, Any, Any], buckets: list[int], pad_token_id: int
+) -> tuple[Any, Any, Any]:
     """Pads the ragged parts of a batch to the least bucket that they fit in.
 
     Args:
@@ -45,7 +53,8 @@ def pad_rows(example, buckets, pad_token_id):
     padded["token_ids"] = _pad(ids, buckets, pad_token_id)
     inside = ids.with_flat_values(tf.ones_like(ids.flat_values, tf.bool))
     padded["padding_mask"] = _pad(inside, buckets, False)
-    return padded, *(None if v is None else _pad(v, buckets) for v in (y, weights))
+    y, weights = (None if v is None else _pad(v, buckets) for v in (y, weights))
+    return padded, y, weights
 
 
 def _pad(x, buckets, value=0):
@@ -62,13 +71,22 @@ def _pad(x, buckets, value=0):
     return tf.ensure_shape(dense, [*x.shape[:-1], static])
 
 
-def row_lengths(token_ids):
+def row_lengths(token_ids: TFRagged) -> TFTensor:
     """The length of each example's longest row."""
     lengths = token_ids.row_lengths(axis=token_ids.shape.rank - 1)
     return lengths if token_ids.shape.rank == 2 else tf.reduce_max(lengths, axis=1)
 
 
-def batch_by_length(example, batch_size, seed):
+def batches_by_length(chunks: TFDataset, batch_size: int, seed: TFTensor) -> TFDataset:
+    """Cuts each element of a dataset into batches; see `batch_by_length`."""
+    return chunks.enumerate().flat_map(
+        lambda k, chunk: batch_by_length(chunk, batch_size, fold(seed, k))
+    )
+
+
+def batch_by_length(
+    example: tuple[Any, Any, Any], batch_size: int, seed: TFTensor
+) -> TFDataset:
     """Cuts many rows into batches of like length, in random order.
 
     Args:

@@ -5,21 +5,25 @@ import tensorflow as tf
 from keras_bertfam.layers.data.documents import tokenize_sentences
 from keras_bertfam.layers.data.pipelines import PARALLEL
 from keras_bertfam.tokenizers.texts import check_documents
+from keras_bertfam.types import TFDataset, TFTensor, Tokenizer
 
 
 class PackSentences:
     """Packs the sentences of documents into blocks: use it with `Dataset.apply`.
 
-    A block is `[start] sentences [end]`, padded. It takes sentences while they
-    fit. A sentence longer than a block is cut into pieces, so no text is lost.
+    A block is `[start] sentences [end]`, padded, or without either token. It takes
+    sentences while they fit. A sentence longer than a block is cut into pieces, so
+    no text is lost.
 
     Args:
         tokenizer: a tokenizer layer. Called on a batch of strings in a graph,
             it gives a ragged tensor of ids.
         sequence_length: int. The length of a block, special tokens included.
-        start_token_id: int. The id that begins each block.
-        end_token_id: int. The id that ends each block, and the separator that
-            goes between documents.
+        start_token_id: int or `None`. The id that begins each block. Defaults to
+            `None`: blocks begin with text.
+        end_token_id: int or `None`. The id that ends each block, and the separator
+            that goes between documents. Defaults to `None`: blocks end with text,
+            and nothing is between documents.
         pad_token_id: int. Defaults to `0`.
         cross_documents: bool. `True` packs FULL-SENTENCES: blocks go on into
             the next document, with one more separator between the two. `False`
@@ -52,21 +56,22 @@ class PackSentences:
 
     def __init__(
         self,
-        tokenizer,
-        sequence_length,
-        start_token_id,
-        end_token_id,
-        pad_token_id=0,
-        cross_documents=True,
-        sentence_end_id=None,
-        sequence_ids=False,
-        break_lines=True,
-        documents_at_once=256,
-    ):
-        if sequence_length < 3:
+        tokenizer: Tokenizer,
+        sequence_length: int,
+        start_token_id: int | None = None,
+        end_token_id: int | None = None,
+        pad_token_id: int = 0,
+        cross_documents: bool = True,
+        sentence_end_id: int | None = None,
+        sequence_ids: bool = False,
+        break_lines: bool = True,
+        documents_at_once: int = 256,
+    ) -> None:
+        specials = sum(x is not None for x in (start_token_id, end_token_id))
+        if sequence_length < 1 + specials:
             raise ValueError(
-                "`sequence_length` must be at least 3, for a token between two "
-                f"special ones. Received: {sequence_length}."
+                f"`sequence_length` must be at least {1 + specials}, for a token "
+                f"beside {specials} special ones. Received: {sequence_length}."
             )
         self.tokenizer = tokenizer
         self.sequence_length = sequence_length
@@ -78,9 +83,10 @@ class PackSentences:
         self.sequence_ids = sequence_ids
         self.break_lines = break_lines
         self.documents_at_once = documents_at_once
+        self._budget = sequence_length - specials
 
-    def __call__(self, documents):
-        # A stream of units: tokens, lengths, and the document of each unit.
+    def __call__(self, documents: TFDataset) -> TFDataset:
+        # Units, chunk by chunk: tokens, lengths, and the document of each unit.
         batches = check_documents(documents).batch(self.documents_at_once)
         chunks = batches.map(self._units, **PARALLEL)
         nothing = tf.zeros([0], tf.int32)
@@ -97,7 +103,7 @@ class PackSentences:
         if self.sentence_end_id is not None:
             end = tf.fill([tokens.nrows(), 1], self.sentence_end_id)
             tokens = tf.concat([tokens, end], 1)
-        budget = self.sequence_length - 2
+        budget = self._budget
         lengths = tf.cast(tokens.row_lengths(), tf.int32)
         pieces = -(-lengths // budget)
         index = tf.ragged.range(pieces).flat_values
@@ -109,7 +115,7 @@ class PackSentences:
         new_tokens, new_lengths, new_document, last = chunk
         new_document += seen
         seen += tf.size(tf.unique(new_document).y)
-        if self.cross_documents:
+        if self.cross_documents and self.end_token_id is not None:
             new_tokens, new_lengths, new_document = self._separate(
                 new_tokens, new_lengths, new_document
             )
@@ -118,7 +124,7 @@ class PackSentences:
         document = tf.concat([document, new_document], 0)
         starts = block_starts(
             lengths,
-            self.sequence_length - 2,
+            self._budget,
             None if self.cross_documents else document,
         )
         # The last block is open until something comes that doesn't fit.
@@ -147,14 +153,20 @@ class PackSentences:
     def _blocks(self, tokens, lengths, document, bounds):
         """Lays the tokens between `bounds` out in rows."""
         sizes = (bounds[1:] - bounds[:-1])[:, None]
-        place = tf.range(self.sequence_length)[None] - 1
+        place = tf.range(self.sequence_length)[None]
+        if self.start_token_id is not None:
+            place -= 1
         inside = (place >= 0) & (place < sizes)
         index = tf.where(inside, bounds[:-1, None] + place, 0)
         padded = tf.pad(tokens, [[0, 1]])
         ids = tf.where(inside, tf.gather(padded, index), self.pad_token_id)
-        ids = tf.where(place < 0, self.start_token_id, ids)
-        ids = tf.where(place == sizes, self.end_token_id, ids)
-        out = {"token_ids": ids, "padding_mask": place <= sizes}
+        if self.start_token_id is not None:
+            ids = tf.where(place < 0, self.start_token_id, ids)
+        filled = place < sizes
+        if self.end_token_id is not None:
+            ids = tf.where(place == sizes, self.end_token_id, ids)
+            filled = place <= sizes
+        out = {"token_ids": ids, "padding_mask": filled}
         if self.sequence_ids:
             owner = tf.pad(tf.repeat(document, lengths), [[0, 1]])
             nearest = bounds[:-1, None] + tf.clip_by_value(place, 0, sizes - 1)
@@ -165,7 +177,9 @@ class PackSentences:
         return {name: tf.ensure_shape(x, static) for name, x in out.items()}
 
 
-def block_starts(lengths, budget, document=None):
+def block_starts(
+    lengths: TFTensor, budget: int, document: TFTensor | None = None
+) -> TFTensor:
     """Returns the unit that each block starts with, packing greedily.
 
     Args:
@@ -185,7 +199,7 @@ def block_starts(lengths, budget, document=None):
     return orbit(following, 0)
 
 
-def orbit(following, first):
+def orbit(following: TFTensor, first: int | TFTensor) -> TFTensor:
     """Returns `first`, what follows it, what follows that, and so on to the end.
 
     By doubling: with the first m elements and the jump over m elements, the
@@ -214,7 +228,7 @@ def orbit(following, first):
     return tf.boolean_mask(elements, elements < n)
 
 
-def not_empty(dataset, message):
+def not_empty(dataset: TFDataset, message: str) -> TFDataset:
     """Makes a pass over `dataset` fail where it ends without any element.
 
     Args:

@@ -1,5 +1,7 @@
 """Pairs of segments with a sentence label: NSP and SOP."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from keras_bertfam.layers.data.packing import orbit
@@ -12,6 +14,7 @@ from keras_bertfam.layers.data.segments import (
     uniform_below,
     window_seeds,
 )
+from keras_bertfam.types import TFDataset, TFTensor, Tokenizer
 
 
 class PairSegments(SegmentBuilder):
@@ -86,16 +89,16 @@ class PairSegments(SegmentBuilder):
 
     def __init__(
         self,
-        tokenizer,
-        sequence_length,
-        start_token_id,
-        end_token_id,
-        objective="nsp",
-        pairing="segments",
-        short_sequence_rate=0.1,
-        single_sentence="unlabelled",
-        **kwargs,
-    ):
+        tokenizer: Tokenizer,
+        sequence_length: int,
+        start_token_id: int,
+        end_token_id: int,
+        objective: str = "nsp",
+        pairing: str = "segments",
+        short_sequence_rate: float = 0.1,
+        single_sentence: str = "unlabelled",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(
             tokenizer, sequence_length, start_token_id, end_token_id, **kwargs
         )
@@ -119,7 +122,7 @@ class PairSegments(SegmentBuilder):
         self.single_sentence = single_sentence
         self._draws_partners = objective == "nsp" or single_sentence == "random"
 
-    def build(self, windows, seed):
+    def build(self, windows: TFDataset, seed: int | TFTensor) -> TFDataset:
         nothing = tf.zeros([0], tf.int32)
         empty = {"tokens": nothing, "lengths": nothing, "document": nothing}
         end = tf.data.Dataset.from_tensors((empty, True))

@@ -1,5 +1,7 @@
 """ELECTRA's rows of one or two segments."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from keras_bertfam.layers.data.packing import orbit
@@ -11,6 +13,7 @@ from keras_bertfam.layers.data.segments import (
     uniform_below,
     window_seeds,
 )
+from keras_bertfam.types import TFDataset, TFTensor, Tokenizer
 
 
 class ElectraSegments(SegmentBuilder):
@@ -63,14 +66,14 @@ class ElectraSegments(SegmentBuilder):
 
     def __init__(
         self,
-        tokenizer,
-        sequence_length,
-        start_token_id,
-        end_token_id,
-        single_segment_rate=0.1,
-        random_length_rate=0.05,
-        **kwargs,
-    ):
+        tokenizer: Tokenizer,
+        sequence_length: int,
+        start_token_id: int,
+        end_token_id: int,
+        single_segment_rate: float = 0.1,
+        random_length_rate: float = 0.05,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(
             tokenizer, sequence_length, start_token_id, end_token_id, **kwargs
         )
@@ -83,7 +86,7 @@ class ElectraSegments(SegmentBuilder):
         self.single_segment_rate = single_segment_rate
         self.random_length_rate = random_length_rate
 
-    def build(self, windows, seed):
+    def build(self, windows: TFDataset, seed: int | TFTensor) -> TFDataset:
         rows = windows.enumerate().map(
             lambda number, window: self._rows(window, window_seeds(seed, number, 4)),
             **PARALLEL,

@@ -6,6 +6,7 @@ from keras_bertfam.layers.data.documents import tokenize_sentences
 from keras_bertfam.layers.data.pipelines import PARALLEL
 from keras_bertfam.layers.data.seeding import RNG
 from keras_bertfam.tokenizers.texts import check_documents
+from keras_bertfam.types import TFDataset, TFTensor, Tokenizer
 
 
 class ParallelStreams:
@@ -46,15 +47,15 @@ class ParallelStreams:
 
     def __init__(
         self,
-        tokenizer,
-        batch_size,
-        window,
-        advance,
-        end_token_id,
-        both_directions=False,
-        break_lines=True,
-        documents_at_once=256,
-    ):
+        tokenizer: Tokenizer,
+        batch_size: int,
+        window: int,
+        advance: int,
+        end_token_id: int,
+        both_directions: bool = False,
+        break_lines: bool = True,
+        documents_at_once: int = 256,
+    ) -> None:
         if both_directions and batch_size % 2:
             raise ValueError(
                 "`batch_size` must be even for both directions. "
@@ -69,7 +70,7 @@ class ParallelStreams:
         self.break_lines = break_lines
         self.documents_at_once = documents_at_once
 
-    def __call__(self, documents):
+    def __call__(self, documents: TFDataset) -> TFDataset:
         chunks = check_documents(documents).batch(self.documents_at_once)
         chunks = chunks.map(self._tokenize, **PARALLEL)
         nothing = tf.zeros([0], tf.int32)
@@ -157,7 +158,14 @@ def _reverse(rows):
     return rows.with_values(tf.gather(rows.flat_values, begins + ends - 1 - index))
 
 
-def join_segments(batch, reuse_length, start_token_id, end_token_id, next_rate, seed):
+def join_segments(
+    batch: dict[str, TFTensor],
+    reuse_length: int,
+    start_token_id: int,
+    end_token_id: int,
+    next_rate: float,
+    seed: TFTensor,
+) -> dict[str, TFTensor]:
     """Cuts the windows of parallel streams into XLNet's rows of two segments.
 
     A row is `[reused tokens, A, end, B, end, start]`, of segments 0, 0, 0, 1, 1

@@ -2,10 +2,29 @@
 
 import tensorflow as tf
 
+from keras_bertfam.types import TFDataset
+
 PARALLEL = {"num_parallel_calls": tf.data.AUTOTUNE, "deterministic": True}
 
 
-def ready_to_iterate(dataset):
+def checked_batch_size(batch_size: int | None) -> int:
+    """A batch size, that which Keras takes for `None`.
+
+    Raises:
+        ValueError: if it isn't positive.
+    """
+    check_at_least(1, batch_size=batch_size)
+    return 32 if batch_size is None else batch_size
+
+
+def check_at_least(least: int, **values: int | None) -> None:
+    """Raises a `ValueError` for an argument that is less, and not `None`."""
+    for name, value in values.items():
+        if value is not None and value < least:
+            raise ValueError(f"`{name}` must be at least {least}. Received: {value}.")
+
+
+def ready_to_iterate(dataset: TFDataset) -> TFDataset:
     """Gives a dataset the options of a `fit` and prepares some batches ahead.
 
     Without autotuning, `AUTOTUNE` stands for a thread per core, 16 at the most.

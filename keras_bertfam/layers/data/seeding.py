@@ -1,12 +1,18 @@
 """Randomness as a value: seeds that depend only on seed, epoch and batch."""
 
+from collections.abc import Callable
+
 import tensorflow as tf
+
+from keras_bertfam.types import TFDataset, TFTensor
 
 # Named, because the default picks another generator on another device.
 RNG = "philox"
 
 
-def batch_seed(seed, epoch, batch):
+def batch_seed(
+    seed: int | TFTensor, epoch: int | TFTensor, batch: int | TFTensor
+) -> TFTensor:
     """Returns the seed of one batch of one pass over the data.
 
     Args:
@@ -28,13 +34,13 @@ def batch_seed(seed, epoch, batch):
     return fold(fold(fold(tf.zeros(2, tf.int64), seed), epoch), batch)
 
 
-def fold(seed, data):
+def fold(seed: TFTensor, data: int | TFTensor) -> TFTensor:
     """Returns a new seed of shape `(2,)` from `seed` and an integer."""
     data = tf.cast(data, tf.int64)
     return tf.random.fold_in(tf.cast(seed, tf.int64), data, alg=RNG)
 
 
-def content_seed(token_ids, seed):
+def content_seed(token_ids: TFTensor, seed: int) -> TFTensor:
     """Returns a seed that is a function of `seed` and of the ids themselves.
 
     Args:
@@ -48,7 +54,9 @@ def content_seed(token_ids, seed):
     return fold(fold(tf.zeros(2, tf.int64), seed), tf.bitcast(bits, tf.int64)[0])
 
 
-def shuffle(dataset, buffer_size, seed):
+def shuffle(
+    dataset: TFDataset, buffer_size: int | TFTensor, seed: TFTensor
+) -> TFDataset:
     """Shuffles as `Dataset.shuffle` does, by a seed that may be a tensor.
 
     `Dataset.shuffle` mixes in the global seed, and refuses a tensor when that
@@ -76,7 +84,7 @@ def shuffle(dataset, buffer_size, seed):
 
 
 class StreamPosition:
-    """Says which pass over the data comes next, and which batch of it.
+    """Where a stream of batches goes on: which pass comes next, and its first batch.
 
     Datasets made by `seeded_passes` read it whenever they are iterated, so a
     run that was stopped continues with the very batches it would have seen.
@@ -95,7 +103,7 @@ class StreamPosition:
     ```
     """
 
-    def __init__(self, epoch=0, batch=0):
+    def __init__(self, epoch: int = 0, batch: int = 0) -> None:
         # A table and not `tf.Variable`s: under `tf.distribute` a variable
         # becomes one per device, which a dataset on the CPU can't capture.
         with tf.init_scope(), tf.device("CPU:0"):
@@ -104,7 +112,7 @@ class StreamPosition:
             )
         self.set(epoch, batch)
 
-    def set(self, epoch, batch=0):
+    def set(self, epoch: int, batch: int = 0) -> None:
         """Sets the pass and batch that the next iteration begins with."""
         for name, value in (("epoch", epoch), ("batch", batch)):
             if int(value) < 0:
@@ -112,16 +120,16 @@ class StreamPosition:
         self._write(tf.constant([epoch, batch], tf.int64))
 
     @property
-    def epoch(self):
+    def epoch(self) -> int:
         """int: the number of the next pass."""
         return int(self._read()[0])
 
     @property
-    def batch(self):
+    def batch(self) -> int:
         """int: the first batch of the next pass."""
         return int(self._read()[1])
 
-    def begin_pass(self):
+    def begin_pass(self) -> tuple[TFTensor, TFTensor]:
         """Returns the `(epoch, batch)` to begin with, and moves to the next pass.
 
         Both are int64 scalars. Works in a graph: the values are those at the
@@ -140,7 +148,12 @@ class StreamPosition:
             self._table.insert(tf.constant(["epoch", "batch"]), values)
 
 
-def seeded_passes(make_batches, seed, position=None, period=None):
+def seeded_passes(
+    make_batches: Callable[[TFTensor], TFDataset],
+    seed: int,
+    position: StreamPosition | None = None,
+    period: int | None = None,
+) -> TFDataset:
     """Builds the dataset of `(seed, batch)` pairs of a pass over the data.
 
     Args:
@@ -183,7 +196,9 @@ def seeded_passes(make_batches, seed, position=None, period=None):
     return start.flat_map(one_pass)
 
 
-def shuffled_batches(rows, batch_size, seed, position):
+def shuffled_batches(
+    rows: TFDataset, batch_size: int, seed: int, position: StreamPosition
+) -> TFDataset:
     """Batches of rows in an order of their own for each pass.
 
     Args:

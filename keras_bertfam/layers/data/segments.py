@@ -6,6 +6,7 @@ from keras_bertfam.layers.data.documents import tokenize_sentences
 from keras_bertfam.layers.data.pipelines import PARALLEL
 from keras_bertfam.layers.data.seeding import RNG, fold
 from keras_bertfam.tokenizers.texts import check_documents
+from keras_bertfam.types import TFDataset, TFTensor, Tokenizer
 
 
 class SegmentBuilder:
@@ -30,16 +31,16 @@ class SegmentBuilder:
 
     def __init__(
         self,
-        tokenizer,
-        sequence_length,
-        start_token_id,
-        end_token_id,
-        pad_token_id=0,
-        separators=1,
-        break_lines=True,
-        documents_at_once=256,
-        seed=0,
-    ):
+        tokenizer: Tokenizer,
+        sequence_length: int,
+        start_token_id: int,
+        end_token_id: int,
+        pad_token_id: int = 0,
+        separators: int = 1,
+        break_lines: bool = True,
+        documents_at_once: int = 256,
+        seed: int | TFTensor = 0,
+    ) -> None:
         for name, value, least in (
             ("separators", separators, 1),
             ("sequence_length", sequence_length, 4 + separators),
@@ -59,10 +60,10 @@ class SegmentBuilder:
         self.documents_at_once = documents_at_once
         self.seed = seed
 
-    def __call__(self, documents):
+    def __call__(self, documents: TFDataset) -> TFDataset:
         return self.build(self.tokenize(documents), self.seed)
 
-    def tokenize(self, documents):
+    def tokenize(self, documents: TFDataset) -> TFDataset:
         """The part that draws nothing, and so can be cached for all passes.
 
         Args:
@@ -81,7 +82,7 @@ class SegmentBuilder:
         lengths = tf.cast(tokens.row_lengths(), tf.int32)
         return {"tokens": tokens.flat_values, "lengths": lengths, "document": document}
 
-    def build(self, windows, seed):
+    def build(self, windows: TFDataset, seed: int | TFTensor) -> TFDataset:
         """Makes rows of tokenised windows.
 
         Args:
@@ -93,7 +94,12 @@ class SegmentBuilder:
         """
         raise TypeError(f"{type(self).__name__} must define `build`.")
 
-    def lay_out(self, tokens, first, second):
+    def lay_out(
+        self,
+        tokens: TFTensor,
+        first: tuple[TFTensor, TFTensor],
+        second: tuple[TFTensor, TFTensor],
+    ) -> dict[str, TFTensor]:
         """Lays pairs of ranges of tokens out in rows.
 
         Args:
@@ -138,14 +144,14 @@ class Sentences:
         document: int32 tensor of that shape, ascending from 0 without gaps.
     """
 
-    def __init__(self, lengths, document):
+    def __init__(self, lengths: TFTensor, document: TFTensor) -> None:
         self.document = document
         self.count = tf.size(lengths)
         self.bounds = tf.cumsum(tf.pad(lengths, [[1, 0]]))
         # The sentence after the document's last.
         self.document_end = tf.searchsorted(document, document, side="right")
 
-    def reach(self, sentence, size):
+    def reach(self, sentence: TFTensor, size: TFTensor) -> TFTensor:
         """The sentence after that with which `size` tokens are reached.
 
         Counted from the start of `sentence`; at most the end of its document.
@@ -154,13 +160,13 @@ class Sentences:
         following = tf.searchsorted(self.bounds, goal)
         return tf.minimum(following, tf.gather(self.document_end, sentence))
 
-    def range(self, begin, end):
+    def range(self, begin: TFTensor, end: TFTensor) -> tuple[TFTensor, TFTensor]:
         """Where the tokens of `begin` to `end` (excluded) begin, and how many."""
         at = tf.gather(self.bounds, begin)
         return at, tf.gather(self.bounds, end) - at
 
 
-def uniform_below(limits, seed):
+def uniform_below(limits: TFTensor, seed: TFTensor) -> TFTensor:
     """Random ints, uniform in `[0, limits)`; 0 where the limit is 0."""
     draw = tf.random.stateless_uniform(
         tf.shape(limits), seed, dtype=tf.float64, alg=RNG
@@ -168,12 +174,12 @@ def uniform_below(limits, seed):
     return tf.cast(draw * tf.cast(limits, tf.float64), tf.int32)
 
 
-def coin(rate, count, seed):
+def coin(rate: float, count: TFTensor, seed: TFTensor) -> TFTensor:
     """Random bools of shape `(count,)`, true with probability `rate`."""
     return tf.random.stateless_uniform([count], seed, alg=RNG) < rate
 
 
-def window_seeds(seed, number, count):
+def window_seeds(seed: int | TFTensor, number: TFTensor, count: int) -> list[TFTensor]:
     """Returns `count` seeds for the window `number` of a pass."""
     seed = tf.cast(seed, tf.int64)
     if seed.shape.rank == 0:
@@ -181,7 +187,9 @@ def window_seeds(seed, number, count):
     return tf.unstack(tf.random.split(fold(seed, number), count, alg=RNG), count)
 
 
-def truncated_lengths(first, second, budget):
+def truncated_lengths(
+    first: TFTensor, second: TFTensor, budget: int
+) -> tuple[TFTensor, TFTensor]:
     """Lengths after tokens were taken off the longer segment until both fit.
 
     Of two equally long ones the second loses the token.
@@ -199,7 +207,9 @@ def truncated_lengths(first, second, budget):
     return kept, tf.minimum(second, budget - kept)
 
 
-def truncate(segment, size, seed):
+def truncate(
+    segment: tuple[TFTensor, TFTensor], size: TFTensor, seed: TFTensor
+) -> tuple[TFTensor, TFTensor]:
     """Takes tokens off either end of a segment, each end with probability 1/2.
 
     Args:

@@ -2,10 +2,18 @@
 
 import tensorflow as tf
 
-from keras_bertfam.layers.data.layouts import lay_out
+from keras_bertfam.layers.data.layouts import Layout, lay_out
+from keras_bertfam.types import TFRagged, TFTensor, Tokenizer
 
 
-def make_windows(questions, contexts, tokenizer, layout, sequence_length, stride):
+def make_windows(
+    questions: TFRagged,
+    contexts: TFRagged,
+    tokenizer: Tokenizer,
+    layout: Layout,
+    sequence_length: int,
+    stride: int,
+) -> dict[str, TFTensor]:
     """Lays questions and windows of their contexts out in rows.
 
     A window begins `stride` tokens after the one before it, or where that one ended
@@ -107,7 +115,13 @@ def _masks(token_ids, window, series, length, overlaps):
     return token_ids.with_flat_values(inside), token_ids.with_flat_values(most)
 
 
-def join_answers(spans, windows, offsets, contexts, count):
+def join_answers(
+    spans: dict[str, TFTensor],
+    windows: dict[str, TFTensor],
+    offsets: tuple[TFRagged, TFRagged],
+    contexts: TFTensor,
+    count: int,
+) -> dict[str, TFTensor]:
     """The best answers of each question, over its windows.
 
     Args:

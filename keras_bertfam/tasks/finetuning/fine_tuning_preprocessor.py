@@ -1,38 +1,42 @@
 """Raw text to the rows of fine-tuning tasks, with little padding."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 import keras_hub
 import tensorflow as tf
 
 from keras_bertfam.layers.data.arrays import (
     as_rows,
-    as_strings,
     as_tensor,
+    as_texts,
     map_given,
     refuse_single,
 )
 from keras_bertfam.layers.data.labels import one_each
-from keras_bertfam.layers.data.layouts import (
-    get_layout,
-    lay_out,
-    truncate_pair,
-)
+from keras_bertfam.layers.data.layouts import get_layout, lay_out, truncate_pair
 from keras_bertfam.layers.data.length_batches import (
-    batch_by_length,
+    batches_by_length,
     length_buckets,
     pad_rows,
 )
-from keras_bertfam.layers.data.pipelines import PARALLEL, ready_to_iterate
+from keras_bertfam.layers.data.pipelines import (
+    PARALLEL,
+    check_at_least,
+    checked_batch_size,
+    ready_to_iterate,
+)
 from keras_bertfam.layers.data.seeding import (
     StreamPosition,
     batch_seed,
-    fold,
     seeded_passes,
     shuffle,
 )
 from keras_bertfam.presets.tokenizer_presets import PresetPreprocessor
 from keras_bertfam.tokenizers.graph import as_graph_layer
 from keras_bertfam.tokenizers.texts import to_utf8
+from keras_bertfam.types import Config, TFDataset, TFRagged, TFTensor, Tokenizer
 
 
 class FineTuningPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
@@ -62,13 +66,13 @@ class FineTuningPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
 
     def __init__(
         self,
-        tokenizer,
-        sequence_length=128,
-        layout=None,
-        buckets=None,
-        seed=0,
-        **kwargs,
-    ):
+        tokenizer: Tokenizer,
+        sequence_length: int = 128,
+        layout: str | None = None,
+        buckets: Sequence[int] | None = None,
+        seed: int = 0,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         if sequence_length < 5:
             raise ValueError(
@@ -87,11 +91,11 @@ class FineTuningPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
         self._call_in_graph = tf.function(self._call, reduce_retracing=True)
         self.built = True
 
-    def tokenize(self, texts):
+    def tokenize(self, texts: TFTensor) -> TFRagged:
         """Ids of a batch of strings, a ragged int32 tensor. Works in a graph."""
         return tf.cast(self.tokenizer(to_utf8(texts)), tf.int32)
 
-    def features(self, x):
+    def features(self, x: Any) -> dict[str, TFTensor]:
         """Turns a batch of inputs into named tensors, ragged where rows differ.
 
         Runs in a graph.
@@ -106,11 +110,11 @@ class FineTuningPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
         budget = self.sequence_length - self._layout.specials(len(segments))
         return self.lay_out(truncate_pair(segments, budget))
 
-    def lay_out(self, segments):
+    def lay_out(self, segments: list[TFRagged]) -> dict[str, TFRagged]:
         """Segments that fit as rows; see `layouts.lay_out`."""
         return lay_out(segments, self.tokenizer, self._layout)
 
-    def targets(self, x, y):
+    def targets(self, x: Any, y: TFTensor) -> TFTensor:
         """Turns labels into what the loss takes, a tensor, ragged where rows differ.
 
         Args:
@@ -119,7 +123,7 @@ class FineTuningPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
         """
         raise TypeError(f"{type(self).__name__} must define `targets`.")
 
-    def as_labels(self, y, x):
+    def as_labels(self, y: Any, x: Any) -> Any:
         """Labels of a call as a tensor; checks them where it runs eagerly.
 
         Args:
@@ -131,7 +135,7 @@ class FineTuningPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
         """
         return tf.convert_to_tensor(y)
 
-    def weights_of_classes(self, y, class_weight):
+    def weights_of_classes(self, y: Any, class_weight: dict[Any, float]) -> list[float]:
         """Weights of examples, a list of floats, from those of their classes.
 
         Args:
@@ -147,11 +151,13 @@ class FineTuningPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
             f"Received: class_weight={class_weight}, for {type(self).__name__}."
         )
 
-    def target_weights(self, x, sample_weight):
+    def target_weights(
+        self, x: dict[str, TFTensor], sample_weight: TFTensor
+    ) -> TFTensor:
         """Turns the weights of examples into those of the slots of the targets."""
         return tf.cast(one_each(sample_weight, "sample_weight"), tf.float32)
 
-    def call(self, x, y=None, sample_weight=None):
+    def call(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
         with tf.device("CPU:0"):
             y = None if y is None else self.as_labels(y, x)
             x = self.as_tensors(x)
@@ -164,7 +170,7 @@ class FineTuningPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
                 out = map_given(lambda value: value[0], out)
         return keras.utils.pack_x_y_sample_weight(*out)
 
-    def encode(self, x):
+    def encode(self, x: Any) -> dict[str, TFTensor]:
         """Rows of a batch of inputs, as the call gives them. Works in a graph."""
         return self._call(x, None, None)[0]
 
@@ -178,33 +184,27 @@ class FineTuningPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
             sample_weight = self.target_weights(x, sample_weight)
         return x, y, sample_weight
 
-    def pad(self, example):
+    def pad(self, example: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
         """Pads the ragged parts of `(x, y, sample_weight)`."""
         return pad_rows(example, self._buckets, self.tokenizer.pad_token_id)
 
-    def as_tensors(self, x):
+    def as_tensors(self, x: Any) -> Any:
         """The inputs of a call as tensors.
 
         Raises:
             ValueError: if they aren't strings of the right rank.
         """
-        if isinstance(x, tuple):
-            if len(x) != 2:
-                raise ValueError(
-                    "A tuple `x` must hold two batches of strings, sentence pairs; "
-                    f"give a batch as a list. Received: a tuple of {len(x)}."
-                )
-            return tuple(as_strings(part) for part in x)
-        return as_strings(x)
+        return as_texts(x)
 
     def dataset(
         self,
-        data,
-        batch_size=32,
-        training=True,
-        shuffle_buffer=10_000,
-        pool=50,
-    ):
+        data: TFDataset | tuple[Any, ...],
+        batch_size: int | None = None,
+        *,
+        training: bool = True,
+        shuffle_buffer: int = 10_000,
+        pool: int = 50,
+    ) -> TFDataset:
         """Returns batches of rows of like length, ready for `fit`.
 
         Examples are shuffled; `pool` batches at a time are sorted by length and
@@ -215,10 +215,12 @@ class FineTuningPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
         Args:
             data: `tf.data.Dataset` of unbatched `(x, y)` or `(x, y,
                 sample_weight)`, or such a tuple of arrays or lists.
-            batch_size: int.
+            batch_size: int or `None`. Examples in a batch. Defaults to 32, as
+                Keras's `fit` does.
             training: bool. `False` keeps the order of the data, and the last
                 batch as small as it is.
-            shuffle_buffer: int. Examples to shuffle among; `0` for none.
+            shuffle_buffer: int. How many pieces of data, here examples, are held in
+                memory to shuffle among; `0` for none. Defaults to `10_000`.
             pool: int. How many batches are sorted together; `1` for none.
 
         Returns:
@@ -228,41 +230,39 @@ class FineTuningPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
             ValueError: for an argument out of its range, or data without labels
                 or examples.
         """
-        sizes = {"batch_size": batch_size, "shuffle_buffer": shuffle_buffer}
-        for name, value in {**sizes, "pool": pool}.items():
-            least = 0 if name == "shuffle_buffer" else 1
-            if value < least:
-                raise ValueError(
-                    f"`{name}` must be at least {least}. Received: {value}."
-                )
-        if not isinstance(data, tf.data.Dataset):
-            data = self.from_arrays(*data)
-        if len(data.element_spec) not in (2, 3):
+        size = checked_batch_size(batch_size)
+        check_at_least(0, shuffle_buffer=shuffle_buffer)
+        check_at_least(1, pool=pool)
+        given = isinstance(data, tf.data.Dataset)
+        examples: Any = data if given else self.from_arrays(*data)
+        if len(examples.element_spec) not in (2, 3):
             raise ValueError(
                 "`data` must have `(x, y)` or `(x, y, sample_weight)`. "
-                f"Received: element_spec={data.element_spec}."
+                f"Received: element_spec={examples.element_spec}."
             )
-        if data.cardinality() == 0:
+        if examples.cardinality() == 0:
             raise ValueError("`data` must have at least one example. Received: none.")
+        if given:
+            examples = self.from_dataset(examples)
 
         def batches(epoch):
-            rows = data
+            rows = examples
             if training and shuffle_buffer:
                 rows = shuffle(rows, shuffle_buffer, batch_seed(self.seed, epoch, -1))
             if not training:
-                return self.batch(rows, batch_size).map(self._chunk, **PARALLEL)
-            seed = batch_seed(self.seed, epoch, -2)
-            chunks = self.batch(rows, pool * batch_size).map(self._chunk, **PARALLEL)
-            return chunks.enumerate().flat_map(
-                lambda k, chunk: batch_by_length(chunk, batch_size, fold(seed, k))
-            )
+                return self.batch(rows, size).map(self._chunk, **PARALLEL)
+            chunks = self.batch(rows, pool * size).map(self._chunk, **PARALLEL)
+            return batches_by_length(chunks, size, batch_seed(self.seed, epoch, -2))
 
         position = self.position if training else None
         passes = seeded_passes(batches, self.seed, position)
-        ready = passes.map(lambda _, example: self.pad(example), **PARALLEL)
-        return ready_to_iterate(ready)
+        return ready_to_iterate(passes.map(lambda _, x: self.pad(x), **PARALLEL))
 
-    def from_arrays(self, x, y, sample_weight=None):
+    def from_dataset(self, data: TFDataset) -> TFDataset:
+        """A dataset of unbatched examples, its labels as `as_labels` has them."""
+        return data
+
+    def from_arrays(self, x: Any, y: Any, sample_weight: Any = None) -> TFDataset:
         """Arrays or lists as an unbatched dataset.
 
         Args:
@@ -282,18 +282,18 @@ class FineTuningPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
             sample_weight = self.as_weights(sample_weight)
         return as_rows(self._as_batch(x), self.as_labels(y, x), sample_weight)
 
-    def as_weights(self, sample_weight):
+    def as_weights(self, sample_weight: Any) -> TFTensor:
         """Weights of examples as a tensor."""
         return tf.convert_to_tensor(sample_weight)
 
     def _as_batch(self, x):
         return refuse_single(self.as_tensors(x), self.single_rank)
 
-    def batch(self, rows, size):
+    def batch(self, rows: TFDataset, size: int) -> TFDataset:
         """Batches of an unbatched dataset of examples."""
         return rows.batch(size)
 
-    def inputs(self, x, batch_size=32):
+    def inputs(self, x: Any, batch_size: int = 32) -> TFDataset:
         """A `tf.data.Dataset` of what the call gives, in order, for `predict`.
 
         Args:
@@ -309,7 +309,7 @@ class FineTuningPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
             sample_weight = tf.ones(tf.shape(tf.nest.flatten(x)[0])[:1])
         return self._featurize(x, y, sample_weight)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "sequence_length": self.sequence_length,

@@ -1,5 +1,8 @@
 """Questions with some choices, of which one is right."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 import tensorflow as tf
 
@@ -13,6 +16,7 @@ from keras_bertfam.layers.data.layouts import head
 from keras_bertfam.tasks.finetuning.fine_tuning_preprocessor import (
     FineTuningPreprocessor,
 )
+from keras_bertfam.types import Config, TFTensor, Tokenizer
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -73,13 +77,13 @@ class MultipleChoicePreprocessor(FineTuningPreprocessor):
 
     def __init__(
         self,
-        tokenizer,
-        sequence_length=512,
-        num_choices=None,
-        label_names=None,
-        choice_length=None,
-        **kwargs,
-    ):
+        tokenizer: Tokenizer,
+        sequence_length: int = 512,
+        num_choices: int | None = None,
+        label_names: Sequence[str] | None = None,
+        choice_length: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(tokenizer, sequence_length, **kwargs)
         budget = sequence_length - self._layout.specials(2)
         if choice_length is not None and not 1 <= choice_length <= budget:
@@ -92,7 +96,7 @@ class MultipleChoicePreprocessor(FineTuningPreprocessor):
         self._budget = budget
         self._second = choice_length or max(1, min(128, budget // 2))
 
-    def as_tensors(self, x):
+    def as_tensors(self, x: Any) -> Any:
         if isinstance(x, tuple) and len(x) == 2:
             # The choices hold the question.
             x = dict(zip(("context", "choices"), x, strict=True))
@@ -113,7 +117,7 @@ class MultipleChoicePreprocessor(FineTuningPreprocessor):
         rest = {name: as_strings(x[name], name=name) for name in x if name != "choices"}
         return {"choices": choices, **rest}
 
-    def as_labels(self, y, x):
+    def as_labels(self, y: Any, x: Any) -> Any:
         y = one_each(tf.convert_to_tensor(y))
         if tf.executing_eagerly():
             class_numbers(y, self._choices(self.as_tensors(x)), self.label_names)
@@ -122,7 +126,7 @@ class MultipleChoicePreprocessor(FineTuningPreprocessor):
     def _choices(self, x):
         return x["choices"].shape[-1]
 
-    def features(self, x):
+    def features(self, x: Any) -> dict[str, TFTensor]:
         choices = x["choices"]
         rows, number = tf.unstack(tf.shape(choices))
         second = choices
@@ -138,10 +142,10 @@ class MultipleChoicePreprocessor(FineTuningPreprocessor):
             for name, value in self.lay_out([first, second]).items()
         }
 
-    def targets(self, x, y):
+    def targets(self, x: Any, y: TFTensor) -> TFTensor:
         return class_numbers(one_each(y), x["token_ids"].shape[1], self.label_names)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "num_choices": self.num_choices,

@@ -1,17 +1,20 @@
 """Questions about texts that hold the answer."""
 
+from typing import Any, Literal
+
 import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_bertfam.layers.data.arrays import as_strings
 from keras_bertfam.layers.data.pipelines import ready_to_iterate
 from keras_bertfam.layers.data.windows import join_answers, make_windows
 from keras_bertfam.tasks.finetuning.fine_tuning_preprocessor import (
     FineTuningPreprocessor,
-    as_strings,
 )
 from keras_bertfam.tokenizers.offsets import tokenize_with_offsets
 from keras_bertfam.tokenizers.texts import to_utf8
+from keras_bertfam.types import Config, TFDataset, TFRagged, TFTensor, Tokenizer
 
 _INPUTS = ("question", "context")
 _NO_ANSWER, _NOT_FOUND = -1, -2
@@ -83,13 +86,13 @@ class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
 
     def __init__(
         self,
-        tokenizer,
-        sequence_length=384,
-        question_length=64,
-        doc_stride=128,
-        missing_answers="error",
-        **kwargs,
-    ):
+        tokenizer: Tokenizer,
+        sequence_length: int = 384,
+        question_length: int = 64,
+        doc_stride: int = 128,
+        missing_answers: Literal["error", "skip"] = "error",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(tokenizer, sequence_length, **kwargs)
         room = sequence_length - self._layout.specials(2) - question_length
         if min(question_length, doc_stride, room) < 1:
@@ -110,7 +113,7 @@ class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
             self.windows, reduce_retracing=True, autograph=False
         )
 
-    def as_tensors(self, x):
+    def as_tensors(self, x: Any) -> Any:
         if not isinstance(x, dict) or set(x) != set(_INPUTS):
             received = sorted(x) if isinstance(x, dict) else type(x).__name__
             raise ValueError(
@@ -125,7 +128,7 @@ class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
             )
         return x
 
-    def as_labels(self, y, x):
+    def as_labels(self, y: Any, x: Any) -> Any:
         if isinstance(y, dict):
             y = [y]
         contexts = as_strings(x["context"], name="context")
@@ -162,11 +165,10 @@ class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
             f"character {start} of {context[:60]!r}..."
         )
 
-    def dataset(self, data, *args, **kwargs):
-        given = isinstance(data, tf.data.Dataset)
-        if given and "start" not in data.element_spec[1]:  # not from `from_arrays`
-            data = data.map(self._with_first_answer)
-        return super().dataset(data, *args, **kwargs)
+    def from_dataset(self, data: TFDataset) -> TFDataset:
+        if "start" in data.element_spec[1]:  # it comes from `from_arrays`
+            return data
+        return data.map(self._with_first_answer)
 
     def _with_first_answer(self, x, y, *weight):
         """An example of a dataset with its answers' dict as `as_labels` has it."""
@@ -190,7 +192,9 @@ class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
         return x, {"text": text, "start": start}, *weight
 
     @tf.autograph.experimental.do_not_convert
-    def windows(self, x):
+    def windows(
+        self, x: dict[str, TFTensor]
+    ) -> tuple[dict[str, TFTensor], tuple[TFRagged, TFRagged]]:
         """Windows and what is needed to find answers in them. Works in a graph.
 
         Args:
@@ -229,7 +233,7 @@ class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
         positions = self._positions(to_utf8(x["context"]), y, windows, offsets)
         return {**row, "start_positions": positions[:, 0]}, positions, sample_weight
 
-    def call(self, x, y=None, sample_weight=None):
+    def call(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
         if y is not None and sample_weight is None and self.missing_answers == "skip":
             sample_weight = tf.ones([len(y)])
         return super().call(x, y, sample_weight)
@@ -258,7 +262,9 @@ class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
         span = tf.stack([first + shift, last + shift], 1)
         return tf.where(inside[:, None], span, windows["cls_position"][:, None])
 
-    def prediction_batches(self, windows, batch_size):
+    def prediction_batches(
+        self, windows: dict[str, TFTensor], batch_size: int
+    ) -> tuple[TFDataset, np.ndarray]:
         """Batches of windows of like length, and their places.
 
         Args:
@@ -276,16 +282,23 @@ class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
         batches = ready_to_iterate(dataset.map(self.prediction_rows))
         return batches, np.argsort(order)
 
-    def prediction_rows(self, rows):
+    def prediction_rows(self, rows: dict[str, TFRagged]) -> dict[str, TFTensor]:
         """Pads ragged rows, as the task takes them to predict spans."""
         names = ("token_ids", "segment_ids", "span_mask", "start_mask")
         return self.pad(({name: rows[name] for name in names}, None, None))[0]
 
-    def answers(self, spans, windows, offsets, x, count):
+    def answers(
+        self,
+        spans: dict[str, TFTensor],
+        windows: dict[str, TFTensor],
+        offsets: tuple[TFRagged, TFRagged],
+        x: dict[str, TFTensor],
+        count: int,
+    ) -> dict[str, TFTensor]:
         """The texts of predicted spans; see `join_answers`."""
         return join_answers(spans, windows, offsets, to_utf8(x["context"]), count)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "question_length": self.question_length,

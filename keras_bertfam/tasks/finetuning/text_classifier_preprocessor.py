@@ -1,5 +1,8 @@
 """Texts and pairs of texts with a class or a number."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 import tensorflow as tf
 
@@ -12,6 +15,7 @@ from keras_bertfam.layers.data.labels import (
 from keras_bertfam.tasks.finetuning.fine_tuning_preprocessor import (
     FineTuningPreprocessor,
 )
+from keras_bertfam.types import Config, TFTensor, Tokenizer
 
 
 class LabelledPreprocessor(FineTuningPreprocessor):
@@ -29,16 +33,18 @@ class LabelledPreprocessor(FineTuningPreprocessor):
 
     def __init__(
         self,
-        tokenizer,
-        sequence_length=128,
-        num_classes=None,
-        label_names=None,
-        **kwargs,
-    ):
+        tokenizer: Tokenizer,
+        sequence_length: int = 128,
+        num_classes: int | None = None,
+        label_names: Sequence[str] | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(tokenizer, sequence_length, **kwargs)
         self.num_classes, self.label_names = check_labels(num_classes, label_names)
 
-    def set_classes(self, num_classes, label_names):
+    def set_classes(
+        self, num_classes: int | None, label_names: Sequence[str] | None
+    ) -> None:
         """Says what the classes are, unless they are known.
 
         Args:
@@ -61,20 +67,20 @@ class LabelledPreprocessor(FineTuningPreprocessor):
             num_classes or self.num_classes, names
         )
 
-    def forget_classes(self):
+    def forget_classes(self) -> None:
         """Makes the preprocessor one whose classes a task has yet to say."""
         self.num_classes = self.label_names = None
 
-    def targets(self, x, y):
+    def targets(self, x: Any, y: TFTensor) -> TFTensor:
         return class_numbers(one_each(y), self.num_classes, self.label_names)
 
-    def as_labels(self, y, x):
+    def as_labels(self, y: Any, x: Any) -> Any:
         y = one_each(tf.convert_to_tensor(y))
         if tf.executing_eagerly():
             class_numbers(y, self.num_classes, self.label_names)
         return y
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "num_classes": self.num_classes,
@@ -140,7 +146,7 @@ class TextClassifierPreprocessor(LabelledPreprocessor):
     4.1 and appendix A.5.
     """
 
-    def weights_of_classes(self, y, class_weight):
+    def weights_of_classes(self, y: Any, class_weight: dict[Any, float]) -> list[float]:
         names = self.label_names or []
         known = {name: k for k, name in enumerate(names)}
         weights = {known.get(key, key): value for key, value in class_weight.items()}
@@ -184,8 +190,8 @@ class TextRegressorPreprocessor(FineTuningPreprocessor):
     ```
     """
 
-    def targets(self, x, y):
+    def targets(self, x: Any, y: TFTensor) -> TFTensor:
         return finite_numbers(one_each(y))
 
-    def as_labels(self, y, x):
+    def as_labels(self, y: Any, x: Any) -> Any:
         return self.targets(None, tf.convert_to_tensor(y))

@@ -1,5 +1,7 @@
 """Texts to embed, and pairs of them with their similarity."""
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 
@@ -12,6 +14,7 @@ from keras_bertfam.layers.data.layouts import truncate_pair
 from keras_bertfam.tasks.finetuning.fine_tuning_preprocessor import (
     FineTuningPreprocessor,
 )
+from keras_bertfam.types import TFTensor
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -49,7 +52,7 @@ class TextEmbedderPreprocessor(FineTuningPreprocessor):
     ```
     """
 
-    def features(self, x):
+    def features(self, x: Any) -> dict[str, TFTensor]:
         budget = self.sequence_length - self._layout.specials(1)
         parts = [self.tokenize(text) for text in tf.nest.flatten(x)]
         rows = self.lay_out(truncate_pair([tf.concat(parts, 0)], budget))
@@ -64,10 +67,10 @@ class TextEmbedderPreprocessor(FineTuningPreprocessor):
             for name, value in rows.items()
         }
 
-    def targets(self, x, y):
+    def targets(self, x: Any, y: TFTensor) -> TFTensor:
         numbers = finite_numbers(one_each(y))
         valid = tf.abs(numbers) <= 1
         return check_values(numbers, y, valid, "cosines, numbers from -1 to 1")
 
-    def as_labels(self, y, x):
+    def as_labels(self, y: Any, x: Any) -> Any:
         return self.targets(None, tf.convert_to_tensor(y))

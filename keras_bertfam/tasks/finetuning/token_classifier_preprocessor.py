@@ -1,7 +1,8 @@
 """Words with a label each."""
 
+from typing import Any
+
 import keras
-import keras_hub
 import numpy as np
 import tensorflow as tf
 
@@ -10,6 +11,8 @@ from keras_bertfam.layers.data.labels import class_numbers
 from keras_bertfam.tasks.finetuning.text_classifier_preprocessor import (
     LabelledPreprocessor,
 )
+from keras_bertfam.tokenizers.byte_pair import word_prefix
+from keras_bertfam.types import TFDataset, TFTensor
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -62,7 +65,7 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
 
     single_rank = 1
 
-    def as_tensors(self, x):
+    def as_tensors(self, x: Any) -> Any:
         if isinstance(x, tf.RaggedTensor):
             x = x.to_tensor("")
         if not isinstance(x, (list, tuple)):
@@ -72,7 +75,7 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
         sentences = [_checked(words, row) for row, words in enumerate(x)]
         return as_strings(_filled_up(sentences, ""), rank=2)
 
-    def as_labels(self, y, x):
+    def as_labels(self, y: Any, x: Any) -> Any:
         if isinstance(x, tf.RaggedTensor):
             x = x.to_list()
         if isinstance(y, tf.RaggedTensor):
@@ -101,11 +104,10 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
         filled = tf.convert_to_tensor(_filled_up(y, blank))
         return filled if nested else filled[0]
 
-    def features(self, x):
+    def features(self, x: Any) -> dict[str, TFTensor]:
         words = tf.ragged.boolean_mask(x, tf.not_equal(x, ""))
         words = self._most(words)
-        byte_level = isinstance(self.tokenizer, keras_hub.tokenizers.BytePairTokenizer)
-        prefix = " " if byte_level else ""
+        prefix = word_prefix(self.tokenizer)
         pieces = _at_least_one(
             self.tokenize(prefix + words.flat_values), self.tokenizer.mask_token_id
         )
@@ -119,20 +121,22 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
         fits = tf.cast(inside, tf.int32)
         return {**row, "word_positions": places * fits, "word_mask": inside}
 
-    def targets(self, x, y):
+    def targets(self, x: Any, y: TFTensor) -> TFTensor:
         labels = self._most(y)
         return labels.with_values(
             class_numbers(labels.values, self.num_classes, self.label_names)
         )
 
-    def target_weights(self, x, sample_weight):
+    def target_weights(
+        self, x: dict[str, TFTensor], sample_weight: TFTensor
+    ) -> TFTensor:
         weights = tf.cast(sample_weight, tf.float32)
         mask = tf.cast(x["word_mask"], tf.float32)
         if weights.shape.rank == 1:
             return mask * weights[:, None]
         return mask * self._most(weights)
 
-    def as_weights(self, sample_weight):
+    def as_weights(self, sample_weight: Any) -> TFTensor:
         if isinstance(sample_weight, tf.RaggedTensor):
             sample_weight = sample_weight.to_list()
         if isinstance(sample_weight, (list, tuple)) and all(
@@ -141,7 +145,7 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
             sample_weight = _filled_up(sample_weight, 0.0)
         return tf.convert_to_tensor(sample_weight)
 
-    def batch(self, rows, size):
+    def batch(self, rows: TFDataset, size: int) -> TFDataset:
         # Of unequal numbers of words: filled up with "" and 0.
         return rows.padded_batch(size)
 
@@ -159,7 +163,7 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
         """The words, or what belongs to them, that can be in a row at all."""
         return words[:, : self.sequence_length]
 
-    def inputs(self, x, batch_size=32):
+    def inputs(self, x: Any, batch_size: int = 32) -> TFDataset:
         # As wide as the words given, so that batches of outputs can be joined.
         x = self.as_tensors(x)
         width = x.shape[1]

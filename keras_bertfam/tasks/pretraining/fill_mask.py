@@ -1,8 +1,9 @@
 """Filling in the mask tokens of texts."""
 
-import keras_hub
 import numpy as np
 from keras import ops
+
+from keras_bertfam.tokenizers import byte_pair
 
 
 class FillMask:
@@ -27,11 +28,7 @@ class FillMask:
         Returns:
             List of `vocabulary_size` str of the preprocessor's tokenizer.
         """
-        tokenizer = self.preprocessor.tokenizer
-        if isinstance(tokenizer, keras_hub.tokenizers.BytePairTokenizer):
-            ids = np.arange(tokenizer.vocabulary_size())[:, None]
-            return [str(token) for token in tokenizer.detokenize(ids)]
-        return list(tokenizer.get_vocabulary())
+        return byte_pair.token_strings(self.preprocessor.tokenizer)
 
     def fill_mask(self, texts, top_k=5):
         """Predict the mask tokens in texts.

@@ -1,18 +1,18 @@
 """Raw text to masked batches of segment pairs with a sentence label."""
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 
-from keras_bertfam.layers.data.pairing import PairSegments
-from keras_bertfam.layers.data.segments import truncated_lengths
-from keras_bertfam.tasks.pretraining.masked_lm_preprocessor import (
-    MaskedLMPreprocessor,
-)
+from keras_bertfam.layers.data.paired_rows import PairedRows
+from keras_bertfam.tasks.pretraining.masking_preprocessor import MaskingPreprocessor
 from keras_bertfam.tokenizers.texts import to_utf8
+from keras_bertfam.types import Config, TFTensor, Tokenizer
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class MaskedLMSentencePairPreprocessor(MaskedLMPreprocessor):
+class MaskedLMSentencePairPreprocessor(MaskingPreprocessor):
     """Makes masked segment pairs with a sentence label from text.
 
     `dataset` pairs segments of documents by `PairSegments` and masks them by
@@ -67,18 +67,16 @@ class MaskedLMSentencePairPreprocessor(MaskedLMPreprocessor):
         [Liu et al., 2019](https://arxiv.org/abs/1907.11692), section 4.2.
     """
 
-    default_packing = "segments"
-
     def __init__(
         self,
-        tokenizer,
-        sequence_length=128,
-        sentence_objective="nsp",
-        short_sequence_rate=0.1,
-        single_sentence="unlabelled",
-        separators=1,
-        **kwargs,
-    ):
+        tokenizer: Tokenizer,
+        sequence_length: int = 128,
+        sentence_objective: str = "nsp",
+        short_sequence_rate: float = 0.1,
+        single_sentence: str = "unlabelled",
+        separators: int = 1,
+        **kwargs: Any,
+    ) -> None:
         self.sentence_objective = sentence_objective
         self.short_sequence_rate = short_sequence_rate
         self.single_sentence = single_sentence
@@ -89,60 +87,30 @@ class MaskedLMSentencePairPreprocessor(MaskedLMPreprocessor):
                 "A row of a segment pair holds one sequence. Expected "
                 "`sequence_ids=False`. Received: sequence_ids=True."
             )
-
-    def build(self, input_shape=None):
-        super().build(input_shape)
-        self._segments = self._pair_segments()
-        self._encode_segments_in_graph = tf.function(
-            self._lay_out_texts, reduce_retracing=True
+        self._encode_pairs_in_graph = tf.function(
+            self._encode_pairs, reduce_retracing=True
         )
 
-    def _pair_segments(self, packing=None, break_lines=True):
-        return PairSegments(
+    def make_rows(self) -> PairedRows:
+        return PairedRows(
             self.tokenizer,
             self.sequence_length,
-            start_token_id=self.tokenizer.start_token_id,
-            end_token_id=self.tokenizer.end_token_id,
             objective=self.sentence_objective,
-            pairing=packing or self.default_packing,
             short_sequence_rate=self.short_sequence_rate,
             single_sentence=self.single_sentence,
-            pad_token_id=self.tokenizer.pad_token_id,
             separators=self.separators,
-            break_lines=break_lines,
         )
 
-    def pack(self, documents, packing=None, break_lines=True):
-        """Tokenises documents; pairing them is left to each pass.
-
-        `dataset` takes the result in place of documents, so that it can be
-        cached: `preprocessor.pack(documents).cache()`.
-
-        Args:
-            documents: `tf.data.Dataset` of scalar strings.
-            packing: `"segments"` (RoBERTa's SEGMENT-PAIR, the default) or
-                `"sentences"` (SENTENCE-PAIR); given to `dataset`, too.
-            break_lines: bool. Whether to break lines into sentences.
-
-        Returns:
-            A `tf.data.Dataset` of dicts of tensors.
-        """
-        return self._pair_segments(packing, break_lines).tokenize(documents)
-
-    def block_maker(self, documents, packing, break_lines):
-        windows = documents
-        if not isinstance(getattr(documents, "element_spec", None), dict):
-            windows = self.pack(documents, packing, break_lines)
-        pairs = self._pair_segments(packing, break_lines)
-        return lambda seed: pairs.build(windows, seed)
-
-    def call(self, x, y=None, sample_weight=None, seed=None):
+    def call(
+        self, x: Any, y: Any = None, sample_weight: Any = None, seed: Any = None
+    ) -> Any:
         with tf.device("CPU:0"):
-            block = self._encode_segments(*x) if isinstance(x, tuple) else None
-            if block is None:
-                block = self.encode(x, padding="max_length")
-                block["segment_ids"] = tf.zeros_like(block["token_ids"])
-            labels = tf.zeros(tf.shape(block["token_ids"])[:-1], tf.int32)
+            if isinstance(x, tuple):
+                rows = self._encode_pairs_in_graph(*_checked_pair(*x))
+            else:
+                rows = self.encode(x, padding="max_length")
+                rows["segment_ids"] = tf.zeros_like(rows["token_ids"])
+            labels = tf.zeros(tf.shape(rows["token_ids"])[:-1], tf.int32)
             weights = tf.cast(labels, tf.float32)
             if y is not None:
                 labels = tf.reshape(tf.cast(y, tf.int32), tf.shape(labels))
@@ -152,40 +120,26 @@ class MaskedLMSentencePairPreprocessor(MaskedLMPreprocessor):
                     tf.cast(sample_weight, tf.float32), tf.shape(weights)
                 )
             label = {"sentence_label": labels, "sentence_weight": weights}
-            return self.corrupt({**block, **label}, seed)
+            return self.corrupt({**rows, **label}, seed)
 
-    def corrupt(self, block, seed=None):
-        block = dict(block)
-        label, weight = block.pop("sentence_label"), block.pop("sentence_weight")
-        x, ids, weights = super().corrupt(block, seed)
+    def example(
+        self, rows: dict[str, TFTensor], corrupted: dict[str, TFTensor]
+    ) -> tuple[dict[str, TFTensor], dict[str, TFTensor], dict[str, TFTensor]]:
+        x = self.masked_inputs(rows, corrupted)
+        label, weight = x.pop("sentence_label"), x.pop("sentence_weight")
         return (
             x,
-            {"masked_lm": ids, "sentence": label},
-            {"masked_lm": weights, "sentence": weight},
+            {"masked_lm": corrupted["mask_ids"], "sentence": label},
+            {"masked_lm": corrupted["mask_weights"], "sentence": weight},
         )
 
-    def _encode_segments(self, first, second):
-        """Lays two batches of strings out in rows; cuts what is too long off."""
-        first, second = tf.convert_to_tensor(first), tf.convert_to_tensor(second)
-        if first.shape.rank != 1 or second.shape.rank != 1:
-            raise ValueError(
-                "A tuple `x` must hold two batches of strings. "
-                f"Received: shapes {first.shape} and {second.shape}."
-            )
-        return self._encode_segments_in_graph(first, second)
-
-    def _lay_out_texts(self, first, second):
+    def _encode_pairs(self, first, second):
         a = tf.cast(self.tokenizer(to_utf8(first)), tf.int32)
         b = tf.cast(self.tokenizer(to_utf8(second)), tf.int32)
-        lengths = [tf.cast(x.row_lengths(), tf.int32) for x in (a, b)]
-        budget = self.sequence_length - 2 - self.separators
-        sizes = truncated_lengths(*lengths, budget)
-        at = [tf.cast(x.row_starts(), tf.int32) for x in (a, b)]
-        tokens = tf.concat([a.flat_values, b.flat_values], 0)
-        second = (at[1] + tf.size(a.flat_values), sizes[1])
-        return self._segments.lay_out(tokens, (at[0], sizes[0]), second)
+        rows, _ = self.parts()
+        return rows.lay_out_pairs(a, b)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "sentence_objective": self.sentence_objective,
@@ -193,3 +147,14 @@ class MaskedLMSentencePairPreprocessor(MaskedLMPreprocessor):
             "single_sentence": self.single_sentence,
             "separators": self.separators,
         }
+
+
+def _checked_pair(first, second):
+    """Two batches of strings as tensors."""
+    first, second = tf.convert_to_tensor(first), tf.convert_to_tensor(second)
+    if first.shape.rank != 1 or second.shape.rank != 1:
+        raise ValueError(
+            "A tuple `x` must hold two batches of strings. "
+            f"Received: shapes {first.shape} and {second.shape}."
+        )
+    return first, second

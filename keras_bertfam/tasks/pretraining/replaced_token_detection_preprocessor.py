@@ -1,14 +1,16 @@
 """Raw text to batches for replaced token detection."""
 
+from typing import Any
+
 import keras
 
-from keras_bertfam.tasks.pretraining.masked_lm_preprocessor import (
-    MaskedLMPreprocessor,
-)
+from keras_bertfam.layers.data.rows import PackedRows
+from keras_bertfam.tasks.pretraining.masking_preprocessor import MaskingPreprocessor
+from keras_bertfam.types import TFTensor, Tokenizer
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class ReplacedTokenDetectionPreprocessor(MaskedLMPreprocessor):
+class ReplacedTokenDetectionPreprocessor(MaskingPreprocessor):
     """`MaskedLMPreprocessor` with ELECTRA's settings, all in one dict.
 
     Every selected token becomes the mask token, as in the paper; the released code
@@ -50,14 +52,14 @@ class ReplacedTokenDetectionPreprocessor(MaskedLMPreprocessor):
 
     def __init__(
         self,
-        tokenizer,
-        sequence_length=128,
-        mask_selection_rate=0.15,
-        mask_selection_length=None,
-        mask_token_rate=1.0,
-        random_token_rate=0.0,
-        **kwargs,
-    ):
+        tokenizer: Tokenizer,
+        sequence_length: int = 128,
+        mask_selection_rate: float = 0.15,
+        mask_selection_length: int | None = None,
+        mask_token_rate: float = 1.0,
+        random_token_rate: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(
             tokenizer,
             sequence_length=sequence_length,
@@ -68,11 +70,17 @@ class ReplacedTokenDetectionPreprocessor(MaskedLMPreprocessor):
             **kwargs,
         )
 
-    def slots(self):
+    def slots(self) -> int:
         if self.mask_selection_length is not None:
             return self.mask_selection_length
         return max(1, int((self.mask_selection_rate + 0.005) * self.sequence_length))
 
-    def corrupt(self, block, seed=None):
-        x, ids, weights = super().corrupt(block, seed)
+    def make_rows(self) -> PackedRows:
+        return self.packed_rows("full")
+
+    def example(
+        self, rows: dict[str, TFTensor], corrupted: dict[str, TFTensor]
+    ) -> dict[str, TFTensor]:
+        x = self.masked_inputs(rows, corrupted)
+        ids, weights = corrupted["mask_ids"], corrupted["mask_weights"]
         return {**x, "mask_ids": ids, "mask_weights": weights}

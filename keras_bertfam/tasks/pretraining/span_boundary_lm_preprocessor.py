@@ -1,16 +1,19 @@
 """Raw text to batches with masked spans and their borders."""
 
+from typing import Any, Literal
+
 import keras
 import tensorflow as tf
 
 from keras_bertfam.layers.corruption.selection import is_any
-from keras_bertfam.tasks.pretraining.masked_lm_preprocessor import (
-    MaskedLMPreprocessor,
-)
+from keras_bertfam.layers.corruption.strategies import MaskingStrategy
+from keras_bertfam.layers.data.rows import PackedRows
+from keras_bertfam.tasks.pretraining.masking_preprocessor import MaskingPreprocessor
+from keras_bertfam.types import Config, TFTensor, Tokenizer
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class SpanBoundaryLMPreprocessor(MaskedLMPreprocessor):
+class SpanBoundaryLMPreprocessor(MaskingPreprocessor):
     """`MaskedLMPreprocessor` with SpanBERT's settings and the spans' borders.
 
     A row is one segment of one document. Random tokens are uniform unless
@@ -28,7 +31,7 @@ class SpanBoundaryLMPreprocessor(MaskedLMPreprocessor):
             Defaults to `False`, as in the paper.
         strategy: see `MaskedLMPreprocessor`. Defaults to `"spans"`.
         replacement_unit: see `MaskedLMPreprocessor`. Defaults to `"span"`.
-        count: see `MaskedLMPreprocessor`. Defaults to `"spanbert"`.
+        selections_per_row: see `MaskedLMPreprocessor`. Defaults to `"spanbert"`.
         **kwargs: other arguments of `MaskedLMPreprocessor`.
 
     Call arguments are those of `MaskedLMPreprocessor`.
@@ -53,20 +56,19 @@ class SpanBoundaryLMPreprocessor(MaskedLMPreprocessor):
     Reference: [Joshi et al., 2019](https://arxiv.org/abs/1907.10529), section 3.
     """
 
-    default_packing = "doc"
     return_span_bounds = True
 
     def __init__(
         self,
-        tokenizer,
-        sequence_length=128,
-        max_span_length=15,
-        skip_special_boundaries=False,
-        strategy="spans",
-        replacement_unit="span",
-        count="spanbert",
-        **kwargs,
-    ):
+        tokenizer: Tokenizer,
+        sequence_length: int = 128,
+        max_span_length: int = 15,
+        skip_special_boundaries: bool = False,
+        strategy: MaskingStrategy | Config | str = "spans",
+        replacement_unit: Literal["token", "word", "span"] = "span",
+        selections_per_row: Literal["bert", "fairseq", "spanbert"] = "spanbert",
+        **kwargs: Any,
+    ) -> None:
         if max_span_length < 1:
             raise ValueError(
                 f"`max_span_length` must be at least 1. Received: {max_span_length}."
@@ -78,16 +80,20 @@ class SpanBoundaryLMPreprocessor(MaskedLMPreprocessor):
             sequence_length=sequence_length,
             strategy=strategy,
             replacement_unit=replacement_unit,
-            count=count,
+            selections_per_row=selections_per_row,
             **kwargs,
         )
 
-    def corrupt(self, block, seed=None):
-        x, masked = self.mask(block, seed)
-        positions, bounds = masked["mask_positions"], masked["span_bounds"]
-        ids, weights = masked["mask_ids"], masked["mask_weights"]
-        has_target = self._has_target(x["token_ids"], positions, bounds)
-        x["mask_positions"], x["span_bounds"] = positions, bounds
+    def make_rows(self) -> PackedRows:
+        return self.packed_rows("doc")
+
+    def example(
+        self, rows: dict[str, TFTensor], corrupted: dict[str, TFTensor]
+    ) -> tuple[dict[str, TFTensor], dict[str, TFTensor], dict[str, TFTensor]]:
+        x = self.masked_inputs(rows, corrupted)
+        bounds = x["span_bounds"] = corrupted["span_bounds"]
+        ids, weights = corrupted["mask_ids"], corrupted["mask_weights"]
+        has_target = self._has_target(x["token_ids"], x["mask_positions"], bounds)
         return (
             x,
             {"masked_lm": ids, "span_boundary": ids},
@@ -118,7 +124,7 @@ class SpanBoundaryLMPreprocessor(MaskedLMPreprocessor):
             tokenizer.pad_token_id,
         ]
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "max_span_length": self.max_span_length,

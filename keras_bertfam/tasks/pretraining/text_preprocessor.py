@@ -1,34 +1,39 @@
 """Raw text to batches that depend on a seed, the pass and the batch alone."""
 
+from typing import Any
+
 import keras_hub
 import tensorflow as tf
 
-from keras_bertfam.layers.data.batching import BatchByTokens
-from keras_bertfam.layers.data.packing import PackSentences, not_empty
 from keras_bertfam.layers.data.pipelines import PARALLEL, ready_to_iterate
+from keras_bertfam.layers.data.rows import BatchOptions, Rows
 from keras_bertfam.layers.data.seeding import (
     StreamPosition,
     batch_seed,
     seeded_passes,
-    shuffle,
 )
 from keras_bertfam.presets.tokenizer_presets import PresetPreprocessor
-from keras_bertfam.tokenizers.graph import as_graph_layer
+from keras_bertfam.tokenizers.graph import (
+    as_graph_layer,
+    has_vocabulary,
+    tokenize_with_masks,
+)
 from keras_bertfam.tokenizers.texts import to_utf8
+from keras_bertfam.types import Config, Path, TFDataset, TFTensor, Tokenizer
 
 
 class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
-    """Base of the preprocessors that pack text into blocks and corrupt them.
+    """Base of the preprocessors that make training examples of raw text.
 
-    A subclass says in `corrupt` what becomes of a batch of blocks. It takes its
-    own arguments, makes in `build` whatever needs the vocabulary, and ends its
+    A preprocessor is composed of three parts, and a subclass says each in a method:
+    which rows documents become (`make_rows`), which layer corrupts them, if any
+    (`make_corruption`), and what is made of both (`example`): inputs, targets, and
+    their weights, of whatever shapes. It takes its own arguments, and ends its
     `__init__` with `self.build_if_ready()`.
 
     Args:
-        tokenizer: a tokenizer layer with a mask token.
+        tokenizer: a tokenizer layer.
         sequence_length: int. Tokens in a row, special ones included.
-        sequence_ids: bool. Whether blocks tell their documents apart, so that
-            attention doesn't leak between them.
         seed: int. Decides every order and corruption.
 
     Call arguments:
@@ -37,18 +42,20 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
             corruption, by default a function of the ids and `seed`.
 
     Returns:
-        What `corrupt` gives.
+        What `example` gives.
     """
 
-    default_packing = "full"
-
     def __init__(
-        self, tokenizer, sequence_length=128, sequence_ids=False, seed=0, **kwargs
-    ):
+        self,
+        tokenizer: Tokenizer,
+        sequence_length: int = 128,
+        seed: int = 0,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
-        if getattr(tokenizer, "mask_token", None) is None:
+        if not hasattr(tokenizer, "vocabulary_size"):
             raise ValueError(
-                "`tokenizer` must have a mask token. "
+                "`tokenizer` must be a tokenizer layer. "
                 f"Received: {type(tokenizer).__name__}."
             )
         if sequence_length < 3:
@@ -57,36 +64,80 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
             )
         self.tokenizer = as_graph_layer(tokenizer)
         self.sequence_length = sequence_length
-        self.sequence_ids = sequence_ids
         self.seed = seed
         self.position = StreamPosition()
+        self._made: Any = None
         # In eager mode KerasHub's tokenizers return Python lists.
         self._encode_in_graph = tf.function(self._encode, reduce_retracing=True)
 
-    def build_if_ready(self):
+    def build_if_ready(self) -> None:
         """Builds, unless a preset's vocabulary is still to be loaded."""
-        if getattr(self.tokenizer, "mask_token_id", None) is not None:
+        if has_vocabulary(self.tokenizer):
             self.build(None)
 
-    def load_preset_assets(self, preset):
+    def build(self, input_shape: Any = None) -> None:
+        # A preset's vocabulary comes after the constructor.
+        self._made = (self.make_rows(), self.make_corruption())
+        self.built = True
+
+    def parts(self) -> tuple[Any, Any]:
+        """What `make_rows` and `make_corruption` gave."""
+        # A `.keras` file brings the vocabulary without a word to the preprocessor.
+        if self._made is None:
+            with tf.init_scope():
+                self.build(None)
+        return self._made
+
+    def load_preset_assets(self, preset: Path) -> None:
         super().load_preset_assets(preset)
         self.build(None)
 
-    def corrupt(self, block, seed=None):
-        """Turns blocks of token ids into a training example.
+    def make_rows(self) -> Rows:
+        """The kind of rows that documents become, such as `PackedRows`."""
+        raise TypeError(f"{type(self).__name__} must define `make_rows`.")
+
+    def make_corruption(self) -> Any:
+        """The layer that corrupts batches of rows, such as `MaskTokens`, or `None`.
+
+        It is called with `token_ids` and `seed`, and with what else of the rows its
+        attribute `row_arguments` names, and returns a dict of tensors.
+        """
+        return None
+
+    def example(self, rows: dict[str, TFTensor], corrupted: dict[str, TFTensor]) -> Any:
+        """Makes a training example. Works in a graph.
 
         Args:
-            block: dict of `token_ids`, int32 `(batch, length)` or `(length,)`,
-                and what else `pack` gives, such as `padding_mask`.
+            rows: dict of `token_ids`, int32 `(batch, length)` or `(length,)`,
+                and what else the rows have, such as `padding_mask`.
+            corrupted: dict, what the layer of `make_corruption` gives; empty
+                without one.
+
+        Returns:
+            `(x, y, sample_weight)` of `tf.Tensor`s or dicts of them, or `x` alone.
+        """
+        raise TypeError(f"{type(self).__name__} must define `example`.")
+
+    def corrupt(self, rows: dict[str, TFTensor], seed: TFTensor | None = None) -> Any:
+        """Turns rows of token ids into a training example.
+
+        Args:
+            rows: see `example`.
             seed: integer tensor of shape `(2,)`, or `None` for a seed that
                 depends on the ids alone.
 
         Returns:
-            `(x, y, sample_weight)` of `tf.Tensor`s or dicts of them.
+            See `example`.
         """
-        raise TypeError(f"{type(self).__name__} must define `corrupt`.")
+        _, layer = self.parts()
+        if layer is None:
+            return self.example(rows, {})
+        others = {name: rows.get(name) for name in layer.row_arguments}
+        return self.example(rows, layer(rows["token_ids"], seed=seed, **others))
 
-    def call(self, x, y=None, sample_weight=None, seed=None):
+    def call(
+        self, x: Any, y: None = None, sample_weight: None = None, seed: Any = None
+    ) -> Any:
         for name, value in (("y", y), ("sample_weight", sample_weight)):
             if value is not None:
                 raise ValueError(
@@ -96,7 +147,7 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
         with tf.device("CPU:0"):
             return self.corrupt(self.encode(x, padding="max_length"), seed)
 
-    def encode(self, texts, padding="longest"):
+    def encode(self, texts: Any, padding: str = "longest") -> dict[str, TFTensor]:
         """Encodes strings, mask tokens in them included, without corruption.
 
         The space before RoBERTa's `<mask>` is part of it. Texts are truncated
@@ -125,157 +176,115 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
             return {k: v[0] for k, v in out.items()} if texts.shape.rank == 0 else out
 
     def _encode(self, texts, padding):
-        tokenizer = self.tokenizer
-        mask = tokenizer.mask_token
-        if mask.startswith("<"):
-            texts = tf.strings.regex_replace(texts, " *" + mask, mask)
-        parts = tf.strings.split(texts, mask)
-        ids = tf.cast(tokenizer(parts.flat_values), tf.int32)
-        masks = tf.fill([ids.nrows(), 1], tokenizer.mask_token_id)
-        # A mask before each part, less the one before the first of each text.
-        ids = parts.with_values(tf.concat([masks, ids], 1)).merge_dims(1, 2)[:, 1:]
-        ids = ids[:, : self.sequence_length - 2]
-        start = tf.fill([ids.nrows(), 1], tokenizer.start_token_id)
-        end = tf.fill([ids.nrows(), 1], tokenizer.end_token_id)
-        ids = tf.concat([start, ids, end], 1)
+        ids = tokenize_with_masks(self.tokenizer, texts)
         length = self.sequence_length if padding == "max_length" else None
-        dense = ids.to_tensor(tokenizer.pad_token_id, shape=[None, length])
-        dense = tf.ensure_shape(dense, [None, length])
-        inside = tf.sequence_mask(ids.row_lengths(), tf.shape(dense)[1])
-        return {"token_ids": dense, "padding_mask": tf.reshape(inside, tf.shape(dense))}
+        rows, _ = self.parts()
+        return rows.lay_out(ids, length)
 
-    def pack(self, documents, packing=None, break_lines=True):
-        """Packs documents into blocks; see `PackSentences`.
+    def dataset(
+        self,
+        documents: TFDataset,
+        batch_size: int | None = None,
+        *,
+        training: bool = True,
+        shuffle_buffer: int = 10_000,
+        packing: str | None = None,
+        break_lines: bool = True,
+        duplicates: int | None = None,
+        tokens_per_batch: int | None = None,
+    ) -> TFDataset:
+        """Returns the dataset of corrupted batches, ready for `fit`.
+
+        Order and corruption depend on `seed`, the pass and the batch alone. Each
+        iteration is a new pass, from where `position` says.
+
+        With `duplicates=n`, pass `e` equals pass `e % n`, corruption and order: each
+        mask is seen again every `n` passes, as with BERT's `n` masked copies.
+        Unlike those, the copies aren't mixed within a pass, and packed text is cut
+        into blocks the same way in each.
+
+        Args:
+            documents: `tf.data.Dataset` of scalar strings; or what `pack` gives,
+                where there is that method.
+            batch_size: int or `None`. Rows in a batch. Defaults to 32, as Keras's
+                `fit` does, unless there are `tokens_per_batch`.
+            training: bool. `False` gives the same batches in each pass, without
+                shuffling, and the last one even if it is smaller.
+            shuffle_buffer: int. How many pieces of data are held in memory to
+                shuffle among; `0` for none. A piece is what stands for itself: a
+                row, or a whole document where rows go on from batch to batch.
+                Defaults to `10_000`.
+            packing: string or `None`. How text is cut into rows, of those that the
+                preprocessor knows; see `pack`. `None` is its default.
+            break_lines: bool. Whether to break lines into sentences.
+            duplicates: int or `None`. Static masking. Defaults to `None`.
+            tokens_per_batch: int or `None`. Batches of any number of rows with up
+                to so many tokens, see `BatchByTokens`, for rows of unequal length.
+
+        Returns:
+            A `tf.data.Dataset` of what the call gives. A pass without a single
+            batch ends in `tf.errors.InvalidArgumentError`.
+
+        Raises:
+            ValueError: for an argument that is out of its range, or makes no sense
+                for the rows of this preprocessor.
+        """
+        options = BatchOptions(
+            batch_size,
+            training,
+            shuffle_buffer,
+            packing,
+            break_lines,
+            duplicates,
+            tokens_per_batch,
+        )
+        rows, _ = self.parts()
+        prepared = rows.prepare(documents, options)
+
+        def batches(epoch):
+            order, content = (batch_seed(self.seed, epoch, k) for k in (-1, -2))
+            return rows.batches(prepared, options, order, content)
+
+        def corrupt(seed, batch):
+            return self.corrupt(rows.complete(batch, seed), seed)
+
+        position = self.position if training else None
+        passes = seeded_passes(batches, self.seed, position, duplicates)
+        return ready_to_iterate(passes.map(corrupt, **PARALLEL))
+
+    def get_config(self) -> Config:
+        return {
+            **super().get_config(),
+            "sequence_length": self.sequence_length,
+            "seed": self.seed,
+        }
+
+
+class PackingPreprocessor(TextPreprocessor):
+    """Base of the text preprocessors that can pack documents once for all passes."""
+
+    def pack(
+        self,
+        documents: TFDataset,
+        packing: str | None = None,
+        break_lines: bool = True,
+    ) -> TFDataset:
+        """Does what is the same in all passes: tokenises documents, packs blocks.
 
         `dataset` takes the result in place of documents, so that it can be
         cached: `preprocessor.pack(documents).cache()`.
 
         Args:
             documents: `tf.data.Dataset` of scalar strings.
-            packing: `"full"` (FULL-SENTENCES, the default) or `"doc"`
-                (DOC-SENTENCES).
+            packing: `"full"` (FULL-SENTENCES) or `"doc"` (DOC-SENTENCES); for
+                segment pairs, `"segments"` (RoBERTa's SEGMENT-PAIR) or
+                `"sentences"` (SENTENCE-PAIR), which is given to `dataset`, too.
+                `None` is the preprocessor's default.
             break_lines: bool. Whether to break lines into sentences.
 
         Returns:
             A `tf.data.Dataset` of dicts of tensors.
         """
-        packing = packing or self.default_packing
-        if packing not in ("full", "doc"):
-            raise ValueError(
-                f'`packing` must be "full" or "doc". Received: {packing!r}.'
-            )
-        pack = PackSentences(
-            self.tokenizer,
-            self.sequence_length,
-            start_token_id=self.tokenizer.start_token_id,
-            end_token_id=self.tokenizer.end_token_id,
-            pad_token_id=self.tokenizer.pad_token_id,
-            cross_documents=packing == "full",
-            sequence_ids=self.sequence_ids,
-            break_lines=break_lines,
-        )
-        return pack(documents)
-
-    def block_maker(self, documents, packing, break_lines):
-        """The blocks of each pass, for `dataset`.
-
-        Args:
-            documents: `tf.data.Dataset` of scalar strings, or what `pack` gives.
-            packing: see `pack`.
-            break_lines: bool.
-
-        Returns:
-            A function from a seed, an int64 tensor of shape `(2,)`, to a
-            `tf.data.Dataset` of dicts of tensors.
-        """
-        blocks = documents
-        if not isinstance(getattr(documents, "element_spec", None), dict):
-            blocks = self.pack(documents, packing, break_lines)
-        return lambda seed: blocks
-
-    def dataset(
-        self,
-        documents,
-        batch_size=None,
-        shuffle_buffer=10_000,
-        packing=None,
-        training=True,
-        duplicates=None,
-        break_lines=True,
-        tokens_per_batch=None,
-    ):
-        """Returns the dataset of corrupted batches, ready for `fit`.
-
-        Order and masks depend on `seed`, the pass and the batch alone. Each
-        iteration is a new pass, from where `position` says.
-
-        With `duplicates=n`, pass `e` equals pass `e % n`, masks and order: each
-        mask is seen again every `n` passes, as with BERT's `n` masked copies.
-        Unlike those, the copies aren't mixed within a pass, and the text is cut
-        into blocks the same way in each.
-
-        Args:
-            documents: `tf.data.Dataset` of scalar strings, or what `pack` gives.
-            batch_size: int, or `None` with `tokens_per_batch`.
-            shuffle_buffer: int. Blocks to shuffle among; `0` for none. Defaults
-                to `10_000`.
-            packing: how text is cut into rows; see `pack`.
-            training: bool. `False` gives the same masks in each pass, no
-                shuffling, and the last batch even if it is smaller.
-            duplicates: int or `None`. Static masking. Defaults to `None`.
-            break_lines: bool. Whether to break lines into sentences.
-            tokens_per_batch: int or `None`. Batches of any number of rows with up
-                to so many tokens, see `BatchByTokens`, for rows of unequal length.
-
-        Returns:
-            A `tf.data.Dataset` of `(x, y, sample_weight)`, as the call gives.
-            A pass without a single batch ends in
-            `tf.errors.InvalidArgumentError`.
-        """
-        if (batch_size is None) == (tokens_per_batch is None):
-            raise ValueError(
-                "Expected `batch_size` or `tokens_per_batch`. Received: "
-                f"batch_size={batch_size}, tokens_per_batch={tokens_per_batch}."
-            )
-        for name, value, least in (
-            ("batch_size", 1 if batch_size is None else batch_size, 1),
-            ("shuffle_buffer", shuffle_buffer, 0),
-            ("duplicates", 1 if duplicates is None else duplicates, 1),
-        ):
-            if value < least:
-                raise ValueError(
-                    f"`{name}` must be at least {least}. Received: {value}."
-                )
-        make_blocks = self.block_maker(documents, packing, break_lines)
-
-        def batches(epoch):
-            rows = make_blocks(batch_seed(self.seed, epoch, -2))
-            if training and shuffle_buffer:
-                rows = shuffle(rows, shuffle_buffer, batch_seed(self.seed, epoch, -1))
-            if batch_size is None:
-                rows = rows.apply(BatchByTokens(tokens_per_batch, training))
-            else:
-                rows = rows.batch(batch_size, drop_remainder=training)
-            return not_empty(
-                rows,
-                "`documents` must fill at least one batch: give more text, or a "
-                f"smaller `batch_size`. Received: batch_size={batch_size}, "
-                f"tokens_per_batch={tokens_per_batch}, "
-                f"sequence_length={self.sequence_length}.",
-            )
-
-        position = self.position if training else None
-        passes = seeded_passes(batches, self.seed, position, duplicates)
-        return self.ready(passes, lambda seed, block: self.corrupt(block, seed))
-
-    def ready(self, passes, corrupt):
-        """What `fit` takes, from `(seed, batch)` pairs and what is done to them."""
-        return ready_to_iterate(passes.map(corrupt, **PARALLEL))
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "sequence_length": self.sequence_length,
-            "sequence_ids": self.sequence_ids,
-            "seed": self.seed,
-        }
+        options = BatchOptions(packing=packing, break_lines=break_lines)
+        rows, _ = self.parts()
+        return rows.prepare(documents, options)

@@ -26,7 +26,7 @@ def numpy_call(masker, *args, **kwargs):
 
 def test_positions_ids_and_weights_agree():
     ids = rows(64, 40, padding=7)
-    out = numpy_call(MaskTokens(max_selections=9, **SPECIAL), ids, seed=[1, 2])
+    out = numpy_call(MaskTokens(mask_selection_length=9, **SPECIAL), ids, seed=[1, 2])
     assert {k: (v.shape, v.dtype) for k, v in out.items()} == {
         "token_ids": ((64, 40), np.int32),
         "mask_positions": ((64, 9), np.int32),
@@ -52,7 +52,7 @@ def test_positions_ids_and_weights_agree():
 def test_bert_count_rounds_half_to_even(n, count):
     for length in (n, 128):
         ids = rows(4, length, padding=length - n)
-        out = MaskTokens(max_selections=20, **SPECIAL)(ids, seed=[0, 0])
+        out = MaskTokens(mask_selection_length=20, **SPECIAL)(ids, seed=[0, 0])
         assert out["mask_weights"].numpy().sum(1).tolist() == [min(count, n - 2)] * 4
 
 
@@ -61,12 +61,12 @@ def test_bert_count_of_512_and_its_cap():
     assert (
         MaskTokens(**SPECIAL)(ids)["mask_weights"].numpy().sum(1).tolist() == [77] * 2
     )
-    capped = MaskTokens(max_selections=20, **SPECIAL)(ids)
+    capped = MaskTokens(mask_selection_length=20, **SPECIAL)(ids)
     assert capped["mask_weights"].numpy().sum(1).tolist() == [20, 20]
 
 
 def test_fairseq_count_rounds_stochastically():
-    masker = MaskTokens(count="fairseq", **SPECIAL)
+    masker = MaskTokens(selections_per_row="fairseq", **SPECIAL)
     counts = numpy_call(masker, rows(4000, 10), seed=[0, 3])["mask_weights"].sum(1)
     assert set(counts) == {1, 2}
     ones = (counts == 1).sum()
@@ -88,7 +88,7 @@ def test_selected_positions_are_uniform():
 
 def test_pairs_of_positions_are_uniform():
     masker = MaskTokens(
-        vocabulary_size=VOCABULARY, mask_token_id=MASK, selection_rate=0.34
+        vocabulary_size=VOCABULARY, mask_token_id=MASK, mask_selection_rate=0.34
     )
     ids = np.full((15_000, 6), 300)
     pairs = numpy_call(masker, ids, seed=[0, 5])["mask_positions"]
@@ -129,7 +129,9 @@ def test_rates_may_be_zero():
 
 def test_a_rate_of_zero_selects_one_token_by_the_rule_of_bert():
     for count, selected in (("bert", 1), ("fairseq", 0)):
-        out = MaskTokens(selection_rate=0, count=count, **SPECIAL)(rows(8, 40))
+        out = MaskTokens(mask_selection_rate=0, selections_per_row=count, **SPECIAL)(
+            rows(8, 40)
+        )
         assert out["mask_weights"].numpy().sum(1).tolist() == [selected] * 8
 
 
@@ -226,7 +228,7 @@ def test_words_are_chosen_as_by_a_sequential_walk():
         vocabulary_size=VOCABULARY,
         mask_token_id=MASK,
         starts_word=starts,
-        selection_rate=0.43,  # 3 of 7
+        mask_selection_rate=0.43,  # 3 of 7
     )
     out = numpy_call(masker, np.tile(ids, (n, 1)), seed=[0, 9])
     hits = np.zeros((n, 7), bool)
@@ -259,7 +261,7 @@ def test_words_are_chosen_as_by_a_sequential_walk():
 def test_config_round_trip():
     masker = MaskTokens(
         starts_word=[True] * VOCABULARY,
-        count="fairseq",
+        selections_per_row="fairseq",
         random_token_ids=[5],
         **SPECIAL,
     )
@@ -272,14 +274,17 @@ def test_config_round_trip():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (dict(selection_rate=1.5), r"`selection_rate` must be in \[0, 1\].*1.5"),
-        (dict(selection_rate=-0.1), "`selection_rate`"),
+        (
+            dict(mask_selection_rate=1.5),
+            r"`mask_selection_rate` must be in \[0, 1\].*1.5",
+        ),
+        (dict(mask_selection_rate=-0.1), "`mask_selection_rate`"),
         (dict(mask_token_rate=0.8, random_token_rate=0.3), "at most 1.*0.8"),
         (dict(mask_token_id=VOCABULARY), r"`mask_token_id`.*1000\).*1000"),
         (dict(unselectable_token_ids=[-1]), "`unselectable_token_ids`"),
         (dict(random_token_ids=[]), "`random_token_ids`"),
-        (dict(max_selections=0), "`max_selections`.*0"),
-        (dict(count="half"), "`count`.*half"),
+        (dict(mask_selection_length=0), "`mask_selection_length`.*0"),
+        (dict(selections_per_row="half"), "`selections_per_row`.*half"),
         (dict(starts_word=[True]), "`starts_word`.*1000.*1"),
     ],
 )
@@ -297,5 +302,5 @@ def test_input_errors():
     with pytest.raises(ValueError, match="shape"):
         masker(np.zeros((2, 8, 1), "int32"))
     unknown = tf.data.Dataset.from_tensors(tf.ragged.constant([[5, 6]]))
-    with pytest.raises(ValueError, match="`max_selections` must be given"):
+    with pytest.raises(ValueError, match="`mask_selection_length` must be given"):
         unknown.map(lambda x: masker(x.to_tensor()))

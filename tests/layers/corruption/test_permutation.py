@@ -7,7 +7,6 @@ from scipy import stats
 
 from keras_bertfam.layers import PermuteTokens
 from keras_bertfam.layers.corruption.factorization import (
-    dense_masks,
     draw_order,
     order_ranks,
     sample_spans,
@@ -27,6 +26,17 @@ def random_ids(batch, length):
     return rng.integers(3, 100, (batch, length)).astype("int32")
 
 
+def dense_masks(perm_ranks, mask_positions, mask_weights):
+    """The released code's `perm_mask` and `target_mapping`.
+
+    Float arrays `(batch, length, length)`, 1 where token `i` doesn't attend to `j`, and
+    `(batch, count, length)`, zero for empty slots.
+    """
+    mapping = np.eye(perm_ranks.shape[1])[mask_positions] * mask_weights[..., None]
+    own = perm_ranks + 1 - mapping.max(1)
+    return (own[:, :, None] <= perm_ranks[:, None, :]).astype("float32"), mapping
+
+
 def arrays(outputs):
     return {name: x.numpy() for name, x in outputs.items()}
 
@@ -38,7 +48,9 @@ def test_local_perm_example():
     special = np.isin(ids, [3, 4])
     ranks = order_ranks(np.array([[2, 4, 0, 1, 3, 5]]), selected, special)
     np.testing.assert_array_equal(ranks, [[-1, 4, -1, 1, 3, 5]])
-    mask, mapping = dense_masks(ranks, np.array([[1, 4]]), np.ones((1, 2), "float32"))
+    mask, mapping = dense_masks(
+        ranks.numpy(), np.array([[1, 4]]), np.ones((1, 2), "float32")
+    )
     expected = [
         [0, 1, 0, 1, 1, 1],
         [0, 1, 0, 0, 0, 1],
@@ -130,7 +142,9 @@ def test_budget_of_full_rows(reuse_length):
 def test_parts_see_each_other_one_way():
     ids = random_ids(4, 12)
     ids[:, -1] = CLS
-    outputs = arrays(make_layer(reuse_length=6, num_predictions=4)(ids, seed=SEED))
+    outputs = arrays(
+        make_layer(reuse_length=6, mask_selection_length=4)(ids, seed=SEED)
+    )
     ranks = outputs["perm_ranks"]
     first, second = ranks[:, :6], ranks[:, 6:]
     assert (first.max(axis=1) < second.min(axis=1)).all()
@@ -154,7 +168,7 @@ def test_padding(side):
     inside = inside if side == "right" else inside[:, ::-1]
     if side != "none":
         ids = np.where(inside, ids, PAD)
-    outputs = arrays(make_layer(num_predictions=10)(ids, seed=SEED))
+    outputs = arrays(make_layer(mask_selection_length=10)(ids, seed=SEED))
     expected = 10 if side == "none" else np.round(10 * count[:, 0] / 30)
     np.testing.assert_array_equal(outputs["mask_weights"].sum(axis=1), expected)
     real = outputs["mask_weights"] > 0
@@ -166,7 +180,7 @@ def test_reversed_rows_have_whole_words():
     # Words of two pieces: an even id starts one, the next odd id ends it.
     ids = np.tile([4, 5, 6, 7, 8, 9, 10, 11] * 4, (400, 1))
     starts = [i % 2 == 0 for i in range(100)]
-    layer = make_layer(starts_word=starts, num_predictions=2, max_words=1)
+    layer = make_layer(starts_word=starts, mask_selection_length=2, max_words=1)
     both = np.concatenate([ids, ids[:, ::-1]])
     reversed_rows = np.arange(800) >= 400
     outputs = arrays(layer(both, seed=SEED, reversed_rows=reversed_rows))
@@ -201,7 +215,7 @@ def test_extremes(length):
         np.full((2, length), SEP),
         random_ids(1, length),
     ):
-        outputs = arrays(make_layer(num_predictions=length)(ids, seed=SEED))
+        outputs = arrays(make_layer(mask_selection_length=length)(ids, seed=SEED))
         candidates = ~np.isin(ids, [PAD, SEP])
         np.testing.assert_array_equal(outputs["mask_weights"].sum(1), candidates.sum(1))
 
@@ -211,7 +225,7 @@ def test_config_and_errors():
     assert PermuteTokens.from_config(layer.get_config()).get_config() == (
         layer.get_config()
     )
-    for name in ("num_predictions", "perm_size", "max_words", "alpha"):
+    for name in ("mask_selection_length", "perm_size", "max_words", "alpha"):
         with pytest.raises(ValueError, match=f"`{name}` must be at least .* 0"):
             make_layer(**{name: 0})
     with pytest.raises(ValueError, match="vocabulary_size=100 .*Received: 2"):

@@ -60,7 +60,7 @@ def test_span_bounds():
     """The golden case: spans (0,1), (3,5), (6,7), (18,19) of 20 tokens."""
     chosen = [0, 1, 3, 4, 5, 6, 7, 18, 19]
     span_ids = np.isin(np.arange(20), chosen).astype("int32")
-    layer = masker(GivenSpans(True), selection_rate=0.5, return_span_bounds=True)
+    layer = masker(GivenSpans(True), mask_selection_rate=0.5, return_span_bounds=True)
     ids = np.full((2, 20), START)
     out = numpy_call(layer, ids, span_ids=np.stack([span_ids, 0 * span_ids]))
     assert out["mask_positions"][0].tolist() == [*chosen, 0]

@@ -110,7 +110,7 @@ def published_ngrams(budget, probabilities):
 def masked_rows(strategy, budget, batch=20_000, **kwargs):
     ids = np.tile(ROW, (batch, 1))
     # 13 tokens that aren't padding, 10 of which may be selected.
-    layer = masker(strategy, selection_rate=budget / 13, **kwargs)
+    layer = masker(strategy, mask_selection_rate=budget / 13, **kwargs)
     return selected(numpy_call(layer, ids, seed=[0, 1]), len(ROW))
 
 
@@ -159,11 +159,11 @@ def test_probabilities():
 def test_span_starts_are_uniform_and_coverage_is_high_inside():
     """A single span of up to 10 words in 100: it starts anywhere equally often."""
     ids = np.full((20_000, 100), START)
-    layer = masker(GeometricSpans(), selection_rate=0.01, max_selections=1)
+    layer = masker(GeometricSpans(), mask_selection_rate=0.01, mask_selection_length=1)
     hits = selected(numpy_call(layer, ids, seed=[0, 3]), 100)
     assert (hits.sum(1) == 1).all()
     assert chisquare(hits.sum(0)).pvalue > LIKELY
-    layer = masker(GeometricSpans(), selection_rate=0.15)
+    layer = masker(GeometricSpans(), mask_selection_rate=0.15)
     coverage = selected(numpy_call(layer, ids, seed=[0, 4]), 100).mean(0)
     assert abs(coverage.mean() - 0.15) < 1e-6
     # A token is reached from up to nine tokens before it, the first from none.
@@ -175,7 +175,7 @@ def test_span_starts_are_uniform_and_coverage_is_high_inside():
 def test_budget_of_spanbert(n, count):
     ids = np.full((3, n + 2), START)
     ids[:, 0], ids[:, -1] = CLS, SEP
-    layer = masker(GeometricSpans(), count="spanbert")
+    layer = masker(GeometricSpans(), selections_per_row="spanbert")
     out = layer(ids, seed=[0, 5])
     assert out["mask_weights"].numpy().sum(1).tolist() == [count] * 3
 
@@ -187,7 +187,7 @@ SPAN_IDS = [0, 7, 7, 0, 5, 5, 5, 5, 0, 5, 5, 0, 0, 0]  # 5 twice: two spans
 
 def test_given_spans_are_never_split():
     ids = np.tile(ROW, (4000, 1))
-    layer = masker(GivenSpans(), selection_rate=5 / 13)
+    layer = masker(GivenSpans(), mask_selection_rate=5 / 13)
     out = numpy_call(layer, ids, seed=[0, 6], span_ids=np.tile(SPAN_IDS, (4000, 1)))
     hits = selected(out, len(ROW))
     for unit in ([1, 2], [4, 5, 6, 7], [9, 10]):
@@ -200,15 +200,15 @@ def test_given_spans_of_words_are_whole_words():
     word = np.cumsum([STARTS[i] or i in (0, CLS, SEP) for i in ROW])
     span_ids = np.where(np.isin(ROW, (0, CLS, SEP)), 0, word)
     ids = np.tile(ROW, (500, 1))
-    out = masker(GivenSpans(True), selection_rate=4 / 13)(
+    out = masker(GivenSpans(True), mask_selection_rate=4 / 13)(
         ids, seed=[0, 7], span_ids=np.tile(span_ids, (500, 1))
     )
-    words = masker(WholeWords(), selection_rate=4 / 13)(ids, seed=[0, 7])
+    words = masker(WholeWords(), mask_selection_rate=4 / 13)(ids, seed=[0, 7])
     np.testing.assert_array_equal(out["token_ids"], words["token_ids"])
 
 
 def test_only_given_spans():
-    layer = masker(GivenSpans(only_spans=True), selection_rate=0.9)
+    layer = masker(GivenSpans(only_spans=True), mask_selection_rate=0.9)
     out = numpy_call(layer, ROW, seed=[0, 8], span_ids=SPAN_IDS)
     hits = selected({k: v[None] for k, v in out.items()}, len(ROW))[0]
     assert np.flatnonzero(hits).tolist() == [1, 2, 4, 5, 6, 7, 9, 10]
@@ -232,7 +232,7 @@ def test_smoothed_tokens_are_drawn_by_weight_without_replacement():
     np.testing.assert_allclose(weights, [1, 0.199526, 0.039811, 0.007943], atol=1e-6)
     ids = np.tile(np.arange(START, START + 4), (20_000, 1))
     for smoothing in (0.7, 0.2):
-        layer = masker(SmoothedTokens(counts, smoothing), selection_rate=0.5)
+        layer = masker(SmoothedTokens(counts, smoothing), mask_selection_rate=0.5)
         hits = selected(numpy_call(layer, ids, seed=[0, 9]), 4)
         w = np.maximum(counts[START : START + 4], 1) ** -smoothing
         p = w / w.sum()

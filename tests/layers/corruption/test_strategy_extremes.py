@@ -59,8 +59,8 @@ tokens = st.sampled_from([0, CLS, SEP, START, START + 1, PIECE, PIECE + 1])
 def test_extremes(name, row, rate, slots):
     strategy = STRATEGIES[name]
     layer = masker(
-        strategy, selection_rate=rate, max_selections=slots, return_span_bounds=True,
-        replacement_unit="span",
+        strategy, mask_selection_rate=rate, mask_selection_length=slots,
+        return_span_bounds=True, replacement_unit="span",
     )  # fmt: skip
     ids = np.array([row])
     span_ids = np.array([[token % 3 for token in row]])
@@ -93,7 +93,9 @@ def test_extremes(name, row, rate, slots):
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_in_a_dataset_and_from_its_config(name):
-    layer = masker(STRATEGIES[name], replacement_unit="span", count="spanbert")
+    layer = masker(
+        STRATEGIES[name], replacement_unit="span", selections_per_row="spanbert"
+    )
     copy = keras.layers.deserialize(keras.layers.serialize(layer))
     assert copy.get_config() == layer.get_config()
     ids = np.tile(ROW, (6, 1))

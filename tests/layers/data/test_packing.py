@@ -76,8 +76,39 @@ def test_not_empty():
 
 
 def test_short_length():
-    with pytest.raises(ValueError, match="`sequence_length` must be at least 3.*2"):
-        PackSentences(numbers, 2, CLS, SEP)
+    for ids in ((CLS, SEP), (CLS,), ()):
+        least = 1 + len(ids)
+        message = f"`sequence_length` must be at least {least}.*{least - 1}"
+        with pytest.raises(ValueError, match=message):
+            PackSentences(numbers, least - 1, *ids)
+
+
+@pytest.mark.parametrize("cross", [False, True])
+@pytest.mark.parametrize("start, end", [(None, SEP), (CLS, None), (None, None)])
+def test_blocks_without_start_or_end(start, end, cross):
+    texts = ["200 201 202 203 204\n205", "206"]
+    dataset = tf.data.Dataset.from_tensor_slices(texts)
+    pack = PackSentences(
+        numbers, 4, start, end, cross_documents=cross, sequence_ids=True
+    )
+    got = [
+        block["token_ids"][block["padding_mask"]].numpy().tolist()
+        for block in dataset.apply(pack)
+    ]
+    budget = 4 - (start is not None) - (end is not None)
+    units = [list(range(200, 205))[i : i + budget] for i in range(0, 5, budget)]
+    units += [[205], None, [206]] if not cross else [[205]]
+    units += ([[end]] if end else []) + [[206]] if cross else []
+    rows = [[]]
+    for unit in units:
+        if unit is None or len(rows[-1] + unit) > budget:
+            rows.append([])
+        rows[-1] += unit or []
+    special = [[start] if start else [], [end] if end else []]
+    assert got == [special[0] + row + special[1] for row in rows]
+    owners = [block["sequence_ids"].numpy() for block in dataset.apply(pack)]
+    for numbered, row in zip(owners, got, strict=True):
+        assert numbered[0] == 1 and (numbered > 0).sum() == len(row)
 
 
 sentences = st.lists(st.integers(200, 299), min_size=1, max_size=9)

@@ -53,7 +53,7 @@ def test_dataset_has_every_window_once_with_its_weight():
     x, y = questions(30, impossible=0.3)
     all_rows, _ = preprocessor(x, y)
     for training in (True, False):
-        batches = list(preprocessor.dataset((x, y), 8, training))
+        batches = list(preprocessor.dataset((x, y), 8, training=training))
         weights = np.concatenate([weight for *_, weight in batches])
         assert weights.sum() == len(all_rows["token_ids"])
         if training:

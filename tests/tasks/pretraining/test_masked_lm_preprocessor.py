@@ -231,7 +231,7 @@ def test_encode_with_the_vocabulary_of_roberta(data_dir):
         [0, *hello[:3], mask, *hello[4:], 2],
         [0, mask, 2, 1, 1, 1, 1, 1],
     ]
-    words = MaskedLMPreprocessor(tokenizer, sequence_length=16, whole_word=True)
+    words = MaskedLMPreprocessor(tokenizer, sequence_length=16, strategy="words")
     x, y, w = words(texts[0])
     assert w.numpy().sum() == 1 and mask == 50264
 

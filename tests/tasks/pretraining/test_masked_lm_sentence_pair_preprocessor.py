@@ -51,7 +51,7 @@ def test_elements_and_passes(documents):
     assert stream(dataset) == second[3:]
     cached = preprocessor.pack(documents, break_lines=False).cache()
     preprocessor.position.set(0)
-    cached = preprocessor.dataset(cached, 4, break_lines=False)
+    cached = preprocessor.dataset(cached, 4)
     assert [stream(cached), stream(cached)] == [first, second]
 
 
@@ -93,10 +93,11 @@ def test_configuration_and_errors(documents):
         make(sequence_ids=True)
     with pytest.raises(ValueError, match="`objective`.*'pos'"):
         make(sentence_objective="pos")
-    with pytest.raises(ValueError, match="`pairing`.*'full'"):
+    with pytest.raises(ValueError, match="`packing`.*'full'"):
         preprocessor.dataset(documents, 4, packing="full")
-    for sizes in ({}, {"batch_size": 2, "tokens_per_batch": 64}):
-        with pytest.raises(ValueError, match="`batch_size` or `tokens_per_batch`"):
-            preprocessor.dataset(documents, **sizes)
+    with pytest.raises(ValueError, match="`batch_size` or `tokens_per_batch`"):
+        preprocessor.dataset(documents, 2, tokens_per_batch=64)
+    with pytest.raises(ValueError, match="`break_lines` is an argument of `pack`"):
+        preprocessor.dataset(preprocessor.pack(documents), break_lines=False)
     with pytest.raises(ValueError, match="two batches of strings"):
         preprocessor(("a", "b"), None)

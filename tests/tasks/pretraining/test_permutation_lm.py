@@ -84,7 +84,7 @@ def test_real_text_gets_below_its_unigram_entropy():
 
     texts = python_documentation()[:24]
     tokenizer = train_word_piece(tf.data.Dataset.from_tensor_slices(texts), 150)
-    options = {"alpha": 3, "max_words": 1, "whole_word": False}
+    options = {"alpha": 3, "max_words": 1, "span_unit": "token"}
     model = make_model(
         memory_length=16,
         batch_size=16,

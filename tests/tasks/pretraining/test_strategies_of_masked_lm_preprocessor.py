@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bertfam.layers import BertTokenizer, NGrams, WholeWords
+from keras_bertfam.layers import BertTokenizer, NGrams
 from keras_bertfam.tasks import MaskedLMPreprocessor
+from tests.layers.corruption.listed_ngrams import ListedNGrams
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "w", "##a", "##b"]
 
@@ -57,8 +58,27 @@ def test_given_spans_in_blocks():
     assert not set(x["mask_positions"].numpy().ravel()) & {1, 2, 3}
 
 
-def test_one_way_to_say_whole_words():
-    whole = MaskedLMPreprocessor(BertTokenizer(PIECES), whole_word=True)
-    assert isinstance(whole.strategy, WholeWords)
-    with pytest.raises(ValueError, match="can't both be given.*strategy=words"):
-        MaskedLMPreprocessor(whole.tokenizer, whole_word=True, strategy="words")
+def test_a_strategy_of_listed_ngrams_by_rows():
+    """Pieces 5, 6, 7 are listed as a pair and a triple, of which none is cut."""
+    preprocessor = MaskedLMPreprocessor(
+        BertTokenizer(PIECES),
+        sequence_length=16,
+        mask_selection_rate=0.5,
+        mask_token_rate=1.0,
+        random_token_rate=0.0,
+        strategy=ListedNGrams([(5, 6), (5, 6, 7)]),
+    )
+    copy = keras.layers.deserialize(keras.layers.serialize(preprocessor))
+    assert copy.get_config() == preprocessor.get_config()
+    assert copy.strategy.ngrams == preprocessor.strategy.ngrams == [(5, 6), (5, 6, 7)]
+    documents = tf.data.Dataset.from_tensor_slices(["wab wa w wab wb wa"] * 4)
+    ((x, y, w),) = preprocessor.dataset(documents, 4, packing="doc")
+    original = [2, 5, 6, 7, 5, 6, 5, 5, 6, 7, 5, 7, 5, 6, 3, 0]
+    units = [{1, 2, 3}, {4, 5}, {7, 8, 9}, {12, 13}]
+    for row, (ids, weights) in enumerate(zip(x["token_ids"].numpy(), w, strict=True)):
+        masked = {*np.flatnonzero(ids == 4)}
+        assert masked == {*x["mask_positions"].numpy()[row, weights.numpy() == 1]}
+        assert masked == set().union(*(unit for unit in units if unit <= masked))
+        assert 5 <= len(masked) <= 8  # 8 of 15, of which what fits is taken
+        expected = [original[k] for k in sorted(masked)]
+        assert y.numpy()[row, : len(masked)].tolist() == expected

@@ -1,0 +1,65 @@
+import keras_hub
+import tensorflow as tf
+
+from keras_bertfam.layers import BertTokenizer
+from keras_bertfam.tokenizers.byte_pair import token_strings, word_prefix
+from keras_bertfam.tokenizers.graph import (
+    as_graph_layer,
+    has_vocabulary,
+    tokenize_with_masks,
+)
+from tests.tiny_masked_lm import SPECIALS
+
+
+def byte_pair_tokenizer():
+    tokens = [
+        "<s>",
+        "<pad>",
+        "</s>",
+        "<unk>",
+        "<mask>",
+        *"amt",
+        "Ġ",
+        "Ġm",
+        "at",
+        "Ã",
+        "©",
+        "Ã©",
+    ]
+    vocabulary = {token: number for number, token in enumerate(tokens)}
+    return keras_hub.tokenizers.RobertaTokenizer(vocabulary, ["Ġ m", "a t", "Ã ©"])
+
+
+def test_what_only_byte_level_tokenizers_have():
+    tokenizer = byte_pair_tokenizer()
+    word_piece = BertTokenizer([*SPECIALS, "at", "##m"])
+    assert (word_prefix(tokenizer), word_prefix(word_piece)) == (" ", "")
+    assert token_strings(tokenizer)[5:] == [
+        "a",
+        "m",
+        "t",
+        " ",
+        " m",
+        "at",
+        "�",
+        "�",
+        "é",
+    ]
+    assert token_strings(word_piece) == [*SPECIALS, "at", "##m"]
+
+
+def ids(tokenizer, texts):
+    """In a graph: in eager mode KerasHub's tokenizers give lists."""
+    graph = tf.function(lambda x: tokenize_with_masks(as_graph_layer(tokenizer), x))
+    return graph(tf.constant(texts)).to_list()
+
+
+def test_masks_in_texts():
+    tokenizer = byte_pair_tokenizer()
+    texts = ["at <mask> m", "<mask>", ""]
+    assert ids(tokenizer, texts) == [[10, 4, 9], [4], []]
+    without = keras_hub.tokenizers.GPT2Tokenizer(
+        {"<|endoftext|>": 0, "a": 1, "b": 2, "ab": 3}, ["a b"]
+    )
+    assert ids(without, ["abab", ""]) == [[3, 3], []]
+    assert has_vocabulary(tokenizer) and not has_vocabulary(BertTokenizer())
