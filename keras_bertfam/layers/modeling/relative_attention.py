@@ -76,12 +76,12 @@ def gather_rows(scores, positions, num_keys):
     return ops.take_along_axis(scores, index, axis=-1)
 
 
-def _by_key(scores, num_keys, positions):
-    """Scores by key, of queries in order and then of queries at `positions`."""
-    if positions is None:
+def _by_key(scores, num_keys, query_positions):
+    """Scores by key, of queries in order and then of queries at positions."""
+    if query_positions is None:
         return shift_rows(scores, num_keys)
-    in_order = ops.shape(scores)[2] - ops.shape(positions)[1]
-    gathered = gather_rows(scores[:, :, in_order:], positions, num_keys)
+    in_order = ops.shape(scores)[2] - ops.shape(query_positions)[1]
+    gathered = gather_rows(scores[:, :, in_order:], query_positions, num_keys)
     if isinstance(in_order, int) and in_order == 0:
         return gathered
     shifted = shift_rows(scores[:, :, :in_order], num_keys)
@@ -99,9 +99,10 @@ class RelativeAttention(keras.layers.Layer):
     projection has a bias. A query that may attend to no key gets zeros, not
     the mean of all values.
 
-    XLNet's two streams are two groups of queries in one call: first the content
-    states in order, then the query states at `positions`. They share the
-    weights, and keys and values are computed once, from the content states.
+    XLNet's content stream and query stream are two groups of queries in one
+    call: first the content states in order, then the query states at
+    `query_positions`. They share the weights, and keys and values are computed
+    once, from the content states.
 
     Args:
         num_heads: int.
@@ -117,9 +118,9 @@ class RelativeAttention(keras.layers.Layer):
             states of the tokens.
         relative: float tensor `(distances, width)`, see `relative_sinusoids`;
             with `reversed_rows` `(2, distances, width)`, forwards and backwards.
-        positions: int tensor `(batch, count)`. The keys that the last `count`
-            queries stand at. The queries before, or all without `positions`,
-            stand at the last keys in order.
+        query_positions: int tensor `(batch, count)`. The keys that the last
+            `count` queries stand at. The queries before, or all without
+            `query_positions`, stand at the last keys in order.
         attention_mask: bool tensor `(batch, queries or 1, keys)`, true where a
             key may be attended to.
         other_segment: bool tensor `(batch, queries, keys)`, true where query and
@@ -200,7 +201,7 @@ class RelativeAttention(keras.layers.Layer):
         x,
         context,
         relative,
-        positions=None,
+        query_positions=None,
         attention_mask=None,
         other_segment=None,
         reversed_rows=None,
@@ -217,7 +218,7 @@ class RelativeAttention(keras.layers.Layer):
         by_distance = ops.matmul(
             query + biases[1], self._relative_keys(relative, reversed_rows)
         )
-        scores += _by_key(by_distance, ops.shape(key)[2], positions)
+        scores += _by_key(by_distance, ops.shape(key)[2], query_positions)
         if other_segment is not None:
             scores += self._by_segment(query + biases[2], other_segment)
         scores = ops.cast(scores, "float32")

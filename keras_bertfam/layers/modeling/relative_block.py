@@ -2,7 +2,6 @@
 
 import keras
 
-from keras_bertfam.layers.modeling.dropout import Dropout
 from keras_bertfam.layers.modeling.relative_attention import RelativeAttention
 from keras_bertfam.layers.modeling.sublayers import FeedForward, ResidualSublayer
 
@@ -60,18 +59,20 @@ class RelativeTransformerBlock(keras.layers.Layer):
         self.layer_norm_epsilon = layer_norm_epsilon
         self.initializer = keras.initializers.get(initializer)
         common = {"dtype": self.dtype_policy}
-        self.attention = RelativeAttention(
-            num_heads,
-            head_dim,
-            tied_biases=tied_biases,
-            dropout=attention_dropout,
-            initializer=self.initializer.clone(),
+        self.attention = ResidualSublayer(
+            RelativeAttention(
+                num_heads,
+                head_dim,
+                tied_biases=tied_biases,
+                dropout=attention_dropout,
+                initializer=self.initializer.clone(),
+                name="relative_attention",
+                **common,
+            ),
+            dropout=dropout,
+            layer_norm_epsilon=layer_norm_epsilon,
             name="attention",
             **common,
-        )
-        self.dropout = Dropout(dropout, name="dropout", **common)
-        self.norm = keras.layers.LayerNormalization(
-            epsilon=layer_norm_epsilon, name="norm", **common
         )
         self.feedforward = ResidualSublayer(
             FeedForward(
@@ -89,7 +90,7 @@ class RelativeTransformerBlock(keras.layers.Layer):
         )
 
     def build(self, input_shape):
-        for layer in (self.attention, self.norm, self.feedforward):
+        for layer in (self.attention, self.feedforward):
             layer.build(input_shape)
         self.built = True
 
@@ -98,28 +99,19 @@ class RelativeTransformerBlock(keras.layers.Layer):
         x,
         context,
         relative,
-        positions=None,
-        attention_mask=None,
-        other_segment=None,
-        reversed_rows=None,
-        biases=None,
         return_scores=False,
         training=None,
+        **kwargs,
     ):
-        attended = self.attention(
+        x = self.attention(
             x,
-            context,
-            relative,
-            positions=positions,
-            attention_mask=attention_mask,
-            other_segment=other_segment,
-            reversed_rows=reversed_rows,
-            biases=biases,
+            context=context,
+            relative=relative,
             return_scores=return_scores,
             training=training,
+            **kwargs,
         )
-        attended, *scores = attended if isinstance(attended, tuple) else (attended,)
-        x = self.norm(x + self.dropout(attended, training=training))
+        x, *scores = x if isinstance(x, tuple) else (x,)
         x = self.feedforward(x, training=training)
         return (x, *scores) if scores else x
 

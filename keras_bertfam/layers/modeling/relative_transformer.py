@@ -1,4 +1,4 @@
-"""The two-stream Transformer stack with relative positions and memory."""
+"""XLNet's Transformer stack: content and query stream, relative positions, memory."""
 
 import keras
 from keras import ops
@@ -11,7 +11,7 @@ from keras_bertfam.layers.modeling.relative_block import RelativeTransformerBloc
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class RelativeTransformerStack(keras.layers.Layer):
-    """A stack of `RelativeTransformerBlock`, with one stream or two.
+    """A stack of `RelativeTransformerBlock`: content stream, and query stream if asked.
 
     Args:
         num_layers: int.
@@ -28,7 +28,7 @@ class RelativeTransformerStack(keras.layers.Layer):
         initializer: initializer of the kernels.
 
     Call arguments:
-        content: float tensor `(batch, length, width)`.
+        content: float tensor `(batch, length, width)`, the content stream.
         queries: float tensor `(batch, count, width)`, the query stream, or
             `None`.
         positions: int tensor `(batch, count)`. The tokens that the queries stand
@@ -151,7 +151,7 @@ class RelativeTransformerStack(keras.layers.Layer):
         remembered = 0 if memory is None else ops.shape(memory[0])[1]
         relative = self._relative(length, remembered, content, reversed_rows)
         relative = self.dropout(relative, training=training)
-        # The two streams are one tensor: the rows from `length` on are queries.
+        # Both streams are one tensor: the rows from `length` on are the query stream.
         two = queries is not None
         x = ops.concatenate([content, queries], axis=1) if two else content
         masks = {"attention_mask": attention_mask, "other_segment": other_segment}
@@ -170,7 +170,7 @@ class RelativeTransformerStack(keras.layers.Layer):
                 x,
                 content,
                 relative,
-                positions=standing if two or only else None,
+                query_positions=standing if two or only else None,
                 reversed_rows=reversed_rows,
                 biases=self.biases,
                 return_scores=return_scores,

@@ -93,9 +93,12 @@ class ResidualSublayer(keras.layers.Layer):
 
     Call arguments:
         x: float tensor of shape `(batch, length, width)`.
-        attention_mask, positions, head_mask, return_scores: if given, handed to
-            the sub-layer, see `SelfAttention`. With `positions` the output is
-            computed at these positions only.
+        positions: int tensor of shape `(batch, count)`, or `None`. If given,
+            handed to the sub-layer, which computes its output at these positions
+            only.
+        return_scores: bool. If true, handed to the sub-layer.
+        **kwargs: tensors that the sub-layer takes besides, see `SelfAttention`
+            and `RelativeAttention`. Pre-norm leaves them as they are.
 
     Returns:
         What the sub-layer returns, with the residual added to its (first)
@@ -138,23 +141,20 @@ class ResidualSublayer(keras.layers.Layer):
     def call(
         self,
         x,
-        attention_mask=None,
         positions=None,
-        head_mask=None,
-        return_scores=None,
+        return_scores=False,
         training=None,
+        **kwargs,
     ):
-        options = {
-            "attention_mask": attention_mask,
-            "positions": positions,
-            "head_mask": head_mask,
-            "return_scores": return_scores,
-        }
-        options = {name: value for name, value in options.items() if value is not None}
-        residual = x if positions is None else take_positions(x, positions)
+        residual = x
+        if positions is not None:
+            residual = take_positions(x, positions)
+            kwargs["positions"] = positions
+        if return_scores:
+            kwargs["return_scores"] = True
         if self.norm_first:
             x = self.norm(x)
-        output = self.sublayer(x, **options)
+        output = self.sublayer(x, **kwargs)
         output, *rest = output if isinstance(output, tuple) else (output,)
         output = residual + self.dropout(output, training=training)
         if not self.norm_first:

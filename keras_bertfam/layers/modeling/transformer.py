@@ -176,7 +176,7 @@ class TransformerStack(keras.layers.Layer):
                 attention_mask=attention_mask,
                 positions=positions if last else None,
                 head_mask=None if head_mask is None else head_mask[index],
-                return_scores=return_scores or None,
+                return_scores=return_scores,
                 training=training,
             )
             if return_scores:

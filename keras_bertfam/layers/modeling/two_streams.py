@@ -1,11 +1,11 @@
-"""How the two streams of a Transformer and its memory see each other."""
+"""How XLNet's content stream, its query stream and its memory see each other."""
 
 from keras import ops
 
 from keras_bertfam.layers.modeling.dense import take_positions
 
 
-def arrange_streams(inputs, causal=False):
+def arrange_two_streams(inputs, causal=False):
     """What a `RelativeTransformerStack` takes, from what `XLNetBackbone` takes.
 
     Args:
@@ -59,12 +59,12 @@ def visible_keys(
     causal=False,
     memory_mask=None,
 ):
-    """Attention mask of both streams over memory and tokens.
+    """Attention mask of content and query stream over memory and tokens.
 
     Args:
         token_ids: int tensor `(batch, length)`.
-        positions: int tensor `(batch, count)`, where the query states stand, or
-            `None`.
+        positions: int tensor `(batch, count)`, where the query stream's states stand,
+            or `None`.
         perm_ranks, perm_mask, padding_mask: as inputs of `XLNetBackbone`.
         causal: bool. Whether tokens see earlier ones only.
         memory_mask: bool tensor `(batch, memory_length)`, or `None` without
