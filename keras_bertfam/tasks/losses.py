@@ -109,6 +109,42 @@ class MaskedCrossentropy(WeightedMeanLoss):
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
+class DetectionCrossentropy(WeightedMeanLoss):
+    """`sum(weight * binary_crossentropy) / sum(weight)` over the whole batch.
+
+    What says of each token yes or no, such as ELECTRA's discriminator. As
+    `MaskedCrossentropy`, equal on one device and on many.
+
+    Call arguments:
+        y_true: int, float or bool tensor `(batch, length)` or `(batch,)`: 1 for
+            tokens to be detected, 0 for others.
+        y_pred: float tensor of that shape, logits.
+        sample_weight: float tensor as `y_true`; 0 leaves a token out, as padding.
+            All one if missing.
+
+    Returns:
+        float32 scalar, in nats.
+
+    Example:
+
+    ```python
+    loss = keras_bertfam.tasks.DetectionCrossentropy()
+    loss([[1, 0]], [[0.0, 9.0]], sample_weight=[[1.0, 0.0]])  # ln 2
+    ```
+
+    Reference: [Clark et al., 2020](https://arxiv.org/abs/2003.10555), section 2.
+    """
+
+    def __init__(self, name="detection_crossentropy", **kwargs):
+        super().__init__(name=name)
+
+    def call(self, y_true, y_pred):
+        y_true = without_last(y_true, len(y_pred.shape))
+        y_true, y_pred = ops.cast(y_true, "float32"), ops.cast(y_pred, "float32")
+        return ops.softplus(y_pred) - y_pred * y_true
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
 class WeightedMeanSquaredError(WeightedMeanLoss):
     """`sum(weight * (y_true - y_pred) ** 2) / sum(weight)` over the whole batch.
 

@@ -15,7 +15,7 @@ from keras_bertfam.layers.data.seeding import (
     shuffled_batches,
 )
 from keras_bertfam.models.encoder import EncoderBackbone
-from keras_bertfam.models.subclassed import Subclassed
+from keras_bertfam.models.subclassed import Subclassed, functional_bases_kept
 from keras_bertfam.presets.task_presets import TaskPresets
 
 
@@ -31,6 +31,12 @@ class PretrainingTask(
     `default_metrics` what `compile()` takes without arguments, and defines
     `call`. A subclass is a plain `keras.Model`, not a functional one.
 
+    Attributes:
+        optimizer_defaults: what `compile()` gives `pretraining_optimizer` unless
+            told otherwise.
+        reads_pooler: whether the loss reads the backbone's pooler. One that it
+            doesn't read isn't trained.
+
     Args:
         backbone: `keras_bertfam.models.EncoderBackbone`.
         preprocessor: `keras_hub.models.Preprocessor` that turns text into what
@@ -43,11 +49,12 @@ class PretrainingTask(
     """
 
     backbone_cls = EncoderBackbone
-    # What `compile()` gives `pretraining_optimizer` unless told otherwise.
     optimizer_defaults = {}
+    reads_pooler = False
 
     def __init__(self, backbone, preprocessor=None, **kwargs):
-        super().__init__(compile=False, **kwargs)
+        with functional_bases_kept(type(self)):
+            super().__init__(compile=False, **kwargs)
         self.backbone = backbone
         self.preprocessor = preprocessor
         self.dtype_policy = backbone.dtype_policy
@@ -81,8 +88,11 @@ class PretrainingTask(
 
         They keep `trainable=True` for the tasks that come after, but this one
         leaves them out of `trainable_variables`.
+
+        Returns:
+            List of variables: those of the pooler, unless `reads_pooler`.
         """
-        return []
+        return [] if self.reads_pooler else pooler_variables(self.backbone)
 
     def _split_off_unused(self, variables, keep):
         unused = {id(v) for v in self.unused_variables()}
@@ -223,8 +233,10 @@ class PretrainingTask(
         if hasattr(x, "cardinality"):
             kwargs.setdefault("shuffle", False)  # Keras warns that it can't
         with _may_end(kwargs.get("steps_per_epoch")):
-            fit = self._method("fit", x)
-            return fit(x, y, batch_size, epochs=epochs, callbacks=callbacks, **kwargs)
+            kwargs |= {"epochs": epochs, "callbacks": callbacks}
+            if _yields_batches(x):
+                return keras.Model.fit(self, x, y, batch_size, **kwargs)
+            return super().fit(x, y, batch_size, **kwargs)
 
     def _rows(self, x, y=None, sample_weight=None):
         """Arrays as a dataset of their rows."""
@@ -239,17 +251,20 @@ class PretrainingTask(
 
     def evaluate(self, x=None, *args, **kwargs):
         with _may_end(kwargs.get("steps")):
-            return self._method("evaluate", x)(x, *args, **kwargs)
+            if _yields_batches(x):
+                return keras.Model.evaluate(self, x, *args, **kwargs)
+            return super().evaluate(x, *args, **kwargs)
 
     def predict(self, x=None, *args, **kwargs):
         with _may_end(kwargs.get("steps")):
-            return self._method("predict", x)(x, *args, **kwargs)
+            if _yields_batches(x):
+                return keras.Model.predict(self, x, *args, **kwargs)
+            return super().predict(x, *args, **kwargs)
 
-    def _method(self, name, x):
-        """KerasHub's method, which preprocesses, or Keras's for what it can't take."""
-        if _yields_batches(x):
-            return getattr(keras.Model, name).__get__(self)
-        return getattr(super(), name)
+
+def pooler_variables(backbone):
+    """The variables of a backbone's pooler; none without one."""
+    return [] if backbone.pooler is None else backbone.pooler.variables
 
 
 @contextlib.contextmanager
@@ -297,5 +312,8 @@ def is_arrays(x):
 
 
 def _yields_batches(x):
-    """Whether it is a `PyDataset`, a PyTorch `DataLoader` or a generator."""
+    """Whether it is a `PyDataset`, a PyTorch `DataLoader` or a generator.
+
+    KerasHub's `fit()`, which preprocesses, can't take these; Keras's can.
+    """
     return not (x is None or is_arrays(x) or hasattr(x, "cardinality"))

@@ -94,8 +94,6 @@ class FineTuningTask(PretrainingTask):
     backbone_cls = TokenBackbone
     # Appendix A.3 of the BERT paper.
     usual_learning_rate = 5e-5
-    # Whether the loss reads the backbone's pooler.
-    reads_pooler = False
 
     @property
     def optimizer_defaults(self):
@@ -106,10 +104,9 @@ class FineTuningTask(PretrainingTask):
         }
 
     def unused_variables(self):
-        unused = [] if self.reads_pooler else [self.backbone.pooler]
         # The state that XLNet's tokens to predict start from.
-        unused.append(getattr(self.backbone, "query_embedding", None))
-        return [v for layer in unused if layer is not None for v in layer.variables]
+        query = getattr(self.backbone, "query_embedding", None)
+        return [*super().unused_variables(), *(query.variables if query else [])]
 
     def compile(self, optimizer="auto", loss="auto", *, metrics=None, **kwargs):
         """As `PretrainingTask.compile`; `metrics` take the place of the default ones.

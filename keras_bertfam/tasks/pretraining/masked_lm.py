@@ -77,10 +77,6 @@ class MaskedLM(FillMask, PretrainingTask):
     def default_metrics(self):
         return token_metrics()
 
-    def unused_variables(self):
-        pooler = self.backbone.pooler
-        return [] if pooler is None else pooler.variables
-
 
 def masked_lm_head(backbone, cls=MaskedLMHead, name="masked_lm_head"):
     """A built vocabulary head, tied to a backbone's table and of its kind.

@@ -69,6 +69,7 @@ class MaskedLMSentencePair(FillMask, PretrainingTask):
     """
 
     preprocessor_cls = MaskedLMSentencePairPreprocessor
+    reads_pooler = True
 
     def __init__(
         self,

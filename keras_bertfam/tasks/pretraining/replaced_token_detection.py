@@ -1,9 +1,7 @@
 """Replaced token detection, and what it was compared with."""
 
 import keras
-from keras import ops
 
-from keras_bertfam import distribution
 from keras_bertfam.layers.modeling.detection import (
     CopyingMaskedLMHead,
     ReplacedTokenHead,
@@ -18,7 +16,7 @@ from keras_bertfam.tasks.pretraining.replaced_token_detection_preprocessor impor
     ReplacedTokenDetectionPreprocessor,
 )
 from keras_bertfam.tasks.pretraining.replaced_token_variants import VARIANTS
-from keras_bertfam.tasks.task import PretrainingTask
+from keras_bertfam.tasks.task import PretrainingTask, pooler_variables
 
 _SLOTS = ("mask_positions", "mask_ids", "mask_weights")
 
@@ -249,10 +247,8 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
         self, x=None, y=None, y_pred=None, sample_weight=None, training=True
     ):
         targets, weights = self._variant.targets(x, y_pred["token_ids"])
-        losses = self._variant.losses(targets["discriminator"], y_pred["discriminator"])
-        weight = weights["discriminator"]
-        loss = self.discriminator_weight * distribution.global_mean(
-            ops.sum(losses * weight), ops.sum(weight)
+        loss = self.discriminator_weight * self._variant.loss()(
+            targets["discriminator"], y_pred["discriminator"], weights["discriminator"]
         )
         if self.train_generator:
             loss += MaskedCrossentropy()(
@@ -270,8 +266,7 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
         return self._variant.metrics()
 
     def unused_variables(self):
-        backbones = {id(b): b for b in (self.backbone, self.generator)}.values()
-        unused = [v for b in backbones if b.pooler for v in b.pooler.variables]
+        unused = [*super().unused_variables(), *pooler_variables(self.generator)]
         if not self.train_generator:
             used = {id(v) for v in self.backbone.variables}
             frozen = [*self.generator.variables, *self.generator_head.variables]

@@ -6,7 +6,12 @@ import keras
 from keras import ops
 
 from keras_bertfam.layers.modeling.sampling import replace_at
-from keras_bertfam.tasks.losses import token_crossentropy, token_metrics
+from keras_bertfam.tasks.losses import (
+    DetectionCrossentropy,
+    MaskedCrossentropy,
+    WeightedMeanLoss,
+    token_metrics,
+)
 
 
 class Variant(typing.NamedTuple):
@@ -47,11 +52,10 @@ class Variant(typing.NamedTuple):
             {name: ops.cast(value, "float32") for name, value in weights.items()},
         )
 
-    def losses(self, targets, logits):
-        """The discriminator's loss at each position, float32, in nats."""
-        if self.kind == "detect":
-            return ops.softplus(logits) - logits * targets
-        return token_crossentropy(targets, logits)
+    def loss(self) -> WeightedMeanLoss:
+        """A new loss of the discriminator."""
+        detects = self.kind == "detect"
+        return DetectionCrossentropy() if detects else MaskedCrossentropy()
 
     def metrics(self):
         """New weighted metrics of generator and discriminator."""

@@ -8,14 +8,16 @@ from keras import ops
 from keras_bertfam import distribution
 from keras_bertfam.layers.modeling.span_boundary import SpanBoundaryHead
 from keras_bertfam.tasks.losses import token_crossentropy, token_metrics
-from keras_bertfam.tasks.pretraining.masked_lm import MaskedLM, masked_lm_head
+from keras_bertfam.tasks.pretraining.fill_mask import FillMask
+from keras_bertfam.tasks.pretraining.masked_lm import masked_lm_head
 from keras_bertfam.tasks.pretraining.span_boundary_lm_preprocessor import (
     SpanBoundaryLMPreprocessor,
 )
+from keras_bertfam.tasks.task import PretrainingTask
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class SpanBoundaryLM(MaskedLM):
+class SpanBoundaryLM(FillMask, PretrainingTask):
     """Predicts masked tokens by themselves and from the borders of their spans.
 
     SpanBERT's pre-training, for any backbone of the library.
@@ -101,29 +103,29 @@ class SpanBoundaryLM(MaskedLM):
         self.position_dim = position_dim
         self.span_boundary_weight = span_boundary_weight
         self.reduction = reduction
+        self.head = masked_lm_head(backbone)
         head = functools.partial(
             SpanBoundaryHead,
             max_span_length=max_span_length,
             position_dim=position_dim,
         )
         self.span_boundary_head = masked_lm_head(backbone, head, "span_boundary_head")
+        self.built = True
+        self.compile()
 
     def call(self, inputs, training=None):
         inputs = dict(inputs)
+        positions = inputs.pop("mask_positions", None)
         bounds = inputs.pop("span_bounds", None)
         if bounds is None:
-            return {"masked_lm": super().call(inputs, training=training)}
+            return {"masked_lm": self.head(self._states(inputs, positions, training))}
         bounds = ops.cast(bounds, "int32")
-        positions = ops.cast(inputs.pop("mask_positions"), "int32")
+        positions = ops.cast(positions, "int32")
         last = ops.shape(inputs["token_ids"])[1] - 1
         left = ops.maximum(bounds[..., 0] - 1, 0)
         right = ops.minimum(bounds[..., 1] + 1, last)
-        states = self.backbone(
-            inputs,
-            positions=ops.concatenate([positions, left, right], axis=1),
-            return_pooled=False,
-            training=training,
-        )["sequence_output"]
+        asked = ops.concatenate([positions, left, right], axis=1)
+        states = self._states(inputs, asked, training)
         count = ops.shape(positions)[1]
         return {
             "masked_lm": self.head(states[:, :count]),
@@ -133,6 +135,12 @@ class SpanBoundaryLM(MaskedLM):
                 positions - bounds[..., 0],
             ),
         }
+
+    def _states(self, inputs, positions, training):
+        outputs = self.backbone(
+            inputs, positions=positions, return_pooled=False, training=training
+        )
+        return outputs["sequence_output"]
 
     def compute_loss(
         self, x=None, y=None, y_pred=None, sample_weight=None, training=True
