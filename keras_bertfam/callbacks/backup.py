@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import zipfile
+from typing import Any
 
 import keras
 import numpy as np
@@ -13,6 +14,7 @@ from keras import ops
 from keras_bertfam import distribution
 from keras_bertfam.callbacks.skipped_batches import LOOP_READS_FIRST, SkippedBatches
 from keras_bertfam.callbacks.stream_position import SetStreamPosition
+from keras_bertfam.types import Path
 
 
 class BackupAndResume(SetStreamPosition):
@@ -60,7 +62,13 @@ class BackupAndResume(SetStreamPosition):
     ```
     """
 
-    def __init__(self, backup_dir, save_freq="epoch", delete_checkpoint=True, **kwargs):
+    def __init__(
+        self,
+        backup_dir: Path,
+        save_freq: int | str = "epoch",
+        delete_checkpoint: bool = True,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         if save_freq != "epoch" and not (isinstance(save_freq, int) and save_freq > 0):
             raise ValueError(
@@ -75,7 +83,7 @@ class BackupAndResume(SetStreamPosition):
         self._skipped = None  # `SkippedBatches` of a resumed epoch
         self._since_backup = 0
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         super().on_train_begin(logs)
         self._check_data()
         self._resume = self._restore() if os.path.exists(self._path) else None
@@ -83,7 +91,7 @@ class BackupAndResume(SetStreamPosition):
             # The attribute that Keras's trainers read for this purpose.
             self.model._initial_epoch = self._resume["epoch"]
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._epoch = epoch
         if self._resume is None:
             super().on_epoch_begin(epoch, logs)
@@ -117,25 +125,30 @@ class BackupAndResume(SetStreamPosition):
                 f"of {self.cardinality} batches (-1: endless)."
             )
 
-    def on_train_batch_begin(self, batch, logs=None):
+    def on_train_batch_begin(
+        self, batch: int, logs: dict[str, Any] | None = None
+    ) -> None:
         if self._skipped is not None:
             self._skipped.batch = batch
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(
+        self, batch: int, logs: dict[str, Any] | None = None
+    ) -> None:
         done = batch + 1 - self._steps
         super().on_train_batch_end(batch, logs)
         if self._skipped is not None and self._skipped.active:
             return
         self._since_backup += done
-        if self.save_freq != "epoch" and self._since_backup >= self.save_freq:
+        every = self.save_freq
+        if isinstance(every, int) and self._since_backup >= every:
             self._save(self._epoch, batch + 1, logs)
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         super().on_epoch_end(epoch, logs)
         if self.save_freq == "epoch":
             self._save(epoch + 1, 0)
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         self.model._initial_epoch = None
         if self.delete_checkpoint and distribution.is_chief():
             pathlib.Path(self._path).unlink(missing_ok=True)

@@ -44,7 +44,7 @@ class SkippedBatches:
         self._train_function = model.train_function
         model.train_function = self._step
 
-    def _step(self, *args) -> Any:
+    def _step(self, *args: Any) -> Any:
         """Takes and returns what the train function of the backend does."""
         for _ in range(self._to_read):
             next(args[-1])

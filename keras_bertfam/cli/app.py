@@ -54,7 +54,7 @@ def pretrain(
     backup: Annotated[
         str | None, typer.Option(help="Directory to resume a killed run from.")
     ] = None,
-):
+) -> None:
     """Pre-train BERT as a masked language model on text files."""
     with _errors_as_messages():
         if mixed_precision:
@@ -101,7 +101,7 @@ def finetune(
     ] = None,
     sequence_length: int | None = None,
     limit: Annotated[int | None, typer.Option(help="Only so many examples.")] = None,
-):
+) -> None:
     """Fine-tune on a task by the published recipe and report the official metric."""
     with _errors_as_messages():
         finetuning.finetune(
@@ -124,7 +124,7 @@ def export(
     preset: Annotated[str, typer.Argument(help="Preset directory.")],
     path: Annotated[str, typer.Argument(help="Where to write, such as served/1.")],
     top_k: Annotated[int, typer.Option(help="Predictions for each mask.")] = 5,
-):
+) -> None:
     """Write a SavedModel with string inputs from a preset."""
     with _errors_as_messages():
         export_saved_model(preset, path, top_k=top_k)
@@ -145,7 +145,7 @@ def convert(
     ],
     destination: Annotated[str, typer.Argument(help="Folder to write.")],
     to: Annotated[Format, typer.Option(help="Who is to load it.")] = Format.keras,
-):
+) -> None:
     """Convert a checkpoint, heads and tokenizer included."""
     with _errors_as_messages():
         conversion.convert(source, destination, to.value)
@@ -155,6 +155,6 @@ def convert(
 def demo(
     output: Annotated[str, typer.Option(help="Where results go.")] = "build/demo",
     epochs: Annotated[int, typer.Option(help="Passes over the text.")] = 15,
-):
+) -> None:
     """Pre-train on Python's documentation, fill in masks, save, reload, serve."""
     demo_steps.run(output, epochs)

@@ -1,14 +1,23 @@
 """Attention over relative positions and relative segments."""
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
 
 from keras_bertfam.layers.modeling.dense import flat_dense
 from keras_bertfam.layers.modeling.dropout import Dropout
+from keras_bertfam.types import Config, Initializer, Shape, Tensor
 
 
-def relative_sinusoids(num_queries, num_keys, width, causal=False, clamp_length=None):
+def relative_sinusoids(
+    num_queries: Any,
+    num_keys: Any,
+    width: int,
+    causal: bool = False,
+    clamp_length: int | None = None,
+) -> Tensor:
     """Sinusoids of the distances between queries and keys.
 
     The queries are the last `num_queries` of the keys. The distances run from
@@ -30,13 +39,13 @@ def relative_sinusoids(num_queries, num_keys, width, causal=False, clamp_length=
     distances = ops.cast(distances, "float32")
     if clamp_length is not None:
         distances = ops.clip(distances, -clamp_length, clamp_length)
-    exponents = np.arange(0, width, 2, "float32") / np.float32(width)
+    exponents = np.arange(0, width, 2, dtype="float32") / np.float32(width)
     frequencies = (1 / 10000**exponents).astype("float32")
     angles = distances[:, None] * ops.convert_to_tensor(frequencies)
     return ops.concatenate([ops.sin(angles), ops.cos(angles)], axis=-1)
 
 
-def shift_rows(scores, num_keys):
+def shift_rows(scores: Tensor, num_keys: Any) -> Tensor:
     """Turns scores by distance into scores by key, for queries in order.
 
     Row `i` moves by one more than row `i + 1`, which a flat view does without
@@ -57,7 +66,7 @@ def shift_rows(scores, num_keys):
     return ops.reshape(flat, (*shape[:-2], rows, width - 1))[..., :num_keys]
 
 
-def gather_rows(scores, positions, num_keys):
+def gather_rows(scores: Tensor, positions: Tensor, num_keys: Any) -> Tensor:
     """Turns scores by distance into scores by key, for queries at positions.
 
     Args:
@@ -151,13 +160,13 @@ class RelativeAttention(keras.layers.Layer):
 
     def __init__(
         self,
-        num_heads,
-        head_dim,
-        tied_biases=False,
-        dropout=0.0,
-        initializer="glorot_uniform",
-        **kwargs,
-    ):
+        num_heads: int,
+        head_dim: int,
+        tied_biases: bool = False,
+        dropout: float = 0.0,
+        initializer: Initializer = "glorot_uniform",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.num_heads = num_heads
         self.head_dim = head_dim
@@ -166,7 +175,7 @@ class RelativeAttention(keras.layers.Layer):
         self.initializer = keras.initializers.get(initializer)
         self.dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         width, inner = input_shape[-1], self.num_heads * self.head_dim
 
         def dense(units, inputs, name):
@@ -198,17 +207,17 @@ class RelativeAttention(keras.layers.Layer):
 
     def call(
         self,
-        x,
-        context,
-        relative,
-        query_positions=None,
-        attention_mask=None,
-        other_segment=None,
-        reversed_rows=None,
-        biases=None,
-        return_scores=False,
-        training=None,
-    ):
+        x: Tensor,
+        context: Tensor,
+        relative: Tensor,
+        query_positions: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        other_segment: Tensor | None = None,
+        reversed_rows: Tensor | None = None,
+        biases: Tensor | None = None,
+        return_scores: bool = False,
+        training: bool | None = None,
+    ) -> Any:
         scale = self.head_dim**-0.5
         query = self._heads(self.query, x, 1)[0] * scale
         key, value = self._heads(self.key_value, context, 2)
@@ -260,10 +269,12 @@ class RelativeAttention(keras.layers.Layer):
         other = ops.cast(other_segment, self.compute_dtype)[:, None]
         return ops.matmul(query, between) * other
 
-    def compute_output_shape(self, input_shape, *args, **kwargs):
+    def compute_output_shape(
+        self, input_shape: Shape, *args: Any, **kwargs: Any
+    ) -> Shape:
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "num_heads": self.num_heads,

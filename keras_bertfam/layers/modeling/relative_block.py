@@ -1,9 +1,12 @@
 """A Transformer block with relative attention."""
 
+from typing import Any
+
 import keras
 
 from keras_bertfam.layers.modeling.relative_attention import RelativeAttention
 from keras_bertfam.layers.modeling.sublayers import FeedForward, ResidualSublayer
+from keras_bertfam.types import Config, Initializer, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -37,17 +40,17 @@ class RelativeTransformerBlock(keras.layers.Layer):
 
     def __init__(
         self,
-        num_heads,
-        head_dim,
-        intermediate_dim,
-        tied_biases=False,
-        activation="gelu",
-        dropout=0.0,
-        attention_dropout=0.0,
-        layer_norm_epsilon=1e-12,
-        initializer="glorot_uniform",
-        **kwargs,
-    ):
+        num_heads: int,
+        head_dim: int,
+        intermediate_dim: int,
+        tied_biases: bool = False,
+        activation: str = "gelu",
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        layer_norm_epsilon: float = 1e-12,
+        initializer: Initializer = "glorot_uniform",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.num_heads = num_heads
         self.head_dim = head_dim
@@ -89,20 +92,20 @@ class RelativeTransformerBlock(keras.layers.Layer):
             **common,
         )
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         for layer in (self.attention, self.feedforward):
             layer.build(input_shape)
         self.built = True
 
     def call(
         self,
-        x,
-        context,
-        relative,
-        return_scores=False,
-        training=None,
-        **kwargs,
-    ):
+        x: Tensor,
+        context: Tensor,
+        relative: Tensor,
+        return_scores: bool = False,
+        training: bool | None = None,
+        **kwargs: Tensor,
+    ) -> Any:
         x = self.attention(
             x,
             context=context,
@@ -115,10 +118,12 @@ class RelativeTransformerBlock(keras.layers.Layer):
         x = self.feedforward(x, training=training)
         return (x, *scores) if scores else x
 
-    def compute_output_shape(self, input_shape, *args, **kwargs):
+    def compute_output_shape(
+        self, input_shape: Shape, *args: Any, **kwargs: Any
+    ) -> Shape:
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "num_heads": self.num_heads,

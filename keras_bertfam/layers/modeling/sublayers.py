@@ -1,5 +1,7 @@
 """The two sub-layers of a Transformer block, and what goes around each."""
 
+from typing import Any, Self
+
 import keras
 
 from keras_bertfam.layers.modeling.dense import (
@@ -8,6 +10,7 @@ from keras_bertfam.layers.modeling.dense import (
     take_positions,
 )
 from keras_bertfam.layers.modeling.dropout import Dropout
+from keras_bertfam.types import Config, Initializer, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -30,12 +33,12 @@ class FeedForward(keras.layers.Layer):
 
     def __init__(
         self,
-        intermediate_dim,
-        activation="gelu",
-        initializer="glorot_uniform",
-        dropout=0.0,
-        **kwargs,
-    ):
+        intermediate_dim: int,
+        activation: str = "gelu",
+        initializer: Initializer = "glorot_uniform",
+        dropout: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.intermediate_dim = intermediate_dim
         self.activation = activation
@@ -43,7 +46,7 @@ class FeedForward(keras.layers.Layer):
         self.dropout_rate = dropout
         self.dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         def dense(units, width, name):
             layer = keras.layers.Dense(
                 units,
@@ -59,15 +62,15 @@ class FeedForward(keras.layers.Layer):
         self.output_dense = dense(width, self.intermediate_dim, "output")
         self.built = True
 
-    def call(self, x, training=None):
+    def call(self, x: Tensor, training: bool | None = None) -> Tensor:
         x = get_activation(self.activation)(flat_dense(self.intermediate, x))
         x = self.dropout(x, training=training)
         return flat_dense(self.output_dense, x)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "intermediate_dim": self.intermediate_dim,
@@ -115,12 +118,12 @@ class ResidualSublayer(keras.layers.Layer):
 
     def __init__(
         self,
-        sublayer,
-        norm_first=False,
-        dropout=0.0,
-        layer_norm_epsilon=1e-12,
-        **kwargs,
-    ):
+        sublayer: keras.layers.Layer,
+        norm_first: bool = False,
+        dropout: float = 0.0,
+        layer_norm_epsilon: float = 1e-12,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.sublayer = sublayer
         self.norm_first = norm_first
@@ -132,7 +135,7 @@ class ResidualSublayer(keras.layers.Layer):
         )
         self.dropout = Dropout(dropout, name="dropout", **common)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         for layer in (self.sublayer, self.norm):
             if not layer.built:
                 layer.build(input_shape)
@@ -140,12 +143,12 @@ class ResidualSublayer(keras.layers.Layer):
 
     def call(
         self,
-        x,
-        positions=None,
-        return_scores=False,
-        training=None,
-        **kwargs,
-    ):
+        x: Tensor,
+        positions: Tensor | None = None,
+        return_scores: bool = False,
+        training: bool | None = None,
+        **kwargs: Tensor,
+    ) -> Any:
         residual = x
         if positions is not None:
             residual = take_positions(x, positions)
@@ -161,10 +164,10 @@ class ResidualSublayer(keras.layers.Layer):
             output = self.norm(output)
         return (output, *rest) if rest else output
 
-    def compute_output_shape(self, input_shape, **kwargs):
+    def compute_output_shape(self, input_shape: Shape, **kwargs: Any) -> Shape:
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "sublayer": keras.layers.serialize(self.sublayer),
@@ -174,6 +177,6 @@ class ResidualSublayer(keras.layers.Layer):
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: Config) -> Self:
         sublayer = keras.layers.deserialize(config["sublayer"])
         return cls(**{**config, "sublayer": sublayer})

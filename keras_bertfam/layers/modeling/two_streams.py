@@ -1,11 +1,16 @@
 """How XLNet's content stream, its query stream and its memory see each other."""
 
+from typing import Any
+
 from keras import ops
 
 from keras_bertfam.layers.modeling.dense import take_positions
+from keras_bertfam.types import Tensor
 
 
-def arrange_two_streams(inputs, causal=False):
+def arrange_two_streams(
+    inputs: dict[str, Tensor], causal: bool = False
+) -> dict[str, Tensor]:
     """What a `RelativeTransformerStack` takes, from what `XLNetBackbone` takes.
 
     Args:
@@ -51,14 +56,14 @@ def _at(values, positions):
 
 
 def visible_keys(
-    token_ids,
-    positions=None,
-    perm_ranks=None,
-    perm_mask=None,
-    padding_mask=None,
-    causal=False,
-    memory_mask=None,
-):
+    token_ids: Tensor,
+    positions: Tensor | None = None,
+    perm_ranks: Tensor | None = None,
+    perm_mask: Tensor | None = None,
+    padding_mask: Tensor | None = None,
+    causal: bool = False,
+    memory_mask: Tensor | None = None,
+) -> Tensor:
     """Attention mask of content and query stream over memory and tokens.
 
     Args:
@@ -115,7 +120,9 @@ def _all(masks):
     return first
 
 
-def other_segments(segment_ids, positions=None, memory_length=0):
+def other_segments(
+    segment_ids: Tensor, positions: Tensor | None = None, memory_length: Any = 0
+) -> Tensor:
     """Where rows and keys are of different segments; memory is of segment 0.
 
     Returns:
@@ -129,7 +136,12 @@ def other_segments(segment_ids, positions=None, memory_length=0):
     return ops.not_equal(rows[:, :, None], keys[:, None, :])
 
 
-def extend_memory(memory, states, memory_length, reuse_length=None):
+def extend_memory(
+    memory: Tensor | None,
+    states: Tensor,
+    memory_length: Any,
+    reuse_length: int | None = None,
+) -> Tensor:
     """The last states of a memory and of the first tokens after it.
 
     Args:

@@ -1,5 +1,7 @@
 """What every fine-tuning task shares: raw inputs, defaults, and heads by family."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -11,7 +13,9 @@ from keras_bertfam.models.electra import ElectraBackbone
 from keras_bertfam.models.encoder import EncoderBackbone
 from keras_bertfam.models.roberta import RobertaBackbone
 from keras_bertfam.models.xlnet import XLNetBackbone
-from keras_bertfam.tasks.task import PretrainingTask, is_arrays
+from keras_bertfam.tasks.inputs import is_arrays
+from keras_bertfam.tasks.task import PretrainingTask
+from keras_bertfam.types import Config, Model, Tensor
 
 # Heads as published: which token's state they read, whether through the backbone's
 # own pooler, and the arguments of `SummaryHead`.
@@ -32,22 +36,22 @@ _FAMILIES = {
 }
 
 
-def family_of(backbone):
+def family_of(backbone: Model) -> str:
     """The key of `HEAD_STYLES` of a backbone's family."""
     return next(_FAMILIES[cls] for cls in type(backbone).__mro__ if cls in _FAMILIES)
 
 
-def summary_positions(backbone, inputs):
+def summary_positions(backbone: Model, inputs: dict[str, Tensor]) -> Tensor:
     """Where each row's token is that stands for the row, by family."""
     return token_positions(inputs, summary_token(backbone))
 
 
-def summary_token(backbone):
+def summary_token(backbone: Model) -> str:
     """Whether a row's `"first"` or `"last"` token stands for the row, by family."""
     return HEAD_STYLES[family_of(backbone)].get("token", "first")
 
 
-def check_layout(preprocessor, token):
+def check_layout(preprocessor: Any, token: str) -> None:
     """Raise a `ValueError` if a preprocessor puts another token `"first"`, or `"last"`.
 
     Args:
@@ -63,7 +67,7 @@ def check_layout(preprocessor, token):
         )
 
 
-def token_positions(inputs, token):
+def token_positions(inputs: dict[str, Tensor], token: str) -> Tensor:
     """Positions, int32 `(batch, 1)`, of the rows' `"first"` or `"last"` tokens.
 
     Padding may be on either side of the last one.
@@ -96,19 +100,26 @@ class FineTuningTask(PretrainingTask):
     usual_learning_rate = 5e-5
 
     @property
-    def optimizer_defaults(self):
+    def optimizer_defaults(self) -> dict[str, Any]:  # type: ignore[override]
         return {
             "learning_rate": self.usual_learning_rate,
             "warmup_steps": 0.1,
             "epsilon": optimizers.fine_tuning_epsilon(self),
         }
 
-    def unused_variables(self):
+    def unused_variables(self) -> list[Any]:
         # The state that XLNet's tokens to predict start from.
         query = getattr(self.backbone, "query_embedding", None)
         return [*super().unused_variables(), *(query.variables if query else [])]
 
-    def compile(self, optimizer="auto", loss="auto", *, metrics=None, **kwargs):
+    def compile(
+        self,
+        optimizer: Any = "auto",
+        loss: Any = "auto",
+        *,
+        metrics: Any = None,
+        **kwargs: Any,
+    ) -> None:
         """As `PretrainingTask.compile`; `metrics` take the place of the default ones.
 
         Metrics given as `weighted_metrics` leave out what has weight 0, such as the
@@ -122,7 +133,14 @@ class FineTuningTask(PretrainingTask):
         preprocessed = isinstance(x, dict) and "token_ids" in x
         return self.preprocessor is not None and is_arrays(x) and not preprocessed
 
-    def fit(self, x=None, y=None, batch_size=None, epochs=1, **kwargs):
+    def fit(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        epochs: int = 1,
+        **kwargs: Any,
+    ) -> keras.callbacks.History:
         if self._takes_raw(x) and kwargs.get("class_weight") is not None:
             if kwargs.get("sample_weight") is not None:
                 raise ValueError(
@@ -144,7 +162,14 @@ class FineTuningTask(PretrainingTask):
         training = position is not None
         return self.preprocessor.dataset(data, batch_size, training=training)
 
-    def evaluate(self, x=None, y=None, batch_size=None, sample_weight=None, **kwargs):
+    def evaluate(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        sample_weight: Any = None,
+        **kwargs: Any,
+    ) -> Any:
         if self._takes_raw(x):
             x = self._in_order((x, y, sample_weight), batch_size or 32)
             y = batch_size = sample_weight = None
@@ -152,7 +177,9 @@ class FineTuningTask(PretrainingTask):
             x, y, batch_size=batch_size, sample_weight=sample_weight, **kwargs
         )
 
-    def predict(self, x=None, batch_size=None, **kwargs):
+    def predict(
+        self, x: Any = None, batch_size: int | None = None, **kwargs: Any
+    ) -> Any:
         if self._takes_raw(x):
             x, batch_size = self.preprocessor.inputs(x, batch_size or 32), None
         return super().predict(x, batch_size=batch_size, **kwargs)
@@ -182,13 +209,13 @@ class SummaryTask(FineTuningTask):
 
     def __init__(
         self,
-        backbone,
-        num_outputs,
-        preprocessor=None,
-        head_style=None,
-        dropout=None,
-        **kwargs,
-    ):
+        backbone: Model,
+        num_outputs: int,
+        preprocessor: Any = None,
+        head_style: str | None = None,
+        dropout: float | None = None,
+        **kwargs: Any,
+    ) -> None:
         head_style = family_of(backbone) if head_style is None else head_style
         if head_style not in HEAD_STYLES:
             raise ValueError(
@@ -216,7 +243,7 @@ class SummaryTask(FineTuningTask):
         self.head.build((None, backbone.hidden_dim))
         self.built = True
 
-    def scores(self, inputs, training=None):
+    def scores(self, inputs: dict[str, Tensor], training: bool | None = None) -> Tensor:
         """The head's outputs, float32 `(batch, num_outputs)`, of rows of tokens."""
         states = self.backbone(
             inputs,
@@ -227,7 +254,7 @@ class SummaryTask(FineTuningTask):
         state = self.backbone.pooler(states) if self.reads_pooler else states[:, 0]
         return self.head(state, training=training)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "head_style": self.head_style,

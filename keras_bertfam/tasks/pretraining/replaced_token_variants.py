@@ -12,6 +12,7 @@ from keras_bertfam.tasks.losses import (
     WeightedMeanLoss,
     token_metrics,
 )
+from keras_bertfam.types import Tensor
 
 
 class Variant(typing.NamedTuple):
@@ -21,7 +22,9 @@ class Variant(typing.NamedTuple):
     where: str  # "everywhere" or "masked"
     weight: float
 
-    def targets(self, x, token_ids):
+    def targets(
+        self, x: dict[str, Tensor], token_ids: Tensor
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """What generator and discriminator should say about a batch.
 
         Args:
@@ -57,7 +60,7 @@ class Variant(typing.NamedTuple):
         detects = self.kind == "detect"
         return DetectionCrossentropy() if detects else MaskedCrossentropy()
 
-    def metrics(self):
+    def metrics(self) -> dict[str, list[keras.metrics.Metric]]:
         """New weighted metrics of generator and discriminator."""
         return {
             "generator": token_metrics(),
@@ -66,7 +69,9 @@ class Variant(typing.NamedTuple):
             else token_metrics(),
         }
 
-    def metric_inputs(self, x, outputs):
+    def metric_inputs(
+        self, x: dict[str, Tensor], outputs: dict[str, Tensor]
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
         """Targets, predictions and weights as `compute_metrics` takes them."""
         targets, weights = self.targets(x, outputs["token_ids"])
         predictions = {name: outputs[name] for name in targets}

@@ -1,6 +1,7 @@
 """Masked language modelling together with the span boundary objective."""
 
 import functools
+from typing import Any
 
 import keras
 from keras import ops
@@ -14,6 +15,7 @@ from keras_bertfam.tasks.pretraining.span_boundary_lm_preprocessor import (
     SpanBoundaryLMPreprocessor,
 )
 from keras_bertfam.tasks.task import PretrainingTask
+from keras_bertfam.types import Config, Model, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -77,14 +79,14 @@ class SpanBoundaryLM(FillMask, PretrainingTask):
 
     def __init__(
         self,
-        backbone,
-        preprocessor=None,
-        max_span_length=None,
-        position_dim=200,
-        span_boundary_weight=1.0,
-        reduction="per_token",
-        **kwargs,
-    ):
+        backbone: Model,
+        preprocessor: SpanBoundaryLMPreprocessor | None = None,
+        max_span_length: int | None = None,
+        position_dim: int = 200,
+        span_boundary_weight: float = 1.0,
+        reduction: str = "per_token",
+        **kwargs: Any,
+    ) -> None:
         longest = getattr(preprocessor, "max_span_length", None)
         if max_span_length is None:
             max_span_length = longest or 15
@@ -113,7 +115,9 @@ class SpanBoundaryLM(FillMask, PretrainingTask):
         self.built = True
         self.compile()
 
-    def call(self, inputs, training=None):
+    def call(
+        self, inputs: dict[str, Tensor], training: bool | None = None
+    ) -> dict[str, Tensor]:
         inputs = dict(inputs)
         positions = inputs.pop("mask_positions", None)
         bounds = inputs.pop("span_bounds", None)
@@ -143,8 +147,13 @@ class SpanBoundaryLM(FillMask, PretrainingTask):
         return outputs["sequence_output"]
 
     def compute_loss(
-        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
-    ):
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        training: bool = True,
+    ) -> Tensor:
         if "span_boundary" not in y_pred:
             raise ValueError(
                 f"`x` must have `span_bounds` for the loss. Received: {sorted(x)}."
@@ -162,13 +171,13 @@ class SpanBoundaryLM(FillMask, PretrainingTask):
             totals["span_boundary"], weights[counted]
         )
 
-    def default_loss(self):
+    def default_loss(self) -> Any:
         return None
 
-    def default_metrics(self):
+    def default_metrics(self) -> Any:
         return {name: token_metrics() for name in ("masked_lm", "span_boundary")}
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "max_span_length": self.max_span_length,
