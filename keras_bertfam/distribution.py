@@ -93,7 +93,7 @@ def global_mean(total: Tensor, weight: Tensor) -> Tensor:
     return part + ops.stop_gradient(mean / context.num_replicas_in_sync - part)
 
 
-def own_variables(variable: Any) -> list[Any]:
+def own_variables(variable: keras.Variable) -> list[Any]:
     """The variables behind one of which each replica keeps its own values.
 
     Args:
@@ -210,7 +210,7 @@ def _after(data):
     )
 
 
-def sum_gradients_first(optimizer: Any) -> None:
+def sum_gradients_first(optimizer: keras.optimizers.Optimizer) -> None:
     """Makes an optimizer sum gradients over the replicas as its first act.
 
     Keras's optimizers do so after clipping each replica's gradient by itself

@@ -128,7 +128,7 @@ def train(
 def finetune(
     task: str | datasets.TaskData,
     preset: str,
-    data: Any = None,
+    data: Path | Sequence[Path] | None = None,
     output: Path | None = None,
     learning_rates: Sequence[float] | None = None,
     batch_sizes: Sequence[int] | None = None,

@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import tempfile
-from typing import Any
 
 import keras
 import tensorflow as tf
@@ -15,10 +14,10 @@ from keras_bertfam.export.warmup import write_warmup_requests
 from keras_bertfam.models.encoder import EncoderBackbone
 from keras_bertfam.presets import directory
 from keras_bertfam.tasks.pretraining.masked_lm import MaskedLM
-from keras_bertfam.types import Path
+from keras_bertfam.types import Model, Path
 
 
-def export_saved_model(model: Any, path: Path, top_k: int = 5) -> Path:
+def export_saved_model(model: Model | Path, path: Path, top_k: int = 5) -> Path:
     """Write a SavedModel that answers strings, for TensorFlow Serving.
 
     The tokenizer is part of the graph: a process that imports only `tensorflow`

@@ -41,7 +41,7 @@ class LayerwiseAdamW(keras.optimizers.Adam):
 
     def __init__(
         self,
-        learning_rate: Any = 0.001,
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.001,
         scales: dict[str, float] | None = None,
         decoupled_weight_decay: float = 0.0,
         name: str = "layerwise_adamw",
@@ -66,7 +66,9 @@ class LayerwiseAdamW(keras.optimizers.Adam):
             for v in variables
         ]
 
-    def update_step(self, gradient: Tensor, variable: Any, learning_rate: Any) -> None:
+    def update_step(
+        self, gradient: Tensor, variable: keras.Variable, learning_rate: Tensor
+    ) -> None:
         # Keras's own optimizers find their slots by this method. A subclass has no
         # public way to the number of a variable.
         scale, weight_decay = self._rates[self._get_variable_index(variable)]

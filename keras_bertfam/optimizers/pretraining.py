@@ -15,7 +15,7 @@ _NO_DECAY = r"(bias|gamma|beta)(/replica_\d+)?(:\d+)?$"
 
 
 def pretraining_optimizer(
-    learning_rate: Any = 1e-4,
+    learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 1e-4,
     total_steps: int | None = None,
     warmup_steps: float = 0.01,
     schedule_form: str = "join",
@@ -85,7 +85,7 @@ def pretraining_optimizer(
     return optimizer
 
 
-def exclude_norms_and_biases(optimizer: Any) -> None:
+def exclude_norms_and_biases(optimizer: keras.optimizers.Optimizer) -> None:
     """Switches weight decay off for biases and normalisation weights.
 
     Variables are told by the ends of their own names (`bias`, `gamma`, `beta`):
@@ -107,19 +107,19 @@ def exclude_norms_and_biases(optimizer: Any) -> None:
     optimizer.exclude_from_weight_decay(var_names=[_NO_DECAY])
 
 
-def excludes_norms_and_biases(optimizer: Any) -> bool:
+def excludes_norms_and_biases(optimizer: keras.optimizers.Optimizer) -> bool:
     """Whether `exclude_norms_and_biases` was called on an optimizer, or `None`."""
     # Keras has no public way to what is excluded.
     pattern = getattr(_inner(optimizer), "_exclude_from_weight_decay_pattern", None)
     return pattern is not None and pattern.pattern == _NO_DECAY
 
 
-def decays(variable: Any) -> bool:
+def decays(variable: keras.Variable) -> bool:
     """Whether weight decay is of a variable: not of biases and norms."""
     return re.search(_NO_DECAY, variable.name) is None
 
 
-def needs_total_steps(optimizer: Any) -> bool:
+def needs_total_steps(optimizer: keras.optimizers.Optimizer | None) -> bool:
     """Whether the optimizer's schedule waits for `resolve_schedule`.
 
     Args:
@@ -129,7 +129,9 @@ def needs_total_steps(optimizer: Any) -> bool:
     return schedule is not None and schedule.total_steps is None
 
 
-def resolve_schedule(optimizer: Any, steps: int | None) -> None:
+def resolve_schedule(
+    optimizer: keras.optimizers.Optimizer | None, steps: int | None
+) -> None:
     """Tells the optimizer's schedule how many steps `fit()` is about to run.
 
     A schedule without `total_steps` gets the steps done so far plus `steps`; for

@@ -1,7 +1,5 @@
 """The learning-rate schedule of the BERT family."""
 
-from typing import Any
-
 import keras
 from keras import ops
 
@@ -120,7 +118,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
             )
         self.total_steps = int(total_steps)
 
-    def __call__(self, step: Any) -> Tensor:
+    def __call__(self, step: int | Tensor) -> Tensor:
         if self.total_steps is None:
             raise ValueError(
                 "The number of training steps isn't known: this schedule has "

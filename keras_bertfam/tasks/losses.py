@@ -9,7 +9,7 @@ from keras_bertfam import distribution
 from keras_bertfam.types import Config, Tensor
 
 
-def without_last(values: Any, rank: int) -> Tensor:
+def without_last(values: Tensor, rank: int) -> Tensor:
     """Drops a last axis of size 1 from labels or weights of more axes than `rank`.
 
     Keras's own losses take `(batch, 1)` for `(batch,)`; subtracted or multiplied as
@@ -54,7 +54,9 @@ class WeightedMeanLoss(keras.losses.Loss):
     def __init__(self, name: str | None = None, **kwargs: Any) -> None:
         super().__init__(name=name, reduction=None, dtype="float32")
 
-    def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Tensor:
+    def __call__(
+        self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
+    ) -> Tensor:
         losses = self.call(ops.convert_to_tensor(y_true), ops.convert_to_tensor(y_pred))
         weights = ops.ones_like(losses)
         if sample_weight is not None:
@@ -104,7 +106,7 @@ class MaskedCrossentropy(WeightedMeanLoss):
         super().__init__(name=name)
         self.from_logits = from_logits
 
-    def call(self, y_true: Any, y_pred: Any) -> Tensor:
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         if not self.from_logits:
             y_pred = ops.log(ops.maximum(ops.cast(y_pred, "float32"), 1e-12))
         return token_crossentropy(y_true, y_pred)
@@ -143,7 +145,7 @@ class DetectionCrossentropy(WeightedMeanLoss):
     def __init__(self, name: str = "detection_crossentropy", **kwargs: Any) -> None:
         super().__init__(name=name)
 
-    def call(self, y_true: Any, y_pred: Any) -> Tensor:
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         y_true = without_last(y_true, len(y_pred.shape))
         y_true, y_pred = ops.cast(y_true, "float32"), ops.cast(y_pred, "float32")
         return ops.softplus(y_pred) - y_pred * y_true
@@ -174,7 +176,7 @@ class WeightedMeanSquaredError(WeightedMeanLoss):
     def __init__(self, name: str = "mean_squared_error", **kwargs: Any) -> None:
         super().__init__(name=name)
 
-    def call(self, y_true: Any, y_pred: Any) -> Tensor:
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         y_true = without_last(y_true, len(y_pred.shape))
         y_true, y_pred = ops.cast(y_true, "float32"), ops.cast(y_pred, "float32")
         return ops.square(y_true - y_pred)
@@ -198,7 +200,9 @@ class Perplexity(keras.metrics.Mean):
     def __init__(self, name: str = "perplexity", dtype: Any = None) -> None:
         super().__init__(name=name, dtype=dtype)
 
-    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+    def update_state(
+        self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
+    ) -> None:
         super().update_state(token_crossentropy(y_true, y_pred), sample_weight)
 
     def result(self) -> Tensor:

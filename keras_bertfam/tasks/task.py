@@ -93,7 +93,7 @@ class PretrainingTask(
         """The weighted metrics that `compile()` takes when none are given."""
         return []
 
-    def unused_variables(self) -> list[Any]:
+    def unused_variables(self) -> list[keras.Variable]:
         """Variables of the backbone that have no part in the loss.
 
         They keep `trainable=True` for the tasks that come after, but this one
@@ -109,30 +109,32 @@ class PretrainingTask(
         return [v for v in variables if (id(v) in unused) != keep]
 
     @property
-    def trainable_variables(self) -> list[Any]:
+    def trainable_variables(self) -> list[keras.Variable]:
         return self._split_off_unused(super().trainable_variables, keep=True)
 
     @property
-    def trainable_weights(self) -> list[Any]:
+    def trainable_weights(self) -> list[keras.Variable]:
         return self._split_off_unused(super().trainable_weights, keep=True)
 
     @property
-    def non_trainable_variables(self) -> list[Any]:
+    def non_trainable_variables(self) -> list[keras.Variable]:
         unused = self._split_off_unused(super().trainable_variables, keep=False)
         return [*super().non_trainable_variables, *unused]
 
     @property
-    def non_trainable_weights(self) -> list[Any]:
+    def non_trainable_weights(self) -> list[keras.Variable]:
         unused = self._split_off_unused(super().trainable_weights, keep=False)
         return [*super().non_trainable_weights, *unused]
 
     def compile(
         self,
-        optimizer: Any = "auto",
+        optimizer: str | keras.optimizers.Optimizer = "auto",
         loss: Any = "auto",
         *,
         weighted_metrics: Any = "auto",
-        learning_rate: Any = None,
+        learning_rate: float
+        | keras.optimizers.schedules.LearningRateSchedule
+        | None = None,
         total_steps: int | None = None,
         warmup_steps: float | None = None,
         **kwargs: Any,
@@ -285,6 +287,6 @@ class PretrainingTask(
             return super().predict(x, *args, **kwargs)
 
 
-def pooler_variables(backbone: Model) -> list[Any]:
+def pooler_variables(backbone: Model) -> list[keras.Variable]:
     """The variables of a backbone's pooler; none without one."""
     return [] if backbone.pooler is None else backbone.pooler.variables

@@ -46,14 +46,14 @@ def _mix(x, key=None):
     return _shift_xor(x, 16)
 
 
-def hash_bits(count: Any, seed: Tensor) -> Tensor:
+def hash_bits(count: int | Tensor, seed: Tensor) -> Tensor:
     """Random 32-bit integers as a pure function of a seed and a counter.
 
     Args:
         count: int. How many integers.
         seed: integer tensor of shape `(2,)`, such as
             `keras.random.SeedGenerator.next()` returns. Every replica of a
-            `tf.distribute` strategy gets its own stream.
+            `tf.distribute` strategy gets integers of its own.
 
     Returns:
         Integer tensor of shape `(count,)`, 32 bits wide.

@@ -9,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_bertfam import distribution
-from keras_bertfam.types import Config, Tensor
+from keras_bertfam.types import Config, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -60,7 +60,7 @@ class SegmentMemory(keras.layers.Layer):
         self.memory_length = memory_length
         self.width = width
 
-    def build(self, input_shape: Any = None) -> None:
+    def build(self, input_shape: Shape | None = None) -> None:
         def state(name, shape, dtype):
             # `add_weight` can't make a variable of which each replica has its own.
             return keras.Variable(
@@ -94,7 +94,9 @@ class SegmentMemory(keras.layers.Layer):
         """How many states of each row may be read."""
         return ops.where(continues, ops.convert_to_tensor(self.lengths), 0)
 
-    def remember(self, memory: Sequence[Tensor], continues: Tensor, count: Any) -> None:
+    def remember(
+        self, memory: Sequence[Tensor], continues: Tensor, count: int | Tensor
+    ) -> None:
         """Replaces the memory.
 
         Args:

@@ -12,8 +12,8 @@ from keras_bertfam.types import Config, Initializer, Shape, Tensor
 
 
 def relative_sinusoids(
-    num_queries: Any,
-    num_keys: Any,
+    num_queries: int | Tensor,
+    num_keys: int | Tensor,
     width: int,
     causal: bool = False,
     clamp_length: int | None = None,
@@ -45,7 +45,7 @@ def relative_sinusoids(
     return ops.concatenate([ops.sin(angles), ops.cos(angles)], axis=-1)
 
 
-def shift_rows(scores: Tensor, num_keys: Any) -> Tensor:
+def shift_rows(scores: Tensor, num_keys: int | Tensor) -> Tensor:
     """Turns scores by distance into scores by key, for queries in order.
 
     Row `i` moves by one more than row `i + 1`, which a flat view does without
@@ -66,7 +66,7 @@ def shift_rows(scores: Tensor, num_keys: Any) -> Tensor:
     return ops.reshape(flat, (*shape[:-2], rows, width - 1))[..., :num_keys]
 
 
-def gather_rows(scores: Tensor, positions: Tensor, num_keys: Any) -> Tensor:
+def gather_rows(scores: Tensor, positions: Tensor, num_keys: int | Tensor) -> Tensor:
     """Turns scores by distance into scores by key, for queries at positions.
 
     Args:

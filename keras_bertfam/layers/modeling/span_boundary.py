@@ -93,7 +93,7 @@ class SpanBoundaryHead(MaskedLMHead):
         return super().call(self.joining_norm(x))
 
     def compute_output_shape(
-        self, left: Shape, right: Any = None, places: Any = None
+        self, left: Shape, right: Shape | None = None, places: Shape | None = None
     ) -> Shape:
         return super().compute_output_shape(left)
 

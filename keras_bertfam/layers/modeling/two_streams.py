@@ -1,7 +1,5 @@
 """How XLNet's content stream, its query stream and its memory see each other."""
 
-from typing import Any
-
 from keras import ops
 
 from keras_bertfam.layers.modeling.dense import take_positions
@@ -121,7 +119,9 @@ def _all(masks):
 
 
 def other_segments(
-    segment_ids: Tensor, positions: Tensor | None = None, memory_length: Any = 0
+    segment_ids: Tensor,
+    positions: Tensor | None = None,
+    memory_length: int | Tensor = 0,
 ) -> Tensor:
     """Where rows and keys are of different segments; memory is of segment 0.
 
@@ -139,7 +139,7 @@ def other_segments(
 def extend_memory(
     memory: Tensor | None,
     states: Tensor,
-    memory_length: Any,
+    memory_length: int | Tensor,
     reuse_length: int | None = None,
 ) -> Tensor:
     """The last states of a memory and of the first tokens after it.

@@ -107,14 +107,14 @@ class FineTuningTask(PretrainingTask):
             "epsilon": optimizers.fine_tuning_epsilon(self),
         }
 
-    def unused_variables(self) -> list[Any]:
+    def unused_variables(self) -> list[keras.Variable]:
         # The state that XLNet's tokens to predict start from.
         query = getattr(self.backbone, "query_embedding", None)
         return [*super().unused_variables(), *(query.variables if query else [])]
 
     def compile(
         self,
-        optimizer: Any = "auto",
+        optimizer: str | keras.optimizers.Optimizer = "auto",
         loss: Any = "auto",
         *,
         metrics: Any = None,

@@ -23,11 +23,11 @@ class LabelledTask(Mixin):
         """What the model returns."""
         return ops.softmax(logits) if self.activation == "softmax" else logits
 
-    def default_loss(self) -> Any:
+    def default_loss(self) -> MaskedCrossentropy:
         from_logits = self.activation != "softmax"
         return MaskedCrossentropy(name="crossentropy", from_logits=from_logits)
 
-    def default_metrics(self) -> Any:
+    def default_metrics(self) -> list[keras.metrics.Metric]:
         return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
 
     @classmethod

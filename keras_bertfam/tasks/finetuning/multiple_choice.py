@@ -74,10 +74,10 @@ class MultipleChoice(SummaryTask):
         rows, shape = flat_rows(inputs)
         return ops.reshape(self.scores(rows, training), shape)
 
-    def default_loss(self) -> Any:
+    def default_loss(self) -> MaskedCrossentropy:
         return MaskedCrossentropy(name="crossentropy")
 
-    def default_metrics(self) -> Any:
+    def default_metrics(self) -> list[keras.metrics.Metric]:
         return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
 
     def choose(

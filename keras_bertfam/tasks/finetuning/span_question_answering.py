@@ -184,7 +184,7 @@ class SpanQuestionAnswering(FineTuningTask):
         names = ("starts", "ends", "scores")
         return {**dict(zip(names, spans, strict=True)), "no_answer": no_answer}
 
-    def default_loss(self) -> Any:
+    def default_loss(self) -> None:
         return None
 
     def compute_loss(

@@ -46,7 +46,7 @@ class CosineSimilarityError(WeightedMeanLoss):
     def __init__(self, name: str = "cosine_similarity_error", **kwargs: Any) -> None:
         super().__init__(name=name)
 
-    def call(self, y_true: Any, y_pred: Any) -> Tensor:
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         y_true = without_last(y_true, 1)
         y_true, y_pred = ops.cast(y_true, "float32"), ops.cast(y_pred, "float32")
         return ops.square(y_true - cosine(y_pred[:, 0], y_pred[:, 1]))
@@ -154,7 +154,7 @@ class TextEmbedder(FineTuningTask):
             vectors = ops.sum(states * weights, axis=1) / total
         return _unit(vectors) if self.normalize else vectors
 
-    def default_loss(self) -> Any:
+    def default_loss(self) -> CosineSimilarityError:
         return CosineSimilarityError()
 
     def similarity(

@@ -67,8 +67,8 @@ class TextRegressor(SummaryTask):
     def call(self, inputs: dict[str, Tensor], training: bool | None = None) -> Tensor:
         return self.scores(inputs, training)[:, 0]
 
-    def default_loss(self) -> Any:
+    def default_loss(self) -> WeightedMeanSquaredError:
         return WeightedMeanSquaredError()
 
-    def default_metrics(self) -> Any:
+    def default_metrics(self) -> list[keras.metrics.Metric]:
         return [keras.metrics.RootMeanSquaredError(name="rmse")]

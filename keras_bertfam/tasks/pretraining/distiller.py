@@ -230,13 +230,13 @@ class Distiller(PretrainingTask):
     ) -> dict[str, Any]:
         return super().compute_metrics(x, y, y_pred["mlm_logits"], sample_weight)
 
-    def default_loss(self) -> Any:
+    def default_loss(self) -> None:
         return None
 
-    def default_metrics(self) -> Any:
+    def default_metrics(self) -> list[keras.metrics.Metric]:
         return self.student.default_metrics()
 
-    def unused_variables(self) -> list[Any]:
+    def unused_variables(self) -> list[keras.Variable]:
         return [*self.teacher.variables, *self.student.unused_variables()]
 
     def save(self, *args: Any, **kwargs: Any) -> None:

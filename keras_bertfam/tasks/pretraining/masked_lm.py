@@ -80,10 +80,10 @@ class MaskedLM(FillMask, PretrainingTask):
         )
         return self.head(outputs["sequence_output"])
 
-    def default_loss(self) -> Any:
+    def default_loss(self) -> MaskedCrossentropy:
         return MaskedCrossentropy()
 
-    def default_metrics(self) -> Any:
+    def default_metrics(self) -> list[keras.metrics.Metric]:
         return token_metrics()
 
 

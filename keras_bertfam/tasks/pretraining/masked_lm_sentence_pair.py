@@ -138,7 +138,10 @@ class MaskedLMSentencePair(FillMask, PretrainingTask):
         }
 
     def compile(
-        self, optimizer: Any = "auto", loss: Any = "auto", **kwargs: Any
+        self,
+        optimizer: str | keras.optimizers.Optimizer = "auto",
+        loss: Any = "auto",
+        **kwargs: Any,
     ) -> None:
         if loss == "auto":
             weights = {
@@ -148,13 +151,13 @@ class MaskedLMSentencePair(FillMask, PretrainingTask):
             kwargs.setdefault("loss_weights", weights)
         super().compile(optimizer, loss, **kwargs)
 
-    def default_loss(self) -> Any:
+    def default_loss(self) -> dict[str, MaskedCrossentropy]:
         return {
             "masked_lm": MaskedCrossentropy(),
             "sentence": MaskedCrossentropy(name="sentence_crossentropy"),
         }
 
-    def default_metrics(self) -> Any:
+    def default_metrics(self) -> dict[str, list[keras.metrics.Metric]]:
         accuracy = keras.metrics.SparseCategoricalAccuracy(name="accuracy")
         return {"masked_lm": token_metrics(), "sentence": [accuracy]}
 

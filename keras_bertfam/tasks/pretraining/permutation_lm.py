@@ -166,10 +166,10 @@ class PermutationLM(PretrainingTask):
                 f"replica. Received: token_ids.shape={tuple(token_ids.shape)}."
             )
 
-    def default_loss(self) -> Any:
+    def default_loss(self) -> MaskedCrossentropy:
         return MaskedCrossentropy()
 
-    def default_metrics(self) -> Any:
+    def default_metrics(self) -> list[keras.metrics.Metric]:
         return token_metrics()
 
     def get_config(self) -> Config:

@@ -271,13 +271,13 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
     ) -> dict[str, Any]:
         return super().compute_metrics(x, *self._variant.metric_inputs(x, y_pred))
 
-    def default_loss(self) -> Any:
+    def default_loss(self) -> None:
         return None
 
-    def default_metrics(self) -> Any:
+    def default_metrics(self) -> dict[str, list[keras.metrics.Metric]]:
         return self._variant.metrics()
 
-    def unused_variables(self) -> list[Any]:
+    def unused_variables(self) -> list[keras.Variable]:
         unused = [*super().unused_variables(), *pooler_variables(self.generator)]
         if not self.train_generator:
             used = {id(v) for v in self.backbone.variables}

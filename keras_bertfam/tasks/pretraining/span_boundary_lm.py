@@ -171,10 +171,10 @@ class SpanBoundaryLM(FillMask, PretrainingTask):
             totals["span_boundary"], weights[counted]
         )
 
-    def default_loss(self) -> Any:
+    def default_loss(self) -> None:
         return None
 
-    def default_metrics(self) -> Any:
+    def default_metrics(self) -> dict[str, list[keras.metrics.Metric]]:
         return {name: token_metrics() for name in ("masked_lm", "span_boundary")}
 
     def get_config(self) -> Config:
