@@ -3,7 +3,7 @@
 import re
 
 
-def python_documentation():
+def python_documentation() -> list[str]:
     """The documents of `pydoc_data.topics`, a paragraph a line.
 
     About 65,000 words of English prose in 79 documents, for demonstrations and

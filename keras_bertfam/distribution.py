@@ -4,8 +4,12 @@ Under JAX and PyTorch, whose arrays and gradients are global already, everything
 here is the identity.
 """
 
+from typing import Any
+
 import keras
 from keras import ops
+
+from keras_bertfam.types import Mixin, Tensor
 
 if keras.backend.backend() == "tensorflow":
     import tensorflow as tf
@@ -22,7 +26,7 @@ def _replica_context():
     return tf.distribute.get_replica_context()
 
 
-def replica_id():
+def replica_id() -> Any:
     """The number of the current replica, 0 outside of a replica.
 
     Fold it into seeds: the replicas of a strategy hold equal seed generators.
@@ -34,12 +38,12 @@ def replica_id():
     return 0 if context is None else context.replica_id_in_sync_group
 
 
-def num_replicas():
+def num_replicas() -> int:
     """How many replicas the current `tf.distribute` strategy has; 1 without one."""
     return 1 if tf is None else tf.distribute.get_strategy().num_replicas_in_sync
 
 
-def global_sum(x):
+def global_sum(x: Tensor) -> Tensor:
     """Sums a tensor over the replicas of the current strategy.
 
     Args:
@@ -62,7 +66,7 @@ def global_sum(x):
     return context.all_reduce(tf.distribute.ReduceOp.SUM, x)
 
 
-def global_mean(total, weight):
+def global_mean(total: Tensor, weight: Tensor) -> Tensor:
     """The global weighted mean, as the loss that a replica has to return.
 
     Keras sums the replicas' gradients and reports the loss times the number of
@@ -89,7 +93,7 @@ def global_mean(total, weight):
     return part + ops.stop_gradient(mean / context.num_replicas_in_sync - part)
 
 
-def own_variables(variable):
+def own_variables(variable: keras.Variable) -> list[Any]:
     """The variables behind one of which each replica keeps its own values.
 
     Args:
@@ -107,7 +111,7 @@ def own_variables(variable):
     return list(value.values) if first_only and on_read else []
 
 
-def is_chief():
+def is_chief() -> bool:
     """Whether this process is the one that writes files.
 
     Returns:
@@ -128,7 +132,7 @@ def _across_workers(strategy):
     return strategy.cluster_resolver.cluster_spec().num_tasks("worker") > 1
 
 
-class DistributedTrainer:
+class DistributedTrainer(Mixin):
     """Mixin that makes `fit()` right under `tf.distribute`.
 
     Put it before `keras.Model` (or a subclass of it) in the bases. Beyond
@@ -153,19 +157,19 @@ class DistributedTrainer:
 
 if tf is not None:
 
-    class DistributedTrainer(DistributedTrainer):  # noqa: F811
+    class DistributedTrainer(DistributedTrainer):  # type: ignore[no-redef] # noqa: F811
         __doc__ = DistributedTrainer.__doc__
 
-        def compile(self, *args, **kwargs):
+        def compile(self, *args: Any, **kwargs: Any) -> None:
             super().compile(*args, **kwargs)
             if self.distribute_strategy.num_replicas_in_sync > 1 and self.optimizer:
                 sum_gradients_first(self.optimizer)
 
-        def train_step(self, data):
+        def train_step(self, data: Any) -> dict[str, Any]:
             with _after(data):
                 return self._with_leading_axis(super().train_step(data))
 
-        def test_step(self, data):
+        def test_step(self, data: Any) -> dict[str, Any]:
             with _after(data):
                 return self._with_leading_axis(super().test_step(data))
 
@@ -206,7 +210,7 @@ def _after(data):
     )
 
 
-def sum_gradients_first(optimizer):
+def sum_gradients_first(optimizer: keras.optimizers.Optimizer) -> None:
     """Makes an optimizer sum gradients over the replicas as its first act.
 
     Keras's optimizers do so after clipping each replica's gradient by itself

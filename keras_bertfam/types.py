@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 
 # A tensor of the current backend, or what `keras.ops` makes one of.
 Tensor: TypeAlias = Any
+# Of a tensor: ints, and `None` for an axis of any length.
+Shape: TypeAlias = tuple[Any, ...]
 # A `tf.Tensor`, a `tf.RaggedTensor` or a `tf.data.Dataset`, whatever the backend.
 TFTensor: TypeAlias = Any
 TFRagged: TypeAlias = Any
@@ -22,3 +24,5 @@ Path: TypeAlias = str | os.PathLike[str]
 Config: TypeAlias = dict[str, Any]
 # Shapes of the weights in a file, by their names there.
 Shapes: TypeAlias = dict[str, tuple[int, ...]]
+# The base of mixins of Keras's classes, whose methods and attributes they call.
+Mixin: Any = object

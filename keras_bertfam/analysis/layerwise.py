@@ -1,9 +1,15 @@
 """How much each layer changes its input."""
 
+from collections.abc import Sequence
+
 from keras import ops
 
+from keras_bertfam.types import Tensor
 
-def layer_transitions(hidden_states, padding_mask=None):
+
+def layer_transitions(
+    hidden_states: Sequence[Tensor], padding_mask: Tensor | None = None
+) -> dict[str, Tensor]:
     """Distance and angle between the input and the output of each layer.
 
     Averaged over tokens that aren't padding, in float32: the two panels of

@@ -1,10 +1,16 @@
 """How probable masked language models find whole texts."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from keras import ops
 
+from keras_bertfam.types import Model
 
-def pseudo_log_likelihood(task, texts, batch_size=64):
+
+def pseudo_log_likelihood(
+    task: Model, texts: Sequence[str], batch_size: int = 64
+) -> tuple[np.ndarray, np.ndarray]:
     """Log-probability of every token given all others of its text.
 
     Each token is masked in turn, so a text of `n` tokens takes `n` rows. The sum

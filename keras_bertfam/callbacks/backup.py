@@ -5,16 +5,16 @@ import json
 import os
 import pathlib
 import zipfile
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
 from keras_bertfam import distribution
+from keras_bertfam.callbacks.skipped_batches import LOOP_READS_FIRST, SkippedBatches
 from keras_bertfam.callbacks.stream_position import SetStreamPosition
-
-# Keras's loop under PyTorch takes a batch before it asks for the step.
-_LOOP_READS_FIRST = keras.backend.backend() == "torch"
+from keras_bertfam.types import Path
 
 
 class BackupAndResume(SetStreamPosition):
@@ -62,7 +62,13 @@ class BackupAndResume(SetStreamPosition):
     ```
     """
 
-    def __init__(self, backup_dir, save_freq="epoch", delete_checkpoint=True, **kwargs):
+    def __init__(
+        self,
+        backup_dir: Path,
+        save_freq: int | str = "epoch",
+        delete_checkpoint: bool = True,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         if save_freq != "epoch" and not (isinstance(save_freq, int) and save_freq > 0):
             raise ValueError(
@@ -74,11 +80,10 @@ class BackupAndResume(SetStreamPosition):
         self.delete_checkpoint = delete_checkpoint
         self._path = os.path.join(self.backup_dir, "backup.npz")
         self._resume = None  # what the backup says, until its epoch has begun
-        self._train_function = None  # the real one, while batches are skipped
-        self._begun = 0  # the batch that Keras's loop is at
+        self._skipped = None  # `SkippedBatches` of a resumed epoch
         self._since_backup = 0
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         super().on_train_begin(logs)
         self._check_data()
         self._resume = self._restore() if os.path.exists(self._path) else None
@@ -86,7 +91,7 @@ class BackupAndResume(SetStreamPosition):
             # The attribute that Keras's trainers read for this purpose.
             self.model._initial_epoch = self._resume["epoch"]
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._epoch = epoch
         if self._resume is None:
             super().on_epoch_begin(epoch, logs)
@@ -104,15 +109,15 @@ class BackupAndResume(SetStreamPosition):
             self._move(number, 0)
             to_read = first + done
         else:
-            self._move(number, first if _LOOP_READS_FIRST else first + done)
-        self._skip_batches(done, resume["logs"], to_read)
+            self._move(number, first if LOOP_READS_FIRST else first + done)
+        self._skipped = SkippedBatches(self.model, done, resume["logs"], to_read)
 
     def _check_data(self):
         """Refuses, at the start, what couldn't be resumed."""
         steps = self.steps_per_epoch
         # Keras counts the batches of a pass from the start of `fit()`.
         split = 0 < self.cardinality != steps
-        if steps and (split or (self.cardinality == -1 and _LOOP_READS_FIRST)):
+        if steps and (split or (self.cardinality == -1 and LOOP_READS_FIRST)):
             raise ValueError(
                 "A run on such data can't be resumed. Expected data that ends and no "
                 "`steps_per_epoch` or, except under PyTorch, endless data "
@@ -120,49 +125,30 @@ class BackupAndResume(SetStreamPosition):
                 f"of {self.cardinality} batches (-1: endless)."
             )
 
-    def _skip_batches(self, count, logs, to_read):
-        """Replaces the train function by one that does nothing, for a while.
+    def on_train_batch_begin(
+        self, batch: int, logs: dict[str, Any] | None = None
+    ) -> None:
+        if self._skipped is not None:
+            self._skipped.batch = batch
 
-        Keras's loop then counts the batches that were done before the kill,
-        which neither `initial_epoch` nor a shorter dataset makes it do. `logs`
-        is what the progress bar shows meanwhile.
-        """
-        # Under JAX, `self.model` in mid-step would take the step's state from it.
-        model = self.model
-        self._train_function = model.train_function
-        to_read = 0 if _LOOP_READS_FIRST else to_read
-
-        def skip(*args):
-            nonlocal to_read
-            for _ in range(to_read):
-                next(args[-1])
-            to_read = 0
-            if self._begun >= count:
-                model.train_function = self._train_function
-                self._train_function = None
-                return model.train_function(*args)
-            return (logs, args[0]) if keras.backend.backend() == "jax" else logs
-
-        model.train_function = skip
-
-    def on_train_batch_begin(self, batch, logs=None):
-        self._begun = batch
-
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(
+        self, batch: int, logs: dict[str, Any] | None = None
+    ) -> None:
         done = batch + 1 - self._steps
         super().on_train_batch_end(batch, logs)
-        if self._train_function is not None:
+        if self._skipped is not None and self._skipped.active:
             return
         self._since_backup += done
-        if self.save_freq != "epoch" and self._since_backup >= self.save_freq:
+        every = self.save_freq
+        if isinstance(every, int) and self._since_backup >= every:
             self._save(self._epoch, batch + 1, logs)
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         super().on_epoch_end(epoch, logs)
         if self.save_freq == "epoch":
             self._save(epoch + 1, 0)
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         self.model._initial_epoch = None
         if self.delete_checkpoint and distribution.is_chief():
             pathlib.Path(self._path).unlink(missing_ok=True)

@@ -1,5 +1,7 @@
 """The callback that keeps data at the same point of a run as the model."""
 
+from typing import Any
+
 import keras
 
 
@@ -33,27 +35,34 @@ class SetStreamPosition(keras.callbacks.Callback):
     ```
     """
 
-    def __init__(self, position=None, steps_per_epoch=None, cardinality=-2):
+    def __init__(
+        self,
+        position: Any = None,
+        steps_per_epoch: int | None = None,
+        cardinality: int = -2,
+    ) -> None:
         super().__init__()
         self.position = position
         self.steps_per_epoch = steps_per_epoch
         self.cardinality = cardinality
-        self._point = None  # the pass, and the batch of it that began the epoch
+        self._point: Any = None  # the pass, and the batch of it that began the epoch
         self._steps = 0  # batches of this epoch that are done
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         self._point = None
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._steps = 0
         if self._point is None or not self.steps_per_epoch:
             self._point = self._start_of(epoch)
             self._move(*self._point)
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(
+        self, batch: int, logs: dict[str, Any] | None = None
+    ) -> None:
         self._steps = batch + 1
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         number, batch = self._point
         batch += self._steps
         goes_on = self.steps_per_epoch and self._steps >= self.steps_per_epoch
@@ -81,7 +90,9 @@ class SetStreamPosition(keras.callbacks.Callback):
             position.set(number, batch)
 
 
-def with_stream_position(callbacks, data, steps_per_epoch=None, position=None):
+def with_stream_position(
+    callbacks: Any, data: Any, steps_per_epoch: int | None = None, position: Any = None
+) -> list[keras.callbacks.Callback]:
     """Adds what keeps the data's position to the callbacks of a `fit()`.
 
     Args:

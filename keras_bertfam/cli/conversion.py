@@ -18,7 +18,7 @@ from keras_bertfam.presets.heads import task_name
 from keras_bertfam.presets.names import list_presets
 
 
-def convert(source, destination, to):
+def convert(source: str, destination: str, to: str) -> None:
     """Convert a checkpoint, heads and tokenizer included, and say what became of it.
 
     Args:

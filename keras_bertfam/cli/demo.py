@@ -33,7 +33,7 @@ print(json.dumps([token.decode() for token in tokens]))
 """
 
 
-def run(output, epochs):
+def run(output: str, epochs: int) -> None:
     """Run every step and print its result.
 
     Args:

@@ -6,12 +6,15 @@ import os
 import statistics
 import sys
 import time
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 
 from keras_bertfam import datasets, metrics, optimizers, tasks
+from keras_bertfam.types import Model, Path
 
-_CLASSES = {
+_CLASSES: dict[str, Any] = {
     "classification": tasks.TextClassifier,
     "regression": tasks.TextRegressor,
     "tagging": tasks.TokenClassifier,
@@ -21,8 +24,12 @@ _CLASSES = {
 
 
 def make_model(
-    task, preset, load_weights=True, sequence_length=None, end_head="independent"
-):
+    task: datasets.TaskData,
+    preset: str,
+    load_weights: bool = True,
+    sequence_length: int | None = None,
+    end_head: str = "independent",
+) -> Model:
     """A model for a task from a preset, with a new head.
 
     Args:
@@ -36,7 +43,7 @@ def make_model(
         A task with a preprocessor.
     """
     cls = _CLASSES[task.kind]
-    arguments = {}
+    arguments: dict[str, Any] = {}
     if task.kind in ("classification", "tagging"):
         if task.label_names is None:
             raise ValueError(f"{task.name!r} must have `label_names`. Received: None.")
@@ -46,7 +53,7 @@ def make_model(
     model = cls.from_preset(preset, load_weights=load_weights, **arguments)
     if model.preprocessor is None:
         raise ValueError(f"`preset` must have a tokenizer. Received: {preset!r}.")
-    changes = {}
+    changes: dict[str, Any] = {}
     if sequence_length is not None:
         changes = {"sequence_length": sequence_length, "buckets": None}
     if task.kind == "multiple_choice":
@@ -63,7 +70,15 @@ def _settings(config):
     return {k: v for k, v in config.items() if k not in ("config_file", "dtype")}
 
 
-def train(model, train_set, validation_set, settings, recipe, seed=0, jit="auto"):
+def train(
+    model: Model,
+    train_set: datasets.Examples,
+    validation_set: datasets.Examples,
+    settings: tuple[float, int, int],
+    recipe: tasks.FineTuningRecipe,
+    seed: int = 0,
+    jit: bool | str = "auto",
+) -> dict[str, float]:
     """Trains with early stopping on the first metric of the task.
 
     Args:
@@ -111,20 +126,20 @@ def train(model, train_set, validation_set, settings, recipe, seed=0, jit="auto"
 
 
 def finetune(
-    task,
-    preset,
-    data=None,
-    output=None,
-    learning_rates=None,
-    batch_sizes=None,
-    epochs=None,
-    seeds=(0,),
-    sequence_length=None,
-    limit=None,
-    load_weights=True,
-    report=print,
-    jit="auto",
-):
+    task: str | datasets.TaskData,
+    preset: str,
+    data: Path | Sequence[Path] | None = None,
+    output: Path | None = None,
+    learning_rates: Sequence[float] | None = None,
+    batch_sizes: Sequence[int] | None = None,
+    epochs: Sequence[int] | None = None,
+    seeds: Sequence[int] = (0,),
+    sequence_length: int | None = None,
+    limit: int | None = None,
+    load_weights: bool = True,
+    report: Callable[[str], object] = print,
+    jit: bool | str = "auto",
+) -> dict[str, Any]:
     """Fine-tunes by the recipe of a preset's family.
 
     Every point of the grid is trained with every seed. The point with the best
@@ -154,7 +169,8 @@ def finetune(
     if sequence_length is None and recipe.sequence_length is not None:
         sequence_length = min(recipe.sequence_length, longest)
     first = facts.metrics[0]
-    best, best_run = None, None
+    best: Any = None
+    best_run: Any = None
     for settings in itertools.product(
         learning_rates or recipe.learning_rates,
         batch_sizes or recipe.batch_sizes,
@@ -241,7 +257,7 @@ def _recipe_of(preset, task):
     return tasks.fine_tuning_recipe(family, task.name, width), longest
 
 
-def formatted(scores):
+def formatted(scores: dict[str, float]) -> str:
     """Metrics in a line."""
     return ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
 

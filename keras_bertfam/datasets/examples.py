@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import math
 import re
+from typing import Any, Self
 
 from keras_bertfam.datasets.task_data import TaskData
 
@@ -38,24 +39,24 @@ class Examples:
     ```
     """
 
-    x: object
-    y: list | None
+    x: Any
+    y: list[Any] | None
     task: TaskData
-    ids: list | None = None
-    titles: list | None = None
+    ids: list[str] | None = None
+    titles: list[str] | None = None
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(_first(self.x))
 
-    def take(self, count):
+    def take(self, count: int) -> Self:
         """The first `count` examples."""
         return self[:count]
 
-    def __getitem__(self, chosen):
+    def __getitem__(self, chosen: slice) -> Self:
         """Examples of a slice."""
         return self._with_columns(lambda column: column[chosen])
 
-    def split_articles(self, count):
+    def split_articles(self, count: int) -> tuple[Self, Self]:
         """Two parts of questions, the first those on the first `count` articles.
 
         No article is in both, in whatever order the questions are.
@@ -70,7 +71,7 @@ class Examples:
                 f"{len(names)}. Received: {count}."
             )
         first = set(names[:count])
-        in_first = [title in first for title in self.titles]
+        in_first = [title in first for title in self.titles or ()]
         return self._where(in_first), self._where([not here for here in in_first])
 
     def _where(self, mask):
@@ -218,7 +219,7 @@ _ARRANGED = {
 }
 
 
-def arrange(task, rows):
+def arrange(task: TaskData, rows: list[dict[str, Any]]) -> Examples:
     """Makes `Examples` of a task.
 
     Args:

@@ -3,9 +3,13 @@
 import csv
 import itertools
 import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from keras_bertfam.types import Path
 
 
-def read_lines(path):
+def read_lines(path: Path) -> Iterator[str]:
     """The lines of a text file in UTF-8, with or without a byte-order mark.
 
     Only `\\n` and `\\r\\n` end a line: text may hold other characters that Python
@@ -16,7 +20,14 @@ def read_lines(path):
             yield line.removesuffix("\n").removesuffix("\r")
 
 
-def read_table(path, columns, header=(), renamed=None, limit=None, broken=None):
+def read_table(
+    path: Path,
+    columns: Sequence[str],
+    header: Sequence[str] = (),
+    renamed: dict[str, str] | None = None,
+    limit: int | None = None,
+    broken: list[str] | None = None,
+) -> list[dict[str, str]]:
     """Reads tab-separated values. Quotation marks are plain characters.
 
     Args:
@@ -37,8 +48,7 @@ def read_table(path, columns, header=(), renamed=None, limit=None, broken=None):
             with too few values.
     """
     renamed = renamed or {}
-    lines = itertools.islice(read_lines(path), limit)
-    lines = [line.split("\t") for line in lines]
+    lines = [line.split("\t") for line in itertools.islice(read_lines(path), limit)]
     names = [renamed.get(name, name) for name in lines[0]] if lines else []
     first = 0
     if set(columns) <= set(names):
@@ -71,7 +81,7 @@ def read_table(path, columns, header=(), renamed=None, limit=None, broken=None):
     return rows
 
 
-def read_csv(path):
+def read_csv(path: Path) -> list[dict[str, str]]:
     """Reads comma-separated values below a line of names; quotation marks count.
 
     Returns:
@@ -84,7 +94,7 @@ def read_csv(path):
         ]
 
 
-def read_json(path):
+def read_json(path: Path) -> list[dict[str, Any]]:
     """The objects of a JSON file that holds a list, or one in each line."""
     with open(path, encoding="utf-8-sig") as file:
         text = file.read()
@@ -98,7 +108,7 @@ def read_json(path):
         ) from error
 
 
-def read_squad(path):
+def read_squad(path: Path) -> list[dict[str, Any]]:
     """Reads questions in SQuAD's format, 1.1 or 2.0.
 
     Returns:
@@ -132,7 +142,7 @@ def read_squad(path):
         ) from error
 
 
-def read_conll(path, header):
+def read_conll(path: Path, header: Sequence[str]) -> list[dict[str, list[str]]]:
     """Reads a word a line with its labels, a blank line between sentences.
 
     Takes tabs or spaces between the columns, comments, and the ranges and empty
@@ -150,7 +160,8 @@ def read_conll(path, header):
         ValueError: for a line with too few columns.
     """
     universal = str(path).endswith(".conllu")
-    sentences, words = [], []
+    sentences: list[dict[str, list[str]]] = []
+    words: list[list[str]] = []
     for number, line in enumerate([*read_lines(path), ""], 1):
         if not line.strip():
             if words:

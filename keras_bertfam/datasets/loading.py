@@ -4,17 +4,20 @@ import dataclasses
 import glob
 import os
 import warnings
+from collections.abc import Sequence
+from typing import Any
 
 from keras_bertfam.datasets import files
 from keras_bertfam.datasets.examples import arrange
 from keras_bertfam.datasets.table import TASKS
 from keras_bertfam.datasets.task_data import TaskData
 from keras_bertfam.layers import read_documents
+from keras_bertfam.types import Path
 
 _LABELLED = {"train", "validation"}
 
 
-def get_task(name):
+def get_task(name: str | TaskData) -> TaskData:
     """The `TaskData` of a name: the library's, or that of `tensorflow_datasets`.
 
     Args:
@@ -43,7 +46,12 @@ def get_task(name):
     )
 
 
-def load_examples(task, split="train", data=None, limit=None):
+def load_examples(
+    task: str | TaskData,
+    split: str = "train",
+    data: Path | Sequence[Path] | None = None,
+    limit: int | None = None,
+) -> Any:
     """Loads the examples of a task.
 
     Args:
@@ -76,7 +84,7 @@ def load_examples(task, split="train", data=None, limit=None):
     if data is None:
         rows = _from_tfds(task, split, limit)
     else:
-        broken = []
+        broken: list[str] = []
         paths = _paths(task, split, data)
         rows = [row for path in paths for row in _read(task, path, broken)]
         if broken:

@@ -1,6 +1,7 @@
 """The form of a fact sheet about a task's data."""
 
 import dataclasses
+from typing import Any
 
 _METRICS = {
     "classification": ("accuracy",),
@@ -57,25 +58,25 @@ class TaskData:
 
     name: str
     kind: str
-    source: tuple = ()
-    columns: tuple = ()
+    source: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
     label: str | None = "label"
-    label_names: tuple | None = None
-    splits: dict = dataclasses.field(
+    label_names: tuple[str, ...] | None = None
+    splits: dict[str, str] = dataclasses.field(
         default_factory=lambda: {
             "train": "train",
             "validation": "validation",
             "test": "test",
         }
     )
-    metrics: tuple | None = None
-    layouts: tuple = ()
-    header: tuple = ()
-    renamed: dict = dataclasses.field(default_factory=dict)
+    metrics: tuple[str, ...] = None  # type: ignore[assignment]  # until it is made
+    layouts: tuple[dict[str, Any], ...] = ()
+    header: tuple[str, ...] = ()
+    renamed: dict[str, str] = dataclasses.field(default_factory=dict)
     maximum: float | None = None
     question: str | None = None
     skip_broken_rows: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.metrics is None:
             object.__setattr__(self, "metrics", _METRICS.get(self.kind, ()))

@@ -1,5 +1,7 @@
 """What the SavedModel of a question answering task computes."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from keras_bertfam.export.signatures import Signature, serving_signatures, strings
@@ -7,7 +9,9 @@ from keras_bertfam.tasks.finetuning.span_question_answering import SpanQuestionA
 
 
 @serving_signatures.register
-def _(model: SpanQuestionAnswering, preprocessor, **options):
+def _(
+    model: SpanQuestionAnswering, preprocessor: Any, **options: Any
+) -> dict[str, Signature]:
     def answer(question, context):
         x = {"question": question, "context": context}
         windows, offsets = preprocessor.windows(x)

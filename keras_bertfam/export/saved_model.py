@@ -14,9 +14,10 @@ from keras_bertfam.export.warmup import write_warmup_requests
 from keras_bertfam.models.encoder import EncoderBackbone
 from keras_bertfam.presets import directory
 from keras_bertfam.tasks.pretraining.masked_lm import MaskedLM
+from keras_bertfam.types import Model, Path
 
 
-def export_saved_model(model, path, top_k=5):
+def export_saved_model(model: Model | Path, path: Path, top_k: int = 5) -> Path:
     """Write a SavedModel that answers strings, for TensorFlow Serving.
 
     The tokenizer is part of the graph: a process that imports only `tensorflow`

@@ -3,12 +3,14 @@
 import dataclasses
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from keras_bertfam.models.encoder import EncoderBackbone
 from keras_bertfam.tasks.pretraining.fill_mask import FillMask
+from keras_bertfam.types import Model
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,18 +27,20 @@ class Signature:
     inputs: dict
     example: dict
 
-    def concrete(self):
+    def concrete(self) -> Callable[..., Any]:
         """The function for `tf.saved_model.save`."""
         return tf.function(self.function).get_concrete_function(**self.inputs)
 
 
-def strings(name, rank=1):
+def strings(name: str, rank: int = 1) -> Any:
     """The spec of an input of strings, every axis dynamic."""
     return tf.TensorSpec([None] * rank, tf.string, name=name)
 
 
 @functools.singledispatch
-def serving_signatures(model, preprocessor, **options):
+def serving_signatures(
+    model: Model, preprocessor: Any, **options: Any
+) -> dict[str, Signature]:
     """The signatures of a model.
 
     Args:
@@ -78,7 +82,9 @@ def _of_tokens(function, preprocessor):
 
 
 @serving_signatures.register
-def _(model: EncoderBackbone, preprocessor, **options):
+def _(
+    model: EncoderBackbone, preprocessor: Any, **options: Any
+) -> dict[str, Signature]:
     def encode(token_ids):
         mask = tf.not_equal(token_ids, preprocessor.tokenizer.pad_token_id)
         outputs = model({"token_ids": token_ids, "padding_mask": mask}, training=False)
@@ -88,7 +94,9 @@ def _(model: EncoderBackbone, preprocessor, **options):
 
 
 @serving_signatures.register
-def _(model: FillMask, preprocessor, top_k=5, **options):
+def _(
+    model: FillMask, preprocessor: Any, top_k: int = 5, **options: Any
+) -> dict[str, Signature]:
     tokenizer = preprocessor.tokenizer
     tokens = model.token_strings()
     if not 1 <= top_k <= len(tokens):

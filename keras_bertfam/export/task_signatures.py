@@ -1,5 +1,7 @@
 """What the SavedModels of the fine-tuning tasks compute."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from keras_bertfam.export.signatures import Signature, serving_signatures, strings
@@ -49,23 +51,25 @@ def _label_outputs(model):
 
 
 @serving_signatures.register
-def _(model: TextClassifier, preprocessor, **options):
+def _(model: TextClassifier, preprocessor: Any, **options: Any) -> dict[str, Signature]:
     return _of_texts(model, preprocessor, _label_outputs(model))
 
 
 @serving_signatures.register
-def _(model: TextRegressor, preprocessor, **options):
+def _(model: TextRegressor, preprocessor: Any, **options: Any) -> dict[str, Signature]:
     return _of_texts(model, preprocessor, lambda outputs: {"scores": outputs})
 
 
 @serving_signatures.register
-def _(model: TextEmbedder, preprocessor, **options):
+def _(model: TextEmbedder, preprocessor: Any, **options: Any) -> dict[str, Signature]:
     signatures = _of_texts(model, preprocessor, lambda x: {"embeddings": x})
     return {"serving_default": signatures["serving_default"]}
 
 
 @serving_signatures.register
-def _(model: TokenClassifier, preprocessor, **options):
+def _(
+    model: TokenClassifier, preprocessor: Any, **options: Any
+) -> dict[str, Signature]:
     names = tf.constant(_names_of_labels(model))
 
     def tag(words):
@@ -101,7 +105,7 @@ def _(model: TokenClassifier, preprocessor, **options):
 
 
 @serving_signatures.register
-def _(model: MultipleChoice, preprocessor, **options):
+def _(model: MultipleChoice, preprocessor: Any, **options: Any) -> dict[str, Signature]:
     def choose(context, question, choices):
         x = {"context": context, "question": question, "choices": choices}
         logits = model(preprocessor.encode(x), training=False)

@@ -1,8 +1,12 @@
 """Warm-up requests for TensorFlow Serving."""
 
 import os
+from collections.abc import Iterable
+from typing import Any
 
 import tensorflow as tf
+
+from keras_bertfam.types import Path
 
 WARMUP_FILE = os.path.join("assets.extra", "tf_serving_warmup_requests")
 
@@ -11,7 +15,11 @@ _PREDICT_LOG, _REQUEST, _MODEL_SPEC, _INPUTS = 6, 1, 1, 2
 _MODEL_NAME, _SIGNATURE_NAME, _KEY, _VALUE = 1, 3, 1, 2
 
 
-def write_warmup_requests(path, requests, model_name="keras_bertfam"):
+def write_warmup_requests(
+    path: Path,
+    requests: Iterable[tuple[str, dict[str, Any]]],
+    model_name: str = "keras_bertfam",
+) -> None:
     """Write the file that TensorFlow Serving replays before it takes requests.
 
     The messages have three fields each, so they are encoded here rather than

@@ -1,10 +1,14 @@
 """Metrics of a whole validation set in the logs of `fit()`."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 import numpy as np
 
 from keras_bertfam.metrics.scores import check_metrics, compute_metrics
 from keras_bertfam.metrics.squad import answer_texts
+from keras_bertfam.types import Model
 
 
 class TaskMetrics(keras.callbacks.Callback):
@@ -40,7 +44,13 @@ class TaskMetrics(keras.callbacks.Callback):
     ```
     """
 
-    def __init__(self, examples, metrics=None, batch_size=32, prefix="val_"):
+    def __init__(
+        self,
+        examples: Any,
+        metrics: Sequence[str] | None = None,
+        batch_size: int = 32,
+        prefix: str = "val_",
+    ) -> None:
         super().__init__()
         if examples.y is None:
             raise ValueError("`examples` must have labels. Received: none.")
@@ -50,7 +60,7 @@ class TaskMetrics(keras.callbacks.Callback):
         self.batch_size = batch_size
         self.prefix = prefix
 
-    def compute(self, model=None):
+    def compute(self, model: Model | None = None) -> dict[str, float]:
         """The metrics of a model, by default of the one being trained.
 
         Args:
@@ -72,7 +82,7 @@ class TaskMetrics(keras.callbacks.Callback):
         scores = compute_metrics(self.metrics, examples.y, predictions)
         return {**scores, "null_threshold": threshold}
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         scores = self.compute()
         if logs is not None:
             logs.update({self.prefix + name: value for name, value in scores.items()})
@@ -84,7 +94,7 @@ def _has_unanswerable(examples):
     return not all(len(answer["text"]) for answer in examples.y)
 
 
-def predicted_labels(model, examples, batch_size=32):
+def predicted_labels(model: Model, examples: Any, batch_size: int = 32) -> list[Any]:
     """What a fine-tuning task predicts for examples, in the form of their labels.
 
     Args:

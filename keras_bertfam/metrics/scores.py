@@ -2,7 +2,8 @@
 
 import dataclasses
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -84,7 +85,9 @@ METRICS = {
 }
 
 
-def compute_metrics(names, y_true, y_pred):
+def compute_metrics(
+    names: Sequence[str], y_true: Sequence[Any], y_pred: Sequence[Any]
+) -> dict[str, float]:
     """Computes metrics of the predictions for a whole data set.
 
     - `"accuracy"`; `"f1"`, that of class 1; `"matthews"`: of class numbers;
@@ -124,7 +127,7 @@ def compute_metrics(names, y_true, y_pred):
     return {name: METRICS[name](y_true, y_pred) for name in names}
 
 
-def check_metrics(names, argument="names"):
+def check_metrics(names: Sequence[str], argument: str = "names") -> None:
     """Raises unless metrics are known, and their libraries installed.
 
     Args:

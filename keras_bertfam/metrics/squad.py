@@ -3,6 +3,8 @@
 import collections
 import re
 import string
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -10,7 +12,7 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
-def normalize_answer(text):
+def normalize_answer(text: str) -> str:
     """Lower case, without ASCII punctuation, articles and extra white space.
 
     Args:
@@ -52,7 +54,9 @@ def _per_question(answers, predictions):
     return np.array(scores).reshape(-1, 2)
 
 
-def squad_scores(answers, predictions):
+def squad_scores(
+    answers: Sequence[dict[str, Any]], predictions: Sequence[str | None]
+) -> dict[str, float]:
     """Exact match and F1 by SQuAD's official rules.
 
     The greatest score over a question's answers counts, and questions count
@@ -96,7 +100,12 @@ def squad_scores(answers, predictions):
     }
 
 
-def best_null_threshold(answers, predictions, null_odds, metric="f1"):
+def best_null_threshold(
+    answers: Sequence[dict[str, Any]],
+    predictions: Sequence[str],
+    null_odds: Sequence[float],
+    metric: str = "f1",
+) -> tuple[float, float]:
     """The odds of having no answer from which on `""` should be the prediction.
 
     Args:
@@ -146,7 +155,9 @@ def best_null_threshold(answers, predictions, null_odds, metric="f1"):
     return 100.0 * totals[best] / len(answers), float(odds[order][last][best])
 
 
-def answer_texts(answers, null_threshold=float("inf")):
+def answer_texts(
+    answers: Sequence[dict[str, Any]], null_threshold: float = float("inf")
+) -> list[str]:
     """The texts of predicted answers, `""` where the odds of none are too high.
 
     Args:

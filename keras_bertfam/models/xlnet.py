@@ -10,7 +10,7 @@ from keras_bertfam.layers.modeling.embedding import TokenEmbedding
 from keras_bertfam.layers.modeling.relative_transformer import (
     RelativeTransformerStack,
 )
-from keras_bertfam.layers.modeling.streams import arrange_streams, extend_memory
+from keras_bertfam.layers.modeling.two_streams import arrange_two_streams, extend_memory
 from keras_bertfam.models.base import TokenBackbone, arguments_of, check_heads
 from keras_bertfam.presets.families.xlnet import XLNET
 from keras_bertfam.types import Tensor
@@ -230,7 +230,7 @@ class XLNetBackbone(TokenBackbone):
             raise ValueError("`return_pooled` must be false: XLNet has no pooler.")
         token_ids = ops.cast(inputs["token_ids"], "int32")
         length = ops.shape(token_ids)[1]
-        streams = arrange_streams(inputs, causal=self.attention_type == "uni")
+        streams = arrange_two_streams(inputs, causal=self.attention_type == "uni")
         x = self.token_embedding(token_ids)
         queries = None
         if streams["positions"] is None:

@@ -1,10 +1,14 @@
 """Smaller learning rates for lower layers, in a way that works under Adam."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_bertfam.optimizers.pretraining import decays
 from keras_bertfam.optimizers.schedules import WarmupPolynomialDecay
+from keras_bertfam.types import Config, Model, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -37,18 +41,18 @@ class LayerwiseAdamW(keras.optimizers.Adam):
 
     def __init__(
         self,
-        learning_rate=0.001,
-        scales=None,
-        decoupled_weight_decay=0.0,
-        name="layerwise_adamw",
-        **kwargs,
-    ):
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.001,
+        scales: dict[str, float] | None = None,
+        decoupled_weight_decay: float = 0.0,
+        name: str = "layerwise_adamw",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(learning_rate, name=name, **kwargs)
         self.scales = dict(scales or {})
         self.decoupled_weight_decay = decoupled_weight_decay
-        self._rates = None
+        self._rates: list[tuple[float, float]] = []
 
-    def build(self, variables):
+    def build(self, variables: Sequence[Any]) -> None:
         unknown = self.scales.keys() - {variable.path for variable in variables}
         if unknown:
             raise ValueError(
@@ -62,7 +66,9 @@ class LayerwiseAdamW(keras.optimizers.Adam):
             for v in variables
         ]
 
-    def update_step(self, gradient, variable, learning_rate):
+    def update_step(
+        self, gradient: Tensor, variable: keras.Variable, learning_rate: Tensor
+    ) -> None:
         # Keras's own optimizers find their slots by this method. A subclass has no
         # public way to the number of a variable.
         scale, weight_decay = self._rates[self._get_variable_index(variable)]
@@ -71,7 +77,7 @@ class LayerwiseAdamW(keras.optimizers.Adam):
             self.assign_sub(variable, ops.multiply(variable, rate * weight_decay))
         super().update_step(gradient, variable, rate)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "scales": self.scales,
@@ -79,7 +85,9 @@ class LayerwiseAdamW(keras.optimizers.Adam):
         }
 
 
-def layerwise_scales(model, decay, offset=0, scale_embeddings=True):
+def layerwise_scales(
+    model: Model, decay: float, offset: int = 0, scale_embeddings: bool = True
+) -> dict[str, float]:
     """Learning rates that fall by a factor from each layer to the one below.
 
     With `n` layers, layer `i` (from 1) has the scale `decay ** (n + offset - i)`,
@@ -131,7 +139,7 @@ def _paths(layers):
     return [variable.path for layer in layers for variable in layer.variables]
 
 
-def fine_tuning_epsilon(model):
+def fine_tuning_epsilon(model: Model) -> float:
     """Adam's epsilon to fine-tune with, 1e-8 unless weights are float16.
 
     The published 1e-6 is of an Adam without correction of the moments' bias. Keras
@@ -148,18 +156,18 @@ def fine_tuning_epsilon(model):
 
 
 def fine_tuning_optimizer(
-    model,
-    learning_rate=5e-5,
-    layer_decay=1.0,
-    offset=0,
-    scale_embeddings=True,
-    warmup_steps=0.1,
-    total_steps=None,
-    weight_decay=0.01,
-    epsilon=None,
-    global_clipnorm=1.0,
-    **kwargs,
-):
+    model: Model,
+    learning_rate: float = 5e-5,
+    layer_decay: float = 1.0,
+    offset: int = 0,
+    scale_embeddings: bool = True,
+    warmup_steps: float = 0.1,
+    total_steps: int | None = None,
+    weight_decay: float = 0.01,
+    epsilon: float | None = None,
+    global_clipnorm: float = 1.0,
+    **kwargs: Any,
+) -> LayerwiseAdamW:
     """AdamW with warm-up, linear decay, and smaller rates for lower layers.
 
     Args:

@@ -2,6 +2,7 @@
 
 import re
 import warnings
+from typing import Any
 
 import keras
 from keras import ops
@@ -14,16 +15,16 @@ _NO_DECAY = r"(bias|gamma|beta)(/replica_\d+)?(:\d+)?$"
 
 
 def pretraining_optimizer(
-    learning_rate=1e-4,
-    total_steps=None,
-    warmup_steps=0.01,
-    schedule_form="join",
-    weight_decay=0.01,
-    beta_2=0.999,
-    epsilon=1e-6,
-    global_clipnorm=1.0,
-    **kwargs,
-):
+    learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 1e-4,
+    total_steps: int | None = None,
+    warmup_steps: float = 0.01,
+    schedule_form: str = "join",
+    weight_decay: float = 0.01,
+    beta_2: float = 0.999,
+    epsilon: float = 1e-6,
+    global_clipnorm: float = 1.0,
+    **kwargs: Any,
+) -> keras.optimizers.AdamW:
     """Returns BERT's pre-training optimizer as Keras's `AdamW`.
 
     The defaults are BERT's: peak rate 1e-4, 1 % warm-up (10k of 1M steps),
@@ -84,7 +85,7 @@ def pretraining_optimizer(
     return optimizer
 
 
-def exclude_norms_and_biases(optimizer):
+def exclude_norms_and_biases(optimizer: keras.optimizers.Optimizer) -> None:
     """Switches weight decay off for biases and normalisation weights.
 
     Variables are told by the ends of their own names (`bias`, `gamma`, `beta`):
@@ -106,19 +107,19 @@ def exclude_norms_and_biases(optimizer):
     optimizer.exclude_from_weight_decay(var_names=[_NO_DECAY])
 
 
-def excludes_norms_and_biases(optimizer):
+def excludes_norms_and_biases(optimizer: keras.optimizers.Optimizer) -> bool:
     """Whether `exclude_norms_and_biases` was called on an optimizer, or `None`."""
     # Keras has no public way to what is excluded.
     pattern = getattr(_inner(optimizer), "_exclude_from_weight_decay_pattern", None)
     return pattern is not None and pattern.pattern == _NO_DECAY
 
 
-def decays(variable):
+def decays(variable: keras.Variable) -> bool:
     """Whether weight decay is of a variable: not of biases and norms."""
     return re.search(_NO_DECAY, variable.name) is None
 
 
-def needs_total_steps(optimizer):
+def needs_total_steps(optimizer: keras.optimizers.Optimizer | None) -> bool:
     """Whether the optimizer's schedule waits for `resolve_schedule`.
 
     Args:
@@ -128,7 +129,9 @@ def needs_total_steps(optimizer):
     return schedule is not None and schedule.total_steps is None
 
 
-def resolve_schedule(optimizer, steps):
+def resolve_schedule(
+    optimizer: keras.optimizers.Optimizer | None, steps: int | None
+) -> None:
     """Tells the optimizer's schedule how many steps `fit()` is about to run.
 
     A schedule without `total_steps` gets the steps done so far plus `steps`; for

@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from keras_bertfam.types import Config, Tensor
+
 _FORMS = ("join", "hold", "product")
 
 
@@ -53,14 +55,14 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
 
     def __init__(
         self,
-        peak_learning_rate,
-        warmup_steps=0,
-        total_steps=None,
-        power=1.0,
-        end_learning_rate=0.0,
-        form="join",
-        name="WarmupPolynomialDecay",
-    ):
+        peak_learning_rate: float,
+        warmup_steps: float = 0,
+        total_steps: int | None = None,
+        power: float = 1.0,
+        end_learning_rate: float = 0.0,
+        form: str = "join",
+        name: str = "WarmupPolynomialDecay",
+    ) -> None:
         super().__init__()
         if peak_learning_rate <= 0:
             raise ValueError(
@@ -81,7 +83,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         _check_warmup(warmup_steps)
         self.peak_learning_rate = peak_learning_rate
         self.warmup_steps = warmup_steps
-        self.total_steps = None
+        self.total_steps: int | None = None
         self.power = power
         self.end_learning_rate = end_learning_rate
         self.form = form
@@ -89,7 +91,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         if total_steps is not None:
             self.resolve(total_steps)
 
-    def resolve(self, total_steps):
+    def resolve(self, total_steps: int) -> None:
         """Sets `total_steps` unless it is set already.
 
         Must be called before the train step is traced: the number of steps is
@@ -116,7 +118,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
             )
         self.total_steps = int(total_steps)
 
-    def __call__(self, step):
+    def __call__(self, step: int | Tensor) -> Tensor:
         if self.total_steps is None:
             raise ValueError(
                 "The number of training steps isn't known: this schedule has "
@@ -144,7 +146,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         span = self.peak_learning_rate - self.end_learning_rate
         return self.end_learning_rate + span * ops.power(left, self.power)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             "peak_learning_rate": self.peak_learning_rate,
             "warmup_steps": self.warmup_steps,

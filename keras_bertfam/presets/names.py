@@ -8,6 +8,7 @@ import keras_hub
 
 from keras_bertfam.presets.families import Family, register
 from keras_bertfam.presets.source import CheckpointSource
+from keras_bertfam.types import Mixin
 
 TOKENIZER_FILES = {
     "word_piece": ("vocab.txt",),
@@ -16,7 +17,7 @@ TOKENIZER_FILES = {
 }
 
 
-class Published:
+class Published(Mixin):
     """Base of the classes that have published sizes.
 
     Attributes:

@@ -17,10 +17,10 @@ from keras_bertfam.presets import (
 )
 from keras_bertfam.presets.heads import shared_heads
 from keras_bertfam.quantization import quantize_again, quantized_layers
-from keras_bertfam.types import Config, Model, Path, Tokenizer
+from keras_bertfam.types import Config, Mixin, Model, Path, Tokenizer
 
 
-class TaskPresets:
+class TaskPresets(Mixin):
     """Mixin of tasks that are loaded with `from_preset()`, and saved."""
 
     @classmethod

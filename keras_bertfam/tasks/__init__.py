@@ -26,6 +26,7 @@ from keras_bertfam.tasks.finetuning.token_classifier_preprocessor import (
     TokenClassifierPreprocessor,
 )
 from keras_bertfam.tasks.losses import (
+    DetectionCrossentropy,
     MaskedCrossentropy,
     Perplexity,
     WeightedMeanSquaredError,
@@ -66,6 +67,7 @@ from keras_bertfam.tasks.resizing import resize_vocabulary
 __all__ = [
     "CosineSimilarityError",
     "DISTILLATION_RECIPES",
+    "DetectionCrossentropy",
     "Distiller",
     "FINE_TUNING_RECIPES",
     "FineTuningRecipe",

@@ -1,12 +1,15 @@
 """Losses over the chosen positions or examples of a batch."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_bertfam import distribution
+from keras_bertfam.types import Config, Tensor
 
 
-def without_last(values, rank):
+def without_last(values: Tensor, rank: int) -> Tensor:
     """Drops a last axis of size 1 from labels or weights of more axes than `rank`.
 
     Keras's own losses take `(batch, 1)` for `(batch,)`; subtracted or multiplied as
@@ -17,7 +20,7 @@ def without_last(values, rank):
     return ops.squeeze(values, -1) if more else values
 
 
-def token_crossentropy(token_ids, logits):
+def token_crossentropy(token_ids: Tensor, logits: Tensor) -> Tensor:
     """Cross-entropy of each position, in nats and float32.
 
     Args:
@@ -48,10 +51,12 @@ class WeightedMeanLoss(keras.losses.Loss):
         name: str.
     """
 
-    def __init__(self, name=None, **kwargs):
+    def __init__(self, name: str | None = None, **kwargs: Any) -> None:
         super().__init__(name=name, reduction=None, dtype="float32")
 
-    def __call__(self, y_true, y_pred, sample_weight=None):
+    def __call__(
+        self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
+    ) -> Tensor:
         losses = self.call(ops.convert_to_tensor(y_true), ops.convert_to_tensor(y_pred))
         weights = ops.ones_like(losses)
         if sample_weight is not None:
@@ -59,7 +64,7 @@ class WeightedMeanLoss(keras.losses.Loss):
             weights *= ops.cast(sample_weight, losses.dtype)
         return distribution.global_mean(ops.sum(losses * weights), ops.sum(weights))
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {"name": self.name}
 
 
@@ -95,17 +100,55 @@ class MaskedCrossentropy(WeightedMeanLoss):
     appendix A.2.
     """
 
-    def __init__(self, name="masked_crossentropy", from_logits=True, **kwargs):
+    def __init__(
+        self, name: str = "masked_crossentropy", from_logits: bool = True, **kwargs: Any
+    ) -> None:
         super().__init__(name=name)
         self.from_logits = from_logits
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         if not self.from_logits:
             y_pred = ops.log(ops.maximum(ops.cast(y_pred, "float32"), 1e-12))
         return token_crossentropy(y_true, y_pred)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), "from_logits": self.from_logits}
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class DetectionCrossentropy(WeightedMeanLoss):
+    """`sum(weight * binary_crossentropy) / sum(weight)` over the whole batch.
+
+    What says of each token yes or no, such as ELECTRA's discriminator. As
+    `MaskedCrossentropy`, equal on one device and on many.
+
+    Call arguments:
+        y_true: int, float or bool tensor `(batch, length)` or `(batch,)`: 1 for
+            tokens to be detected, 0 for others.
+        y_pred: float tensor of that shape, logits.
+        sample_weight: float tensor as `y_true`; 0 leaves a token out, as padding.
+            All one if missing.
+
+    Returns:
+        float32 scalar, in nats.
+
+    Example:
+
+    ```python
+    loss = keras_bertfam.tasks.DetectionCrossentropy()
+    loss([[1, 0]], [[0.0, 9.0]], sample_weight=[[1.0, 0.0]])  # ln 2
+    ```
+
+    Reference: [Clark et al., 2020](https://arxiv.org/abs/2003.10555), section 2.
+    """
+
+    def __init__(self, name: str = "detection_crossentropy", **kwargs: Any) -> None:
+        super().__init__(name=name)
+
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
+        y_true = without_last(y_true, len(y_pred.shape))
+        y_true, y_pred = ops.cast(y_true, "float32"), ops.cast(y_pred, "float32")
+        return ops.softplus(y_pred) - y_pred * y_true
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -130,10 +173,10 @@ class WeightedMeanSquaredError(WeightedMeanLoss):
     ```
     """
 
-    def __init__(self, name="mean_squared_error", **kwargs):
+    def __init__(self, name: str = "mean_squared_error", **kwargs: Any) -> None:
         super().__init__(name=name)
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         y_true = without_last(y_true, len(y_pred.shape))
         y_true, y_pred = ops.cast(y_true, "float32"), ops.cast(y_pred, "float32")
         return ops.square(y_true - y_pred)
@@ -154,16 +197,18 @@ class Perplexity(keras.metrics.Mean):
     ```
     """
 
-    def __init__(self, name="perplexity", dtype=None):
+    def __init__(self, name: str = "perplexity", dtype: Any = None) -> None:
         super().__init__(name=name, dtype=dtype)
 
-    def update_state(self, y_true, y_pred, sample_weight=None):
+    def update_state(
+        self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
+    ) -> None:
         super().update_state(token_crossentropy(y_true, y_pred), sample_weight)
 
-    def result(self):
+    def result(self) -> Tensor:
         return ops.exp(super().result())
 
 
-def token_metrics():
+def token_metrics() -> list[keras.metrics.Metric]:
     """New metrics of predicted tokens: accuracy and perplexity."""
     return [keras.metrics.SparseCategoricalAccuracy(name="accuracy"), Perplexity()]

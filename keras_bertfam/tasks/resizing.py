@@ -3,8 +3,10 @@
 import numpy as np
 from keras import ops
 
+from keras_bertfam.types import Model, Tokenizer
 
-def resize_vocabulary(task, tokenizer):
+
+def resize_vocabulary(task: Model, tokenizer: Tokenizer) -> Model:
     """The same model for a tokenizer with more tokens.
 
     A new token's row, in the table and in what else has a row for each token, is

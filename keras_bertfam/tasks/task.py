@@ -1,7 +1,6 @@
 """What every pre-training task shares: defaults and data."""
 
-import contextlib
-import warnings
+from typing import Any
 
 import keras
 import keras_hub
@@ -15,8 +14,17 @@ from keras_bertfam.layers.data.seeding import (
     shuffled_batches,
 )
 from keras_bertfam.models.encoder import EncoderBackbone
-from keras_bertfam.models.subclassed import Subclassed
+from keras_bertfam.models.subclassed import Subclassed, functional_bases_kept
 from keras_bertfam.presets.task_presets import TaskPresets
+from keras_bertfam.tasks.inputs import (
+    as_tensors,
+    count_batches,
+    is_arrays,
+    may_end,
+    split_off_last,
+    yields_batches,
+)
+from keras_bertfam.types import Config, Model
 
 
 class PretrainingTask(
@@ -31,6 +39,12 @@ class PretrainingTask(
     `default_metrics` what `compile()` takes without arguments, and defines
     `call`. A subclass is a plain `keras.Model`, not a functional one.
 
+    Attributes:
+        optimizer_defaults: what `compile()` gives `pretraining_optimizer` unless
+            told otherwise.
+        reads_pooler: whether the loss reads the backbone's pooler. One that it
+            doesn't read isn't trained.
+
     Args:
         backbone: `keras_bertfam.models.EncoderBackbone`.
         preprocessor: `keras_hub.models.Preprocessor` that turns text into what
@@ -42,12 +56,15 @@ class PretrainingTask(
             backbone has rows for them.
     """
 
-    backbone_cls = EncoderBackbone
-    # What `compile()` gives `pretraining_optimizer` unless told otherwise.
-    optimizer_defaults = {}
+    backbone_cls: Any = EncoderBackbone
+    optimizer_defaults: dict[str, Any] = {}
+    reads_pooler = False
 
-    def __init__(self, backbone, preprocessor=None, **kwargs):
-        super().__init__(compile=False, **kwargs)
+    def __init__(
+        self, backbone: Model, preprocessor: Any = None, **kwargs: Any
+    ) -> None:
+        with functional_bases_kept(type(self)):
+            super().__init__(compile=False, **kwargs)
         self.backbone = backbone
         self.preprocessor = preprocessor
         self.dtype_policy = backbone.dtype_policy
@@ -65,58 +82,63 @@ class PretrainingTask(
                 f"Received one of {size}."
             )
 
-    def default_loss(self):
+    def default_loss(self) -> Any:
         """The loss that `compile()` takes when none is given.
 
         `None` for a task that defines `compute_loss`, and then takes no other.
         """
         raise TypeError(f"{type(self).__name__} must define `default_loss`.")
 
-    def default_metrics(self):
+    def default_metrics(self) -> Any:
         """The weighted metrics that `compile()` takes when none are given."""
         return []
 
-    def unused_variables(self):
+    def unused_variables(self) -> list[keras.Variable]:
         """Variables of the backbone that have no part in the loss.
 
         They keep `trainable=True` for the tasks that come after, but this one
         leaves them out of `trainable_variables`.
+
+        Returns:
+            List of variables: those of the pooler, unless `reads_pooler`.
         """
-        return []
+        return [] if self.reads_pooler else pooler_variables(self.backbone)
 
     def _split_off_unused(self, variables, keep):
         unused = {id(v) for v in self.unused_variables()}
         return [v for v in variables if (id(v) in unused) != keep]
 
     @property
-    def trainable_variables(self):
+    def trainable_variables(self) -> list[keras.Variable]:
         return self._split_off_unused(super().trainable_variables, keep=True)
 
     @property
-    def trainable_weights(self):
+    def trainable_weights(self) -> list[keras.Variable]:
         return self._split_off_unused(super().trainable_weights, keep=True)
 
     @property
-    def non_trainable_variables(self):
+    def non_trainable_variables(self) -> list[keras.Variable]:
         unused = self._split_off_unused(super().trainable_variables, keep=False)
         return [*super().non_trainable_variables, *unused]
 
     @property
-    def non_trainable_weights(self):
+    def non_trainable_weights(self) -> list[keras.Variable]:
         unused = self._split_off_unused(super().trainable_weights, keep=False)
         return [*super().non_trainable_weights, *unused]
 
     def compile(
         self,
-        optimizer="auto",
-        loss="auto",
+        optimizer: str | keras.optimizers.Optimizer = "auto",
+        loss: Any = "auto",
         *,
-        weighted_metrics="auto",
-        learning_rate=None,
-        total_steps=None,
-        warmup_steps=None,
-        **kwargs,
-    ):
+        weighted_metrics: Any = "auto",
+        learning_rate: float
+        | keras.optimizers.schedules.LearningRateSchedule
+        | None = None,
+        total_steps: int | None = None,
+        warmup_steps: float | None = None,
+        **kwargs: Any,
+    ) -> None:
         """Configure training; without arguments as published.
 
         Args:
@@ -159,12 +181,12 @@ class PretrainingTask(
             **kwargs,
         )
 
-    def get_compile_config(self):
+    def get_compile_config(self) -> Config:
         # An optimizer's config lacks the variables without weight decay.
         excluded = optimizers.excludes_norms_and_biases(self.optimizer)
         return {**super().get_compile_config(), "excludes_norms_and_biases": excluded}
 
-    def compile_from_config(self, config):
+    def compile_from_config(self, config: Config) -> None:
         config = dict(config)
         excluded = config.pop("excludes_norms_and_biases")
         self.compile(**keras.saving.deserialize_keras_object(config))
@@ -173,22 +195,35 @@ class PretrainingTask(
         if self.optimizer is not None:
             self.optimizer.build(self.trainable_variables)
 
-    def preprocess_samples(self, x, y=None, sample_weight=None):
+    def preprocess_samples(
+        self, x: Any, y: Any = None, sample_weight: Any = None
+    ) -> Any:
         if isinstance(x, dict) and "token_ids" in x:
             return keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
         return super().preprocess_samples(x, y, sample_weight)
 
     # KerasHub's versions of these take no dicts of targets.
 
-    def train_on_batch(self, x, y=None, sample_weight=None, **kwargs):
+    def train_on_batch(
+        self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any
+    ) -> Any:
         data = self.preprocess_samples(x, y, sample_weight)
-        return keras.Model.train_on_batch(self, *_as_tensors(data), **kwargs)
+        return keras.Model.train_on_batch(self, *as_tensors(data), **kwargs)
 
-    def test_on_batch(self, x, y=None, sample_weight=None, **kwargs):
+    def test_on_batch(
+        self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any
+    ) -> Any:
         data = self.preprocess_samples(x, y, sample_weight)
-        return keras.Model.test_on_batch(self, *_as_tensors(data), **kwargs)
+        return keras.Model.test_on_batch(self, *as_tensors(data), **kwargs)
 
-    def fit(self, x=None, y=None, batch_size=None, epochs=1, **kwargs):
+    def fit(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        epochs: int = 1,
+        **kwargs: Any,
+    ) -> keras.callbacks.History:
         """`keras.Model.fit`, told how long and where the data is.
 
         A schedule without `total_steps` gets those of this call. If the length
@@ -205,7 +240,7 @@ class PretrainingTask(
             data = self._rows(x, y, kwargs.pop("sample_weight", None))
             share = kwargs.pop("validation_split", None)
             if share and kwargs.get("validation_data") is None:
-                data, held_out = _split(data, share)
+                data, held_out = split_off_last(data, share)
                 kwargs["validation_data"] = self._batched(held_out, held_out_size)
             x, y, batch_size = self._batched(data, size, position), None, None
         held_out = kwargs.get("validation_data")
@@ -217,14 +252,16 @@ class PretrainingTask(
             kwargs.pop("callbacks", None), x, steps, position
         )
         if optimizers.needs_total_steps(self.optimizer) and steps is None:
-            steps = _count_batches(x)
+            steps = count_batches(x)
         left = epochs - kwargs.get("initial_epoch", 0)
         optimizers.resolve_schedule(self.optimizer, steps and steps * left)
         if hasattr(x, "cardinality"):
             kwargs.setdefault("shuffle", False)  # Keras warns that it can't
-        with _may_end(kwargs.get("steps_per_epoch")):
-            fit = self._method("fit", x)
-            return fit(x, y, batch_size, epochs=epochs, callbacks=callbacks, **kwargs)
+        with may_end(kwargs.get("steps_per_epoch")):
+            kwargs |= {"epochs": epochs, "callbacks": callbacks}
+            if yields_batches(x):
+                return keras.Model.fit(self, x, y, batch_size, **kwargs)
+            return super().fit(x, y, batch_size, **kwargs)
 
     def _rows(self, x, y=None, sample_weight=None):
         """Arrays as a dataset of their rows."""
@@ -237,65 +274,19 @@ class PretrainingTask(
         seed = getattr(self.preprocessor, "seed", 0)
         return ready_to_iterate(shuffled_batches(data, batch_size, seed, position))
 
-    def evaluate(self, x=None, *args, **kwargs):
-        with _may_end(kwargs.get("steps")):
-            return self._method("evaluate", x)(x, *args, **kwargs)
+    def evaluate(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
+        with may_end(kwargs.get("steps")):
+            if yields_batches(x):
+                return keras.Model.evaluate(self, x, *args, **kwargs)
+            return super().evaluate(x, *args, **kwargs)
 
-    def predict(self, x=None, *args, **kwargs):
-        with _may_end(kwargs.get("steps")):
-            return self._method("predict", x)(x, *args, **kwargs)
-
-    def _method(self, name, x):
-        """KerasHub's method, which preprocesses, or Keras's for what it can't take."""
-        if _yields_batches(x):
-            return getattr(keras.Model, name).__get__(self)
-        return getattr(super(), name)
+    def predict(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
+        with may_end(kwargs.get("steps")):
+            if yields_batches(x):
+                return keras.Model.predict(self, x, *args, **kwargs)
+            return super().predict(x, *args, **kwargs)
 
 
-@contextlib.contextmanager
-def _may_end(steps):
-    """Spares Keras's warning about data that ends, where no length was asked for."""
-    with warnings.catch_warnings():
-        if steps is None:
-            warnings.filterwarnings("ignore", "Your input ran out of data")
-        yield
-
-
-def _as_tensors(data):
-    data = keras.utils.unpack_x_y_sample_weight(data)
-    return keras.tree.map_structure(
-        lambda x: None if x is None else keras.ops.convert_to_tensor(x), data
-    )
-
-
-def _split(data, share):
-    """A dataset without its last examples, and these: a share of them, as in Keras."""
-    count = len(data)
-    kept = int(count * (1 - share))
-    if not 0 < kept < count:
-        raise ValueError(
-            "`validation_split` must be a share between 0 and 1 that leaves examples "
-            f"on both sides. Received: {share}, for {count} examples."
-        )
-    return data.take(kept), data.skip(kept)
-
-
-def _count_batches(x):
-    """How many batches one pass over the training data has; `None` if endless."""
-    if hasattr(x, "cardinality"):
-        length = int(x.cardinality())
-        if length >= 0:
-            return length
-        endless = length == -1
-        return None if endless else sum(1 for _ in x)
-    return len(x) if hasattr(x, "__len__") else None
-
-
-def is_arrays(x):
-    """Whether it is arrays, tensors or lists."""
-    return isinstance(x, (str, list, tuple, dict)) or hasattr(x, "shape")
-
-
-def _yields_batches(x):
-    """Whether it is a `PyDataset`, a PyTorch `DataLoader` or a generator."""
-    return not (x is None or is_arrays(x) or hasattr(x, "cardinality"))
+def pooler_variables(backbone: Model) -> list[keras.Variable]:
+    """The variables of a backbone's pooler; none without one."""
+    return [] if backbone.pooler is None else backbone.pooler.variables

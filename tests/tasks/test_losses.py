@@ -5,6 +5,7 @@ from keras import ops
 
 from keras_bertfam.tasks import (
     CosineSimilarityError,
+    DetectionCrossentropy,
     MaskedCrossentropy,
     Perplexity,
     WeightedMeanSquaredError,
@@ -58,6 +59,21 @@ def test_loss_of_probabilities():
     assert float(received) == pytest.approx(expected, abs=1e-4)
 
 
+def test_detection_against_numpy():
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, (4, 5))
+    logits = rng.normal(size=y.shape).astype("float32") * 3
+    weights = rng.integers(0, 2, y.shape).astype("float32")
+    probabilities = 1 / (1 + np.exp(-logits.astype("float64")))
+    losses = -np.log(np.where(y, probabilities, 1 - probabilities))
+    loss = DetectionCrossentropy()
+    assert float(loss(y, logits)) == pytest.approx(losses.mean(), abs=1e-5)
+    expected = (losses * weights).sum() / weights.sum()
+    assert float(loss(y, logits, weights)) == pytest.approx(expected, abs=1e-5)
+    # Sure and wrong, sure and right: neither infinite nor below 0.
+    assert float(loss([[0, 1]], [[200.0, 200.0]])) == pytest.approx(100)
+
+
 def test_squared_error_against_numpy():
     y, predicted = np.array([1.0, 5.0, 2.0]), np.array([3.0, 5.0, 0.0], "float32")
     weights = np.array([1.0, 3.0, 0.0])
@@ -65,7 +81,9 @@ def test_squared_error_against_numpy():
     assert float(WeightedMeanSquaredError()(y, predicted, weights)) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("loss", [WeightedMeanSquaredError, CosineSimilarityError])
+@pytest.mark.parametrize(
+    "loss", [CosineSimilarityError, DetectionCrossentropy, WeightedMeanSquaredError]
+)
 def test_a_column_of_labels_is_one_for_each_example(loss):
     y, w = np.array([0.5, -0.5, 0.0]), np.array([1.0, 2.0, 3.0])
     predicted = np.array([0.0, 1.0, 2.0])
@@ -99,7 +117,8 @@ def test_perplexity_over_batches():
 
 
 @pytest.mark.parametrize(
-    "cls", [MaskedCrossentropy, Perplexity, WeightedMeanSquaredError]
+    "cls",
+    [DetectionCrossentropy, MaskedCrossentropy, Perplexity, WeightedMeanSquaredError],
 )
 def test_serialisation(cls):
     other = keras.saving.deserialize_keras_object(

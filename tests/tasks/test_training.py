@@ -5,8 +5,10 @@ import numpy as np
 import pytest
 from keras import ops
 
+from keras_bertfam.layers import ReplacedTokenHead
 from keras_bertfam.optimizers import pretraining_optimizer
-from keras_bertfam.tasks import MaskedLMPreprocessor
+from keras_bertfam.tasks import DetectionCrossentropy, MaskedLMPreprocessor
+from keras_bertfam.tasks.task import PretrainingTask
 from tests import tiny_masked_lm as tiny
 
 BACKEND = keras.backend.backend()
@@ -217,3 +219,39 @@ def test_validation_arrays_come_in_batches_of_their_size(model):
         validation = {"validation_data": (x, y, weights), "callbacks": [count]}
         model.fit(x, y, sample_weight=weights, **validation, **options, verbose=0)
     assert steps == [*range(3), *range(6)]
+
+
+class Parity(PretrainingTask):
+    """Says of each token whether its id is odd: an objective in a few lines."""
+
+    def __init__(self, backbone, preprocessor=None, **kwargs):
+        super().__init__(backbone, preprocessor, **kwargs)
+        self.head = ReplacedTokenHead()
+        self.head.build((None, None, backbone.hidden_dim))
+        self.built = True
+        self.compile()
+
+    def call(self, inputs, training=None):
+        outputs = self.backbone(inputs, return_pooled=False, training=training)
+        return self.head(outputs["sequence_output"])
+
+    def default_loss(self):
+        return DetectionCrossentropy()
+
+
+def test_a_new_objective_trains_all_but_the_pooler(model):
+    model = Parity(model.backbone)
+    model.compile(keras.optimizers.SGD(1.0))
+    ids = np.array([[5, 6, 7, 8], [8, 7, 6, 5]])
+    segments = np.array([[0, 0, 1, 1], [0, 1, 0, 1]])
+    before = weights_of(model)
+    model.fit({"token_ids": ids, "segment_ids": segments}, ids % 2, verbose=0)
+    pooler = {id(variable) for variable in model.backbone.pooler.variables}
+    trained = {id(variable) for variable in model.trainable_variables}
+    pairs = zip(model.variables, before, strict=True)
+    for variable, old in pairs:
+        moved = (ops.convert_to_numpy(variable) != old).any()
+        if id(variable) in pooler:
+            assert not moved and variable.trainable
+        elif id(variable) in trained:
+            assert moved, variable.path

@@ -1,10 +1,13 @@
 """Multi-head self-attention."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_bertfam.layers.modeling.dense import flat_dense, take_positions
 from keras_bertfam.layers.modeling.dropout import Dropout
+from keras_bertfam.types import Config, Initializer, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -50,12 +53,12 @@ class SelfAttention(keras.layers.Layer):
 
     def __init__(
         self,
-        num_heads,
-        head_dim,
-        dropout=0.0,
-        initializer="glorot_uniform",
-        **kwargs,
-    ):
+        num_heads: int,
+        head_dim: int,
+        dropout: float = 0.0,
+        initializer: Initializer = "glorot_uniform",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.num_heads = num_heads
         self.head_dim = head_dim
@@ -67,7 +70,7 @@ class SelfAttention(keras.layers.Layer):
     def _inner_dim(self):
         return self.num_heads * self.head_dim
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         common = {
             "dtype": self.dtype_policy,
             "kernel_initializer": self.initializer.clone(),
@@ -81,13 +84,13 @@ class SelfAttention(keras.layers.Layer):
 
     def call(
         self,
-        x,
-        attention_mask=None,
-        positions=None,
-        head_mask=None,
-        return_scores=False,
-        training=None,
-    ):
+        x: Tensor,
+        attention_mask: Tensor | None = None,
+        positions: Tensor | None = None,
+        head_mask: Tensor | None = None,
+        return_scores: bool = False,
+        training: bool | None = None,
+    ) -> Any:
         query, key, value = self._project(x, positions)
         mask = attention_mask
         if mask is not None:
@@ -144,10 +147,10 @@ class SelfAttention(keras.layers.Layer):
         context = ops.matmul(dropped, ops.transpose(value, (0, 2, 1, 3)))
         return ops.transpose(context, (0, 2, 1, 3)), scores
 
-    def compute_output_shape(self, input_shape, **kwargs):
+    def compute_output_shape(self, input_shape: Shape, **kwargs: Any) -> Shape:
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "num_heads": self.num_heads,

@@ -1,10 +1,14 @@
 """How dense layers are applied to `(batch, length, width)` tensors."""
 
+from collections.abc import Callable
+
 import keras
 from keras import ops
 
+from keras_bertfam.types import Tensor
 
-def flat_dense(layer, x):
+
+def flat_dense(layer: keras.layers.Dense, x: Tensor) -> Tensor:
     """Apply a `Dense` layer as one 2-D matrix product.
 
     Compilers turn a product with a 3-D operand into slower code: JAX on a CPU
@@ -22,7 +26,7 @@ def flat_dense(layer, x):
     return ops.reshape(flat, (*shape[:-1], layer.units))
 
 
-def take_positions(x, positions):
+def take_positions(x: Tensor, positions: Tensor) -> Tensor:
     """States at given positions of each row.
 
     Args:
@@ -38,7 +42,7 @@ def take_positions(x, positions):
     return ops.take(ops.reshape(x, (-1, width)), indices, axis=0)
 
 
-def get_activation(name):
+def get_activation(name: str | None) -> Callable[[Tensor], Tensor]:
     """Activation by name; `"gelu"` is the erf form, `"gelu_tanh"` the other.
 
     The two differ by up to 5e-4, which is enough to tell a checkpoint of one

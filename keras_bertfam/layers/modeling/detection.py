@@ -1,10 +1,13 @@
 """Heads that judge or rewrite the tokens of a corrupted sequence."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_bertfam.layers.modeling.dense import flat_dense, get_activation
 from keras_bertfam.layers.modeling.heads import MaskedLMHead
+from keras_bertfam.types import Config, Initializer, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -31,12 +34,17 @@ class ReplacedTokenHead(keras.layers.Layer):
     ```
     """
 
-    def __init__(self, activation="gelu", initializer="glorot_uniform", **kwargs):
+    def __init__(
+        self,
+        activation: str = "gelu",
+        initializer: Initializer = "glorot_uniform",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.activation = activation
         self.initializer = keras.initializers.get(initializer)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         width = input_shape[-1]
         common = {"dtype": self.dtype_policy}
         for name, units in (("dense", width), ("output_dense", 1)):
@@ -48,15 +56,15 @@ class ReplacedTokenHead(keras.layers.Layer):
             setattr(self, name, layer)
         self.built = True
 
-    def call(self, x):
+    def call(self, x: Tensor) -> Tensor:
         x = get_activation(self.activation)(flat_dense(self.dense, x))
         logits = flat_dense(self.output_dense, x)
         return ops.cast(ops.squeeze(logits, -1), "float32")
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return input_shape[:-1]
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "activation": self.activation,
@@ -95,7 +103,7 @@ class CopyingMaskedLMHead(MaskedLMHead):
     ```
     """
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         self.copy_gate = keras.layers.Dense(
             1,
             kernel_initializer=self.initializer.clone(),
@@ -105,7 +113,9 @@ class CopyingMaskedLMHead(MaskedLMHead):
         self.copy_gate.build((None, input_shape[-1]))
         super().build(input_shape)
 
-    def call(self, x, token_ids):
+    def call(  # type: ignore[override]
+        self, x: Tensor, token_ids: Tensor
+    ) -> Tensor:
         gate = ops.cast(flat_dense(self.copy_gate, x), "float32")
         spread = ops.log_sigmoid(-gate) + ops.log_softmax(super().call(x))
         vocabulary = ops.arange(self.token_embedding.input_dim, dtype="int32")
@@ -113,5 +123,5 @@ class CopyingMaskedLMHead(MaskedLMHead):
         copied = ops.logaddexp(ops.log_sigmoid(gate), spread)
         return ops.where(ops.equal(vocabulary, ids), copied, spread)
 
-    def compute_output_shape(self, input_shape, *args):
+    def compute_output_shape(self, input_shape: Shape, *args: Any) -> Shape:
         return super().compute_output_shape(input_shape)

@@ -1,12 +1,14 @@
 """Dropout whose random bits come from a counter-based hash."""
 
 import math
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
 from keras_bertfam import distribution
+from keras_bertfam.types import Config, Shape, Tensor
 
 _MULTIPLIERS = (0x7FEB352D, 0x846CA68B)
 _SEED_STRIDES = (0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D)
@@ -44,14 +46,14 @@ def _mix(x, key=None):
     return _shift_xor(x, 16)
 
 
-def hash_bits(count, seed):
+def hash_bits(count: int | Tensor, seed: Tensor) -> Tensor:
     """Random 32-bit integers as a pure function of a seed and a counter.
 
     Args:
         count: int. How many integers.
         seed: integer tensor of shape `(2,)`, such as
             `keras.random.SeedGenerator.next()` returns. Every replica of a
-            `tf.distribute` strategy gets its own stream.
+            `tf.distribute` strategy gets integers of its own.
 
     Returns:
         Integer tensor of shape `(count,)`, 32 bits wide.
@@ -89,7 +91,7 @@ class Dropout(keras.layers.Layer):
     ```
     """
 
-    def __init__(self, rate, seed=None, **kwargs):
+    def __init__(self, rate: float, seed: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         if not 0 <= rate < 1:
             raise ValueError(f"`rate` must be in [0, 1). Received: rate={rate}.")
@@ -101,7 +103,7 @@ class Dropout(keras.layers.Layer):
             self.seed_generator = keras.random.SeedGenerator(seed)
         self.built = True
 
-    def call(self, inputs, training=False):
+    def call(self, inputs: Tensor, training: bool | None = False) -> Tensor:
         if not training or not self._dropped_of_65536:
             return inputs
         shape = ops.shape(inputs)
@@ -112,8 +114,8 @@ class Dropout(keras.layers.Layer):
         scale = 65536 / (65536 - self._dropped_of_65536)
         return ops.where(keep, inputs * scale, ops.zeros((), inputs.dtype))
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), "rate": self.rate, "seed": self.seed}

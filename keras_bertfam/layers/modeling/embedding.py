@@ -1,10 +1,13 @@
 """Input embeddings of an encoder: tokens, positions and segments."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_bertfam.layers.modeling.dense import flat_dense
 from keras_bertfam.layers.modeling.dropout import Dropout
+from keras_bertfam.types import Config, Initializer, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -24,14 +27,16 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
     ```
     """
 
-    def call(self, inputs, reverse=False):
+    def call(self, inputs: Tensor, reverse: bool = False) -> Tensor:
         if reverse:
             return super().call(inputs, reverse=True)
         # The gradient of a reshape is dense, whatever arrives at it.
         table = ops.reshape(self.embeddings, (self.input_dim, self.output_dim))
         return ops.cast(ops.take(table, inputs, axis=0), self.compute_dtype)
 
-    def quantize(self, mode=None, type_check=True, config=None):
+    def quantize(
+        self, mode: Any = None, type_check: bool = True, config: Any = None
+    ) -> None:
         # Keras leaves out subclasses, whose `call` it doesn't know.
         super().quantize(mode, type_check=False, config=config)
 
@@ -99,18 +104,18 @@ class EncoderEmbedding(keras.layers.Layer):
 
     def __init__(
         self,
-        vocabulary_size,
-        hidden_dim,
-        embedding_dim=None,
-        max_sequence_length=512,
-        position_offset=0,
-        num_segments=0,
-        dropout=0.0,
-        layer_norm_epsilon=1e-12,
-        initializer="glorot_uniform",
-        shared=None,
-        **kwargs,
-    ):
+        vocabulary_size: int,
+        hidden_dim: int,
+        embedding_dim: int | None = None,
+        max_sequence_length: int = 512,
+        position_offset: int = 0,
+        num_segments: int = 0,
+        dropout: float = 0.0,
+        layer_norm_epsilon: float = 1e-12,
+        initializer: Initializer = "glorot_uniform",
+        shared: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.vocabulary_size = vocabulary_size
         self.hidden_dim = hidden_dim
@@ -159,7 +164,7 @@ class EncoderEmbedding(keras.layers.Layer):
     def _initializer(self):
         return self.initializer.clone()
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         table_shape = (*input_shape, self.embedding_dim)
         for part, shape in (
             (self.token_embedding, input_shape),
@@ -173,14 +178,20 @@ class EncoderEmbedding(keras.layers.Layer):
         self.built = True
 
     @property
-    def position_table(self):
+    def position_table(self) -> Any:
         return self.tables.position_table
 
     @property
-    def segment_table(self):
+    def segment_table(self) -> Any:
         return self.tables.segment_table
 
-    def call(self, token_ids, segment_ids=None, position_ids=None, training=None):
+    def call(
+        self,
+        token_ids: Tensor,
+        segment_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        training: bool | None = None,
+    ) -> Tensor:
         x = self.token_embedding(token_ids)
         x = x + self._positions(token_ids, position_ids)
         if self.segment_table is not None:
@@ -212,10 +223,10 @@ class EncoderEmbedding(keras.layers.Layer):
         one_hot = ops.one_hot(segment_ids, self.num_segments, dtype=table.dtype)
         return ops.matmul(one_hot, table)
 
-    def compute_output_shape(self, input_shape, **kwargs):
+    def compute_output_shape(self, input_shape: Shape, **kwargs: Any) -> Shape:
         return (*input_shape, self.hidden_dim)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "vocabulary_size": self.vocabulary_size,

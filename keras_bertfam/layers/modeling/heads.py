@@ -1,10 +1,14 @@
 """Heads on top of an encoder."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_bertfam.layers.modeling.dense import flat_dense, get_activation
+from keras_bertfam.layers.modeling.embedding import TokenEmbedding
 from keras_bertfam.layers.modeling.tied_logits import TiedLogits
+from keras_bertfam.types import Config, Initializer, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -26,7 +30,12 @@ class Pooler(keras.layers.Layer):
     section 3.
     """
 
-    def __init__(self, hidden_dim, initializer="glorot_uniform", **kwargs):
+    def __init__(
+        self,
+        hidden_dim: int,
+        initializer: Initializer = "glorot_uniform",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.hidden_dim = hidden_dim
         self.initializer = keras.initializers.get(initializer)
@@ -38,17 +47,17 @@ class Pooler(keras.layers.Layer):
             name="dense",
         )
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         self.dense.build((None, input_shape[-1]))
         self.built = True
 
-    def call(self, x):
+    def call(self, x: Tensor) -> Tensor:
         return self.dense(x[:, 0])
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return (input_shape[0], self.hidden_dim)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "hidden_dim": self.hidden_dim,
@@ -82,7 +91,12 @@ class SentencePairHead(keras.layers.Layer):
         [Lan et al., 2019](https://arxiv.org/abs/1909.11942), section 3.1.
     """
 
-    def __init__(self, num_classes=2, initializer="glorot_uniform", **kwargs):
+    def __init__(
+        self,
+        num_classes: int = 2,
+        initializer: Initializer = "glorot_uniform",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.num_classes = num_classes
         self.initializer = keras.initializers.get(initializer)
@@ -93,17 +107,17 @@ class SentencePairHead(keras.layers.Layer):
             name="dense",
         )
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         self.dense.build(input_shape)
         self.built = True
 
-    def call(self, x):
+    def call(self, x: Tensor) -> Tensor:
         return ops.cast(self.dense(x), "float32")
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return (*input_shape[:-1], self.num_classes)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "num_classes": self.num_classes,
@@ -144,12 +158,12 @@ class MaskedLMHead(TiedLogits):
 
     def __init__(
         self,
-        token_embedding,
-        activation="gelu",
-        layer_norm_epsilon=1e-12,
-        initializer="glorot_uniform",
-        **kwargs,
-    ):
+        token_embedding: TokenEmbedding,
+        activation: str = "gelu",
+        layer_norm_epsilon: float = 1e-12,
+        initializer: Initializer = "glorot_uniform",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(token_embedding, **kwargs)
         self.activation = activation
         self.layer_norm_epsilon = layer_norm_epsilon
@@ -164,16 +178,16 @@ class MaskedLMHead(TiedLogits):
             epsilon=layer_norm_epsilon, dtype=self.dtype_policy, name="norm"
         )
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         self.dense.build((None, input_shape[-1]))
         self.norm.build((None, None, self.dense.units))
         super().build(input_shape)
 
-    def call(self, x):
+    def call(self, x: Tensor) -> Tensor:
         x = get_activation(self.activation)(flat_dense(self.dense, x))
         return super().call(self.norm(x))
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "activation": self.activation,

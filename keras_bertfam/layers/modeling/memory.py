@@ -1,12 +1,15 @@
 """Memory of a Transformer over batches."""
 
 import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
 from keras_bertfam import distribution
+from keras_bertfam.types import Config, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -43,14 +46,21 @@ class SegmentMemory(keras.layers.Layer):
     Reference: [Dai et al., 2019](https://arxiv.org/abs/1901.02860), section 3.2.
     """
 
-    def __init__(self, num_layers, batch_size, memory_length, width, **kwargs):
+    def __init__(
+        self,
+        num_layers: int,
+        batch_size: int,
+        memory_length: int,
+        width: int,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.num_layers = num_layers
         self.batch_size = batch_size
         self.memory_length = memory_length
         self.width = width
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Shape | None = None) -> None:
         def state(name, shape, dtype):
             # `add_weight` can't make a variable of which each replica has its own.
             return keras.Variable(
@@ -72,7 +82,7 @@ class SegmentMemory(keras.layers.Layer):
         self.lengths = state("lengths", (self.batch_size,), "int32")
         self.built = True
 
-    def call(self, continues):
+    def call(self, continues: Tensor) -> dict[str, Any]:
         lengths = self._lengths(continues)
         index = ops.arange(self.memory_length, dtype="int32")
         return {
@@ -84,7 +94,9 @@ class SegmentMemory(keras.layers.Layer):
         """How many states of each row may be read."""
         return ops.where(continues, ops.convert_to_tensor(self.lengths), 0)
 
-    def remember(self, memory, continues, count):
+    def remember(
+        self, memory: Sequence[Tensor], continues: Tensor, count: int | Tensor
+    ) -> None:
         """Replaces the memory.
 
         Args:
@@ -99,7 +111,7 @@ class SegmentMemory(keras.layers.Layer):
         self.lengths.assign(ops.minimum(lengths, self.memory_length))
 
     @contextlib.contextmanager
-    def put_aside(self):
+    def put_aside(self) -> Iterator[None]:
         """Gives the memory back, in the end, as it was before."""
         variables = [
             part
@@ -113,13 +125,13 @@ class SegmentMemory(keras.layers.Layer):
             for variable, value in zip(variables, before, strict=True):
                 variable.assign(value)
 
-    def save_own_variables(self, store):
+    def save_own_variables(self, store: Any) -> None:
         """Saves nothing: memory belongs to a run over data, not to the model."""
 
-    def load_own_variables(self, store):
+    def load_own_variables(self, store: Any) -> None:
         """Loads nothing."""
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "num_layers": self.num_layers,

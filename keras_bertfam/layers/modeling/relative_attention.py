@@ -1,14 +1,23 @@
 """Attention over relative positions and relative segments."""
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
 
 from keras_bertfam.layers.modeling.dense import flat_dense
 from keras_bertfam.layers.modeling.dropout import Dropout
+from keras_bertfam.types import Config, Initializer, Shape, Tensor
 
 
-def relative_sinusoids(num_queries, num_keys, width, causal=False, clamp_length=None):
+def relative_sinusoids(
+    num_queries: int | Tensor,
+    num_keys: int | Tensor,
+    width: int,
+    causal: bool = False,
+    clamp_length: int | None = None,
+) -> Tensor:
     """Sinusoids of the distances between queries and keys.
 
     The queries are the last `num_queries` of the keys. The distances run from
@@ -30,13 +39,13 @@ def relative_sinusoids(num_queries, num_keys, width, causal=False, clamp_length=
     distances = ops.cast(distances, "float32")
     if clamp_length is not None:
         distances = ops.clip(distances, -clamp_length, clamp_length)
-    exponents = np.arange(0, width, 2, "float32") / np.float32(width)
+    exponents = np.arange(0, width, 2, dtype="float32") / np.float32(width)
     frequencies = (1 / 10000**exponents).astype("float32")
     angles = distances[:, None] * ops.convert_to_tensor(frequencies)
     return ops.concatenate([ops.sin(angles), ops.cos(angles)], axis=-1)
 
 
-def shift_rows(scores, num_keys):
+def shift_rows(scores: Tensor, num_keys: int | Tensor) -> Tensor:
     """Turns scores by distance into scores by key, for queries in order.
 
     Row `i` moves by one more than row `i + 1`, which a flat view does without
@@ -57,7 +66,7 @@ def shift_rows(scores, num_keys):
     return ops.reshape(flat, (*shape[:-2], rows, width - 1))[..., :num_keys]
 
 
-def gather_rows(scores, positions, num_keys):
+def gather_rows(scores: Tensor, positions: Tensor, num_keys: int | Tensor) -> Tensor:
     """Turns scores by distance into scores by key, for queries at positions.
 
     Args:
@@ -76,12 +85,12 @@ def gather_rows(scores, positions, num_keys):
     return ops.take_along_axis(scores, index, axis=-1)
 
 
-def _by_key(scores, num_keys, positions):
-    """Scores by key, of queries in order and then of queries at `positions`."""
-    if positions is None:
+def _by_key(scores, num_keys, query_positions):
+    """Scores by key, of queries in order and then of queries at positions."""
+    if query_positions is None:
         return shift_rows(scores, num_keys)
-    in_order = ops.shape(scores)[2] - ops.shape(positions)[1]
-    gathered = gather_rows(scores[:, :, in_order:], positions, num_keys)
+    in_order = ops.shape(scores)[2] - ops.shape(query_positions)[1]
+    gathered = gather_rows(scores[:, :, in_order:], query_positions, num_keys)
     if isinstance(in_order, int) and in_order == 0:
         return gathered
     shifted = shift_rows(scores[:, :, :in_order], num_keys)
@@ -99,9 +108,10 @@ class RelativeAttention(keras.layers.Layer):
     projection has a bias. A query that may attend to no key gets zeros, not
     the mean of all values.
 
-    XLNet's two streams are two groups of queries in one call: first the content
-    states in order, then the query states at `positions`. They share the
-    weights, and keys and values are computed once, from the content states.
+    XLNet's content stream and query stream are two groups of queries in one
+    call: first the content states in order, then the query states at
+    `query_positions`. They share the weights, and keys and values are computed
+    once, from the content states.
 
     Args:
         num_heads: int.
@@ -117,9 +127,9 @@ class RelativeAttention(keras.layers.Layer):
             states of the tokens.
         relative: float tensor `(distances, width)`, see `relative_sinusoids`;
             with `reversed_rows` `(2, distances, width)`, forwards and backwards.
-        positions: int tensor `(batch, count)`. The keys that the last `count`
-            queries stand at. The queries before, or all without `positions`,
-            stand at the last keys in order.
+        query_positions: int tensor `(batch, count)`. The keys that the last
+            `count` queries stand at. The queries before, or all without
+            `query_positions`, stand at the last keys in order.
         attention_mask: bool tensor `(batch, queries or 1, keys)`, true where a
             key may be attended to.
         other_segment: bool tensor `(batch, queries, keys)`, true where query and
@@ -150,13 +160,13 @@ class RelativeAttention(keras.layers.Layer):
 
     def __init__(
         self,
-        num_heads,
-        head_dim,
-        tied_biases=False,
-        dropout=0.0,
-        initializer="glorot_uniform",
-        **kwargs,
-    ):
+        num_heads: int,
+        head_dim: int,
+        tied_biases: bool = False,
+        dropout: float = 0.0,
+        initializer: Initializer = "glorot_uniform",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.num_heads = num_heads
         self.head_dim = head_dim
@@ -165,7 +175,7 @@ class RelativeAttention(keras.layers.Layer):
         self.initializer = keras.initializers.get(initializer)
         self.dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         width, inner = input_shape[-1], self.num_heads * self.head_dim
 
         def dense(units, inputs, name):
@@ -197,17 +207,17 @@ class RelativeAttention(keras.layers.Layer):
 
     def call(
         self,
-        x,
-        context,
-        relative,
-        positions=None,
-        attention_mask=None,
-        other_segment=None,
-        reversed_rows=None,
-        biases=None,
-        return_scores=False,
-        training=None,
-    ):
+        x: Tensor,
+        context: Tensor,
+        relative: Tensor,
+        query_positions: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        other_segment: Tensor | None = None,
+        reversed_rows: Tensor | None = None,
+        biases: Tensor | None = None,
+        return_scores: bool = False,
+        training: bool | None = None,
+    ) -> Any:
         scale = self.head_dim**-0.5
         query = self._heads(self.query, x, 1)[0] * scale
         key, value = self._heads(self.key_value, context, 2)
@@ -217,7 +227,7 @@ class RelativeAttention(keras.layers.Layer):
         by_distance = ops.matmul(
             query + biases[1], self._relative_keys(relative, reversed_rows)
         )
-        scores += _by_key(by_distance, ops.shape(key)[2], positions)
+        scores += _by_key(by_distance, ops.shape(key)[2], query_positions)
         if other_segment is not None:
             scores += self._by_segment(query + biases[2], other_segment)
         scores = ops.cast(scores, "float32")
@@ -259,10 +269,12 @@ class RelativeAttention(keras.layers.Layer):
         other = ops.cast(other_segment, self.compute_dtype)[:, None]
         return ops.matmul(query, between) * other
 
-    def compute_output_shape(self, input_shape, *args, **kwargs):
+    def compute_output_shape(
+        self, input_shape: Shape, *args: Any, **kwargs: Any
+    ) -> Shape:
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "num_heads": self.num_heads,

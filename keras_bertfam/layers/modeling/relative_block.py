@@ -1,10 +1,12 @@
 """A Transformer block with relative attention."""
 
+from typing import Any
+
 import keras
 
-from keras_bertfam.layers.modeling.dropout import Dropout
 from keras_bertfam.layers.modeling.relative_attention import RelativeAttention
 from keras_bertfam.layers.modeling.sublayers import FeedForward, ResidualSublayer
+from keras_bertfam.types import Config, Initializer, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -38,17 +40,17 @@ class RelativeTransformerBlock(keras.layers.Layer):
 
     def __init__(
         self,
-        num_heads,
-        head_dim,
-        intermediate_dim,
-        tied_biases=False,
-        activation="gelu",
-        dropout=0.0,
-        attention_dropout=0.0,
-        layer_norm_epsilon=1e-12,
-        initializer="glorot_uniform",
-        **kwargs,
-    ):
+        num_heads: int,
+        head_dim: int,
+        intermediate_dim: int,
+        tied_biases: bool = False,
+        activation: str = "gelu",
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        layer_norm_epsilon: float = 1e-12,
+        initializer: Initializer = "glorot_uniform",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.num_heads = num_heads
         self.head_dim = head_dim
@@ -60,18 +62,20 @@ class RelativeTransformerBlock(keras.layers.Layer):
         self.layer_norm_epsilon = layer_norm_epsilon
         self.initializer = keras.initializers.get(initializer)
         common = {"dtype": self.dtype_policy}
-        self.attention = RelativeAttention(
-            num_heads,
-            head_dim,
-            tied_biases=tied_biases,
-            dropout=attention_dropout,
-            initializer=self.initializer.clone(),
+        self.attention = ResidualSublayer(
+            RelativeAttention(
+                num_heads,
+                head_dim,
+                tied_biases=tied_biases,
+                dropout=attention_dropout,
+                initializer=self.initializer.clone(),
+                name="relative_attention",
+                **common,
+            ),
+            dropout=dropout,
+            layer_norm_epsilon=layer_norm_epsilon,
             name="attention",
             **common,
-        )
-        self.dropout = Dropout(dropout, name="dropout", **common)
-        self.norm = keras.layers.LayerNormalization(
-            epsilon=layer_norm_epsilon, name="norm", **common
         )
         self.feedforward = ResidualSublayer(
             FeedForward(
@@ -88,45 +92,38 @@ class RelativeTransformerBlock(keras.layers.Layer):
             **common,
         )
 
-    def build(self, input_shape):
-        for layer in (self.attention, self.norm, self.feedforward):
+    def build(self, input_shape: Shape) -> None:
+        for layer in (self.attention, self.feedforward):
             layer.build(input_shape)
         self.built = True
 
     def call(
         self,
-        x,
-        context,
-        relative,
-        positions=None,
-        attention_mask=None,
-        other_segment=None,
-        reversed_rows=None,
-        biases=None,
-        return_scores=False,
-        training=None,
-    ):
-        attended = self.attention(
+        x: Tensor,
+        context: Tensor,
+        relative: Tensor,
+        return_scores: bool = False,
+        training: bool | None = None,
+        **kwargs: Tensor,
+    ) -> Any:
+        x = self.attention(
             x,
-            context,
-            relative,
-            positions=positions,
-            attention_mask=attention_mask,
-            other_segment=other_segment,
-            reversed_rows=reversed_rows,
-            biases=biases,
+            context=context,
+            relative=relative,
             return_scores=return_scores,
             training=training,
+            **kwargs,
         )
-        attended, *scores = attended if isinstance(attended, tuple) else (attended,)
-        x = self.norm(x + self.dropout(attended, training=training))
+        x, *scores = x if isinstance(x, tuple) else (x,)
         x = self.feedforward(x, training=training)
         return (x, *scores) if scores else x
 
-    def compute_output_shape(self, input_shape, *args, **kwargs):
+    def compute_output_shape(
+        self, input_shape: Shape, *args: Any, **kwargs: Any
+    ) -> Shape:
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "num_heads": self.num_heads,

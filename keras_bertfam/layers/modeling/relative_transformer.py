@@ -1,4 +1,7 @@
-"""The two-stream Transformer stack with relative positions and memory."""
+"""XLNet's Transformer stack: content and query stream, relative positions, memory."""
+
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras import ops
@@ -7,11 +10,12 @@ from keras_bertfam.layers.modeling.dense import take_positions
 from keras_bertfam.layers.modeling.dropout import Dropout
 from keras_bertfam.layers.modeling.relative_attention import relative_sinusoids
 from keras_bertfam.layers.modeling.relative_block import RelativeTransformerBlock
+from keras_bertfam.types import Config, Initializer, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class RelativeTransformerStack(keras.layers.Layer):
-    """A stack of `RelativeTransformerBlock`, with one stream or two.
+    """A stack of `RelativeTransformerBlock`: content stream, and query stream if asked.
 
     Args:
         num_layers: int.
@@ -28,7 +32,7 @@ class RelativeTransformerStack(keras.layers.Layer):
         initializer: initializer of the kernels.
 
     Call arguments:
-        content: float tensor `(batch, length, width)`.
+        content: float tensor `(batch, length, width)`, the content stream.
         queries: float tensor `(batch, count, width)`, the query stream, or
             `None`.
         positions: int tensor `(batch, count)`. The tokens that the queries stand
@@ -67,20 +71,20 @@ class RelativeTransformerStack(keras.layers.Layer):
 
     def __init__(
         self,
-        num_layers,
-        num_heads,
-        head_dim,
-        intermediate_dim,
-        causal=False,
-        untie_biases=True,
-        clamp_length=None,
-        activation="gelu",
-        dropout=0.0,
-        attention_dropout=0.0,
-        layer_norm_epsilon=1e-12,
-        initializer="glorot_uniform",
-        **kwargs,
-    ):
+        num_layers: int,
+        num_heads: int,
+        head_dim: int,
+        intermediate_dim: int,
+        causal: bool = False,
+        untie_biases: bool = True,
+        clamp_length: int | None = None,
+        activation: str = "gelu",
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        layer_norm_epsilon: float = 1e-12,
+        initializer: Initializer = "glorot_uniform",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         if clamp_length is not None and clamp_length < 1:
             raise ValueError(
@@ -117,7 +121,7 @@ class RelativeTransformerStack(keras.layers.Layer):
             for index in range(num_layers)
         ]
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         if input_shape[-1] % 2:
             raise ValueError(
                 "The width must be even, for as many sines as cosines. "
@@ -136,22 +140,22 @@ class RelativeTransformerStack(keras.layers.Layer):
 
     def call(
         self,
-        content,
-        queries=None,
-        positions=None,
-        attention_mask=None,
-        other_segment=None,
-        memory=None,
-        reversed_rows=None,
-        return_hidden_states=False,
-        return_scores=False,
-        training=None,
-    ):
+        content: Tensor,
+        queries: Tensor | None = None,
+        positions: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        other_segment: Tensor | None = None,
+        memory: Sequence[Tensor] | None = None,
+        reversed_rows: Tensor | None = None,
+        return_hidden_states: bool = False,
+        return_scores: bool = False,
+        training: bool | None = None,
+    ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
         length = ops.shape(content)[1]
         remembered = 0 if memory is None else ops.shape(memory[0])[1]
         relative = self._relative(length, remembered, content, reversed_rows)
         relative = self.dropout(relative, training=training)
-        # The two streams are one tensor: the rows from `length` on are queries.
+        # Both streams are one tensor: the rows from `length` on are the query stream.
         two = queries is not None
         x = ops.concatenate([content, queries], axis=1) if two else content
         masks = {"attention_mask": attention_mask, "other_segment": other_segment}
@@ -170,7 +174,7 @@ class RelativeTransformerStack(keras.layers.Layer):
                 x,
                 content,
                 relative,
-                positions=standing if two or only else None,
+                query_positions=standing if two or only else None,
                 reversed_rows=reversed_rows,
                 biases=self.biases,
                 return_scores=return_scores,
@@ -200,10 +204,12 @@ class RelativeTransformerStack(keras.layers.Layer):
             x = ops.stack([x, ops.concatenate([-x[:, :half], x[:, half:]], axis=1)])
         return ops.cast(x, content.dtype)
 
-    def compute_output_shape(self, input_shape, *args, **kwargs):
+    def compute_output_shape(
+        self, input_shape: Shape, *args: Any, **kwargs: Any
+    ) -> Shape:
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "num_layers": self.num_layers,

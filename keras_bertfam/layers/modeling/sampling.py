@@ -1,11 +1,13 @@
 """Sampling of tokens from logits, and putting them into sequences."""
 
 import math
+from typing import Any
 
 import keras
 from keras import ops
 
 from keras_bertfam.layers.modeling.dropout import hash_bits
+from keras_bertfam.types import Config, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -39,7 +41,9 @@ class SampleTokens(keras.layers.Layer):
     ```
     """
 
-    def __init__(self, temperature=1.0, seed=None, **kwargs):
+    def __init__(
+        self, temperature: float = 1.0, seed: int | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(**{"dtype": "float32", **kwargs})
         if not temperature > 0:
             raise ValueError(
@@ -50,7 +54,7 @@ class SampleTokens(keras.layers.Layer):
         self.seed_generator = keras.random.SeedGenerator(seed)
         self.built = True
 
-    def call(self, logits, excluded_ids=None):
+    def call(self, logits: Tensor, excluded_ids: Tensor | None = None) -> Tensor:
         scores = ops.cast(logits, "float32") / self.temperature
         scores += gumbel_noise(scores, self.seed_generator.next())
         if excluded_ids is not None:
@@ -59,18 +63,20 @@ class SampleTokens(keras.layers.Layer):
             scores = ops.where(ops.equal(vocabulary, ids), -math.inf, scores)
         return ops.cast(ops.argmax(scores, axis=-1), "int32")
 
-    def compute_output_shape(self, input_shape, **kwargs):
+    def compute_output_shape(self, input_shape: Shape, **kwargs: Any) -> Shape:
         return input_shape[:-1]
 
-    def compute_output_spec(self, logits, excluded_ids=None):
+    def compute_output_spec(
+        self, logits: Tensor, excluded_ids: Tensor | None = None
+    ) -> keras.KerasTensor:
         return keras.KerasTensor(logits.shape[:-1], "int32")
 
-    def get_config(self):
+    def get_config(self) -> Config:
         config = {"temperature": self.temperature, "seed": self.seed}
         return {**super().get_config(), **config}
 
 
-def gumbel_noise(like, seed):
+def gumbel_noise(like: Tensor, seed: Tensor) -> Tensor:
     """Independent draws from the standard Gumbel distribution.
 
     Args:
@@ -89,7 +95,9 @@ def gumbel_noise(like, seed):
     return ops.reshape(-ops.log(-ops.log(uniform)), shape)
 
 
-def replace_at(token_ids, positions, values, where):
+def replace_at(
+    token_ids: Tensor, positions: Tensor, values: Tensor, where: Tensor
+) -> Tensor:
     """Put values at some positions of each row.
 
     Args:

@@ -2,8 +2,12 @@
 
 from keras import ops
 
+from keras_bertfam.types import Tensor
 
-def separate_sequences(sequence_ids, padding_mask):
+
+def separate_sequences(
+    sequence_ids: Tensor, padding_mask: Tensor | None
+) -> tuple[Tensor, Tensor]:
     """Attention mask and positions of rows that hold several sequences.
 
     Returns:

@@ -1,10 +1,14 @@
 """The head that predicts a token of a span from the span's borders."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_bertfam.layers.modeling.dense import flat_dense, get_activation
+from keras_bertfam.layers.modeling.embedding import TokenEmbedding
 from keras_bertfam.layers.modeling.heads import MaskedLMHead
+from keras_bertfam.types import Config, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -45,12 +49,18 @@ class SpanBoundaryHead(MaskedLMHead):
     section 3.2.
     """
 
-    def __init__(self, token_embedding, max_span_length=15, position_dim=200, **kwargs):
+    def __init__(
+        self,
+        token_embedding: TokenEmbedding,
+        max_span_length: int = 15,
+        position_dim: int = 200,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(token_embedding, **kwargs)
         self.max_span_length = max_span_length
         self.position_dim = position_dim
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         width = input_shape[-1]
         common = {"dtype": self.dtype_policy}
         self.joining_dense = keras.layers.Dense(
@@ -71,7 +81,9 @@ class SpanBoundaryHead(MaskedLMHead):
         )
         super().build(input_shape)
 
-    def call(self, left, right, places):
+    def call(  # type: ignore[override]
+        self, left: Tensor, right: Tensor, places: Tensor
+    ) -> Tensor:
         table = ops.cast(self.position_table, self.compute_dtype)
         places = ops.clip(ops.cast(places, "int32"), 0, self.max_span_length - 1)
         # The gradient of a product is dense, that of a lookup isn't.
@@ -80,10 +92,12 @@ class SpanBoundaryHead(MaskedLMHead):
         x = get_activation(self.activation)(flat_dense(self.joining_dense, x))
         return super().call(self.joining_norm(x))
 
-    def compute_output_shape(self, left, right=None, places=None):
+    def compute_output_shape(
+        self, left: Shape, right: Shape | None = None, places: Shape | None = None
+    ) -> Shape:
         return super().compute_output_shape(left)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "max_span_length": self.max_span_length,

@@ -1,7 +1,12 @@
 """Where an answer starts and ends: logits, and the best spans of them."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 from keras import ops
+
+from keras_bertfam.types import Config, Initializer, Shape, Tensor
 
 _NOWHERE = -1e30
 
@@ -30,23 +35,25 @@ class SpanHead(keras.layers.Layer):
     4.2.
     """
 
-    def __init__(self, initializer="glorot_uniform", **kwargs):
+    def __init__(
+        self, initializer: Initializer = "glorot_uniform", **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.initializer = keras.initializers.get(initializer)
         self.logits = _dense(self, 2, "logits")
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         self.logits.build(input_shape)
         self.built = True
 
-    def call(self, states):
+    def call(self, states: Tensor) -> Any:
         logits = ops.cast(self.logits(states), "float32")
         return logits[..., 0], logits[..., 1]
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Any:
         return input_shape[:-1], input_shape[:-1]
 
-    def get_config(self):
+    def get_config(self) -> Config:
         initializer = keras.initializers.serialize(self.initializer)
         return {**super().get_config(), "initializer": initializer}
 
@@ -81,20 +88,23 @@ class ConditionalSpanHead(SpanHead):
     """
 
     def __init__(
-        self, initializer="glorot_uniform", layer_norm_epsilon=1e-12, **kwargs
-    ):
+        self,
+        initializer: Initializer = "glorot_uniform",
+        layer_norm_epsilon: float = 1e-12,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(initializer, **kwargs)
         self.layer_norm_epsilon = layer_norm_epsilon
         self.logits = _dense(self, 1, "logits")
-        self.end_dense = None
+        self.end_dense: Any = None
         self.norm = keras.layers.LayerNormalization(
             epsilon=layer_norm_epsilon, dtype=self.dtype_policy, name="norm"
         )
         self.end = _dense(self, 1, "end")
-        self.answer_dense = None
+        self.answer_dense: Any = None
         self.answer = _dense(self, 1, "answer", use_bias=False)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         width = input_shape[-1]
         self.end_dense = _dense(self, width, "end_dense", activation="tanh")
         self.answer_dense = _dense(self, width, "answer_dense", activation="tanh")
@@ -104,10 +114,10 @@ class ConditionalSpanHead(SpanHead):
             layer.build((None, None, width))
         self.built = True
 
-    def call(self, states):
+    def call(self, states: Tensor) -> Tensor:
         return ops.cast(self.logits(states), "float32")[..., 0]
 
-    def end_logits(self, states, starts):
+    def end_logits(self, states: Tensor, starts: Tensor) -> Tensor:
         """Logits of the last token, given the first.
 
         Args:
@@ -124,7 +134,9 @@ class ConditionalSpanHead(SpanHead):
         x = self.norm(self.end_dense(ops.concatenate([each, first], axis=-1)))
         return ops.cast(self.end(x), "float32")[..., 0]
 
-    def no_answer_logit(self, states, start_logits, cls_positions):
+    def no_answer_logit(
+        self, states: Tensor, start_logits: Tensor, cls_positions: Tensor
+    ) -> Tensor:
         """The logit of having no answer.
 
         Args:
@@ -141,10 +153,10 @@ class ConditionalSpanHead(SpanHead):
         x = self.answer_dense(ops.concatenate([mean, summary], axis=-1))
         return ops.cast(self.answer(x), "float32")[..., 0]
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return input_shape[:-1]
 
-    def get_config(self):
+    def get_config(self) -> Config:
         config = super().get_config()
         return {**config, "layer_norm_epsilon": self.layer_norm_epsilon}
 
@@ -164,7 +176,14 @@ def _states_at(states, positions):
     return ops.take_along_axis(states, index, axis=1)
 
 
-def best_spans(start_logits, end_logits, start_mask, end_mask, count, max_length):
+def best_spans(
+    start_logits: Tensor,
+    end_logits: Tensor,
+    start_mask: Tensor,
+    end_mask: Tensor,
+    count: int,
+    max_length: int,
+) -> tuple[Tensor, Tensor, Tensor]:
     """The spans with the greatest sum of logits, of all that are allowed.
 
     Args:
@@ -194,7 +213,14 @@ def best_spans(start_logits, end_logits, start_mask, end_mask, count, max_length
     return first, first + index % max_length, scores
 
 
-def best_conditional_spans(head, states, start_logits, masks, count, max_length):
+def best_conditional_spans(
+    head: ConditionalSpanHead,
+    states: Tensor,
+    start_logits: Tensor,
+    masks: Sequence[Tensor],
+    count: int,
+    max_length: int,
+) -> tuple[Tensor, Tensor, Tensor]:
     """As `best_spans`, with the ends given the `count` most probable starts.
 
     Scores are sums of log-probabilities.

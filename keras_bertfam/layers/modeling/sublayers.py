@@ -1,5 +1,7 @@
 """The two sub-layers of a Transformer block, and what goes around each."""
 
+from typing import Any, Self
+
 import keras
 
 from keras_bertfam.layers.modeling.dense import (
@@ -8,6 +10,7 @@ from keras_bertfam.layers.modeling.dense import (
     take_positions,
 )
 from keras_bertfam.layers.modeling.dropout import Dropout
+from keras_bertfam.types import Config, Initializer, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -30,12 +33,12 @@ class FeedForward(keras.layers.Layer):
 
     def __init__(
         self,
-        intermediate_dim,
-        activation="gelu",
-        initializer="glorot_uniform",
-        dropout=0.0,
-        **kwargs,
-    ):
+        intermediate_dim: int,
+        activation: str = "gelu",
+        initializer: Initializer = "glorot_uniform",
+        dropout: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.intermediate_dim = intermediate_dim
         self.activation = activation
@@ -43,7 +46,7 @@ class FeedForward(keras.layers.Layer):
         self.dropout_rate = dropout
         self.dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         def dense(units, width, name):
             layer = keras.layers.Dense(
                 units,
@@ -59,15 +62,15 @@ class FeedForward(keras.layers.Layer):
         self.output_dense = dense(width, self.intermediate_dim, "output")
         self.built = True
 
-    def call(self, x, training=None):
+    def call(self, x: Tensor, training: bool | None = None) -> Tensor:
         x = get_activation(self.activation)(flat_dense(self.intermediate, x))
         x = self.dropout(x, training=training)
         return flat_dense(self.output_dense, x)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "intermediate_dim": self.intermediate_dim,
@@ -93,9 +96,12 @@ class ResidualSublayer(keras.layers.Layer):
 
     Call arguments:
         x: float tensor of shape `(batch, length, width)`.
-        attention_mask, positions, head_mask, return_scores: if given, handed to
-            the sub-layer, see `SelfAttention`. With `positions` the output is
-            computed at these positions only.
+        positions: int tensor of shape `(batch, count)`, or `None`. If given,
+            handed to the sub-layer, which computes its output at these positions
+            only.
+        return_scores: bool. If true, handed to the sub-layer.
+        **kwargs: tensors that the sub-layer takes besides, see `SelfAttention`
+            and `RelativeAttention`. Pre-norm leaves them as they are.
 
     Returns:
         What the sub-layer returns, with the residual added to its (first)
@@ -112,12 +118,12 @@ class ResidualSublayer(keras.layers.Layer):
 
     def __init__(
         self,
-        sublayer,
-        norm_first=False,
-        dropout=0.0,
-        layer_norm_epsilon=1e-12,
-        **kwargs,
-    ):
+        sublayer: keras.layers.Layer,
+        norm_first: bool = False,
+        dropout: float = 0.0,
+        layer_norm_epsilon: float = 1e-12,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.sublayer = sublayer
         self.norm_first = norm_first
@@ -129,7 +135,7 @@ class ResidualSublayer(keras.layers.Layer):
         )
         self.dropout = Dropout(dropout, name="dropout", **common)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         for layer in (self.sublayer, self.norm):
             if not layer.built:
                 layer.build(input_shape)
@@ -137,34 +143,31 @@ class ResidualSublayer(keras.layers.Layer):
 
     def call(
         self,
-        x,
-        attention_mask=None,
-        positions=None,
-        head_mask=None,
-        return_scores=None,
-        training=None,
-    ):
-        options = {
-            "attention_mask": attention_mask,
-            "positions": positions,
-            "head_mask": head_mask,
-            "return_scores": return_scores,
-        }
-        options = {name: value for name, value in options.items() if value is not None}
-        residual = x if positions is None else take_positions(x, positions)
+        x: Tensor,
+        positions: Tensor | None = None,
+        return_scores: bool = False,
+        training: bool | None = None,
+        **kwargs: Tensor,
+    ) -> Any:
+        residual = x
+        if positions is not None:
+            residual = take_positions(x, positions)
+            kwargs["positions"] = positions
+        if return_scores:
+            kwargs["return_scores"] = True
         if self.norm_first:
             x = self.norm(x)
-        output = self.sublayer(x, **options)
+        output = self.sublayer(x, **kwargs)
         output, *rest = output if isinstance(output, tuple) else (output,)
         output = residual + self.dropout(output, training=training)
         if not self.norm_first:
             output = self.norm(output)
         return (output, *rest) if rest else output
 
-    def compute_output_shape(self, input_shape, **kwargs):
+    def compute_output_shape(self, input_shape: Shape, **kwargs: Any) -> Shape:
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "sublayer": keras.layers.serialize(self.sublayer),
@@ -174,6 +177,6 @@ class ResidualSublayer(keras.layers.Layer):
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: Config) -> Self:
         sublayer = keras.layers.deserialize(config["sublayer"])
         return cls(**{**config, "sublayer": sublayer})

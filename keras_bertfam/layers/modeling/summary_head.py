@@ -1,10 +1,13 @@
 """Logits from the one state that stands for a sequence."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_bertfam.layers.modeling.dense import get_activation
 from keras_bertfam.layers.modeling.dropout import Dropout
+from keras_bertfam.types import Config, Initializer, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -40,14 +43,14 @@ class SummaryHead(keras.layers.Layer):
 
     def __init__(
         self,
-        num_classes,
-        hidden_dim=None,
-        activation="tanh",
-        dropout=0.1,
-        input_dropout=0.0,
-        initializer="glorot_uniform",
-        **kwargs,
-    ):
+        num_classes: int,
+        hidden_dim: int | None = None,
+        activation: str | None = "tanh",
+        dropout: float = 0.1,
+        input_dropout: float = 0.0,
+        initializer: Initializer = "glorot_uniform",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.num_classes = num_classes
         self.hidden_dim = hidden_dim
@@ -70,7 +73,7 @@ class SummaryHead(keras.layers.Layer):
             name=name,
         )
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         width = input_shape[-1]
         if self.dense is not None:
             self.dense.build((None, width))
@@ -78,17 +81,17 @@ class SummaryHead(keras.layers.Layer):
         self.logits.build((None, width))
         self.built = True
 
-    def call(self, x, training=None):
+    def call(self, x: Tensor, training: bool | None = None) -> Tensor:
         if self.dense is not None:
             x = self.dense(self._first_dropout(x, training=training))
             x = get_activation(self.activation)(x)
         x = self._last_dropout(x, training=training)
         return ops.cast(self.logits(x), "float32")
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return (*input_shape[:-1], self.num_classes)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "num_classes": self.num_classes,

@@ -1,9 +1,12 @@
 """The stack of Transformer blocks, which shares weights between them."""
 
+from typing import Any
+
 import keras
 
 from keras_bertfam.layers.modeling.attention import SelfAttention
 from keras_bertfam.layers.modeling.sublayers import FeedForward, ResidualSublayer
+from keras_bertfam.types import Config, Initializer, Shape, Tensor
 
 SHARE_MODES = ("none", "attention", "ffn", "all")
 
@@ -58,20 +61,20 @@ class TransformerStack(keras.layers.Layer):
 
     def __init__(
         self,
-        num_layers,
-        num_heads,
-        head_dim,
-        intermediate_dim,
-        share="none",
-        num_groups=1,
-        norm_first=False,
-        activation="gelu",
-        dropout=0.0,
-        attention_dropout=0.0,
-        layer_norm_epsilon=1e-12,
-        initializer="glorot_uniform",
-        **kwargs,
-    ):
+        num_layers: int,
+        num_heads: int,
+        head_dim: int,
+        intermediate_dim: int,
+        share: str = "none",
+        num_groups: int = 1,
+        norm_first: bool = False,
+        activation: str = "gelu",
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        layer_norm_epsilon: float = 1e-12,
+        initializer: Initializer = "glorot_uniform",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         if share not in SHARE_MODES:
             raise ValueError(
@@ -136,7 +139,7 @@ class TransformerStack(keras.layers.Layer):
             for index in range(self.num_groups if shared else self.num_layers)
         ]
 
-    def block(self, layer):
+    def block(self, layer: int) -> tuple[ResidualSublayer, ResidualSublayer]:
         """The attention and feed-forward sub-layers that a layer uses.
 
         Args:
@@ -150,7 +153,7 @@ class TransformerStack(keras.layers.Layer):
             for sublayers in (self.attention_layers, self.feedforward_layers)
         )
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         for layer in [*self.attention_layers, *self.feedforward_layers]:
             layer.build(input_shape)
         if self.final_norm is not None:
@@ -159,14 +162,14 @@ class TransformerStack(keras.layers.Layer):
 
     def call(
         self,
-        x,
-        attention_mask=None,
-        positions=None,
-        head_mask=None,
-        return_hidden_states=False,
-        return_scores=False,
-        training=None,
-    ):
+        x: Tensor,
+        attention_mask: Tensor | None = None,
+        positions: Tensor | None = None,
+        head_mask: Tensor | None = None,
+        return_hidden_states: bool = False,
+        return_scores: bool = False,
+        training: bool | None = None,
+    ) -> Any:
         states, scores = [x], []
         for index in range(self.num_layers):
             attention, feedforward = self.block(index)
@@ -176,7 +179,7 @@ class TransformerStack(keras.layers.Layer):
                 attention_mask=attention_mask,
                 positions=positions if last else None,
                 head_mask=None if head_mask is None else head_mask[index],
-                return_scores=return_scores or None,
+                return_scores=return_scores,
                 training=training,
             )
             if return_scores:
@@ -194,10 +197,10 @@ class TransformerStack(keras.layers.Layer):
             scores if return_scores else None,
         )
 
-    def compute_output_shape(self, input_shape, **kwargs):
+    def compute_output_shape(self, input_shape: Shape, **kwargs: Any) -> Shape:
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "num_layers": self.num_layers,

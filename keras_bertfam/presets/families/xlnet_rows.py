@@ -16,29 +16,29 @@ _BLOCK, _LAYER = "encoder.blocks.{layer}", "layer.{layer}"
 TRANSFORMERS_ROWS = (
     *same("token_embedding.embeddings", "word_embedding.weight"),
     Row("query_embedding.embeddings", ("mask_emb",), FIRST),
-    Row(f"{_BLOCK}.attention.query.kernel", (f"{_LAYER}.rel_attn.q",), HEADS),
+    Row(f"{_BLOCK}.attention.sublayer.query.kernel", (f"{_LAYER}.rel_attn.q",), HEADS),
     Row(
-        f"{_BLOCK}.attention.key_value.kernel",
+        f"{_BLOCK}.attention.sublayer.key_value.kernel",
         (f"{_LAYER}.rel_attn.k", f"{_LAYER}.rel_attn.v"),
         HEADS,
     ),
     Row(
-        f"{_BLOCK}.attention.relative.kernel",
+        f"{_BLOCK}.attention.sublayer.relative.kernel",
         (f"{_LAYER}.rel_attn.r",),
         HEADS,
     ),
     Row(
-        f"{_BLOCK}.attention.output_dense.kernel",
+        f"{_BLOCK}.attention.sublayer.output_dense.kernel",
         (f"{_LAYER}.rel_attn.o",),
         HEADS_OUT,
     ),
     Row(
-        f"{_BLOCK}.attention.biases",
+        f"{_BLOCK}.attention.sublayer.biases",
         tuple(f"{_LAYER}.rel_attn.r_{kind}_bias" for kind in "wrs"),
         STACKED,
     ),
-    *same(f"{_BLOCK}.attention.segments", f"{_LAYER}.rel_attn.seg_embed"),
-    *norm(f"{_BLOCK}.norm", f"{_LAYER}.rel_attn.layer_norm"),
+    *same(f"{_BLOCK}.attention.sublayer.segments", f"{_LAYER}.rel_attn.seg_embed"),
+    *norm(f"{_BLOCK}.attention.norm", f"{_LAYER}.rel_attn.layer_norm"),
     *dense(
         f"{_BLOCK}.feedforward.sublayer.intermediate",
         f"{_LAYER}.ff.layer_1",

@@ -1,5 +1,7 @@
 """What every fine-tuning task shares: raw inputs, defaults, and heads by family."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -8,7 +10,9 @@ from keras_bertfam.layers.modeling.summary_head import SummaryHead
 from keras_bertfam.models.base import TokenBackbone
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.families.record import HeadStyle
-from keras_bertfam.tasks.task import PretrainingTask, is_arrays
+from keras_bertfam.tasks.inputs import is_arrays
+from keras_bertfam.tasks.task import PretrainingTask
+from keras_bertfam.types import Config, Model, Tensor
 
 # Dropout and logits on the first token's state, of no family.
 LINEAR = HeadStyle("linear", activation=None)
@@ -20,17 +24,17 @@ def head_styles() -> dict[str, HeadStyle]:
     return {style.name: style for style in (*styles, LINEAR)}
 
 
-def summary_positions(backbone, inputs):
+def summary_positions(backbone: Model, inputs: dict[str, Tensor]) -> Tensor:
     """Where each row's token is that stands for the row, by family."""
     return token_positions(inputs, summary_token(backbone))
 
 
-def summary_token(backbone):
+def summary_token(backbone: Model) -> str:
     """Whether a row's `"first"` or `"last"` token stands for the row, by family."""
     return backbone.record.head_style.token
 
 
-def check_layout(preprocessor, token):
+def check_layout(preprocessor: Any, token: str) -> None:
     """Raise a `ValueError` if a preprocessor puts another token `"first"`, or `"last"`.
 
     Args:
@@ -46,7 +50,7 @@ def check_layout(preprocessor, token):
         )
 
 
-def token_positions(inputs, token):
+def token_positions(inputs: dict[str, Tensor], token: str) -> Tensor:
     """Positions, int32 `(batch, 1)`, of the rows' `"first"` or `"last"` tokens.
 
     Padding may be on either side of the last one.
@@ -77,24 +81,28 @@ class FineTuningTask(PretrainingTask):
     backbone_cls = TokenBackbone
     # Appendix A.3 of the BERT paper.
     usual_learning_rate = 5e-5
-    # Whether the loss reads the backbone's pooler.
-    reads_pooler = False
 
     @property
-    def optimizer_defaults(self):
+    def optimizer_defaults(self) -> dict[str, Any]:  # type: ignore[override]
         return {
             "learning_rate": self.usual_learning_rate,
             "warmup_steps": 0.1,
             "epsilon": optimizers.fine_tuning_epsilon(self),
         }
 
-    def unused_variables(self):
-        unused = [] if self.reads_pooler else [self.backbone.pooler]
+    def unused_variables(self) -> list[keras.Variable]:
         # The state that XLNet's tokens to predict start from.
-        unused.append(getattr(self.backbone, "query_embedding", None))
-        return [v for layer in unused if layer is not None for v in layer.variables]
+        query = getattr(self.backbone, "query_embedding", None)
+        return [*super().unused_variables(), *(query.variables if query else [])]
 
-    def compile(self, optimizer="auto", loss="auto", *, metrics=None, **kwargs):
+    def compile(
+        self,
+        optimizer: str | keras.optimizers.Optimizer = "auto",
+        loss: Any = "auto",
+        *,
+        metrics: Any = None,
+        **kwargs: Any,
+    ) -> None:
         """As `PretrainingTask.compile`; `metrics` take the place of the default ones.
 
         Metrics given as `weighted_metrics` leave out what has weight 0, such as the
@@ -108,7 +116,14 @@ class FineTuningTask(PretrainingTask):
         preprocessed = isinstance(x, dict) and "token_ids" in x
         return self.preprocessor is not None and is_arrays(x) and not preprocessed
 
-    def fit(self, x=None, y=None, batch_size=None, epochs=1, **kwargs):
+    def fit(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        epochs: int = 1,
+        **kwargs: Any,
+    ) -> keras.callbacks.History:
         if self._takes_raw(x) and kwargs.get("class_weight") is not None:
             if kwargs.get("sample_weight") is not None:
                 raise ValueError(
@@ -130,7 +145,14 @@ class FineTuningTask(PretrainingTask):
         training = position is not None
         return self.preprocessor.dataset(data, batch_size, training=training)
 
-    def evaluate(self, x=None, y=None, batch_size=None, sample_weight=None, **kwargs):
+    def evaluate(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        sample_weight: Any = None,
+        **kwargs: Any,
+    ) -> Any:
         if self._takes_raw(x):
             x = self._in_order((x, y, sample_weight), batch_size or 32)
             y = batch_size = sample_weight = None
@@ -138,7 +160,9 @@ class FineTuningTask(PretrainingTask):
             x, y, batch_size=batch_size, sample_weight=sample_weight, **kwargs
         )
 
-    def predict(self, x=None, batch_size=None, **kwargs):
+    def predict(
+        self, x: Any = None, batch_size: int | None = None, **kwargs: Any
+    ) -> Any:
         if self._takes_raw(x):
             x, batch_size = self.preprocessor.inputs(x, batch_size or 32), None
         return super().predict(x, batch_size=batch_size, **kwargs)
@@ -168,13 +192,13 @@ class SummaryTask(FineTuningTask):
 
     def __init__(
         self,
-        backbone,
-        num_outputs,
-        preprocessor=None,
-        head_style=None,
-        dropout=None,
-        **kwargs,
-    ):
+        backbone: Model,
+        num_outputs: int,
+        preprocessor: Any = None,
+        head_style: str | None = None,
+        dropout: float | None = None,
+        **kwargs: Any,
+    ) -> None:
         style = backbone.record.head_style
         if head_style is not None:
             style = head_styles().get(head_style)
@@ -203,7 +227,7 @@ class SummaryTask(FineTuningTask):
         self.head.build((None, backbone.hidden_dim))
         self.built = True
 
-    def scores(self, inputs, training=None):
+    def scores(self, inputs: dict[str, Tensor], training: bool | None = None) -> Tensor:
         """The head's outputs, float32 `(batch, num_outputs)`, of rows of tokens."""
         states = self.backbone(
             inputs,
@@ -214,7 +238,7 @@ class SummaryTask(FineTuningTask):
         state = self.backbone.pooler(states) if self.reads_pooler else states[:, 0]
         return self.head(state, training=training)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "head_style": self.head_style,

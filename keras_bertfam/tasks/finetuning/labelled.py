@@ -1,29 +1,33 @@
 """What tasks whose labels are classes share."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
 
 from keras_bertfam.layers.data.labels import check_labels
 from keras_bertfam.tasks.losses import MaskedCrossentropy
+from keras_bertfam.types import Config, Mixin, Tensor
 
 
-class LabelledTask:
+class LabelledTask(Mixin):
     """Mixin of tasks with `num_classes`, `label_names` and `activation`."""
 
-    def probabilities(self, outputs):
+    def probabilities(self, outputs: Tensor) -> Tensor:
         """Probabilities of the classes from what the model returns."""
         return outputs if self.activation == "softmax" else ops.softmax(outputs)
 
-    def activate(self, logits):
+    def activate(self, logits: Tensor) -> Tensor:
         """What the model returns."""
         return ops.softmax(logits) if self.activation == "softmax" else logits
 
-    def default_loss(self):
+    def default_loss(self) -> MaskedCrossentropy:
         from_logits = self.activation != "softmax"
         return MaskedCrossentropy(name="crossentropy", from_logits=from_logits)
 
-    def default_metrics(self):
+    def default_metrics(self) -> list[keras.metrics.Metric]:
         return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
 
     @classmethod
@@ -41,7 +45,7 @@ class LabelledTask:
             config["preprocessor"].forget_classes()
         return False
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "num_classes": self.num_classes,
@@ -50,7 +54,9 @@ class LabelledTask:
         }
 
 
-def settle_classes(preprocessor, num_classes, label_names):
+def settle_classes(
+    preprocessor: Any, num_classes: int | None, label_names: Sequence[str] | None
+) -> tuple[int, Sequence[str] | None]:
     """Classes of a task and of its preprocessor, told by each other.
 
     Args:
@@ -76,7 +82,7 @@ def settle_classes(preprocessor, num_classes, label_names):
     return num_classes, label_names
 
 
-def check_activation(activation):
+def check_activation(activation: str | None) -> None:
     """Raises a `ValueError` for an activation that has no loss here."""
     if activation not in (None, "softmax"):
         raise ValueError(
@@ -85,7 +91,9 @@ def check_activation(activation):
         )
 
 
-def ranked_labels(probabilities, label_names):
+def ranked_labels(
+    probabilities: np.ndarray, label_names: Sequence[str] | None
+) -> list[list[tuple[str | int, float]]]:
     """`(label, probability)` pairs of each row, the most probable first.
 
     Args:

@@ -1,5 +1,7 @@
 """The right one of some choices: RACE, SWAG."""
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
@@ -9,6 +11,7 @@ from keras_bertfam.tasks.finetuning.multiple_choice_preprocessor import (
     MultipleChoicePreprocessor,
 )
 from keras_bertfam.tasks.losses import MaskedCrossentropy
+from keras_bertfam.types import Model, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -57,22 +60,29 @@ class MultipleChoice(SummaryTask):
     preprocessor_cls = MultipleChoicePreprocessor
 
     def __init__(
-        self, backbone, preprocessor=None, head_style=None, dropout=None, **kwargs
-    ):
+        self,
+        backbone: Model,
+        preprocessor: MultipleChoicePreprocessor | None = None,
+        head_style: str | None = None,
+        dropout: float | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(backbone, 1, preprocessor, head_style, dropout, **kwargs)
         self.compile()
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: dict[str, Tensor], training: bool | None = None) -> Tensor:
         rows, shape = flat_rows(inputs)
         return ops.reshape(self.scores(rows, training), shape)
 
-    def default_loss(self):
+    def default_loss(self) -> MaskedCrossentropy:
         return MaskedCrossentropy(name="crossentropy")
 
-    def default_metrics(self):
+    def default_metrics(self) -> list[keras.metrics.Metric]:
         return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
 
-    def choose(self, x, batch_size=32):
+    def choose(
+        self, x: dict[str, Any], batch_size: int = 32
+    ) -> list[tuple[Any, float]]:
         """The most probable choices.
 
         Args:
@@ -98,7 +108,7 @@ class MultipleChoice(SummaryTask):
         ]
 
 
-def flat_rows(inputs):
+def flat_rows(inputs: dict[str, Tensor]) -> tuple[dict[str, Tensor], tuple[Any, Any]]:
     """Inputs with groups of rows as one batch of rows.
 
     Args:

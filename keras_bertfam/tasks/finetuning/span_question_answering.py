@@ -1,5 +1,8 @@
 """Answers that are spans of a text: SQuAD 1.1 and 2.0."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
@@ -22,6 +25,7 @@ from keras_bertfam.tasks.finetuning.span_question_answering_preprocessor import 
     SpanQuestionAnsweringPreprocessor,
 )
 from keras_bertfam.tasks.losses import token_crossentropy
+from keras_bertfam.types import Config, Model, Tensor, Tokenizer
 
 _QUESTIONS_AT_ONCE = 1024
 
@@ -89,14 +93,14 @@ class SpanQuestionAnswering(FineTuningTask):
 
     def __init__(
         self,
-        backbone,
-        preprocessor=None,
-        end_head="independent",
-        null_threshold=None,
-        max_answer_length=30,
-        n_best=20,
-        **kwargs,
-    ):
+        backbone: Model,
+        preprocessor: SpanQuestionAnsweringPreprocessor | None = None,
+        end_head: str = "independent",
+        null_threshold: float | None = None,
+        max_answer_length: int = 30,
+        n_best: int = 20,
+        **kwargs: Any,
+    ) -> None:
         heads = {"independent": SpanHead, "conditional": ConditionalSpanHead}
         if end_head not in heads:
             raise ValueError(
@@ -124,7 +128,9 @@ class SpanQuestionAnswering(FineTuningTask):
         self.compile()
 
     @classmethod
-    def usual_preprocessor(cls, tokenizer, backbone):
+    def usual_preprocessor(
+        cls, tokenizer: Tokenizer, backbone: Model
+    ) -> SpanQuestionAnsweringPreprocessor:
         usual = cls.preprocessor_cls(tokenizer)
         most = getattr(backbone, "max_sequence_length", usual.sequence_length)
         if most >= usual.sequence_length:
@@ -133,7 +139,9 @@ class SpanQuestionAnswering(FineTuningTask):
         question_length = min(usual.question_length, most // 3)
         return cls.preprocessor_cls(tokenizer, most, question_length)
 
-    def call(self, inputs, training=None):
+    def call(
+        self, inputs: dict[str, Tensor], training: bool | None = None
+    ) -> dict[str, Tensor]:
         inputs = dict(inputs)
         names = ("span_mask", "start_mask", "start_positions")
         extra = {name: inputs.pop(name, None) for name in names}
@@ -176,12 +184,17 @@ class SpanQuestionAnswering(FineTuningTask):
         names = ("starts", "ends", "scores")
         return {**dict(zip(names, spans, strict=True)), "no_answer": no_answer}
 
-    def default_loss(self):
+    def default_loss(self) -> None:
         return None
 
     def compute_loss(
-        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
-    ):
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        training: bool = True,
+    ) -> Tensor:
         losses = 0.5 * sum(
             token_crossentropy(y[:, k], y_pred[name])
             for k, name in enumerate(("start_logits", "end_logits"))
@@ -196,7 +209,9 @@ class SpanQuestionAnswering(FineTuningTask):
             weights = weights * ops.cast(sample_weight, losses.dtype)
         return distribution.global_mean(ops.sum(losses * weights), ops.sum(weights))
 
-    def predict(self, x=None, batch_size=None, **kwargs):
+    def predict(
+        self, x: Any = None, batch_size: int | None = None, **kwargs: Any
+    ) -> Any:
         """Answers of questions.
 
         Args:
@@ -235,7 +250,7 @@ class SpanQuestionAnswering(FineTuningTask):
         found = {name: value.numpy() for name, value in found.items()}
         return [self._described(*row) for row in zip(*found.values(), strict=True)]
 
-    def null_odds(self, best_score, no_answer):
+    def null_odds(self, best_score: Any, no_answer: Any) -> Any:
         """The odds of having no answer, which `null_threshold` is compared with."""
         conditional = self.end_head == "conditional"
         return no_answer if conditional else no_answer - best_score
@@ -268,7 +283,14 @@ class SpanQuestionAnswering(FineTuningTask):
         chosen = {name: best[name] for name in ("text", "start", "end", "score")}
         return {**chosen, "no_answer_odds": odds, "n_best": n_best}
 
-    def tune_null_threshold(self, x, y, batch_size=32, metric="f1", answers=None):
+    def tune_null_threshold(
+        self,
+        x: dict[str, Any],
+        y: Sequence[dict[str, Any]],
+        batch_size: int = 32,
+        metric: str = "f1",
+        answers: list[dict[str, Any]] | None = None,
+    ) -> tuple[float, float]:
         """Sets `null_threshold` to what is best for questions with known answers.
 
         Args:
@@ -288,7 +310,7 @@ class SpanQuestionAnswering(FineTuningTask):
         score, self.null_threshold = best_null_threshold(y, texts, odds, metric)
         return score, self.null_threshold
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "end_head": self.end_head,

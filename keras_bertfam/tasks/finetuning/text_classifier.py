@@ -1,5 +1,8 @@
 """Classification of texts and pairs of texts."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -13,6 +16,7 @@ from keras_bertfam.tasks.finetuning.labelled import (
 from keras_bertfam.tasks.finetuning.text_classifier_preprocessor import (
     TextClassifierPreprocessor,
 )
+from keras_bertfam.types import Model, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -82,15 +86,15 @@ class TextClassifier(LabelledTask, SummaryTask):
 
     def __init__(
         self,
-        backbone,
-        num_classes=None,
-        preprocessor=None,
-        label_names=None,
-        head_style=None,
-        dropout=None,
-        activation=None,
-        **kwargs,
-    ):
+        backbone: Model,
+        num_classes: int | None = None,
+        preprocessor: TextClassifierPreprocessor | None = None,
+        label_names: Sequence[str] | None = None,
+        head_style: str | None = None,
+        dropout: float | None = None,
+        activation: str | None = None,
+        **kwargs: Any,
+    ) -> None:
         check_activation(activation)
         classes = settle_classes(preprocessor, num_classes, label_names)
         super().__init__(
@@ -100,10 +104,10 @@ class TextClassifier(LabelledTask, SummaryTask):
         self.activation = activation
         self.compile()
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: dict[str, Tensor], training: bool | None = None) -> Tensor:
         return self.activate(self.scores(inputs, training))
 
-    def classify(self, texts, batch_size=32):
+    def classify(self, texts: Any, batch_size: int = 32) -> list[Any]:
         """Labels of texts with their probabilities.
 
         Args:

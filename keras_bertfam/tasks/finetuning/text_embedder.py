@@ -1,5 +1,8 @@
 """A vector for each text."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -14,6 +17,7 @@ from keras_bertfam.tasks.finetuning.text_embedder_preprocessor import (
     TextEmbedderPreprocessor,
 )
 from keras_bertfam.tasks.losses import WeightedMeanLoss, without_last
+from keras_bertfam.types import Config, Model, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -39,16 +43,16 @@ class CosineSimilarityError(WeightedMeanLoss):
     section 3.
     """
 
-    def __init__(self, name="cosine_similarity_error", **kwargs):
+    def __init__(self, name: str = "cosine_similarity_error", **kwargs: Any) -> None:
         super().__init__(name=name)
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         y_true = without_last(y_true, 1)
         y_true, y_pred = ops.cast(y_true, "float32"), ops.cast(y_pred, "float32")
         return ops.square(y_true - cosine(y_pred[:, 0], y_pred[:, 1]))
 
 
-def cosine(a, b):
+def cosine(a: Tensor, b: Tensor) -> Tensor:
     """The cosine of the angle between vectors, along the last axis."""
     return ops.sum(_unit(a) * _unit(b), axis=-1)
 
@@ -107,8 +111,13 @@ class TextEmbedder(FineTuningTask):
     usual_learning_rate = 2e-5
 
     def __init__(
-        self, backbone, preprocessor=None, pooling="mean", normalize=True, **kwargs
-    ):
+        self,
+        backbone: Model,
+        preprocessor: TextEmbedderPreprocessor | None = None,
+        pooling: str = "mean",
+        normalize: bool = True,
+        **kwargs: Any,
+    ) -> None:
         if pooling not in ("mean", "cls"):
             raise ValueError(
                 f'`pooling` must be "mean" or "cls". Received: pooling={pooling!r}.'
@@ -121,7 +130,7 @@ class TextEmbedder(FineTuningTask):
         self.built = True
         self.compile()
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: dict[str, Tensor], training: bool | None = None) -> Tensor:
         if len(inputs["token_ids"].shape) == 2:
             return self._embed(inputs, training)
         rows, shape = flat_rows(inputs)
@@ -145,10 +154,15 @@ class TextEmbedder(FineTuningTask):
             vectors = ops.sum(states * weights, axis=1) / total
         return _unit(vectors) if self.normalize else vectors
 
-    def default_loss(self):
+    def default_loss(self) -> CosineSimilarityError:
         return CosineSimilarityError()
 
-    def similarity(self, first, second, batch_size=32):
+    def similarity(
+        self,
+        first: str | Sequence[str],
+        second: str | Sequence[str],
+        batch_size: int = 32,
+    ) -> Any:
         """Cosine similarities of the texts of two lists, pair by pair.
 
         Args:
@@ -166,14 +180,13 @@ class TextEmbedder(FineTuningTask):
         """
         if self.preprocessor is None:
             raise ValueError("`similarity` needs a task with a preprocessor.")
-        strings = isinstance(first, str) + isinstance(second, str)
-        if strings == 1:
+        if isinstance(first, str) and isinstance(second, str):
+            return float(self.similarity([first], [second])[0])
+        if isinstance(first, str) or isinstance(second, str):
             raise ValueError(
                 "`first` and `second` must both be lists, or both strings. "
                 f"Received: first={first!r}, second={second!r}."
             )
-        if strings == 2:
-            return float(self.similarity([first], [second])[0])
         if len(first) != len(second):
             raise ValueError(
                 "`first` and `second` must be of the same length. Received: "
@@ -185,7 +198,7 @@ class TextEmbedder(FineTuningTask):
         a, b = vectors[: len(first)], vectors[len(first) :]
         return ops.convert_to_numpy(cosine(a, b))
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "pooling": self.pooling,

@@ -1,5 +1,7 @@
 """A number for a text or a pair of texts."""
 
+from typing import Any
+
 import keras
 
 from keras_bertfam.tasks.finetuning.fine_tuning import SummaryTask
@@ -7,6 +9,7 @@ from keras_bertfam.tasks.finetuning.text_classifier_preprocessor import (
     TextRegressorPreprocessor,
 )
 from keras_bertfam.tasks.losses import WeightedMeanSquaredError
+from keras_bertfam.types import Model, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -51,16 +54,21 @@ class TextRegressor(SummaryTask):
     preprocessor_cls = TextRegressorPreprocessor
 
     def __init__(
-        self, backbone, preprocessor=None, head_style=None, dropout=None, **kwargs
-    ):
+        self,
+        backbone: Model,
+        preprocessor: TextRegressorPreprocessor | None = None,
+        head_style: str | None = None,
+        dropout: float | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(backbone, 1, preprocessor, head_style, dropout, **kwargs)
         self.compile()
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: dict[str, Tensor], training: bool | None = None) -> Tensor:
         return self.scores(inputs, training)[:, 0]
 
-    def default_loss(self):
+    def default_loss(self) -> WeightedMeanSquaredError:
         return WeightedMeanSquaredError()
 
-    def default_metrics(self):
+    def default_metrics(self) -> list[keras.metrics.Metric]:
         return [keras.metrics.RootMeanSquaredError(name="rmse")]

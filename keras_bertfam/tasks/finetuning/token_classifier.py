@@ -1,5 +1,8 @@
 """A label for each word: named entities, parts of speech, chunks."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -14,6 +17,7 @@ from keras_bertfam.tasks.finetuning.labelled import (
 from keras_bertfam.tasks.finetuning.token_classifier_preprocessor import (
     TokenClassifierPreprocessor,
 )
+from keras_bertfam.types import Config, Model, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -69,14 +73,14 @@ class TokenClassifier(LabelledTask, FineTuningTask):
 
     def __init__(
         self,
-        backbone,
-        num_classes=None,
-        preprocessor=None,
-        label_names=None,
-        dropout=0.1,
-        activation=None,
-        **kwargs,
-    ):
+        backbone: Model,
+        num_classes: int | None = None,
+        preprocessor: TokenClassifierPreprocessor | None = None,
+        label_names: Sequence[str] | None = None,
+        dropout: float = 0.1,
+        activation: str | None = None,
+        **kwargs: Any,
+    ) -> None:
         check_activation(activation)
         classes = settle_classes(preprocessor, num_classes, label_names)
         super().__init__(backbone, preprocessor, **kwargs)
@@ -94,7 +98,7 @@ class TokenClassifier(LabelledTask, FineTuningTask):
         self.built = True
         self.compile()
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: dict[str, Tensor], training: bool | None = None) -> Tensor:
         inputs = dict(inputs)
         inputs.pop("word_mask", None)
         states = self.backbone(
@@ -105,7 +109,7 @@ class TokenClassifier(LabelledTask, FineTuningTask):
         )["sequence_output"]
         return self.activate(self.head(states, training=training))
 
-    def tag(self, sentences, batch_size=32):
+    def tag(self, sentences: Sequence[Any], batch_size: int = 32) -> list[Any]:
         """Labels of words with their probabilities.
 
         Args:
@@ -142,5 +146,5 @@ class TokenClassifier(LabelledTask, FineTuningTask):
             tagged[k] += words
         return tagged
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), "dropout": self.dropout}

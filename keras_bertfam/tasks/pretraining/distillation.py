@@ -2,6 +2,8 @@
 
 from keras import ops
 
+from keras_bertfam.types import Tensor
+
 # The published weights of the parts of the loss, by where they are published.
 DISTILLATION_RECIPES = {
     # The released code's command for one GPU.
@@ -28,7 +30,9 @@ DISTILLATION_RECIPES = {
 }
 
 
-def soft_target_loss(logits, teacher_logits, temperature):
+def soft_target_loss(
+    logits: Tensor, teacher_logits: Tensor, temperature: float
+) -> Tensor:
     """`temperature**2 * KL(teacher || student)` at each position, float32."""
     log_student = ops.log_softmax(logits / temperature)
     log_teacher = ops.log_softmax(teacher_logits / temperature)
@@ -36,7 +40,7 @@ def soft_target_loss(logits, teacher_logits, temperature):
     return temperature**2 * ops.sum(divergence, -1)
 
 
-def cosine_distance(x, y):
+def cosine_distance(x: Tensor, y: Tensor) -> Tensor:
     """`1 - cos` of the angle between two states at each position, float32."""
     x, y = ops.cast(x, "float32"), ops.cast(y, "float32")
     squares = ops.sum(ops.square(x), -1) * ops.sum(ops.square(y), -1)

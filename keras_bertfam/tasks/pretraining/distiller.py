@@ -1,5 +1,7 @@
 """Distillation of a masked language model into a smaller one."""
 
+from typing import Any, Self
+
 import keras
 from keras import ops
 
@@ -14,6 +16,7 @@ from keras_bertfam.tasks.pretraining.masked_lm_preprocessor import (
     MaskedLMPreprocessor,
 )
 from keras_bertfam.tasks.task import PretrainingTask
+from keras_bertfam.types import Config, Model, Path, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -97,17 +100,17 @@ class Distiller(PretrainingTask):
 
     def __init__(
         self,
-        student,
-        teacher,
-        preprocessor=None,
-        temperature=2.0,
-        ce_weight=5.0,
-        mlm_weight=2.0,
-        cosine_weight=1.0,
-        mse_weight=0.0,
-        soft_targets="all",
-        **kwargs,
-    ):
+        student: Model,
+        teacher: Model,
+        preprocessor: MaskedLMPreprocessor | None = None,
+        temperature: float = 2.0,
+        ce_weight: float = 5.0,
+        mlm_weight: float = 2.0,
+        cosine_weight: float = 1.0,
+        mse_weight: float = 0.0,
+        soft_targets: str = "all",
+        **kwargs: Any,
+    ) -> None:
         if preprocessor is None:
             preprocessor = student.preprocessor
         elif student.preprocessor is None:
@@ -161,7 +164,9 @@ class Distiller(PretrainingTask):
     def _compares_all_logits(self):
         return self._compares_logits and self.soft_targets == "all"
 
-    def call(self, inputs, training=None):
+    def call(
+        self, inputs: dict[str, Tensor], training: bool | None = None
+    ) -> dict[str, Tensor]:
         inputs = dict(inputs)
         slots = inputs.pop("mask_positions")
         hidden = self._hidden(self.student, inputs, slots, training)
@@ -196,8 +201,13 @@ class Distiller(PretrainingTask):
         return model.head(hidden)
 
     def compute_loss(
-        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
-    ):
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        training: bool = True,
+    ) -> Tensor:
         slots = ops.ones_like(y) if sample_weight is None else sample_weight
         slots = ops.cast(slots, "float32")
         tokens = x.get("padding_mask")
@@ -215,36 +225,40 @@ class Distiller(PretrainingTask):
             total += self.cosine_weight * _mean(losses, tokens)
         return total
 
-    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+    def compute_metrics(
+        self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
+    ) -> dict[str, Any]:
         return super().compute_metrics(x, y, y_pred["mlm_logits"], sample_weight)
 
-    def default_loss(self):
+    def default_loss(self) -> None:
         return None
 
-    def default_metrics(self):
+    def default_metrics(self) -> list[keras.metrics.Metric]:
         return self.student.default_metrics()
 
-    def unused_variables(self):
+    def unused_variables(self) -> list[keras.Variable]:
         return [*self.teacher.variables, *self.student.unused_variables()]
 
-    def save(self, *args, **kwargs):
+    def save(self, *args: Any, **kwargs: Any) -> None:
         """Save the student, as `keras.Model.save` does."""
         self.student.save(*args, **kwargs)
 
-    def save_weights(self, *args, **kwargs):
+    def save_weights(self, *args: Any, **kwargs: Any) -> None:
         """Save the student's weights, as `keras.Model.save_weights` does."""
         self.student.save_weights(*args, **kwargs)
 
-    def load_weights(self, *args, **kwargs):
+    def load_weights(self, *args: Any, **kwargs: Any) -> None:
         """Load the student's weights, as `keras.Model.load_weights` does."""
         self.student.load_weights(*args, **kwargs)
 
-    def save_to_preset(self, preset_dir, max_shard_size=10):
+    def save_to_preset(self, preset_dir: Path, max_shard_size: float = 10) -> None:
         """Save the student, as `MaskedLM.save_to_preset` does."""
         self.student.save_to_preset(preset_dir, max_shard_size)
 
     @classmethod
-    def from_preset(cls, preset, load_weights=True, **kwargs):
+    def from_preset(
+        cls, preset: Path, load_weights: bool = True, **kwargs: Any
+    ) -> Self:
         """Presets hold students: this always raises a `ValueError`."""
         raise ValueError(
             "A preset holds no distiller. Load student and teacher with "
@@ -252,7 +266,7 @@ class Distiller(PretrainingTask):
             f"Received: preset={preset!r}."
         )
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             "student": keras.layers.serialize(self.student),
             "teacher": keras.layers.serialize(self.teacher),
@@ -266,7 +280,7 @@ class Distiller(PretrainingTask):
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: Config) -> Self:
         models = {
             name: keras.saving.deserialize_keras_object(config[name])
             for name in ("student", "teacher")

@@ -1,15 +1,19 @@
 """Filling in the mask tokens of texts."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 from keras import ops
 
 from keras_bertfam.tokenizers import byte_pair
+from keras_bertfam.types import Mixin, Tensor
 
 
-class FillMask:
+class FillMask(Mixin):
     """Mixin of tasks that predict masked tokens: `fill_mask`."""
 
-    def masked_lm_logits(self, inputs):
+    def masked_lm_logits(self, inputs: dict[str, Tensor]) -> Tensor:
         """Vocabulary logits at the `mask_positions` of a batch.
 
         Args:
@@ -22,7 +26,7 @@ class FillMask:
         outputs = self(inputs, training=False)
         return outputs["masked_lm"] if isinstance(outputs, dict) else outputs
 
-    def token_strings(self):
+    def token_strings(self) -> list[str]:
         """The string of each token id, readable also for byte-level tokenizers.
 
         Returns:
@@ -30,7 +34,7 @@ class FillMask:
         """
         return byte_pair.token_strings(self.preprocessor.tokenizer)
 
-    def fill_mask(self, texts, top_k=5):
+    def fill_mask(self, texts: str | Sequence[str], top_k: int = 5) -> list[Any]:
         """Predict the mask tokens in texts.
 
         Args:

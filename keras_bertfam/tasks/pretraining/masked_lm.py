@@ -1,5 +1,8 @@
 """Masked language modelling."""
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 
 from keras_bertfam.layers.modeling.heads import MaskedLMHead
@@ -9,6 +12,7 @@ from keras_bertfam.tasks.pretraining.masked_lm_preprocessor import (
     MaskedLMPreprocessor,
 )
 from keras_bertfam.tasks.task import PretrainingTask
+from keras_bertfam.types import Model, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -57,13 +61,18 @@ class MaskedLM(FillMask, PretrainingTask):
 
     preprocessor_cls = MaskedLMPreprocessor
 
-    def __init__(self, backbone, preprocessor=None, **kwargs):
+    def __init__(
+        self,
+        backbone: Model,
+        preprocessor: MaskedLMPreprocessor | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(backbone, preprocessor, **kwargs)
         self.head = masked_lm_head(backbone)
         self.built = True
         self.compile()
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: dict[str, Tensor], training: bool | None = None) -> Tensor:
         inputs = dict(inputs)
         positions = inputs.pop("mask_positions", None)
         outputs = self.backbone(
@@ -71,18 +80,18 @@ class MaskedLM(FillMask, PretrainingTask):
         )
         return self.head(outputs["sequence_output"])
 
-    def default_loss(self):
+    def default_loss(self) -> MaskedCrossentropy:
         return MaskedCrossentropy()
 
-    def default_metrics(self):
+    def default_metrics(self) -> list[keras.metrics.Metric]:
         return token_metrics()
 
-    def unused_variables(self):
-        pooler = self.backbone.pooler
-        return [] if pooler is None else pooler.variables
 
-
-def masked_lm_head(backbone, cls=MaskedLMHead, name="masked_lm_head"):
+def masked_lm_head(
+    backbone: Model,
+    cls: Callable[..., Any] = MaskedLMHead,
+    name: str = "masked_lm_head",
+) -> Any:
     """A built vocabulary head, tied to a backbone's table and of its kind.
 
     Args:

@@ -1,5 +1,7 @@
 """Masked language modelling together with a sentence objective."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -11,6 +13,7 @@ from keras_bertfam.tasks.pretraining.masked_lm_sentence_pair_preprocessor import
     MaskedLMSentencePairPreprocessor,
 )
 from keras_bertfam.tasks.task import PretrainingTask
+from keras_bertfam.types import Config, Model, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -69,16 +72,17 @@ class MaskedLMSentencePair(FillMask, PretrainingTask):
     """
 
     preprocessor_cls = MaskedLMSentencePairPreprocessor
+    reads_pooler = True
 
     def __init__(
         self,
-        backbone,
-        preprocessor=None,
-        sentence_objective=None,
-        masked_lm_weight=1.0,
-        sentence_weight=1.0,
-        **kwargs,
-    ):
+        backbone: Model,
+        preprocessor: MaskedLMSentencePairPreprocessor | None = None,
+        sentence_objective: str | None = None,
+        masked_lm_weight: float = 1.0,
+        sentence_weight: float = 1.0,
+        **kwargs: Any,
+    ) -> None:
         prepared = getattr(preprocessor, "sentence_objective", None)
         objective = sentence_objective or prepared or "nsp"
         if objective not in ("nsp", "sop"):
@@ -99,7 +103,7 @@ class MaskedLMSentencePair(FillMask, PretrainingTask):
         # === Layers ===
         common = {"dtype": backbone.dtype_policy}
         self.masked_lm_head = masked_lm_head(backbone)
-        self.new_pooler = None
+        self.new_pooler: Any = None
         if backbone.pooler is None:
             self.new_pooler = Pooler(
                 backbone.hidden_dim,
@@ -115,7 +119,9 @@ class MaskedLMSentencePair(FillMask, PretrainingTask):
         self.built = True
         self.compile()
 
-    def call(self, inputs, training=None):
+    def call(
+        self, inputs: dict[str, Tensor], training: bool | None = None
+    ) -> dict[str, Tensor]:
         inputs = dict(inputs)
         positions = inputs.pop("mask_positions", None)
         if positions is not None:
@@ -131,7 +137,12 @@ class MaskedLMSentencePair(FillMask, PretrainingTask):
             "sentence": self.sentence_head(pooler(states)),
         }
 
-    def compile(self, optimizer="auto", loss="auto", **kwargs):
+    def compile(
+        self,
+        optimizer: str | keras.optimizers.Optimizer = "auto",
+        loss: Any = "auto",
+        **kwargs: Any,
+    ) -> None:
         if loss == "auto":
             weights = {
                 "masked_lm": self.masked_lm_weight,
@@ -140,17 +151,17 @@ class MaskedLMSentencePair(FillMask, PretrainingTask):
             kwargs.setdefault("loss_weights", weights)
         super().compile(optimizer, loss, **kwargs)
 
-    def default_loss(self):
+    def default_loss(self) -> dict[str, MaskedCrossentropy]:
         return {
             "masked_lm": MaskedCrossentropy(),
             "sentence": MaskedCrossentropy(name="sentence_crossentropy"),
         }
 
-    def default_metrics(self):
+    def default_metrics(self) -> dict[str, list[keras.metrics.Metric]]:
         accuracy = keras.metrics.SparseCategoricalAccuracy(name="accuracy")
         return {"masked_lm": token_metrics(), "sentence": [accuracy]}
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "sentence_objective": self.sentence_objective,

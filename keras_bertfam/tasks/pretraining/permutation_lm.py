@@ -1,5 +1,7 @@
 """Permutation language modelling."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -12,6 +14,7 @@ from keras_bertfam.tasks.pretraining.permutation_lm_preprocessor import (
     PermutationLMPreprocessor,
 )
 from keras_bertfam.tasks.task import PretrainingTask
+from keras_bertfam.types import Config, Model, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -77,13 +80,13 @@ class PermutationLM(PretrainingTask):
 
     def __init__(
         self,
-        backbone,
-        preprocessor=None,
-        memory_length=0,
-        reuse_length=None,
-        batch_size=None,
-        **kwargs,
-    ):
+        backbone: Model,
+        preprocessor: PermutationLMPreprocessor | None = None,
+        memory_length: int = 0,
+        reuse_length: int | None = None,
+        batch_size: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(backbone, preprocessor, **kwargs)
         if reuse_length is None and preprocessor is not None:
             reuse_length = preprocessor.reuse_length
@@ -127,7 +130,7 @@ class PermutationLM(PretrainingTask):
         position = position if self.memory is None else None
         return super()._batched(data, batch_size, position)
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: dict[str, Tensor], training: bool | None = None) -> Tensor:
         inputs = dict(inputs)
         continues = inputs.pop("continues", None)
         if not {"mask_positions", "target_mapping"} & inputs.keys():
@@ -149,7 +152,7 @@ class PermutationLM(PretrainingTask):
         self.memory.remember(outputs["memory"], continues, self.reuse_length)
         return self.head(outputs["sequence_output"])
 
-    def evaluate(self, *args, **kwargs):
+    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
         if self.memory is None:
             return super().evaluate(*args, **kwargs)
         with self.memory.put_aside():
@@ -163,13 +166,13 @@ class PermutationLM(PretrainingTask):
                 f"replica. Received: token_ids.shape={tuple(token_ids.shape)}."
             )
 
-    def default_loss(self):
+    def default_loss(self) -> MaskedCrossentropy:
         return MaskedCrossentropy()
 
-    def default_metrics(self):
+    def default_metrics(self) -> list[keras.metrics.Metric]:
         return token_metrics()
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "memory_length": self.memory_length,

@@ -1,9 +1,9 @@
 """Replaced token detection, and what it was compared with."""
 
-import keras
-from keras import ops
+from typing import Any, Self
 
-from keras_bertfam import distribution
+import keras
+
 from keras_bertfam.layers.modeling.detection import (
     CopyingMaskedLMHead,
     ReplacedTokenHead,
@@ -18,7 +18,8 @@ from keras_bertfam.tasks.pretraining.replaced_token_detection_preprocessor impor
     ReplacedTokenDetectionPreprocessor,
 )
 from keras_bertfam.tasks.pretraining.replaced_token_variants import VARIANTS
-from keras_bertfam.tasks.task import PretrainingTask
+from keras_bertfam.tasks.task import PretrainingTask, pooler_variables
+from keras_bertfam.types import Config, Model, Tensor
 
 _SLOTS = ("mask_positions", "mask_ids", "mask_weights")
 
@@ -112,19 +113,19 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
 
     def __init__(
         self,
-        backbone,
-        preprocessor=None,
-        generator=None,
-        generator_size=0.25,
-        tie="embeddings",
-        variant="electra",
-        discriminator_weight=None,
-        temperature=1.0,
-        disallow_correct=False,
-        train_generator=True,
-        seed=None,
-        **kwargs,
-    ):
+        backbone: Model,
+        preprocessor: ReplacedTokenDetectionPreprocessor | None = None,
+        generator: Model | None = None,
+        generator_size: float = 0.25,
+        tie: str = "embeddings",
+        variant: str = "electra",
+        discriminator_weight: float | None = None,
+        temperature: float = 1.0,
+        disallow_correct: bool = False,
+        train_generator: bool = True,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         if variant not in VARIANTS:
             raise ValueError(
                 f"`variant` must be one of {tuple(VARIANTS)}. Received: {variant!r}."
@@ -189,19 +190,19 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
         return VARIANTS[self.variant]
 
     @property
-    def discriminator(self):
+    def discriminator(self) -> Model:
         """`EncoderBackbone`: the backbone that the task trains."""
         return self.backbone
 
     @property
-    def optimizer_defaults(self):
+    def optimizer_defaults(self) -> dict[str, Any]:  # type: ignore[override]
         small = self.backbone.hidden_dim <= 256
         return {
             "learning_rate": 5e-4 if small else 2e-4,
             "schedule_form": "product",
         }
 
-    def masked_lm_logits(self, inputs):
+    def masked_lm_logits(self, inputs: dict[str, Tensor]) -> Tensor:
         inputs = dict(inputs)
         return self._generate(inputs, inputs.pop("mask_positions"), training=False)
 
@@ -211,7 +212,9 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
         )
         return self.generator_head(states["sequence_output"])
 
-    def call(self, inputs, training=None):
+    def call(
+        self, inputs: dict[str, Tensor], training: bool | None = None
+    ) -> dict[str, Tensor]:
         inputs = dict(inputs)
         slots = {name: inputs.pop(name) for name in _SLOTS if name in inputs}
         if not slots:
@@ -246,13 +249,16 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
         return self.head(states, inputs["token_ids"])
 
     def compute_loss(
-        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
-    ):
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        training: bool = True,
+    ) -> Tensor:
         targets, weights = self._variant.targets(x, y_pred["token_ids"])
-        losses = self._variant.losses(targets["discriminator"], y_pred["discriminator"])
-        weight = weights["discriminator"]
-        loss = self.discriminator_weight * distribution.global_mean(
-            ops.sum(losses * weight), ops.sum(weight)
+        loss = self.discriminator_weight * self._variant.loss()(
+            targets["discriminator"], y_pred["discriminator"], weights["discriminator"]
         )
         if self.train_generator:
             loss += MaskedCrossentropy()(
@@ -260,25 +266,26 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
             )
         return loss
 
-    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+    def compute_metrics(
+        self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
+    ) -> dict[str, Any]:
         return super().compute_metrics(x, *self._variant.metric_inputs(x, y_pred))
 
-    def default_loss(self):
+    def default_loss(self) -> None:
         return None
 
-    def default_metrics(self):
+    def default_metrics(self) -> dict[str, list[keras.metrics.Metric]]:
         return self._variant.metrics()
 
-    def unused_variables(self):
-        backbones = {id(b): b for b in (self.backbone, self.generator)}.values()
-        unused = [v for b in backbones if b.pooler for v in b.pooler.variables]
+    def unused_variables(self) -> list[keras.Variable]:
+        unused = [*super().unused_variables(), *pooler_variables(self.generator)]
         if not self.train_generator:
             used = {id(v) for v in self.backbone.variables}
             frozen = [*self.generator.variables, *self.generator_head.variables]
             unused += [v for v in frozen if id(v) not in used]
         return unused
 
-    def get_config(self):
+    def get_config(self) -> Config:
         generator = None
         if self._generator_is_given:
             generator = keras.layers.serialize(self.generator)
@@ -296,7 +303,7 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: Config) -> Self:
         generator = keras.saving.deserialize_keras_object(config["generator"])
         return super().from_config({**config, "generator": generator})
 

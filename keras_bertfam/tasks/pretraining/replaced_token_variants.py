@@ -6,7 +6,13 @@ import keras
 from keras import ops
 
 from keras_bertfam.layers.modeling.sampling import replace_at
-from keras_bertfam.tasks.losses import token_crossentropy, token_metrics
+from keras_bertfam.tasks.losses import (
+    DetectionCrossentropy,
+    MaskedCrossentropy,
+    WeightedMeanLoss,
+    token_metrics,
+)
+from keras_bertfam.types import Tensor
 
 
 class Variant(typing.NamedTuple):
@@ -16,7 +22,9 @@ class Variant(typing.NamedTuple):
     where: str  # "everywhere" or "masked"
     weight: float
 
-    def targets(self, x, token_ids):
+    def targets(
+        self, x: dict[str, Tensor], token_ids: Tensor
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """What generator and discriminator should say about a batch.
 
         Args:
@@ -47,13 +55,12 @@ class Variant(typing.NamedTuple):
             {name: ops.cast(value, "float32") for name, value in weights.items()},
         )
 
-    def losses(self, targets, logits):
-        """The discriminator's loss at each position, float32, in nats."""
-        if self.kind == "detect":
-            return ops.softplus(logits) - logits * targets
-        return token_crossentropy(targets, logits)
+    def loss(self) -> WeightedMeanLoss:
+        """A new loss of the discriminator."""
+        detects = self.kind == "detect"
+        return DetectionCrossentropy() if detects else MaskedCrossentropy()
 
-    def metrics(self):
+    def metrics(self) -> dict[str, list[keras.metrics.Metric]]:
         """New weighted metrics of generator and discriminator."""
         return {
             "generator": token_metrics(),
@@ -62,7 +69,9 @@ class Variant(typing.NamedTuple):
             else token_metrics(),
         }
 
-    def metric_inputs(self, x, outputs):
+    def metric_inputs(
+        self, x: dict[str, Tensor], outputs: dict[str, Tensor]
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
         """Targets, predictions and weights as `compute_metrics` takes them."""
         targets, weights = self.targets(x, outputs["token_ids"])
         predictions = {name: outputs[name] for name in targets}

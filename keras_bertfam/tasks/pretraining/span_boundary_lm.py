@@ -1,6 +1,7 @@
 """Masked language modelling together with the span boundary objective."""
 
 import functools
+from typing import Any
 
 import keras
 from keras import ops
@@ -8,14 +9,17 @@ from keras import ops
 from keras_bertfam import distribution
 from keras_bertfam.layers.modeling.span_boundary import SpanBoundaryHead
 from keras_bertfam.tasks.losses import token_crossentropy, token_metrics
-from keras_bertfam.tasks.pretraining.masked_lm import MaskedLM, masked_lm_head
+from keras_bertfam.tasks.pretraining.fill_mask import FillMask
+from keras_bertfam.tasks.pretraining.masked_lm import masked_lm_head
 from keras_bertfam.tasks.pretraining.span_boundary_lm_preprocessor import (
     SpanBoundaryLMPreprocessor,
 )
+from keras_bertfam.tasks.task import PretrainingTask
+from keras_bertfam.types import Config, Model, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class SpanBoundaryLM(MaskedLM):
+class SpanBoundaryLM(FillMask, PretrainingTask):
     """Predicts masked tokens by themselves and from the borders of their spans.
 
     SpanBERT's pre-training, for any backbone of the library.
@@ -75,14 +79,14 @@ class SpanBoundaryLM(MaskedLM):
 
     def __init__(
         self,
-        backbone,
-        preprocessor=None,
-        max_span_length=None,
-        position_dim=200,
-        span_boundary_weight=1.0,
-        reduction="per_token",
-        **kwargs,
-    ):
+        backbone: Model,
+        preprocessor: SpanBoundaryLMPreprocessor | None = None,
+        max_span_length: int | None = None,
+        position_dim: int = 200,
+        span_boundary_weight: float = 1.0,
+        reduction: str = "per_token",
+        **kwargs: Any,
+    ) -> None:
         longest = getattr(preprocessor, "max_span_length", None)
         if max_span_length is None:
             max_span_length = longest or 15
@@ -101,29 +105,31 @@ class SpanBoundaryLM(MaskedLM):
         self.position_dim = position_dim
         self.span_boundary_weight = span_boundary_weight
         self.reduction = reduction
+        self.head = masked_lm_head(backbone)
         head = functools.partial(
             SpanBoundaryHead,
             max_span_length=max_span_length,
             position_dim=position_dim,
         )
         self.span_boundary_head = masked_lm_head(backbone, head, "span_boundary_head")
+        self.built = True
+        self.compile()
 
-    def call(self, inputs, training=None):
+    def call(
+        self, inputs: dict[str, Tensor], training: bool | None = None
+    ) -> dict[str, Tensor]:
         inputs = dict(inputs)
+        positions = inputs.pop("mask_positions", None)
         bounds = inputs.pop("span_bounds", None)
         if bounds is None:
-            return {"masked_lm": super().call(inputs, training=training)}
+            return {"masked_lm": self.head(self._states(inputs, positions, training))}
         bounds = ops.cast(bounds, "int32")
-        positions = ops.cast(inputs.pop("mask_positions"), "int32")
+        positions = ops.cast(positions, "int32")
         last = ops.shape(inputs["token_ids"])[1] - 1
         left = ops.maximum(bounds[..., 0] - 1, 0)
         right = ops.minimum(bounds[..., 1] + 1, last)
-        states = self.backbone(
-            inputs,
-            positions=ops.concatenate([positions, left, right], axis=1),
-            return_pooled=False,
-            training=training,
-        )["sequence_output"]
+        asked = ops.concatenate([positions, left, right], axis=1)
+        states = self._states(inputs, asked, training)
         count = ops.shape(positions)[1]
         return {
             "masked_lm": self.head(states[:, :count]),
@@ -134,9 +140,20 @@ class SpanBoundaryLM(MaskedLM):
             ),
         }
 
+    def _states(self, inputs, positions, training):
+        outputs = self.backbone(
+            inputs, positions=positions, return_pooled=False, training=training
+        )
+        return outputs["sequence_output"]
+
     def compute_loss(
-        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
-    ):
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        training: bool = True,
+    ) -> Tensor:
         if "span_boundary" not in y_pred:
             raise ValueError(
                 f"`x` must have `span_bounds` for the loss. Received: {sorted(x)}."
@@ -154,13 +171,13 @@ class SpanBoundaryLM(MaskedLM):
             totals["span_boundary"], weights[counted]
         )
 
-    def default_loss(self):
+    def default_loss(self) -> None:
         return None
 
-    def default_metrics(self):
+    def default_metrics(self) -> dict[str, list[keras.metrics.Metric]]:
         return {name: token_metrics() for name in ("masked_lm", "span_boundary")}
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "max_span_length": self.max_span_length,

@@ -50,7 +50,7 @@ def test_every_bit_is_fair_for_consecutive_seeds():
     size = bits[..., 0].size
     scores = (bits.reshape(-1, 32).sum(0) - size / 2) / np.sqrt(size / 4)
     assert stats.chi2.sf((scores**2).sum(), 32) > 1e-3
-    # Bit by bit, the streams of two seeds agree half of the time.
+    # Bit by bit, the integers of two seeds agree half of the time.
     agree = (bits[1:] == bits[:-1]).mean(axis=(0, 1))
     assert abs(agree - 0.5).max() < 5 * 0.5 / np.sqrt(63 * 4096)
 

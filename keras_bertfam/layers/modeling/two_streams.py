@@ -1,11 +1,14 @@
-"""How the two streams of a Transformer and its memory see each other."""
+"""How XLNet's content stream, its query stream and its memory see each other."""
 
 from keras import ops
 
 from keras_bertfam.layers.modeling.dense import take_positions
+from keras_bertfam.types import Tensor
 
 
-def arrange_streams(inputs, causal=False):
+def arrange_two_streams(
+    inputs: dict[str, Tensor], causal: bool = False
+) -> dict[str, Tensor]:
     """What a `RelativeTransformerStack` takes, from what `XLNetBackbone` takes.
 
     Args:
@@ -51,20 +54,20 @@ def _at(values, positions):
 
 
 def visible_keys(
-    token_ids,
-    positions=None,
-    perm_ranks=None,
-    perm_mask=None,
-    padding_mask=None,
-    causal=False,
-    memory_mask=None,
-):
-    """Attention mask of both streams over memory and tokens.
+    token_ids: Tensor,
+    positions: Tensor | None = None,
+    perm_ranks: Tensor | None = None,
+    perm_mask: Tensor | None = None,
+    padding_mask: Tensor | None = None,
+    causal: bool = False,
+    memory_mask: Tensor | None = None,
+) -> Tensor:
+    """Attention mask of content and query stream over memory and tokens.
 
     Args:
         token_ids: int tensor `(batch, length)`.
-        positions: int tensor `(batch, count)`, where the query states stand, or
-            `None`.
+        positions: int tensor `(batch, count)`, where the query stream's states stand,
+            or `None`.
         perm_ranks, perm_mask, padding_mask: as inputs of `XLNetBackbone`.
         causal: bool. Whether tokens see earlier ones only.
         memory_mask: bool tensor `(batch, memory_length)`, or `None` without
@@ -115,7 +118,11 @@ def _all(masks):
     return first
 
 
-def other_segments(segment_ids, positions=None, memory_length=0):
+def other_segments(
+    segment_ids: Tensor,
+    positions: Tensor | None = None,
+    memory_length: int | Tensor = 0,
+) -> Tensor:
     """Where rows and keys are of different segments; memory is of segment 0.
 
     Returns:
@@ -129,7 +136,12 @@ def other_segments(segment_ids, positions=None, memory_length=0):
     return ops.not_equal(rows[:, :, None], keys[:, None, :])
 
 
-def extend_memory(memory, states, memory_length, reuse_length=None):
+def extend_memory(
+    memory: Tensor | None,
+    states: Tensor,
+    memory_length: int | Tensor,
+    reuse_length: int | None = None,
+) -> Tensor:
     """The last states of a memory and of the first tokens after it.
 
     Args:

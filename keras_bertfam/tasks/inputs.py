@@ -1,0 +1,63 @@
+"""What `fit()`, `evaluate()` and `predict()` are given, and how much of it there is."""
+
+import contextlib
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+
+from keras_bertfam.types import TFDataset
+
+
+@contextlib.contextmanager
+def may_end(steps: int | None) -> Iterator[None]:
+    """Spares Keras's warning about data that ends, where no length was asked for."""
+    with warnings.catch_warnings():
+        if steps is None:
+            warnings.filterwarnings("ignore", "Your input ran out of data")
+        yield
+
+
+def as_tensors(data: Any) -> Any:
+    """`x`, `y` and `sample_weight` of a batch as tensors, `None` as it is."""
+    data = keras.utils.unpack_x_y_sample_weight(data)
+    return keras.tree.map_structure(
+        lambda x: None if x is None else keras.ops.convert_to_tensor(x), data
+    )
+
+
+def split_off_last(data: TFDataset, share: float) -> tuple[TFDataset, TFDataset]:
+    """A dataset without its last examples, and these: a share of them, as in Keras."""
+    count = len(data)
+    kept = int(count * (1 - share))
+    if not 0 < kept < count:
+        raise ValueError(
+            "`validation_split` must be a share between 0 and 1 that leaves examples "
+            f"on both sides. Received: {share}, for {count} examples."
+        )
+    return data.take(kept), data.skip(kept)
+
+
+def count_batches(x: Any) -> int | None:
+    """How many batches one pass over the training data has; `None` if endless."""
+    if hasattr(x, "cardinality"):
+        length = int(x.cardinality())
+        if length >= 0:
+            return length
+        endless = length == -1
+        return None if endless else sum(1 for _ in x)
+    return len(x) if hasattr(x, "__len__") else None
+
+
+def is_arrays(x: Any) -> bool:
+    """Whether it is arrays, tensors or lists."""
+    return isinstance(x, (str, list, tuple, dict)) or hasattr(x, "shape")
+
+
+def yields_batches(x: Any) -> bool:
+    """Whether it is a `PyDataset`, a PyTorch `DataLoader` or a generator.
+
+    KerasHub's `fit()`, which preprocesses, can't take these; Keras's can.
+    """
+    return not (x is None or is_arrays(x) or hasattr(x, "cardinality"))
