@@ -1,5 +1,6 @@
 """What every test file may rely on."""
 
+import gc
 import os
 import pathlib
 
@@ -70,6 +71,16 @@ def data_dir():
     if not path.is_dir():
         pytest.skip(f"no data folder at {path}: set BERTFAM_DATA")
     return path
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_collections():
+    """Spare the garbage collector what earlier files and all imports have made.
+
+    Keras collects for every layer that it quantises, which took longer than the rest.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
