@@ -37,23 +37,28 @@ test-tensorflow test-jax test-torch: test-%: $(VENV)/.with-dev
 	KERAS_BACKEND=$* $(pytest) $(ARGS)
 
 .PHONY: test-slow
-test-slow: $(VENV)/.with-dev $(VENV)/.with-bench ## Run the tests marked slow, and the comparison with transformers.
+test-slow: $(VENV)/.with-dev $(VENV)/.with-bench ## Run the tests marked slow.
 	KERAS_BACKEND=tensorflow $(pytest) -m slow $(ARGS)
-	KERAS_BACKEND=tensorflow $(pytest) tests/conformance $(ARGS)
 
 .PHONY: test-wheel
-test-wheel: $(VENV)/pyvenv.cfg ## Build the wheel and try it in a fresh environment.
+test-wheel: $(VENV)/.with-dev ## Build the wheel and try it away from the checkout.
 	rm -rf build dist
 	$(pip) wheel --no-deps --wheel-dir dist .
-	$(run) -m venv build/wheel-venv
-	build/wheel-venv/bin/python -m pip --disable-pip-version-check -qq install dist/*.whl
-	smoke=$$PWD/tests/wheel_smoke.py python=$$PWD/build/wheel-venv/bin/python; \
-		cd "$$(mktemp -d)" && "$$python" "$$smoke"
+	$(run) -m venv --without-pip build/wheel-venv
+	$(pip) --python build/wheel-venv/bin/python install --no-deps dist/*.whl
+	$(run) -m pip --disable-pip-version-check check
+	@# The dependencies are lent by $(VENV), without its link to the checkout.
+	$(run) -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+		> "$$(build/wheel-venv/bin/python -c \
+		'import sysconfig; print(sysconfig.get_path("purelib"))')/lent.pth"
+	root=$$PWD; cd "$$(mktemp -d)" && \
+		"$$root/build/wheel-venv/bin/python" "$$root/tests/wheel_smoke.py" "$$root"
 
 .PHONY: lint
-lint: $(VENV)/.with-dev ## Check style and formatting.
+lint: $(VENV)/.with-dev ## Check style, formatting and types.
 	$(run) -m ruff check .
 	$(run) -m ruff format --check .
+	$(run) -m mypy
 
 .PHONY: format
 format: $(VENV)/.with-dev ## Apply the formatting.
@@ -74,8 +79,12 @@ $(VENV)/pyvenv.cfg:
 	name one with 'make PYTHON=...'." >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-# `.with-NAME` marks that the package is installed with its extra NAME.
+.PHONY: environment
+environment: $(VENV)/.with-bench,dev ## Install all that the tests need, at once.
+
+# `.with-NAME` marks that the package is installed with its extra NAME, or with several.
+comma := ,
 $(VENV)/.with-%: pyproject.toml setup.py | $(VENV)/pyvenv.cfg
 	@echo "Installing keras_bertfam[$*] into $(VENV) (the first time takes minutes)"
 	@$(pip) install --editable '.[$*]'
-	@touch $@
+	@touch $@ $(addprefix $(VENV)/.with-,$(subst $(comma), ,$*))

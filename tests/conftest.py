@@ -1,5 +1,6 @@
 """What every test file may rely on."""
 
+import gc
 import os
 import pathlib
 
@@ -27,16 +28,40 @@ for variable, value in {
 }.items():
     os.environ.setdefault(variable, value)
 
-# What no backend takes part in: tf.data layers, and files that are read and checked.
-collect_ignore, collect_ignore_glob = [], []
-if os.environ["KERAS_BACKEND"] != "tensorflow":
-    collect_ignore += ["datasets", "layers/corruption", "layers/data", "tokenizers"]
-    collect_ignore_glob += ["tasks/*/*_preprocessor.py"]
-    collect_ignore_glob += [
-        f"presets/test_{name}.py"
-        for name in "damaged* fairseq fuzz* hub reading* tensorflow1 tokenizer_files "
-        "untrusted*".split()
-    ]
+# XLA, which TensorFlow has as well: the older emitters compile in half the time. It
+# stops at a flag that it doesn't know; without these, tests only take longer.
+XLA_FLAGS = (
+    "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 "
+    "--xla_llvm_disable_expensive_passes=true"
+)
+if XLA_FLAGS not in os.environ.get("XLA_FLAGS", ""):
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {XLA_FLAGS}".strip()
+
+# What no backend takes part in runs once, on TensorFlow: tf.data, files that are read
+# and checked, the package's own text. In other files the marker `any_backend` says so.
+ONCE = """
+    conformance/test_hf_tokenizers.py datasets layers/corruption layers/data
+    metrics/test_squad.py tasks/*/*_preprocessor.py test_cli.py test_corpus.py
+    test_documented_code.py test_imports.py test_readme_names.py tokenizers
+    presets/test_damaged*.py presets/test_fairseq.py presets/test_fuzz*.py
+    presets/test_hub*.py presets/test_memory.py presets/test_reading*.py
+    presets/test_tensorflow1.py presets/test_tokenizer_files.py
+    presets/test_untrusted*.py
+"""
+FIRST_BACKEND = os.environ["KERAS_BACKEND"] == "tensorflow"
+collect_ignore_glob = [] if FIRST_BACKEND else ONCE.split()
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave out on other backends what is marked to need one only."""
+    left_out = [] if FIRST_BACKEND else [*filter(_needs_one_backend, items)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
+def _needs_one_backend(item):
+    return item.get_closest_marker("any_backend") is not None
 
 
 @pytest.fixture(scope="session")
@@ -46,6 +71,16 @@ def data_dir():
     if not path.is_dir():
         pytest.skip(f"no data folder at {path}: set BERTFAM_DATA")
     return path
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_collections():
+    """Spare the garbage collector what earlier files and all imports have made.
+
+    Keras collects for every layer that it quantises, which took longer than the rest.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

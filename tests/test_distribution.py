@@ -167,7 +167,8 @@ def test_two_worker_processes_equal_a_single_one(tmp_path):
 def test_data_parallel_on_jax_equals_one_device():
     done = run_module(
         "tests.data_parallel_worker",
-        XLA_FLAGS="--xla_force_host_platform_device_count=2",
+        XLA_FLAGS=os.environ.get("XLA_FLAGS", "")
+        + " --xla_force_host_platform_device_count=2",
         JAX_PLATFORMS="cpu",
     )
     results = json.loads(done.stdout.splitlines()[-1])

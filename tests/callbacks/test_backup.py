@@ -1,5 +1,7 @@
+import functools
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -34,12 +36,36 @@ def run(directory, make_data=tiny.stream, at=None, save_freq=3, **kwargs):
     return train(make_data, extra, **kwargs)
 
 
-def check_resumes(tmp_path, make_data, at, **kwargs):
-    directory = tmp_path / "backup"
-    whole = run(tmp_path / "other", make_data, **kwargs)
+def whole_run(folder, points, make_data=tiny.stream, save_freq=3, **kwargs):
+    """A run to the end, and copies of what it had on disk after some batches.
+
+    Args:
+        folder: where to put the backup, and a copy for each of `points`.
+        points: pairs of an epoch and a batch.
+        make_data, save_freq, **kwargs: as `run` takes them.
+
+    Returns:
+        The run's `Recorder`, and the folder of each point.
+    """
+    backup = folder / "whole"
+    copies = {at: folder / f"backup_{at[0]}_{at[1]}" for at in points}
+    extra = [callbacks.BackupAndResume(backup, save_freq)]
+    for at, copy in copies.items():
+        extra.append(At(*at, functools.partial(shutil.copytree, backup, copy)))
+    return train(make_data, extra, **kwargs), copies
+
+
+POINTS = [(1, 6), (2, 0)]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    return whole_run(tmp_path_factory.mktemp("whole"), POINTS)
+
+
+def check_resumes(whole, directory, at, make_data=tiny.stream, **kwargs):
+    """A run from the backup in `directory` is the `whole` one from `at` on."""
     keras.utils.set_random_seed(1)  # nothing may depend on the global state
-    with pytest.raises(Interrupt):
-        run(directory, make_data, at, **kwargs)
     assert os.listdir(directory) == ["backup.npz"]
     resumed = run(directory, make_data, **kwargs)
     assert not directory.exists()
@@ -47,41 +73,53 @@ def check_resumes(tmp_path, make_data, at, **kwargs):
     assert len(after) > 3
     assert {step: resumed.losses[step] for step in after} == after
     assert resumed.epochs == {e: whole.epochs[e] for e in resumed.epochs}
-    return whole, resumed
+    return resumed
+
+
+def check_resumes_at(tmp_path, at, make_data=tiny.stream, **kwargs):
+    whole, copies = whole_run(tmp_path, [at], make_data, **kwargs)
+    check_resumes(whole, copies[at], at, make_data, **kwargs)
 
 
 @pytest.mark.slow
-def test_killed_run_continues_to_the_same_losses(tmp_path):
+def test_killed_run_continues_to_the_same_losses(whole, tmp_path):
     arguments = [tmp_path / "backup", "1", "4"]
     command = [sys.executable, "-m", "tests.resume_worker", *arguments]
     killed = subprocess.run(command, cwd=ROOT, timeout=400, capture_output=True)
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()[-2000:]
-    whole = run(tmp_path / "other")
     resumed = run(tmp_path / "backup")
     assert sorted(resumed.epochs) == [1, 2]
     # The last backup is of step 12, which is batch 4 of epoch 1.
     for step in [(1, 5), (1, 6), *[(2, batch) for batch in range(7)]]:
-        assert resumed.losses[step] == pytest.approx(whole.losses[step], abs=1e-6)
+        assert resumed.losses[step] == pytest.approx(whole[0].losses[step], abs=1e-6)
     for epoch in resumed.epochs:
-        assert resumed.epochs[epoch] == pytest.approx(whole.epochs[epoch], abs=1e-6)
+        expected = pytest.approx(whole[0].epochs[epoch], abs=1e-6)
+        assert resumed.epochs[epoch] == expected
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("at", [(0, 4), (1, 6), (2, 0)])
-def test_resume_in_a_pass_of_unknown_length(tmp_path, at):
-    whole, _ = check_resumes(tmp_path, tiny.stream, at)
-    assert sorted(whole.epochs) == [0, 1, 2]
-    assert len({losses for losses in whole.losses.values()}) == 21
+def test_an_interrupted_run_leaves_its_backup(whole, tmp_path):
+    with pytest.raises(Interrupt):
+        run(tmp_path / "backup", at=(0, 4))
+    check_resumes(whole[0], tmp_path / "backup", (0, 4))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at", POINTS)
+def test_resume_in_a_pass_of_unknown_length(whole, at):
+    check_resumes(whole[0], whole[1][at], at)
+    assert sorted(whole[0].epochs) == [0, 1, 2]
+    assert len({losses for losses in whole[0].losses.values()}) == 21
 
 
 @pytest.mark.slow
 def test_resume_in_a_pass_of_known_length(tmp_path):
-    check_resumes(tmp_path, known_length, (1, 5))
+    check_resumes_at(tmp_path, (1, 5), known_length)
 
 
 @pytest.mark.slow
 def test_resume_at_the_end_of_an_epoch(tmp_path):
-    check_resumes(tmp_path, tiny.stream, (1, 3), save_freq="epoch")
+    check_resumes_at(tmp_path, (1, 3), save_freq="epoch")
 
 
 def endless(model):
@@ -90,9 +128,11 @@ def endless(model):
 
 @pytest.mark.slow
 @pytest.mark.skipif(BACKEND == "torch", reason="refused, see the next test")
-@pytest.mark.parametrize("at", [(1, 3), (2, 1)])
-def test_resume_within_endless_data(tmp_path, at):
-    check_resumes(tmp_path, endless, at, steps_per_epoch=5)
+def test_resume_within_endless_data(tmp_path):
+    points = [(1, 3), (2, 1)]
+    whole, copies = whole_run(tmp_path, points, endless, steps_per_epoch=5)
+    for at in points:
+        check_resumes(whole, copies[at], at, endless, steps_per_epoch=5)
 
 
 def known_length(model):
@@ -115,17 +155,17 @@ def test_resume_with_data_that_has_no_position(tmp_path):
     def data(model):
         return tiny.stream(model, training=False).take(7)
 
-    check_resumes(tmp_path, data, (1, 4))
+    check_resumes_at(tmp_path, (1, 4), data)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(BACKEND == "torch", reason="Keras doesn't do so under PyTorch")
 def test_resume_with_several_steps_per_execution(tmp_path):
-    check_resumes(tmp_path, tiny.stream, (1, 5), save_freq=4, steps_per_execution=2)
+    check_resumes_at(tmp_path, (1, 5), save_freq=4, steps_per_execution=2)
 
 
 @pytest.mark.slow
-def test_failed_write_leaves_the_previous_backup(tmp_path, monkeypatch):
+def test_failed_write_leaves_the_previous_backup(whole, tmp_path, monkeypatch):
     savez, written = np.savez, []
 
     def fail_the_second(file, **arrays):
@@ -135,14 +175,13 @@ def test_failed_write_leaves_the_previous_backup(tmp_path, monkeypatch):
         written.append(True)
         savez(file, **arrays)
 
-    whole = run(tmp_path / "other")
     monkeypatch.setattr(np, "savez", fail_the_second)
     with pytest.raises(Interrupt):
         run(tmp_path / "backup")
     monkeypatch.undo()
     resumed = run(tmp_path / "backup")
-    assert resumed.losses[0, 3] == whole.losses[0, 3]
-    assert resumed.epochs == whole.epochs
+    assert resumed.losses[0, 3] == whole[0].losses[0, 3]
+    assert resumed.epochs == whole[0].epochs
 
 
 def test_bad_backups_and_arguments(tmp_path):

@@ -192,6 +192,7 @@ def test_the_optimizer_is_not_exported(served):
     )
 
 
+@pytest.mark.any_backend  # TensorFlow reads the preset
 def test_from_a_preset_directory(model, tmp_path):
     model.save_to_preset(str(tmp_path / "preset"))
     path = export_saved_model(str(tmp_path / "preset"), str(tmp_path / "1"))
@@ -202,6 +203,7 @@ def test_from_a_preset_directory(model, tmp_path):
     assert [t.decode() for t in answers["predicted_tokens"].numpy()[0, 0]] == expected
 
 
+@pytest.mark.any_backend  # TensorFlow reads the preset
 def test_rows_to_spare_are_never_answered(model, tmp_path):
     backbone = type(model.backbone)(24, 1, 2, 16, 24, max_sequence_length=16)
     larger = MaskedLM(backbone, model.preprocessor)
@@ -217,6 +219,7 @@ def test_rows_to_spare_are_never_answered(model, tmp_path):
     )
 
 
+@pytest.mark.any_backend  # TensorFlow reads the preset
 def test_a_backbone_with_a_tokenizer(model, tmp_path):
     model.backbone.save_to_preset(str(tmp_path / "preset"))
     model.preprocessor.tokenizer.save_to_preset(str(tmp_path / "preset"))

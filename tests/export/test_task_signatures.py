@@ -148,6 +148,7 @@ def test_multiple_choice(tmp_path):
     assert answer["choice"] == logits.argmax(1).tolist()
 
 
+@pytest.mark.any_backend
 def test_a_task_without_a_preprocessor_has_no_strings(tmp_path):
     model = tasks.TextClassifier(tiny.make_backbone(num_layers=1), 2)
     with pytest.raises((ValueError, RuntimeError), match="preprocessor"):

@@ -145,6 +145,7 @@ def test_an_int8_backbone_keeps_its_float_dtype(tmp_path):
     np.testing.assert_array_equal(states(same), states(backbone))
 
 
+@pytest.mark.any_backend  # it is refused before anything is computed
 @pytest.mark.parametrize("mode", ["int8", "int4"])
 def test_a_quantised_model_is_not_exported(mode, tmp_path):
     task = MaskedLM(make("BertBackbone"))

@@ -182,30 +182,42 @@ def test_arrays_are_shuffled_as_in_keras(kind, recwarn):
     else:
         data = ([text.decode() for text in tiny.documents(24).as_numpy_iterator()],)
 
-    def trained(shuffle, split=0.0, total_steps=None, parts=((0, 2),)):
+    names = ("x", "y", "sample_weight")
+    fit = dict(zip(names, data, strict=False), batch_size=8, verbose=0)
+
+    def make(total_steps=None):
         model = tiny.make_model()
-        model.compile(
-            learning_rate=1e-2, total_steps=total_steps, jit_compile=BACKEND == "jax"
-        )
-        names = ("x", "y", "sample_weight")
-        fit = dict(zip(names, data, strict=False), batch_size=8, verbose=0)
-        for first, last in parts:
-            epochs = {"initial_epoch": first, "epochs": last}
-            model.fit(**fit, **epochs, shuffle=shuffle, validation_split=split)
-        return weights_of(model), model.optimizer._learning_rate.total_steps
+        settings = {"total_steps": total_steps, "jit_compile": BACKEND == "jax"}
+        model.compile(learning_rate=1e-2, **settings)
+        return model
+
+    # The schedule counts the rows that are left to train on.
+    model, part = make(), make()
+    model.fit(**fit, epochs=2)
+    part.fit(**fit, epochs=2, validation_split=1 / 3)
+    steps = [each.optimizer._learning_rate.total_steps for each in (model, part)]
+    assert steps == [6, 4]
+
+    shuffled, model = weights_of(model), make(total_steps=6)
+    start = [ops.convert_to_numpy(variable) for variable in model.weights]
+
+    def trained(shuffle, *epochs):
+        """The weights after a fit for each of `epochs`, always from the same ones."""
+        for variable, value in zip(model.weights, start, strict=True):
+            variable.assign(value)
+        for variable in model.optimizer.variables:
+            variable.assign(np.zeros(variable.shape, variable.dtype))
+        for first, last in epochs:
+            model.fit(**fit, initial_epoch=first, epochs=last, shuffle=shuffle)
+        return weights_of(model)
 
     def equal(one, other):
         return all(map(np.array_equal, one, other))
 
-    (shuffled, steps), (in_order, _) = trained(True), trained(False)
-    assert equal(shuffled, trained(True)[0]) and not equal(shuffled, in_order)
     # The order is the epoch's, also in a run that goes on.
-    goes_on = trained(True, total_steps=6, parts=((0, 1), (1, 2)))[0]
-    assert equal(shuffled, goes_on)
-    same_epoch = trained(True, total_steps=6, parts=((0, 1), (0, 1)))[0]
-    assert not equal(shuffled, same_epoch)
-    # The schedule counts the rows that are left to train on.
-    assert steps == 6 and trained(True, split=1 / 3)[1] == 4
+    assert equal(shuffled, trained(True, (0, 1), (1, 2)))
+    assert not equal(shuffled, trained(True, (0, 1), (0, 1)))
+    assert not equal(shuffled, trained(False, (0, 2)))
     assert not [w for w in recwarn if "shuffle" in str(w.message)]
 
 
