@@ -93,7 +93,7 @@ COUNTERPARTS |= {
     "MultipleChoice": Counterpart("ForMultipleChoice", {"choice": "head"}, **_SUMMARY),
     "TextEmbedder": BACKBONE,
 }
-COUNTERPARTS["Generator"] = COUNTERPARTS["MaskedLM"]
+COUNTERPARTS["Generator"] = COUNTERPARTS["SpanBoundaryLM"] = COUNTERPARTS["MaskedLM"]
 # The roles of heads that take the place of those of pre-training.
 FINE_TUNED = {"classifier", "choice", "token", "span"}
 
