@@ -34,7 +34,9 @@ def vocabulary():
     import keras_bertfam
 
     documents = tf.data.Dataset.from_tensor_slices(list(_paragraphs()))
-    tokenizer = keras_bertfam.layers.train_word_piece(documents, vocabulary_size=8000)
+    tokenizer = keras_bertfam.tokenizers.train_word_piece(
+        documents, vocabulary_size=8000
+    )
     return tokenizer.get_vocabulary()
 
 

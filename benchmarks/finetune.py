@@ -37,7 +37,7 @@ def keras_bertfam(jit_compile="auto"):
 
     import keras_bertfam
 
-    tokenizer = keras_bertfam.layers.BertTokenizer(_vocabulary(), lowercase=True)
+    tokenizer = keras_bertfam.tokenizers.BertTokenizer(_vocabulary(), lowercase=True)
     preprocessor = keras_bertfam.tasks.TextClassifierPreprocessor(tokenizer, LENGTH)
     backbone = keras_bertfam.models.BertBackbone(**ARCHITECTURE)
     model = keras_bertfam.tasks.TextClassifier(backbone, 2, preprocessor)

@@ -78,7 +78,7 @@ def text_keras_bertfam():
 def _our_tokenizer():
     import keras_bertfam
 
-    return keras_bertfam.layers.BertTokenizer(corpus.vocabulary(), lowercase=True)
+    return keras_bertfam.tokenizers.BertTokenizer(corpus.vocabulary(), lowercase=True)
 
 
 def _keras_hub_tokenizer():

@@ -40,7 +40,7 @@ def adapt(
         tokenizer, sequence_length=sequence_length, seed=seed
     )
     if new_words:
-        tokenizer = keras_bertfam.layers.extend_vocabulary(
+        tokenizer = keras_bertfam.tokenizers.extend_vocabulary(
             tokenizer, documents, new_words
         )
         model = tasks.resize_vocabulary(model, tokenizer)

@@ -18,7 +18,7 @@ def main(
     **sizes,
 ):
     documents = keras_bertfam.layers.read_documents(pattern)
-    tokenizer = keras_bertfam.layers.train_word_piece(documents, vocabulary_size)
+    tokenizer = keras_bertfam.tokenizers.train_word_piece(documents, vocabulary_size)
     preprocessor = keras_bertfam.tasks.ReplacedTokenDetectionPreprocessor(
         tokenizer, sequence_length=128, seed=0
     )

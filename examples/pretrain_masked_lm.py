@@ -10,7 +10,7 @@ import keras_bertfam
 
 def main(pattern, epochs=10, vocabulary_size=8000, architecture="bert_mini_en_uncased"):
     documents = keras_bertfam.layers.read_documents(pattern)
-    tokenizer = keras_bertfam.layers.train_word_piece(documents, vocabulary_size)
+    tokenizer = keras_bertfam.tokenizers.train_word_piece(documents, vocabulary_size)
     preprocessor = keras_bertfam.tasks.MaskedLMPreprocessor(
         tokenizer, sequence_length=128, seed=0
     )

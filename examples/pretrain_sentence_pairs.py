@@ -21,7 +21,7 @@ PAPERS = {
 def main(paper, pattern, epochs=10, vocabulary_size=8000, **size):
     cls, architecture, objective, masking = PAPERS[paper]
     documents = keras_bertfam.layers.read_documents(pattern)
-    tokenizer = keras_bertfam.layers.train_word_piece(documents, vocabulary_size)
+    tokenizer = keras_bertfam.tokenizers.train_word_piece(documents, vocabulary_size)
     preprocessor = keras_bertfam.tasks.MaskedLMSentencePairPreprocessor(
         tokenizer, sequence_length=128, sentence_objective=objective, seed=0, **masking
     )

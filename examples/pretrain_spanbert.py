@@ -23,7 +23,7 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
 
     documents = keras_bertfam.layers.read_documents(options.pattern)
-    tokenizer = keras_bertfam.layers.train_word_piece(
+    tokenizer = keras_bertfam.tokenizers.train_word_piece(
         documents, options.vocabulary_size, lowercase=False
     )
     preprocessor = keras_bertfam.tasks.SpanBoundaryLMPreprocessor(

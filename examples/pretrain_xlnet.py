@@ -13,7 +13,7 @@ def main(
     pattern, epochs=10, vocabulary_size=8000, sequence_length=128, batch_size=32, **size
 ):
     documents = keras_bertfam.layers.read_documents(pattern)
-    tokenizer = keras_bertfam.layers.train_word_piece(
+    tokenizer = keras_bertfam.tokenizers.train_word_piece(
         documents, vocabulary_size, lowercase=False
     )
     preprocessor = keras_bertfam.tasks.PermutationLMPreprocessor(

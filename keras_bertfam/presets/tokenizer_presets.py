@@ -28,7 +28,7 @@ class PresetTokenizer:
         Example:
 
         ```python
-        keras_bertfam.layers.BertTokenizer.from_preset("bert_base_en_uncased")
+        keras_bertfam.tokenizers.BertTokenizer.from_preset("bert_base_en_uncased")
         ```
         """
         tokenizer = load_tokenizer(preset)

@@ -28,7 +28,7 @@ def resize_vocabulary(task: Model, tokenizer: Tokenizer) -> Model:
     ```python
     documents = keras_bertfam.layers.read_documents("corpus/*.txt")
     model = keras_bertfam.tasks.MaskedLM.from_preset("my_bert")
-    tokenizer = keras_bertfam.layers.extend_vocabulary(
+    tokenizer = keras_bertfam.tokenizers.extend_vocabulary(
         model.preprocessor.tokenizer, documents, 500)
     model = keras_bertfam.tasks.resize_vocabulary(model, tokenizer)
     ```

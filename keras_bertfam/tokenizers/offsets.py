@@ -37,7 +37,7 @@ def tokenize_with_offsets(
     kinds = [kind for kind in _KINDS if isinstance(tokenizer, kind)]
     if not kinds:
         raise TypeError(
-            "`tokenizer` must be a `keras_bertfam.layers.BertTokenizer`, a byte-pair "
+            "`tokenizer` must be a `keras_bertfam.tokenizers.BertTokenizer`, a byte-pair "
             "or a SentencePiece tokenizer, whose tokens have known places. "
             f"Received: {type(tokenizer).__name__}."
         )

@@ -118,7 +118,7 @@ class AlbertTokenizer(NormalizedSentencePiece):
     Example:
 
     ```python
-    tokenizer = keras_bertfam.layers.AlbertTokenizer("spiece.model")
+    tokenizer = keras_bertfam.tokenizers.AlbertTokenizer("spiece.model")
     tokenizer(["This is a test."])
     ```
 
@@ -165,7 +165,7 @@ class XLNetTokenizer(NormalizedSentencePiece):
     Example:
 
     ```python
-    tokenizer = keras_bertfam.layers.XLNetTokenizer("spiece.model")
+    tokenizer = keras_bertfam.tokenizers.XLNetTokenizer("spiece.model")
     tokenizer(["Hello, my dog is cute"])
     ```
 

@@ -43,7 +43,7 @@ def train_word_piece(
 
     ```python
     documents = tf.data.Dataset.from_tensor_slices(["a bat", "a cat sat"])
-    tokenizer = keras_bertfam.layers.train_word_piece(documents, 40)
+    tokenizer = keras_bertfam.tokenizers.train_word_piece(documents, 40)
     ```
     """
     if vocabulary_size <= len(SPECIAL_TOKENS):
@@ -77,8 +77,8 @@ def count_tokens(tokenizer: Tokenizer, documents: TFDataset) -> np.ndarray:
 
     ```python
     documents = tf.data.Dataset.from_tensor_slices(["a bat", "a cat sat"])
-    tokenizer = keras_bertfam.layers.train_word_piece(documents, 40)
-    counts = keras_bertfam.layers.count_tokens(tokenizer, documents)
+    tokenizer = keras_bertfam.tokenizers.train_word_piece(documents, 40)
+    counts = keras_bertfam.tokenizers.count_tokens(tokenizer, documents)
     ```
     """
     size = tokenizer.vocabulary_size()
@@ -116,9 +116,9 @@ def extend_vocabulary(
     Example:
 
     ```python
-    tokenizer = keras_bertfam.layers.BertTokenizer("vocab.txt", lowercase=True)
+    tokenizer = keras_bertfam.tokenizers.BertTokenizer("vocab.txt", lowercase=True)
     documents = keras_bertfam.layers.read_documents("papers/*.txt")
-    tokenizer = keras_bertfam.layers.extend_vocabulary(tokenizer, documents, 500)
+    tokenizer = keras_bertfam.tokenizers.extend_vocabulary(tokenizer, documents, 500)
     ```
     """
     if not isinstance(tokenizer, BertTokenizer):

@@ -49,7 +49,7 @@ class BertTokenizer(PresetTokenizer, keras_hub.tokenizers.BertTokenizer):
     Example:
 
     ```python
-    tokenizer = keras_bertfam.layers.BertTokenizer("vocab.txt", lowercase=True)
+    tokenizer = keras_bertfam.tokenizers.BertTokenizer("vocab.txt", lowercase=True)
     tokenizer(["The quick brown fox."])
     ```
 

@@ -19,7 +19,7 @@ class WholeWords(MaskingStrategy):
     Example:
 
     ```python
-    tokenizer = keras_bertfam.layers.BertTokenizer("vocab.txt", lowercase=True)
+    tokenizer = keras_bertfam.tokenizers.BertTokenizer("vocab.txt", lowercase=True)
     preprocessor = keras_bertfam.tasks.MaskedLMPreprocessor(
         tokenizer, strategy=keras_bertfam.layers.WholeWords()
     )
@@ -56,7 +56,7 @@ class NGrams(MaskingStrategy):
     Example:
 
     ```python
-    tokenizer = keras_bertfam.layers.BertTokenizer("vocab.txt", lowercase=True)
+    tokenizer = keras_bertfam.tokenizers.BertTokenizer("vocab.txt", lowercase=True)
     preprocessor = keras_bertfam.tasks.MaskedLMPreprocessor(
         tokenizer, strategy=keras_bertfam.layers.NGrams(max_n=3)
     )
@@ -111,7 +111,7 @@ class GeometricSpans(MaskingStrategy):
     Example:
 
     ```python
-    tokenizer = keras_bertfam.layers.BertTokenizer("vocab.txt", lowercase=True)
+    tokenizer = keras_bertfam.tokenizers.BertTokenizer("vocab.txt", lowercase=True)
     preprocessor = keras_bertfam.tasks.MaskedLMPreprocessor(
         tokenizer,
         strategy=keras_bertfam.layers.GeometricSpans(),

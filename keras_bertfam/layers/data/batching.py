@@ -34,7 +34,7 @@ class BatchByTokens:
 
     ```python
     documents = keras_bertfam.layers.read_documents("corpus/*.txt")
-    tokenizer = keras_bertfam.layers.BertTokenizer("vocab.txt", lowercase=True)
+    tokenizer = keras_bertfam.tokenizers.BertTokenizer("vocab.txt", lowercase=True)
     rows = documents.apply(keras_bertfam.layers.PackSentences(
         tokenizer, 512, start_token_id=0, end_token_id=2, cross_documents=False))
     batches = rows.apply(keras_bertfam.layers.BatchByTokens(256 * 512))

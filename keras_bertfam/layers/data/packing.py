@@ -44,7 +44,7 @@ class PackSentences:
     Example:
 
     ```python
-    tokenizer = keras_bertfam.layers.BertTokenizer("vocab.txt", lowercase=True)
+    tokenizer = keras_bertfam.tokenizers.BertTokenizer("vocab.txt", lowercase=True)
     pack = keras_bertfam.layers.PackSentences(
         tokenizer, 128, start_token_id=101, end_token_id=102)
     blocks = keras_bertfam.layers.read_documents("corpus/*.txt").apply(pack)

@@ -75,7 +75,7 @@ class PairSegments(SegmentBuilder):
     Example:
 
     ```python
-    tokenizer = keras_bertfam.layers.BertTokenizer("vocab.txt", lowercase=True)
+    tokenizer = keras_bertfam.tokenizers.BertTokenizer("vocab.txt", lowercase=True)
     pair = keras_bertfam.layers.PairSegments(
         tokenizer, 128, start_token_id=101, end_token_id=102, objective="sop")
     rows = keras_bertfam.layers.read_documents("corpus/*.txt").apply(pair)

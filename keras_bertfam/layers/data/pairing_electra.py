@@ -54,7 +54,7 @@ class ElectraSegments(SegmentBuilder):
     Example:
 
     ```python
-    tokenizer = keras_bertfam.layers.BertTokenizer("vocab.txt", lowercase=True)
+    tokenizer = keras_bertfam.tokenizers.BertTokenizer("vocab.txt", lowercase=True)
     build = keras_bertfam.layers.ElectraSegments(
         tokenizer, 128, start_token_id=101, end_token_id=102)
     rows = keras_bertfam.layers.read_documents("corpus/*.txt").apply(build)

@@ -38,7 +38,7 @@ class ParallelStreams:
     Example:
 
     ```python
-    tokenizer = keras_bertfam.layers.XLNetTokenizer("spiece.model")
+    tokenizer = keras_bertfam.tokenizers.XLNetTokenizer("spiece.model")
     streams = keras_bertfam.layers.ParallelStreams(
         tokenizer, batch_size=8, window=512, advance=256, end_token_id=4)
     batches = keras_bertfam.layers.read_documents("corpus/*.txt").apply(streams)

@@ -46,7 +46,7 @@ class MultipleChoice(SummaryTask):
     Example:
 
     ```python
-    tokenizer = keras_bertfam.layers.BertTokenizer("vocab.txt", lowercase=True)
+    tokenizer = keras_bertfam.tokenizers.BertTokenizer("vocab.txt", lowercase=True)
     backbone = keras_bertfam.models.BertBackbone.from_preset(
         "bert_tiny_en_uncased", load_weights=False)
     preprocessor = keras_bertfam.tasks.MultipleChoicePreprocessor(tokenizer, 128)

@@ -59,7 +59,7 @@ class MultipleChoicePreprocessor(FineTuningPreprocessor):
     Example:
 
     ```python
-    tokenizer = keras_bertfam.layers.BertTokenizer("vocab.txt", lowercase=True)
+    tokenizer = keras_bertfam.tokenizers.BertTokenizer("vocab.txt", lowercase=True)
     preprocessor = keras_bertfam.tasks.MultipleChoicePreprocessor(tokenizer)
     preprocessor({
         "context": ["The cat sat on the mat."],

@@ -35,7 +35,7 @@ class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
     before the question.
 
     Args:
-        tokenizer: `keras_bertfam.layers.BertTokenizer`, or a byte-pair or
+        tokenizer: `keras_bertfam.tokenizers.BertTokenizer`, or a byte-pair or
             SentencePiece tokenizer.
         sequence_length: int. The most tokens in a row, special ones included.
             Defaults to `384`.
@@ -71,7 +71,7 @@ class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
     Example:
 
     ```python
-    tokenizer = keras_bertfam.layers.BertTokenizer("vocab.txt", lowercase=True)
+    tokenizer = keras_bertfam.tokenizers.BertTokenizer("vocab.txt", lowercase=True)
     preprocessor = keras_bertfam.tasks.SpanQuestionAnsweringPreprocessor(tokenizer)
     x = {"question": ["Where?"], "context": ["The cat sat on a mat."]}
     preprocessor(x, [{"text": "a mat", "answer_start": 15}])

@@ -71,7 +71,7 @@ class TextClassifier(LabelledTask, SummaryTask):
     Example:
 
     ```python
-    tokenizer = keras_bertfam.layers.BertTokenizer("vocab.txt", lowercase=True)
+    tokenizer = keras_bertfam.tokenizers.BertTokenizer("vocab.txt", lowercase=True)
     backbone = keras_bertfam.models.BertBackbone.from_preset(
         "bert_tiny_en_uncased", load_weights=False)
     preprocessor = keras_bertfam.tasks.TextClassifierPreprocessor(tokenizer)

@@ -96,7 +96,7 @@ class TextClassifierPreprocessor(LabelledPreprocessor):
     a row of special tokens.
 
     Args:
-        tokenizer: a tokenizer layer, such as `keras_bertfam.layers.BertTokenizer`
+        tokenizer: a tokenizer layer, such as `keras_bertfam.tokenizers.BertTokenizer`
             or `keras_hub.tokenizers.RobertaTokenizer`.
         sequence_length: int. The most tokens in a row, special ones included.
             Defaults to `128`.
@@ -134,7 +134,7 @@ class TextClassifierPreprocessor(LabelledPreprocessor):
     Example:
 
     ```python
-    tokenizer = keras_bertfam.layers.BertTokenizer("vocab.txt", lowercase=True)
+    tokenizer = keras_bertfam.tokenizers.BertTokenizer("vocab.txt", lowercase=True)
     preprocessor = keras_bertfam.tasks.TextClassifierPreprocessor(
         tokenizer, sequence_length=128, label_names=["negative", "positive"])
     texts, labels = ["what a film !", "dull ."], ["positive", "negative"]
@@ -184,7 +184,7 @@ class TextRegressorPreprocessor(FineTuningPreprocessor):
     Example:
 
     ```python
-    tokenizer = keras_bertfam.layers.BertTokenizer("vocab.txt", lowercase=True)
+    tokenizer = keras_bertfam.tokenizers.BertTokenizer("vocab.txt", lowercase=True)
     preprocessor = keras_bertfam.tasks.TextRegressorPreprocessor(tokenizer)
     preprocessor((["A cat sits."], ["A cat is sitting."]), [4.8])
     ```

@@ -46,7 +46,7 @@ class TextEmbedderPreprocessor(FineTuningPreprocessor):
     Example:
 
     ```python
-    tokenizer = keras_bertfam.layers.BertTokenizer("vocab.txt", lowercase=True)
+    tokenizer = keras_bertfam.tokenizers.BertTokenizer("vocab.txt", lowercase=True)
     preprocessor = keras_bertfam.tasks.TextEmbedderPreprocessor(tokenizer)
     preprocessor((["A cat sits."], ["A cat is sitting."]), [0.96])
     ```

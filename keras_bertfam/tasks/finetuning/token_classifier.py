@@ -58,7 +58,7 @@ class TokenClassifier(LabelledTask, FineTuningTask):
     Example:
 
     ```python
-    tokenizer = keras_bertfam.layers.BertTokenizer("vocab.txt", lowercase=True)
+    tokenizer = keras_bertfam.tokenizers.BertTokenizer("vocab.txt", lowercase=True)
     backbone = keras_bertfam.models.BertBackbone.from_preset(
         "bert_tiny_en_uncased", load_weights=False)
     preprocessor = keras_bertfam.tasks.TokenClassifierPreprocessor(tokenizer)

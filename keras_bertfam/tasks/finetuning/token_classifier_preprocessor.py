@@ -53,7 +53,7 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
     Example:
 
     ```python
-    tokenizer = keras_bertfam.layers.BertTokenizer("vocab.txt", lowercase=True)
+    tokenizer = keras_bertfam.tokenizers.BertTokenizer("vocab.txt", lowercase=True)
     preprocessor = keras_bertfam.tasks.TokenClassifierPreprocessor(
         tokenizer, label_names=["O", "B-PER", "I-PER"])
     preprocessor([["Ada", "Lovelace", "wrote"]], [["B-PER", "I-PER", "O"]])

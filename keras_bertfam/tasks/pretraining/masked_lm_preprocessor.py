@@ -17,7 +17,7 @@ class MaskedLMPreprocessor(MaskingPreprocessor):
 
     Args:
         tokenizer: a tokenizer layer with a mask token, such as
-            `keras_bertfam.layers.BertTokenizer` or
+            `keras_bertfam.tokenizers.BertTokenizer` or
             `keras_hub.tokenizers.RobertaTokenizer`.
         sequence_length: int. Tokens in a row, special ones included. Defaults
             to `128`.
@@ -54,7 +54,7 @@ class MaskedLMPreprocessor(MaskingPreprocessor):
 
     ```python
     documents = keras_bertfam.layers.read_documents("corpus/*.txt")
-    tokenizer = keras_bertfam.layers.BertTokenizer("vocab.txt", lowercase=True)
+    tokenizer = keras_bertfam.tokenizers.BertTokenizer("vocab.txt", lowercase=True)
     preprocessor = keras_bertfam.tasks.MaskedLMPreprocessor(
         tokenizer, sequence_length=128
     )

@@ -55,7 +55,7 @@ class MaskedLMSentencePairPreprocessor(MaskingPreprocessor):
 
     ```python
     documents = keras_bertfam.layers.read_documents("corpus/*.txt")
-    tokenizer = keras_bertfam.layers.BertTokenizer("vocab.txt", lowercase=True)
+    tokenizer = keras_bertfam.tokenizers.BertTokenizer("vocab.txt", lowercase=True)
     preprocessor = keras_bertfam.tasks.MaskedLMSentencePairPreprocessor(
         tokenizer, sequence_length=128, sentence_objective="sop")
     batches = preprocessor.dataset(documents, batch_size=32)

@@ -28,7 +28,7 @@ class PermutationLMPreprocessor(TextPreprocessor):
 
     Args:
         tokenizer: a tokenizer layer, such as
-            `keras_bertfam.layers.BertTokenizer`. Its start token stands for
+            `keras_bertfam.tokenizers.BertTokenizer`. Its start token stands for
             XLNet's `<cls>`, its end token for `<sep>` and `<eod>`.
         sequence_length: int. Tokens in a row, special ones included. Defaults
             to `128`.
@@ -61,7 +61,7 @@ class PermutationLMPreprocessor(TextPreprocessor):
 
     ```python
     documents = keras_bertfam.layers.read_documents("corpus/*.txt")
-    tokenizer = keras_bertfam.layers.XLNetTokenizer("spiece.model")
+    tokenizer = keras_bertfam.tokenizers.XLNetTokenizer("spiece.model")
     preprocessor = keras_bertfam.tasks.PermutationLMPreprocessor(
         tokenizer, sequence_length=128
     )

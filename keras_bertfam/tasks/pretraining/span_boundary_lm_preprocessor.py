@@ -47,7 +47,7 @@ class SpanBoundaryLMPreprocessor(MaskingPreprocessor):
 
     ```python
     documents = keras_bertfam.layers.read_documents("corpus/*.txt")
-    tokenizer = keras_bertfam.layers.BertTokenizer("vocab.txt", lowercase=True)
+    tokenizer = keras_bertfam.tokenizers.BertTokenizer("vocab.txt", lowercase=True)
     preprocessor = keras_bertfam.tasks.SpanBoundaryLMPreprocessor(
         tokenizer, sequence_length=128)
     batches = preprocessor.dataset(documents, batch_size=32)
