@@ -37,8 +37,8 @@ def tokenize_with_offsets(
     kinds = [kind for kind in _KINDS if isinstance(tokenizer, kind)]
     if not kinds:
         raise TypeError(
-            "`tokenizer` must be a `keras_bertfam.tokenizers.BertTokenizer`, a byte-pair "
-            "or a SentencePiece tokenizer, whose tokens have known places. "
+            "`tokenizer` must be a `keras_bertfam.tokenizers.BertTokenizer`, a "
+            "byte-pair or a SentencePiece tokenizer, whose tokens have known places. "
             f"Received: {type(tokenizer).__name__}."
         )
     ids, starts, ends = _KINDS[kinds[0]](tokenizer, texts)
