@@ -78,4 +78,10 @@ def test_checkpoints_of_transformers(ernie, tmp_path):
 def test_two_families_of_one_name(ernie):
     with pytest.raises(ValueError, match="'bert', which BertBackbone has"):
         type("Other", (EncoderFamily,), {"record": BERT.derived("bert", "Other")})
-    assert models.BertBackbone.record is BERT
+    assert models.BertBackbone.record is FAMILIES["bert"] is BERT
+
+
+def test_a_class_is_defined_again(ernie):
+    record = dataclasses.replace(ernie.record, license="MIT")
+    again = type("ErnieBackbone", (EncoderFamily,), {"record": record})
+    assert FAMILIES["ernie"] is again.record

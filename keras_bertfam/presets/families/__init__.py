@@ -12,17 +12,18 @@ FAMILIES: dict[str, Family] = {}
 
 
 def register(record: Family) -> None:
-    """Makes a record known by its name.
+    """Makes a record known by its name; again, as in a notebook, replaces it.
 
     Raises:
-        ValueError: if another record has that name.
+        ValueError: if the record of another class has that name.
     """
-    known = FAMILIES.setdefault(record.name, record)
-    if known is not record:
+    known = FAMILIES.get(record.name, record)
+    if known.backbone != record.backbone:
         raise ValueError(
             "`record` must have a name of its own. Received: "
             f"name={record.name!r}, which {known.backbone} has."
         )
+    FAMILIES[record.name] = record
 
 
 def transformers_tables() -> dict[str, TransformersTable]:
