@@ -27,10 +27,12 @@ class TokenBackbone(BackbonePresets, keras_hub.models.Backbone, metaclass=Subcla
         input_names: tuple of the names that inputs may have, `token_ids` first.
         argument_names: the arguments of the constructor that are attributes as
             they are; they make the config. See `arguments_of`.
+        pooler: layer that tasks may read the first token's state by, or `None`.
     """
 
     input_names: tuple[str, ...] = ("token_ids",)
     argument_names: Sequence[str] = ()
+    pooler: Any = None
     built: bool
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

@@ -149,7 +149,6 @@ class EncoderBackbone(TokenBackbone):
             dtype=dtype,
             name="encoder",
         )
-        self.pooler: Any = None
         if pooler:
             self.pooler = Pooler(
                 hidden_dim, self.make_initializer(), dtype=dtype, name="pooler"

@@ -130,7 +130,6 @@ class XLNetBackbone(TokenBackbone):
         "memory",
         "memory_mask",
     )
-    pooler = None
 
     def __init__(
         self,
