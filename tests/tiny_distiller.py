@@ -10,8 +10,8 @@ from keras_bertfam.tasks import Distiller, MaskedLM
 from tests import tiny_masked_lm as tiny
 
 
-def make_model(student_dim=None, dropout=0.0, **kwargs):
-    """A distiller of a teacher with a seed of its own, whatever the student."""
+def make_model(student_dim=None, dropout=0.0, moved=True, **kwargs):
+    """A distiller; a `moved` teacher isn't what the student began as."""
     teacher = tiny.make_model()
     backbone = teacher.backbone
     if student_dim is None:
@@ -22,7 +22,7 @@ def make_model(student_dim=None, dropout=0.0, **kwargs):
         student = DistilBertBackbone(
             size, 1, 1, student_dim, 8, max_sequence_length=16, dropout=dropout
         )
-    for index, variable in enumerate(teacher.weights):
+    for index, variable in enumerate(teacher.weights if moved else ()):
         noise = keras.random.normal(variable.shape, stddev=0.3, seed=index)
         variable.assign_add(noise)
     student = MaskedLM(student, teacher.preprocessor)

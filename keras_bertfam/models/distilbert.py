@@ -148,7 +148,7 @@ def copy_layers(
                 f"shapes {shapes[0]}. Received: {shapes[1]}."
             )
         for old, new in zip(source, target, strict=True):
-            new.assign(old)
+            new.assign(keras.ops.copy(old))  # JAX would share the buffer
 
 
 def _parts(teacher, student, layers):

@@ -136,7 +136,8 @@ class TaskPresets(Mixin):
             shapes = [[tuple(weight.shape) for weight in side] for side in pair]
             if shapes[0] == shapes[1]:
                 for source, target in zip(*pair, strict=True):
-                    target.assign(source)
+                    # JAX would share the buffer.
+                    target.assign(keras.ops.copy(source))
                     taken.append(target)
         return taken
 

@@ -198,3 +198,26 @@ def test_errors():
         tiny.make_model(**dict.fromkeys(WEIGHTS, 0.0))
     with pytest.raises(ValueError, match="computes its own loss"):
         tiny.make_model().compile(loss="mse")
+
+
+def test_a_student_of_the_teachers_own_layers(tmp_path):
+    # As a user does it: no weight is changed between the two.
+    model = tiny.make_model(moved=False)
+    teacher, student = model.teacher, model.student
+    before = [keras.ops.convert_to_numpy(v).copy() for v in teacher.weights]
+    model.fit(tiny.stream(student), epochs=1, verbose=0)
+    for one, value in zip(teacher.weights, before, strict=True):
+        np.testing.assert_array_equal(keras.ops.convert_to_numpy(one), value)
+    # Training one leaves the other what it was, and usable.
+    teacher.fit(tiny.stream(teacher), epochs=1, verbose=0)
+    x, _, _ = tiny.rows()
+    assert np.isfinite(keras.ops.convert_to_numpy(student(x))).all()
+
+
+def test_a_copy_shares_nothing_with_the_original():
+    teacher = tiny.make_model(moved=False).teacher.backbone
+    student = DistilBertBackbone.from_teacher(teacher)
+    for model in (student, teacher):
+        buffers = {id(variable.value) for variable in model.weights}
+        other = teacher if model is student else student
+        assert not buffers & {id(variable.value) for variable in other.weights}
