@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from keras_bertfam.layers.data.pipelines import PARALLEL
+from keras_bertfam.tokenizers.byte_pair import word_prefix
 from keras_bertfam.tokenizers.texts import check_documents, text_files, to_utf8
 from keras_bertfam.types import Path, TFDataset, TFRagged, TFTensor, Tokenizer
 
@@ -19,6 +20,9 @@ _SENTENCE_END = (
     r"""((?:[\pL\pN]{2}\.|[^\pL\pN]\.|[!?…])["'”’»)\]]*)[ \t]+"""
     r"""(["'“‘«(\[]*[\p{Lu}\pN])|([。！？]["'”’」』）]*)"""
 )
+
+# What ends a sentence that no space follows.
+_UNSPACED = r"""(?s).*[。！？]["'”’」』）]*"""
 
 
 def read_documents(
@@ -154,6 +158,10 @@ def tokenize_sentences(
 ) -> tuple[TFRagged, TFTensor]:
     """Tokenises the sentences of documents, in the graph.
 
+    Where a tokenizer's tokens carry the space before a word, as those of byte-level
+    BPE do, each sentence but a document's first has one, for the space or the line's
+    end between the two; not after `。`, `！` and `？`.
+
     Args:
         tokenizer: a tokenizer layer.
         documents: string tensor of shape `(batch,)`.
@@ -165,7 +173,18 @@ def tokenize_sentences(
         a sentence are numbered from 0.
     """
     sentences = split_sentences(to_utf8(documents), break_lines)
+    if prefix := word_prefix(tokenizer):
+        before = tf.where(_follows_space(sentences), prefix, "")
+        sentences = sentences.with_flat_values(before + sentences.flat_values)
     tokens = tf.cast(tokenizer(sentences.flat_values), tf.int32)
     full = tokens.row_lengths() > 0
     document = tf.boolean_mask(sentences.value_rowids(), full)
     return tf.ragged.boolean_mask(tokens, full), tf.unique(document).idx
+
+
+def _follows_space(sentences):
+    """Which sentences have had a space before them, `(sentences,)`."""
+    document = sentences.value_rowids()
+    inner = tf.equal(document[1:], document[:-1])
+    spaced = ~tf.strings.regex_full_match(sentences.flat_values[:-1], _UNSPACED)
+    return tf.pad(inner & spaced, [[1, 0]])[: tf.size(document)]

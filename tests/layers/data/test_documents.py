@@ -1,3 +1,6 @@
+import importlib
+
+import keras_hub
 import pytest
 import tensorflow as tf
 
@@ -8,12 +11,17 @@ from keras_bertfam.layers import (
     train_word_piece,
 )
 from keras_bertfam.layers.data import documents as module
-from keras_bertfam.layers.data.documents import read_documents, split_sentences
+from keras_bertfam.layers.data.documents import (
+    read_documents,
+    split_sentences,
+    tokenize_sentences,
+)
 from keras_bertfam.tasks import (
     MaskedLMPreprocessor,
     MaskedLMSentencePairPreprocessor,
     PermutationLMPreprocessor,
 )
+from keras_bertfam.tokenizers.graph import as_graph_layer
 from tests.tiny_masked_lm import SPECIALS, WORDS
 
 TOKENIZER = BertTokenizer([*SPECIALS, *WORDS, "##s"])
@@ -174,3 +182,35 @@ def test_shards(tmp_path):
     for index in (-1, 2):
         with pytest.raises(ValueError, match=f"`shard_index`.*=2.*{index}"):
             read(pattern, num_shards=2, shard_index=index)
+
+
+def byte_pair_tokenizer():
+    """RoBERTa's kind, of single bytes and `ĠThe`."""
+    code = importlib.import_module(keras_hub.tokenizers.BytePairTokenizer.__module__)
+    symbols = [str(symbol) for symbol in code.bytes_to_unicode()[1]]
+    parts = ["ĠT", "ĠTh", "ĠThe"]
+    tokens = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", *symbols, *parts]
+    vocabulary = {token: number for number, token in enumerate(tokens)}
+    merges = ["Ġ T", "ĠT h", "ĠTh e"]
+    return keras_hub.tokenizers.RobertaTokenizer(vocabulary, merges)
+
+
+DOCUMENTS = [
+    "The sun ran on. The dog sat down! 1 more…",
+    "A first line\nthe second. The third\n\n\tthe fourth",
+    "一二。三四！五？」六. The dog",
+    "",
+    "One.",
+]
+
+
+def test_spaces_between_sentences_stay_where_tokens_carry_them():
+    tokenizer = as_graph_layer(byte_pair_tokenizer())
+    encode = tf.function(lambda texts: tokenize_sentences(tokenizer, texts))
+    tokens, document = encode(tf.constant(DOCUMENTS))
+    first = [tokenizer.id_to_token(int(row[0])) for row in tokens[:2]]
+    assert first == ["T", "ĠThe"]
+    for number, text in enumerate(text for text in DOCUMENTS if text):
+        rows = tf.ragged.boolean_mask(tokens, tf.equal(document, number))
+        packed = str(tokenizer.detokenize(rows.flat_values))
+        assert " ".join(packed.split()) == " ".join(text.split())
