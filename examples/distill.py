@@ -12,10 +12,7 @@ import keras_bertfam
 def main(teacher, pattern, epochs=3, recipe="single_gpu", layers=None, batch_size=64):
     teacher = keras_bertfam.tasks.MaskedLM.from_preset(teacher)
     # Every layer of the student begins as one of the teacher's.
-    backbone = keras_bertfam.models.DistilBertBackbone.from_teacher(
-        teacher.backbone, layers
-    )
-    student = keras_bertfam.tasks.MaskedLM(backbone, teacher.preprocessor)
+    student = keras_bertfam.tasks.MaskedLM.from_teacher(teacher, layers)
     model = keras_bertfam.tasks.Distiller(
         student, teacher, **keras_bertfam.tasks.DISTILLATION_RECIPES[recipe]
     )

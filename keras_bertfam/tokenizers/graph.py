@@ -44,6 +44,16 @@ def tokenize_with_masks(tokenizer: Tokenizer, texts: TFTensor) -> TFRagged:
     return parts.with_values(tf.concat([masks, ids], 1)).merge_dims(1, 2)[:, 1:]
 
 
+DOCUMENT_END = "<eod>"
+
+
+def document_end_id(tokenizer: Tokenizer) -> int:
+    """The id that goes after a document: XLNet's `<eod>`, or else the end token's."""
+    if DOCUMENT_END in tokenizer.get_vocabulary():
+        return tokenizer.token_to_id(DOCUMENT_END)
+    return tokenizer.end_token_id
+
+
 def word_start_table(tokenizer: Tokenizer) -> list[bool]:
     """Returns a bool list over the vocabulary: which tokens start a word.
 
@@ -54,7 +64,7 @@ def word_start_table(tokenizer: Tokenizer) -> list[bool]:
     tokens = [""] * tokenizer.vocabulary_size()
     for token in tokenizer.get_vocabulary():
         tokens[tokenizer.token_to_id(token)] = token
-    special = set(tokenizer.special_tokens)
+    special = {*tokenizer.special_tokens, DOCUMENT_END}
     if any(t.startswith("##") for t in tokens):
         return [not t.startswith("##") for t in tokens]
     for sign in ("Ġ", "▁"):

@@ -5,6 +5,7 @@ import tensorflow as tf
 from keras_bertfam.layers.data.parallel_streams import ParallelStreams, join_segments
 from keras_bertfam.layers.data.rows import BatchOptions, Rows
 from keras_bertfam.layers.data.seeding import fold, shuffle
+from keras_bertfam.tokenizers.graph import document_end_id
 from keras_bertfam.tokenizers.texts import check_documents
 from keras_bertfam.types import TFDataset, TFRagged, TFTensor, Tokenizer
 
@@ -72,7 +73,7 @@ class ParallelRows(Rows):
             options.rows,
             window,
             self.reuse_length or window,
-            self.tokenizer.end_token_id,
+            document_end_id(self.tokenizer),
             both_directions=self.both_directions,
             break_lines=options.break_lines,
         )

@@ -41,7 +41,7 @@ class Distiller(PretrainingTask):
 
     Args:
         student: `keras_bertfam.tasks.MaskedLM`, trained in place. See
-            `DistilBertBackbone.from_teacher` for one that begins with layers of
+            `MaskedLM.from_teacher` for one that begins with layers of
             the teacher.
         teacher: `keras_bertfam.tasks.MaskedLM`.
         preprocessor: `MaskedLMPreprocessor`, or `None` for the student's. It goes
@@ -81,8 +81,7 @@ class Distiller(PretrainingTask):
     ```python
     documents = keras_bertfam.layers.read_documents("corpus/*.txt")
     teacher = keras_bertfam.tasks.MaskedLM.from_preset("my_bert")
-    backbone = keras_bertfam.models.DistilBertBackbone.from_teacher(teacher.backbone)
-    student = keras_bertfam.tasks.MaskedLM(backbone, teacher.preprocessor)
+    student = keras_bertfam.tasks.MaskedLM.from_teacher(teacher)
     model = keras_bertfam.tasks.Distiller(student, teacher)
     model.fit(student.preprocessor.dataset(documents, batch_size=32), epochs=3)
     student.save_to_preset("my_distilbert")

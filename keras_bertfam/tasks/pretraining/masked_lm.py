@@ -1,11 +1,12 @@
 """Masked language modelling."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 
 from keras_bertfam.layers.modeling.heads import MaskedLMHead
+from keras_bertfam.models.distilbert import DistilBertBackbone
 from keras_bertfam.tasks.losses import MaskedCrossentropy, token_metrics
 from keras_bertfam.tasks.pretraining.fill_mask import FillMask
 from keras_bertfam.tasks.pretraining.masked_lm_preprocessor import (
@@ -79,6 +80,53 @@ class MaskedLM(FillMask, PretrainingTask):
             inputs, positions=positions, return_pooled=False, training=training
         )
         return self.head(outputs["sequence_output"])
+
+    @classmethod
+    def from_teacher(
+        cls,
+        teacher: "MaskedLM",
+        layers: Sequence[int] | None = None,
+        copy_transform: bool = False,
+        **kwargs: Any,
+    ) -> "MaskedLM":
+        """Build a student that begins with parts of a teacher, as DistilBERT does.
+
+        Backbone and table are those of `DistilBertBackbone.from_teacher`, and so is
+        the bias of the vocabulary head the teacher's. Its dense layer and norm are
+        new, as in the released code, unless they are asked for.
+
+        Args:
+            teacher: `MaskedLM`.
+            layers: sequence of ints, the teacher's layers to take; see
+                `keras_bertfam.models.teacher_layers` for the default.
+            copy_transform: bool. Whether the head's dense layer and norm are copied.
+            **kwargs: arguments of the backbone to override, such as `dropout`.
+
+        Returns:
+            A `MaskedLM` with the teacher's preprocessor.
+
+        Raises:
+            ValueError: for a layer that the teacher doesn't have.
+
+        Example:
+
+        ```python
+        teacher = keras_bertfam.tasks.MaskedLM.from_preset("my_bert")
+        student = keras_bertfam.tasks.MaskedLM.from_teacher(teacher)
+        ```
+
+        Reference: [Sanh et al., 2019](https://arxiv.org/abs/1910.01108), section 2,
+        and its released code, extract_distilbert.py.
+        """
+        backbone = DistilBertBackbone.from_teacher(teacher.backbone, layers, **kwargs)
+        student = cls(backbone, teacher.preprocessor)
+        theirs, ours = [teacher.head.bias], [student.head.bias]
+        if copy_transform:
+            for head, variables in ((teacher.head, theirs), (student.head, ours)):
+                variables += [*head.dense.weights, *head.norm.weights]
+        for source, target in zip(theirs, ours, strict=True):
+            target.assign(keras.ops.copy(source))  # JAX would share the buffer
+        return student
 
     def default_loss(self) -> MaskedCrossentropy:
         return MaskedCrossentropy()

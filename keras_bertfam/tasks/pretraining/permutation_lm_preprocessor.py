@@ -29,7 +29,7 @@ class PermutationLMPreprocessor(TextPreprocessor):
     Args:
         tokenizer: a tokenizer layer, such as
             `keras_bertfam.tokenizers.BertTokenizer`. Its start token stands for
-            XLNet's `<cls>`, its end token for `<sep>` and `<eod>`.
+            XLNet's `<cls>`, its end token for `<sep>`, and for `<eod>` if it has none.
         sequence_length: int. Tokens in a row, special ones included. Defaults
             to `128`.
         reuse_length: int. Defaults to half of `sequence_length`; `0` for rows

@@ -3,9 +3,11 @@ import pytest
 import tensorflow as tf
 from scipy import stats
 
-from keras_bertfam.layers import BertTokenizer, ParallelStreams
+from keras_bertfam.layers import BertTokenizer, ParallelStreams, XLNetTokenizer
 from keras_bertfam.layers.data.parallel_streams import join_segments
 from keras_bertfam.tasks import PermutationLMPreprocessor
+from keras_bertfam.tokenizers.graph import document_end_id, word_start_table
+from tests.tiny_sentence_piece import train_sentence_piece
 
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = [f"w{i}" for i in range(200)]
@@ -236,3 +238,18 @@ def test_preprocessor_config_and_errors(tokenizer):
         make_preprocessor(tokenizer, next_rate=2)
     with pytest.raises(tf.errors.InvalidArgumentError, match="at least one batch"):
         next(iter(preprocessor.dataset(documents, batch_size=64)))
+
+
+def test_documents_end_with_eod_where_there_is_one():
+    model = train_sentence_piece(["a b c d e"] * 4, ["<eod>"], vocab_size=20)
+    tokenizer = XLNetTokenizer(model)
+    preprocessor = make_preprocessor(tokenizer, next_rate=1.0)
+    documents = tf.data.Dataset.from_tensor_slices(["a b c", "d e a b"] * 30)
+    x, _, _ = next(iter(preprocessor.dataset(documents, 2)))
+    ids = x["token_ids"].numpy()
+    eod = tokenizer.token_to_id("<eod>")
+    # Two of A and B, and as many as documents end: never the one for the other.
+    assert (ids == tokenizer.end_token_id).sum(1).tolist() == [2, 2]
+    assert (ids == eod).any(1).all()
+    assert word_start_table(tokenizer)[eod]
+    assert document_end_id(tokenizer) == eod

@@ -221,3 +221,19 @@ def test_a_copy_shares_nothing_with_the_original():
         buffers = {id(variable.value) for variable in model.weights}
         other = teacher if model is student else student
         assert not buffers & {id(variable.value) for variable in other.weights}
+
+
+@pytest.mark.parametrize("copy_transform", [False, True])
+def test_a_student_with_the_teachers_head(copy_transform):
+    teacher = tiny.make_model().teacher
+    student = MaskedLM.from_teacher(teacher, [0], copy_transform, dropout=0.3)
+    assert student.backbone.num_layers == 1 and student.backbone.dropout == 0.3
+    assert student.preprocessor is teacher.preprocessor
+    ours, theirs = student.head, teacher.head
+    assert np.array(ops.convert_to_numpy(theirs.bias)).any()
+    for part, copied in (("bias", True), ("dense", copy_transform)):
+        pair = [getattr(head, part) for head in (ours, theirs)]
+        pair = [getattr(one, "kernel", one) for one in pair]
+        one, other = map(ops.convert_to_numpy, pair)
+        assert np.array_equal(one, other) is copied
+        assert pair[0].value is not pair[1].value
