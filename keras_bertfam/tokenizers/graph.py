@@ -2,6 +2,8 @@
 
 import tensorflow as tf
 
+from keras_bertfam.tokenizers.byte_pair import is_byte_pair
+from keras_bertfam.tokenizers.texts import without_nul
 from keras_bertfam.types import TFRagged, TFTensor, Tokenizer
 
 
@@ -10,6 +12,23 @@ def as_graph_layer(tokenizer: Tokenizer) -> Tokenizer:
     tokenizer._allow_python_workflow = False
     tokenizer.built = True  # else Keras traces a task anew for each batch given
     return tokenizer
+
+
+def tokenize(tokenizer: Tokenizer, texts: TFTensor) -> TFRagged:
+    """Ids of texts. Works in a graph.
+
+    A zero byte, at which KerasHub's byte-level BPE takes a text to end, is a space.
+
+    Args:
+        tokenizer: a tokenizer layer.
+        texts: string tensor of shape `(batch,)`, in UTF-8.
+
+    Returns:
+        Ragged int32 tensor of shape `(batch, None)`.
+    """
+    if is_byte_pair(tokenizer):
+        texts = without_nul(texts)
+    return tf.cast(tokenizer(texts), tf.int32)
 
 
 def has_vocabulary(tokenizer: Tokenizer) -> bool:
@@ -34,11 +53,11 @@ def tokenize_with_masks(tokenizer: Tokenizer, texts: TFTensor) -> TFRagged:
     """
     mask = getattr(tokenizer, "mask_token", None)
     if mask is None:
-        return tf.cast(tokenizer(texts), tf.int32)
+        return tokenize(tokenizer, texts)
     if mask.startswith("<"):
         texts = tf.strings.regex_replace(texts, " *" + mask, mask)
     parts = tf.strings.split(texts, mask)
-    ids = tf.cast(tokenizer(parts.flat_values), tf.int32)
+    ids = tokenize(tokenizer, parts.flat_values)
     masks = tf.fill([ids.nrows(), 1], tokenizer.mask_token_id)
     # A mask before each part, less the one before the first of each text.
     return parts.with_values(tf.concat([masks, ids], 1)).merge_dims(1, 2)[:, 1:]

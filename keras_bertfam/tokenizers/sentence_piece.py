@@ -16,6 +16,10 @@ from keras_bertfam.tokenizers.number_commas import (
 from keras_bertfam.tokenizers.texts import to_utf8
 from keras_bertfam.types import Config, Path
 
+# White space of Python, by which the original code splits, that SentencePiece's own
+# normalisation doesn't know; and NUL, at which tensorflow_text takes a text to end.
+_SPACES = r"[\x00\x0b\x0c\x1c-\x1f\x{85}\x{2028}\x{2029}]"
+
 
 class NormalizedSentencePiece(
     PresetTokenizer, keras_hub.tokenizers.SentencePieceTokenizer
@@ -78,7 +82,8 @@ class NormalizedSentencePiece(
             return super().tokenize(self._clean(inputs))
 
     def _clean(self, text):
-        text = tf.strings.regex_replace(to_utf8(text), "``|''", '"')
+        text = tf.strings.regex_replace(to_utf8(text), _SPACES, " ")
+        text = tf.strings.regex_replace(text, "``|''", '"')
         if not self.keep_accents:
             text = tf_text.normalize_utf8(text, "NFKD")
             text = tf.strings.regex_replace(text, r"\p{Mn}", "")

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bertfam.tokenizers.bert_normalization import clean_texts
-from keras_bertfam.tokenizers.graph import as_graph_layer
+from keras_bertfam.tokenizers.graph import as_graph_layer, tokenize
 from keras_bertfam.tokenizers.texts import check_documents, text_files, to_utf8
 from keras_bertfam.tokenizers.word_piece import SPECIAL_TOKENS, BertTokenizer
 from keras_bertfam.types import Path, TFDataset, Tokenizer
@@ -85,7 +85,7 @@ def count_tokens(tokenizer: Tokenizer, documents: TFDataset) -> np.ndarray:
     tokenizer = as_graph_layer(tokenizer)
 
     def count(texts):
-        ids = tf.cast(tokenizer(to_utf8(texts)).flat_values, tf.int32)
+        ids = tokenize(tokenizer, to_utf8(texts)).flat_values
         return tf.math.bincount(ids, minlength=size, dtype=tf.int64)
 
     zeros = tf.zeros([size], tf.int64)

@@ -6,6 +6,7 @@ from keras_bertfam.tokenizers.byte_pair import token_strings, word_prefix
 from keras_bertfam.tokenizers.graph import (
     as_graph_layer,
     has_vocabulary,
+    tokenize,
     tokenize_with_masks,
 )
 from tests.tiny_masked_lm import SPECIALS
@@ -63,3 +64,10 @@ def test_masks_in_texts():
     )
     assert ids(without, ["abab", ""]) == [[3, 3], []]
     assert has_vocabulary(tokenizer) and not has_vocabulary(BertTokenizer())
+
+
+def test_text_goes_on_after_a_zero_byte():
+    tokenizer = as_graph_layer(byte_pair_tokenizer())
+    encode = tf.function(lambda texts: tokenize(tokenizer, texts))
+    ids = encode(tf.constant(["at\0at", "at at"])).to_list()
+    assert ids[0] == ids[1] and len(ids[0]) == 3

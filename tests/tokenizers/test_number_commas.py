@@ -88,3 +88,14 @@ def test_exported(proto, tmp_path):
     loaded = tf.saved_model.load(str(tmp_path))
     texts = tf.constant(TEXTS[:2])
     np.testing.assert_array_equal(loaded.call(texts), module.call(texts))
+
+
+@pytest.mark.parametrize("space", "\0\v\f\x1c\x1f\x85\u2028\u2029\xa0\u3000\t\n\r")
+def test_white_space_of_any_kind(proto, space):
+    tokenizer = XLNetTokenizer(proto)
+    texts = [f"no{space}number{space}{space}here", "no number here"]
+    ids, starts, _ = tokenize_with_offsets(tokenizer, tf.constant(texts))
+    assert ids.to_list()[0] == ids.to_list()[1]
+    # The places are those of the text that was given.
+    number = texts[0].encode().index(b"number")
+    assert number in starts.to_list()[0]

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from keras_bertfam.layers.data.pipelines import PARALLEL
 from keras_bertfam.tokenizers.byte_pair import word_prefix
+from keras_bertfam.tokenizers.graph import tokenize
 from keras_bertfam.tokenizers.texts import check_documents, text_files, to_utf8
 from keras_bertfam.types import Path, TFDataset, TFRagged, TFTensor, Tokenizer
 
@@ -176,7 +177,7 @@ def tokenize_sentences(
     if prefix := word_prefix(tokenizer):
         before = tf.where(_follows_space(sentences), prefix, "")
         sentences = sentences.with_flat_values(before + sentences.flat_values)
-    tokens = tf.cast(tokenizer(sentences.flat_values), tf.int32)
+    tokens = tokenize(tokenizer, sentences.flat_values)
     full = tokens.row_lengths() > 0
     document = tf.boolean_mask(sentences.value_rowids(), full)
     return tf.ragged.boolean_mask(tokens, full), tf.unique(document).idx

@@ -34,7 +34,7 @@ from keras_bertfam.layers.data.seeding import (
     shuffle,
 )
 from keras_bertfam.presets.tokenizer_presets import PresetPreprocessor
-from keras_bertfam.tokenizers.graph import as_graph_layer
+from keras_bertfam.tokenizers.graph import as_graph_layer, tokenize
 from keras_bertfam.tokenizers.texts import to_utf8
 from keras_bertfam.types import Config, TFDataset, TFRagged, TFTensor, Tokenizer
 
@@ -93,7 +93,7 @@ class FineTuningPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
 
     def tokenize(self, texts: TFTensor) -> TFRagged:
         """Ids of a batch of strings, a ragged int32 tensor. Works in a graph."""
-        return tf.cast(self.tokenizer(to_utf8(texts)), tf.int32)
+        return tokenize(self.tokenizer, to_utf8(texts))
 
     def features(self, x: Any) -> dict[str, TFTensor]:
         """Turns a batch of inputs into named tensors, ragged where rows differ.

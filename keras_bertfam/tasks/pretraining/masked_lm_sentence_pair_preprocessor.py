@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from keras_bertfam.layers.data.paired_rows import PairedRows
 from keras_bertfam.tasks.pretraining.masking_preprocessor import MaskingPreprocessor
+from keras_bertfam.tokenizers.graph import tokenize
 from keras_bertfam.tokenizers.texts import to_utf8
 from keras_bertfam.types import Config, TFTensor, Tokenizer
 
@@ -134,8 +135,8 @@ class MaskedLMSentencePairPreprocessor(MaskingPreprocessor):
         )
 
     def _encode_pairs(self, first, second):
-        a = tf.cast(self.tokenizer(to_utf8(first)), tf.int32)
-        b = tf.cast(self.tokenizer(to_utf8(second)), tf.int32)
+        a = tokenize(self.tokenizer, to_utf8(first))
+        b = tokenize(self.tokenizer, to_utf8(second))
         rows, _ = self.parts()
         return rows.lay_out_pairs(a, b)
 
