@@ -79,3 +79,13 @@ def test_the_demo(tmp_path):
     for title in ("Text", "Training", "Held out", "Mask", "Saved", "Served"):
         assert f"\n{title}" in f"\n{result.output}"
     assert {"preset", "served"} <= {p.name for p in tmp_path.iterdir()}
+
+
+@pytest.mark.parametrize("below", ["", "/preset"])
+def test_the_destination_is_checked_first(text_file, below, monkeypatch):
+    def never(*args, **kwargs):
+        raise AssertionError("it was trained for nothing")
+
+    monkeypatch.setattr("keras_bertfam.cli.pretraining.Recipe.run", never)
+    result = run("pretrain", text_file, "--output", text_file + below)
+    assert result.exit_code == 2 and "text.txt" in result.output

@@ -101,3 +101,19 @@ def test_errors_are_one_line(content, message, tmp_path):
     assert code == 2
     assert message in output.replace("\n", "").replace("│", "").replace(" ", "")
     assert not (tmp_path / "out").exists()
+
+
+def test_places_that_can_not_be_written(tmp_path):
+    backbone = make_backbone()
+    backbone.save_to_preset(str(tmp_path / "ours"))
+    files = {p: p.read_bytes() for p in (tmp_path / "ours").iterdir()}
+    code, output = run(tmp_path / "ours", tmp_path / "." / "ours")
+    assert code == 2 and "another folder" in " ".join(output.split())
+    (tmp_path / "file").write_text("")
+    for to in ("keras", "transformers"):
+        code, output = run(tmp_path / "ours", tmp_path / "file", "--to", to)
+        assert code == 2 and "is a file" in " ".join(output.split())
+    backbone.save_to_preset(str(tmp_path / "other"))
+    code, output = run(tmp_path / "ours", tmp_path / "other", "--to", "transformers")
+    assert code == 2 and "preset's folder" in " ".join(output.split())
+    assert files == {p: p.read_bytes() for p in (tmp_path / "ours").iterdir()}

@@ -170,12 +170,25 @@ class BackupAndResume(SetStreamPosition):
         variables = self._variables("model", "optimizer", "metrics")
         arrays = {n: _array(v) for n, v in variables.items()}
         if distribution.is_chief():
+            self._write({"state": np.array(json.dumps(state)), **arrays})
+
+    def _write(self, arrays):
+        part = f"{self._path}.part"
+        try:
             os.makedirs(self.backup_dir, exist_ok=True)
-            with open(f"{self._path}.part", "wb") as file:
-                np.savez(file, state=np.array(json.dumps(state)), **arrays)
+            with open(part, "wb") as file:
+                np.savez(file, **arrays)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(f"{self._path}.part", self._path)
+            os.replace(part, self._path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.remove(part)
+            raise OSError(
+                error.errno,
+                f"The backup {self._path!r} can't be written; an older one stays as "
+                f"it was. {error.strerror or error}",
+            ) from error
 
     def _restore(self):
         optimizer = self.model.optimizer

@@ -26,7 +26,18 @@ def convert(source: str, destination: str, to: str) -> None:
             format that `from_preset` reads.
         destination: folder to write.
         to: `"keras"` or `"transformers"`.
+
+    Raises:
+        ValueError: if both are one folder, or the destination can't be written.
     """
+    if os.path.realpath(source) == os.path.realpath(destination):
+        raise ValueError(
+            f"`destination` must be another folder than `source`. Received: {source!r} "
+            "as both."
+        )
+    directory.check_destination(destination)
+    if to == "transformers":
+        exporting.check_no_preset(destination)
     published = list_presets().get(source)
     path = os.fspath(hub.locate(published or source))
     reader = formats.find_reader(path)

@@ -56,6 +56,26 @@ def write_aside(path: Path) -> Iterator[str]:
         shutil.rmtree(aside, ignore_errors=True)
 
 
+def check_destination(path: Path) -> None:
+    """Raise an error where `write_aside` couldn't write, before there is work to lose.
+
+    Args:
+        path: the folder to be written, new or not.
+
+    Raises:
+        ValueError: if there is something else than a folder.
+        OSError: if nothing can be written beside it.
+    """
+    path = os.path.abspath(path)
+    if os.path.lexists(path) and not os.path.isdir(path):
+        raise ValueError(
+            f"The folder to write must be new, or a folder. Received: {path!r}, "
+            "which is a file."
+        )
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    tempfile.TemporaryDirectory(prefix=".writing-", dir=os.path.dirname(path)).cleanup()
+
+
 def _move_into(source, target):
     if not os.path.exists(target):
         os.chmod(source, 0o777 & ~_umask())

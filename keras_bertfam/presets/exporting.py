@@ -41,11 +41,7 @@ def export_to_transformers(
         ValueError: if `transformers` has no such model, or the folder is a preset,
             whose config would be replaced.
     """
-    if any(os.path.exists(os.path.join(path, name)) for name in WEIGHTS_FILES):
-        raise ValueError(
-            "`path` must not be a preset's folder, whose config.json would be "
-            f"replaced. Received: {os.fspath(path)!r}."
-        )
+    check_no_preset(path)
     try:
         from safetensors.numpy import save_file
     except ImportError as error:
@@ -83,6 +79,15 @@ def export_to_transformers(
         save_file(tensors, weights, metadata={"format": "pt"})
         for name, part in ours.parts(model).items():
             export_to_transformers(part, pathlib.Path(folder, name))
+
+
+def check_no_preset(path: Path) -> None:
+    """Raise a `ValueError` for a folder whose config.json is a preset's."""
+    if any(os.path.exists(os.path.join(path, name)) for name in WEIGHTS_FILES):
+        raise ValueError(
+            "`path` must not be a preset's folder, whose config.json would be "
+            f"replaced. Received: {os.fspath(path)!r}."
+        )
 
 
 def family_and_config(backbone: Model) -> tuple[str, dict[str, Any]]:

@@ -210,3 +210,19 @@ def test_a_plain_fit_moves_the_position():
     position = Position()
     train(extra=[callbacks.SetStreamPosition(position)], initial_epoch=1)
     assert position.calls == [(1, 0), (2, 0)]
+
+
+def test_a_full_disk_leaves_the_older_backup(tmp_path, monkeypatch):
+    backup = callbacks.BackupAndResume(tmp_path)
+    arrays = {"state": np.zeros(3)}
+    backup._write(arrays)
+    before = (tmp_path / "backup.npz").read_bytes()
+
+    def full(file):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="backup.npz.*stays.*No space left"):
+        backup._write({"state": np.ones(3)})
+    assert os.listdir(tmp_path) == ["backup.npz"]
+    assert (tmp_path / "backup.npz").read_bytes() == before
