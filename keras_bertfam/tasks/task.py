@@ -8,7 +8,7 @@ import keras_hub
 from keras_bertfam import distribution, optimizers
 from keras_bertfam.callbacks import with_stream_position
 from keras_bertfam.layers.data.arrays import as_rows
-from keras_bertfam.layers.data.pipelines import ready_to_iterate
+from keras_bertfam.layers.data.pipelines import checked_batch_size, ready_to_iterate
 from keras_bertfam.layers.data.seeding import (
     StreamPosition,
     shuffled_batches,
@@ -232,7 +232,7 @@ class PretrainingTask(
         `shuffle=False`, by the preprocessor's seed, and a `tf.data.Dataset` is
         taken as it comes.
         """
-        size, position = batch_size or 32, None
+        size, position = checked_batch_size(batch_size), None
         held_out_size = kwargs.get("validation_batch_size") or size
         if is_arrays(x):
             if kwargs.pop("shuffle", True):

@@ -28,6 +28,8 @@ def as_strings(x: Any, rank: int = 1, name: str = "x") -> TFTensor:
         strings = tf.convert_to_tensor(x)
     except (TypeError, ValueError) as error:
         raise ValueError(f"`{name}` must be strings. {error}") from error
+    if strings.shape.num_elements() == 0 and strings.dtype != tf.string:
+        raise ValueError(f"`{name}` must have at least one example. Received: {x!r}.")
     if strings.dtype != tf.string or strings.shape.rank not in (rank - 1, rank):
         raise ValueError(
             f"`{name}` must be strings of rank {rank - 1} or {rank}. Received: "
@@ -102,7 +104,7 @@ def map_given(function: Callable[[TFTensor], TFTensor], example: Any) -> Any:
 
 
 def refuse_single(x: Any, single_rank: int) -> Any:
-    """Returns `x` unless its first tensor's rank is that of a single example.
+    """Returns `x` unless its first tensor is a single example's, or of none.
 
     Raises:
         ValueError: if it is.
@@ -113,6 +115,8 @@ def refuse_single(x: Any, single_rank: int) -> Any:
             "`x` must be a batch, such as a list of one example. Received: a single "
             f"example, {first}."
         )
+    if first.shape[0] == 0:
+        raise ValueError("`x` must have at least one example. Received: none.")
     return x
 
 

@@ -1,5 +1,7 @@
 """How the library's datasets run: in parallel, in order, without autotuning."""
 
+import numbers
+
 import tensorflow as tf
 
 from keras_bertfam.types import TFDataset
@@ -11,8 +13,10 @@ def checked_batch_size(batch_size: int | None) -> int:
     """A batch size, that which Keras takes for `None`.
 
     Raises:
-        ValueError: if it isn't positive.
+        ValueError: if it isn't a positive int.
     """
+    if batch_size is not None and not isinstance(batch_size, numbers.Integral):
+        raise ValueError(f"`batch_size` must be an int. Received: {batch_size!r}.")
     check_at_least(1, batch_size=batch_size)
     return 32 if batch_size is None else batch_size
 

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_bertfam import optimizers
+from keras_bertfam.layers.data.pipelines import checked_batch_size
 from keras_bertfam.layers.modeling.summary_head import SummaryHead
 from keras_bertfam.models.base import TokenBackbone
 from keras_bertfam.presets.families import FAMILIES
@@ -154,7 +155,7 @@ class FineTuningTask(PretrainingTask):
         **kwargs: Any,
     ) -> Any:
         if self._takes_raw(x):
-            x = self._in_order((x, y, sample_weight), batch_size or 32)
+            x = self._in_order((x, y, sample_weight), checked_batch_size(batch_size))
             y = batch_size = sample_weight = None
         return super().evaluate(
             x, y, batch_size=batch_size, sample_weight=sample_weight, **kwargs
@@ -164,7 +165,8 @@ class FineTuningTask(PretrainingTask):
         self, x: Any = None, batch_size: int | None = None, **kwargs: Any
     ) -> Any:
         if self._takes_raw(x):
-            x, batch_size = self.preprocessor.inputs(x, batch_size or 32), None
+            size = checked_batch_size(batch_size)
+            x, batch_size = self.preprocessor.inputs(x, size), None
         return super().predict(x, batch_size=batch_size, **kwargs)
 
     def _in_order(self, data, batch_size):

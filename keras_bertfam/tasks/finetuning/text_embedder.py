@@ -180,6 +180,11 @@ class TextEmbedder(FineTuningTask):
         """
         if self.preprocessor is None:
             raise ValueError("`similarity` needs a task with a preprocessor.")
+        if first is None or second is None:
+            raise ValueError(
+                "`first` and `second` must be texts. Received: "
+                f"first={first!r}, second={second!r}."
+            )
         if isinstance(first, str) and isinstance(second, str):
             return float(self.similarity([first], [second])[0])
         if isinstance(first, str) or isinstance(second, str):

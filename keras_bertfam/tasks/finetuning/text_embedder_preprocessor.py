@@ -68,6 +68,11 @@ class TextEmbedderPreprocessor(FineTuningPreprocessor):
         }
 
     def targets(self, x: Any, y: TFTensor) -> TFTensor:
+        if x is not None and x["token_ids"].shape.rank == 2:
+            raise ValueError(
+                "`x` must be pairs, a tuple of two batches of texts, where `y` has "
+                "their similarities. Received: single texts."
+            )
         numbers = finite_numbers(one_each(y))
         valid = tf.abs(numbers) <= 1
         return check_values(numbers, y, valid, "cosines, numbers from -1 to 1")

@@ -127,7 +127,12 @@ class TokenClassifier(LabelledTask, FineTuningTask):
         """
         if self.preprocessor is None:
             raise ValueError("`tag` needs a task with a preprocessor.")
-        if sentences and isinstance(sentences[0], str):
+        if isinstance(sentences, str) or sentences is None:
+            raise ValueError(
+                "`sentences` must be words, or lists of words: split a text first. "
+                f"Received: {sentences!r}."
+            )
+        if len(sentences) and isinstance(sentences[0], str):
             return self.tag([sentences], batch_size)[0]
         if not sentences:
             return []

@@ -193,7 +193,8 @@ def _in_shape_of(words, labels):
 
 
 def _checked(words, row):
-    if not all(isinstance(word, (str, bytes)) and word for word in words):
+    given = words if isinstance(words, (list, tuple, np.ndarray)) else [None]
+    if not all(isinstance(word, (str, bytes)) and word for word in given):
         raise ValueError(
             "`x` must have words, strings that aren't empty. "
             f"Received in row {row}: {words!r}."

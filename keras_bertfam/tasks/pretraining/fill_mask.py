@@ -49,8 +49,8 @@ class FillMask(Mixin):
             str that text's list.
 
         Raises:
-            ValueError: if the task has no preprocessor, or a text no mask
-                token.
+            ValueError: if the task has no preprocessor, there is no text, a text
+                has no mask token, or there are fewer tokens than `top_k`.
 
         Example:
 
@@ -64,7 +64,14 @@ class FillMask(Mixin):
             raise ValueError("`fill_mask` needs a task with a preprocessor.")
         if isinstance(texts, str):
             return self.fill_mask([texts], top_k)[0]
+        if texts is None or not len(texts):
+            raise ValueError(f"`texts` must be at least one text. Received: {texts!r}.")
         tokenizer = self.preprocessor.tokenizer
+        if not 1 <= top_k <= tokenizer.vocabulary_size():
+            raise ValueError(
+                f"`top_k` must be in [1, {tokenizer.vocabulary_size()}], the tokens "
+                f"there are. Received: {top_k}."
+            )
         inputs = self.preprocessor.encode(texts)
         inputs = {name: np.asarray(value) for name, value in inputs.items()}
         masked = inputs["token_ids"] == tokenizer.mask_token_id
