@@ -33,11 +33,14 @@ def read_documents(
     max_bytes: int = MAX_DOCUMENT_BYTES,
     num_shards: int = 1,
     shard_index: int = 0,
+    one_per_file: bool = False,
 ) -> TFDataset:
     """Reads documents from text files, a TFDS dataset or a dataset of strings.
 
     In text files, blank lines stand between documents, and a file's end ends
-    its last one. Files are read in sorted order, some thousand lines at a time.
+    its last one. Where they stand between paragraphs, as in novels, each paragraph
+    would be a document: `one_per_file` makes the whole file one. Files are read in
+    sorted order, some thousand lines at a time.
 
     Args:
         source: a glob pattern or a list of paths of text files; `"tfds:NAME"`;
@@ -46,6 +49,8 @@ def read_documents(
         feature: string. The text feature of a TFDS dataset. Defaults to `"text"`.
         max_bytes: int. A document in a text file is cut, at a line's end, about
             where it gets longer than this. Defaults to 1 MiB.
+        one_per_file: bool. Whether a text file is one document, blank lines left
+            out. Defaults to `False`.
         num_shards: int. How many readers share the source: of text files each
             gets every `num_shards`-th file, else every `num_shards`-th
             document. Defaults to `1`.
@@ -91,14 +96,14 @@ def read_documents(
             f"Received: num_shards={num_shards}, shard_index={shard_index}."
         )
     files = tf.data.Dataset.from_tensor_slices(paths[shard_index::num_shards])
-    return files.flat_map(lambda path: _documents_of(path, max_bytes))
+    return files.flat_map(lambda path: _documents_of(path, max_bytes, one_per_file))
 
 
 def _checked(dataset):
     return check_documents(dataset, "source").map(to_utf8, **PARALLEL)
 
 
-def _documents_of(path, max_bytes):
+def _documents_of(path, max_bytes, one_per_file):
     lines = tf.data.TextLineDataset(path).batch(LINES_AT_ONCE)
     chunks = lines.map(lambda x: (x, False)).concatenate(
         tf.data.Dataset.from_tensors((tf.constant([], tf.string), True))
@@ -108,7 +113,7 @@ def _documents_of(path, max_bytes):
         new, last = chunk
         lines = tf.concat([open_lines, _clean(new)], 0)
         blank = tf.cast(lines == "", tf.int32)
-        document = tf.cumsum(blank)
+        document = tf.zeros_like(blank) if one_per_file else tf.cumsum(blank)
         size = tf.reduce_sum(tf.where(document == document[-1:], _lengths(lines), 0))
         done = last | (size > max_bytes)
         complete = (blank == 0) & (done | (document < tf.reduce_max(document)))

@@ -52,6 +52,17 @@ def test_long_documents_are_cut_at_a_line(tmp_path, monkeypatch):
     assert "\n".join(pieces) == path.read_text()
 
 
+@pytest.mark.parametrize("at_once", [1, 3, 2048])
+def test_a_file_is_a_document(tmp_path, monkeypatch, at_once):
+    monkeypatch.setattr(module, "LINES_AT_ONCE", at_once)
+    (tmp_path / "a.txt").write_text("one\n\ntwo\n\n\n three\n")
+    (tmp_path / "b.txt").write_text("\n\n")
+    (tmp_path / "c.txt").write_text("four")
+    files = str(tmp_path / "*.txt")
+    assert read(files, one_per_file=True) == ["one\ntwo\nthree", "four"]
+    assert read(files) == ["one", "two", "three", "four"]
+
+
 def test_dataset_and_errors(tmp_path):
     strings = tf.data.Dataset.from_tensor_slices([b"a", b"\xff"])
     assert read(strings) == ["a", "\ufffd"]
