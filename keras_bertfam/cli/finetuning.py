@@ -255,7 +255,8 @@ def _recipe_of(preset, task):
     """The recipe, and the longest row that the preset's backbone takes."""
     backbone_cls = _CLASSES[task.kind].backbone_cls
     backbone = backbone_cls.from_preset(preset, load_weights=False)
-    family, width = backbone.record.name, backbone.hidden_dim
+    record, width = backbone.record, backbone.hidden_dim
+    family = type(backbone).__name__ if record is None else record.name
     longest = getattr(backbone, "max_sequence_length", None) or sys.maxsize
     return tasks.fine_tuning_recipe(family, task.name, width), longest
 

@@ -104,7 +104,7 @@ def read_json(path: Path) -> list[dict[str, Any]]:
         return [json.loads(line) for line in text.split("\n") if line.strip()]
     except json.JSONDecodeError as error:
         raise ValueError(
-            f"{path!s} must be a JSON list, or a JSON object a line. {error}"
+            f"{path!s} must be a JSON list, or a JSON object a line. {error}."
         ) from error
 
 
@@ -138,7 +138,7 @@ def read_squad(path: Path) -> list[dict[str, Any]]:
         ]
     except (KeyError, TypeError) as error:
         raise ValueError(
-            f"{path!s} must be in SQuAD's format. Missing: {error}"
+            f"{path!s} must be in SQuAD's format. Missing: {error}."
         ) from error
 
 

@@ -32,7 +32,7 @@ class TokenBackbone(BackbonePresets, keras_hub.models.Backbone, metaclass=Subcla
 
     input_names: tuple[str, ...] = ("token_ids",)
     argument_names: Sequence[str] = ()
-    pooler: Any = None
+    pooler: Any
     built: bool
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -46,10 +46,11 @@ class TokenBackbone(BackbonePresets, keras_hub.models.Backbone, metaclass=Subcla
         if isinstance(dtype, keras.dtype_policies.DTypePolicyMap):
             dtype = dtype.default_policy  # the map is of its quantised layers
         super().__init__(*args, dtype=dtype, **kwargs)
+        self.pooler = None  # of the class, it would hide PyTorch's submodule
 
     def keep_arguments(self, values: dict[str, Any]) -> None:
         """Sets the arguments of the constructor as attributes, from its `locals()`."""
-        for name in self.argument_names:
+        for name in values.keys() & {*self.argument_names}:
             setattr(self, name, values[name])
 
     def arguments_for(self, cls: Any) -> dict[str, Any]:

@@ -211,10 +211,7 @@ def fill_heads(
 
 def _backbone_class(cls, source):
     """The class to build: the one asked for, or the usual one below it."""
-    names = backbones_of(source.family)
-    classes = [
-        keras.saving.get_registered_object(f"keras_bertfam>{name}") for name in names
-    ]
+    classes = backbones_of(source.family)
     fitting = [family for family in classes if issubclass(family, cls)]
     if any(issubclass(cls, family) for family in classes):
         return cls
@@ -222,7 +219,8 @@ def _backbone_class(cls, source):
         return fitting[0]
     raise CheckpointError(
         f"The checkpoint {os.fspath(source.path)!r} is of the family "
-        f"{source.family!r}, which {' and '.join(names)} are. Received: {cls.__name__}."
+        f"{source.family!r}, which {' and '.join(c.__name__ for c in classes)} are. "
+        f"Received: {cls.__name__}."
     )
 
 

@@ -12,7 +12,12 @@ import numpy as np
 
 from keras_bertfam.presets import configs, tokenizer_files
 from keras_bertfam.presets.directory import WEIGHTS_FILES, write_aside
-from keras_bertfam.presets.families import FAMILIES, backbones_of, transformers_tables
+from keras_bertfam.presets.families import (
+    BACKBONES,
+    FAMILIES,
+    backbones_of,
+    transformers_tables,
+)
 from keras_bertfam.presets.families.rows import Row, applying
 from keras_bertfam.presets.heads import (
     BACKBONE,
@@ -92,12 +97,12 @@ def check_no_preset(path: Path) -> None:
 
 def family_and_config(backbone: Model) -> tuple[str, dict[str, Any]]:
     """The first family that has a backbone's class and arguments."""
-    names = {base.__name__ for base in type(backbone).__mro__}
+    bases = {*type(backbone).__mro__}
     known = transformers_tables()
-    families = [family for family in known if names & {*backbones_of(family)}]
+    families = [family for family in known if bases & {*backbones_of(family)}]
     if not families:  # a family of its own making
         families = [f for f in known if known[f].prefix == f]
-    families.sort(key=lambda family: FAMILIES[family].backbone not in names)
+    families.sort(key=lambda family: BACKBONES[family] not in bases)
     errors = []
     for family in families:
         try:

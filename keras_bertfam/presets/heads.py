@@ -7,7 +7,7 @@ from typing import Any
 import keras
 
 from keras_bertfam.presets import configs
-from keras_bertfam.presets.families import FAMILIES, transformers_tables
+from keras_bertfam.presets.families import BACKBONES, transformers_tables
 from keras_bertfam.presets.source import CheckpointError, CheckpointSource
 from keras_bertfam.types import Model
 
@@ -180,14 +180,10 @@ def _rank(ours):
 def _holds(source, name, ours):
     """Whether all of a task of ours is in a checkpoint."""
     heads = transformers_tables()[source.family].heads
-    family = FAMILIES[source.family]
     rows = [row for role in ours.heads for row in heads[role]]
-    task, backbone = (
-        keras.saving.get_registered_object(f"keras_bertfam>{cls}")
-        for cls in (name, family.backbone)
-    )
+    task = keras.saving.get_registered_object(f"keras_bertfam>{name}")
     return (
-        issubclass(backbone, task.backbone_cls)
+        issubclass(BACKBONES[source.family], task.backbone_cls)
         and (not ours.generator or "generator" in source.parts)
         and all(theirs in source.tensors for row in rows for theirs in row.theirs)
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 import keras_hub
 
-from keras_bertfam.presets.families import Family, register
+from keras_bertfam.presets.families import BACKBONES, Family, register
 from keras_bertfam.presets.source import CheckpointSource
 from keras_bertfam.types import Mixin
 
@@ -33,7 +33,7 @@ class Published(Mixin):
         super().__init_subclass__(**kwargs)
         record = vars(cls).get("record")
         if record is not None:
-            register(record)
+            register(record, cls)
             cls.presets_table = {n: size.arguments for n, size in record.sizes.items()}
 
 
@@ -89,6 +89,9 @@ def published(backbone: Any = Published) -> dict[str, PublishedPreset]:
     """
     presets = {name: _preset(backbone, name) for name in backbone.presets_table}
     for family in type.__subclasses__(backbone):
+        own = vars(family).get("record")
+        if own is not None and BACKBONES.get(own.name) is not family:
+            continue  # it was defined again
         presets = {**published(family), **presets}
     return presets
 

@@ -196,7 +196,7 @@ def _config_from_shapes(family, shapes, encoder, embeddings):
         positions = shapes[f"{embeddings}/embeddings/position_embeddings"]
         types = shapes[f"{embeddings}/embeddings/token_type_embeddings"]
     except KeyError as error:
-        raise CheckpointError(f"The checkpoint lacks {error}") from error
+        raise CheckpointError(f"The checkpoint lacks {error}.") from error
     blocks = {re.match(rf"{encoder}/encoder/layer_(\d+)/", name) for name in shapes}
     return {
         "model_type": family,

@@ -25,6 +25,9 @@ class _Recipes(Mapping[str, FineTuningRecipe]):
     def __len__(self) -> int:
         return len(self._all())
 
+    def __repr__(self) -> str:
+        return repr(self._all())
+
 
 FINE_TUNING_RECIPES = _Recipes()
 
@@ -72,7 +75,7 @@ def fine_tuning_recipe(
     ```
     """
     recipes = _fine_tuning().get(family)
-    if recipes is None or hidden_dim is not None:
+    if recipes is None or (hidden_dim is not None and family in FAMILIES):
         recipes = _record(family).fine_tuning_recipes(hidden_dim)
     return recipes.get(task or "", recipes[""])
 
@@ -89,7 +92,8 @@ def pretraining_recipe(family: str, size: str | None = None) -> PretrainingRecip
         `PretrainingRecipe`.
 
     Raises:
-        ValueError: for an unknown family, or one that isn't a published one.
+        ValueError: for an unknown family, one that isn't a published one, or a size
+            that isn't the family's.
 
     Example:
 
@@ -97,7 +101,12 @@ def pretraining_recipe(family: str, size: str | None = None) -> PretrainingRecip
     keras_bertfam.tasks.pretraining_recipe("albert").optimizer  # "lamb"
     ```
     """
-    recipes = _record(family).pretraining
+    record = _record(family)
+    recipes = record.pretraining
+    if size is not None and size not in record.sizes:
+        raise ValueError(
+            f"`size` must be one of {sorted(record.sizes)}. Received: {size!r}."
+        )
     if not recipes:
         raise ValueError(
             "`family` must be one whose pre-training was published. "

@@ -31,6 +31,12 @@ def tokenize(tokenizer: Tokenizer, texts: TFTensor) -> TFRagged:
     return tf.cast(tokenizer(texts), tf.int32)
 
 
+def special_token_ids(tokenizer: Tokenizer) -> list[int]:
+    """Ids that begin and end a tokenizer's rows; GPT-like ones have one of them."""
+    ids = (tokenizer.start_token_id, tokenizer.end_token_id)
+    return [token for token in ids if token is not None]
+
+
 def has_vocabulary(tokenizer: Tokenizer) -> bool:
     """Whether a vocabulary is there; a preset's comes after the constructor."""
     try:

@@ -8,7 +8,7 @@ import pytest
 from keras_bertfam import models, presets, tasks
 from keras_bertfam.layers.data.layouts import get_layout
 from keras_bertfam.models.family import EncoderFamily
-from keras_bertfam.presets.families import FAMILIES
+from keras_bertfam.presets.families import BACKBONES, FAMILIES
 from keras_bertfam.presets.families.bert import BERT
 from keras_bertfam.presets.families.record import size
 from tests.from_transformers import convert, max_difference, randomize
@@ -31,7 +31,7 @@ def ernie():
     )
     register = keras.saving.register_keras_serializable("keras_bertfam")
     yield register(type("ErnieBackbone", (EncoderFamily,), {"record": record}))
-    del FAMILIES["ernie"]
+    del FAMILIES["ernie"], BACKBONES["ernie"]
     del keras.saving.get_custom_objects()["keras_bertfam>ErnieBackbone"]
 
 
@@ -85,3 +85,23 @@ def test_a_class_is_defined_again(ernie):
     record = dataclasses.replace(ernie.record, license="MIT")
     again = type("ErnieBackbone", (EncoderFamily,), {"record": record})
     assert FAMILIES["ernie"] is again.record
+    assert presets.list_presets()["ernie_base_zh"].backbone is again
+
+
+def test_a_layout_of_the_same_name(ernie):
+    layout = dataclasses.replace(BERT.layout, start_last=True)
+    record = BERT.derived("mine", "Mine", layout=layout)
+    with pytest.raises(ValueError, match="`layout` must have a name of its own"):
+        type("Mine", (EncoderFamily,), {"record": record})
+    assert "mine" not in FAMILIES
+
+
+def test_a_class_that_keras_does_not_know(tmp_path):
+    record = BERT.derived("mine", "Mine", sizes={}, reads=("bert",))
+    mine = type("Mine", (EncoderFamily,), {"record": record})
+    try:
+        models.BertBackbone(20, **SIZES).export_to_transformers(tmp_path)
+        assert type(mine.from_preset(str(tmp_path))) is mine
+        assert type(models.BertBackbone.from_preset(str(tmp_path))) is not mine
+    finally:
+        del FAMILIES["mine"], BACKBONES["mine"]

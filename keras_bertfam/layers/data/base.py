@@ -1,6 +1,6 @@
 """The base class of the layers that run inside `tf.data`."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 import tensorflow as tf
@@ -16,6 +16,9 @@ class PreprocessingLayer(keras.layers.Layer):
     `tf.data` pipeline. This one leaves its inputs alone, whatever the backend,
     always returns `tf.Tensor`s, and keeps eager calls on the CPU.
     """
+
+    # What else of the rows a preprocessor hands over to a corruption, by name.
+    row_arguments: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)

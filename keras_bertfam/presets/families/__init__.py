@@ -3,27 +3,48 @@
 A record is registered by the backbone class that has it, when that is defined.
 """
 
+from typing import Any
+
 from keras_bertfam.presets.families.keras_hub_table import KerasHubTable
 from keras_bertfam.presets.families.record import Family
 from keras_bertfam.presets.families.tensorflow1_table import TensorFlow1Table
 from keras_bertfam.presets.families.transformers_table import TransformersTable
 
 FAMILIES: dict[str, Family] = {}
+BACKBONES: dict[str, Any] = {}
 
 
-def register(record: Family) -> None:
-    """Makes a record known by its name; again, as in a notebook, replaces it.
+def register(record: Family, backbone: Any) -> None:
+    """Makes a record and the class that has it known by the record's name.
+
+    A class that is defined again, as in a notebook, takes the place of the former.
 
     Raises:
-        ValueError: if the record of another class has that name.
+        ValueError: if another class has that name, or another family has another
+            layout or head under the same name.
     """
-    known = FAMILIES.get(record.name, record)
-    if known.backbone != record.backbone:
+    known = BACKBONES.get(record.name, backbone)
+    if (known.__module__, known.__qualname__) != (
+        backbone.__module__,
+        backbone.__qualname__,
+    ):
         raise ValueError(
             "`record` must have a name of its own. Received: "
-            f"name={record.name!r}, which {known.backbone} has."
+            f"name={record.name!r}, which {known.__name__} has."
         )
-    FAMILIES[record.name] = record
+    for other in FAMILIES.values():
+        for kind in ("layout", "head_style"):
+            mine, theirs = getattr(record, kind), getattr(other, kind)
+            if (
+                other.name != record.name
+                and mine != theirs
+                and mine.name == theirs.name
+            ):
+                raise ValueError(
+                    f"`{kind}` must have a name of its own where it isn't that of "
+                    f"{other.name!r}. Received: {mine}."
+                )
+    FAMILIES[record.name], BACKBONES[record.name] = record, backbone
 
 
 def transformers_tables() -> dict[str, TransformersTable]:
@@ -41,7 +62,7 @@ def tensorflow1_tables() -> dict[str, TensorFlow1Table]:
     return {n: r.tensorflow1 for n, r in FAMILIES.items() if r.tensorflow1}
 
 
-def backbones_of(name: str) -> list[str]:
-    """Names of the classes that take a family's checkpoints, its own first."""
-    reading = [r.backbone for r in FAMILIES.values() if name in r.reads]
-    return [FAMILIES[name].backbone, *reading]
+def backbones_of(name: str) -> list[Any]:
+    """The classes that take a family's checkpoints, its own first."""
+    reading = [other for other, record in FAMILIES.items() if name in record.reads]
+    return [BACKBONES[family] for family in (name, *reading)]

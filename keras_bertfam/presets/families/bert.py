@@ -1,5 +1,7 @@
 """BERT's record."""
 
+import dataclasses
+
 from keras_bertfam.presets.families import keras_hub_rows as keras_hub
 from keras_bertfam.presets.families.keras_hub_table import KerasHubTable
 from keras_bertfam.presets.families.recipes import FineTuningRecipe, PretrainingRecipe
@@ -84,6 +86,11 @@ _PRETRAINING = PretrainingRecipe(
     task_arguments={"sentence_objective": "nsp"},
 )
 
+# The README of the release, of May 2019.
+_WHOLE_WORD = dataclasses.replace(
+    _PRETRAINING, masking={**_PRETRAINING.masking, "strategy": "words"}
+)
+
 # Appendix A.3 and sections 4.2 to 4.4.
 _FINE_TUNING = FineTuningRecipe()
 # The released grid of the miniatures.
@@ -99,7 +106,10 @@ BERT = Family(
     head_style=HeadStyle("bert", activation="tanh", pooler=True),
     arguments={"num_segments": 2, "pooler": True, "activation": "gelu_tanh"},
     sizes=_SIZES,
-    pretraining={"": _PRETRAINING},
+    pretraining={
+        "": _PRETRAINING,
+        **dict.fromkeys((n for n in _SIZES if n.endswith("_whole_word")), _WHOLE_WORD),
+    },
     fine_tuning={
         "": _FINE_TUNING,
         "squad": _FINE_TUNING.fixed(5e-5, 32, 3),

@@ -39,7 +39,12 @@ _PRETRAINING = PretrainingRecipe(
             "config": {"smoothing": 0.7, "budget": "batch"},
         },
     },
-    task_arguments={"ce_weight": 5.0, "mlm_weight": 2.0, "cosine_weight": 1.0},
+    task_arguments={
+        "ce_weight": 5.0,
+        "mlm_weight": 2.0,
+        "cosine_weight": 1.0,
+        "mse_weight": 0.0,
+    },
 )
 
 DISTILBERT = BERT.derived(

@@ -96,8 +96,8 @@ ELECTRA = BERT.derived(
     sizes=_SIZES,
     pretraining={
         "": _BASE,
-        "electra_small_discriminator_uncased_en": _SMALL,
-        "electra_large_discriminator_uncased_en": _LARGE,
+        **dict.fromkeys((name for name in _SIZES if "_small_" in name), _SMALL),
+        **dict.fromkeys((name for name in _SIZES if "_large_" in name), _LARGE),
     },
     fine_tuning=_by_task(_FINE_TUNING),
     variants={

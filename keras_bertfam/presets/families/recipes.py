@@ -56,6 +56,17 @@ class PretrainingRecipe:
     rows: str = "full_sentences"
     task_arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
+    def optimizer_arguments(self, *names: str) -> dict[str, Any]:
+        """Arguments of `keras_bertfam.optimizers.pretraining_optimizer`.
+
+        Args:
+            *names: those that are wanted. Warm-up is a share of all steps.
+        """
+        values = {name: getattr(self, name) for name in names}
+        if "warmup_steps" in values and self.total_steps is not None:
+            values["warmup_steps"] = self.warmup_steps / self.total_steps
+        return values
+
 
 @dataclasses.dataclass(frozen=True)
 class FineTuningRecipe:

@@ -21,7 +21,13 @@ _PRETRAINING = PretrainingRecipe(
     total_steps=500_000,
     batch_size=8192,
     rows="parallel_streams",
-    masking={"reuse_length": 256, "mask_selection_length": 85, "alpha": 6, "beta": 1},
+    masking={
+        "reuse_length": 256,
+        "mask_selection_length": 85,
+        "alpha": 6,
+        "beta": 1,
+        "both_directions": True,
+    },
     task_arguments={"memory_length": 384},
 )
 

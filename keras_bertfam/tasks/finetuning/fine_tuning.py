@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_bertfam import optimizers
+from keras_bertfam.layers.data.layouts import layouts
 from keras_bertfam.layers.data.pipelines import checked_batch_size
 from keras_bertfam.layers.modeling.summary_head import SummaryHead
 from keras_bertfam.models.base import TokenBackbone
@@ -32,7 +33,7 @@ def summary_positions(backbone: Model, inputs: dict[str, Tensor]) -> Tensor:
 
 def summary_token(backbone: Model) -> str:
     """Whether a row's `"first"` or `"last"` token stands for the row, by family."""
-    return backbone.record.head_style.token
+    return "first" if backbone.record is None else backbone.record.head_style.token
 
 
 def check_layout(preprocessor: Any, token: str) -> None:
@@ -43,7 +44,8 @@ def check_layout(preprocessor: Any, token: str) -> None:
         token: see `summary_token`.
     """
     if preprocessor is not None and preprocessor.start_last != (token == "last"):
-        layout = "xlnet" if token == "last" else "bert"
+        fitting = (x for x in layouts().values() if x.start_last == (token == "last"))
+        layout = next(fitting).name
         raise ValueError(
             f"`preprocessor` must make rows with the {token} token standing for the "
             f"row, as layout={layout!r} does. Received: "
@@ -201,12 +203,14 @@ class SummaryTask(FineTuningTask):
         dropout: float | None = None,
         **kwargs: Any,
     ) -> None:
-        style = backbone.record.head_style
-        if head_style is not None:
-            style = head_styles().get(head_style)
-        if style is None:
+        styles = head_styles()
+        if head_style is None and backbone.record is not None:
+            style = backbone.record.head_style
+        elif head_style in styles:
+            style = styles[head_style]
+        else:
             raise ValueError(
-                f"`head_style` must be one of {sorted(head_styles())}. "
+                f"`head_style` must be one of {sorted(styles)}. "
                 f"Received: head_style={head_style!r}."
             )
         super().__init__(backbone, preprocessor, **kwargs)

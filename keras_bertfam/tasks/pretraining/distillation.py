@@ -2,17 +2,13 @@
 
 from keras import ops
 
+from keras_bertfam.presets.families.distilbert import DISTILBERT
 from keras_bertfam.types import Tensor
 
 # The published weights of the parts of the loss, by where they are published.
 DISTILLATION_RECIPES = {
     # The released code's command for one GPU.
-    "single_gpu": {
-        "ce_weight": 5.0,
-        "mlm_weight": 2.0,
-        "cosine_weight": 1.0,
-        "mse_weight": 0.0,
-    },
+    "single_gpu": dict(DISTILBERT.pretraining[""].task_arguments),
     # Its command for several GPUs.
     "multi_gpu": {
         "ce_weight": 0.33,

@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_bertfam import distribution
 from keras_bertfam.layers.modeling.dense import take_positions
+from keras_bertfam.presets.families.distilbert import DISTILBERT
 from keras_bertfam.tasks.losses import MaskedCrossentropy
 from keras_bertfam.tasks.pretraining.distillation import (
     cosine_distance,
@@ -89,13 +90,9 @@ class Distiller(PretrainingTask):
     """
 
     preprocessor_cls = MaskedLMPreprocessor
-    optimizer_defaults = {
-        "learning_rate": 5e-4,
-        "warmup_steps": 0.05,
-        "weight_decay": 0.0,
-        "beta_2": 0.98,
-        "global_clipnorm": 5.0,
-    }
+    optimizer_defaults = DISTILBERT.pretraining[""].optimizer_arguments(
+        "learning_rate", "warmup_steps", "weight_decay", "beta_2", "global_clipnorm"
+    )
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ from keras_bertfam.layers.corruption.mask_tokens import MaskTokens
 from keras_bertfam.layers.corruption.strategies import MaskingStrategy, get_strategy
 from keras_bertfam.layers.data.rows import PackedRows
 from keras_bertfam.tasks.pretraining.text_preprocessor import PackingPreprocessor
-from keras_bertfam.tokenizers.graph import word_start_table
+from keras_bertfam.tokenizers.graph import special_token_ids, word_start_table
 from keras_bertfam.types import Config, TFTensor, Tokenizer
 
 
@@ -96,7 +96,7 @@ class MaskingPreprocessor(PackingPreprocessor):
             vocabulary_size=tokenizer.vocabulary_size(),
             mask_token_id=tokenizer.mask_token_id,
             pad_token_id=tokenizer.pad_token_id,
-            unselectable_token_ids=[tokenizer.start_token_id, tokenizer.end_token_id],
+            unselectable_token_ids=special_token_ids(tokenizer),
             mask_selection_rate=self.mask_selection_rate,
             mask_selection_length=self.slots(),
             mask_token_rate=self.mask_token_rate,

@@ -7,7 +7,7 @@ import keras
 from keras_bertfam.layers.corruption.permutation import PermuteTokens
 from keras_bertfam.layers.data.parallel_rows import ParallelRows
 from keras_bertfam.tasks.pretraining.text_preprocessor import TextPreprocessor
-from keras_bertfam.tokenizers.graph import word_start_table
+from keras_bertfam.tokenizers.graph import special_token_ids, word_start_table
 from keras_bertfam.types import Config, TFTensor, Tokenizer
 
 
@@ -128,7 +128,7 @@ class PermutationLMPreprocessor(TextPreprocessor):
         words = self.span_unit == "word"
         return PermuteTokens(
             vocabulary_size=tokenizer.vocabulary_size(),
-            special_token_ids=[tokenizer.start_token_id, tokenizer.end_token_id],
+            special_token_ids=special_token_ids(tokenizer),
             pad_token_id=tokenizer.pad_token_id,
             mask_selection_length=self.mask_selection_length,
             reuse_length=self.reuse_length,

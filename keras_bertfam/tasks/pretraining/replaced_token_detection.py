@@ -11,6 +11,7 @@ from keras_bertfam.layers.modeling.detection import (
 from keras_bertfam.layers.modeling.heads import MaskedLMHead
 from keras_bertfam.layers.modeling.sampling import SampleTokens, replace_at
 from keras_bertfam.models.generator import make_generator
+from keras_bertfam.presets.families.electra import ELECTRA
 from keras_bertfam.tasks.losses import MaskedCrossentropy
 from keras_bertfam.tasks.pretraining.fill_mask import FillMask
 from keras_bertfam.tasks.pretraining.masked_lm import MaskedLM, masked_lm_head
@@ -18,6 +19,7 @@ from keras_bertfam.tasks.pretraining.replaced_token_detection_preprocessor impor
     ReplacedTokenDetectionPreprocessor,
 )
 from keras_bertfam.tasks.pretraining.replaced_token_variants import VARIANTS
+from keras_bertfam.tasks.pretraining.span_boundary_lm import SpanBoundaryLM
 from keras_bertfam.tasks.task import PretrainingTask, pooler_variables
 from keras_bertfam.types import Config, Model, Tensor
 
@@ -150,7 +152,7 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
             self._check_generator(generator)
         else:
             generator = make_generator(backbone, generator_size, tie)
-        if isinstance(generator, MaskedLM):
+        if isinstance(generator, (MaskedLM, SpanBoundaryLM)):
             self.generator, self.generator_head = generator.backbone, generator.head
         else:
             self.generator = generator
@@ -197,10 +199,9 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
     @property
     def optimizer_defaults(self) -> dict[str, Any]:  # type: ignore[override]
         small = self.backbone.hidden_dim <= 256
-        return {
-            "learning_rate": 5e-4 if small else 2e-4,
-            "schedule_form": "product",
-        }
+        size = "electra_small_discriminator_uncased_en" if small else ""
+        recipe = ELECTRA.pretraining[size]
+        return recipe.optimizer_arguments("learning_rate", "schedule_form")
 
     def masked_lm_logits(self, inputs: dict[str, Tensor]) -> Tensor:
         inputs = dict(inputs)

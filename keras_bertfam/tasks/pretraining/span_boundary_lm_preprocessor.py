@@ -9,6 +9,7 @@ from keras_bertfam.layers.corruption.selection import is_any
 from keras_bertfam.layers.corruption.strategies import MaskingStrategy
 from keras_bertfam.layers.data.rows import PackedRows
 from keras_bertfam.tasks.pretraining.masking_preprocessor import MaskingPreprocessor
+from keras_bertfam.tokenizers.graph import special_token_ids
 from keras_bertfam.types import Config, TFTensor, Tokenizer
 
 
@@ -117,12 +118,7 @@ class SpanBoundaryLMPreprocessor(MaskingPreprocessor):
         return allowed
 
     def _special_token_ids(self):
-        tokenizer = self.tokenizer
-        return [
-            tokenizer.start_token_id,
-            tokenizer.end_token_id,
-            tokenizer.pad_token_id,
-        ]
+        return [*special_token_ids(self.tokenizer), self.tokenizer.pad_token_id]
 
     def get_config(self) -> Config:
         return {
