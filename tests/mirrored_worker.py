@@ -17,7 +17,7 @@ from keras import ops
 from keras_bertfam import distribution
 from keras_bertfam.layers.modeling.dropout import Dropout
 from keras_bertfam.layers.modeling.embedding import TokenEmbedding
-from keras_bertfam.optimizers import pretraining_optimizer
+from keras_bertfam.optimizers import Lamb, pretraining_optimizer
 from tests import tiny_masked_lm as tiny
 
 
@@ -132,6 +132,25 @@ def decayed(strategy):
     return sorted(changed)
 
 
+def lamb(strategy):
+    """A variable on each replica after two steps, half of a gradient on each."""
+    with strategy.scope():
+        variable = keras.Variable([3.0, 4.0], name="kernel")
+        optimizer = Lamb(0.1)
+        optimizer.build([variable])
+        distribution.sum_gradients_first(optimizer)
+
+    @tf.function
+    def step():
+        number = tf.cast(distribution.replica_id(), "float32")
+        optimizer.apply([tf.stack([1 - number, number])], [variable])
+
+    for _ in range(2):
+        strategy.run(step)
+    values = strategy.experimental_local_results(variable.value)
+    return [value.numpy().tolist() for value in values]
+
+
 def main():
     cpu = tf.config.list_physical_devices("CPU")[0]
     configuration = [tf.config.LogicalDeviceConfiguration()] * 2
@@ -148,6 +167,7 @@ def main():
         "overflow": overflow_on_one_replica(strategy),
         "accumulation_error": accumulation_error(strategy),
         "decayed": decayed(strategy),
+        "lamb": lamb(strategy),
     }
     print(json.dumps(results))
 

@@ -12,6 +12,7 @@ import pytest
 from keras import ops
 
 from keras_bertfam import distribution
+from keras_bertfam.optimizers import Lamb
 
 ROOT = pathlib.Path(__file__).parents[1]
 BACKEND = keras.backend.backend()
@@ -114,6 +115,18 @@ def test_gradient_accumulation_over_replicas_is_refused(mirrored):
 @pytest.mark.slow
 def test_weight_decay_over_replicas_acts_on_kernels_only(mirrored):
     assert mirrored["decayed"] == ["bias_layer/kernel"]
+
+
+@tensorflow_only
+@pytest.mark.slow
+def test_lamb_over_replicas_has_norms_of_whole_variables(mirrored):
+    variable = keras.Variable([3.0, 4.0], name="kernel")
+    optimizer = Lamb(0.1)
+    for _ in range(2):
+        optimizer.apply([ops.ones(2)], [variable])
+    for values in mirrored["lamb"]:
+        assert values == pytest.approx(variable.numpy().tolist(), rel=1e-5)
+    assert len(mirrored["lamb"]) == 2
 
 
 def free_ports(count):

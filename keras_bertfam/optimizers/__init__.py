@@ -1,5 +1,6 @@
-"""Learning-rate schedules and the published pre-training optimizer."""
+"""Learning-rate schedules and the published optimizers."""
 
+from keras_bertfam.optimizers.lamb import BertAdamW, Lamb
 from keras_bertfam.optimizers.layerwise import (
     LayerwiseAdamW,
     fine_tuning_epsilon,
@@ -7,17 +8,23 @@ from keras_bertfam.optimizers.layerwise import (
     layerwise_scales,
 )
 from keras_bertfam.optimizers.pretraining import (
-    exclude_norms_and_biases,
-    excludes_norms_and_biases,
+    count_updates,
     needs_total_steps,
     pretraining_optimizer,
     resolve_schedule,
 )
 from keras_bertfam.optimizers.schedules import WarmupPolynomialDecay
+from keras_bertfam.optimizers.weight_decay import (
+    exclude_norms_and_biases,
+    excludes_norms_and_biases,
+)
 
 __all__ = [
+    "BertAdamW",
+    "Lamb",
     "LayerwiseAdamW",
     "WarmupPolynomialDecay",
+    "count_updates",
     "exclude_norms_and_biases",
     "excludes_norms_and_biases",
     "fine_tuning_epsilon",

@@ -6,8 +6,9 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_bertfam.optimizers.pretraining import decays
+from keras_bertfam.optimizers.pretraining import count_updates
 from keras_bertfam.optimizers.schedules import WarmupPolynomialDecay
+from keras_bertfam.optimizers.weight_decay import decays
 from keras_bertfam.types import Config, Model, Tensor
 
 
@@ -194,7 +195,7 @@ def fine_tuning_optimizer(
         model, 1e-4, layer_decay=0.8, offset=2))
     ```
     """
-    return LayerwiseAdamW(
+    optimizer = LayerwiseAdamW(
         WarmupPolynomialDecay(learning_rate, warmup_steps, total_steps),
         layerwise_scales(model, layer_decay, offset, scale_embeddings),
         decoupled_weight_decay=weight_decay,
@@ -202,3 +203,5 @@ def fine_tuning_optimizer(
         global_clipnorm=global_clipnorm,
         **kwargs,
     )
+    count_updates(optimizer)
+    return optimizer

@@ -1,17 +1,14 @@
 """The published pre-training optimizer, and what `fit()` settles about it."""
 
-import re
 import warnings
-from typing import Any
+from typing import Any, Literal
 
 import keras
 from keras import ops
 
+from keras_bertfam.optimizers.lamb import BertAdamW, Lamb
 from keras_bertfam.optimizers.schedules import WarmupPolynomialDecay
-
-# The ends of the names of biases and of the weights of normalisation layers. With
-# TensorFlow, a variable's name begins with its layer's and ends with its device.
-_NO_DECAY = r"(bias|gamma|beta)(/replica_\d+)?(:\d+)?$"
+from keras_bertfam.optimizers.weight_decay import exclude_norms_and_biases, inner
 
 
 def pretraining_optimizer(
@@ -22,10 +19,12 @@ def pretraining_optimizer(
     weight_decay: float = 0.01,
     beta_2: float = 0.999,
     epsilon: float = 1e-6,
-    global_clipnorm: float = 1.0,
+    global_clipnorm: float | None = 1.0,
+    optimizer: Literal["adamw", "lamb"] = "adamw",
+    bias_correction: bool | None = None,
     **kwargs: Any,
-) -> keras.optimizers.AdamW:
-    """Returns BERT's pre-training optimizer as Keras's `AdamW`.
+) -> keras.optimizers.Optimizer:
+    """Returns BERT's pre-training optimizer, or ALBERT's.
 
     The defaults are BERT's: peak rate 1e-4, 1 % warm-up (10k of 1M steps),
     linear decay to 0, decoupled weight decay .01 except on biases and on the
@@ -34,11 +33,11 @@ def pretraining_optimizer(
     Keras's Adam corrects the bias of its moments; BERT's released code doesn't.
     The first updates of BERT are therefore up to 3.2 times as large at the same
     rate, a difference that warm-up hides and that is gone after some 1,000
-    steps.
+    steps. `bias_correction=False` is BERT's.
 
-    The exclusions are no part of an optimizer's config. Tasks that are saved have
-    them again when loaded; an optimizer that you deserialise yourself needs
-    `exclude_norms_and_biases` before it is built.
+    The exclusions are no part of the config of Keras's `AdamW`. Tasks that are saved
+    have them again when loaded; an `AdamW` that you deserialise yourself needs
+    `exclude_norms_and_biases` before it is built. `BertAdamW` and `Lamb` don't.
 
     Args:
         learning_rate: The peak rate as a float, or a
@@ -52,11 +51,18 @@ def pretraining_optimizer(
         beta_2: Float, decay of the second moment. RoBERTa's is .98.
         epsilon: Float.
         global_clipnorm: Float, or `None` for no clipping (as RoBERTa).
-        **kwargs: Other arguments of `keras.optimizers.AdamW`, such as
+        optimizer: `"adamw"`, or `"lamb"` as for ALBERT, whose peak rate is .00176.
+        bias_correction: Bool, whether the moments are corrected for their bias.
+            `None`: as Keras's `"adamw"` is, and as `"lamb"` isn't in its released
+            code.
+        **kwargs: Other arguments of the optimizer, such as
             `gradient_accumulation_steps`.
 
     Returns:
-        A `keras.optimizers.AdamW`, not yet built.
+        A `keras.optimizers.AdamW`, `BertAdamW` or `Lamb`, not yet built.
+
+    Raises:
+        ValueError: for another `optimizer`.
 
     Example:
 
@@ -67,13 +73,21 @@ def pretraining_optimizer(
         beta_2=0.98, global_clipnorm=None))
     ```
 
-    Reference: Devlin et al. 2019, appendix A.2.
+    Reference: Devlin et al. 2019, appendix A.2; Lan et al. 2019, section 4.1.
     """
+    if optimizer not in ("adamw", "lamb"):
+        raise ValueError(
+            f'`optimizer` must be "adamw" or "lamb". Received: optimizer={optimizer!r}.'
+        )
     if not isinstance(learning_rate, keras.optimizers.schedules.LearningRateSchedule):
         learning_rate = WarmupPolynomialDecay(
             learning_rate, warmup_steps, total_steps, form=schedule_form
         )
-    optimizer = keras.optimizers.AdamW(
+    cls: Any = keras.optimizers.AdamW
+    if optimizer == "lamb" or bias_correction is False:
+        cls = Lamb if optimizer == "lamb" else BertAdamW
+        kwargs["bias_correction"] = bool(bias_correction)
+    made = cls(
         learning_rate,
         weight_decay=weight_decay,
         beta_2=beta_2,
@@ -81,42 +95,9 @@ def pretraining_optimizer(
         global_clipnorm=global_clipnorm,
         **kwargs,
     )
-    exclude_norms_and_biases(optimizer)
-    return optimizer
-
-
-def exclude_norms_and_biases(optimizer: keras.optimizers.Optimizer) -> None:
-    """Switches weight decay off for biases and normalisation weights.
-
-    Variables are told by the ends of their own names (`bias`, `gamma`, `beta`):
-    a layer's name, such as "LayerNorm", is no part of a variable's name.
-
-    Args:
-        optimizer: A `keras.optimizers.Optimizer` that isn't built yet, or a
-            `LossScaleOptimizer` around one.
-
-    Raises:
-        ValueError: if the optimizer has been built (its decay is fixed then).
-    """
-    optimizer = _inner(optimizer)
-    if optimizer.built:
-        raise ValueError(
-            "`optimizer` must not be built yet: weight decay is settled when its "
-            f"variables are made. Received: optimizer={optimizer}."
-        )
-    optimizer.exclude_from_weight_decay(var_names=[_NO_DECAY])
-
-
-def excludes_norms_and_biases(optimizer: keras.optimizers.Optimizer) -> bool:
-    """Whether `exclude_norms_and_biases` was called on an optimizer, or `None`."""
-    # Keras has no public way to what is excluded.
-    pattern = getattr(_inner(optimizer), "_exclude_from_weight_decay_pattern", None)
-    return pattern is not None and pattern.pattern == _NO_DECAY
-
-
-def decays(variable: keras.Variable) -> bool:
-    """Whether weight decay is of a variable: not of biases and norms."""
-    return re.search(_NO_DECAY, variable.name) is None
+    exclude_norms_and_biases(made)
+    count_updates(made)
+    return made
 
 
 def needs_total_steps(optimizer: keras.optimizers.Optimizer | None) -> bool:
@@ -132,20 +113,23 @@ def needs_total_steps(optimizer: keras.optimizers.Optimizer | None) -> bool:
 def resolve_schedule(
     optimizer: keras.optimizers.Optimizer | None, steps: int | None
 ) -> None:
-    """Tells the optimizer's schedule how many steps `fit()` is about to run.
+    """Tells the optimizer's schedule how many batches `fit()` is about to run.
 
-    A schedule without `total_steps` gets the steps done so far plus `steps`; for
-    any other, a warning says when `steps` goes beyond its end.
+    A schedule without `total_steps` gets the updates that the batches so far and
+    those to come make, with gradient accumulation one for each
+    `gradient_accumulation_steps` of them, rounded up; for any other, a warning says
+    when they go beyond its end.
 
     Args:
         optimizer: A `keras.optimizers.Optimizer`, or `None`.
-        steps: Int, the number of steps to come, or `None` where it can't be
+        steps: Int, the number of batches to come, or `None` where it can't be
             told (a stream without end).
 
     Raises:
         ValueError: if the schedule needs the number of steps and `steps` is
-            `None`.
+            `None`, or counts updates of other sizes, see `count_updates`.
     """
+    count_updates(optimizer)
     schedule = _schedule(optimizer)
     if schedule is None or (steps is None and schedule.total_steps is not None):
         return
@@ -155,8 +139,10 @@ def resolve_schedule(
             "the data has no known length. Pass `total_steps` to `compile()`, or "
             "`steps_per_epoch` to `fit()`."
         )
-    # Not `iterations`, which counts updates: schedules go by batches.
-    total = steps + int(ops.convert_to_numpy(_inner(optimizer)._iterations))
+    # Keras has no public way to the number of batches: `iterations` has updates, and
+    # so not those of which the next update consists.
+    batches = steps + int(ops.convert_to_numpy(inner(optimizer)._iterations))
+    total = -(-batches // (schedule.gradient_accumulation_steps or 1))
     schedule.resolve(total)
     if total > schedule.total_steps:
         warnings.warn(
@@ -168,11 +154,33 @@ def resolve_schedule(
         )
 
 
+def count_updates(optimizer: keras.optimizers.Optimizer | None) -> None:
+    """Tells the optimizer's schedule how many batches an update is of.
+
+    Keras asks schedules by batches. A `WarmupPolynomialDecay` counts updates, and so
+    has to know. Tasks call this in `compile()` and `fit()`.
+
+    Args:
+        optimizer: A `keras.optimizers.Optimizer`, or `None`.
+
+    Raises:
+        ValueError: if the schedule has been told another number.
+    """
+    schedule = _schedule(optimizer)
+    if schedule is None:
+        return
+    steps = inner(optimizer).gradient_accumulation_steps
+    known = schedule.gradient_accumulation_steps
+    if known is not None and known != (steps or 1):
+        raise ValueError(
+            "The learning-rate schedule and its optimizer must have the same "
+            f"`gradient_accumulation_steps`. Received: {known} and {steps}. An "
+            "optimizer needs a schedule of its own."
+        )
+    schedule.gradient_accumulation_steps = steps or known
+
+
 def _schedule(optimizer):
     # Optimizers have no public way to their schedule but their config.
-    schedule = getattr(_inner(optimizer), "_learning_rate", None)
+    schedule = getattr(inner(optimizer), "_learning_rate", None)
     return schedule if isinstance(schedule, WarmupPolynomialDecay) else None
-
-
-def _inner(optimizer):
-    return getattr(optimizer, "inner_optimizer", optimizer)

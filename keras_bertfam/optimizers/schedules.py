@@ -35,6 +35,10 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         end_learning_rate: Float, the rate at `total_steps`.
         form: `"join"`, `"hold"` or `"product"`.
         name: Name of the schedule.
+        gradient_accumulation_steps: Int, the number of batches of an update, or
+            `None`: 1, until an optimizer that has it is compiled into one of this
+            library's tasks or made by its functions. Keras asks for the rate of a
+            batch, which is that of the update that it is part of.
 
     Raises:
         ValueError: if an argument is out of its range, or when an unresolved
@@ -62,6 +66,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         end_learning_rate: float = 0.0,
         form: str = "join",
         name: str = "WarmupPolynomialDecay",
+        gradient_accumulation_steps: int | None = None,
     ) -> None:
         super().__init__()
         if peak_learning_rate <= 0:
@@ -81,6 +86,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
                 f"`form` must be one of {_FORMS}. Received: form={form!r}."
             )
         _check_warmup(warmup_steps)
+        _check_accumulation(gradient_accumulation_steps)
         self.peak_learning_rate = peak_learning_rate
         self.warmup_steps = warmup_steps
         self.total_steps: int | None = None
@@ -88,6 +94,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         self.end_learning_rate = end_learning_rate
         self.form = form
         self.name = name
+        self.gradient_accumulation_steps = gradient_accumulation_steps
         if total_steps is not None:
             self.resolve(total_steps)
 
@@ -129,6 +136,8 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         warmup = self.warmup_steps
         if isinstance(warmup, float):
             warmup = int(warmup * total)
+        if self.gradient_accumulation_steps:
+            step = ops.floor_divide(step, self.gradient_accumulation_steps)
         step = ops.cast(step, "float32")
         if self.form == "join":
             rate = self._decay(step - warmup, total - warmup)
@@ -155,6 +164,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
             "end_learning_rate": self.end_learning_rate,
             "form": self.form,
             "name": self.name,
+            "gradient_accumulation_steps": self.gradient_accumulation_steps,
         }
 
 
@@ -164,4 +174,12 @@ def _check_warmup(warmup_steps):
         raise ValueError(
             "`warmup_steps` must be an integer >= 0 (steps) or a float in "
             f"[0, 1) (part of all steps). Received: warmup_steps={warmup_steps}."
+        )
+
+
+def _check_accumulation(steps):
+    if steps is not None and (int(steps) != steps or steps < 1):
+        raise ValueError(
+            "`gradient_accumulation_steps` must be a positive integer or None. "
+            f"Received: gradient_accumulation_steps={steps}."
         )

@@ -180,6 +180,7 @@ class PretrainingTask(
             else weighted_metrics,
             **kwargs,
         )
+        optimizers.count_updates(self.optimizer)
 
     def get_compile_config(self) -> Config:
         # An optimizer's config lacks the variables without weight decay.

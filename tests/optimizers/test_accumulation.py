@@ -1,0 +1,120 @@
+"""Schedules count updates, whatever number of batches an update is of."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_bertfam.optimizers import (
+    WarmupPolynomialDecay,
+    count_updates,
+    fine_tuning_optimizer,
+    pretraining_optimizer,
+    resolve_schedule,
+)
+from tests import tiny_masked_lm as tiny
+
+
+def used_rates(updates, accumulation=None, total_steps=None, **kwargs):
+    """Rates by which SGD moves a variable whose gradient is always -1."""
+    schedule = WarmupPolynomialDecay(1.0, total_steps=total_steps, **kwargs)
+    optimizer = keras.optimizers.SGD(schedule, gradient_accumulation_steps=accumulation)
+    variable = keras.Variable([0.0])
+    optimizer.build([variable])
+    batches = updates * (accumulation or 1)
+    resolve_schedule(optimizer, batches)
+    values = [0.0]
+    for _ in range(batches):
+        optimizer.apply([ops.array([-1.0])], [variable])
+        values.append(ops.convert_to_numpy(variable).item())
+    return np.diff(values[:: accumulation or 1])
+
+
+@pytest.mark.parametrize("total_steps", [None, 6, 9])
+@pytest.mark.parametrize("accumulation", [2, 3])
+def test_rates_of_the_same_updates_are_the_same(accumulation, total_steps):
+    for form in ("join", "hold", "product"):
+        arguments = {"warmup_steps": 2, "form": form, "total_steps": total_steps}
+        expected = used_rates(6, **arguments)
+        assert expected[0] == 0 and expected[1] < expected[2] > expected[3] > 0
+        rates = used_rates(6, accumulation, **arguments)
+        np.testing.assert_allclose(rates, expected, atol=1e-6)
+
+
+def test_steps_are_rounded_up():
+    optimizer = pretraining_optimizer(gradient_accumulation_steps=4)
+    resolve_schedule(optimizer, 9)
+    assert optimizer.get_config()["learning_rate"]["config"]["total_steps"] == 3
+    resolve_schedule(optimizer, 12)
+    with pytest.warns(UserWarning, match="ends at step 3, and this run goes to step 4"):
+        resolve_schedule(optimizer, 13)
+
+
+class Rates(keras.callbacks.Callback):
+    """Records the rates of all batches but the first, and of one more."""
+
+    def __init__(self):
+        super().__init__()
+        self.rates = []
+
+    def on_train_batch_end(self, batch, logs=None):
+        assert self.model.variables  # as JAX needs it in mid-epoch
+        rate = ops.convert_to_numpy(self.model.optimizer.learning_rate)
+        self.rates.append(float(rate))
+
+
+def fit(optimizer, epochs):
+    model = tiny.make_model()
+    model.compile(optimizer)
+    recorder = Rates()
+    data = tiny.stream(model).take(6)
+    model.fit(data, epochs=epochs, callbacks=[recorder], verbose=0)
+    return recorder.rates
+
+
+def test_fit_counts_updates():
+    expected = fit(pretraining_optimizer(1.0, warmup_steps=2), 1)
+    rates = fit(
+        pretraining_optimizer(1.0, warmup_steps=2, gradient_accumulation_steps=2), 2
+    )
+    assert expected == pytest.approx([0.5, 1.0, 0.75, 0.5, 0.25, 0.0])
+    assert rates[1::2] == pytest.approx(expected)
+    assert rates[::2] == pytest.approx([0.0, *expected[:-1]])
+
+
+def test_an_optimizer_of_ones_own_is_told_by_compile():
+    schedule = WarmupPolynomialDecay(1.0, 2, 6)
+    model = tiny.make_model()
+    model.compile(keras.optimizers.SGD(schedule, gradient_accumulation_steps=3))
+    assert schedule.gradient_accumulation_steps == 3
+    for batch in tiny.stream(model).take(3):
+        model.train_on_batch(*batch)
+    rate = ops.convert_to_numpy(model.optimizer.learning_rate)
+    assert rate == pytest.approx(0.5)
+    model.compile(fine_tuning_optimizer(model, gradient_accumulation_steps=2))
+    assert model.optimizer._learning_rate.gradient_accumulation_steps == 2
+
+
+def test_a_saved_model_goes_on_at_its_rate(tmp_path):
+    model = tiny.make_model()
+    model.compile(pretraining_optimizer(1.0, 8, 2, gradient_accumulation_steps=2))
+    data = tiny.stream(model).take(6)
+    model.fit(data, verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    schedule = loaded.optimizer._learning_rate
+    assert (schedule.total_steps, schedule.gradient_accumulation_steps) == (8, 2)
+    recorder = Rates()
+    loaded.fit(data, epochs=2, initial_epoch=1, callbacks=[recorder], verbose=0)
+    # After three updates the rate is that of the fourth, for two batches.
+    expected = [5 / 6, 4 / 6, 4 / 6, 3 / 6, 3 / 6, 2 / 6]
+    assert recorder.rates == pytest.approx(expected)
+
+
+def test_schedule_and_optimizer_must_agree():
+    schedule = WarmupPolynomialDecay(1.0, 0, 9, gradient_accumulation_steps=2)
+    with pytest.raises(ValueError, match="Received: 2 and 4"):
+        count_updates(keras.optimizers.SGD(schedule, gradient_accumulation_steps=4))
+    with pytest.raises(ValueError, match="Received: 2 and None"):
+        tiny.make_model().compile(keras.optimizers.SGD(schedule))
+    count_updates(keras.optimizers.SGD(schedule, gradient_accumulation_steps=2))
