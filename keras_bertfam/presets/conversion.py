@@ -65,6 +65,9 @@ def read_backbone(
     arguments = configs.to_ours(source)
     if source.tensors and any("pooler" in row.ours for row in _rows(source)):
         arguments["pooler"] = any("pooler." in name for name in source.tensors)
+    for name, told in transformers_tables()[source.family].told_by.items():
+        if prefix_of(source) + name in source.tensors:
+            arguments |= told
     arguments |= kwargs
     try:
         if load_weights:

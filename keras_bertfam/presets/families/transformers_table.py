@@ -22,6 +22,8 @@ class TransformersTable:
         weights: tuple of `Row`, the backbone's.
         heads: dict from the roles of heads to tuples of `Row`.
         fixed: dict of arguments that every model of the family has.
+        told_by: dict from names of tensors to the arguments that a checkpoint with
+            such a tensor has.
         required_config: dict of values that a config must have, if it has the key.
         required_tensors: names without which `transformers` has no such model.
         pooled: endings of the architectures that have the pooler.
@@ -43,6 +45,7 @@ class TransformersTable:
     weights: tuple[Row, ...]
     heads: Mapping[str, tuple[Row, ...]]
     fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    told_by: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     required_config: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     required_tensors: tuple[str, ...] = ()
     pooled: tuple[str, ...] = ()
