@@ -233,16 +233,44 @@ def test_a_folder_without_weights_says_so(whole, tmp_path):
     assert load(folder, load_weights=False).hidden_dim == 8
 
 
-@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "xlnet"])
-def test_an_old_config_without_weights(family, tmp_path):
+OLD = ["bert", "roberta", "albert", "distilbert", "xlnet"]
+
+
+def export_old(family, folder):
+    """The class, model and files of a bare model of 2019."""
     name = FAMILIES[family].backbone
     cls = keras.saving.get_registered_object(f"keras_bertfam>{name}")
     sizes = {k: v for k, v in SIZES.items() if family != "xlnet" or k[:3] != "max"}
-    cls(**sizes).export_to_transformers(tmp_path)
-    config = json.loads((tmp_path / CONFIG).read_text())
-    del config["model_type"]
-    (tmp_path / WEIGHTS).unlink()
-    files = {CONFIG: config, "vocab.json" if family == "roberta" else "other": b"{}"}
+    backbone = cls(**sizes)
+    backbone.export_to_transformers(folder)
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    config = json.loads(files[CONFIG])
+    del config["model_type"], config["architectures"]
+    return cls, backbone, {**files, CONFIG: config}
+
+
+@pytest.mark.parametrize("family", OLD)
+def test_a_bare_model_of_2019(family, tmp_path):
+    """No `model_type`, and names without a prefix."""
+    cls, backbone, files = export_old(family, tmp_path / "new")
+    assert not any(name.startswith(f"{family}.") for name in tensors_of(files))
+    loaded = TokenBackbone.from_preset(write(tmp_path / "old", files))
+    assert type(loaded) is cls
+    for one, other in zip(loaded.weights, backbone.weights, strict=True):
+        np.testing.assert_array_equal(*map(keras.ops.convert_to_numpy, (one, other)))
+
+
+def test_a_bare_model_of_no_family(whole, tmp_path):
+    files = {**whole, CONFIG: {"hidden_size": 8}}
+    with pytest.raises(CheckpointError, match="families.*Received: model_type=None"):
+        load(write(tmp_path, files))
+
+
+@pytest.mark.parametrize("family", OLD)
+def test_an_old_config_without_weights(family, tmp_path):
+    cls, _, files = export_old(family, tmp_path / "new")
+    del files[WEIGHTS]
+    files |= {"vocab.json": b"{}"} if family == "roberta" else {}
     loaded = TokenBackbone.from_preset(write(tmp_path, files), load_weights=False)
     assert type(loaded) is cls and loaded.hidden_dim == 8
     tokens = "[PAD] [UNK] [CLS] [SEP] [MASK] a".split()

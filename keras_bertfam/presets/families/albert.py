@@ -117,6 +117,7 @@ ALBERT = BERT.derived(
         pooled=("Model", "ForPreTraining", "ForSequenceClassification")
         + ("ForMultipleChoice",),
         dropouts=dict.fromkeys(("classifier", "token", "choice"), ALBERT_DROPOUT),
+        signs=("hidden_size", "type_vocab_size", "num_hidden_groups"),
     ),
     keras_hub=KerasHubTable(
         "AlbertBackbone",

@@ -36,7 +36,8 @@ class TransformersTable:
             `transformers`, if it isn't the encoder's.
         signs: keys that tell a config without a `model_type`, as in the oldest
             checkpoints, from those of other families.
-        sign_file: name of a file that has to lie beside it, if any.
+        sign_file: name of a file that has to lie beside it, if any, unless the config
+            has one type of token: the file may not be there.
     """
 
     title: str
