@@ -174,6 +174,89 @@ def test_an_albert_without_its_projection(tmp_path):
         AlbertBackbone.from_preset(write(tmp_path, files))
 
 
+SQUARE = {**SIZES, "embedding_dim": SIZES["hidden_dim"]}
+MAPPING = "encoder.embedding_hidden_mapping_in"
+
+
+def test_an_albert_of_one_width(tmp_path):
+    """`transformers` always has a mapping between the widths; the original hasn't."""
+    backbone = AlbertBackbone(**SQUARE)
+    backbone.export_to_transformers(tmp_path / "out")
+    files = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    np.testing.assert_array_equal(tensors_of(files)[f"{MAPPING}.weight"], np.eye(8))
+    np.testing.assert_array_equal(tensors_of(files)[f"{MAPPING}.bias"], np.zeros(8))
+    inputs = {"token_ids": np.array([[1, 2, 3]])}
+
+    def without(tensors):
+        del tensors[f"{MAPPING}.weight"], tensors[f"{MAPPING}.bias"]
+
+    for number, content in enumerate((files, with_tensors(files, without))):
+        loaded = AlbertBackbone.from_preset(write(tmp_path / str(number), content))
+        got, expected = (b(inputs)["sequence_output"] for b in (loaded, backbone))
+        np.testing.assert_array_equal(*map(keras.ops.convert_to_numpy, (got, expected)))
+    for part in ("weight", "bias"):
+
+        def change(tensors, part=part):
+            tensors[f"{MAPPING}.{part}"] = tensors[f"{MAPPING}.{part}"] + 0.1
+
+        folder = write(tmp_path / part, with_tensors(files, change))
+        expected = rf"{part}' has no place.* Expected an identity.* Received: .*8.*\.$"
+        with pytest.raises(CheckpointError, match=expected):
+            AlbertBackbone.from_preset(folder)
+
+
+def test_an_albert_whose_file_has_inner_groups(tmp_path):
+    AlbertBackbone(**{**SIZES, "embedding_dim": 4}).export_to_transformers(tmp_path)
+    files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def repeat(tensors):
+        for name in list(tensors):
+            other = name.replace("albert_layers.0", "albert_layers.1")
+            tensors[other] = tensors[name]
+
+    folder = write(tmp_path, with_tensors(files, repeat))
+    expected = r"'inner_group_num' 1\. Received: the tensor '.*albert_layers\.1\..*'\.$"
+    with pytest.raises(CheckpointError, match=expected) as caught:
+        AlbertBackbone.from_preset(folder)
+    assert str(tmp_path) in str(caught.value)
+
+
+def test_an_untied_output_table_is_named(tmp_path):
+    MaskedLM(BertBackbone(**SIZES)).export_to_transformers(tmp_path)
+    files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    name = "cls.predictions.decoder.weight"
+
+    def add(tensors, more=1.0):
+        tensors[name] = tensors["bert.embeddings.word_embeddings.weight"] + more
+
+    untied = with_config(with_tensors(files, add), tie_word_embeddings=False)
+    with pytest.raises(CheckpointError, match="tied.*tie_word_embeddings=False"):
+        MaskedLM.from_preset(write(tmp_path / "untied", untied))
+    with pytest.warns(UserWarning, match=f"Not tied to the input's, .*out: {name}"):
+        load(tmp_path / "untied")
+    equal = with_tensors(files, lambda tensors: add(tensors, 0.0))
+    equal = with_config(equal, tie_word_embeddings=False)
+    with pytest.warns(UserWarning, match="left out: cls") as warned:
+        load(write(tmp_path / "equal", equal))
+    assert "Not tied" not in str(warned[0].message) and name not in str(
+        warned[0].message
+    )
+
+
+def test_unequal_biases_are_called_biases(tmp_path):
+    MaskedLM(BertBackbone(**SIZES)).export_to_transformers(tmp_path)
+    files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def add(tensors):
+        bias = tensors["cls.predictions.bias"]
+        tensors["cls.predictions.decoder.bias"] = bias + 1
+
+    expected = r"decoder\.bias' of .* must equal 'cls.predictions.bias': .* one bias"
+    with pytest.raises(CheckpointError, match=expected) as caught:
+        MaskedLM.from_preset(write(tmp_path, with_tensors(files, add)))
+    assert "table" not in str(caught.value)
+
+
 def test_an_output_table_of_its_own(tmp_path):
     MaskedLM(BertBackbone(**SIZES)).export_to_transformers(tmp_path)
     files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}

@@ -255,6 +255,30 @@ def test_xlnet(tmp_path):
         XLNetBackbone.from_preset(path)
 
 
+def test_an_albert_of_one_width(tmp_path):
+    """The original maps embeddings to states only where the widths differ."""
+    model = build(
+        transformers.AlbertForPreTraining, embedding_size=128, inner_group_num=1
+    )
+    mapping = model.albert.encoder.embedding_hidden_mapping_in
+    with torch.no_grad():
+        mapping.weight.copy_(torch.eye(128))
+        mapping.bias.zero_()
+    variables = variables_of(
+        model, "albert", keep=lambda n: untied(n) and "mapping_in" not in n
+    )
+    path = save(tmp_path / "albert", variables, original_config(model))
+    task = MaskedLMSentencePair.from_preset(path)
+    states = theirs(model.albert).last_hidden_state
+    close(task.backbone(inputs())["sequence_output"], states)
+    assert_converts_whole(MaskedLMSentencePair, path, tmp_path / "out")
+    task.export_to_transformers(tmp_path / "back")
+    back = transformers.AlbertForPreTraining.from_pretrained(tmp_path / "back").eval()
+    np.testing.assert_allclose(
+        theirs(back).prediction_logits, theirs(model).prediction_logits, atol=1e-5
+    )
+
+
 def test_a_fine_tuned_xlnet_has_no_query_state(tmp_path):
     """Code that predicts no tokens never made `mask_emb`."""
     model = build_xlnet()

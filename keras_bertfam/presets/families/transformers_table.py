@@ -25,7 +25,11 @@ class TransformersTable:
         told_by: dict from names of tensors to the arguments that a checkpoint with
             such a tensor has.
         required_config: dict of values that a config must have, if it has the key.
-        required_tensors: names without which `transformers` has no such model.
+        identities: names of dense layers that `transformers` always has, and a model
+            here doesn't where they would not change the width. As identities they
+            are none.
+        refused: dict from patterns of names of tensors that no model here has to what
+            was expected.
         pooled: endings of the architectures that have the pooler.
         endings: dict of endings of architectures that differ from other families'.
         dropouts: dict from roles of heads to dicts of keys of a config and the value
@@ -48,7 +52,8 @@ class TransformersTable:
     fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     told_by: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     required_config: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    required_tensors: tuple[str, ...] = ()
+    identities: tuple[str, ...] = ()
+    refused: Mapping[str, str] = dataclasses.field(default_factory=dict)
     pooled: tuple[str, ...] = ()
     endings: Mapping[str, str] = dataclasses.field(default_factory=dict)
     dropouts: Mapping[str, Mapping[str, float | None]] = dataclasses.field(
