@@ -17,10 +17,11 @@ IDS = np.random.default_rng(0).integers(1, 20, (4, 6)).astype("int32")
 def trainable(backbone):
     """Which of embeddings, blocks and the rest are trained, by their paths."""
     found = set()
+    pooler = {id(v) for v in backbone.pooler.weights} if backbone.pooler else set()
     for variable in backbone.trainable_variables:
         path = variable.path
         at = [n for n in range(4) if f"_{n}/" in path.partition("encoder/")[2]]
-        found.add(at[0] if at else "pooler" if "pooler" in path else "embeddings")
+        found.add(at[0] if at else "pooler" if id(variable) in pooler else "embeddings")
     return found
 
 
