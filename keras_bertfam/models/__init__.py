@@ -1,6 +1,7 @@
 """Backbones."""
 
 from keras_bertfam.models.albert import AlbertBackbone
+from keras_bertfam.models.base import TokenBackbone as Backbone
 from keras_bertfam.models.bert import BertBackbone
 from keras_bertfam.models.distilbert import (
     DistilBertBackbone,
@@ -16,6 +17,7 @@ from keras_bertfam.models.xlnet import XLNetBackbone
 
 __all__ = [
     "AlbertBackbone",
+    "Backbone",
     "BertBackbone",
     "DistilBertBackbone",
     "ElectraBackbone",

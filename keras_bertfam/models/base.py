@@ -17,8 +17,12 @@ from keras_bertfam.types import Config
 _INTEGERS = {"token_ids", "segment_ids", "position_ids", "sequence_ids"}
 
 
+@keras.saving.register_keras_serializable("keras_bertfam")
 class TokenBackbone(BackbonePresets, keras_hub.models.Backbone, metaclass=Subclassed):
-    """Base of the backbones that take a dict with `token_ids`.
+    """Base of the backbones that take a dict with `token_ids`; `models.Backbone`.
+
+    Its `from_preset()` takes the name of any published model, or the folder of any
+    backbone or checkpoint, and gives a backbone of its own class.
 
     A subclass has the attributes `vocabulary_size`, `initializer_range` and
     `truncated_initializer`.
@@ -28,6 +32,14 @@ class TokenBackbone(BackbonePresets, keras_hub.models.Backbone, metaclass=Subcla
         argument_names: the arguments of the constructor that are attributes as
             they are; they make the config. See `arguments_of`.
         pooler: layer that tasks may read the first token's state by, or `None`.
+
+    Example:
+
+    ```python
+    backbone = keras_bertfam.models.Backbone.from_preset(
+        "albert_base_en_uncased", load_weights=False)
+    type(backbone)  # keras_bertfam.models.AlbertBackbone
+    ```
     """
 
     input_names: tuple[str, ...] = ("token_ids",)
@@ -66,7 +78,61 @@ class TokenBackbone(BackbonePresets, keras_hub.models.Backbone, metaclass=Subcla
             return keras.initializers.TruncatedNormal(stddev=self.initializer_range)
         return keras.initializers.RandomNormal(stddev=self.initializer_range)
 
-    def freeze_layers(self) -> None:
+    def freeze(self, layers: int | None = None) -> None:
+        """Stops training the embeddings and the lower blocks, or all.
+
+        It sets `trainable`, as Keras has it: a model that was compiled before is to
+        be compiled again. What is frozen stays so when more is; setting
+        `backbone.trainable` to `False` and then to `True` frees all. A saved backbone
+        knows whether all of it is frozen, and no more.
+
+        Args:
+            layers: int from 0 to `num_layers`, the number of blocks; 0 means the
+                embeddings only. `None` means all of the backbone, which is
+                `trainable = False`. What belongs to no block stays trainable with a
+                number: pooler, final norm, and XLNet's biases if layers share them.
+
+        Raises:
+            ValueError: for another number, or one that parts layers that share
+                weights, as all of ALBERT's do.
+
+        Example:
+
+        ```python
+        backbone = keras_bertfam.models.BertBackbone.from_preset(
+            "bert_tiny_en_uncased", load_weights=False)
+        backbone.freeze(layers=1)
+        classifier = keras_bertfam.tasks.TextClassifier(backbone, num_classes=2)
+        classifier.compile()
+        ```
+        """
+        if layers is None:
+            self.trainable = False
+            return
+        embeddings, blocks = self._parts()
+        whole = isinstance(layers, int) and not isinstance(layers, bool)
+        if not whole or not 0 <= layers <= len(blocks):
+            raise ValueError(
+                "`layers` must be `None` or an integer from 0 to "
+                f"num_layers={len(blocks)}. Received: layers={layers!r}."
+            )
+        if _part_a_layer(blocks, layers):
+            fitting = [
+                n for n in range(len(blocks) + 1) if not _part_a_layer(blocks, n)
+            ]
+            raise ValueError(
+                "`layers` must not part blocks that share weights. Expected one of "
+                f"{fitting}. Received: layers={layers}."
+            )
+        for block in (embeddings, *blocks[:layers]):
+            for layer in block:
+                layer.trainable = False
+
+    def _parts(self):
+        """The layers of the embeddings, and those of each block, from below."""
+        raise NotImplementedError(f"{type(self).__name__} names no blocks.")
+
+    def _freeze_made_layers(self) -> None:
         """Freezes the layers of a backbone that was made with `trainable=False`.
 
         Keras was told so before there were any.
@@ -127,6 +193,15 @@ class TokenBackbone(BackbonePresets, keras_hub.models.Backbone, metaclass=Subcla
         backbone = super().from_config(config)
         own_policies(backbone)
         return backbone
+
+
+def _part_a_layer(blocks, count):
+    """Whether a layer of the lower `count` blocks is one of those above too."""
+    lower, upper = (
+        {id(layer) for block in part for layer in block}
+        for part in (blocks[:count], blocks[count:])
+    )
+    return bool(lower & upper)
 
 
 def arguments_of(constructor: Callable, but: Sequence[str] = ()) -> list[str]:

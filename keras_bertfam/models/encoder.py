@@ -165,7 +165,7 @@ class EncoderBackbone(TokenBackbone):
         self.encoder.build((None, None, self.hidden_dim))
         if self.pooler is not None:
             self.pooler.build((None, None, self.hidden_dim))
-        self.freeze_layers()
+        self._freeze_made_layers()
         self.built = True
 
     def call(
@@ -220,6 +220,10 @@ class EncoderBackbone(TokenBackbone):
         if return_attention:
             outputs["attentions"] = scores
         return outputs
+
+    def _parts(self):
+        blocks = [self.encoder.block(index) for index in range(self.num_layers)]
+        return [self.embeddings], blocks
 
     def default_lora_layer_names(self) -> list[str]:
         return ["qkv"]

@@ -196,7 +196,7 @@ class XLNetBackbone(TokenBackbone):
         self.token_embedding.build((None, None))
         self.query_embedding.build((None, None))
         self.encoder.build((None, None, self.hidden_dim))
-        self.freeze_layers()
+        self._freeze_made_layers()
         self.built = True
 
     def check_inputs(self, inputs: dict[str, Any]) -> None:
@@ -259,6 +259,10 @@ class XLNetBackbone(TokenBackbone):
                 for before, state in zip(past, states[:-1], strict=True)
             ]
         return outputs
+
+    def _parts(self):
+        embeddings = [self.token_embedding, self.query_embedding]
+        return embeddings, [(block,) for block in self.encoder.blocks]
 
     def default_lora_layer_names(self) -> list[str]:
         return ["query", "key_value"]

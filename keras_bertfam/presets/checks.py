@@ -2,13 +2,14 @@
 
 import math
 import os
+import re
 from typing import Any
 
 import numpy as np
 
-from keras_bertfam.presets import directory
+from keras_bertfam.presets import directory, reading
+from keras_bertfam.presets.copies import unequal_copies
 from keras_bertfam.presets.families import transformers_tables
-from keras_bertfam.presets.families.transformers_table import COPIES
 from keras_bertfam.presets.heads import activation_note
 from keras_bertfam.presets.huggingface import WEIGHTS
 from keras_bertfam.presets.report import Report
@@ -42,16 +43,39 @@ def check_size(cls: Any, source: CheckpointSource, arguments: dict[str, Any]) ->
     )
 
 
-def check_required(source: CheckpointSource, report: Report) -> None:
-    """Raise an error for a tensor that means another computation than ours."""
-    required = transformers_tables()[source.family].required_tensors
-    mapped = {name for _, theirs in report.mapped for name in theirs}
-    for name in required:
-        if prefix_of(source) + name not in mapped:
+def check_names(source: CheckpointSource) -> None:
+    """Raise an error for tensors that are of another model than the config."""
+    for pattern, expected in transformers_tables()[source.family].refused.items():
+        found = next(
+            (name for name in source.tensors if re.search(pattern, name)), None
+        )
+        if found is not None:
             raise CheckpointError(
-                f"The model in {os.fspath(source.path)!r} is of no backbone here: "
-                f"{name!r} has no place in one of this config."
+                f"The model in {os.fspath(source.path)!r} is of no backbone here. "
+                f"Expected {expected}. Received: the tensor {found!r}."
             )
+
+
+def check_identities(source: CheckpointSource, report: Report) -> None:
+    """Raise an error for a layer that ours lacks, unless it changes nothing."""
+    mapped = {name for _, theirs in report.mapped for name in theirs}
+    for layer in transformers_tables()[source.family].identities:
+        names = [f"{prefix_of(source)}{layer}.{part}" for part in ("weight", "bias")]
+        there = [name for name in names if name in source.tensors]
+        if mapped.intersection(names) or not there:
+            continue
+        with reading.errors_of(source.path, Exception):
+            arrays = [np.asarray(source.tensors[name]) for name in there]
+        for name, array in zip(there, arrays, strict=True):
+            wanted = np.eye(*array.shape) if array.ndim == 2 else np.zeros(array.shape)
+            if not np.array_equal(array, wanted):
+                raise CheckpointError(
+                    f"The model in {os.fspath(source.path)!r} is of no backbone here: "
+                    f"{name!r} has no place in one of this config. Expected an "
+                    "identity, where it doesn't change the width, or no such tensor, "
+                    f"as in the original code. Received: the shape {array.shape}."
+                )
+        report.identities += there
 
 
 def check_activation(head: Any, source: CheckpointSource, report: Report) -> None:
@@ -66,19 +90,13 @@ def check_activation(head: Any, source: CheckpointSource, report: Report) -> Non
 
 
 def check_copies(source: CheckpointSource) -> None:
-    """Raise an error for an output table that isn't the input table."""
-    tensors = source.tensors
-    for name, original in COPIES.items():
-        prefixed = (original, prefix_of(source) + original)
-        there = next((n for n in prefixed if n in tensors), None)
-        if name in tensors and there is not None:
-            if not _same(np.asarray(tensors[name]), np.asarray(tensors[there])):
-                raise CheckpointError(
-                    f"{name!r} of {os.fspath(source.path)!r} must equal {there!r}: "
-                    "output tables here are tied to the input's."
-                )
-
-
-def _same(a, b):
-    """Whether arrays are equal, with NaN in the same places if any."""
-    return a.shape == b.shape and bool(np.all((a == b) | ((a != a) & (b != b))))
+    """Raise an error for an output table or bias that isn't the one we have."""
+    for name, original in unequal_copies(source).items():
+        why = "output tables here are tied to the input's"
+        if name.endswith(".bias"):
+            why = "a head here has one bias for its outputs"
+        tied = source.config.get("tie_word_embeddings", True)
+        raise CheckpointError(
+            f"{name!r} of {os.fspath(source.path)!r} must equal {original!r}: {why}. "
+            f"Received: two that differ, with tie_word_embeddings={tied!r}."
+        )

@@ -13,7 +13,8 @@ from keras_bertfam.presets.blank import blank_weights
 from keras_bertfam.presets.checks import (
     check_activation,
     check_copies,
-    check_required,
+    check_identities,
+    check_names,
     check_size,
     prefix_of,
 )
@@ -63,8 +64,12 @@ def read_backbone(
     """`load_backbone` that fills in a `Report` and doesn't warn."""
     cls = _backbone_class(cls, source)
     arguments = configs.to_ours(source)
+    check_names(source)
     if source.tensors and any("pooler" in row.ours for row in _rows(source)):
         arguments["pooler"] = any("pooler." in name for name in source.tensors)
+    for name, told in transformers_tables()[source.family].told_by.items():
+        if prefix_of(source) + name in source.tensors:
+            arguments |= told
     arguments |= kwargs
     try:
         if load_weights:
@@ -77,7 +82,7 @@ def read_backbone(
         ) from error
     if load_weights:
         _fill(backbone, _rows(source), backbone, report, prefix_of(source))
-        check_required(source, report)
+        check_identities(source, report)
     return backbone
 
 

@@ -164,12 +164,11 @@ def model_tensors(
     rows = [row for row in table.weights if row not in poolers]
     written: set[int] = set()
     tensors = collect(backbone, rows, backbone, prefix, written)
-    lacking = {prefix + name for name in table.required_tensors} - tensors.keys()
-    if lacking:
-        raise ValueError(
-            f"`transformers`' {table.title} has {min(lacking)!r}, which this "
-            f"{type(backbone).__name__} lacks."
-        )
+    for name in table.identities:
+        if f"{prefix}{name}.weight" not in tensors:
+            width, dtype = backbone.hidden_dim, next(iter(tensors.values())).dtype
+            tensors[f"{prefix}{name}.weight"] = np.eye(width, dtype=dtype)
+            tensors[f"{prefix}{name}.bias"] = np.zeros(width, dtype)
     if pooled or ours.ending in table.pooled:
         others = (getattr(model, name, None) for name in ours.poolers)
         pooler = backbone.pooler or next(filter(None, others), None)

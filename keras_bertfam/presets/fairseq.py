@@ -1,5 +1,7 @@
 """Reads fairseq's RoBERTa: `model.pt`, and `dict.txt` beside it.
 
+The one file `*.pt` of a folder may have another name, such as `checkpoint_best.pt`.
+
 fairseq numbers the ids of GPT-2's byte-level BPE anew, in the order of `dict.txt`.
 With GPT-2's own files beside it (`encoder.json` and `vocab.bpe`, or `vocab.json` and
 `merges.txt`) the tokenizer comes along.
@@ -19,7 +21,7 @@ from keras_bertfam.presets import reading
 from keras_bertfam.presets.source import CheckpointError, CheckpointSource, LazyTensor
 from keras_bertfam.types import Path
 
-WEIGHTS, DICTIONARY = "model.pt", "dict.txt"
+WEIGHTS, ENDING, DICTIONARY = "model.pt", ".pt", "dict.txt"
 _GPT2_FILES = (("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt"))
 _FIRST, _LAST = ("<s>", "<pad>", "</s>", "<unk>"), ("<mask>",)
 _ENCODERS = ("decoder.sentence_encoder.", "encoder.sentence_encoder.")
@@ -48,17 +50,25 @@ _CONFIG = (
 
 
 def recognises(path: Path) -> bool:
-    """Whether it is such a `model.pt`, or a folder with one."""
-    path = os.fspath(path)
-    if os.path.isdir(path):
-        path = os.path.join(path, WEIGHTS)
-    if os.path.exists(os.path.join(os.path.dirname(path), "config.json")):
+    """Whether it is such a file `*.pt`, or a folder with one."""
+    file = _weights(os.fspath(path))
+    if file is None:
         return False
-    return os.path.basename(path) == WEIGHTS and os.path.exists(path)
+    return not os.path.exists(os.path.join(os.path.dirname(file), "config.json"))
+
+
+def _weights(path):
+    """The path of the weights; `None` if there are none or many."""
+    if not os.path.isdir(path):
+        return path if path.endswith(ENDING) and os.path.exists(path) else None
+    names = sorted(name for name in os.listdir(path) if name.endswith(ENDING))
+    if WEIGHTS in names:
+        names = [WEIGHTS]
+    return os.path.join(path, names[0]) if len(names) == 1 else None
 
 
 def open_source(path: Path) -> CheckpointSource:
-    """The checkpoint in a folder or a file `model.pt`.
+    """The checkpoint in a folder or a file `*.pt`.
 
     Args:
         path: path of the folder or the file.
@@ -72,8 +82,8 @@ def open_source(path: Path) -> CheckpointSource:
         ImportError: without PyTorch.
     """
     path = os.fspath(path)
-    folder = path if os.path.isdir(path) else os.path.dirname(path)
-    file = reading.file_in(folder, WEIGHTS)
+    folder, name = os.path.split(_weights(path) or os.path.join(path, WEIGHTS))
+    file = reading.file_in(folder, name)
     state, arguments = _state(file)
     tensors = {}
     heads = {match[1] for match in map(_HEAD.match, state) if match}

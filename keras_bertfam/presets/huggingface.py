@@ -113,26 +113,36 @@ def _oldest_family(config, names):
         family
         for family, table in tables.items()
         if table.signs and {*table.signs} <= config.keys()
-        if table.sign_file is None or table.sign_file in names
+        if table.sign_file is None
+        or table.sign_file in names
+        or config.get("type_vocab_size") == 1
     ]
-    # A file says more than the keys that a family shares with another.
-    fitting.sort(key=lambda family: tables[family].sign_file is None)
+    # A file says more than the keys that a family shares with another, and more keys
+    # than some of them.
+    fitting.sort(key=lambda f: (tables[f].sign_file is None, -len(tables[f].signs)))
     return next(iter(fitting), None)
 
 
 def _family(path, config, tensors, names):
     family, known = config.get("model_type"), transformers_tables()
     if family is None:  # as in the oldest checkpoints
-        family = next(
-            (f for f in known if _has_prefix(tensors, f)),
-            None if tensors else _oldest_family(config, names),
-        )
+        prefixed = [f for f in known if _has_prefix(tensors, f)]
+        if not prefixed or _is_bare(tensors):
+            prefixed = [_oldest_family(config, names)]
+        family = prefixed[0]
     if not isinstance(family, str) or family not in known:
         raise CheckpointError(
             f"The model in {path!r} must be of one of the families "
             f"{', '.join(sorted(known))}. Received: model_type={family!r}."
         )
     return family
+
+
+def _is_bare(names):
+    """Whether names have no prefix; DistilBERT's then begin with XLNet's."""
+    tables = transformers_tables().values()
+    first = {n for table in tables for row in table.weights[:1] for n in row.theirs}
+    return any(name in names for name in first)
 
 
 def _has_prefix(names, family):

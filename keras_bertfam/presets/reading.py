@@ -18,6 +18,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from keras_bertfam.presets import pickles
 from keras_bertfam.presets.source import CheckpointError, LazyTensor
 from keras_bertfam.types import Path
 
@@ -241,12 +242,14 @@ def load_pytorch(path: Path) -> Any:
             f"it (CVE-2025-32434): pip install 'torch>={least}', or get the checkpoint "
             "as *.safetensors."
         )
+    if not os.path.isfile(path):
+        raise CheckpointError(f"{path!r} is not a file.")
     # The reader of a foreign format: it names no exceptions of its own.
-    with errors_of(path, Exception):
-        if not os.path.isfile(path):
-            raise CheckpointError(f"{path!r} is not a file.")
+    try:
         mapped = zipfile.is_zipfile(path)  # the older format can't be mapped
         return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+    except Exception as error:
+        raise pickles.refusal(path, error) from error
 
 
 def pytorch_tensor(tensor: Any) -> LazyTensor:

@@ -6,6 +6,7 @@ import sys
 import warnings
 from collections.abc import Callable
 
+from keras_bertfam.presets.copies import unequal_copies
 from keras_bertfam.presets.families import transformers_tables
 from keras_bertfam.presets.families.transformers_table import CONSTANTS, COPIES
 from keras_bertfam.presets.source import CheckpointSource
@@ -21,6 +22,7 @@ class Report:
         source: `CheckpointSource`.
         mapped: list of `(ours, theirs)`: path of a variable, names of tensors.
         missing: list of the paths of variables that keep their initial values.
+        identities: list of the names of tensors of layers that change nothing.
         not_finite: list of the names of tensors with NaN or infinite values.
         notes: list of sentences.
         progress: function of the number of tensors read since it was last called.
@@ -29,6 +31,7 @@ class Report:
     source: CheckpointSource
     mapped: list[tuple[str, tuple[str, ...]]] = dataclasses.field(default_factory=list)
     missing: list[str] = dataclasses.field(default_factory=list)
+    identities: list[str] = dataclasses.field(default_factory=list)
     not_finite: list[str] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
     progress: Callable[[int], None] = lambda count: None
@@ -38,8 +41,23 @@ class Report:
         """The names of tensors that were not read."""
         prefix = transformers_tables()[self.source.family].prefix
         known = {name for _, theirs in self.mapped for name in theirs}
-        known |= {*COPIES, *CONSTANTS, *(f"{prefix}.{n}" for n in CONSTANTS)}
+        known |= {
+            *self.identities,
+            *COPIES,
+            *CONSTANTS,
+            *(f"{prefix}.{n}" for n in CONSTANTS),
+        }
         return [name for name in self.source.tensors if name not in known]
+
+    @property
+    def untied(self) -> list[str]:
+        """The names of output tables and biases of their own, where the config says so.
+
+        A task that has their head refuses them.
+        """
+        if self.source.config.get("tie_word_embeddings", True):
+            return []
+        return [*unequal_copies(self.source)]
 
     def lines(self) -> list[str]:
         """A sentence for each thing that isn't as it should be."""
@@ -48,6 +66,7 @@ class Report:
             for text, names in (
                 ("Not in the checkpoint, and new", self.missing),
                 ("In the checkpoint, and left out", self.left_over),
+                ("Not tied to the input's, and left out", self.untied),
                 ("With NaN or infinite values", self.not_finite),
             )
             if names

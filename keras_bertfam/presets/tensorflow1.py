@@ -135,7 +135,8 @@ def _tensors(reader, shapes, family):
         for pattern, replacement in (*table.names, *_ALL):
             new = re.sub(pattern, replacement, new)
         kernel = name.endswith("/kernel") and len(shape) == 2
-        if table.stacked and (stacked := re.fullmatch(table.stacked, name)):
+        stacked = table.stacked and re.fullmatch(table.stacked, name)
+        if stacked and len(shape) > 2:
             for layer in range(shape[0]):
                 new = table.stacked_name.format(layer=layer, part=stacked[1])
                 tensors[new] = _tensor(

@@ -227,7 +227,6 @@ def test_no_model_of_transformers():
         (backbone(activation="mish"), "'hidden_act' .*'mish'"),
         (backbone(models.DistilBertBackbone, num_segments=2), "num_segments=2"),
         (backbone(models.XLNetBackbone, untie_biases=False), "untie_biases=False"),
-        (backbone(models.AlbertBackbone, embedding_dim=8), "embedding_hidden_mapping"),
         (backbone(models.ElectraBackbone, pooler=True), "no pooler"),
         (tasks.MaskedLMSentencePair(backbone(models.RobertaBackbone)), "of this kind"),
         (tasks.SpanBoundaryLM(backbone()), "no place for .*span_boundary_head"),

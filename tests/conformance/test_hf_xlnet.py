@@ -5,6 +5,7 @@ import pytest
 from keras import ops
 
 from keras_bertfam.models import XLNetBackbone
+from keras_bertfam.presets import CheckpointError
 from tests.compiled import compiled
 from tests.from_transformers import convert, max_difference, randomize
 
@@ -39,6 +40,7 @@ def make_pair(shape, tied=False, **kwargs):
         use_mems_eval=True,
     )
     theirs = randomize(transformers.XLNetLMHeadModel(config), 0.2, seed=layers)
+    theirs.config.bi_data = False  # the models keep theirs
     if not tied:
         return theirs, convert(XLNetBackbone, theirs.transformer)
     biases = [f"r_{kind}_bias" for kind in "wrs"]
@@ -210,6 +212,30 @@ def test_two_streams(shape, attention_type, tied):
         for state, target in zip(ours["memory"], expected.mems, strict=True):
             target = target.permute(1, 0, 2)
             assert max_difference(state, target) < 1e-5
+
+
+def test_a_config_without_untied_biases_means_nothing():
+    """`transformers` never reads it: each layer has biases of its own."""
+    theirs, expected = make_pair(SHAPES[0])
+    theirs.config.untie_r = False
+    backbone = convert(XLNetBackbone, theirs.transformer)
+    assert backbone.untie_biases
+    inputs = {"token_ids": make_batch(SHAPES[0])[0]}
+    np.testing.assert_array_equal(
+        *(
+            ops.convert_to_numpy(b(inputs)["sequence_output"])
+            for b in (expected, backbone)
+        )
+    )
+
+
+def test_batches_of_two_directions_are_refused():
+    """With `bi_data` the second half of each batch runs backwards."""
+    theirs, _ = make_pair(SHAPES[0])
+    theirs.config.bi_data = True
+    expected = r"The config of '.*'.* Expected 'bi_data' to be False\. Received: True\."
+    with pytest.raises(CheckpointError, match=expected):
+        convert(XLNetBackbone, theirs.transformer)
 
 
 def test_reversed_rows():

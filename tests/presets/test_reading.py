@@ -174,6 +174,89 @@ def test_an_albert_without_its_projection(tmp_path):
         AlbertBackbone.from_preset(write(tmp_path, files))
 
 
+SQUARE = {**SIZES, "embedding_dim": SIZES["hidden_dim"]}
+MAPPING = "encoder.embedding_hidden_mapping_in"
+
+
+def test_an_albert_of_one_width(tmp_path):
+    """`transformers` always has a mapping between the widths; the original hasn't."""
+    backbone = AlbertBackbone(**SQUARE)
+    backbone.export_to_transformers(tmp_path / "out")
+    files = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    np.testing.assert_array_equal(tensors_of(files)[f"{MAPPING}.weight"], np.eye(8))
+    np.testing.assert_array_equal(tensors_of(files)[f"{MAPPING}.bias"], np.zeros(8))
+    inputs = {"token_ids": np.array([[1, 2, 3]])}
+
+    def without(tensors):
+        del tensors[f"{MAPPING}.weight"], tensors[f"{MAPPING}.bias"]
+
+    for number, content in enumerate((files, with_tensors(files, without))):
+        loaded = AlbertBackbone.from_preset(write(tmp_path / str(number), content))
+        got, expected = (b(inputs)["sequence_output"] for b in (loaded, backbone))
+        np.testing.assert_array_equal(*map(keras.ops.convert_to_numpy, (got, expected)))
+    for part in ("weight", "bias"):
+
+        def change(tensors, part=part):
+            tensors[f"{MAPPING}.{part}"] = tensors[f"{MAPPING}.{part}"] + 0.1
+
+        folder = write(tmp_path / part, with_tensors(files, change))
+        expected = rf"{part}' has no place.* Expected an identity.* Received: .*8.*\.$"
+        with pytest.raises(CheckpointError, match=expected):
+            AlbertBackbone.from_preset(folder)
+
+
+def test_an_albert_whose_file_has_inner_groups(tmp_path):
+    AlbertBackbone(**{**SIZES, "embedding_dim": 4}).export_to_transformers(tmp_path)
+    files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def repeat(tensors):
+        for name in list(tensors):
+            other = name.replace("albert_layers.0", "albert_layers.1")
+            tensors[other] = tensors[name]
+
+    folder = write(tmp_path, with_tensors(files, repeat))
+    expected = r"'inner_group_num' 1\. Received: the tensor '.*albert_layers\.1\..*'\.$"
+    with pytest.raises(CheckpointError, match=expected) as caught:
+        AlbertBackbone.from_preset(folder)
+    assert str(tmp_path) in str(caught.value)
+
+
+def test_an_untied_output_table_is_named(tmp_path):
+    MaskedLM(BertBackbone(**SIZES)).export_to_transformers(tmp_path)
+    files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    name = "cls.predictions.decoder.weight"
+
+    def add(tensors, more=1.0):
+        tensors[name] = tensors["bert.embeddings.word_embeddings.weight"] + more
+
+    untied = with_config(with_tensors(files, add), tie_word_embeddings=False)
+    with pytest.raises(CheckpointError, match="tied.*tie_word_embeddings=False"):
+        MaskedLM.from_preset(write(tmp_path / "untied", untied))
+    with pytest.warns(UserWarning, match=f"Not tied to the input's, .*out: {name}"):
+        load(tmp_path / "untied")
+    equal = with_tensors(files, lambda tensors: add(tensors, 0.0))
+    equal = with_config(equal, tie_word_embeddings=False)
+    with pytest.warns(UserWarning, match="left out: cls") as warned:
+        load(write(tmp_path / "equal", equal))
+    assert "Not tied" not in str(warned[0].message) and name not in str(
+        warned[0].message
+    )
+
+
+def test_unequal_biases_are_called_biases(tmp_path):
+    MaskedLM(BertBackbone(**SIZES)).export_to_transformers(tmp_path)
+    files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def add(tensors):
+        bias = tensors["cls.predictions.bias"]
+        tensors["cls.predictions.decoder.bias"] = bias + 1
+
+    expected = r"decoder\.bias' of .* must equal 'cls.predictions.bias': .* one bias"
+    with pytest.raises(CheckpointError, match=expected) as caught:
+        MaskedLM.from_preset(write(tmp_path, with_tensors(files, add)))
+    assert "table" not in str(caught.value)
+
+
 def test_an_output_table_of_its_own(tmp_path):
     MaskedLM(BertBackbone(**SIZES)).export_to_transformers(tmp_path)
     files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
@@ -233,16 +316,44 @@ def test_a_folder_without_weights_says_so(whole, tmp_path):
     assert load(folder, load_weights=False).hidden_dim == 8
 
 
-@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "xlnet"])
-def test_an_old_config_without_weights(family, tmp_path):
+OLD = ["bert", "roberta", "albert", "distilbert", "xlnet"]
+
+
+def export_old(family, folder):
+    """The class, model and files of a bare model of 2019."""
     name = FAMILIES[family].backbone
     cls = keras.saving.get_registered_object(f"keras_bertfam>{name}")
     sizes = {k: v for k, v in SIZES.items() if family != "xlnet" or k[:3] != "max"}
-    cls(**sizes).export_to_transformers(tmp_path)
-    config = json.loads((tmp_path / CONFIG).read_text())
-    del config["model_type"]
-    (tmp_path / WEIGHTS).unlink()
-    files = {CONFIG: config, "vocab.json" if family == "roberta" else "other": b"{}"}
+    backbone = cls(**sizes)
+    backbone.export_to_transformers(folder)
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    config = json.loads(files[CONFIG])
+    del config["model_type"], config["architectures"]
+    return cls, backbone, {**files, CONFIG: config}
+
+
+@pytest.mark.parametrize("family", OLD)
+def test_a_bare_model_of_2019(family, tmp_path):
+    """No `model_type`, and names without a prefix."""
+    cls, backbone, files = export_old(family, tmp_path / "new")
+    assert not any(name.startswith(f"{family}.") for name in tensors_of(files))
+    loaded = TokenBackbone.from_preset(write(tmp_path / "old", files))
+    assert type(loaded) is cls
+    for one, other in zip(loaded.weights, backbone.weights, strict=True):
+        np.testing.assert_array_equal(*map(keras.ops.convert_to_numpy, (one, other)))
+
+
+def test_a_bare_model_of_no_family(whole, tmp_path):
+    files = {**whole, CONFIG: {"hidden_size": 8}}
+    with pytest.raises(CheckpointError, match="families.*Received: model_type=None"):
+        load(write(tmp_path, files))
+
+
+@pytest.mark.parametrize("family", OLD)
+def test_an_old_config_without_weights(family, tmp_path):
+    cls, _, files = export_old(family, tmp_path / "new")
+    del files[WEIGHTS]
+    files |= {"vocab.json": b"{}"} if family == "roberta" else {}
     loaded = TokenBackbone.from_preset(write(tmp_path, files), load_weights=False)
     assert type(loaded) is cls and loaded.hidden_dim == 8
     tokens = "[PAD] [UNK] [CLS] [SEP] [MASK] a".split()

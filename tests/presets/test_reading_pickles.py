@@ -1,8 +1,10 @@
 """Pickled checkpoints: nothing in them is run."""
 
+import fractions
 import os
 import pathlib
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -47,6 +49,64 @@ def test_a_pickle_runs_nothing(whole, tmp_path):
         with pytest.raises(CheckpointError, match="must hold a dict of tensors"):
             load(folder)
     assert not bomb.exists()
+
+
+def save_code(torch, path, kind):
+    """A file with code of some kind, none of it harmful."""
+    if kind == "a script":
+        return torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), path)
+    if kind == "a module":
+        return torch.save(torch.nn.Linear(2, 2), path)
+    if kind.startswith("protocol"):
+        content = pickle.dumps(Payload("exploded"), int(kind[-1]))
+        return pathlib.Path(path).write_bytes(content)
+    payload = fractions.Fraction(1, 2) if kind == "a class" else Payload("exploded")
+    return torch.save({"a": payload}, path)
+
+
+CODE = {
+    "a call": "posix.mkdir|nt.mkdir",
+    "a class": "fractions.Fraction",
+    "a module": "torch.nn.modules.linear.Linear",
+    "a script": "a TorchScript archive",
+    "protocol 0": "posix.mkdir|nt.mkdir",
+    "protocol 2": "posix.mkdir|nt.mkdir",
+    "protocol 5": "a pickle with REDUCE, STACK_GLOBAL",
+}
+ADVICE = re.compile("weights_only|safe_globals|succeed|trust|[Rr]e-running")
+
+
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol:UserWarning")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*TorchScript archive:UserWarning")
+@pytest.mark.parametrize("kind", CODE)
+def test_code_is_called_code(kind, tmp_path, monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    path = str(tmp_path / "pytorch_model.bin")
+    save_code(torch, path, kind)
+    with pytest.raises(CheckpointError) as caught:
+        reading.read_pytorch(path)
+    message = str(caught.value)
+    assert message.startswith(f"{path!r} holds code and was refused; nothing")
+    assert re.search(f"Received: ({CODE[kind]})\\.$", message)
+    assert not ADVICE.search(message)
+    assert caught.value.__cause__ is not None
+    assert not os.path.exists("exploded")
+
+
+@pytest.mark.parametrize("content", [b"", b"x", b"\x89HDF\r\n" + bytes(90), "cut"])
+def test_damage_is_called_damage(content, tmp_path):
+    torch = pytest.importorskip("torch")
+    path = tmp_path / "pytorch_model.bin"
+    torch.save({"a": torch.zeros(3000)}, path)
+    path.write_bytes(path.read_bytes()[:5000] if content == "cut" else content)
+    with pytest.raises(CheckpointError) as caught:
+        reading.read_pytorch(path)
+    message = str(caught.value)
+    assert message.startswith(f"{str(path)!r} can't be read; it is truncated, damaged")
+    assert message.endswith(".") and not ADVICE.search(message)
+    assert "code" not in message
 
 
 def test_a_pickle_without_pytorch(whole, tmp_path, monkeypatch):

@@ -213,24 +213,31 @@ def test_electra(with_config, tmp_path):
         assert_converts_whole(ReplacedTokenDetection, path, tmp_path / "out")
 
 
-def test_xlnet(tmp_path):
+XLNET_CONFIG = {
+    "d_head": 8,
+    "d_inner": 24,
+    "d_model": 16,
+    "ff_activation": "gelu",
+    "n_head": 2,
+    "n_layer": 2,
+    "n_token": 20,
+    "untie_r": True,
+}
+
+
+def build_xlnet():
     config = transformers.XLNetConfig(**XLNET, ff_activation="gelu_new")
     torch.manual_seed(0)
     model = transformers.XLNetLMHeadModel(config).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)
+    return model
+
+
+def test_xlnet(tmp_path):
+    model, original = build_xlnet(), dict(XLNET_CONFIG)
     variables = variables_of(model, "xlnet", keep=untied)
-    original = {
-        "d_head": 8,
-        "d_inner": 24,
-        "d_model": 16,
-        "ff_activation": "gelu",
-        "n_head": 2,
-        "n_layer": 2,
-        "n_token": 20,
-        "untie_r": True,
-    }
     path = save(tmp_path / "xlnet", variables, original, "xlnet_config.json")
     (tmp_path / "xlnet" / "vocab.txt").unlink()
     task = PermutationLM.from_preset(path)
@@ -246,6 +253,68 @@ def test_xlnet(tmp_path):
     (tmp_path / "xlnet" / "xlnet_config.json").write_text(json.dumps(original))
     with pytest.raises(CheckpointError, match="'d_head'.*8. Received: 4"):
         XLNetBackbone.from_preset(path)
+
+
+def test_an_albert_of_one_width(tmp_path):
+    """The original maps embeddings to states only where the widths differ."""
+    model = build(
+        transformers.AlbertForPreTraining, embedding_size=128, inner_group_num=1
+    )
+    mapping = model.albert.encoder.embedding_hidden_mapping_in
+    with torch.no_grad():
+        mapping.weight.copy_(torch.eye(128))
+        mapping.bias.zero_()
+    variables = variables_of(
+        model, "albert", keep=lambda n: untied(n) and "mapping_in" not in n
+    )
+    path = save(tmp_path / "albert", variables, original_config(model))
+    task = MaskedLMSentencePair.from_preset(path)
+    states = theirs(model.albert).last_hidden_state
+    close(task.backbone(inputs())["sequence_output"], states)
+    assert_converts_whole(MaskedLMSentencePair, path, tmp_path / "out")
+    task.export_to_transformers(tmp_path / "back")
+    back = transformers.AlbertForPreTraining.from_pretrained(tmp_path / "back").eval()
+    np.testing.assert_allclose(
+        theirs(back).prediction_logits, theirs(model).prediction_logits, atol=1e-5
+    )
+
+
+def test_a_fine_tuned_xlnet_has_no_query_state(tmp_path):
+    """Code that predicts no tokens never made `mask_emb`."""
+    model = build_xlnet()
+    variables = variables_of(
+        model, "xlnet", keep=lambda name: untied(name) and "mask_emb" not in name
+    )
+    path = save(tmp_path / "xlnet", variables, XLNET_CONFIG, "xlnet_config.json")
+    (tmp_path / "xlnet" / "vocab.txt").unlink()
+    with pytest.warns(UserWarning, match=r"and new: [^ ]*query_embedding/[^ ,]+\."):
+        task = PermutationLM.from_preset(path)
+    states = theirs(model.transformer).last_hidden_state
+    close(task.backbone(inputs())["sequence_output"], states)
+    state = ops.convert_to_numpy(task.backbone.query_embedding.embeddings)
+    assert state.any() and np.abs(state).max() < 0.2
+
+
+def test_an_xlnet_whose_layers_share_biases(tmp_path):
+    """`untie_r` false: the three biases have no axis of layers."""
+    model = build_xlnet()
+    first, second = (layer.rel_attn for layer in model.transformer.layer)
+    biases = [f"r_{kind}_bias" for kind in "wrs"]
+    with torch.no_grad():
+        for name in biases:
+            getattr(second, name).copy_(getattr(first, name))
+    variables = variables_of(model, "xlnet", keep=untied)
+    for name in biases:
+        variables[f"model/transformer/{name}"] = getattr(first, name).detach().numpy()
+    config = {**XLNET_CONFIG, "untie_r": False}
+    path = save(tmp_path / "xlnet", variables, config, "xlnet_config.json")
+    (tmp_path / "xlnet" / "vocab.txt").unlink()
+    backbone = PermutationLM.from_preset(path).backbone
+    assert not backbone.untie_biases and backbone.encoder.biases.shape == (3, 2, 8)
+    states = theirs(model.transformer).last_hidden_state
+    close(backbone(inputs())["sequence_output"], states)
+    with pytest.raises(ValueError, match="untie_biases=False"):
+        backbone.export_to_transformers(tmp_path / "out")
 
 
 # === Damaged ===

@@ -113,10 +113,14 @@ ALBERT = BERT.derived(
         },
         fixed={**ENCODER_ARGUMENTS, "share": "all"},
         required_config={"inner_group_num": 1, "position_embedding_type": "absolute"},
-        required_tensors=("encoder.embedding_hidden_mapping_in.weight",),
+        identities=("encoder.embedding_hidden_mapping_in",),
+        refused={
+            r"albert_layers\.[1-9]": "one layer in a group, as with 'inner_group_num' 1"
+        },
         pooled=("Model", "ForPreTraining", "ForSequenceClassification")
         + ("ForMultipleChoice",),
         dropouts=dict.fromkeys(("classifier", "token", "choice"), ALBERT_DROPOUT),
+        signs=("hidden_size", "type_vocab_size", "num_hidden_groups"),
     ),
     keras_hub=KerasHubTable(
         "AlbertBackbone",

@@ -20,8 +20,9 @@ class TensorFlow1Table:
         renamed: dict from keys of `transformers` to those of the original config.
         head_width: keys of the width of a head, of the model and of the number of
             heads, where the config has all three.
-        stacked: pattern of the variables that hold a tensor for each layer, their
-            last part in its group.
+        stacked: pattern of the variables that hold a tensor of two axes or more for
+            each layer, their last part in its group. Those of two axes in all are one
+            tensor for all layers.
         stacked_name: name of such a tensor in `transformers`, with `{layer}` and
             `{part}`.
         sizes_from_shapes: whether it was released without a config.

@@ -22,8 +22,14 @@ class TransformersTable:
         weights: tuple of `Row`, the backbone's.
         heads: dict from the roles of heads to tuples of `Row`.
         fixed: dict of arguments that every model of the family has.
+        told_by: dict from names of tensors to the arguments that a checkpoint with
+            such a tensor has.
         required_config: dict of values that a config must have, if it has the key.
-        required_tensors: names without which `transformers` has no such model.
+        identities: names of dense layers that `transformers` always has, and a model
+            here doesn't where they would not change the width. As identities they
+            are none.
+        refused: dict from patterns of names of tensors that no model here has to what
+            was expected.
         pooled: endings of the architectures that have the pooler.
         endings: dict of endings of architectures that differ from other families'.
         dropouts: dict from roles of heads to dicts of keys of a config and the value
@@ -34,7 +40,8 @@ class TransformersTable:
             `transformers`, if it isn't the encoder's.
         signs: keys that tell a config without a `model_type`, as in the oldest
             checkpoints, from those of other families.
-        sign_file: name of a file that has to lie beside it, if any.
+        sign_file: name of a file that has to lie beside it, if any, unless the config
+            has one type of token: the file may not be there.
     """
 
     title: str
@@ -43,8 +50,10 @@ class TransformersTable:
     weights: tuple[Row, ...]
     heads: Mapping[str, tuple[Row, ...]]
     fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    told_by: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     required_config: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    required_tensors: tuple[str, ...] = ()
+    identities: tuple[str, ...] = ()
+    refused: Mapping[str, str] = dataclasses.field(default_factory=dict)
     pooled: tuple[str, ...] = ()
     endings: Mapping[str, str] = dataclasses.field(default_factory=dict)
     dropouts: Mapping[str, Mapping[str, float | None]] = dataclasses.field(

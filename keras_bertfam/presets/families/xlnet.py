@@ -88,7 +88,10 @@ XLNET = Family(
         },
         endings={"ForQuestionAnswering": "ForQuestionAnsweringSimple"},
         fixed={"head_dim": None, "untie_biases": True},
-        required_config={"untie_r": True, "same_length": False},
+        # `untie_r` is never read there: each layer has tensors of its own.
+        told_by={"r_w_bias": {"untie_biases": False}},
+        # Half of each batch would run backwards: here `reversed_rows` says which.
+        required_config={"same_length": False, "bi_data": False},
         dropouts={
             **dict.fromkeys(("classifier", "choice"), {"summary_last_dropout": 0.1}),
             "token": {},

@@ -15,7 +15,15 @@ from keras_bertfam.presets.families.rows import (
 _BLOCK, _LAYER = "encoder.blocks.{layer}", "layer.{layer}"
 TRANSFORMERS_ROWS = (
     *same("token_embedding.embeddings", "word_embedding.weight"),
-    Row("query_embedding.embeddings", ("mask_emb",), FIRST),
+    # Code that never ran the query stream, as fine-tuning, has no state for it.
+    Row("query_embedding.embeddings", ("mask_emb",), FIRST, required=False),
+    # One for all layers in TensorFlow 1 with `untie_r` false.
+    Row(
+        "encoder.biases",
+        tuple(f"r_{kind}_bias" for kind in "wrs"),
+        STACKED,
+        required=False,
+    ),
     Row(f"{_BLOCK}.attention.sublayer.query.kernel", (f"{_LAYER}.rel_attn.q",), HEADS),
     Row(
         f"{_BLOCK}.attention.sublayer.key_value.kernel",
