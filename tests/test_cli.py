@@ -1,6 +1,7 @@
 import importlib.util
 import os
 import pathlib
+import re
 
 import pytest
 import tensorflow as tf
@@ -88,4 +89,5 @@ def test_the_destination_is_checked_first(text_file, below, monkeypatch):
 
     monkeypatch.setattr("keras_bertfam.cli.pretraining.Recipe.run", never)
     result = run("pretrain", text_file, "--output", text_file + below)
-    assert result.exit_code == 2 and "text.txt" in result.output
+    # A long path is broken over the lines of a box.
+    assert result.exit_code == 2 and "text.txt" in re.sub(r"[\s│]", "", result.output)
