@@ -235,7 +235,11 @@ def raised_texts(path):
         text = node.exc.args[0] if node.exc.args else None
         if isinstance(text, ast.JoinedStr):
             text = text.values[-1]
-        if isinstance(text, ast.Constant) and isinstance(text.value, str):
+        if isinstance(text, ast.FormattedValue):
+            # What another says is a sentence of its own.
+            said = ast.unparse(text.value).endswith(("error", "stderr"))
+            yield node.lineno, "." if said else ""
+        elif isinstance(text, ast.Constant) and isinstance(text.value, str):
             yield node.lineno, text.value[-1:]
 
 
@@ -244,5 +248,5 @@ def test_errors_are_sentences(path):
     # What a reader of files says first is quoted by the error around it.
     quoted = {"presets/hub.py", "presets/tokenizer_files.py"}
     if relative(path) not in quoted:
-        wrong = [line for line, end in raised_texts(path) if end not in ".:"]
+        wrong = [line for line, end in raised_texts(path) if end not in (".", ":")]
         assert not wrong, f"errors end with a full stop: lines {wrong}"

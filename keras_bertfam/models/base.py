@@ -109,7 +109,13 @@ class TokenBackbone(BackbonePresets, keras_hub.models.Backbone, metaclass=Subcla
         if layers is None:
             self.trainable = False
             return
-        embeddings, blocks = self._parts()
+        parts = self._parts()
+        if parts is None:
+            raise ValueError(
+                f"`layers` must be `None` for {type(self).__name__}, which doesn't "
+                f"name its blocks. Received: layers={layers!r}."
+            )
+        embeddings, blocks = parts
         whole = isinstance(layers, int) and not isinstance(layers, bool)
         if not whole or not 0 <= layers <= len(blocks):
             raise ValueError(
@@ -129,8 +135,8 @@ class TokenBackbone(BackbonePresets, keras_hub.models.Backbone, metaclass=Subcla
                 layer.trainable = False
 
     def _parts(self):
-        """The layers of the embeddings, and those of each block, from below."""
-        raise NotImplementedError(f"{type(self).__name__} names no blocks.")
+        """The layers of the embeddings, and those of each block, or `None`."""
+        return None
 
     def _freeze_made_layers(self) -> None:
         """Freezes the layers of a backbone that was made with `trainable=False`.

@@ -110,10 +110,17 @@ def _sentence_piece(source, path):
 
 
 def _sentence_piece_tokenizer(source, proto):
+    record = FAMILIES[source.family]
+    if record.tokenizer != "sentence_piece":
+        raise CheckpointError(
+            f"The tokenizer of {os.fspath(source.path)!r} must be of the kind "
+            f"{record.tokenizer!r}, as the family {record.name!r} has. Received: "
+            "a SentencePiece model."
+        )
     config, given = source.tokenizer_config, {}
     if "do_lower_case" in config:  # each class has a default of its own
         given["lowercase"] = _flag(config, "do_lower_case", None)
-    return _ours(FAMILIES[source.family].tokenizer_class)(
+    return _ours(record.tokenizer_class)(
         proto, keep_accents=_flag(config, "keep_accents", False), **given
     )
 

@@ -135,3 +135,14 @@ def test_the_base_knows_all_names():
         )
         assert type(loaded) is cls
     assert issubclass(cls, models.Backbone)
+
+
+def test_a_backbone_without_named_blocks():
+    class Plain(models.Backbone):
+        pass
+
+    plain = Plain()
+    with pytest.raises(ValueError, match="`layers` must be `None` for Plain.*layers=1"):
+        plain.freeze(1)
+    plain.freeze()
+    assert not plain.trainable

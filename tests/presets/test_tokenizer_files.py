@@ -117,6 +117,13 @@ def test_damaged_files_are_named(name, content, tmp_path):
     write(tmp_path / name, content)
     write(tmp_path / "merges.txt", "#version: 0.2\na b\n")
     with pytest.raises(CheckpointError, match=name.replace(".", r"\.")):
+        family = "albert" if name == "spiece.model" else "bert"
+        load_tokenizer(source(family, tmp_path))
+
+
+def test_a_sentence_piece_model_of_another_family(tmp_path):
+    write(tmp_path / "spiece.model", "any")
+    with pytest.raises(CheckpointError, match="of the kind 'word_piece', as .*'bert'"):
         load_tokenizer(source("bert", tmp_path))
 
 
