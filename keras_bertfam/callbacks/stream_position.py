@@ -105,18 +105,18 @@ def with_stream_position(
         A list of callbacks with one `SetStreamPosition`, told of the data.
     """
     callbacks = keras.tree.flatten(callbacks) if callbacks is not None else []
-    streams = [c for c in callbacks if isinstance(c, SetStreamPosition)]
-    if len(streams) > 1:
+    setters = [c for c in callbacks if isinstance(c, SetStreamPosition)]
+    if len(setters) > 1:
         raise ValueError(
             "`callbacks` may hold one `BackupAndResume` or `SetStreamPosition`. "
-            f"Received: {streams}."
+            f"Received: {setters}."
         )
-    if not streams:
-        streams = [SetStreamPosition()]
-        callbacks = [*streams, *callbacks]
-    streams[0].steps_per_epoch = steps_per_epoch
+    if not setters:
+        setters = [SetStreamPosition()]
+        callbacks = [*setters, *callbacks]
+    setters[0].steps_per_epoch = steps_per_epoch
     if position is not None:
-        streams[0].position = position
+        setters[0].position = position
     if hasattr(data, "cardinality"):
-        streams[0].cardinality = int(data.cardinality())
+        setters[0].cardinality = int(data.cardinality())
     return callbacks

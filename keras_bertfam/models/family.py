@@ -14,15 +14,17 @@ class EncoderFamily(EncoderBackbone):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if "__init__" not in vars(cls):
-            own = cls.record.arguments
-            parameters = inspect.signature(EncoderBackbone).parameters
-            cls.__signature__ = inspect.Signature(
-                [
-                    each.replace(default=own.get(name, each.default))
-                    for name, each in parameters.items()
-                ]
-            )
+        if cls.__init__ is EncoderFamily.__init__:
+            shown = inspect.signature(EncoderBackbone).parameters.values()
+            cls.__signature__ = inspect.Signature([cls._own(each) for each in shown])
+
+    @classmethod
+    def _own(cls, parameter):
+        """The trunk's parameter as a family has it; by name if it has a default."""
+        if parameter.default is parameter.empty:
+            return parameter
+        default = cls.record.arguments.get(parameter.name, parameter.default)
+        return parameter.replace(default=default, kind=parameter.KEYWORD_ONLY)
 
     def __init__(
         self,

@@ -229,13 +229,13 @@ class XLNetBackbone(TokenBackbone):
             raise ValueError("`return_pooled` must be false: XLNet has no pooler.")
         token_ids = ops.cast(inputs["token_ids"], "int32")
         length = ops.shape(token_ids)[1]
-        streams = arrange_two_streams(inputs, causal=self.attention_type == "uni")
+        arranged = arrange_two_streams(inputs, causal=self.attention_type == "uni")
         x = self.token_embedding(token_ids)
         queries = None
-        if streams["positions"] is None:
-            streams["positions"] = positions
+        if arranged["positions"] is None:
+            arranged["positions"] = positions
         else:
-            queries = self.query_embedding(ops.zeros_like(streams["positions"]))
+            queries = self.query_embedding(ops.zeros_like(arranged["positions"]))
             queries = self.embedding_dropout(queries, training=training)
         x, states, scores = self.encoder(
             self.embedding_dropout(x, training=training),
@@ -243,7 +243,7 @@ class XLNetBackbone(TokenBackbone):
             return_hidden_states=return_hidden_states,
             return_scores=return_attention,
             training=training,
-            **streams,
+            **arranged,
         )
         outputs = {"sequence_output": self.output_dropout(x, training=training)}
         if return_hidden_states:
@@ -253,7 +253,7 @@ class XLNetBackbone(TokenBackbone):
         if return_attention:
             outputs["attentions"] = scores
         if memory_length:
-            past = streams["memory"] or [None] * self.num_layers
+            past = arranged["memory"] or [None] * self.num_layers
             outputs["memory"] = [
                 extend_memory(before, state[:, :length], memory_length, reuse_length)
                 for before, state in zip(past, states[:-1], strict=True)

@@ -1,6 +1,7 @@
 """What a BERT-shaped family costs: a record, and a class that names it."""
 
 import dataclasses
+import inspect
 
 import keras
 import pytest
@@ -105,3 +106,12 @@ def test_a_class_that_keras_does_not_know(tmp_path):
         assert type(models.BertBackbone.from_preset(str(tmp_path))) is not mine
     finally:
         del FAMILIES["mine"], BACKBONES["mine"]
+
+
+def test_the_signature_is_what_the_constructor_takes(ernie):
+    parameters = inspect.signature(ernie).parameters
+    assert parameters["activation"].default == "relu"
+    with pytest.raises(TypeError):
+        inspect.signature(ernie).bind(40, 2, 2, 16, 24, 8)
+    with pytest.raises(TypeError):
+        ernie(40, 2, 2, 16, 24, 8)
