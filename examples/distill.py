@@ -17,7 +17,7 @@ def main(teacher, pattern, epochs=3, recipe="single_gpu", layers=None, batch_siz
         student, teacher, **keras_bertfam.tasks.DISTILLATION_RECIPES[recipe]
     )
     documents = keras_bertfam.layers.read_documents(pattern)
-    data = student.preprocessor.dataset(documents, batch_size)
+    data = model.preprocessor.dataset(documents, batch_size)
     model.fit(data, epochs=epochs)
     student.save_to_preset("my_distilbert")
     return student

@@ -158,7 +158,7 @@ def fine_tuning_epsilon(model: Model) -> float:
 
 def fine_tuning_optimizer(
     model: Model,
-    learning_rate: float = 5e-5,
+    learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 5e-5,
     layer_decay: float = 1.0,
     offset: int = 0,
     scale_embeddings: bool = True,
@@ -173,7 +173,7 @@ def fine_tuning_optimizer(
 
     Args:
         model: a task with a `backbone`.
-        learning_rate: float, the peak rate of the head.
+        learning_rate: float, the peak rate of the head, or a schedule.
         layer_decay: float in `(0, 1]`, see `layerwise_scales`.
         offset: int, see `layerwise_scales`.
         scale_embeddings: bool.
@@ -195,8 +195,10 @@ def fine_tuning_optimizer(
         model, 1e-4, layer_decay=0.8, offset=2))
     ```
     """
+    if not isinstance(learning_rate, keras.optimizers.schedules.LearningRateSchedule):
+        learning_rate = WarmupPolynomialDecay(learning_rate, warmup_steps, total_steps)
     optimizer = LayerwiseAdamW(
-        WarmupPolynomialDecay(learning_rate, warmup_steps, total_steps),
+        learning_rate,
         layerwise_scales(model, layer_decay, offset, scale_embeddings),
         decoupled_weight_decay=weight_decay,
         epsilon=fine_tuning_epsilon(model) if epsilon is None else epsilon,

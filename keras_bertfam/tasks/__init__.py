@@ -33,6 +33,9 @@ from keras_bertfam.tasks.losses import (
 )
 from keras_bertfam.tasks.pretraining.distillation import DISTILLATION_RECIPES
 from keras_bertfam.tasks.pretraining.distiller import Distiller
+from keras_bertfam.tasks.pretraining.distiller_preprocessor import (
+    DistillerPreprocessor,
+)
 from keras_bertfam.tasks.pretraining.masked_lm import MaskedLM
 from keras_bertfam.tasks.pretraining.masked_lm_preprocessor import (
     MaskedLMPreprocessor,
@@ -69,6 +72,7 @@ __all__ = [
     "DISTILLATION_RECIPES",
     "DetectionCrossentropy",
     "Distiller",
+    "DistillerPreprocessor",
     "FINE_TUNING_RECIPES",
     "FineTuningRecipe",
     "MaskedCrossentropy",

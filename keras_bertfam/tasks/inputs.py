@@ -50,6 +50,13 @@ def count_batches(x: Any) -> int | None:
     return len(x) if hasattr(x, "__len__") else None
 
 
+def rows_of_batches(x: Any) -> int | None:
+    """How many rows the batches of a dataset have; `None` if that isn't static."""
+    spec = keras.tree.flatten(getattr(x, "element_spec", None))
+    shape = getattr(spec[0], "shape", None) if spec else None
+    return shape[0] if shape else None
+
+
 def is_arrays(x: Any) -> bool:
     """Whether it is arrays, tensors or lists."""
     return isinstance(x, (str, list, tuple, dict)) or hasattr(x, "shape")

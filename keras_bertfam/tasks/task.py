@@ -21,13 +21,16 @@ from keras_bertfam.tasks.inputs import (
     count_batches,
     is_arrays,
     may_end,
+    rows_of_batches,
     split_off_last,
     yields_batches,
 )
+from keras_bertfam.tasks.published import PublishedTraining
 from keras_bertfam.types import Config, Model
 
 
 class PretrainingTask(
+    PublishedTraining,
     TaskPresets,
     distribution.DistributedTrainer,
     keras_hub.models.Task,
@@ -40,8 +43,6 @@ class PretrainingTask(
     `call`. A subclass is a plain `keras.Model`, not a functional one.
 
     Attributes:
-        optimizer_defaults: what `compile()` gives `pretraining_optimizer` unless
-            told otherwise.
         reads_pooler: whether the loss reads the backbone's pooler. One that it
             doesn't read isn't trained.
 
@@ -57,7 +58,6 @@ class PretrainingTask(
     """
 
     backbone_cls: Any = EncoderBackbone
-    optimizer_defaults: dict[str, Any] = {}
     reads_pooler = False
 
     def __init__(
@@ -139,13 +139,13 @@ class PretrainingTask(
         warmup_steps: float | None = None,
         **kwargs: Any,
     ) -> None:
-        """Configure training; without arguments as published.
+        """Configure training; without arguments as published, see `recipe()`.
 
         Args:
             optimizer: `"auto"`, an optimizer or its name. `"auto"` is
-                `keras_bertfam.optimizers.pretraining_optimizer`: AdamW without
-                decay of biases and norms, global clipnorm 1, linear warm-up
-                and decay.
+                `keras_bertfam.optimizers.pretraining_optimizer` with the recipe of
+                the objective or of the backbone's family. Where the batches of
+                `fit()` are less than a quarter of its batches, a warning says so.
             loss: `"auto"` or a loss. A task that computes its own takes no other.
             weighted_metrics: `"auto"`, a list of metrics, or `None`.
             learning_rate: float, the peak, or a schedule; the published one by
@@ -156,6 +156,7 @@ class PretrainingTask(
                 published share by default.
             **kwargs: other arguments of `keras.Model.compile`.
         """
+        self._has_published_rate = optimizer == "auto" and learning_rate is None
         default_loss = self.default_loss()
         if default_loss is None and loss not in ("auto", None):
             raise ValueError(
@@ -169,9 +170,7 @@ class PretrainingTask(
                 "warmup_steps": warmup_steps,
             }
             given = {name: value for name, value in given.items() if value is not None}
-            optimizer = optimizers.pretraining_optimizer(
-                **{**self.optimizer_defaults, **given}
-            )
+            optimizer = self._make_optimizer({**self.optimizer_defaults, **given})
         super().compile(
             optimizer=optimizer,
             loss=default_loss if loss == "auto" else loss,
@@ -235,6 +234,7 @@ class PretrainingTask(
         """
         size, position = checked_batch_size(batch_size), None
         held_out_size = kwargs.get("validation_batch_size") or size
+        rows = size if is_arrays(x) else rows_of_batches(x)
         if is_arrays(x):
             if kwargs.pop("shuffle", True):
                 position = getattr(self.preprocessor, "position", StreamPosition())
@@ -248,6 +248,8 @@ class PretrainingTask(
         if isinstance(held_out, tuple) and is_arrays(held_out[0]):
             held_out = self._batched(self._rows(*held_out), held_out_size)
             kwargs["validation_data"] = held_out
+        if self._has_published_rate:
+            self._warn_of_small_batches(rows)
         steps = kwargs.get("steps_per_epoch")
         callbacks = with_stream_position(
             kwargs.pop("callbacks", None), x, steps, position

@@ -73,11 +73,11 @@ class MaskTokens(PreprocessingLayer):
             a token starts a word; without it every token does. A word never
             extends across a padding or unselectable token.
         strategy: a strategy such as `GeometricSpans()`, or the name of one with
-            its defaults: `"tokens"` (`IndependentTokens`), `"words"`
-            (`WholeWords`), `"ngrams"` (`NGrams`), `"spans"` (`GeometricSpans`) or
-            `"given_spans"` (`GivenSpans`), or that of your own; see
-            `MaskingStrategy`. Defaults to `"words"` if `starts_word` is given, else
-            to `"tokens"`.
+            its defaults: `"tokens"` (`IndependentTokens`), `"smoothed_tokens"`
+            (`SmoothedTokens`), `"words"` (`WholeWords`), `"ngrams"` (`NGrams`),
+            `"spans"` (`GeometricSpans`) or `"given_spans"` (`GivenSpans`), or that of
+            your own; see `MaskingStrategy`. Defaults to `"words"` if `starts_word` is
+            given, else to `"tokens"`.
         replacement_unit: what is masked, drawn at random or kept as a whole:
             `"token"`; `"word"` (for `GivenSpans` a given span); or `"span"`,
             neighbouring selections. Random ids are drawn for each token.

@@ -24,6 +24,8 @@ class MaskingStrategy:
         name: str or `None`. What `MaskTokens` and preprocessors call it.
         uses_words: bool. Whether it selects words, which without `starts_word`
             are the single tokens.
+        uses_counts: bool. Whether it needs to know how often each token occurs: its
+            `token_counts` are `None` until `set_counts` is called.
 
     Example:
 
@@ -53,6 +55,7 @@ class MaskingStrategy:
 
     name: ClassVar[str | None] = None
     uses_words: ClassVar[bool] = False
+    uses_counts: ClassVar[bool] = False
     _named: ClassVar[dict[str, type["MaskingStrategy"]]] = {}
 
     def __init_subclass__(cls, **kwargs: object) -> None:
@@ -132,7 +135,7 @@ def get_strategy(identifier: MaskingStrategy | Config | str) -> MaskingStrategy:
     Args:
         identifier: `MaskingStrategy`, what `keras.saving` serialised of one, or
             the `name` of one, such as `"tokens"`, `"words"`, `"ngrams"`,
-            `"spans"`, `"given_spans"`.
+            `"spans"`, `"given_spans"`, `"smoothed_tokens"`.
     """
     if isinstance(identifier, dict):
         identifier = keras.saving.deserialize_keras_object(identifier)

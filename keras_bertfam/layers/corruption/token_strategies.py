@@ -63,7 +63,8 @@ class SmoothedTokens(MaskingStrategy):
 
     Args:
         token_counts: sequence of numbers, one for each id of the vocabulary: how
-            often it occurs in the corpus.
+            often it occurs in the corpus. `None`: a preprocessor's `dataset` counts
+            them in its documents.
         smoothing: float, at least 0. Defaults to `0.7`.
         budget: `"row"` or `"batch"`. `"batch"`, as in DistilBERT's code, selects
             the sum of the rows' counts among all rows together, so that a row
@@ -82,31 +83,40 @@ class SmoothedTokens(MaskingStrategy):
     code.
     """
 
+    name = "smoothed_tokens"
+    uses_counts = True
+
     def __init__(
         self,
-        token_counts: Sequence[float],
+        token_counts: Sequence[float] | None = None,
         smoothing: float = 0.7,
         budget: Literal["row", "batch"] = "row",
     ) -> None:
-        counts = np.asarray(token_counts, "float64")
-        if counts.ndim != 1 or not np.isfinite(counts).all() or (counts < 0).any():
-            raise ValueError(
-                "`token_counts` must be a sequence of finite numbers of at least 0. "
-                f"Received: {token_counts}."
-            )
         if not smoothing >= 0:
             raise ValueError(f"`smoothing` must be at least 0. Received: {smoothing}.")
         if budget not in ("row", "batch"):
             raise ValueError(
                 f'`budget` must be "row" or "batch". Received: {budget!r}.'
             )
-        self.token_counts = counts.tolist()
         self.smoothing = smoothing
         self.budget = budget
-        self._weights = np.maximum(counts, 1) ** -smoothing
+        self.token_counts: list[float] | None = None
+        if token_counts is not None:
+            self.set_counts(token_counts)
+
+    def set_counts(self, token_counts: Sequence[float]) -> None:
+        """Sets how often each token occurs, see the constructor."""
+        counts = np.asarray(token_counts, "float64")
+        if counts.ndim != 1 or not np.isfinite(counts).all() or (counts < 0).any():
+            raise ValueError(
+                "`token_counts` must be a sequence of finite numbers of at least 0. "
+                f"Received: {token_counts}."
+            )
+        self.token_counts = counts.tolist()
+        self._weights = np.maximum(counts, 1) ** -self.smoothing
 
     def check(self, vocabulary_size: int, starts_word: list[bool] | None) -> None:
-        if len(self.token_counts) != vocabulary_size:
+        if self.token_counts is not None and len(self.token_counts) != vocabulary_size:
             raise ValueError(
                 f"`token_counts` must have vocabulary_size={vocabulary_size} "
                 f"elements. Received: {len(self.token_counts)}."
@@ -133,6 +143,11 @@ class SmoothedTokens(MaskingStrategy):
         max_count: int,
         seed: TFTensor,
     ) -> TFTensor:
+        if self.token_counts is None:
+            raise ValueError(
+                "`token_counts` must be given, or counted by a preprocessor's "
+                "`adapt(documents)` or `dataset(documents)`. Received: None."
+            )
         weights = tf.gather(self._weights, token_ids)
         across_rows = self.budget == "batch"
         return select_smoothed(

@@ -190,7 +190,7 @@ class PackedRows(Rows):
             `False`.
     """
 
-    packings = ("full", "doc")
+    packings: ClassVar[tuple[str, ...]] = ("full", "doc")
 
     def __init__(
         self,

@@ -62,6 +62,16 @@ def tensorflow1_tables() -> dict[str, TensorFlow1Table]:
     return {n: r.tensorflow1 for n, r in FAMILIES.items() if r.tensorflow1}
 
 
+def family_of_tokenizer(tokenizer: Any) -> Family | None:
+    """The first published family with tokenizers of that class, ours or KerasHub's."""
+    known: dict[str, Family] = {}
+    for record in FAMILIES.values():
+        if record.sizes:
+            known.setdefault(record.tokenizer_class, record)
+    names = (cls.__name__ for cls in type(tokenizer).__mro__)
+    return next((known[name] for name in names if name in known), None)
+
+
 def backbones_of(name: str) -> list[Any]:
     """The classes that take a family's checkpoints, its own first."""
     reading = [other for other, record in FAMILIES.items() if name in record.reads]

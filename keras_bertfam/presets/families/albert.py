@@ -49,9 +49,14 @@ _PRETRAINING = PretrainingRecipe(
     task_arguments={"sentence_objective": "sop"},
 )
 
-# Table 14, whose steps are epochs here; its dropout in the trunk, by task, isn't set.
+# The table's steps are epochs here; its dropout in the trunk, by task, isn't set.
 _FINE_TUNING = FineTuningRecipe(
-    (3e-5, 2e-5, 1e-5), (16, 32), (3,), 0.06, sequence_length=512
+    (3e-5, 2e-5, 1e-5),
+    (16, 32),
+    (3,),
+    0.06,
+    sequence_length=512,
+    source="Lan et al., 2019, table 14",
 )
 
 ALBERT = BERT.derived(

@@ -91,10 +91,15 @@ _WHOLE_WORD = dataclasses.replace(
     _PRETRAINING, masking={**_PRETRAINING.masking, "strategy": "words"}
 )
 
-# Appendix A.3 and sections 4.2 to 4.4.
-_FINE_TUNING = FineTuningRecipe()
-# The released grid of the miniatures.
-_MINIATURE = FineTuningRecipe((3e-4, 1e-4, 5e-5, 3e-5), (8, 16, 32, 64, 128), (4,))
+_FINE_TUNING = FineTuningRecipe(
+    source="Devlin et al., 2018, appendix A.3 and sections 4.2 to 4.4"
+)
+_MINIATURE = FineTuningRecipe(
+    (3e-4, 1e-4, 5e-5, 3e-5),
+    (8, 16, 32, 64, 128),
+    (4,),
+    source="google-research/bert, README, the miniatures' grid",
+)
 
 BERT = Family(
     name="bert",

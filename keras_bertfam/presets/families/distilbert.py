@@ -31,14 +31,8 @@ _PRETRAINING = PretrainingRecipe(
     global_clipnorm=5.0,
     bias_correction=True,
     rows="doc_sentences",
-    # Its third argument, the counts of tokens, are the data's.
-    masking={
-        "mask_selection_rate": 0.15,
-        "strategy": {
-            "class_name": "SmoothedTokens",
-            "config": {"smoothing": 0.7, "budget": "batch"},
-        },
-    },
+    # By weights `count ** -0.7`, and so many in the whole batch.
+    masking={"mask_selection_rate": 0.15, "strategy": "smoothed_tokens"},
     task_arguments={
         "ce_weight": 5.0,
         "mlm_weight": 2.0,

@@ -56,16 +56,32 @@ class PretrainingRecipe:
     rows: str = "full_sentences"
     task_arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
-    def optimizer_arguments(self, *names: str) -> dict[str, Any]:
+    def optimizer_arguments(self) -> dict[str, Any]:
         """Arguments of `keras_bertfam.optimizers.pretraining_optimizer`.
 
-        Args:
-            *names: those that are wanted. Warm-up is a share of all steps.
+        All but `total_steps`, which are those of a run. Warm-up is a share of them.
         """
-        values = {name: getattr(self, name) for name in names}
-        if "warmup_steps" in values and self.total_steps is not None:
+        values = {name: getattr(self, name) for name in _OPTIMIZER_ARGUMENTS}
+        if self.total_steps is not None:
             values["warmup_steps"] = self.warmup_steps / self.total_steps
         return values
+
+    def settings(self) -> dict[str, Any]:
+        """All that was published, by the names of the arguments that take it."""
+        return {
+            **self.optimizer_arguments(),
+            "total_steps": self.total_steps,
+            "batch_size": self.batch_size,
+            "sequence_length": self.sequence_length,
+            **self.masking,
+            **self.task_arguments,
+        }
+
+
+_OPTIMIZER_ARGUMENTS = (
+    "optimizer learning_rate warmup_steps schedule_form weight_decay beta_2 epsilon "
+    "global_clipnorm bias_correction"
+).split()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,6 +99,7 @@ class FineTuningRecipe:
         scale_embeddings: bool.
         sequence_length: int, or `None` for that of the task's preprocessor.
         end_head: of `SpanQuestionAnswering`.
+        source: paper and section, or code, that the numbers are from.
 
     Example:
 
@@ -102,6 +119,7 @@ class FineTuningRecipe:
     scale_embeddings: bool = True
     sequence_length: int | None = None
     end_head: str = "independent"
+    source: str = "Devlin et al., 2018, appendix A.3"
 
     def fixed(
         self, learning_rate: float, batch_size: int, epochs: int, **changes: Any
@@ -113,6 +131,21 @@ class FineTuningRecipe:
             epochs=(epochs,),
             **changes,
         )
+
+    def settings(self) -> dict[str, Any]:
+        """What was published, with a tuple of values where several were tried."""
+        settings = {
+            "learning_rate": self.learning_rates,
+            "batch_size": self.batch_sizes,
+            "epochs": self.epochs,
+            "warmup_steps": self.warmup_steps,
+            "weight_decay": self.weight_decay,
+        }
+        if self.layer_decay != 1:
+            settings["layer_decay"] = self.layer_decay
+        if self.sequence_length is not None:
+            settings["sequence_length"] = self.sequence_length
+        return settings
 
     def changed(self, **changes: Any) -> "FineTuningRecipe":
         """The same but for the changes."""

@@ -1,6 +1,7 @@
 """What a family's record consists of: all that is known of it and isn't computation."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -162,6 +163,15 @@ class Family:
         return dataclasses.replace(
             self, name=name, backbone=backbone, **{**own, **changes}
         )
+
+    def pretraining_recipe(self, hidden_dim: int) -> PretrainingRecipe:
+        """The recipe of the published size that is nearest in width."""
+
+        def distance(name):
+            return abs(math.log(self.sizes[name].arguments["hidden_dim"] / hidden_dim))
+
+        nearest = min(self.sizes, key=distance, default="")
+        return self.pretraining.get(nearest, self.pretraining[""])
 
     def fine_tuning_recipes(
         self, hidden_dim: int | None = None

@@ -36,12 +36,23 @@ _BASE = PretrainingRecipe(
     beta_2=0.98,
     global_clipnorm=None,
     bias_correction=True,
-    masking={"mask_selection_rate": 0.15, "selections_per_row": "fairseq"},
+    masking={
+        "mask_selection_rate": 0.15,
+        "selections_per_row": "fairseq",
+        "mask_special_tokens": True,
+        "random_special_tokens": False,
+    },
 )
 _LARGE = dataclasses.replace(_BASE, learning_rate=4e-4, warmup_steps=30_000)
 
-# Table 10.
-_FINE_TUNING = FineTuningRecipe((1e-5, 2e-5, 3e-5), (16, 32), (10,), 0.06, 0.1)
+_FINE_TUNING = FineTuningRecipe(
+    (1e-5, 2e-5, 3e-5),
+    (16, 32),
+    (10,),
+    0.06,
+    0.1,
+    source="Liu et al., 2019, table 10",
+)
 _SQUAD = _FINE_TUNING.fixed(1.5e-5, 48, 2, weight_decay=0.01)
 
 ROBERTA = Family(

@@ -41,7 +41,14 @@ SPANBERT = BERT.derived(
         ),
     },
     pretraining={"": _PRETRAINING},
-    # The released code.
-    fine_tuning={"": FineTuningRecipe((2e-5,), (32,), (4,), sequence_length=512)},
+    fine_tuning={
+        "": FineTuningRecipe(
+            (2e-5,),
+            (32,),
+            (4,),
+            sequence_length=512,
+            source="facebookresearch/SpanBERT, README",
+        )
+    },
     reads=("bert",),
 )

@@ -31,9 +31,13 @@ _PRETRAINING = PretrainingRecipe(
     task_arguments={"memory_length": 384},
 )
 
-# The released code.
 _FINE_TUNING = FineTuningRecipe(
-    (2e-5, 3e-5), (32, 48), (3,), scale_embeddings=False, end_head="conditional"
+    (2e-5, 3e-5),
+    (32, 48),
+    (3,),
+    scale_embeddings=False,
+    end_head="conditional",
+    source="zihangdai/xlnet, README",
 )
 _SQUAD = _FINE_TUNING.fixed(3e-5, 48, 3, layer_decay=0.75)
 

@@ -79,19 +79,43 @@ class FineTuningTask(PretrainingTask):
         preprocessor: a `FineTuningPreprocessor`, or `None` for data that is
             preprocessed already.
         **kwargs: arguments of `keras.Model`.
+
+    Attributes:
+        usual_learning_rate: what `compile()` takes by default; `None` is the greatest
+            rate that the backbone's family was tried with.
     """
 
     backbone_cls = TokenBackbone
-    # Appendix A.3 of the BERT paper.
-    usual_learning_rate = 5e-5
+    usual_learning_rate: float | None = None
 
     @property
-    def optimizer_defaults(self) -> dict[str, Any]:  # type: ignore[override]
+    def optimizer_defaults(self) -> dict[str, Any]:
+        recipe = self._published_recipe()
         return {
-            "learning_rate": self.usual_learning_rate,
-            "warmup_steps": 0.1,
+            "learning_rate": self.usual_learning_rate or max(recipe.learning_rates),
+            "warmup_steps": recipe.warmup_steps,
+            "weight_decay": recipe.weight_decay,
             "epsilon": optimizers.fine_tuning_epsilon(self),
         }
+
+    def _published_recipe(self):
+        record = self.backbone.record or FAMILIES["bert"]
+        return record.fine_tuning_recipes(self.backbone.hidden_dim)[""]
+
+    def _make_optimizer(self, arguments):
+        recipe = self._published_recipe()
+        if recipe.layer_decay == 1:
+            return super()._make_optimizer(arguments)
+        return optimizers.fine_tuning_optimizer(
+            self,
+            layer_decay=recipe.layer_decay,
+            offset=recipe.layer_offset,
+            scale_embeddings=recipe.scale_embeddings,
+            **arguments,
+        )
+
+    def _warn_of_small_batches(self, rows):
+        """Nothing: the published batches are small, too."""
 
     def unused_variables(self) -> list[keras.Variable]:
         # The state that XLNet's tokens to predict start from.
@@ -107,6 +131,9 @@ class FineTuningTask(PretrainingTask):
         **kwargs: Any,
     ) -> None:
         """As `PretrainingTask.compile`; `metrics` take the place of the default ones.
+
+        `optimizer="auto"` is the family's fine-tuning: its greatest rate, its warm-up
+        and weight decay, and its smaller rates of lower layers, if it has any.
 
         Metrics given as `weighted_metrics` leave out what has weight 0, such as the
         rows that fill up the last batch of `preprocessor.dataset`.

@@ -7,11 +7,13 @@ from keras import ops
 
 from keras_bertfam import distribution
 from keras_bertfam.layers.modeling.dense import take_positions
-from keras_bertfam.presets.families.distilbert import DISTILBERT
 from keras_bertfam.tasks.losses import MaskedCrossentropy
 from keras_bertfam.tasks.pretraining.distillation import (
     cosine_distance,
     soft_target_loss,
+)
+from keras_bertfam.tasks.pretraining.distiller_preprocessor import (
+    DistillerPreprocessor,
 )
 from keras_bertfam.tasks.pretraining.masked_lm_preprocessor import (
     MaskedLMPreprocessor,
@@ -45,8 +47,9 @@ class Distiller(PretrainingTask):
             `MaskedLM.from_teacher` for one that begins with layers of
             the teacher.
         teacher: `keras_bertfam.tasks.MaskedLM`.
-        preprocessor: `MaskedLMPreprocessor`, or `None` for the student's. It goes
-            to a student without one.
+        preprocessor: `MaskedLMPreprocessor`, or `None` for a
+            `DistillerPreprocessor` with the student's tokenizer and length of rows. A
+            given one goes to a student without one.
         temperature: float, positive.
         ce_weight: float. Weight of the soft targets.
         mlm_weight: float.
@@ -68,7 +71,7 @@ class Distiller(PretrainingTask):
         hidden_dim)` if the cosine has a weight, and `mlm_logits` `(batch, count,
         vocabulary_size)`.
 
-    `fit()` takes what `MaskedLMPreprocessor.dataset()` gives. `compile()` without
+    `fit()` takes what `DistillerPreprocessor.dataset()` gives. `compile()` without
     arguments is the released code's training.
 
     Raises:
@@ -84,15 +87,13 @@ class Distiller(PretrainingTask):
     teacher = keras_bertfam.tasks.MaskedLM.from_preset("my_bert")
     student = keras_bertfam.tasks.MaskedLM.from_teacher(teacher)
     model = keras_bertfam.tasks.Distiller(student, teacher)
-    model.fit(student.preprocessor.dataset(documents, batch_size=32), epochs=3)
+    model.fit(model.preprocessor.dataset(documents, batch_size=32), epochs=3)
     student.save_to_preset("my_distilbert")
     ```
     """
 
-    preprocessor_cls = MaskedLMPreprocessor
-    optimizer_defaults = DISTILBERT.pretraining[""].optimizer_arguments(
-        "learning_rate", "warmup_steps", "weight_decay", "beta_2", "global_clipnorm"
-    )
+    preprocessor_cls = DistillerPreprocessor
+    recipe_family = "distilbert"
 
     def __init__(
         self,
@@ -107,8 +108,12 @@ class Distiller(PretrainingTask):
         soft_targets: str = "all",
         **kwargs: Any,
     ) -> None:
-        if preprocessor is None:
-            preprocessor = student.preprocessor
+        if preprocessor is None and student.preprocessor is not None:
+            preprocessor = DistillerPreprocessor(
+                student.preprocessor.tokenizer,
+                student.preprocessor.sequence_length,
+                seed=student.preprocessor.seed,
+            )
         elif student.preprocessor is None:
             student.preprocessor = preprocessor
         super().__init__(student.backbone, preprocessor, **kwargs)

@@ -40,9 +40,9 @@ class MaskedLM(FillMask, PretrainingTask):
 
     `fit()` takes what `MaskedLMPreprocessor.dataset()` gives, which masks anew in
     each epoch, or raw strings, whose masks depend on the text alone.
-    `compile()` without arguments is BERT's training: AdamW with linear warm-up
-    and decay, `sum(weight * crossentropy) / sum(weight)`, masked accuracy and
-    perplexity.
+    `compile()` without arguments is the training of the backbone's family, see
+    `recipe()`: the loss is `sum(weight * crossentropy) / sum(weight)`, the metrics
+    are masked accuracy and perplexity.
 
     Reference: [Devlin et al., 2018](https://arxiv.org/abs/1810.04805), section
     3.1.

@@ -31,13 +31,20 @@ class MaskedLMPreprocessor(MaskingPreprocessor):
         strategy: which positions are masked: `"tokens"`, `"words"`, `"ngrams"`,
             `"spans"`, `"given_spans"`, or an object such as `NGrams(max_n=3)`;
             see `MaskTokens`. Where words begin is read off the vocabulary.
-            Defaults to `"tokens"`.
+            Defaults to what the tokenizer's family has: `"ngrams"` for ALBERT's,
+            `"tokens"` for others.
         replacement_unit: `"token"`, `"word"` or `"span"`; see `MaskTokens`.
             Defaults to `"token"`.
         selections_per_row: `"bert"`, `"fairseq"` or `"spanbert"`; see `MaskTokens`.
-            Defaults to `"bert"`.
+            Defaults to `"fairseq"` for RoBERTa's tokenizer, `"bert"` for others.
         sequence_ids: bool. Whether blocks tell their documents apart, so that
             attention doesn't leak between them. Defaults to `False`.
+        mask_special_tokens: bool. Whether the tokens that begin and end a row can be
+            selected. Defaults to `True` for RoBERTa's tokenizer, as in fairseq, and
+            `False` for others.
+        random_special_tokens: bool. Whether tokens can be replaced by one that begins
+            or ends a row, pads it or is unknown. Defaults to `False` for RoBERTa's
+            tokenizer, as in fairseq, and `True` for others.
         seed: int. Decides every order and mask. Defaults to `0`.
 
     Call arguments:

@@ -12,6 +12,7 @@ from keras_bertfam.tasks.pretraining.masked_lm import masked_lm_head
 from keras_bertfam.tasks.pretraining.masked_lm_sentence_pair_preprocessor import (
     MaskedLMSentencePairPreprocessor,
 )
+from keras_bertfam.tasks.published import recipe_of
 from keras_bertfam.tasks.task import PretrainingTask
 from keras_bertfam.types import Config, Model, Tensor
 
@@ -28,8 +29,9 @@ class MaskedLMSentencePair(FillMask, PretrainingTask):
         preprocessor: `MaskedLMSentencePairPreprocessor`, or `None` for batches that
             are masked already.
         sentence_objective: `"nsp"` (next sentence prediction), `"sop"` (sentence
-            order prediction), or `None`: that of the preprocessor, or `"nsp"`
-            without one. The label 0 means, by both, text as it was.
+            order prediction), or `None`: that of the preprocessor; without one
+            `"sop"` for ALBERT and `"nsp"` for others. The label 0 means, by both,
+            text as it was.
         masked_lm_weight: float. Weight of the masked LM loss. Defaults to `1.0`.
         sentence_weight: float. Weight of the sentence loss. Defaults to `1.0`.
         **kwargs: arguments of `keras.Model`.
@@ -47,7 +49,7 @@ class MaskedLMSentencePair(FillMask, PretrainingTask):
         ValueError: for an unknown objective, or another than the preprocessor's.
 
     `fit()` takes what `MaskedLMSentencePairPreprocessor.dataset()` gives.
-    `compile()` without arguments is BERT's training: the loss is
+    `compile()` without arguments is the family's training: the loss is
     `masked_lm_weight` times the mean over masked tokens plus `sentence_weight`
     times the mean over labelled pairs, each with metrics of its own.
 
@@ -83,8 +85,10 @@ class MaskedLMSentencePair(FillMask, PretrainingTask):
         sentence_weight: float = 1.0,
         **kwargs: Any,
     ) -> None:
+        super().__init__(backbone, preprocessor, **kwargs)
         prepared = getattr(preprocessor, "sentence_objective", None)
-        objective = sentence_objective or prepared or "nsp"
+        usual = recipe_of(self).task_arguments.get("sentence_objective", "nsp")
+        objective = sentence_objective or prepared or usual
         if objective not in ("nsp", "sop"):
             raise ValueError(
                 '`sentence_objective` must be "nsp" or "sop". '
@@ -95,7 +99,6 @@ class MaskedLMSentencePair(FillMask, PretrainingTask):
                 "`sentence_objective` must be that of the preprocessor, "
                 f"{prepared!r}. Received: {sentence_objective!r}."
             )
-        super().__init__(backbone, preprocessor, **kwargs)
         self.sentence_objective = objective
         self.masked_lm_weight = masked_lm_weight
         self.sentence_weight = sentence_weight

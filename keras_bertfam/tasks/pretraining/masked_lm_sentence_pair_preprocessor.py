@@ -6,7 +6,10 @@ import keras
 import tensorflow as tf
 
 from keras_bertfam.layers.data.paired_rows import PairedRows
-from keras_bertfam.tasks.pretraining.masking_preprocessor import MaskingPreprocessor
+from keras_bertfam.tasks.pretraining.masking_preprocessor import (
+    MaskingPreprocessor,
+    or_published,
+)
 from keras_bertfam.tokenizers.graph import tokenize
 from keras_bertfam.tokenizers.texts import to_utf8
 from keras_bertfam.types import Config, TFTensor, Tokenizer
@@ -25,12 +28,12 @@ class MaskedLMSentencePairPreprocessor(MaskingPreprocessor):
         sequence_length: int. Tokens in a row, special ones included. Defaults
             to `128`.
         sentence_objective: `"nsp"` or `"sop"`; see `PairSegments`. Defaults to
-            `"nsp"`.
+            `"sop"` for ALBERT's tokenizer, `"nsp"` for others.
         short_sequence_rate: float in [0, 1]. Defaults to `0.1`.
         single_sentence: `"unlabelled"` or `"random"`: what SOP makes of a chunk
             of one sentence; see `PairSegments`. Defaults to `"unlabelled"`.
-        separators: int. How many end tokens are between the segments: 1 for
-            BERT, 2 for RoBERTa. Defaults to `1`.
+        separators: int. How many end tokens are between the segments. Defaults to 2
+            for RoBERTa's tokenizer, 1 for others.
         **kwargs: other arguments of `MaskedLMPreprocessor`.
 
     Call arguments:
@@ -72,16 +75,19 @@ class MaskedLMSentencePairPreprocessor(MaskingPreprocessor):
         self,
         tokenizer: Tokenizer,
         sequence_length: int = 128,
-        sentence_objective: str = "nsp",
+        sentence_objective: str | None = None,
         short_sequence_rate: float = 0.1,
         single_sentence: str = "unlabelled",
-        separators: int = 1,
+        separators: int | None = None,
         **kwargs: Any,
     ) -> None:
-        self.sentence_objective = sentence_objective
+        settings = or_published(
+            tokenizer, sentence_objective=sentence_objective, separators=separators
+        )
+        self.sentence_objective = settings["sentence_objective"]
         self.short_sequence_rate = short_sequence_rate
         self.single_sentence = single_sentence
-        self.separators = separators
+        self.separators = settings["separators"]
         super().__init__(tokenizer, sequence_length, **kwargs)
         if self.sequence_ids:
             raise ValueError(

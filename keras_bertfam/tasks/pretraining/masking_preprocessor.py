@@ -7,10 +7,12 @@ import keras
 
 from keras_bertfam.layers.corruption.mask_tokens import MaskTokens
 from keras_bertfam.layers.corruption.strategies import MaskingStrategy, get_strategy
-from keras_bertfam.layers.data.rows import PackedRows
+from keras_bertfam.layers.data.rows import PackedRows, is_prepared
+from keras_bertfam.presets.families import family_of_tokenizer
 from keras_bertfam.tasks.pretraining.text_preprocessor import PackingPreprocessor
 from keras_bertfam.tokenizers.graph import special_token_ids, word_start_table
-from keras_bertfam.types import Config, TFTensor, Tokenizer
+from keras_bertfam.tokenizers.training import count_tokens
+from keras_bertfam.types import Config, TFDataset, TFTensor, Tokenizer
 
 
 class MaskingPreprocessor(PackingPreprocessor):
@@ -27,12 +29,14 @@ class MaskingPreprocessor(PackingPreprocessor):
         mask_selection_length: int or `None`.
         mask_token_rate: float.
         random_token_rate: float.
-        selections_per_row: `"bert"`, `"fairseq"` or `"spanbert"`.
+        selections_per_row: `"bert"`, `"fairseq"`, `"spanbert"` or `None`.
         sequence_ids: bool.
         seed: int.
-        strategy: a `MaskingStrategy`, its config or its name.
+        strategy: a `MaskingStrategy`, its config, its name or `None`.
         replacement_unit: `"token"`, `"word"` or `"span"`.
         random_token_weights: sequence of floats or `None`.
+        mask_special_tokens: bool or `None`.
+        random_special_tokens: bool or `None`.
     """
 
     return_span_bounds: ClassVar[bool] = False
@@ -45,12 +49,14 @@ class MaskingPreprocessor(PackingPreprocessor):
         mask_selection_length: int | None = None,
         mask_token_rate: float = 0.8,
         random_token_rate: float = 0.1,
-        selections_per_row: Literal["bert", "fairseq", "spanbert"] = "bert",
+        selections_per_row: Literal["bert", "fairseq", "spanbert"] | None = None,
         sequence_ids: bool = False,
         seed: int = 0,
-        strategy: MaskingStrategy | Config | str = "tokens",
+        strategy: MaskingStrategy | Config | str | None = None,
         replacement_unit: Literal["token", "word", "span"] = "token",
         random_token_weights: Sequence[float] | None = None,
+        mask_special_tokens: bool | None = None,
+        random_special_tokens: bool | None = None,
         **kwargs: Any,
     ) -> None:
         if getattr(tokenizer, "mask_token", None) is None:
@@ -59,19 +65,28 @@ class MaskingPreprocessor(PackingPreprocessor):
                 f"Received: {type(tokenizer).__name__}."
             )
         super().__init__(tokenizer, sequence_length, seed, **kwargs)
+        settings = or_published(
+            tokenizer,
+            strategy=strategy,
+            selections_per_row=selections_per_row,
+            mask_special_tokens=mask_special_tokens,
+            random_special_tokens=random_special_tokens,
+        )
         self.mask_selection_rate = mask_selection_rate
         self.mask_selection_length = mask_selection_length
         self.mask_token_rate = mask_token_rate
         self.random_token_rate = random_token_rate
-        self.selections_per_row = selections_per_row
+        self.selections_per_row = settings["selections_per_row"]
         self.sequence_ids = sequence_ids
-        self.strategy = get_strategy(strategy)
+        self.strategy = get_strategy(settings["strategy"])
         self.replacement_unit = replacement_unit
         self.random_token_weights = (
             None
             if random_token_weights is None
             else [float(weight) for weight in random_token_weights]
         )
+        self.mask_special_tokens = settings["mask_special_tokens"]
+        self.random_special_tokens = settings["random_special_tokens"]
         self.build_if_ready()
 
     def packed_rows(self, packing: str) -> PackedRows:
@@ -92,16 +107,19 @@ class MaskingPreprocessor(PackingPreprocessor):
     def make_corruption(self) -> MaskTokens:
         tokenizer = self.tokenizer
         words = self.strategy.uses_words or self.replacement_unit == "word"
+        drawn, weights = self._random_tokens()
+        kept = [] if self.mask_special_tokens else special_token_ids(tokenizer)
         return MaskTokens(
             vocabulary_size=tokenizer.vocabulary_size(),
             mask_token_id=tokenizer.mask_token_id,
             pad_token_id=tokenizer.pad_token_id,
-            unselectable_token_ids=special_token_ids(tokenizer),
+            unselectable_token_ids=kept,
             mask_selection_rate=self.mask_selection_rate,
             mask_selection_length=self.slots(),
             mask_token_rate=self.mask_token_rate,
             random_token_rate=self.random_token_rate,
-            random_token_weights=self.random_token_weights,
+            random_token_ids=drawn,
+            random_token_weights=weights,
             starts_word=word_start_table(tokenizer) if words else None,
             strategy=self.strategy,
             replacement_unit=self.replacement_unit,
@@ -109,6 +127,36 @@ class MaskingPreprocessor(PackingPreprocessor):
             return_span_bounds=self.return_span_bounds,
             seed=self.seed,
         )
+
+    def adapt(self, documents: TFDataset) -> None:
+        """Counts tokens where the strategy needs that and has no counts yet.
+
+        Args:
+            documents: `tf.data.Dataset` of scalar strings, gone through once.
+
+        Raises:
+            ValueError: for documents that are packed already.
+        """
+        strategy: Any = self.strategy
+        if not strategy.uses_counts or strategy.token_counts is not None:
+            return
+        if is_prepared(documents):
+            raise ValueError(
+                "`documents` must be strings where their tokens are to be counted: "
+                "call `adapt` with them first. Received: packed documents."
+            )
+        strategy.set_counts(count_tokens(self.tokenizer, documents))
+
+    def _random_tokens(self):
+        """The ids that replace tokens, `None` for all, and how likely each is."""
+        weights = self.random_token_weights
+        if self.random_special_tokens:
+            return None, weights
+        left_out = {*special_token_ids(self.tokenizer), self.tokenizer.pad_token_id}
+        vocabulary = self.tokenizer.get_vocabulary()
+        left_out |= {i for i, token in enumerate(vocabulary) if token == "<unk>"}
+        ids = [i for i in range(len(vocabulary)) if i not in left_out]
+        return ids, None if weights is None else [weights[i] for i in ids]
 
     def slots(self) -> int | None:
         """How many mask slots a row has; `None` leaves that to `MaskTokens`."""
@@ -141,4 +189,39 @@ class MaskingPreprocessor(PackingPreprocessor):
             "replacement_unit": self.replacement_unit,
             "selections_per_row": self.selections_per_row,
             "sequence_ids": self.sequence_ids,
+            "mask_special_tokens": self.mask_special_tokens,
+            "random_special_tokens": self.random_special_tokens,
         }
+
+
+# What families differ in, as BERT has it.
+_USUAL: Config = {
+    "strategy": "tokens",
+    "selections_per_row": "bert",
+    "mask_special_tokens": False,
+    "random_special_tokens": True,
+    "sentence_objective": "nsp",
+    "separators": 1,
+}
+
+
+def or_published(tokenizer: Tokenizer, **settings: Any) -> Config:
+    """Settings, with those that are `None` as a tokenizer's family has them.
+
+    Args:
+        tokenizer: a tokenizer layer.
+        **settings: of those that families differ in.
+
+    Returns:
+        Dict of the same names.
+    """
+    published = dict(_USUAL)
+    record = family_of_tokenizer(tokenizer)
+    if record is not None:
+        recipe = record.pretraining[""]
+        published |= {**recipe.masking, **recipe.task_arguments}
+        published["separators"] = record.layout.separators
+    return {
+        name: published[name] if value is None else value
+        for name, value in settings.items()
+    }

@@ -9,7 +9,6 @@ from keras_bertfam import distribution
 from keras_bertfam.layers.modeling.memory import SegmentMemory
 from keras_bertfam.layers.modeling.tied_logits import TiedLogits
 from keras_bertfam.models.xlnet import XLNetBackbone
-from keras_bertfam.presets.families.xlnet import XLNET
 from keras_bertfam.tasks.losses import MaskedCrossentropy, token_metrics
 from keras_bertfam.tasks.pretraining.permutation_lm_preprocessor import (
     PermutationLMPreprocessor,
@@ -76,10 +75,7 @@ class PermutationLM(PretrainingTask):
 
     backbone_cls = XLNetBackbone
     preprocessor_cls = PermutationLMPreprocessor
-    # Appendix A.4 of the paper: 40,000 of 500,000 steps are warm-up.
-    optimizer_defaults = XLNET.pretraining[""].optimizer_arguments(
-        "learning_rate", "warmup_steps"
-    )
+    recipe_family = "xlnet"
 
     def __init__(
         self,

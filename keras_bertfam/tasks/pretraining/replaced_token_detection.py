@@ -11,7 +11,6 @@ from keras_bertfam.layers.modeling.detection import (
 from keras_bertfam.layers.modeling.heads import MaskedLMHead
 from keras_bertfam.layers.modeling.sampling import SampleTokens, replace_at
 from keras_bertfam.models.generator import make_generator
-from keras_bertfam.presets.families.electra import ELECTRA
 from keras_bertfam.tasks.losses import MaskedCrossentropy
 from keras_bertfam.tasks.pretraining.fill_mask import FillMask
 from keras_bertfam.tasks.pretraining.masked_lm import MaskedLM, masked_lm_head
@@ -20,6 +19,7 @@ from keras_bertfam.tasks.pretraining.replaced_token_detection_preprocessor impor
 )
 from keras_bertfam.tasks.pretraining.replaced_token_variants import VARIANTS
 from keras_bertfam.tasks.pretraining.span_boundary_lm import SpanBoundaryLM
+from keras_bertfam.tasks.published import recipe_of
 from keras_bertfam.tasks.task import PretrainingTask, pooler_variables
 from keras_bertfam.types import Config, Model, Tensor
 
@@ -43,7 +43,8 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
             or a `MaskedLM` (whose head is used too) with embeddings of its own:
             pass `tie="none"`.
         generator_size: float in (0, 1]. Width of the generator as a share of the
-            discriminator's. The paper's are 1/4 (small and large) and 1/3 (base).
+            discriminator's. Defaults to that of the published size that is nearest
+            in width: 1/4 (small and large) or 1/3 (base).
         tie: `"embeddings"`, `"tokens"`, `"none"` or `"all"`: what the two share,
             see `keras_bertfam.models.make_generator`.
         variant: the paper's ablations. `"electra"`; `"electra_15"`: the
@@ -112,13 +113,14 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
     """
 
     preprocessor_cls = ReplacedTokenDetectionPreprocessor
+    recipe_family = "electra"
 
     def __init__(
         self,
         backbone: Model,
         preprocessor: ReplacedTokenDetectionPreprocessor | None = None,
         generator: Model | None = None,
-        generator_size: float = 0.25,
+        generator_size: float | None = None,
         tie: str = "embeddings",
         variant: str = "electra",
         discriminator_weight: float | None = None,
@@ -134,6 +136,8 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
             )
         super().__init__(backbone, preprocessor, **kwargs)
         self.variant = variant
+        if generator_size is None:
+            generator_size = recipe_of(self).task_arguments["generator_size"]
         self.generator_size = generator_size
         self.tie = tie
         self.discriminator_weight = (
@@ -151,7 +155,7 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
         if self._generator_is_given:
             self._check_generator(generator)
         else:
-            generator = make_generator(backbone, generator_size, tie)
+            generator = make_generator(backbone, self.generator_size, tie)
         if isinstance(generator, (MaskedLM, SpanBoundaryLM)):
             self.generator, self.generator_head = generator.backbone, generator.head
         else:
@@ -195,13 +199,6 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
     def discriminator(self) -> Model:
         """`EncoderBackbone`: the backbone that the task trains."""
         return self.backbone
-
-    @property
-    def optimizer_defaults(self) -> dict[str, Any]:  # type: ignore[override]
-        small = self.backbone.hidden_dim <= 256
-        size = "electra_small_discriminator_uncased_en" if small else ""
-        recipe = ELECTRA.pretraining[size]
-        return recipe.optimizer_arguments("learning_rate", "schedule_form")
 
     def masked_lm_logits(self, inputs: dict[str, Tensor]) -> Tensor:
         inputs = dict(inputs)

@@ -1,18 +1,24 @@
 """Raw text to batches for replaced token detection."""
 
-from typing import Any
+from typing import Any, Literal
 
 import keras
 
-from keras_bertfam.layers.data.rows import PackedRows
-from keras_bertfam.tasks.pretraining.masking_preprocessor import MaskingPreprocessor
-from keras_bertfam.types import TFTensor, Tokenizer
+from keras_bertfam.layers.corruption.strategies import MaskingStrategy
+from keras_bertfam.layers.data.electra_rows import ElectraRows
+from keras_bertfam.tasks.pretraining.masking_preprocessor import (
+    MaskingPreprocessor,
+    or_published,
+)
+from keras_bertfam.types import Config, TFTensor, Tokenizer
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class ReplacedTokenDetectionPreprocessor(MaskingPreprocessor):
     """`MaskedLMPreprocessor` with ELECTRA's settings, all in one dict.
 
+    Rows have two segments of a document, see `ElectraSegments`; `packing="full"` or
+    `"doc"` in `dataset` makes blocks without segments, as `sequence_ids=True` does.
     Every selected token becomes the mask token, as in the paper; the released code
     leaves 15 % of them, which is `mask_token_rate=0.85`. The original tokens are
     inputs of the model, which makes the targets itself.
@@ -27,14 +33,18 @@ class ReplacedTokenDetectionPreprocessor(MaskingPreprocessor):
             `int((mask_selection_rate + 0.005) * sequence_length)`, at least 1.
         mask_token_rate: float. Defaults to `1.0`.
         random_token_rate: float. Defaults to `0.0`.
+        strategy: see `MaskedLMPreprocessor`. Defaults to `"tokens"`.
+        selections_per_row: see `MaskedLMPreprocessor`. Defaults to `"bert"`.
+        mask_special_tokens: see `MaskedLMPreprocessor`. Defaults to `False`.
         **kwargs: other arguments of `MaskedLMPreprocessor`.
 
     Call arguments are those of `MaskedLMPreprocessor`.
 
     Returns:
-        A dict of what `MaskedLMPreprocessor` has in `x`, and `mask_ids`, int32
-        `(batch, slots)`, the original ids, and `mask_weights`, float32 of that
-        shape, 1 for a selection and 0 for an empty slot.
+        A dict of what `MaskedLMPreprocessor` has in `x`; `segment_ids`, int32
+        `(batch, length)`, but for blocks; `mask_ids`, int32 `(batch, slots)`, the
+        original ids; and `mask_weights`, float32 of that shape, 1 for a selection
+        and 0 for an empty slot.
 
     Reference: [Clark et al., 2020](https://arxiv.org/abs/2003.10555), section 2;
     slots: google-research/electra.
@@ -58,6 +68,9 @@ class ReplacedTokenDetectionPreprocessor(MaskingPreprocessor):
         mask_selection_length: int | None = None,
         mask_token_rate: float = 1.0,
         random_token_rate: float = 0.0,
+        strategy: MaskingStrategy | Config | str = "tokens",
+        selections_per_row: Literal["bert", "fairseq", "spanbert"] = "bert",
+        mask_special_tokens: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(
@@ -67,6 +80,9 @@ class ReplacedTokenDetectionPreprocessor(MaskingPreprocessor):
             mask_selection_length=mask_selection_length,
             mask_token_rate=mask_token_rate,
             random_token_rate=random_token_rate,
+            strategy=strategy,
+            selections_per_row=selections_per_row,
+            mask_special_tokens=mask_special_tokens,
             **kwargs,
         )
 
@@ -75,8 +91,13 @@ class ReplacedTokenDetectionPreprocessor(MaskingPreprocessor):
             return self.mask_selection_length
         return max(1, int((self.mask_selection_rate + 0.005) * self.sequence_length))
 
-    def make_rows(self) -> PackedRows:
-        return self.packed_rows("full")
+    def make_rows(self) -> ElectraRows:
+        return ElectraRows(
+            self.tokenizer,
+            self.sequence_length,
+            sequence_ids=self.sequence_ids,
+            **or_published(self.tokenizer, separators=None),
+        )
 
     def example(
         self, rows: dict[str, TFTensor], corrupted: dict[str, TFTensor]

@@ -76,6 +76,7 @@ class SpanBoundaryLM(FillMask, PretrainingTask):
     """
 
     preprocessor_cls = SpanBoundaryLMPreprocessor
+    recipe_family = "spanbert"
 
     def __init__(
         self,

@@ -33,6 +33,7 @@ class SpanBoundaryLMPreprocessor(MaskingPreprocessor):
         strategy: see `MaskedLMPreprocessor`. Defaults to `"spans"`.
         replacement_unit: see `MaskedLMPreprocessor`. Defaults to `"span"`.
         selections_per_row: see `MaskedLMPreprocessor`. Defaults to `"spanbert"`.
+        mask_special_tokens: see `MaskedLMPreprocessor`. Defaults to `False`.
         **kwargs: other arguments of `MaskedLMPreprocessor`.
 
     Call arguments are those of `MaskedLMPreprocessor`.
@@ -68,6 +69,7 @@ class SpanBoundaryLMPreprocessor(MaskingPreprocessor):
         strategy: MaskingStrategy | Config | str = "spans",
         replacement_unit: Literal["token", "word", "span"] = "span",
         selections_per_row: Literal["bert", "fairseq", "spanbert"] = "spanbert",
+        mask_special_tokens: bool = False,
         **kwargs: Any,
     ) -> None:
         if max_span_length < 1:
@@ -82,6 +84,7 @@ class SpanBoundaryLMPreprocessor(MaskingPreprocessor):
             strategy=strategy,
             replacement_unit=replacement_unit,
             selections_per_row=selections_per_row,
+            mask_special_tokens=mask_special_tokens,
             **kwargs,
         )
 

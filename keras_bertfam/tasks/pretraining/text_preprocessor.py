@@ -118,6 +118,15 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
         """
         raise TypeError(f"{type(self).__name__} must define `example`.")
 
+    def adapt(self, documents: TFDataset) -> None:
+        """Learns from documents what the corruption has to know of them, if anything.
+
+        `dataset` calls it.
+
+        Args:
+            documents: `tf.data.Dataset` of scalar strings.
+        """
+
     def corrupt(self, rows: dict[str, TFTensor], seed: TFTensor | None = None) -> Any:
         """Turns rows of token ids into a training example.
 
@@ -238,6 +247,7 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
             duplicates,
             tokens_per_batch,
         )
+        self.adapt(documents)
         rows, _ = self.parts()
         prepared = rows.prepare(documents, options)
 
@@ -278,7 +288,8 @@ class PackingPreprocessor(TextPreprocessor):
             documents: `tf.data.Dataset` of scalar strings.
             packing: `"full"` (FULL-SENTENCES) or `"doc"` (DOC-SENTENCES); for
                 segment pairs, `"segments"` (RoBERTa's SEGMENT-PAIR) or
-                `"sentences"` (SENTENCE-PAIR), which is given to `dataset`, too.
+                `"sentences"` (SENTENCE-PAIR), which is given to `dataset`, too; for
+                ELECTRA `"segments"`, `"full"` or `"doc"`.
                 `None` is the preprocessor's default.
             break_lines: bool. Whether to break lines into sentences.
 

@@ -1,0 +1,163 @@
+"""What `compile()` does without arguments: the published training, and where from."""
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from keras_bertfam import optimizers
+from keras_bertfam.optimizers.weight_decay import inner
+from keras_bertfam.presets.families import FAMILIES
+from keras_bertfam.presets.families.recipes import FineTuningRecipe, PretrainingRecipe
+from keras_bertfam.types import Mixin, Model
+
+
+class PublishedTraining(Mixin):
+    """Mixin of tasks that are compiled by a published recipe.
+
+    Attributes:
+        recipe_family: name of the family whose recipe is the objective's. `None` for
+            an objective that more than one family has: its recipe is the backbone's
+            family's.
+    """
+
+    recipe_family: str | None = None
+
+    @property
+    def optimizer_defaults(self) -> dict[str, Any]:
+        """What `compile()` makes its optimizer with unless told otherwise."""
+        return recipe_of(self).optimizer_arguments()
+
+    def _make_optimizer(self, arguments):
+        return optimizers.pretraining_optimizer(**arguments)
+
+    def recipe(self, print_fn: Callable[[str], Any] | None = None) -> None:
+        """Prints what this task is trained by, beside what was published, and where.
+
+        Args:
+            print_fn: takes the text. Defaults to `print`.
+
+        Example:
+
+        ```python
+        backbone = keras_bertfam.models.RobertaBackbone.from_preset(
+            "roberta_base_en", load_weights=False)
+        keras_bertfam.tasks.MaskedLM(backbone).recipe()
+        ```
+        """
+        (print_fn or print)(compare_with_published(self, self._published_recipe()))
+
+    def _published_recipe(self):
+        return recipe_of(self)
+
+    def _warn_of_small_batches(self, rows):
+        """Warns where the published rate is for updates of over four times the rows."""
+        recipe = self._published_recipe()
+        rows = (rows or 0) * (inner(self.optimizer).gradient_accumulation_steps or 1)
+        if not rows or 4 * rows >= recipe.batch_size:
+            return
+        root = recipe.learning_rate * math.sqrt(rows / recipe.batch_size)
+        linear = recipe.learning_rate * rows / recipe.batch_size
+        warnings.warn(
+            f"The published learning rate, {recipe.learning_rate:g}, is for updates of "
+            f"{recipe.batch_size} rows, and these have {rows}. Rates for Adam and LAMB "
+            f"usually go with the root of the rows, learning_rate={root:.2g} in "
+            f"`compile()`; those for SGD go with the rows, {linear:.2g}.",
+            stacklevel=3,
+        )
+
+
+def recipe_of(task: Model) -> PretrainingRecipe:
+    """The recipe that a task is compiled with by default.
+
+    That of the family that the objective is from; else that of the backbone's
+    family, by its width; else BERT's.
+
+    Args:
+        task: a `PretrainingTask`.
+
+    Returns:
+        `PretrainingRecipe`.
+    """
+    record = task.backbone.record
+    if task.recipe_family is not None:
+        record = FAMILIES[task.recipe_family]
+    elif record is None or not record.pretraining:
+        record = FAMILIES["bert"]
+    return record.pretraining_recipe(task.backbone.hidden_dim)
+
+
+def compare_with_published(
+    task: Model, recipe: PretrainingRecipe | FineTuningRecipe
+) -> str:
+    """A table of the settings of a compiled task beside those of a recipe.
+
+    Args:
+        task: a `PretrainingTask` or a `FineTuningTask`.
+        recipe: what was published for it.
+
+    Returns:
+        String: a line for each setting, with `*` where it isn't the published one.
+    """
+    published = recipe.settings()
+    used = {**_optimizer_settings(task.optimizer), **_data_settings(task, published)}
+    lines = [("", "used", "published")]
+    for name, theirs in published.items():
+        known = name in used
+        ours = _short(used[name]) if known else "fit()'s" if name in _OF_FIT else "-"
+        searched = theirs if isinstance(theirs, tuple) else (theirs,)
+        texts = [_short(value) for value in searched]
+        marked = f"{ours} *" if known and ours not in texts else ours
+        lines.append((name, marked, ", ".join(texts)))
+    widths = [max(len(line[i]) for line in lines) for i in range(2)]
+    rows = [f"{a:{widths[0]}}  {b:{widths[1]}}  {c}" for a, b, c in lines]
+    title = f"{type(task).__name__} of {type(task.backbone).__name__}"
+    return "\n".join([title, *rows, f"published in: {recipe.source}"])
+
+
+_OF_FIT = ("total_steps", "batch_size", "epochs")
+
+
+def _short(value):
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _optimizer_settings(optimizer):
+    """What an optimizer does, by the names of the arguments that it was made with."""
+    optimizer = inner(optimizer)
+    if optimizer is None:
+        return {}
+    names = {"Lamb": "lamb", "AdamW": "adamw", "BertAdamW": "adamw"}
+    settings = {
+        "optimizer": names.get(type(optimizer).__name__, type(optimizer).__name__),
+        "bias_correction": getattr(optimizer, "bias_correction", True),
+    }
+    for name in ("weight_decay", "beta_2", "epsilon", "global_clipnorm"):
+        settings[name] = getattr(optimizer, name, None)
+    rate = optimizer._learning_rate
+    if not isinstance(rate, optimizers.WarmupPolynomialDecay):
+        scheduled = isinstance(rate, keras.optimizers.schedules.LearningRateSchedule)
+        rate = type(rate).__name__ if scheduled else float(rate)
+        return {**settings, "learning_rate": rate, "schedule_form": None}
+    settings |= {
+        "learning_rate": rate.peak_learning_rate,
+        "schedule_form": rate.form,
+        "warmup_steps": rate.warmup_steps,
+    }
+    if rate.total_steps is not None:
+        settings["total_steps"] = rate.total_steps
+    return settings
+
+
+def _data_settings(task, names):
+    """What the preprocessor masks, and which arguments the task has."""
+    settings = {}
+    for name in names:
+        for holder in (task, task.preprocessor):
+            if hasattr(holder, name) and name not in ("optimizer", "batch_size"):
+                settings[name] = getattr(holder, name)
+    if "strategy" in settings:
+        settings["strategy"] = settings["strategy"].name
+    return settings
