@@ -17,7 +17,7 @@ def main(
         documents, vocabulary_size, lowercase=False
     )
     preprocessor = keras_bertfam.tasks.PermutationLMPreprocessor(
-        tokenizer, sequence_length, both_directions=True, seed=0
+        tokenizer, sequence_length, seed=0
     )
     sizes = {
         "num_layers": 6,

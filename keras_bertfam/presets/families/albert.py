@@ -44,6 +44,7 @@ _PRETRAINING = PretrainingRecipe(
     total_steps=125_000,
     batch_size=4096,
     schedule_form="hold",
+    bias_correction=False,
     rows="segment_pairs",
     masking={"strategy": "ngrams", "mask_selection_rate": 0.15},
     task_arguments={"sentence_objective": "sop"},

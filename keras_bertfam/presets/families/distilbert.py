@@ -29,7 +29,6 @@ _PRETRAINING = PretrainingRecipe(
     weight_decay=0.0,
     beta_2=0.98,
     global_clipnorm=5.0,
-    bias_correction=True,
     rows="doc_sentences",
     # By weights `count ** -0.7`, and so many in the whole batch.
     masking={"mask_selection_rate": 0.15, "strategy": "smoothed_tokens"},

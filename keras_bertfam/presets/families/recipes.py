@@ -23,7 +23,9 @@ class PretrainingRecipe:
         beta_2: float.
         epsilon: float.
         global_clipnorm: float, or `None` for no clipping.
-        bias_correction: whether Adam's moments are corrected for their bias.
+        bias_correction: whether the moments are corrected for their bias: the papers'
+            Adam does that, though BERT's, ELECTRA's and XLNet's code doesn't. Without
+            it, a short warm-up at a high rate can end all learning.
         masking: arguments of the task's preprocessor: what is masked, and how. Of a
             strategy that needs the data, a dict of its class and other arguments.
         rows: how documents become rows: `"segment_pairs"`, `"full_sentences"`,
@@ -51,7 +53,7 @@ class PretrainingRecipe:
     beta_2: float = 0.999
     epsilon: float = 1e-6
     global_clipnorm: float | None = 1.0
-    bias_correction: bool = False
+    bias_correction: bool = True
     masking: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     rows: str = "full_sentences"
     task_arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)

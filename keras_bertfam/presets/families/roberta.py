@@ -35,7 +35,6 @@ _BASE = PretrainingRecipe(
     batch_size=8192,
     beta_2=0.98,
     global_clipnorm=None,
-    bias_correction=True,
     masking={
         "mask_selection_rate": 0.15,
         "selections_per_row": "fairseq",

@@ -13,7 +13,6 @@ _PRETRAINING = PretrainingRecipe(
     total_steps=2_400_000,
     batch_size=256,
     epsilon=1e-8,
-    bias_correction=True,
     rows="doc_sentences",
     masking={
         "mask_selection_rate": 0.15,

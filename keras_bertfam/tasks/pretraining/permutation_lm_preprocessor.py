@@ -41,7 +41,8 @@ class PermutationLMPreprocessor(TextPreprocessor):
             tokens are targets, the paper's `1 / K`.
         span_unit: `"word"` or `"token"`: what spans are made of. Defaults to
             `"word"`.
-        both_directions: bool. Whether half of the rows are text read backwards.
+        both_directions: bool. Whether half of the rows are text read backwards, for
+            which `batch_size` must be even. Defaults to `True`, as published.
         next_rate: float. The probability that B follows A; see `join_segments`.
         seed: int. Decides every cut, order and target. Defaults to `0`.
 
@@ -83,7 +84,7 @@ class PermutationLMPreprocessor(TextPreprocessor):
         alpha: int = 6,
         beta: int = 1,
         span_unit: Literal["word", "token"] = "word",
-        both_directions: bool = False,
+        both_directions: bool = True,
         next_rate: float = 0.5,
         seed: int = 0,
         **kwargs: Any,
