@@ -61,7 +61,7 @@ def resumable(output, backup, where, steps):
 
 
 def kill(steps):
-    """A function that ends the process when it was called so often, or of no effect for 0."""
+    """A function that ends the process when it was called so often; never for 0."""
     done = itertools.count(1)
 
     def after_batch(batch, logs):

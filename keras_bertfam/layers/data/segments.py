@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from keras_bertfam.layers.data.documents import tokenize_sentences
+from keras_bertfam.layers.data.documents import continues, sentences_of
 from keras_bertfam.layers.data.pipelines import PARALLEL
 from keras_bertfam.layers.data.seeding import RNG, fold
 from keras_bertfam.tokenizers.texts import check_documents
@@ -76,11 +76,15 @@ class SegmentBuilder:
         return windows.map(self._window, **PARALLEL)
 
     def _window(self, documents):
-        tokens, document = tokenize_sentences(
-            self.tokenizer, documents, self.break_lines
-        )
-        lengths = tf.cast(tokens.row_lengths(), tf.int32)
-        return {"tokens": tokens.flat_values, "lengths": lengths, "document": document}
+        tokens, document = sentences_of(self.tokenizer, documents, self.break_lines)
+        # 0 for what goes on with the window before.
+        whole = tf.cumsum(tf.cast(~continues(documents), tf.int32))
+        return {
+            "tokens": tokens.flat_values,
+            "lengths": tf.cast(tokens.row_lengths(), tf.int32),
+            "document": tf.unique(document).idx,
+            "whole_document": tf.gather(whole, document),
+        }
 
     def build(self, windows: TFDataset, seed: int | TFTensor) -> TFDataset:
         """Makes rows of tokenised windows.

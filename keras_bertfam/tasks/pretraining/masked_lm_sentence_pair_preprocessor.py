@@ -31,6 +31,8 @@ class MaskedLMSentencePairPreprocessor(MaskingPreprocessor):
             of one sentence; see `PairSegments`. Defaults to `"unlabelled"`.
         separators: int. How many end tokens are between the segments: 1 for
             BERT, 2 for RoBERTa. Defaults to `1`.
+        documents_at_once: int. How many documents are a window: a random segment
+            comes from this window or the last one. Defaults to `256`.
         **kwargs: other arguments of `MaskedLMPreprocessor`.
 
     Call arguments:
@@ -76,12 +78,14 @@ class MaskedLMSentencePairPreprocessor(MaskingPreprocessor):
         short_sequence_rate: float = 0.1,
         single_sentence: str = "unlabelled",
         separators: int = 1,
+        documents_at_once: int = 256,
         **kwargs: Any,
     ) -> None:
         self.sentence_objective = sentence_objective
         self.short_sequence_rate = short_sequence_rate
         self.single_sentence = single_sentence
         self.separators = separators
+        self.documents_at_once = documents_at_once
         super().__init__(tokenizer, sequence_length, **kwargs)
         if self.sequence_ids:
             raise ValueError(
@@ -100,6 +104,7 @@ class MaskedLMSentencePairPreprocessor(MaskingPreprocessor):
             short_sequence_rate=self.short_sequence_rate,
             single_sentence=self.single_sentence,
             separators=self.separators,
+            documents_at_once=self.documents_at_once,
         )
 
     def call(
@@ -147,6 +152,7 @@ class MaskedLMSentencePairPreprocessor(MaskingPreprocessor):
             "short_sequence_rate": self.short_sequence_rate,
             "single_sentence": self.single_sentence,
             "separators": self.separators,
+            "documents_at_once": self.documents_at_once,
         }
 
 

@@ -13,6 +13,7 @@ from keras_bertfam.layers import (
 from keras_bertfam.layers.data import documents as module
 from keras_bertfam.layers.data.documents import (
     read_documents,
+    shuffle_documents,
     split_sentences,
     tokenize_sentences,
 )
@@ -49,7 +50,49 @@ def test_long_documents_are_cut_at_a_line(tmp_path, monkeypatch):
     path.write_text("\n".join(f"line {i:04}" for i in range(100)))
     pieces = read([path], max_bytes=200)
     assert len(pieces) > 3 and max(map(len, pieces)) < 300
-    assert "\n".join(pieces) == path.read_text()
+    first, *others = pieces
+    assert all(piece[0] == module.CONTINUES for piece in others)
+    assert "\n".join([first, *(piece[1:] for piece in others)]) == path.read_text()
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3, 2048])
+def test_which_pieces_go_on(tmp_path, monkeypatch, at_once):
+    monkeypatch.setattr(module, "LINES_AT_ONCE", at_once)
+    lines = ["\n\naaaa\n\nbbbb\nbbb\nb\n\n\ncccc", "dddd\n\nd\n\n", "ee"]
+    for name, text in zip("abc", lines, strict=True):
+        (tmp_path / f"{name}.txt").write_text(text)
+    for one_per_file in (False, True):
+        found = read(str(tmp_path / "*.txt"), max_bytes=3, one_per_file=one_per_file)
+        groups = []
+        for piece in found:
+            if piece[0] == module.CONTINUES:
+                groups[-1] += piece[1:]
+            else:
+                groups.append(piece)
+        whole = [group.replace("\n", "") for group in groups]
+        if one_per_file:
+            assert whole == ["aaaabbbbbbbbcccc", "ddddd", "ee"]
+        else:
+            assert whole == ["aaaa", "bbbbbbbb", "cccc", "dddd", "d", "ee"]
+        assert (len(found) > len(whole)) == (at_once < 2048)
+
+
+def test_pieces_are_shuffled_as_one_document():
+    texts = ["a", "b1", "\0b2", "\0b3", "c", "", "d1", "\0d2", "e"]
+    documents = tf.data.Dataset.from_tensor_slices(texts)
+    orders = {
+        tuple(
+            text.decode()
+            for text in shuffle_documents(
+                documents, 4, tf.constant([seed, 1], tf.int64)
+            ).as_numpy_iterator()
+        )
+        for seed in (0, 1, 2, 0)
+    }
+    assert len(orders) == 3
+    for order in orders:
+        assert sorted(order) == sorted(texts)
+        assert "b1,\0b2,\0b3" in ",".join(order) and "d1,\0d2" in ",".join(order)
 
 
 @pytest.mark.parametrize("at_once", [1, 3, 2048])
@@ -136,7 +179,9 @@ def test_a_long_line_without_end(tmp_path):
     whole = line.strip()
     assert read([path]) == [f"first\n{whole}\nafter", f"next\n{whole}"]
     small = read([path], max_bytes=1000)
-    assert "".join("".join(small).split()) == "".join(path.read_text().split())
+    assert "".join("".join(small).replace("\0", "").split()) == "".join(
+        path.read_text().split()
+    )
 
 
 @pytest.fixture
@@ -225,3 +270,5 @@ def test_spaces_between_sentences_stay_where_tokens_carry_them():
         rows = tf.ragged.boolean_mask(tokens, tf.equal(document, number))
         packed = str(tokenizer.detokenize(rows.flat_values))
         assert " ".join(packed.split()) == " ".join(text.split())
+    pieces, _ = encode(tf.constant(["The dog", "\0The dog"]))
+    assert [tokenizer.id_to_token(int(row[0])) for row in pieces] == ["T", "ĠThe"]
