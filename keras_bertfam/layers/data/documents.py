@@ -1,6 +1,7 @@
 """Whole documents from text files, and sentences from documents."""
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
@@ -247,6 +248,45 @@ def shuffle_documents(
     whole = documents.concatenate(end).scan(nothing, gather)
     whole = whole.filter(lambda pieces: tf.size(pieces) > 0)
     return shuffle(whole, buffer_size, seed).unbatch()
+
+
+def warn_if_short(sequence_length: int) -> Callable[[TFTensor, TFTensor], None]:
+    """Makes the function that warns, once, of documents shorter than rows.
+
+    Args:
+        sequence_length: int. Tokens of a row that holds a single document.
+
+    Returns:
+        A function of two int32 tensors of shape `(sentences,)`, the lengths of the
+        sentences of some documents and the document of each, ascending. Works in a
+        graph; its warning comes when that is run.
+    """
+    warned = []
+
+    def warn(median, count):
+        if not warned:
+            warned.append(True)
+            warnings.warn(
+                f"The median of {count} documents has {median} tokens, less than a "
+                f"row of {sequence_length}, which holds text of a single document. "
+                "If blank lines stand between paragraphs of your files, and not "
+                "between documents, read them by `read_documents(..., "
+                "one_per_file=True)`.",
+                stacklevel=2,
+            )
+        return True
+
+    def check(lengths, document):
+        sizes = tf.sort(tf.math.segment_sum(lengths, document))
+        count = tf.size(sizes)
+        median = tf.reduce_sum(sizes[count // 2 : count // 2 + 1])
+        tf.cond(
+            (count > 0) & (median < sequence_length),
+            lambda: tf.numpy_function(warn, [median, count], tf.bool),
+            lambda: False,
+        )
+
+    return check
 
 
 def _follows_space(sentences):

@@ -121,6 +121,8 @@ class PairSegments(SegmentBuilder):
         self.pairing = pairing
         self.short_sequence_rate = short_sequence_rate
         self.single_sentence = single_sentence
+        if pairing == "sentences":  # two of them don't fill a row
+            self._warn_if_short = lambda lengths, document: None
         self._draws_partners = objective == "nsp" or single_sentence == "random"
 
     def build(self, windows: TFDataset, seed: int | TFTensor) -> TFDataset:

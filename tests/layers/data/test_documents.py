@@ -1,4 +1,5 @@
 import importlib
+import warnings
 
 import keras_hub
 import pytest
@@ -6,6 +7,9 @@ import tensorflow as tf
 
 from keras_bertfam.layers import (
     BertTokenizer,
+    ElectraSegments,
+    PackSentences,
+    PairSegments,
     count_tokens,
     extend_vocabulary,
     train_word_piece,
@@ -116,6 +120,30 @@ def test_dataset_and_errors(tmp_path):
     # Texts where paths belong: the error names one of them, not all.
     with pytest.raises(FileNotFoundError, match="`documents`.* 9 not .* 'a text'.$"):
         train_word_piece(["a text"] * 9, 40)
+
+
+BUILDERS = {
+    "doc": lambda n: PackSentences(TOKENIZER, n, cross_documents=False),
+    "segments": lambda n: PairSegments(TOKENIZER, n, 2, 3),
+    "ELECTRA": lambda n: ElectraSegments(TOKENIZER, n, 2, 3),
+    "full": lambda n: PackSentences(TOKENIZER, n),
+    "sentences": lambda n: PairSegments(TOKENIZER, n, 2, 3, pairing="sentences"),
+}
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_one_warning_of_documents_shorter_than_rows(name):
+    texts = ["a cat sat", *["a dog ran on the mat"] * 2, *["the hat " * 20] * 2]
+    documents = tf.data.Dataset.from_tensor_slices(texts)
+    for length, is_short in ((8, True), (6, False)):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            rows = documents.repeat(200).apply(BUILDERS[name](length))
+            for _ in range(2):
+                assert next(iter(rows))
+        caught = [str(w.message) for w in caught if "median" in str(w.message)]
+        assert len(caught) == (is_short and name not in ("full", "sentences"))
+        assert all("documents has 6 tokens, less than a row of 8" in w for w in caught)
 
 
 USES = {
