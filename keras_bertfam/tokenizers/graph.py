@@ -1,7 +1,6 @@
 """What a dataset needs of a tokenizer: ops of the graph, and where words start."""
 
 import types
-from typing import Any
 
 import keras_hub
 import tensorflow as tf
@@ -27,7 +26,7 @@ def _traced_once(tokenizer):
     Python path splits numbers and words as Llama 3 does, not as RoBERTa.
     """
     in_graph = tokenizer._tokenize_tf
-    traced: dict[str, Any] = {"cache": None}
+    traced = {"cache": None}
 
     def in_eager_mode(texts):
         if traced["cache"] is not tokenizer.cache:  # it has another vocabulary

@@ -61,6 +61,8 @@ class BertTokenizer(PresetTokenizer, keras_hub.tokenizers.BertTokenizer):
         [Song et al., 2020](https://arxiv.org/abs/2012.15524).
     """
 
+    _fast_bert: Any
+
     def __init__(
         self,
         vocabulary: Path | Sequence[str] | None = None,

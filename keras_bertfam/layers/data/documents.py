@@ -261,7 +261,7 @@ def warn_if_short(sequence_length: int) -> Callable[[TFTensor, TFTensor], None]:
         sentences of some documents and the document of each, ascending. Works in a
         graph; its warning comes when that is run.
     """
-    warned = []
+    warned: list[bool] = []
 
     def warn(median, count):
         if not warned:

@@ -6,10 +6,12 @@ import pytest
 import tensorflow as tf
 
 from keras_bertfam.layers import (
+    AlbertTokenizer,
     BertTokenizer,
     ElectraSegments,
     PackSentences,
     PairSegments,
+    XLNetTokenizer,
     count_tokens,
     extend_vocabulary,
     train_word_piece,
@@ -28,6 +30,7 @@ from keras_bertfam.tasks import (
 )
 from keras_bertfam.tokenizers.graph import as_graph_layer
 from tests.tiny_masked_lm import SPECIALS, WORDS
+from tests.tiny_sentence_piece import train_sentence_piece
 
 TOKENIZER = BertTokenizer([*SPECIALS, *WORDS, "##s"])
 
@@ -288,15 +291,33 @@ DOCUMENTS = [
 ]
 
 
+def check_decoded(tokenizer, tokens, document, texts):
+    """Sentences, one after the other, decode to what they were, but for white space."""
+    for number, text in enumerate(text for text in texts if text):
+        rows = tf.ragged.boolean_mask(tokens, tf.equal(document, number))
+        packed = str(tokenizer.detokenize(rows.flat_values))
+        assert " ".join(packed.split()) == " ".join(text.split())
+
+
+@pytest.mark.parametrize("cls", [XLNetTokenizer, AlbertTokenizer])
+def test_sentence_piece_puts_a_space_before_each_sentence(cls):
+    # Even after "。", where the text has none: every text of theirs begins with one.
+    texts = [text.replace("…", "!") for text in DOCUMENTS if "。" not in text]
+    special = AlbertTokenizer.special_token_names.values()
+    model = train_sentence_piece(texts[:2] * 20, {*special} - {"<pad>"}, vocab_size=60)
+    tokenizer = cls(model, lowercase=False)
+    encode = tf.function(lambda texts: tokenize_sentences(tokenizer, texts))
+    tokens, document = encode(tf.constant(texts[:2]))
+    check_decoded(tokenizer, tokens, document, texts[:2])
+    assert {tokenizer.id_to_token(int(row[0]))[0] for row in tokens} == {"▁"}
+
+
 def test_spaces_between_sentences_stay_where_tokens_carry_them():
     tokenizer = as_graph_layer(byte_pair_tokenizer())
     encode = tf.function(lambda texts: tokenize_sentences(tokenizer, texts))
     tokens, document = encode(tf.constant(DOCUMENTS))
     first = [tokenizer.id_to_token(int(row[0])) for row in tokens[:2]]
     assert first == ["T", "ĠThe"]
-    for number, text in enumerate(text for text in DOCUMENTS if text):
-        rows = tf.ragged.boolean_mask(tokens, tf.equal(document, number))
-        packed = str(tokenizer.detokenize(rows.flat_values))
-        assert " ".join(packed.split()) == " ".join(text.split())
+    check_decoded(tokenizer, tokens, document, DOCUMENTS)
     pieces, _ = encode(tf.constant(["The dog", "\0The dog"]))
     assert [tokenizer.id_to_token(int(row[0])) for row in pieces] == ["T", "ĠThe"]
