@@ -130,6 +130,8 @@ class BertTokenizer(PresetTokenizer, keras_hub.tokenizers.BertTokenizer):
             if self.compute_dtype == "string":
                 strings = tf.gather(self.vocabulary, tokens.flat_values)
                 tokens = tokens.with_flat_values(strings)
+            else:
+                tokens = tf.cast(tokens, self.compute_dtype)
             if single:
                 tokens = tokens.values
             if self.sequence_length is None:

@@ -32,6 +32,7 @@ def test_words_up_to_200_characters():
     assert tokenizer(tf.constant([], tf.string)).to_list() == []
     strings = BertTokenizer(vocabulary, max_input_chars_per_word=2, dtype="string")
     assert strings(["aa aaa", ""]).to_list() == [[b"a", b"##a", b"[UNK]"], []]
+    assert BertTokenizer(vocabulary, dtype="int64")(["a"]).dtype == "int64"
     ids, starts, ends = tokenizer.tokenize_with_offsets(tf.constant([text]))
     assert ids.to_list() == [[7, 1, 5, 6, 8, 1, 1]]
     bounds = zip(starts[0], ends[0], strict=True)
