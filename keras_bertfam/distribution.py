@@ -4,12 +4,13 @@ Under JAX and PyTorch, whose arrays and gradients are global already, everything
 here is the identity.
 """
 
+import contextlib
 from typing import Any
 
 import keras
 from keras import ops
 
-from keras_bertfam.types import Mixin, Tensor
+from keras_bertfam.types import Mixin, Model, Tensor
 
 if keras.backend.backend() == "tensorflow":
     import tensorflow as tf
@@ -111,8 +112,25 @@ def own_variables(variable: keras.Variable) -> list[Any]:
     return list(value.values) if first_only and on_read else []
 
 
+def scope_of(model: Model) -> contextlib.AbstractContextManager[Any]:
+    """The scope of the strategy that a model was made in.
+
+    `fit()` is most often called outside of it, and so are its callbacks.
+
+    Args:
+        model: `keras.Model`.
+
+    Returns:
+        A context manager, which does nothing where there is no such strategy.
+    """
+    strategy = getattr(model, "distribute_strategy", None)
+    return contextlib.nullcontext() if strategy is None else strategy.scope()
+
+
 def is_chief() -> bool:
     """Whether this process is the one that writes files.
+
+    Asked of the current strategy: call it in the scope of the model's, `scope_of`.
 
     Returns:
         `True` except in the second and further workers of a

@@ -2,6 +2,7 @@ import contextlib
 import json
 import os
 import pathlib
+import signal
 import socket
 import subprocess
 import sys
@@ -13,6 +14,8 @@ from keras import ops
 
 from keras_bertfam import distribution
 from keras_bertfam.optimizers import Lamb
+from tests import tiny_masked_lm as tiny
+from tests.resume_worker import Recorder
 
 ROOT = pathlib.Path(__file__).parents[1]
 BACKEND = keras.backend.backend()
@@ -137,20 +140,23 @@ def free_ports(count):
         return [each.getsockname()[1] for each in sockets]
 
 
-@tensorflow_only
-@pytest.mark.slow
-def test_two_worker_processes_equal_a_single_one(tmp_path):
+def run_workers(folder, *arguments):
+    """Runs two workers, whose output goes to `0.npz` and `1.npz` in `folder`.
+
+    Returns:
+        Their exit codes and the ends of their logs.
+    """
     cluster = {"worker": [f"localhost:{port}" for port in free_ports(2)]}
     workers = []
     for index in range(2):
         config = {"cluster": cluster, "task": {"type": "worker", "index": index}}
         environment = {**os.environ, "TF_CONFIG": json.dumps(config)}
-        output = tmp_path / f"{index}.npz"
+        output = folder / f"{index}.npz"
         command = [sys.executable, "-m", "tests.distribution_worker", str(output)]
-        with open(tmp_path / f"{index}.log", "wb") as log:
+        with open(folder / f"{index}.log", "wb") as log:
             workers.append(
                 subprocess.Popen(
-                    command,
+                    [*command, *map(str, arguments)],
                     cwd=ROOT,
                     env=environment | {"CUDA_VISIBLE_DEVICES": "-1"},
                     stdout=log,
@@ -162,7 +168,13 @@ def test_two_worker_processes_equal_a_single_one(tmp_path):
     finally:
         for worker in workers:
             worker.kill()
-    logs = [(tmp_path / f"{index}.log").read_text()[-2000:] for index in range(2)]
+    return codes, [(folder / f"{i}.log").read_text()[-2000:] for i in range(2)]
+
+
+@tensorflow_only
+@pytest.mark.slow
+def test_two_worker_processes_equal_a_single_one(tmp_path):
+    codes, logs = run_workers(tmp_path)
     assert codes == [0, 0], logs
     run_module("tests.distribution_worker", tmp_path / "single.npz")
     first, second, single = (
@@ -174,6 +186,25 @@ def test_two_worker_processes_equal_a_single_one(tmp_path):
         np.testing.assert_allclose(
             first[name], single[name], atol=1e-5, rtol=1e-5, err_msg=name
         )
+
+
+@tensorflow_only
+@pytest.mark.slow
+def test_two_killed_worker_processes_go_on_inside_and_outside_of_the_scope(tmp_path):
+    backup = tmp_path / "backup"
+    # Of 14 steps, with a backup every two. A resumed process counts those done before.
+    for where, last in [("outside", 5), ("inside", 9), ("outside", 0)]:
+        codes, logs = run_workers(tmp_path, backup, where, last)
+        assert codes == [-signal.SIGKILL if last else 0] * 2, logs
+        if last:
+            assert os.listdir(backup) == ["backup.npz"]
+    assert not backup.exists()
+    model, single = tiny.make_model(), Recorder()
+    model.fit(tiny.stream(model), epochs=2, callbacks=[single], verbose=0)
+    expected = [single.losses[1, batch] for batch in range(7)]
+    for index in range(2):
+        losses = np.load(tmp_path / f"{index}.npz")["losses"]
+        np.testing.assert_allclose(losses, expected, atol=1e-5)
 
 
 @pytest.mark.skipif(BACKEND != "jax", reason="keras.distribution")

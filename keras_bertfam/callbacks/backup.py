@@ -86,7 +86,8 @@ class BackupAndResume(SetStreamPosition):
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         super().on_train_begin(logs)
         self._check_data()
-        self._resume = self._restore() if os.path.exists(self._path) else None
+        with distribution.scope_of(self.model):
+            self._resume = self._restore() if os.path.exists(self._path) else None
         if self._resume:
             # The attribute that Keras's trainers read for this purpose.
             self.model._initial_epoch = self._resume["epoch"]
@@ -99,10 +100,11 @@ class BackupAndResume(SetStreamPosition):
         resume, self._resume = self._resume, None
         self._steps = 0
         self._point = number, first = tuple(resume["point"])
-        for name, variable in self._variables("metrics").items():
-            # Metrics that weren't built yet have nothing to restore.
-            if resume["batch"] and name in resume["arrays"]:
-                _assign(variable, resume["arrays"][name])
+        with distribution.scope_of(self.model):
+            for name, variable in self._variables("metrics").items():
+                # Metrics that weren't built yet have nothing to restore.
+                if resume["batch"] and name in resume["arrays"]:
+                    _assign(variable, resume["arrays"][name])
         done, to_read = resume["batch"], 0
         endless = self.steps_per_epoch and self.cardinality == -1
         if endless or not resume["positioned"]:
@@ -150,7 +152,9 @@ class BackupAndResume(SetStreamPosition):
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         self.model._initial_epoch = None
-        if self.delete_checkpoint and distribution.is_chief():
+        with distribution.scope_of(self.model):
+            is_chief = distribution.is_chief()
+        if self.delete_checkpoint and is_chief:
             pathlib.Path(self._path).unlink(missing_ok=True)
             with contextlib.suppress(OSError):  # it may hold other files
                 os.rmdir(self.backup_dir)
@@ -167,9 +171,11 @@ class BackupAndResume(SetStreamPosition):
             "logs": {name: float(value) for name, value in (logs or {}).items()},
         }
         # Every worker reads: metrics are summed over the workers when read.
-        variables = self._variables("model", "optimizer", "metrics")
-        arrays = {n: _array(v) for n, v in variables.items()}
-        if distribution.is_chief():
+        with distribution.scope_of(self.model):
+            variables = self._variables("model", "optimizer", "metrics")
+            arrays = {n: _array(v) for n, v in variables.items()}
+            is_chief = distribution.is_chief()
+        if is_chief:
             self._write({"state": np.array(json.dumps(state)), **arrays})
 
     def _write(self, arrays):

@@ -1,5 +1,8 @@
 """What a dataset needs of a tokenizer: ops of the graph, and where words start."""
 
+import types
+
+import keras_hub
 import tensorflow as tf
 
 from keras_bertfam.tokenizers.byte_pair import is_byte_pair
@@ -11,7 +14,42 @@ def as_graph_layer(tokenizer: Tokenizer) -> Tokenizer:
     """The tokenizer, made to run the graph ops of a dataset in eager calls too."""
     tokenizer._allow_python_workflow = False
     tokenizer.built = True  # else Keras traces a task anew for each batch given
+    if is_byte_pair(tokenizer) and "_tokenize_tf" not in vars(tokenizer):
+        tokenizer._tokenize_tf = _traced_once(tokenizer)
     return tokenizer
+
+
+def _traced_once(tokenizer):
+    """What a tokenizer of byte-level BPE does, in one graph for all eager calls.
+
+    KerasHub's own takes a second: it traces the loop of the merges in each call. Its
+    Python path splits numbers and words as Llama 3 does, not as RoBERTa.
+    """
+    in_graph = tokenizer._tokenize_tf
+    traced = {"cache": None}
+
+    def in_eager_mode(texts):
+        if traced["cache"] is not tokenizer.cache:  # it has another vocabulary
+            traced["cache"] = tokenizer.cache
+            traced["call"] = tf.function(
+                lambda texts: in_graph(without_nul(texts)),
+                input_signature=[tf.TensorSpec([None], tf.string)],
+                autograph=False,
+            )
+        out = traced["call"](tf.reshape(texts, [-1]))
+        return out if texts.shape.rank else out[0]
+
+    def tokenize_texts(inputs):
+        if tf.executing_eagerly():
+            with tf.device("CPU:0"):
+                inputs = tf.convert_to_tensor(inputs)
+            if inputs.dtype == tf.string and inputs.shape.rank < 2:
+                # KerasHub's method makes a list of a ragged tensor.
+                layer = types.SimpleNamespace(tokenize=in_eager_mode)
+                return keras_hub.tokenizers.Tokenizer.call(layer, inputs)
+        return in_graph(inputs)
+
+    return tokenize_texts
 
 
 def tokenize(tokenizer: Tokenizer, texts: TFTensor) -> TFRagged:

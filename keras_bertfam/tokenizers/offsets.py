@@ -64,7 +64,7 @@ def _pieces(texts, starts, ends):
 
 def _word_piece(tokenizer, texts):
     """Control characters that the clean-up removes are no part of a token's end."""
-    ids, starts, ends = tokenizer._fast_bert.tokenize_with_offsets(texts)
+    ids, starts, ends = tokenizer.tokenize_with_offsets(texts)
     pieces = _pieces(texts, starts, ends)
     bare = tf.strings.regex_replace(pieces, r"[\p{Cc}\p{Cf}\x{FFFD}]+$", "")
     removed = tf.strings.length(pieces) - tf.strings.length(bare)

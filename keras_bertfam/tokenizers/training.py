@@ -153,5 +153,5 @@ def extend_vocabulary(
     return BertTokenizer(
         [*tokenizer.get_vocabulary(), *new[:count]],
         lowercase=tokenizer.lowercase,
-        max_bytes_per_word=tokenizer.max_bytes_per_word,
+        max_input_chars_per_word=tokenizer.max_input_chars_per_word,
     )

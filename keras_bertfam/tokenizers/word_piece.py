@@ -6,12 +6,13 @@ from typing import Any
 
 import keras
 import keras_hub
+import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 
 from keras_bertfam.presets.tokenizer_presets import PresetTokenizer
 from keras_bertfam.tokenizers.bert_normalization import normalizer_model
-from keras_bertfam.types import Config, Path
+from keras_bertfam.types import Config, Path, TFRagged, TFTensor
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
@@ -26,13 +27,15 @@ class BertTokenizer(PresetTokenizer, keras_hub.tokenizers.BertTokenizer):
     clean-up of characters, see `clean_character`: both KerasHub and
     `tensorflow_text` make three full stops of "…", and "ss" of "ß". (With
     `special_tokens_in_strings`, or without `split`, it is KerasHub's.) A word with
-    bytes that aren't UTF-8, or of more than `max_bytes_per_word` bytes, becomes [UNK].
+    bytes that aren't UTF-8, or of more than `max_input_chars_per_word` characters,
+    becomes [UNK].
 
     Args:
         vocabulary: list of strings or the path of a file with a token per line.
             It must hold [PAD], [UNK], [CLS], [SEP] and [MASK], and nothing twice.
         lowercase: bool. Lower-cases and strips accents. Defaults to `False`.
-        max_bytes_per_word: int. Defaults to `200`, BERT's limit.
+        max_input_chars_per_word: int. Counted after the clean-up. Defaults to `200`,
+            as in BERT's code; `transformers` has 100.
         **kwargs: `sequence_length` (int: pad and truncate to it), `dtype`
             (`"int32"`, or `"string"` for tokens instead of ids), and the other
             arguments of `keras_hub.tokenizers.WordPieceTokenizer`.
@@ -58,14 +61,16 @@ class BertTokenizer(PresetTokenizer, keras_hub.tokenizers.BertTokenizer):
         [Song et al., 2020](https://arxiv.org/abs/2012.15524).
     """
 
+    _fast_bert: Any
+
     def __init__(
         self,
         vocabulary: Path | Sequence[str] | None = None,
         lowercase: bool = False,
-        max_bytes_per_word: int = 200,
+        max_input_chars_per_word: int = 200,
         **kwargs: Any,
     ) -> None:
-        self.max_bytes_per_word = max_bytes_per_word
+        self.max_input_chars_per_word = max_input_chars_per_word
         # KerasHub's second, pure Python, path is the one that keeps accents.
         kwargs["_allow_python_workflow"] = False
         kwargs.setdefault("strip_accents", lowercase)
@@ -90,11 +95,15 @@ class BertTokenizer(PresetTokenizer, keras_hub.tokenizers.BertTokenizer):
                 f"`vocabulary` must contain {', '.join(SPECIAL_TOKENS)}. "
                 f"Missing: {', '.join(missing)}."
             )
+        # Arrays, which every graph takes for constants of its own.
+        self._is_inner = np.array([t.startswith("##") for t in self.vocabulary])
+        sizes = np.array([len(token) for token in self.vocabulary], "int32")
+        self._characters = sizes - 2 * self._is_inner
         with tf.init_scope(), tf.device("CPU:0"):
             self._fast_bert = tf_text.FastBertTokenizer(
                 self.vocabulary,
-                max_bytes_per_word=self.max_bytes_per_word,
-                token_out_type=tf.dtypes.as_dtype(self.compute_dtype),
+                max_bytes_per_word=4 * self.max_input_chars_per_word,
+                token_out_type=tf.int32,
                 support_detokenization=True,
                 fast_bert_normalizer_model_buffer=tf.constant(
                     normalizer_model(self.lowercase)
@@ -115,10 +124,16 @@ class BertTokenizer(PresetTokenizer, keras_hub.tokenizers.BertTokenizer):
                 raise ValueError(
                     f"`inputs` must be strings. Received: dtype={inputs.dtype.name}."
                 )
-            if inputs.shape.rank == 0:
-                tokens = self._fast_bert.tokenize(inputs[None]).values
+            single = inputs.shape.rank == 0
+            tokens = self._fast_bert.tokenize(inputs[None] if single else inputs)
+            (tokens,) = self._without_long_words(tokens)
+            if self.compute_dtype == "string":
+                strings = tf.gather(self.vocabulary, tokens.flat_values)
+                tokens = tokens.with_flat_values(strings)
             else:
-                tokens = self._fast_bert.tokenize(inputs)
+                tokens = tf.cast(tokens, self.compute_dtype)
+            if single:
+                tokens = tokens.values
             if self.sequence_length is None:
                 return tokens
             if inputs.shape.rank == 0:
@@ -128,7 +143,54 @@ class BertTokenizer(PresetTokenizer, keras_hub.tokenizers.BertTokenizer):
             shape = [None] * inputs.shape.rank + [self.sequence_length]
             return tokens.to_tensor(shape=shape)
 
+    def tokenize_with_offsets(
+        self, texts: TFTensor
+    ) -> tuple[TFRagged, TFRagged, TFRagged]:
+        """Tokenises texts, and says which bytes of them each token is made of.
+
+        Args:
+            texts: string tensor of shape `(batch,)`, in UTF-8.
+
+        Returns:
+            A tuple of ragged tensors of shape `(batch, None)`: ids, int32, and the
+            bytes where tokens start and end, int64.
+        """
+        tokens = self._fast_bert.tokenize_with_offsets(texts)
+        return self._without_long_words(*tokens)
+
+    def _without_long_words(self, tokens, *bounds):
+        """One unknown token for each word that is too long.
+
+        Args:
+            tokens: ragged tensor of ids.
+            *bounds: ragged tensors of where they start and end, or nothing.
+
+        Returns:
+            A tuple of what was given.
+        """
+        ids = tokens.flat_values
+        inner = tf.gather(self._is_inner, ids)
+        word = tf.cumsum(tf.cast(~inner, tf.int32)) - 1
+        sizes = tf.math.segment_sum(tf.gather(self._characters, ids), word)
+        is_long = sizes > self.max_input_chars_per_word
+
+        def shorten():
+            long = tf.gather(is_long, word)
+            unknown = self._token_to_id_map["[UNK]"]
+            values = [tf.where(long, unknown, ids)]
+            for starts, ends in [bounds] if bounds else []:
+                last = tf.gather(tf.math.segment_max(ends.flat_values, word), word)
+                ends = tf.where(long, last, ends.flat_values)
+                values += [starts.flat_values, ends]
+            kept = tokens.with_flat_values(~(long & inner))
+            return tuple(
+                tf.ragged.boolean_mask(tokens.with_flat_values(x), kept) for x in values
+            )
+
+        given = (tokens, *bounds)
+        return tf.cond(tf.reduce_any(is_long), shorten, lambda: given)
+
     def get_config(self) -> Config:
         config = super().get_config()
-        config["max_bytes_per_word"] = self.max_bytes_per_word
+        config["max_input_chars_per_word"] = self.max_input_chars_per_word
         return config

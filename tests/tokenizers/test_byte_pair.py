@@ -1,4 +1,7 @@
+import keras
 import keras_hub
+import numpy as np
+import pytest
 import tensorflow as tf
 
 from keras_bertfam.layers import BertTokenizer
@@ -71,3 +74,28 @@ def test_text_goes_on_after_a_zero_byte():
     encode = tf.function(lambda texts: tokenize(tokenizer, texts))
     ids = encode(tf.constant(["at\0at", "at at"])).to_list()
     assert ids[0] == ids[1] and len(ids[0]) == 3
+
+
+def test_eager_calls_run_the_graph_that_was_traced_once(monkeypatch):
+    tokenizer = as_graph_layer(as_graph_layer(byte_pair_tokenizer()))
+    loops, merge = [], tokenizer._bpe_merge_tf
+
+    def count(words):
+        loops.append(words)
+        return merge(words)
+
+    monkeypatch.setattr(tokenizer, "_bpe_merge_tf", count)
+    texts = ["at mat", "", "mat\0at", "tam"]
+    expected = ids(tokenizer, texts)
+    for given in (texts, tuple(texts), np.array(texts), tf.constant(texts)):
+        assert tokenizer(given) == expected
+    for text, row in zip(texts, expected, strict=True):
+        assert keras.ops.convert_to_numpy(tokenizer(text)).tolist() == row
+    assert len(loops) == 2  # one by `ids`
+    with pytest.raises(ValueError, match="rank < 2"):
+        tokenizer([["at"]])
+    tokenizer.set_vocabulary_and_merges(
+        {token: 30 - number for token, number in tokenizer.vocabulary.items()},
+        tokenizer.merges,
+    )
+    assert (expected[0][0], tokenizer(["at"])) == (10, [[20]])

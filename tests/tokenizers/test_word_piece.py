@@ -19,10 +19,26 @@ def test_accents_case_and_bytes():
     assert list(BertTokenizer(VOCABULARY)("Cafe a")) == [1, 7]
 
 
-def test_words_up_to_200_bytes():
-    tokenizer = BertTokenizer([*VOCABULARY, "##a"])
-    lengths = [len(x) for x in tokenizer(["a" * 200, "a" * 201]).to_list()]
-    assert lengths == [200, 1]
+def test_words_up_to_200_characters():
+    vocabulary = [*VOCABULARY, "##a", "я", "##я", "ก", "##ก"]
+    words = ["a" * 200, "a" * 201, "я" * 200, "Ґ" + "я" * 200, "ก" * 200, "ก" * 201]
+    words.append("a\u0301" * 200)  # counted after the clean-up
+    tokenizer = BertTokenizer(vocabulary, lowercase=True)
+    lengths = [len(x) for x in tokenizer(words).to_list()]
+    assert lengths == [200, 1, 200, 1, 200, 1, 200]
+    text = f"a {'ก' * 201} cafes! {'a' * 199}ґ {'a' * 999}"
+    assert tokenizer([text, "a"]).to_list() == [[7, 1, 5, 6, 8, 1, 1], [7]]
+    assert list(tokenizer(text)) == [7, 1, 5, 6, 8, 1, 1]
+    assert tokenizer(tf.constant([], tf.string)).to_list() == []
+    strings = BertTokenizer(vocabulary, max_input_chars_per_word=2, dtype="string")
+    assert strings(["aa aaa", ""]).to_list() == [[b"a", b"##a", b"[UNK]"], []]
+    assert BertTokenizer(vocabulary, dtype="int64")(["a"]).dtype == "int64"
+    ids, starts, ends = tokenizer.tokenize_with_offsets(tf.constant([text]))
+    assert ids.to_list() == [[7, 1, 5, 6, 8, 1, 1]]
+    bounds = zip(starts[0], ends[0], strict=True)
+    found = [text.encode()[start:end].decode() for start, end in bounds]
+    words = text.split()
+    assert found == ["a", words[1], "cafe", "s", "!", *words[3:]]
 
 
 def test_fixed_length_and_strings():

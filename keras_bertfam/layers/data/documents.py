@@ -1,10 +1,12 @@
 """Whole documents from text files, and sentences from documents."""
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
 from keras_bertfam.layers.data.pipelines import PARALLEL
+from keras_bertfam.layers.data.seeding import shuffle
 from keras_bertfam.tokenizers.byte_pair import word_prefix
 from keras_bertfam.tokenizers.graph import tokenize
 from keras_bertfam.tokenizers.texts import check_documents, text_files, to_utf8
@@ -12,6 +14,9 @@ from keras_bertfam.types import Path, TFDataset, TFRagged, TFTensor, Tokenizer
 
 MAX_DOCUMENT_BYTES = 1 << 20
 LINES_AT_ONCE = 2048
+# What a piece of a document begins with that goes on with the piece before: a zero
+# byte, which tokenizers drop or take for a space.
+CONTINUES = "\0"
 
 # A full stop after one letter (an initial, "U.S.") or a title ends no sentence, nor
 # does one before a small letter or without a space after it.
@@ -48,7 +53,9 @@ def read_documents(
         split: string. The split of a TFDS dataset. Defaults to `"train"`.
         feature: string. The text feature of a TFDS dataset. Defaults to `"text"`.
         max_bytes: int. A document in a text file is cut, at a line's end, about
-            where it gets longer than this. Defaults to 1 MiB.
+            where it gets longer than this. Pieces but the first begin with a zero
+            byte, by which sentence pairs know that they are of one document.
+            Defaults to 1 MiB.
         one_per_file: bool. Whether a text file is one document, blank lines left
             out. Defaults to `False`.
         num_shards: int. How many readers share the source: of text files each
@@ -109,22 +116,29 @@ def _documents_of(path, max_bytes, one_per_file):
         tf.data.Dataset.from_tensors((tf.constant([], tf.string), True))
     )
 
-    def step(open_lines, chunk):
-        new, last = chunk
+    def step(state, chunk):
+        (open_lines, cut), (new, last) = state, chunk
         lines = tf.concat([open_lines, _clean(new)], 0)
         blank = tf.cast(lines == "", tf.int32)
         document = tf.zeros_like(blank) if one_per_file else tf.cumsum(blank)
         size = tf.reduce_sum(tf.where(document == document[-1:], _lengths(lines), 0))
-        done = last | (size > max_bytes)
-        complete = (blank == 0) & (done | (document < tf.reduce_max(document)))
+        too_long = size > max_bytes
+        complete = (blank == 0) & (
+            last | too_long | (document < tf.reduce_max(document))
+        )
         groups = tf.RaggedTensor.from_value_rowids(
             tf.boolean_mask(lines, complete),
             tf.unique(tf.boolean_mask(document, complete)).idx,
         )
+        documents = tf.strings.reduce_join(groups, axis=-1, separator="\n")
+        # A document that was cut goes on unless a blank line comes first.
+        cut &= tf.reduce_all(document[:1] == 0)
+        first = tf.range(tf.size(documents)) == 0
+        documents = tf.where(first & cut, CONTINUES, "") + documents
         rest = tf.boolean_mask(lines, (blank == 0) & ~complete)
-        return rest, tf.strings.reduce_join(groups, axis=-1, separator="\n")
+        return (rest, too_long | (cut & (tf.size(documents) == 0))), documents
 
-    return chunks.scan(tf.constant([], tf.string), step).unbatch()
+    return chunks.scan((tf.constant([], tf.string), False), step).unbatch()
 
 
 def _clean(lines):
@@ -178,14 +192,101 @@ def tokenize_sentences(
         shape `(sentences, None)`, and the document of each, int32: those with
         a sentence are numbered from 0.
     """
-    sentences = split_sentences(to_utf8(documents), break_lines)
+    tokens, document = sentences_of(tokenizer, documents, break_lines)
+    return tokens, tf.unique(document).idx
+
+
+def sentences_of(
+    tokenizer: Tokenizer, documents: TFTensor, break_lines: bool = True
+) -> tuple[TFRagged, TFTensor]:
+    """`tokenize_sentences` whose second result are indices of `documents`, int64."""
+    # A piece of a document comes after a line's end.
+    documents = tf.strings.regex_replace(to_utf8(documents), r"^\x00", " ")
+    sentences = split_sentences(documents, break_lines)
     if prefix := word_prefix(tokenizer):
         before = tf.where(_follows_space(sentences), prefix, "")
         sentences = sentences.with_flat_values(before + sentences.flat_values)
     tokens = tokenize(tokenizer, sentences.flat_values)
     full = tokens.row_lengths() > 0
     document = tf.boolean_mask(sentences.value_rowids(), full)
-    return tf.ragged.boolean_mask(tokens, full), tf.unique(document).idx
+    return tf.ragged.boolean_mask(tokens, full), document
+
+
+def continues(documents: TFTensor) -> TFTensor:
+    """Which documents are pieces that go on with the piece before.
+
+    Args:
+        documents: string tensor.
+
+    Returns:
+        Bool tensor of that shape.
+    """
+    return tf.strings.substr(documents, 0, 1) == CONTINUES
+
+
+def shuffle_documents(
+    documents: TFDataset, buffer_size: int, seed: TFTensor
+) -> TFDataset:
+    """Shuffles documents; the pieces of one stay together.
+
+    Args:
+        documents: `tf.data.Dataset` of scalar strings.
+        buffer_size: int. How many documents are held in memory.
+        seed: int64 tensor of shape `(2,)`.
+
+    Returns:
+        A `tf.data.Dataset` of scalar strings.
+    """
+    nothing = tf.constant([], tf.string)
+    end = tf.data.Dataset.from_tensors("")
+
+    def gather(pieces, text):
+        goes_on = continues(text)
+        done = pieces[: tf.where(goes_on, 0, tf.size(pieces))]
+        return tf.concat([pieces[tf.size(done) :], [text]], 0), done
+
+    whole = documents.concatenate(end).scan(nothing, gather)
+    whole = whole.filter(lambda pieces: tf.size(pieces) > 0)
+    return shuffle(whole, buffer_size, seed).unbatch()
+
+
+def warn_if_short(sequence_length: int) -> Callable[[TFTensor, TFTensor], None]:
+    """Makes the function that warns, once, of documents shorter than rows.
+
+    Args:
+        sequence_length: int. Tokens of a row that holds a single document.
+
+    Returns:
+        A function of two int32 tensors of shape `(sentences,)`, the lengths of the
+        sentences of some documents and the document of each, ascending. Works in a
+        graph; its warning comes when that is run.
+    """
+    warned: list[bool] = []
+
+    def warn(median, count):
+        if not warned:
+            warned.append(True)
+            warnings.warn(
+                f"The median of {count} documents has {median} tokens, less than a "
+                f"row of {sequence_length}, which holds text of a single document. "
+                "If blank lines stand between paragraphs of your files, and not "
+                "between documents, read them by `read_documents(..., "
+                "one_per_file=True)`.",
+                stacklevel=2,
+            )
+        return True
+
+    def check(lengths, document):
+        sizes = tf.sort(tf.math.segment_sum(lengths, document))
+        count = tf.size(sizes)
+        median = tf.reduce_sum(sizes[count // 2 : count // 2 + 1])
+        tf.cond(
+            (count > 0) & (median < sequence_length),
+            lambda: tf.numpy_function(warn, [median, count], tf.bool),
+            lambda: False,
+        )
+
+    return check
 
 
 def _follows_space(sentences):

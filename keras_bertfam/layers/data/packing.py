@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from keras_bertfam.layers.data.documents import tokenize_sentences
+from keras_bertfam.layers.data.documents import tokenize_sentences, warn_if_short
 from keras_bertfam.layers.data.pipelines import PARALLEL
 from keras_bertfam.tokenizers.texts import check_documents
 from keras_bertfam.types import TFDataset, TFTensor, Tokenizer
@@ -84,6 +84,7 @@ class PackSentences:
         self.break_lines = break_lines
         self.documents_at_once = documents_at_once
         self._budget = sequence_length - specials
+        self._warn_if_short = warn_if_short(sequence_length)
 
     def __call__(self, documents: TFDataset) -> TFDataset:
         # Units, chunk by chunk: tokens, lengths, and the document of each unit.
@@ -105,6 +106,8 @@ class PackSentences:
             tokens = tf.concat([tokens, end], 1)
         budget = self._budget
         lengths = tf.cast(tokens.row_lengths(), tf.int32)
+        if not self.cross_documents:
+            self._warn_if_short(lengths, document)
         pieces = -(-lengths // budget)
         index = tf.ragged.range(pieces).flat_values
         lengths = tf.minimum(tf.repeat(lengths, pieces) - index * budget, budget)

@@ -18,6 +18,7 @@ class PairedRows(Rows):
         short_sequence_rate: float in [0, 1].
         single_sentence: `"unlabelled"` or `"random"`.
         separators: int.
+        documents_at_once: int.
     """
 
     packings = ("segments", "sentences")
@@ -30,6 +31,7 @@ class PairedRows(Rows):
         short_sequence_rate: float = 0.1,
         single_sentence: str = "unlabelled",
         separators: int = 1,
+        documents_at_once: int = 256,
     ) -> None:
         start, end = tokenizer.start_token_id, tokenizer.end_token_id
         super().__init__(tokenizer, sequence_length, start, end)
@@ -38,6 +40,7 @@ class PairedRows(Rows):
             "short_sequence_rate": short_sequence_rate,
             "single_sentence": single_sentence,
             "separators": separators,
+            "documents_at_once": documents_at_once,
         }
         self.separators = separators
         self._pairs = self._make_pairs(BatchOptions())  # checks the arguments

@@ -35,10 +35,11 @@ class PairSegments(SegmentBuilder):
     For NSP half of the chunks, and all of a single sentence, get a random B
     instead; the sentences it replaces begin the next chunk. So positives are
     somewhat less than half. A random B starts at a uniform sentence of a uniform
-    document, other than A's, among those of this and the last window: the
-    corpus isn't held in memory, and text whose order means something should be
-    shuffled before. The released code may take B from A's own document when
-    drawing fails ten times; this one never does.
+    document, other than A's, among those of this and the last window, or one more
+    if these are of a single one: the corpus isn't held in memory, and text whose
+    order means something should be shuffled before. Pieces of a document that
+    `read_documents` has cut are of one document in this. The released code may take
+    B from A's own document when drawing fails ten times; this one never does.
 
     What is too long loses tokens of the longer segment, off either end.
 
@@ -120,11 +121,14 @@ class PairSegments(SegmentBuilder):
         self.pairing = pairing
         self.short_sequence_rate = short_sequence_rate
         self.single_sentence = single_sentence
+        if pairing == "sentences":  # two of them don't fill a row
+            self._warn_if_short = lambda lengths, document: None
         self._draws_partners = objective == "nsp" or single_sentence == "random"
 
     def build(self, windows: TFDataset, seed: int | TFTensor) -> TFDataset:
         nothing = tf.zeros([0], tf.int32)
-        empty = {"tokens": nothing, "lengths": nothing, "document": nothing}
+        names = ("tokens", "lengths", "document", "whole_document")
+        empty = dict.fromkeys(names, nothing)
         end = tf.data.Dataset.from_tensors((empty, True))
         marked = windows.map(lambda window: (window, False)).concatenate(end)
         # The last window, and how many of its sentences have had their turn.
@@ -138,23 +142,41 @@ class PairSegments(SegmentBuilder):
 
     def _step(self, state, window, last, seeds):
         pool, done = state
-        seen = tf.reduce_max(tf.pad(pool["document"] + 1, [[1, 0]]))
-        shifted = {**window, "document": window["document"] + seen}
-        both = tf.nest.map_structure(lambda *x: tf.concat(x, 0), pool, shifted)
+        shifts = {
+            "document": tf.reduce_max(tf.pad(pool["document"] + 1, [[1, 0]])),
+            "whole_document": tf.reduce_max(tf.pad(pool["whole_document"], [[1, 0]])),
+        }
+        both = {
+            name: tf.concat([pool[name], window[name] + shifts.get(name, 0)], 0)
+            for name in pool
+        }
+        both["whole_document"] = tf.unique(both["whole_document"]).idx
         total = tf.size(both["lengths"])
         enough = tf.constant(True)
         if self._draws_partners:
-            enough = tf.reduce_max(tf.pad(both["document"], [[1, 0]])) > 0
+            enough = tf.reduce_max(tf.pad(both["whole_document"], [[1, 0]])) > 0
             tf.debugging.Assert(
                 enough | ~last | (done == total),
                 ["A random segment needs another document. Received: only one."],
             )
         rows = self._rows(both, tf.where(enough, done, total), seeds)
         # What waits for a second document, or for more than nothing, stays.
-        keep = ~enough | (tf.size(window["lengths"]) == 0)
-        following = tf.cond(keep, lambda: both, lambda: window)
+        kept = ~enough | (tf.size(window["lengths"]) == 0)
+        following = _choose_sentences(both, kept | self._in_pool(pool, both))
         done = tf.where(enough, tf.size(following["lengths"]), done)
         return (following, done), rows
+
+    def _in_pool(self, pool, both):
+        """Which sentences of `both` are kept for the next window: those after `pool`.
+
+        And the document before, if all after it are pieces of one that may go on.
+        """
+        whole, begin = both["whole_document"], tf.size(pool["lengths"])
+        kept = tf.range(tf.size(whole)) >= begin
+        if not self._draws_partners:
+            return kept
+        last = tf.reduce_max(tf.pad(whole, [[1, 0]]))
+        return kept | (tf.reduce_all(whole[begin:] == last) & (whole == last - 1))
 
     def _rows(self, window, first, seeds):
         """Makes rows of the sentences of a window from `first` on."""
@@ -178,7 +200,9 @@ class PairSegments(SegmentBuilder):
         a = sentences.range(begin, split)
         b = sentences.range(split, end)
         if self._draws_partners:
-            other = self._partners(sentences, begin, target - a[1], seeds[4:6])
+            other = self._partners(
+                sentences, window["whole_document"], begin, target - a[1], seeds[4:6]
+            )
             b = _choose(is_random, other, b)
         label = is_random
         if self.objective == "sop":
@@ -202,18 +226,27 @@ class PairSegments(SegmentBuilder):
         drawn = 2 + uniform_below(tf.fill([documents], budget - 1), seeds[1])
         return tf.gather(tf.where(short, drawn, budget), document)
 
-    def _partners(self, sentences, begin, size, seeds):
+    def _partners(self, sentences, document, begin, size, seeds):
         """Token ranges of about `size` tokens from other documents."""
-        own = tf.gather(sentences.document, begin)
-        documents = tf.reduce_max(tf.pad(sentences.document + 1, [[1, 0]]))
+        own = tf.gather(document, begin)
+        documents = tf.reduce_max(tf.pad(document + 1, [[1, 0]]))
         drawn = uniform_below(tf.fill(tf.shape(own), documents - 1), seeds[0])
         drawn += tf.cast(drawn >= own, tf.int32)
-        lowest = tf.searchsorted(sentences.document, drawn)
-        highest = tf.searchsorted(sentences.document, drawn, side="right")
+        lowest = tf.searchsorted(document, drawn)
+        highest = tf.searchsorted(document, drawn, side="right")
         start = lowest + uniform_below(highest - lowest, seeds[1])
         if self.pairing == "sentences":
             return sentences.range(start, start + 1)
         return sentences.range(start, sentences.reach(start, size))
+
+
+def _choose_sentences(window, kept):
+    """What a window has of the sentences for which `kept` is true."""
+    tokens = tf.boolean_mask(window["tokens"], tf.repeat(kept, window["lengths"]))
+    rest = {
+        name: tf.boolean_mask(window[name], kept) for name in window.keys() - {"tokens"}
+    }
+    return {**rest, "tokens": tokens, "document": tf.unique(rest["document"]).idx}
 
 
 def _choose(condition, first, second):

@@ -23,6 +23,7 @@ class BatchOptions:
     break_lines: bool = True
     duplicates: int | None = None
     tokens_per_batch: int | None = None
+    shuffle_documents: int = 0
 
     def __post_init__(self) -> None:
         if self.tokens_per_batch is None:
@@ -33,7 +34,11 @@ class BatchOptions:
                 f"batch_size={self.batch_size}, "
                 f"tokens_per_batch={self.tokens_per_batch}."
             )
-        check_at_least(0, shuffle_buffer=self.shuffle_buffer)
+        check_at_least(
+            0,
+            shuffle_buffer=self.shuffle_buffer,
+            shuffle_documents=self.shuffle_documents,
+        )
         check_at_least(1, duplicates=self.duplicates)
 
     @property

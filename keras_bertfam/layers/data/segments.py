@@ -2,7 +2,11 @@
 
 import tensorflow as tf
 
-from keras_bertfam.layers.data.documents import tokenize_sentences
+from keras_bertfam.layers.data.documents import (
+    continues,
+    sentences_of,
+    warn_if_short,
+)
 from keras_bertfam.layers.data.pipelines import PARALLEL
 from keras_bertfam.layers.data.seeding import RNG, fold
 from keras_bertfam.tokenizers.texts import check_documents
@@ -59,6 +63,7 @@ class SegmentBuilder:
         self.break_lines = break_lines
         self.documents_at_once = documents_at_once
         self.seed = seed
+        self._warn_if_short = warn_if_short(sequence_length)
 
     def __call__(self, documents: TFDataset) -> TFDataset:
         return self.build(self.tokenize(documents), self.seed)
@@ -76,11 +81,18 @@ class SegmentBuilder:
         return windows.map(self._window, **PARALLEL)
 
     def _window(self, documents):
-        tokens, document = tokenize_sentences(
-            self.tokenizer, documents, self.break_lines
-        )
+        tokens, index = sentences_of(self.tokenizer, documents, self.break_lines)
         lengths = tf.cast(tokens.row_lengths(), tf.int32)
-        return {"tokens": tokens.flat_values, "lengths": lengths, "document": document}
+        document = tf.unique(index).idx
+        self._warn_if_short(lengths, document)
+        # 0 for what goes on with the window before.
+        whole = tf.cumsum(tf.cast(~continues(documents), tf.int32))
+        return {
+            "tokens": tokens.flat_values,
+            "lengths": lengths,
+            "document": document,
+            "whole_document": tf.gather(whole, index),
+        }
 
     def build(self, windows: TFDataset, seed: int | TFTensor) -> TFDataset:
         """Makes rows of tokenised windows.

@@ -34,6 +34,8 @@ class MaskedLMSentencePairPreprocessor(MaskingPreprocessor):
             of one sentence; see `PairSegments`. Defaults to `"unlabelled"`.
         separators: int. How many end tokens are between the segments. Defaults to 2
             for RoBERTa's tokenizer, 1 for others.
+        documents_at_once: int. How many documents are a window: a random segment
+            comes from this window or the last one. Defaults to `256`.
         **kwargs: other arguments of `MaskedLMPreprocessor`.
 
     Call arguments:
@@ -79,6 +81,7 @@ class MaskedLMSentencePairPreprocessor(MaskingPreprocessor):
         short_sequence_rate: float = 0.1,
         single_sentence: str = "unlabelled",
         separators: int | None = None,
+        documents_at_once: int = 256,
         **kwargs: Any,
     ) -> None:
         settings = or_published(
@@ -88,6 +91,7 @@ class MaskedLMSentencePairPreprocessor(MaskingPreprocessor):
         self.short_sequence_rate = short_sequence_rate
         self.single_sentence = single_sentence
         self.separators = settings["separators"]
+        self.documents_at_once = documents_at_once
         super().__init__(tokenizer, sequence_length, **kwargs)
         if self.sequence_ids:
             raise ValueError(
@@ -106,6 +110,7 @@ class MaskedLMSentencePairPreprocessor(MaskingPreprocessor):
             short_sequence_rate=self.short_sequence_rate,
             single_sentence=self.single_sentence,
             separators=self.separators,
+            documents_at_once=self.documents_at_once,
         )
 
     def call(
@@ -153,6 +158,7 @@ class MaskedLMSentencePairPreprocessor(MaskingPreprocessor):
             "short_sequence_rate": self.short_sequence_rate,
             "single_sentence": self.single_sentence,
             "separators": self.separators,
+            "documents_at_once": self.documents_at_once,
         }
 
 

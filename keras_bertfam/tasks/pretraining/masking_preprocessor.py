@@ -9,7 +9,7 @@ from keras_bertfam.layers.corruption.mask_tokens import MaskTokens
 from keras_bertfam.layers.corruption.strategies import MaskingStrategy, get_strategy
 from keras_bertfam.layers.data.rows import PackedRows, is_prepared
 from keras_bertfam.presets.families import family_of_tokenizer
-from keras_bertfam.tasks.pretraining.text_preprocessor import PackingPreprocessor
+from keras_bertfam.tasks.pretraining.packing_preprocessor import PackingPreprocessor
 from keras_bertfam.tokenizers.graph import special_token_ids, word_start_table
 from keras_bertfam.tokenizers.training import count_tokens
 from keras_bertfam.types import Config, TFDataset, TFTensor, Tokenizer

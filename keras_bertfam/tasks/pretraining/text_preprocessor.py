@@ -5,6 +5,7 @@ from typing import Any
 import keras_hub
 import tensorflow as tf
 
+from keras_bertfam.layers.data import documents as whole_documents
 from keras_bertfam.layers.data.pipelines import PARALLEL, ready_to_iterate
 from keras_bertfam.layers.data.rows import BatchOptions, Rows
 from keras_bertfam.layers.data.seeding import (
@@ -201,6 +202,7 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
         break_lines: bool = True,
         duplicates: int | None = None,
         tokens_per_batch: int | None = None,
+        shuffle_documents: int = 0,
     ) -> TFDataset:
         """Returns the dataset of corrupted batches, ready for `fit`.
 
@@ -229,6 +231,11 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
             duplicates: int or `None`. Static masking. Defaults to `None`.
             tokens_per_batch: int or `None`. Batches of any number of rows with up
                 to so many tokens, see `BatchByTokens`, for rows of unequal length.
+            shuffle_documents: int. How many documents are held in memory to shuffle
+                among, anew in each pass, before rows are made of them: for files
+                whose order means something, and for the partners of sentence pairs,
+                which come from documents nearby. They are tokenised in each pass,
+                then. Defaults to `0`: documents come in the order of the data.
 
         Returns:
             A `tf.data.Dataset` of what the call gives. A pass without a single
@@ -246,14 +253,30 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
             break_lines,
             duplicates,
             tokens_per_batch,
+            shuffle_documents,
         )
         self.adapt(documents)
         rows, _ = self.parts()
         prepared = rows.prepare(documents, options)
+        shuffled = training and shuffle_documents > 0
+        if shuffled and prepared is documents:
+            raise ValueError(
+                "`shuffle_documents` must be 0 where `documents` are packed already, "
+                "or shuffled by `shuffle_buffer`. "
+                f"Received: shuffle_documents={shuffle_documents}."
+            )
 
         def batches(epoch):
-            order, content = (batch_seed(self.seed, epoch, k) for k in (-1, -2))
-            return rows.batches(prepared, options, order, content)
+            order, content, whole = (
+                batch_seed(self.seed, epoch, k) for k in (-1, -2, -3)
+            )
+            data = prepared
+            if shuffled:
+                data = whole_documents.shuffle_documents(
+                    documents, options.shuffle_documents, whole
+                )
+                data = rows.prepare(data, options)
+            return rows.batches(data, options, order, content)
 
         def corrupt(seed, batch):
             return self.corrupt(rows.complete(batch, seed), seed)
@@ -268,34 +291,3 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
             "sequence_length": self.sequence_length,
             "seed": self.seed,
         }
-
-
-class PackingPreprocessor(TextPreprocessor):
-    """Base of the text preprocessors that can pack documents once for all passes."""
-
-    def pack(
-        self,
-        documents: TFDataset,
-        packing: str | None = None,
-        break_lines: bool = True,
-    ) -> TFDataset:
-        """Does what is the same in all passes: tokenises documents, packs blocks.
-
-        `dataset` takes the result in place of documents, so that it can be
-        cached: `preprocessor.pack(documents).cache()`.
-
-        Args:
-            documents: `tf.data.Dataset` of scalar strings.
-            packing: `"full"` (FULL-SENTENCES) or `"doc"` (DOC-SENTENCES); for
-                segment pairs, `"segments"` (RoBERTa's SEGMENT-PAIR) or
-                `"sentences"` (SENTENCE-PAIR), which is given to `dataset`, too; for
-                ELECTRA `"segments"`, `"full"` or `"doc"`.
-                `None` is the preprocessor's default.
-            break_lines: bool. Whether to break lines into sentences.
-
-        Returns:
-            A `tf.data.Dataset` of dicts of tensors.
-        """
-        options = BatchOptions(packing=packing, break_lines=break_lines)
-        rows, _ = self.parts()
-        return rows.prepare(documents, options)

@@ -1,11 +1,17 @@
 import importlib
+import warnings
 
 import keras_hub
 import pytest
 import tensorflow as tf
 
 from keras_bertfam.layers import (
+    AlbertTokenizer,
     BertTokenizer,
+    ElectraSegments,
+    PackSentences,
+    PairSegments,
+    XLNetTokenizer,
     count_tokens,
     extend_vocabulary,
     train_word_piece,
@@ -13,6 +19,7 @@ from keras_bertfam.layers import (
 from keras_bertfam.layers.data import documents as module
 from keras_bertfam.layers.data.documents import (
     read_documents,
+    shuffle_documents,
     split_sentences,
     tokenize_sentences,
 )
@@ -23,6 +30,7 @@ from keras_bertfam.tasks import (
 )
 from keras_bertfam.tokenizers.graph import as_graph_layer
 from tests.tiny_masked_lm import SPECIALS, WORDS
+from tests.tiny_sentence_piece import train_sentence_piece
 
 TOKENIZER = BertTokenizer([*SPECIALS, *WORDS, "##s"])
 
@@ -49,7 +57,49 @@ def test_long_documents_are_cut_at_a_line(tmp_path, monkeypatch):
     path.write_text("\n".join(f"line {i:04}" for i in range(100)))
     pieces = read([path], max_bytes=200)
     assert len(pieces) > 3 and max(map(len, pieces)) < 300
-    assert "\n".join(pieces) == path.read_text()
+    first, *others = pieces
+    assert all(piece[0] == module.CONTINUES for piece in others)
+    assert "\n".join([first, *(piece[1:] for piece in others)]) == path.read_text()
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3, 2048])
+def test_which_pieces_go_on(tmp_path, monkeypatch, at_once):
+    monkeypatch.setattr(module, "LINES_AT_ONCE", at_once)
+    lines = ["\n\naaaa\n\nbbbb\nbbb\nb\n\n\ncccc", "dddd\n\nd\n\n", "ee"]
+    for name, text in zip("abc", lines, strict=True):
+        (tmp_path / f"{name}.txt").write_text(text)
+    for one_per_file in (False, True):
+        found = read(str(tmp_path / "*.txt"), max_bytes=3, one_per_file=one_per_file)
+        groups = []
+        for piece in found:
+            if piece[0] == module.CONTINUES:
+                groups[-1] += piece[1:]
+            else:
+                groups.append(piece)
+        whole = [group.replace("\n", "") for group in groups]
+        if one_per_file:
+            assert whole == ["aaaabbbbbbbbcccc", "ddddd", "ee"]
+        else:
+            assert whole == ["aaaa", "bbbbbbbb", "cccc", "dddd", "d", "ee"]
+        assert (len(found) > len(whole)) == (at_once < 2048)
+
+
+def test_pieces_are_shuffled_as_one_document():
+    texts = ["a", "b1", "\0b2", "\0b3", "c", "", "d1", "\0d2", "e"]
+    documents = tf.data.Dataset.from_tensor_slices(texts)
+    orders = {
+        tuple(
+            text.decode()
+            for text in shuffle_documents(
+                documents, 4, tf.constant([seed, 1], tf.int64)
+            ).as_numpy_iterator()
+        )
+        for seed in (0, 1, 2, 0)
+    }
+    assert len(orders) == 3
+    for order in orders:
+        assert sorted(order) == sorted(texts)
+        assert "b1,\0b2,\0b3" in ",".join(order) and "d1,\0d2" in ",".join(order)
 
 
 @pytest.mark.parametrize("at_once", [1, 3, 2048])
@@ -73,6 +123,30 @@ def test_dataset_and_errors(tmp_path):
     # Texts where paths belong: the error names one of them, not all.
     with pytest.raises(FileNotFoundError, match="`documents`.* 9 not .* 'a text'.$"):
         train_word_piece(["a text"] * 9, 40)
+
+
+BUILDERS = {
+    "doc": lambda n: PackSentences(TOKENIZER, n, cross_documents=False),
+    "segments": lambda n: PairSegments(TOKENIZER, n, 2, 3),
+    "ELECTRA": lambda n: ElectraSegments(TOKENIZER, n, 2, 3),
+    "full": lambda n: PackSentences(TOKENIZER, n),
+    "sentences": lambda n: PairSegments(TOKENIZER, n, 2, 3, pairing="sentences"),
+}
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_one_warning_of_documents_shorter_than_rows(name):
+    texts = ["a cat sat", *["a dog ran on the mat"] * 2, *["the hat " * 20] * 2]
+    documents = tf.data.Dataset.from_tensor_slices(texts)
+    for length, is_short in ((8, True), (6, False)):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            rows = documents.repeat(200).apply(BUILDERS[name](length))
+            for _ in range(2):
+                assert next(iter(rows))
+        caught = [str(w.message) for w in caught if "median" in str(w.message)]
+        assert len(caught) == (is_short and name not in ("full", "sentences"))
+        assert all("documents has 6 tokens, less than a row of 8" in w for w in caught)
 
 
 USES = {
@@ -136,7 +210,9 @@ def test_a_long_line_without_end(tmp_path):
     whole = line.strip()
     assert read([path]) == [f"first\n{whole}\nafter", f"next\n{whole}"]
     small = read([path], max_bytes=1000)
-    assert "".join("".join(small).split()) == "".join(path.read_text().split())
+    assert "".join("".join(small).replace("\0", "").split()) == "".join(
+        path.read_text().split()
+    )
 
 
 @pytest.fixture
@@ -215,13 +291,33 @@ DOCUMENTS = [
 ]
 
 
+def check_decoded(tokenizer, tokens, document, texts):
+    """Sentences, one after the other, decode to what they were, but for white space."""
+    for number, text in enumerate(text for text in texts if text):
+        rows = tf.ragged.boolean_mask(tokens, tf.equal(document, number))
+        packed = str(tokenizer.detokenize(rows.flat_values))
+        assert " ".join(packed.split()) == " ".join(text.split())
+
+
+@pytest.mark.parametrize("cls", [XLNetTokenizer, AlbertTokenizer])
+def test_sentence_piece_puts_a_space_before_each_sentence(cls):
+    # Even after "。", where the text has none: every text of theirs begins with one.
+    texts = [text.replace("…", "!") for text in DOCUMENTS if "。" not in text]
+    special = AlbertTokenizer.special_token_names.values()
+    model = train_sentence_piece(texts[:2] * 20, {*special} - {"<pad>"}, vocab_size=60)
+    tokenizer = cls(model, lowercase=False)
+    encode = tf.function(lambda texts: tokenize_sentences(tokenizer, texts))
+    tokens, document = encode(tf.constant(texts[:2]))
+    check_decoded(tokenizer, tokens, document, texts[:2])
+    assert {tokenizer.id_to_token(int(row[0]))[0] for row in tokens} == {"▁"}
+
+
 def test_spaces_between_sentences_stay_where_tokens_carry_them():
     tokenizer = as_graph_layer(byte_pair_tokenizer())
     encode = tf.function(lambda texts: tokenize_sentences(tokenizer, texts))
     tokens, document = encode(tf.constant(DOCUMENTS))
     first = [tokenizer.id_to_token(int(row[0])) for row in tokens[:2]]
     assert first == ["T", "ĠThe"]
-    for number, text in enumerate(text for text in DOCUMENTS if text):
-        rows = tf.ragged.boolean_mask(tokens, tf.equal(document, number))
-        packed = str(tokenizer.detokenize(rows.flat_values))
-        assert " ".join(packed.split()) == " ".join(text.split())
+    check_decoded(tokenizer, tokens, document, DOCUMENTS)
+    pieces, _ = encode(tf.constant(["The dog", "\0The dog"]))
+    assert [tokenizer.id_to_token(int(row[0])) for row in pieces] == ["T", "ĠThe"]

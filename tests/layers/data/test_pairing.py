@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_bertfam.layers import PairSegments
+from keras_bertfam.layers.data.documents import CONTINUES
 
 CLS, SEP = 101, 102
 GOLDEN = [[200] * 3, [201] * 2, [202] * 4]  # a, b, c
@@ -157,12 +158,39 @@ def test_partners_may_come_from_the_previous_window():
     # Windows of one document wait for another.
     pairs = [(a[0], b[0]) for a, b in segments(pair(documents, 6, documents_at_once=1))]
     assert [a for a, _ in pairs] == list(range(200, 209))
-    assert all(a != b and abs(a - b) == 1 for a, b in pairs)
+    assert all(a != b and abs(a - b) <= 2 for a, b in pairs)
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 100])
+def test_no_partners_are_pieces_of_the_same_document(at_once):
+    # Of ten pieces each, and three documents of one.
+    sizes = [10, 1, 10, 1, 1, 10]
+    texts = [
+        "\n".join(f"{'' if j else CONTINUES * (i > 0)}{1000 * d + i}" for j in range(3))
+        for d, size in enumerate(sizes)
+        for i in range(size)
+    ]
+    builder = PairSegments(
+        numbers, 16, CLS, SEP, break_lines=False, documents_at_once=at_once
+    )
+    rows = tf.data.Dataset.from_tensor_slices(texts).apply(builder).batch(10**6)
+    (batch,) = ({k: v.numpy() for k, v in batch.items()} for batch in rows)
+    pairs = [(a[0], b[0]) for a, b in segments(batch)]
+    negative = batch["sentence_label"] == 1
+    assert negative.sum() > 20
+    same = np.array([a // 1000 == b // 1000 for a, b in pairs])
+    assert not same[negative].any() and same[~negative].all()
+    # In a single window, all pieces but those of A are partners.
+    partners = {b for (a, b), label in zip(pairs, negative, strict=True) if label}
+    assert len(partners) > (12 if at_once == 100 else 4)
 
 
 def test_a_random_segment_needs_another_document():
     with pytest.raises(tf.errors.InvalidArgumentError, match="another document"):
         pair([[[200]], []], 8)
+    pieces = tf.data.Dataset.from_tensor_slices(["200", f"{CONTINUES}201"])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="another document"):
+        list(pieces.apply(PairSegments(numbers, 8, CLS, SEP)))
     assert pair([[[200]]], 8, objective="sop") is not None
 
 

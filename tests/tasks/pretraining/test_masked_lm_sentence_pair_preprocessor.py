@@ -10,6 +10,9 @@ WORDS = [f"w{i}" for i in range(40)]
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
 
 
+UNMASKED = {"mask_token_rate": 0.0, "random_token_rate": 0.0}
+
+
 def make(**kwargs):
     tokenizer = BertTokenizer(VOCABULARY)
     return MaskedLMSentencePairPreprocessor(tokenizer, 16, seed=3, **kwargs)
@@ -55,6 +58,39 @@ def test_elements_and_passes(documents):
     assert [stream(cached), stream(cached)] == [first, second]
 
 
+def test_shuffled_documents(documents):
+    shuffled = {"shuffle_documents": 8, "shuffle_buffer": 0, "break_lines": False}
+    preprocessor = make(documents_at_once=5)
+    in_order = stream(
+        preprocessor.dataset(documents, 4, break_lines=False, shuffle_buffer=0)
+    )
+    preprocessor.position.set(0)
+    dataset = preprocessor.dataset(documents, 4, **shuffled)
+    first, second = stream(dataset), stream(dataset)
+    assert first != second != in_order != first
+    preprocessor.position.set(1, 3)  # as a run that is resumed
+    assert stream(dataset) == second[3:]
+    frozen = preprocessor.dataset(documents, 4, training=False, **shuffled)
+    plain = preprocessor.dataset(documents, 4, training=False, break_lines=False)
+    assert stream(frozen) == stream(plain)
+    with pytest.raises(ValueError, match="`shuffle_documents` must be 0.*ments=8"):
+        preprocessor.dataset(preprocessor.pack(documents), 4, shuffle_documents=8)
+    with pytest.raises(ValueError, match="`shuffle_documents`.*-1"):
+        preprocessor.dataset(documents, 4, shuffle_documents=-1)
+
+
+def test_the_window_is_an_argument():
+    # A document each, and so every B is of another one.
+    documents = tf.data.Dataset.from_tensor_slices(WORDS)
+    preprocessor = make(documents_at_once=2, **UNMASKED)
+    rows = preprocessor.pack(documents)
+    pairs = [x["token_ids"] for x, _, _ in preprocessor.dataset(rows, 4)]
+    apart = [abs(int(row[1]) - int(row[3])) for batch in pairs for row in batch]
+    assert max(apart) <= 3 < len(apart)
+    with pytest.raises(ValueError, match="`documents_at_once`.*0"):
+        make(documents_at_once=0)
+
+
 def test_static_pairs_and_masks_repeat(documents):
     dataset = make().dataset(documents, 4, duplicates=2, break_lines=False)
     passes = [stream(dataset) for _ in range(3)]
@@ -67,7 +103,7 @@ def test_evaluation_is_frozen(documents):
 
 
 def test_call_on_pairs_and_on_texts():
-    preprocessor = make(mask_token_rate=0.0, random_token_rate=0.0)
+    preprocessor = make(**UNMASKED)
     x, y, w = preprocessor(
         (["w0 w1", "w2 " * 20], ["w3", "w4 " * 20]), [1, 0], [1, 0.5]
     )
