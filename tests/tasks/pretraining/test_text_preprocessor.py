@@ -11,7 +11,7 @@ from keras_bertfam import tasks
 from keras_bertfam.layers import BertTokenizer
 from keras_bertfam.layers.data.base import PreprocessingLayer
 from keras_bertfam.layers.data.rows import PackedRows
-from keras_bertfam.tasks.pretraining.text_preprocessor import PackingPreprocessor
+from keras_bertfam.tasks.pretraining.packing_preprocessor import PackingPreprocessor
 
 WORDS = [f"w{i}" for i in range(40)]
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "##s"]
