@@ -11,7 +11,7 @@ from typing import Any
 
 import keras
 
-from keras_bertfam.presets import task_sizes, untrusted
+from keras_bertfam.presets import sizes, task_sizes, untrusted
 from keras_bertfam.types import Model, Path, Shapes
 
 CONFIG_FILE = "config.json"
@@ -101,8 +101,7 @@ def inspect_backbone(preset: Path) -> Shapes:
     untrusted.check_directory(preset)
     config = untrusted.read_config(preset, CONFIG_FILE)
     shapes = untrusted.weights_of(preset)
-    if shapes:
-        untrusted.check_sizes(config, shapes, os.path.join(preset, CONFIG_FILE))
+    sizes.check_sizes(config, shapes, os.path.join(preset, CONFIG_FILE))
     return shapes
 
 
@@ -119,15 +118,14 @@ def inspect_task(preset: Path) -> Shapes:
         **untrusted.weights_of(preset),
         **{f"task{k}": v for k, v in shapes.items()},
     }
-    if not both:
-        return shapes
     if task is not None:
         where = os.path.join(preset, TASK_FILE)
-        untrusted.check_sizes(task["config"], both, where)
+        sizes.check_sizes(task["config"], both, where)
         if shapes:
             task_sizes.check_task(task, backbone, shapes, where)
     preprocessor = read_json(preset, PREPROCESSOR_FILE)
-    task_sizes.check_new(backbone, preprocessor, task, both, os.fspath(preset))
+    if backbone is not None:
+        task_sizes.check_new(backbone, preprocessor, task, both, os.fspath(preset))
     return shapes
 
 

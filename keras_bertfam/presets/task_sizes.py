@@ -23,7 +23,7 @@ _NEW = (
     ("max_span_length", "position_dim"),
 )
 _NEW_FOR_EACH = 100  # Numbers that aren't stored for each that is, at most
-_ANY_PRESET = 1 << 20
+_ANY_PRESET, _ALL_NEW = 1 << 20, 1 << 30
 
 
 def check_task(task: Config, backbone: Config, shapes: Shapes, where: str) -> None:
@@ -72,6 +72,8 @@ def check_new(
         where: str, for the message.
     """
     most = max(_ANY_PRESET, _NEW_FOR_EACH * sum(map(math.prod, shapes.values())))
+    if not shapes:  # all of it is new
+        most = _ALL_NEW
     for part in (preprocessor, task):
         config = {} if part is None else _with_classes(part["config"])
         sizes = {**config, **backbone["config"]}
