@@ -19,7 +19,7 @@ _NUMBERS = {
     "clamp_length": 2**31,
 }
 # Layers that share their weights, or have none yet, and numbers of such a model
-MAX_LAYERS, _MAX_SIZE, _MAX_VALUES = 256, 2**31 - 1, 2**33
+MAX_LAYERS, _MAX_SIZE, _MAX_VALUES = 256, 2**31 - 1, 2**32
 
 
 def check_sizes(config: Any, shapes: Shapes, where: str) -> None:
@@ -58,10 +58,11 @@ def check_sizes(config: Any, shapes: Shapes, where: str) -> None:
         )
     stored = sum(map(math.prod, shapes.values())) if shapes else _MAX_VALUES
     width = sizes.get("hidden_dim", 1)
-    rows = max(sizes.get(name, 0) for name in _SIZES[:2])
-    rows = max(rows, sizes.get("max_sequence_length", 0), sizes.get("num_segments", 0))
+    positions = sizes.get("max_sequence_length", 0) + sizes.get("position_offset", 0)
+    rows = max(positions, *(sizes.get(n, 0) for n in (*_SIZES[:2], "num_segments")))
     table = rows * sizes.get("embedding_dim", width)
-    kernel = width * sizes.get("intermediate_dim", 1)
+    heads = sizes.get("num_heads", 1) * sizes.get("head_dim", 1)
+    kernel = width * max(sizes.get("intermediate_dim", 1), heads)
     if not shapes:  # one in each layer
         kernel = layers * max(kernel, width**2)
     if max(table, kernel) > stored:

@@ -24,6 +24,7 @@ _NEW = (
 )
 _NEW_FOR_EACH = 100  # Numbers that aren't stored for each that is, at most
 _ANY_PRESET, _ALL_NEW = 1 << 20, 1 << 30
+_MAX_LENGTH = 1 << 20  # of rows, and of what is a part of a row
 
 
 def check_task(task: Config, backbone: Config, shapes: Shapes, where: str) -> None:
@@ -76,6 +77,12 @@ def check_new(
         most = _ALL_NEW
     for part in (preprocessor, task):
         config = {} if part is None else _with_classes(part["config"])
+        names = config.get("label_names") or []
+        if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
+            raise ValueError(
+                f"`label_names` in {where!r} must be a list of strings. "
+                f"Received: {names!r}."
+            )
         sizes = {**config, **backbone["config"]}
         for group in _NEW:
             values: list[Any] = [sizes.get(name) for name in group]
@@ -96,3 +103,21 @@ def _with_classes(config):
 def _width(backbone):
     config = backbone.get("config") if isinstance(backbone, dict) else None
     return config.get("hidden_dim") if isinstance(config, dict) else None
+
+
+def check_lengths(config: Any, where: str) -> None:
+    """Raise a `ValueError` for a preprocessor or tokenizer of endless rows.
+
+    Args:
+        config: serialised object; what is within it is checked as well.
+        where: str, for the message.
+    """
+    for name, value in config.items():
+        for part in value if isinstance(value, list) else [value]:
+            if isinstance(part, dict):
+                check_lengths(part, where)
+            elif isinstance(part, int) and part > _MAX_LENGTH and name != "seed":
+                raise ValueError(
+                    f"`{name}` in {where!r} must be at most {_MAX_LENGTH}. "
+                    f"Received: {part}."
+                )

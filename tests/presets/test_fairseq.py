@@ -279,3 +279,20 @@ def test_a_dictionary_of_another_length(change, message, roberta, tmp_path):
     path.write_text("\n".join(change(path.read_text().split("\n")[:-1])))
     with pytest.raises(CheckpointError, match=message):
         RobertaBackbone.from_preset(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("encoder_attention_heads", 10**9),
+        ("encoder_attention_heads", 0),
+        ("activation_fn", "unknown"),
+        ("dropout", float("nan")),
+        ("attention_dropout", -0.1),
+    ],
+)
+def test_arguments_that_no_model_has(name, value, roberta, tmp_path):
+    arguments = argparse.Namespace(**{**vars(ARGUMENTS), name: value})
+    path = save(tmp_path, roberta, args=arguments)
+    with pytest.raises(CheckpointError):
+        RobertaBackbone.from_preset(str(path))

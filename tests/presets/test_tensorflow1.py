@@ -20,6 +20,7 @@ from keras_bertfam.tasks import (
     TextClassifier,
 )
 from tests.converted import assert_converts_whole
+from tests.huge_numbers import check_numbers
 from tests.tensorflow1_files import save, variables_of
 
 pytest.importorskip("tensorflow")
@@ -362,3 +363,13 @@ def test_another_model(tmp_path):
     path = save(tmp_path / "other", {"resnet/kernel": np.ones((2, 2), "f4")})
     with pytest.raises(CheckpointError, match="albert, bert, electra, xlnet"):
         EncoderBackbone.from_preset(path)
+
+
+@pytest.mark.parametrize(
+    ("family", "file"),
+    [("bert", "bert_config.json"), ("albert", "albert_config.json")],
+)
+def test_numbers_that_no_model_has(family, file, request, tmp_path):
+    _, path = request.getfixturevalue(family)
+    folder = shutil.copytree(path, tmp_path / "copy")
+    assert len(check_numbers(folder, file, EncoderBackbone.from_preset)) > 5
