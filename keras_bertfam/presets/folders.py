@@ -37,7 +37,8 @@ def write_aside(path: Path) -> Iterator[str]:
     replaces them, or they belong to what is replaced: weights of another number of
     files, the task that had the old backbone, the vocabulary of the old tokenizer.
     After an exception `path` is as it was. Of two writers the last one wins. Calls
-    may nest: the inner one writes to the outer one's folder.
+    may nest: the inner one writes to the outer one's folder. Other programs whose
+    working directory is in the old folder don't see the new one.
 
     Args:
         path: the folder to fill.

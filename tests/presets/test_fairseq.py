@@ -271,7 +271,7 @@ def test_a_missing_tensor(roberta, tmp_path):
     [
         (lambda lines: lines[:-1], "Expected: 14.*Received: 13"),
         (lambda lines: [*lines, "99 1"], "Expected: 14.*Received: 15"),
-        (lambda lines: [*lines[:-1], "5 1"], "once. Received: '5' twice"),
+        (lambda lines: [*lines[:-1], "5 1"], "once. Received: '5' 2 times"),
     ],
 )
 def test_a_dictionary_of_another_length(change, message, roberta, tmp_path):
