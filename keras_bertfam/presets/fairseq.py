@@ -223,7 +223,7 @@ def _tokenizer_files(folder, tokens):
         if not os.path.exists(os.path.join(folder, vocabulary)):
             continue
         path = reading.file_in(folder, vocabulary)
-        ids = reading.read_json(path, most=reading.MAX_VOCABULARY)
+        ids = reading.read_json(path, vocabulary=True)
         names = {str(number): token for token, number in ids.items()}
         # Those that GPT-2 lacks are special, or made up to fill the table.
         new = {names.get(token, token): index for index, token in enumerate(tokens)}

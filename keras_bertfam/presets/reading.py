@@ -101,13 +101,13 @@ def check_bytes(path: Path, most: int = MAX_VOCABULARY) -> None:
         )
 
 
-def read_json(path: Path, pairs: bool = False, most: int = MAX_CONFIG) -> Any:
+def read_json(path: Path, pairs: bool = False, vocabulary: bool = False) -> Any:
     """The object in a JSON file.
 
     Args:
         path: path of a file.
         pairs: bool. Whether objects are lists of pairs, which may have a name twice.
-        most: int. Bytes that the file may have.
+        vocabulary: bool. Whether it may be as large as one, and not as a config.
 
     Returns:
         dict; with `pairs` a list.
@@ -116,10 +116,10 @@ def read_json(path: Path, pairs: bool = False, most: int = MAX_CONFIG) -> Any:
         CheckpointError: if the file can't be read, is too large, or holds anything
             but an object, NaN or infinite numbers, or lists in lists in lists.
     """
-    check_bytes(path, most)
+    check_bytes(path, MAX_VOCABULARY if vocabulary else MAX_CONFIG)
     with errors_of(path, ValueError, RecursionError):
         text = pathlib.Path(path).read_text("utf-8")
-        content = parsing.parse_json(text, pairs)
+        content = parsing.parse_json(text, pairs, many=vocabulary)
     if not isinstance(content, parsing.Pairs if pairs else dict):
         raise CheckpointError(
             f"{os.fspath(path)!r} must hold a JSON object. "

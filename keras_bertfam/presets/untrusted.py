@@ -241,7 +241,7 @@ def check_vocabulary(folder: Path) -> None:
             _check_unique([line.rstrip() for line in lines], "token", text)
     ids = inside(folder, "assets/tokenizer/vocabulary.json")
     if ids.exists():
-        pairs = reading.read_json(ids, pairs=True, most=reading.MAX_VOCABULARY)
+        pairs = reading.read_json(ids, pairs=True, vocabulary=True)
         if not all(isinstance(pair[1], int) for pair in pairs):
             raise ValueError(f"{str(ids)!r} must map tokens to ids.")
         _check_unique([token for token, _ in pairs], "token", ids)
