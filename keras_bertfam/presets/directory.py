@@ -188,7 +188,7 @@ def load_serialized(preset: Path, name: str) -> Any:
     config = read_json(preset, name)
     if config is None:
         return None
-    task_sizes.check_lengths(config["config"], os.path.join(preset, name))
+    task_sizes.check_lengths(config, os.path.join(preset, name))
     cls = keras.saving.get_registered_object(config["registered_name"])
     if not hasattr(cls, "load_preset_assets"):
         raise ValueError(

@@ -96,11 +96,13 @@ def export(path):
 
 
 READERS = [read_task, read_backbone, read_tokenizer, read_preprocessor, convert]
-CASES = [(read, kind) for kind in ("preset", "transformers") for read in READERS]
+CASES = [(read, "preset") for read in (*READERS, export)]
 
 
 @pytest.mark.filterwarnings("ignore:.*loaded in part")
-@pytest.mark.parametrize(("read", "kind"), [*CASES, (export, "preset")])
+@pytest.mark.parametrize(
+    ("read", "kind"), [*CASES, (read_task, "transformers"), (convert, "transformers")]
+)
 def test_what_is_replaced_while_it_is_read(read, kind, tmp_path, monkeypatch):
     if kind == "transformers":
         pytest.importorskip("safetensors")
