@@ -14,7 +14,7 @@ from keras_bertfam.cli import demo as demo_steps
 from keras_bertfam.cli.pretraining import Recipe
 from keras_bertfam.export import export_saved_model
 from keras_bertfam.layers import read_documents
-from keras_bertfam.presets import directory
+from keras_bertfam.presets import folders
 
 app = typer.Typer(
     help="Pre-training for the BERT family in Keras 3.",
@@ -61,7 +61,7 @@ def pretrain(
 ) -> None:
     """Pre-train BERT as a masked language model on text files."""
     with _errors_as_messages():
-        directory.check_destination(output)
+        folders.check_destination(output)
         if mixed_precision:
             keras.config.set_dtype_policy("mixed_bfloat16")
         recipe = Recipe(

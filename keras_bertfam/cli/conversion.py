@@ -10,6 +10,7 @@ from keras_bertfam.presets import (
     conversion,
     directory,
     exporting,
+    folders,
     formats,
     hub,
     tokenizer_files,
@@ -35,18 +36,14 @@ def convert(source: str, destination: str, to: str) -> None:
             f"`destination` must be another folder than `source`. Received: {source!r} "
             "as both."
         )
-    directory.check_destination(destination)
+    folders.check_destination(destination)
     if to == "transformers":
         exporting.check_no_preset(destination)
     published = list_presets().get(source)
     path = os.fspath(hub.locate(published or source))
-    reader = formats.find_reader(path)
-    if reader is None:
-        model, tokenizer = _load_preset(path)
-    else:
-        model, tokenizer = _load_foreign(reader.open_source(path), published)
+    model, tokenizer = folders.read_whole(path, lambda: _load(path, published))
     typer.echo(f"Read {source}: {type(model).__name__} with {_size(model)} weights.")
-    with directory.write_aside(destination) as folder:
+    with folders.write_aside(destination) as folder:
         if to == "keras":
             model.save_to_preset(folder)
             if tokenizer is not None:
@@ -58,6 +55,14 @@ def convert(source: str, destination: str, to: str) -> None:
 
 def _size(model):
     return f"{model.count_params():,}"
+
+
+def _load(path, published):
+    """The model of a checkpoint, and a tokenizer that it doesn't have."""
+    reader = formats.find_reader(path)
+    if reader is None:
+        return _load_preset(path)
+    return _load_foreign(reader.open_source(path), published)
 
 
 def _load_preset(path):

@@ -12,7 +12,7 @@ from typing import Any
 import keras
 
 from keras_bertfam import datasets, metrics, optimizers, tasks
-from keras_bertfam.presets import directory
+from keras_bertfam.presets import folders
 from keras_bertfam.types import Model, Path
 
 _CLASSES: dict[str, Any] = {
@@ -165,7 +165,7 @@ def finetune(
         A dict of the medians of the metrics and the `settings` that reached them.
     """
     if output is not None:
-        directory.check_destination(output)
+        folders.check_destination(output)
     facts = datasets.get_task(task)
     train_set, validation_set, others = _load_parts(facts, data, limit, report)
     recipe, longest = _recipe_of(preset, facts)

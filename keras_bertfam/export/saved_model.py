@@ -12,7 +12,7 @@ from keras_bertfam.export import question_signatures, task_signatures  # noqa: F
 from keras_bertfam.export.signatures import serving_signatures
 from keras_bertfam.export.warmup import write_warmup_requests
 from keras_bertfam.models.encoder import EncoderBackbone
-from keras_bertfam.presets import directory
+from keras_bertfam.presets import directory, folders
 from keras_bertfam.tasks.pretraining.masked_lm import MaskedLM
 from keras_bertfam.types import Model, Path
 
@@ -95,7 +95,7 @@ def export_saved_model(model: Model | Path, path: Path, top_k: int = 5) -> Path:
         )
     if keras.backend.backend() == "tensorflow":
         model, preprocessor = _load(model)
-        with directory.write_aside(path) as folder:
+        with folders.write_aside(path) as folder:
             _write(model, preprocessor, folder, top_k=top_k)
     elif isinstance(model, (str, os.PathLike)):
         _export_in_tensorflow(model, path, top_k)
@@ -110,19 +110,8 @@ def export_saved_model(model: Model | Path, path: Path, top_k: int = 5) -> Path:
 def _load(model):
     """The model, and the preprocessor that tokenises for it."""
     if isinstance(model, (str, os.PathLike)):
-        config = directory.read_json(model, directory.TASK_FILE)
-        if config is None:
-            backbone = EncoderBackbone.from_preset(os.fspath(model))
-            preprocessor = directory.load_serialized(model, directory.PREPROCESSOR_FILE)
-            if preprocessor is None:
-                tokenizer = directory.load_serialized(model, directory.TOKENIZER_FILE)
-                usual = MaskedLM.usual_preprocessor
-                preprocessor = tokenizer and usual(tokenizer, backbone)
-            model = backbone
-        else:
-            cls = keras.saving.get_registered_object(config["registered_name"])
-            model = cls.from_preset(os.fspath(model))
-            preprocessor = model.preprocessor
+        path = os.fspath(model)
+        model, preprocessor = folders.read_whole(path, lambda: _load_preset(path))
     else:
         preprocessor = getattr(model, "preprocessor", None)
     if preprocessor is None:
@@ -131,6 +120,21 @@ def _load(model):
             f"directory with one. Received: {model}."
         )
     return model, preprocessor
+
+
+def _load_preset(path):
+    config = directory.read_json(path, directory.TASK_FILE)
+    if config is not None:
+        cls = keras.saving.get_registered_object(config["registered_name"])
+        model = cls.from_preset(path)
+        return model, model.preprocessor
+    backbone = EncoderBackbone.from_preset(path)
+    preprocessor = directory.load_serialized(path, directory.PREPROCESSOR_FILE)
+    if preprocessor is None:
+        tokenizer = directory.load_serialized(path, directory.TOKENIZER_FILE)
+        usual = MaskedLM.usual_preprocessor
+        preprocessor = tokenizer and usual(tokenizer, backbone)
+    return backbone, preprocessor
 
 
 def _write(model, preprocessor, folder, **options):

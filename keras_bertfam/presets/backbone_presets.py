@@ -10,6 +10,7 @@ from keras_bertfam.presets import (
     conversion,
     directory,
     exporting,
+    folders,
     formats,
     hub,
     kerashub,
@@ -59,11 +60,17 @@ class BackbonePresets(names.Published):
             return published.backbone(**{**published.size, **kwargs})
         folder = hub.locate(published or preset, load_weights, tokenizer=False)
         family = cls if published is None else published.backbone
+        return folders.read_whole(
+            folder, lambda: family._read(folder, known, load_weights, **kwargs)
+        )
+
+    @classmethod
+    def _read(cls, folder, known, load_weights, **kwargs):
         if (reader := formats.find_reader(folder)) is not None:
             source = reader.open_source(folder)
-            return conversion.load_backbone(family, source, load_weights, **kwargs)
+            return conversion.load_backbone(cls, source, load_weights, **kwargs)
         directory.check_preset(folder, known, load_weights)
-        return family._from_folder(os.fspath(folder), load_weights, **kwargs)
+        return cls._from_folder(os.fspath(folder), load_weights, **kwargs)
 
     @classmethod
     def _from_folder(cls, folder, load_weights, **kwargs):
@@ -83,7 +90,7 @@ class BackbonePresets(names.Published):
             return backbone
 
     def save_to_preset(self, preset_dir: Path, max_shard_size: float = 10) -> None:
-        with directory.write_aside(preset_dir) as folder:
+        with folders.write_aside(preset_dir) as folder:
             super().save_to_preset(folder, max_shard_size=max_shard_size)
 
     def export_to_transformers(self, path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from keras_bertfam.presets.families import transformers_tables
 from keras_bertfam.presets.families.transformers_table import REQUIRED
+from keras_bertfam.presets.sizes import MAX_LAYERS
 from keras_bertfam.presets.source import CheckpointError, CheckpointSource
 from keras_bertfam.types import Model
 
@@ -37,7 +38,7 @@ _FLOATS = ("layer_norm_epsilon", "initializer_range")
 _TEXTS = ("activation", "attention_type")
 # What has no part in what a model computes.
 _FREE = ("name", "trainable", "dtype", "truncated_initializer", "pooler")
-_MAX_LAYERS, _MAX_SIZE = 10_000, 2**31 - 1
+_MAX_SIZE = 2**31 - 1
 
 
 def to_ours(source: CheckpointSource) -> dict[str, Any]:
@@ -116,7 +117,7 @@ def _check(source, ours, theirs, value):
         expected = "a number, not negative"
     else:
         least = {"clamp_length": -1, "position_offset": 0}.get(ours, 1)
-        most = _MAX_LAYERS if ours == "num_layers" else _MAX_SIZE
+        most = MAX_LAYERS if ours == "num_layers" else _MAX_SIZE
         whole = isinstance(value, int) and not isinstance(value, bool)
         fits = whole and least <= value <= most
         expected = f"an integer from {least} to {most}"

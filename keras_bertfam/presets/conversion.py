@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_bertfam.presets import configs, reading, tokenizer_files
+from keras_bertfam.presets import configs, reading, sizes, tokenizer_files
 from keras_bertfam.presets.blank import blank_weights
 from keras_bertfam.presets.checks import (
     check_activation,
@@ -74,6 +74,8 @@ def read_backbone(
     try:
         if load_weights:
             check_size(cls, source, arguments)
+        else:
+            sizes.check_sizes(arguments, {}, os.fspath(source.path))
         with blank_weights() if load_weights else contextlib.nullcontext():
             backbone = cls(**arguments)
     except (TypeError, ValueError, OverflowError) as error:

@@ -1,11 +1,9 @@
-"""Preset directories: written aside and renamed, checked before they are read."""
+"""Preset directories, checked before they are read."""
 
 import contextlib
 import difflib
 import json
 import os
-import re
-import shutil
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,7 +11,7 @@ from typing import Any
 
 import keras
 
-from keras_bertfam.presets import task_sizes, untrusted
+from keras_bertfam.presets import sizes, task_sizes, untrusted
 from keras_bertfam.types import Model, Path, Shapes
 
 CONFIG_FILE = "config.json"
@@ -22,86 +20,6 @@ PREPROCESSOR_FILE = "preprocessor.json"
 TOKENIZER_FILE = "tokenizer.json"
 WEIGHTS_FILES = ("model.weights.h5", "model.weights.json")
 TASK_WEIGHTS_FILE = "task.weights.h5"
-_SHARD = re.compile(r"model_\d{5}\.weights\.h5")
-
-_being_written: set[str] = set()
-
-
-@contextlib.contextmanager
-def write_aside(path: Path) -> Iterator[str]:
-    """Give a folder to write to, and move what is in it to `path` at the end.
-
-    Nothing appears at `path` before everything is written. Files already there
-    stay unless one of the same name replaces them. After an exception `path` is
-    as it was. Calls may nest: the inner one writes to the outer one's folder.
-
-    Args:
-        path: the folder to fill.
-
-    Returns:
-        A context manager that yields the path of the folder to write to.
-    """
-    path = os.path.abspath(path)
-    if path in _being_written:
-        yield path
-        return
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    aside = tempfile.mkdtemp(prefix=".writing-", dir=os.path.dirname(path))
-    _being_written.add(aside)
-    try:
-        yield aside
-        _move_into(aside, path)
-    finally:
-        _being_written.discard(aside)
-        shutil.rmtree(aside, ignore_errors=True)
-
-
-def check_destination(path: Path) -> None:
-    """Raise an error where `write_aside` couldn't write, before there is work to lose.
-
-    Args:
-        path: the folder to be written, new or not.
-
-    Raises:
-        ValueError: if there is something else than a folder.
-        OSError: if nothing can be written beside it.
-    """
-    path = os.path.abspath(path)
-    if os.path.lexists(path) and not os.path.isdir(path):
-        raise ValueError(
-            f"The folder to write must be new, or a folder. Received: {path!r}, "
-            "which is a file."
-        )
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    tempfile.TemporaryDirectory(prefix=".writing-", dir=os.path.dirname(path)).cleanup()
-
-
-def _move_into(source, target):
-    if not os.path.exists(target):
-        os.chmod(source, 0o777 & ~_umask())
-        os.rename(source, target)
-        return
-    _remove_older_weights(source, target)
-    for folder, _, files in os.walk(source):
-        goal = os.path.join(target, os.path.relpath(folder, source))
-        os.makedirs(goal, exist_ok=True)
-        for name in files:
-            os.replace(os.path.join(folder, name), os.path.join(goal, name))
-
-
-def _remove_older_weights(source, target):
-    """One file of weights would be taken for the new shards, and the reverse."""
-    new = set(os.listdir(source))
-    if new.intersection(WEIGHTS_FILES):
-        for name in set(os.listdir(target)) - new:
-            if name in WEIGHTS_FILES or _SHARD.fullmatch(name):
-                os.unlink(os.path.join(target, name))
-
-
-def _umask():
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def check_preset(
@@ -183,8 +101,7 @@ def inspect_backbone(preset: Path) -> Shapes:
     untrusted.check_directory(preset)
     config = untrusted.read_config(preset, CONFIG_FILE)
     shapes = untrusted.weights_of(preset)
-    if shapes:
-        untrusted.check_sizes(config, shapes, os.path.join(preset, CONFIG_FILE))
+    sizes.check_sizes(config, shapes, os.path.join(preset, CONFIG_FILE))
     return shapes
 
 
@@ -201,15 +118,14 @@ def inspect_task(preset: Path) -> Shapes:
         **untrusted.weights_of(preset),
         **{f"task{k}": v for k, v in shapes.items()},
     }
-    if not both:
-        return shapes
     if task is not None:
         where = os.path.join(preset, TASK_FILE)
-        untrusted.check_sizes(task["config"], both, where)
+        sizes.check_sizes(task["config"], both, where)
         if shapes:
             task_sizes.check_task(task, backbone, shapes, where)
     preprocessor = read_json(preset, PREPROCESSOR_FILE)
-    task_sizes.check_new(backbone, preprocessor, task, both, os.fspath(preset))
+    if backbone is not None:
+        task_sizes.check_new(backbone, preprocessor, task, both, os.fspath(preset))
     return shapes
 
 
@@ -272,6 +188,7 @@ def load_serialized(preset: Path, name: str) -> Any:
     config = read_json(preset, name)
     if config is None:
         return None
+    task_sizes.check_lengths(config, os.path.join(preset, name))
     cls = keras.saving.get_registered_object(config["registered_name"])
     if not hasattr(cls, "load_preset_assets"):
         raise ValueError(

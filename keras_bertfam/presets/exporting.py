@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from keras_bertfam.presets import configs, tokenizer_files
-from keras_bertfam.presets.directory import WEIGHTS_FILES, write_aside
+from keras_bertfam.presets.directory import WEIGHTS_FILES
 from keras_bertfam.presets.families import (
     BACKBONES,
     FAMILIES,
@@ -19,6 +19,7 @@ from keras_bertfam.presets.families import (
     transformers_tables,
 )
 from keras_bertfam.presets.families.rows import Row, applying
+from keras_bertfam.presets.folders import write_aside
 from keras_bertfam.presets.heads import (
     BACKBONE,
     Counterpart,

@@ -8,6 +8,7 @@ With GPT-2's own files beside it (`encoder.json` and `vocab.bpe`, or `vocab.json
 """
 
 import argparse
+import collections
 import json
 import os
 import pathlib
@@ -188,15 +189,16 @@ def _read_dictionary(folder, size):
             table of embeddings.
     """
     path = reading.file_in(folder, DICTIONARY)
+    reading.check_bytes(path)
     with reading.errors_of(path, ValueError, IndexError):
         lines = path.read_text("utf-8").split("\n")
         tokens = [line.split()[0] for line in lines if line.strip()]
     tokens = [*_FIRST, *tokens]
     tokens += [token for token in _LAST if token not in tokens]
-    if len(set(tokens)) < len(tokens):
-        twice = next(token for token in tokens if tokens.count(token) > 1)
+    [(token, count)] = collections.Counter(tokens).most_common(1)
+    if count > 1:
         raise CheckpointError(
-            f"{str(path)!r} must name a token once. Received: {twice!r} twice."
+            f"{str(path)!r} must name a token once. Received: {token!r} {count} times."
         )
     if len(tokens) != size:
         raise CheckpointError(
@@ -220,14 +222,16 @@ def _tokenizer_files(folder, tokens):
     for vocabulary, merges in _GPT2_FILES:
         if not os.path.exists(os.path.join(folder, vocabulary)):
             continue
-        ids = reading.read_json(reading.file_in(folder, vocabulary))
+        path = reading.file_in(folder, vocabulary)
+        ids = reading.read_json(path, vocabulary=True)
         names = {str(number): token for token, number in ids.items()}
         # Those that GPT-2 lacks are special, or made up to fill the table.
         new = {names.get(token, token): index for index, token in enumerate(tokens)}
         files = _Files(tempfile.TemporaryDirectory(prefix="fairseq-"))
         target = pathlib.Path(files._folder.name)
         (target / "vocab.json").write_text(json.dumps(new), "utf-8")
-        shutil.copy(reading.file_in(folder, merges), target / "merges.txt")
+        reading.check_bytes(reading.file_in(folder, merges))
+        shutil.copy(os.path.join(folder, merges), target / "merges.txt")
         files.update(
             {name: str(target / name) for name in ("vocab.json", "merges.txt")}
         )

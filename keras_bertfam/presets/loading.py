@@ -3,20 +3,34 @@
 import os
 from typing import Any
 
-from keras_bertfam.presets import directory, formats, hub, tokenizer_files
+from keras_bertfam.presets import (
+    directory,
+    folders,
+    formats,
+    hub,
+    tokenizer_files,
+)
 from keras_bertfam.presets.names import list_presets
 from keras_bertfam.types import Path, Tokenizer
 
 
 def load_tokenizer(preset: Path) -> Tokenizer:
     """The tokenizer of a preset; see `PresetTokenizer.from_preset`."""
-    return _tokenizer_in(*_located(preset))
+    folder, published = _located(preset)
+    return folders.read_whole(folder, lambda: _tokenizer_in(folder, published))
 
 
 def load_preprocessor(cls: Any, preset: Path, **kwargs: Any) -> Any:
     """A preprocessor of a class; see `PresetPreprocessor.from_preset`."""
     folder, published = _located(preset)
+    return folders.read_whole(
+        folder, lambda: _preprocessor_in(cls, folder, published, **kwargs)
+    )
+
+
+def _preprocessor_in(cls, folder, published, **kwargs):
     if formats.find_reader(folder) is None:
+        _check_preset(folder)
         with directory.explain_load_errors(folder):
             saved = directory.load_serialized(folder, directory.PREPROCESSOR_FILE)
         if type(saved) is cls:
@@ -28,12 +42,12 @@ def load_preprocessor(cls: Any, preset: Path, **kwargs: Any) -> Any:
 def _located(preset):
     """The folder of a preset, and the `PublishedPreset` of its name, if it is one."""
     preset = os.fspath(preset)
-    known = list_presets()
-    published = known.get(preset)
-    folder = hub.locate(published or preset, load_weights=False)
-    if formats.find_reader(folder) is None:
-        directory.check_preset(folder, known, load_weights=False)
-    return folder, published
+    published = list_presets().get(preset)
+    return hub.locate(published or preset, load_weights=False), published
+
+
+def _check_preset(folder):
+    directory.check_preset(folder, list_presets(), load_weights=False)
 
 
 def _tokenizer_in(folder, published):
@@ -43,6 +57,7 @@ def _tokenizer_in(folder, published):
         if published is not None:
             source = published.complete(source)
         return tokenizer_files.load_tokenizer(source)
+    _check_preset(folder)
     with directory.explain_load_errors(folder):
         tokenizer = directory.load_serialized(folder, directory.TOKENIZER_FILE)
         if tokenizer is None:

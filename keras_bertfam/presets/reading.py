@@ -7,7 +7,6 @@ Whatever is wrong with a file is a `CheckpointError` that names it.
 import collections.abc
 import contextlib
 import functools
-import json
 import os
 import pathlib
 import re
@@ -18,11 +17,12 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from keras_bertfam.presets import pickles
+from keras_bertfam.presets import parsing, pickles
 from keras_bertfam.presets.source import CheckpointError, LazyTensor
 from keras_bertfam.types import Path
 
-MAX_BYTES = 200_000_000  # of a file that is read as a whole
+# Bytes of files that are read as a whole
+MAX_CONFIG, MAX_VOCABULARY = 5_000_000, 40_000_000
 _SAFE_PYTORCH = (2, 6)  # CVE-2025-32434: older ones run code in spite of weights_only
 _DTYPES = {
     "F64": np.float64,
@@ -87,49 +87,45 @@ def file_in(folder: Path, name: Any) -> pathlib.Path:
     return path
 
 
-def check_bytes(path: Path) -> None:
+def check_bytes(path: Path, most: int = MAX_VOCABULARY) -> None:
     """Raise a `CheckpointError` for a file too large to be read as a whole."""
     path = pathlib.Path(path)
     with errors_of(path):
         if path.exists() and not path.is_file():
             raise CheckpointError(f"{str(path)!r} is not a file.")
         size = path.stat().st_size
-    if size > MAX_BYTES:
+    if size > most:
         raise CheckpointError(
             f"{str(path)!r} is too large for what it should be. Expected at most "
-            f"{MAX_BYTES} bytes. Received: {size}."
+            f"{most} bytes. Received: {size}."
         )
 
 
-def read_json(path: Path, pairs: bool = False) -> Any:
+def read_json(path: Path, pairs: bool = False, vocabulary: bool = False) -> Any:
     """The object in a JSON file.
 
     Args:
         path: path of a file.
         pairs: bool. Whether objects are lists of pairs, which may have a name twice.
+        vocabulary: bool. Whether it may be as large as one, and not as a config.
 
     Returns:
         dict; with `pairs` a list.
 
     Raises:
-        CheckpointError: if the file can't be read, is larger than `MAX_BYTES`, or
-            holds anything but an object.
+        CheckpointError: if the file can't be read, is too large, or holds anything
+            but an object, NaN or infinite numbers, or lists in lists in lists.
     """
-    check_bytes(path)
+    check_bytes(path, MAX_VOCABULARY if vocabulary else MAX_CONFIG)
     with errors_of(path, ValueError, RecursionError):
         text = pathlib.Path(path).read_text("utf-8")
-        # An object in pairs is told from an array by its type.
-        content = json.loads(text, object_pairs_hook=_Pairs if pairs else None)
-    if not isinstance(content, _Pairs if pairs else dict):
+        content = parsing.parse_json(text, pairs, many=vocabulary)
+    if not isinstance(content, parsing.Pairs if pairs else dict):
         raise CheckpointError(
             f"{os.fspath(path)!r} must hold a JSON object. "
             f"Received: {type(content).__name__}."
         )
     return content
-
-
-class _Pairs(list):
-    pass
 
 
 class Tensors(collections.abc.Mapping):

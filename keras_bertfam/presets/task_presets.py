@@ -1,7 +1,6 @@
 """Tasks by name, from and to preset directories."""
 
 import os
-import warnings
 from typing import Any
 
 import keras
@@ -10,12 +9,14 @@ from keras_bertfam.presets import (
     conversion,
     directory,
     exporting,
+    folders,
     formats,
     hub,
     kerashub,
     names,
 )
 from keras_bertfam.presets.heads import shared_heads
+from keras_bertfam.presets.report import warn
 from keras_bertfam.quantization import quantize_again, quantized_layers
 from keras_bertfam.types import Config, Mixin, Model, Path, Tokenizer
 
@@ -47,13 +48,22 @@ class TaskPresets(Mixin):
         """
         published = names.published(cls.backbone_cls).get(os.fspath(preset))
         family = cls.backbone_cls if published is None else published.backbone
-        if published is None or load_weights:
-            preset = hub.locate(published or preset, load_weights)
-            if (reader := formats.find_reader(preset)) is not None:
-                source = reader.open_source(preset)
-                if published is not None:
-                    source = published.complete(source)
-                return conversion.load_task(cls, source, load_weights, family, **kwargs)
+        if published is not None and not load_weights:
+            return cls._read(preset, family, load_weights, **kwargs)
+        preset = hub.locate(published or preset, load_weights)
+
+        def read():
+            if (reader := formats.find_reader(preset)) is None:
+                return cls._read(preset, family, load_weights, **kwargs)
+            source = reader.open_source(preset)
+            if published is not None:
+                source = published.complete(source)
+            return conversion.load_task(cls, source, load_weights, family, **kwargs)
+
+        return folders.read_whole(preset, read)
+
+    @classmethod
+    def _read(cls, preset, family, load_weights, **kwargs):
         dtype = {"dtype": kwargs.pop("dtype")} if "dtype" in kwargs else {}
         backbone = family.from_preset(preset, load_weights, **dtype)
         config = {}
@@ -113,10 +123,9 @@ class TaskPresets(Mixin):
         known = shared | {id(weight) for weight in taken}
         new = [w.path for w in self.trainable_weights if id(w) not in known]
         if new and hasattr(self, "fill_mask"):
-            warnings.warn(
+            warn(
                 f"{os.fspath(preset)!r} is of a {saved['class_name']}. New in a "
-                f"{type(self).__name__}: {', '.join(new)}.",
-                stacklevel=3,
+                f"{type(self).__name__}: {', '.join(new)}."
             )
 
     def _copy_heads(self, cls, config, preset, shared):
@@ -229,5 +238,5 @@ class TaskPresets(Mixin):
         exporting.export_to_transformers(self, path)
 
     def save_to_preset(self, preset_dir: Path, max_shard_size: float = 10) -> None:
-        with directory.write_aside(preset_dir) as folder:
+        with folders.write_aside(preset_dir) as folder:
             super().save_to_preset(folder, max_shard_size=max_shard_size)

@@ -23,7 +23,8 @@ _NEW = (
     ("max_span_length", "position_dim"),
 )
 _NEW_FOR_EACH = 100  # Numbers that aren't stored for each that is, at most
-_ANY_PRESET = 1 << 20
+_ANY_PRESET, _ALL_NEW = 1 << 20, 1 << 30
+_MAX_LENGTH = 1 << 20  # of rows, and of what is a part of a row
 
 
 def check_task(task: Config, backbone: Config, shapes: Shapes, where: str) -> None:
@@ -72,8 +73,16 @@ def check_new(
         where: str, for the message.
     """
     most = max(_ANY_PRESET, _NEW_FOR_EACH * sum(map(math.prod, shapes.values())))
+    if not shapes:  # all of it is new
+        most = _ALL_NEW
     for part in (preprocessor, task):
         config = {} if part is None else _with_classes(part["config"])
+        names = config.get("label_names") or []
+        if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
+            raise ValueError(
+                f"`label_names` in {where!r} must be a list of strings. "
+                f"Received: {names!r}."
+            )
         sizes = {**config, **backbone["config"]}
         for group in _NEW:
             values: list[Any] = [sizes.get(name) for name in group]
@@ -94,3 +103,25 @@ def _with_classes(config):
 def _width(backbone):
     config = backbone.get("config") if isinstance(backbone, dict) else None
     return config.get("hidden_dim") if isinstance(config, dict) else None
+
+
+def check_lengths(config: Any, where: str) -> None:
+    """Raise a `ValueError` for a preprocessor or tokenizer of endless rows.
+
+    Classes of the user are not checked.
+
+    Args:
+        config: serialised object; what is within it is checked as well.
+        where: str, for the message.
+    """
+    if not str(config.get("registered_name") or _PACKAGES[0]).startswith(_PACKAGES):
+        return
+    for name, value in config.items():
+        for part in value if isinstance(value, list) else [value]:
+            if isinstance(part, dict):
+                check_lengths(part, where)
+            elif isinstance(part, int) and part > _MAX_LENGTH and name != "seed":
+                raise ValueError(
+                    f"`{name}` in {where!r} must be at most {_MAX_LENGTH}. "
+                    f"Received: {part}."
+                )

@@ -248,6 +248,7 @@ def _tokenizer(folder):
     pieces = [name for name in names if name.endswith(".model")]
     if "vocab.txt" in names:
         path = reading.file_in(folder, "vocab.txt")
+        reading.check_bytes(path)
         with reading.errors_of(path, ValueError):
             tokens = path.read_text("utf-8").split("\n")
         cased = any(token != token.lower() and token[0] != "[" for token in tokens)

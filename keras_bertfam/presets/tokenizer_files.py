@@ -88,7 +88,7 @@ def _flag(config, name, default):
 
 
 def _byte_pair(source, vocabulary, merges):
-    ids = reading.read_json(vocabulary)
+    ids = reading.read_json(vocabulary, vocabulary=True)
     with open(merges, encoding="utf-8") as file:
         lines = [line.rstrip("\n") for line in file]
     lines = [line for line in lines if line and not line.startswith("#version")]
@@ -126,7 +126,7 @@ def _sentence_piece_tokenizer(source, proto):
 
 
 def _tokenizer_json(source, path):
-    content = reading.read_json(path)
+    content = reading.read_json(path, vocabulary=True)
     model = content["model"]
     if model["type"] == "WordPiece":
         _check_ids(model["vocab"])

@@ -2,11 +2,20 @@
 
 from typing import Any
 
+from keras_bertfam.presets.folders import write_aside
 from keras_bertfam.presets.loading import load_preprocessor, load_tokenizer
-from keras_bertfam.types import Path
+from keras_bertfam.types import Mixin, Path
 
 
-class PresetTokenizer:
+class _Saved(Mixin):
+    """Mixin of layers that are saved to a preset directory as a whole."""
+
+    def save_to_preset(self, preset_dir: Path) -> None:
+        with write_aside(preset_dir) as folder:
+            super().save_to_preset(folder)
+
+
+class PresetTokenizer(_Saved):
     """Mixin of tokenizers that come from any preset whose tokenizer they are."""
 
     @classmethod
@@ -40,7 +49,7 @@ class PresetTokenizer:
         return tokenizer
 
 
-class PresetPreprocessor:
+class PresetPreprocessor(_Saved):
     """Mixin of preprocessors that come from any preset with a tokenizer."""
 
     @classmethod

@@ -32,11 +32,6 @@ _KERAS_VALUES = {"__bytes__", "__ellipsis__", "__numpy__", "__slice__", "__tenso
 _KERAS_VALUES |= {"__tuple__", "DTypePolicy", "FloatDTypePolicy", "DTypePolicyMap"}
 # Arguments by which a tokenizer would open a file.
 _FILE_ARGUMENTS = ("vocabulary", "merges", "proto")
-# Arguments of a backbone that are sizes of its weights.
-_SIZES = (
-    "vocabulary_size vocab_size hidden_dim intermediate_dim embedding_dim num_heads "
-    "head_dim max_sequence_length position_offset num_segments"
-).split()
 _STORED_FOR_EACH = 1000  # Bytes declared for each byte stored, at most: as in Keras
 
 
@@ -213,6 +208,8 @@ def _collect(group, shapes, where):
         if not isinstance(link, h5py.HardLink):
             raise ValueError(f"{where!r} must have no links. Received: {name!r}.")
         item = group[name]
+        if h5py.h5o.get_info(item.id).rc > 1:  # each way to it would be gone
+            raise ValueError(f"{where!r} must hold {item.name!r} once.")
         if isinstance(item, h5py.Group):
             _collect(item, shapes, where)
             continue
@@ -230,51 +227,21 @@ def _collect(group, shapes, where):
         shapes[item.name] = tuple(item.shape)
 
 
-def check_sizes(config: Any, shapes: Shapes, where: str) -> None:
-    """Raise a `ValueError` if a backbone's config can't be that of its weights.
-
-    Args:
-        config: serialised object; backbones within it are checked as well.
-        shapes: dict, see `weights_of`.
-        where: str, for the message.
-    """
-    for value in config.values() if isinstance(config, dict) else ():
-        check_sizes(value, shapes, where)
-    if not isinstance(config, dict) or not config.keys() & set(_SIZES[:2]):
-        return
-    largest = max((dim for shape in shapes.values() for dim in shape), default=0)
-    shared = config.get("share") == "all" or "num_inner_repetitions" in config
-    limits = dict.fromkeys(_SIZES, largest)
-    limits["num_layers"] = limits["num_groups"] = 1000 if shared else len(shapes)
-    sizes = {name: config[name] for name in limits if config.get(name) is not None}
-    for name, size in sizes.items():
-        if type(size) is not int or not 0 <= size <= limits[name]:
-            raise ValueError(
-                f"{where!r} doesn't fit its weights. Expected an int `{name}` of at "
-                f"most {limits[name]}. Received: {size!r}."
-            )
-    stored = sum(map(math.prod, shapes.values()))
-    width = sizes.get("hidden_dim", 1)
-    rows = max(sizes.get(name, 0) for name in _SIZES[:2])
-    table = rows * sizes.get("embedding_dim", width)
-    kernel = width * sizes.get("intermediate_dim", 1)
-    if max(table, kernel) > stored:
-        raise ValueError(
-            f"{where!r} doesn't fit its weights. Expected at most {stored} values in "
-            f"a weight. Received sizes for {max(table, kernel)}: {sizes}."
-        )
-
-
 def check_vocabulary(folder: Path) -> None:
-    """Raise a `ValueError` if a preset's tokenizer has a token or an id twice."""
+    """Raise a `ValueError` if a preset's vocabulary is too large to be one.
+
+    Or if it has a token or an id twice.
+    """
+    for path in pathlib.Path(folder, "assets").rglob("*"):
+        if path.is_file():
+            reading.check_bytes(path)
     text = inside(folder, "assets/tokenizer/vocabulary.txt")
     if text.exists():
-        reading.check_bytes(text)
         with text.open(encoding="utf-8") as lines:
             _check_unique([line.rstrip() for line in lines], "token", text)
     ids = inside(folder, "assets/tokenizer/vocabulary.json")
     if ids.exists():
-        pairs = reading.read_json(ids, pairs=True)
+        pairs = reading.read_json(ids, pairs=True, vocabulary=True)
         if not all(isinstance(pair[1], int) for pair in pairs):
             raise ValueError(f"{str(ids)!r} must map tokens to ids.")
         _check_unique([token for token, _ in pairs], "token", ids)

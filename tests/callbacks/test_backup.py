@@ -1,6 +1,7 @@
 import functools
 import os
 import pathlib
+import resource
 import shutil
 import signal
 import subprocess
@@ -224,5 +225,21 @@ def test_a_full_disk_leaves_the_older_backup(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="backup.npz.*stays.*No space left"):
         backup._write({"state": np.ones(3)})
+    assert os.listdir(tmp_path) == ["backup.npz"]
+    assert (tmp_path / "backup.npz").read_bytes() == before
+
+
+@pytest.mark.any_backend
+def test_a_disk_that_is_full_in_mid_file(tmp_path):
+    backup = callbacks.BackupAndResume(tmp_path)
+    backup._write({"state": np.zeros(3)})
+    before = (tmp_path / "backup.npz").read_bytes()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+    try:
+        with pytest.raises(OSError, match="backup.npz.*stays.*File too large"):
+            backup._write({"state": np.ones(100_000)})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert os.listdir(tmp_path) == ["backup.npz"]
     assert (tmp_path / "backup.npz").read_bytes() == before

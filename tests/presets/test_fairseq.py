@@ -271,7 +271,7 @@ def test_a_missing_tensor(roberta, tmp_path):
     [
         (lambda lines: lines[:-1], "Expected: 14.*Received: 13"),
         (lambda lines: [*lines, "99 1"], "Expected: 14.*Received: 15"),
-        (lambda lines: [*lines[:-1], "5 1"], "once. Received: '5' twice"),
+        (lambda lines: [*lines[:-1], "5 1"], "once. Received: '5' 2 times"),
     ],
 )
 def test_a_dictionary_of_another_length(change, message, roberta, tmp_path):
@@ -279,3 +279,20 @@ def test_a_dictionary_of_another_length(change, message, roberta, tmp_path):
     path.write_text("\n".join(change(path.read_text().split("\n")[:-1])))
     with pytest.raises(CheckpointError, match=message):
         RobertaBackbone.from_preset(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("encoder_attention_heads", 10**9),
+        ("encoder_attention_heads", 0),
+        ("activation_fn", "unknown"),
+        ("dropout", float("nan")),
+        ("attention_dropout", -0.1),
+    ],
+)
+def test_arguments_that_no_model_has(name, value, roberta, tmp_path):
+    arguments = argparse.Namespace(**{**vars(ARGUMENTS), name: value})
+    path = save(tmp_path, roberta, args=arguments)
+    with pytest.raises(CheckpointError):
+        RobertaBackbone.from_preset(str(path))

@@ -20,6 +20,7 @@ from keras_bertfam.tasks import (
     TextClassifier,
 )
 from tests.converted import assert_converts_whole
+from tests.huge_numbers import check_numbers
 from tests.tensorflow1_files import save, variables_of
 
 pytest.importorskip("tensorflow")
@@ -362,3 +363,9 @@ def test_another_model(tmp_path):
     path = save(tmp_path / "other", {"resnet/kernel": np.ones((2, 2), "f4")})
     with pytest.raises(CheckpointError, match="albert, bert, electra, xlnet"):
         EncoderBackbone.from_preset(path)
+
+
+def test_numbers_that_no_model_has(albert, tmp_path):
+    folder = shutil.copytree(albert[1], tmp_path / "copy")
+    load = EncoderBackbone.from_preset
+    assert len(check_numbers(folder, "albert_config.json", load)) > 5

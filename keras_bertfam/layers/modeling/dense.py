@@ -47,12 +47,21 @@ def get_activation(name: str | None) -> Callable[[Tensor], Tensor]:
 
     The two differ by up to 5e-4, which is enough to tell a checkpoint of one
     from the other.
+
+    Raises:
+        ValueError: for another name.
     """
     if name == "gelu_tanh":
         return _gelu_tanh
     if name == "gelu":
         return _gelu_erf
-    return keras.activations.get(name)
+    try:
+        return keras.activations.get(name)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            '`activation` must be "gelu", "gelu_tanh" or the name of an activation of '
+            f"Keras. Received: activation={name!r}."
+        ) from error
 
 
 def _gelu_erf(x):

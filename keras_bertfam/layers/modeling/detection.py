@@ -41,6 +41,7 @@ class ReplacedTokenHead(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        get_activation(activation)  # or an error
         self.activation = activation
         self.initializer = keras.initializers.get(initializer)
 

@@ -165,6 +165,7 @@ class MaskedLMHead(TiedLogits):
         **kwargs: Any,
     ) -> None:
         super().__init__(token_embedding, **kwargs)
+        get_activation(activation)  # or an error
         self.activation = activation
         self.layer_norm_epsilon = layer_norm_epsilon
         self.initializer = keras.initializers.get(initializer)

@@ -41,6 +41,7 @@ class FeedForward(keras.layers.Layer):
     ) -> None:
         super().__init__(**kwargs)
         self.intermediate_dim = intermediate_dim
+        get_activation(activation)  # or an error
         self.activation = activation
         self.initializer = keras.initializers.get(initializer)
         self.dropout_rate = dropout

@@ -54,6 +54,7 @@ class SummaryHead(keras.layers.Layer):
         super().__init__(**kwargs)
         self.num_classes = num_classes
         self.hidden_dim = hidden_dim
+        get_activation(activation)  # or an error
         self.activation = activation
         self.dropout = dropout
         self.input_dropout = input_dropout

@@ -1,0 +1,166 @@
+"""Folders that are replaced as a whole, and read as a whole.
+
+A folder is written under another name beside its place. If there is one already, its
+other files are linked into the new folder, and then the two change places in one
+operation of Linux. A reader that another folder was given to meanwhile begins again.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+import platform
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from keras_bertfam.presets import locks, replacing
+from keras_bertfam.presets.source import CheckpointError
+from keras_bertfam.types import Path
+
+_Result = TypeVar("_Result")
+
+# Locks on folders of another machine can't be seen: its leftovers stay.
+_PREFIX = f".writing-{platform.node()}-"
+_TRIES = 20
+
+_being_written: set[str] = set()
+
+
+@contextlib.contextmanager
+def write_aside(path: Path) -> Iterator[str]:
+    """Give a folder to write to, and put it at `path` at the end, as a whole.
+
+    A folder that is there is replaced in one operation, so that a kill at any moment
+    leaves the old one or the new one. Its files stay unless one of the same name
+    replaces them, or they belong to what is replaced: weights of another number of
+    files, the task that had the old backbone, the vocabulary of the old tokenizer.
+    After an exception `path` is as it was. Of two writers the last one wins. Calls
+    may nest: the inner one writes to the outer one's folder. Other programs whose
+    working directory is in the old folder don't see the new one.
+
+    Args:
+        path: the folder to fill.
+
+    Returns:
+        A context manager that yields the path of the folder to write to.
+
+    Raises:
+        ValueError: see `check_destination`.
+    """
+    path = os.path.realpath(path)
+    if path in _being_written:
+        yield path
+        return
+    _check_folder(path)
+    parent = os.path.dirname(path)
+    os.makedirs(parent, exist_ok=True)
+    _remove_leftovers(parent)
+    with contextlib.ExitStack() as stack:
+        aside = _make_aside(parent, stack)
+        _being_written.add(aside)
+        try:
+            yield aside
+            replacing.put(aside, path)
+            stack.close()  # Others may read the new folder before the old one goes.
+        finally:
+            _being_written.discard(aside)
+            shutil.rmtree(aside, ignore_errors=True)
+
+
+def check_destination(path: Path) -> None:
+    """Raise an error where `write_aside` couldn't write, before there is work to lose.
+
+    Args:
+        path: the folder to be written, new or not.
+
+    Raises:
+        ValueError: if there is something else than a folder, or a mount point, which
+            can't be replaced.
+        OSError: if nothing can be written in it or beside it.
+    """
+    path = os.path.realpath(path)
+    _check_folder(path)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    tempfile.TemporaryDirectory(prefix=_PREFIX, dir=os.path.dirname(path)).cleanup()
+
+
+def _check_folder(path):
+    kind = None
+    if os.path.lexists(path) and not os.path.isdir(path):
+        kind = "a file"
+    elif os.path.ismount(path):
+        kind = "a mount point: name a folder in it"
+    if kind is not None:
+        raise ValueError(
+            f"The folder to write must be new, or a folder. Received: {path!r}, "
+            f"which is {kind}."
+        )
+    if os.path.isdir(path) and not os.access(path, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+
+def read_whole(folder: Path, read: Callable[[], _Result]) -> _Result:
+    """What a function makes of a folder that stays the same while it reads.
+
+    It holds off those who would replace the folder, and calls the function again if
+    they do so nevertheless.
+
+    Args:
+        folder: path; for what is no folder the function is called once.
+        read: function without arguments that reads the folder by its path.
+
+    Returns:
+        What `read` returns.
+
+    Raises:
+        CheckpointError: if the folder is replaced again and again.
+    """
+    place = os.path.realpath(folder)
+    aside = replacing.before(place)
+    for _ in range(_TRIES):
+        if not os.path.isdir(folder):
+            if not os.path.isdir(aside):
+                return read()
+            with contextlib.suppress(OSError), locks.locked_for_writers(place):
+                replacing.bring_back(place)
+        shared = locks.locked(folder, fcntl.LOCK_SH)
+        with contextlib.suppress(locks.Replaced), shared as descriptor:
+            try:
+                result = read()
+            except Exception:
+                locks.check_place(descriptor, folder)
+                raise
+            locks.check_place(descriptor, folder)
+            return result
+    received = f"one that was replaced {_TRIES} times"
+    if not os.path.exists(folder):
+        received = f"none; a save that was cut off left it as {aside!r}: rename it"
+    raise CheckpointError(
+        f"There must be a folder at {os.fspath(folder)!r} that stays the same while it "
+        f"is read. Received: {received}."
+    )
+
+
+def _make_aside(parent, stack):
+    """A new folder that is locked for as long as its writer lives."""
+    while True:
+        aside = tempfile.mkdtemp(prefix=_PREFIX, dir=parent)
+        # Another writer may take it for a leftover before it is locked.
+        with contextlib.suppress(locks.Replaced):
+            stack.enter_context(locks.locked(aside, fcntl.LOCK_EX))
+            return aside
+
+
+def _remove_leftovers(parent):
+    """Removes the folders of writers that were killed."""
+    for name in os.listdir(parent):
+        if not name.startswith(_PREFIX):
+            continue
+        leftover = os.path.join(parent, name)
+        with contextlib.suppress(OSError):  # another one removes it
+            descriptor = os.open(leftover, os.O_RDONLY | os.O_DIRECTORY)
+            if locks.lock(descriptor, fcntl.LOCK_EX):
+                shutil.rmtree(leftover, ignore_errors=True)
+            os.close(descriptor)

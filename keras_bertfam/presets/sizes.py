@@ -1,0 +1,84 @@
+"""What the config of a backbone declares, beside what is stored for it."""
+
+import math
+from typing import Any
+
+from keras_bertfam.types import Shapes
+
+# Arguments of a backbone that are sizes of its weights.
+_SIZES = (
+    "vocabulary_size vocab_size hidden_dim intermediate_dim embedding_dim num_heads "
+    "head_dim max_sequence_length position_offset num_segments"
+).split()
+# The other numbers of a backbone, and what is above them.
+_NUMBERS = {
+    "dropout": 1,
+    "attention_dropout": 1,
+    "layer_norm_epsilon": 1,
+    "initializer_range": math.inf,
+    "clamp_length": 2**31,
+}
+# Layers that share their weights, or have none yet, and numbers of such a model
+MAX_LAYERS, _MAX_SIZE, _MAX_VALUES = 256, 2**31 - 1, 2**32
+
+
+def check_sizes(config: Any, shapes: Shapes, where: str) -> None:
+    """Raise a `ValueError` if a backbone's config can't be that of its weights.
+
+    Args:
+        config: serialised object; backbones within it are checked as well.
+        shapes: dict, see `weights_of`.
+        where: str, for the message.
+    """
+    for value in config.values() if isinstance(config, dict) else ():
+        check_sizes(value, shapes, where)
+    if not isinstance(config, dict) or not config.keys() & set(_SIZES[:2]):
+        return
+    _check_numbers(config, where)
+    largest = max(
+        (dim for shape in shapes.values() for dim in shape), default=_MAX_SIZE
+    )
+    shared = config.get("share") == "all" or "num_inner_repetitions" in config
+    limits = dict.fromkeys(_SIZES, largest)
+    blocks = len(shapes) if shapes else MAX_LAYERS
+    limits |= dict.fromkeys(("num_groups", "num_inner_repetitions"), blocks)
+    limits["num_layers"] = MAX_LAYERS if shared else blocks
+    sizes = {name: config[name] for name in limits if config.get(name) is not None}
+    for name, size in sizes.items():
+        if type(size) is not int or not 0 <= size <= limits[name]:
+            raise ValueError(
+                f"{where!r} doesn't fit its weights. Expected an int `{name}` of at "
+                f"most {limits[name]}. Received: {size!r}."
+            )
+    inner = sizes.get("num_inner_repetitions", 1)
+    layers = inner * max(sizes.get("num_layers", 1), sizes.get("num_groups", 1))
+    if shared and layers > MAX_LAYERS:
+        raise ValueError(
+            f"{where!r} must have at most {MAX_LAYERS} layers. Received: {layers}."
+        )
+    stored = sum(map(math.prod, shapes.values())) if shapes else _MAX_VALUES
+    width = sizes.get("hidden_dim", 1)
+    positions = sizes.get("max_sequence_length", 0) + sizes.get("position_offset", 0)
+    rows = max(positions, *(sizes.get(n, 0) for n in (*_SIZES[:2], "num_segments")))
+    table = rows * sizes.get("embedding_dim", width)
+    heads = sizes.get("num_heads", 1) * sizes.get("head_dim", 1)
+    kernel = width * max(sizes.get("intermediate_dim", 1), heads)
+    if not shapes:  # one in each layer
+        kernel = layers * max(kernel, width**2)
+    if max(table, kernel) > stored:
+        raise ValueError(
+            f"{where!r} doesn't fit its weights. Expected at most {stored} values in "
+            f"a weight. Received sizes for {max(table, kernel)}: {sizes}."
+        )
+
+
+def _check_numbers(config, where):
+    """Raise a `ValueError` for a rate that is none, and the like."""
+    for name, most in _NUMBERS.items():
+        value = config.get(name, 0)
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if value is not None and not (number and 0 <= value < most):
+            raise ValueError(
+                f"`{name}` in {where!r} must be a number from 0 to less than {most}. "
+                f"Received: {value!r}."
+            )
