@@ -16,19 +16,23 @@ from keras_bertfam.layers.data.seeding import (
 from keras_bertfam.models.encoder import EncoderBackbone
 from keras_bertfam.models.subclassed import Subclassed, functional_bases_kept
 from keras_bertfam.presets.task_presets import TaskPresets
+from keras_bertfam.tasks.failures import VariablesKept, usable_after_errors
 from keras_bertfam.tasks.inputs import (
     as_tensors,
     count_batches,
     is_arrays,
+    is_preprocessed,
     may_end,
     split_off_last,
     yields_batches,
 )
+from keras_bertfam.tasks.ranges import checked
 from keras_bertfam.types import Config, Model
 
 
 class PretrainingTask(
     TaskPresets,
+    VariablesKept,
     distribution.DistributedTrainer,
     keras_hub.models.Task,
     metaclass=Subclassed,
@@ -42,6 +46,9 @@ class PretrainingTask(
     Attributes:
         optimizer_defaults: what `compile()` gives `pretraining_optimizer` unless
             told otherwise.
+        label_kind: what labels number, `"token"`, `"class"`, `"pair"`, `"choice"` or
+            `"place"` in a row, or a dict of these by output; `None` where they are
+            other numbers. `fit()` refuses those that are none.
         reads_pooler: whether the loss reads the backbone's pooler. One that it
             doesn't read isn't trained.
 
@@ -58,6 +65,7 @@ class PretrainingTask(
 
     backbone_cls: Any = EncoderBackbone
     optimizer_defaults: dict[str, Any] = {}
+    label_kind: Any = None
     reads_pooler = False
 
     def __init__(
@@ -199,9 +207,11 @@ class PretrainingTask(
     def preprocess_samples(
         self, x: Any, y: Any = None, sample_weight: Any = None
     ) -> Any:
-        if isinstance(x, dict) and "token_ids" in x:
-            return keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
-        return super().preprocess_samples(x, y, sample_weight)
+        if not is_preprocessed(x):
+            data = super().preprocess_samples(x, y, sample_weight)
+            x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        data = checked(self, x, y, sample_weight)
+        return keras.utils.pack_x_y_sample_weight(*data)
 
     # KerasHub's versions of these take no dicts of targets.
 
@@ -258,7 +268,7 @@ class PretrainingTask(
         optimizers.resolve_schedule(self.optimizer, steps and steps * left)
         if hasattr(x, "cardinality"):
             kwargs.setdefault("shuffle", False)  # Keras warns that it can't
-        with may_end(kwargs.get("steps_per_epoch")):
+        with usable_after_errors(self), may_end(kwargs.get("steps_per_epoch")):
             kwargs |= {"epochs": epochs, "callbacks": callbacks}
             if yields_batches(x):
                 return keras.Model.fit(self, x, y, batch_size, **kwargs)
@@ -266,7 +276,9 @@ class PretrainingTask(
 
     def _rows(self, x, y=None, sample_weight=None):
         """Arrays as a dataset of their rows."""
-        return as_rows(x, y, sample_weight)
+        rows = as_rows(x, y, sample_weight)
+        checked(self, x, y, sample_weight)
+        return rows
 
     def _batched(self, data, batch_size, position=None):
         """Batches of rows: in order, or shuffled anew for each pass of a position."""
@@ -275,17 +287,33 @@ class PretrainingTask(
         seed = getattr(self.preprocessor, "seed", 0)
         return ready_to_iterate(shuffled_batches(data, batch_size, seed, position))
 
-    def evaluate(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
-        with may_end(kwargs.get("steps")):
+    def evaluate(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        sample_weight: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        if is_arrays(x):
+            rows = self._rows(x, y, sample_weight)
+            x = self._batched(rows, checked_batch_size(batch_size))
+            y = batch_size = sample_weight = None
+        kwargs |= {"batch_size": batch_size, "sample_weight": sample_weight}
+        with usable_after_errors(self), may_end(kwargs.get("steps")):
             if yields_batches(x):
-                return keras.Model.evaluate(self, x, *args, **kwargs)
-            return super().evaluate(x, *args, **kwargs)
+                return keras.Model.evaluate(self, x, y, **kwargs)
+            return super().evaluate(x, y, **kwargs)
 
-    def predict(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
-        with may_end(kwargs.get("steps")):
+    def predict(
+        self, x: Any = None, batch_size: int | None = None, **kwargs: Any
+    ) -> Any:
+        if is_preprocessed(x):
+            checked(self, x)
+        with usable_after_errors(self), may_end(kwargs.get("steps")):
             if yields_batches(x):
-                return keras.Model.predict(self, x, *args, **kwargs)
-            return super().predict(x, *args, **kwargs)
+                return keras.Model.predict(self, x, batch_size, **kwargs)
+            return super().predict(x, batch_size, **kwargs)
 
 
 def pooler_variables(backbone: Model) -> list[keras.Variable]:

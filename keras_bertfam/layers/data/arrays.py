@@ -74,7 +74,9 @@ def as_rows(x: Any, y: Any = None, sample_weight: Any = None) -> TFDataset:
         ValueError: for a single example, or parts with unequal numbers of rows.
     """
     parts = {"x": x, "y": y, "sample_weight": sample_weight}
-    parts = {name: _tensors(part) for name, part in parts.items() if part is not None}
+    parts = {
+        name: as_tf_tensors(part) for name, part in parts.items() if part is not None
+    }
     refuse_single(parts["x"], 0)
     check_equally_many(parts)
     x, y, sample_weight = (parts.get(name) for name in ("x", "y", "sample_weight"))
@@ -83,12 +85,12 @@ def as_rows(x: Any, y: Any = None, sample_weight: Any = None) -> TFDataset:
     )
 
 
-def _tensors(part):
+def as_tf_tensors(part: Any) -> Any:
     """Each array in a structure of tuples and dicts as a tensor of TensorFlow."""
     if isinstance(part, dict):
-        return {name: _tensors(value) for name, value in part.items()}
+        return {name: as_tf_tensors(value) for name, value in part.items()}
     if isinstance(part, tuple):
-        return tuple(_tensors(value) for value in part)
+        return tuple(as_tf_tensors(value) for value in part)
     if tf.is_tensor(part):
         return part
     return tf.convert_to_tensor(

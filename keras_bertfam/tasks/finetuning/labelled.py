@@ -15,6 +15,8 @@ from keras_bertfam.types import Config, Mixin, Tensor
 class LabelledTask(Mixin):
     """Mixin of tasks with `num_classes`, `label_names` and `activation`."""
 
+    label_kind = "class"
+
     def probabilities(self, outputs: Tensor) -> Tensor:
         """Probabilities of the classes from what the model returns."""
         return outputs if self.activation == "softmax" else ops.softmax(outputs)

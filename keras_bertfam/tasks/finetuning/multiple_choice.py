@@ -58,6 +58,7 @@ class MultipleChoice(SummaryTask):
     """
 
     preprocessor_cls = MultipleChoicePreprocessor
+    label_kind = "choice"
 
     def __init__(
         self,

@@ -90,6 +90,7 @@ class Distiller(PretrainingTask):
     """
 
     preprocessor_cls = MaskedLMPreprocessor
+    label_kind = "token"
     optimizer_defaults = DISTILBERT.pretraining[""].optimizer_arguments(
         "learning_rate", "warmup_steps", "weight_decay", "beta_2", "global_clipnorm"
     )

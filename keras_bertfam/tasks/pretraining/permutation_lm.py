@@ -76,6 +76,7 @@ class PermutationLM(PretrainingTask):
 
     backbone_cls = XLNetBackbone
     preprocessor_cls = PermutationLMPreprocessor
+    label_kind = "token"
     # Appendix A.4 of the paper: 40,000 of 500,000 steps are warm-up.
     optimizer_defaults = XLNET.pretraining[""].optimizer_arguments(
         "learning_rate", "warmup_steps"

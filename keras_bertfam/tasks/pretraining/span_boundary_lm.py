@@ -76,6 +76,7 @@ class SpanBoundaryLM(FillMask, PretrainingTask):
     """
 
     preprocessor_cls = SpanBoundaryLMPreprocessor
+    label_kind = {"masked_lm": "token", "span_boundary": "token"}
 
     def __init__(
         self,
