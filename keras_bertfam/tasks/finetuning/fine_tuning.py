@@ -72,7 +72,9 @@ class FineTuningTask(PretrainingTask):
 
     `fit()`, `evaluate()` and `predict()` take raw inputs. Arrays and lists given to
     `fit()` go through `preprocessor.dataset`, shuffled and in batches of like
-    length, unless `shuffle=False`; a `tf.data.Dataset` is taken as it comes.
+    length, unless `shuffle=False`; a `tf.data.Dataset` is taken as it comes. Default
+    metrics count each example once: `class_weight` and `sample_weight` weigh the
+    loss, and only examples of weight 0 are left out.
 
     Args:
         backbone: a backbone.
