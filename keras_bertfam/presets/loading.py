@@ -5,6 +5,7 @@ from typing import Any
 
 from keras_bertfam.presets import directory, formats, hub, tokenizer_files
 from keras_bertfam.presets.names import list_presets
+from keras_bertfam.presets.source import CheckpointError
 from keras_bertfam.types import Path, Tokenizer
 
 
@@ -51,5 +52,7 @@ def _tokenizer_in(folder, published):
             )
             tokenizer = getattr(preprocessor, "tokenizer", None)
     if tokenizer is None:
-        raise ValueError(f"There is no tokenizer in the preset {os.fspath(folder)!r}.")
+        raise CheckpointError(
+            f"There is no tokenizer in the preset {os.fspath(folder)!r}."
+        )
     return tokenizer
