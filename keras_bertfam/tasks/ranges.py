@@ -31,6 +31,14 @@ def checked(
     return check_ranges(ranges_of(task), x, y, sample_weight)
 
 
+def check_labels_given(task: Model, x: Any, y: Any) -> None:
+    """Raises a `ValueError` for preprocessed data without the labels a task needs."""
+    if hasattr(x, "element_spec"):
+        x, y, _ = keras.utils.unpack_x_y_sample_weight(x.element_spec)
+    if is_preprocessed(x) and y is None and task.label_kind is not None:
+        raise ValueError("`y` must be the labels of `x`. Received: None.")
+
+
 def ranges_of(task: Model) -> dict[str, Any]:
     """The ranges of what a task is trained on, for `check_ranges`.
 
@@ -68,7 +76,8 @@ def _labels_of(task, kind, loss):
             name: _labels_of(task, part, losses.get(name))
             for name, part in kind.items()
         }
-    return _LABELS[kind](task) if kind and _takes_numbers(loss) else FINITE
+    numbered = kind in _LABELS and _takes_numbers(loss)
+    return _LABELS[kind](task) if numbered else FINITE
 
 
 def _takes_numbers(loss):

@@ -19,6 +19,7 @@ from keras_bertfam.presets.task_presets import TaskPresets
 from keras_bertfam.tasks.failures import VariablesKept, usable_after_errors
 from keras_bertfam.tasks.inputs import (
     as_tensors,
+    check_given,
     count_batches,
     is_arrays,
     is_preprocessed,
@@ -26,7 +27,7 @@ from keras_bertfam.tasks.inputs import (
     split_off_last,
     yields_batches,
 )
-from keras_bertfam.tasks.ranges import checked
+from keras_bertfam.tasks.ranges import check_labels_given, checked
 from keras_bertfam.types import Config, Model
 
 
@@ -47,8 +48,8 @@ class PretrainingTask(
         optimizer_defaults: what `compile()` gives `pretraining_optimizer` unless
             told otherwise.
         label_kind: what labels number, `"token"`, `"class"`, `"pair"`, `"choice"` or
-            `"place"` in a row, or a dict of these by output; `None` where they are
-            other numbers. `fit()` refuses those that are none.
+            `"place"` in a row, or a dict of these by output; `"number"` where they
+            are measures. `fit()` refuses what is none. `None` asks for no labels.
         reads_pooler: whether the loss reads the backbone's pooler. One that it
             doesn't read isn't trained.
 
@@ -243,6 +244,8 @@ class PretrainingTask(
         `shuffle=False`, by the preprocessor's seed, and a `tf.data.Dataset` is
         taken as it comes.
         """
+        check_given(x)
+        check_labels_given(self, x, y)
         size, position = checked_batch_size(batch_size), None
         held_out_size = kwargs.get("validation_batch_size") or size
         if is_arrays(x):
@@ -295,6 +298,8 @@ class PretrainingTask(
         sample_weight: Any = None,
         **kwargs: Any,
     ) -> Any:
+        check_given(x)
+        check_labels_given(self, x, y)
         if is_arrays(x):
             rows = self._rows(x, y, sample_weight)
             x = self._batched(rows, checked_batch_size(batch_size))
@@ -308,8 +313,10 @@ class PretrainingTask(
     def predict(
         self, x: Any = None, batch_size: int | None = None, **kwargs: Any
     ) -> Any:
-        if is_preprocessed(x):
-            checked(self, x)
+        check_given(x)
+        if is_arrays(x):
+            size, batch_size = checked_batch_size(batch_size), None
+            x = self._batched(self._rows(x), size)
         with usable_after_errors(self), may_end(kwargs.get("steps")):
             if yields_batches(x):
                 return keras.Model.predict(self, x, batch_size, **kwargs)

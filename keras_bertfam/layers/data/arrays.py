@@ -1,5 +1,6 @@
 """What users give to preprocessors, as tensors."""
 
+import numbers
 from collections.abc import Callable
 from typing import Any
 
@@ -27,7 +28,9 @@ def as_strings(x: Any, rank: int = 1, name: str = "x") -> TFTensor:
     try:
         strings = tf.convert_to_tensor(x)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"`{name}` must be strings. {error}") from error
+        raise ValueError(
+            f"`{name}` must be strings. {_first_other(x, (str, bytes)) or error}"
+        ) from error
     if strings.shape.num_elements() == 0 and strings.dtype != tf.string:
         raise ValueError(f"`{name}` must have at least one example. Received: {x!r}.")
     if strings.dtype != tf.string or strings.shape.rank not in (rank - 1, rank):
@@ -36,6 +39,47 @@ def as_strings(x: Any, rank: int = 1, name: str = "x") -> TFTensor:
             f"dtype={strings.dtype.name}, shape={strings.shape}."
         )
     return strings
+
+
+def _first_other(values, kinds, row=None):
+    """Says which value is of none of the kinds, and in which row; "" without one."""
+    if isinstance(values, kinds):
+        return ""
+    if not isinstance(values, (list, tuple)) and getattr(values, "ndim", 0) < 1:
+        return f"Received: {values!r}{'' if row is None else f', in row {row}'}."
+    others = (
+        _first_other(value, kinds, number if row is None else row)
+        for number, value in enumerate(values)
+    )
+    return next(filter(None, others), "")
+
+
+def as_label_tensor(y: Any, given: Any = None) -> TFTensor:
+    """Labels as a tensor.
+
+    Args:
+        y: array or list.
+        given: what `y` was made of, whose rows the error names; `None` for `y`.
+
+    Raises:
+        ValueError: for labels that no tensor can hold, with the first of another
+            kind.
+    """
+    try:
+        return tf.convert_to_tensor(y)
+    except (TypeError, ValueError, OverflowError) as error:
+        given = y if given is None else given
+        kinds = (str, bytes) if _begins_with_text(given) else (numbers.Number,)
+        raise ValueError(
+            "`y` must be labels of one kind, integers, strings or numbers. "
+            f"{_first_other(given, kinds) or error}"
+        ) from error
+
+
+def _begins_with_text(y):
+    while isinstance(y, (list, tuple)) and y:
+        y = y[0]
+    return isinstance(y, (str, bytes))
 
 
 def as_texts(x: Any) -> TFTensor | tuple[TFTensor, TFTensor]:
@@ -75,7 +119,9 @@ def as_rows(x: Any, y: Any = None, sample_weight: Any = None) -> TFDataset:
     """
     parts = {"x": x, "y": y, "sample_weight": sample_weight}
     parts = {
-        name: as_tf_tensors(part) for name, part in parts.items() if part is not None
+        name: _named_tensors(part, name)
+        for name, part in parts.items()
+        if part is not None
     }
     refuse_single(parts["x"], 0)
     check_equally_many(parts)
@@ -83,6 +129,17 @@ def as_rows(x: Any, y: Any = None, sample_weight: Any = None) -> TFDataset:
     return tf.data.Dataset.from_tensor_slices(
         keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
     )
+
+
+def _named_tensors(part, name):
+    try:
+        return as_tf_tensors(part)
+    except (TypeError, ValueError, OverflowError) as error:
+        kinds = (str, bytes, numbers.Number, dict)
+        raise ValueError(
+            f"`{name}` must be arrays, or lists of values of one kind. "
+            f"{_first_other(part, kinds) or error}"
+        ) from error
 
 
 def as_tf_tensors(part: Any) -> Any:

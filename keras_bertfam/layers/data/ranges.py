@@ -95,8 +95,13 @@ def plain_error(error: BaseException) -> ValueError | None:
     return ValueError(refused[1]) if refused else None
 
 
-def _checks(ranges, x, y, sample_weight) -> Iterator[_Check]:
+def _checks(ranges: Any, x: Any, y: Any, sample_weight: Any) -> Iterator[_Check]:
     token_ids = as_tf_tensors(x["token_ids"])
+    if token_ids.shape.rank in (0, 1):
+        raise ValueError(
+            "`token_ids` must be rows of tokens, `(batch, length)`. Received: "
+            f"shape={token_ids.shape}."
+        )
     for name, part, expected in (
         ("", x, ranges),
         ("y", y, ranges.get("y")),

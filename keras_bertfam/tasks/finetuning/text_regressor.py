@@ -52,6 +52,7 @@ class TextRegressor(SummaryTask):
     """
 
     preprocessor_cls = TextRegressorPreprocessor
+    label_kind = "number"
 
     def __init__(
         self,
