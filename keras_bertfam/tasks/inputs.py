@@ -55,12 +55,6 @@ def is_arrays(x: Any) -> bool:
     return isinstance(x, (str, list, tuple, dict)) or hasattr(x, "shape")
 
 
-def check_given(x: Any) -> None:
-    """Raises a `ValueError` where there is no data at all."""
-    if x is None:
-        raise ValueError("`x` must be arrays, text or a dataset. Received: None.")
-
-
 def is_preprocessed(x: Any) -> bool:
     """Whether it is what preprocessors make, and models take."""
     return isinstance(x, dict) and "token_ids" in x

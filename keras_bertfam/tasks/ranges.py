@@ -31,11 +31,19 @@ def checked(
     return check_ranges(ranges_of(task), x, y, sample_weight)
 
 
-def check_labels_given(task: Model, x: Any, y: Any) -> None:
-    """Raises a `ValueError` for preprocessed data without the labels a task needs."""
+def check_given(task: Model, x: Any, y: Any = None, labelled: bool = True) -> None:
+    """Raises a `ValueError` without data, or without the labels that a task needs.
+
+    Args:
+        task: a `PretrainingTask`.
+        x: what `fit()` is given; and `y`.
+        labelled: bool. Whether labels are needed.
+    """
+    if x is None:
+        raise ValueError("`x` must be arrays, text or a dataset. Received: None.")
     if hasattr(x, "element_spec"):
         x, y, _ = keras.utils.unpack_x_y_sample_weight(x.element_spec)
-    if is_preprocessed(x) and y is None and task.label_kind is not None:
+    if labelled and is_preprocessed(x) and y is None and task.label_kind is not None:
         raise ValueError("`y` must be the labels of `x`. Received: None.")
 
 

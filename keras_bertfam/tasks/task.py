@@ -7,32 +7,27 @@ import keras_hub
 
 from keras_bertfam import distribution, optimizers
 from keras_bertfam.callbacks import with_stream_position
-from keras_bertfam.layers.data.arrays import as_rows
-from keras_bertfam.layers.data.pipelines import checked_batch_size, ready_to_iterate
-from keras_bertfam.layers.data.seeding import (
-    StreamPosition,
-    shuffled_batches,
-)
+from keras_bertfam.layers.data.pipelines import checked_batch_size
+from keras_bertfam.layers.data.seeding import StreamPosition
 from keras_bertfam.models.encoder import EncoderBackbone
 from keras_bertfam.models.subclassed import Subclassed, functional_bases_kept
 from keras_bertfam.presets.task_presets import TaskPresets
+from keras_bertfam.tasks.data import DataTaken
 from keras_bertfam.tasks.failures import VariablesKept, usable_after_errors
 from keras_bertfam.tasks.inputs import (
-    as_tensors,
-    check_given,
     count_batches,
     is_arrays,
-    is_preprocessed,
     may_end,
     split_off_last,
     yields_batches,
 )
-from keras_bertfam.tasks.ranges import check_labels_given, checked
+from keras_bertfam.tasks.ranges import check_given
 from keras_bertfam.types import Config, Model
 
 
 class PretrainingTask(
     TaskPresets,
+    DataTaken,
     VariablesKept,
     distribution.DistributedTrainer,
     keras_hub.models.Task,
@@ -205,29 +200,6 @@ class PretrainingTask(
         if self.optimizer is not None:
             self.optimizer.build(self.trainable_variables)
 
-    def preprocess_samples(
-        self, x: Any, y: Any = None, sample_weight: Any = None
-    ) -> Any:
-        if not is_preprocessed(x):
-            data = super().preprocess_samples(x, y, sample_weight)
-            x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        data = checked(self, x, y, sample_weight)
-        return keras.utils.pack_x_y_sample_weight(*data)
-
-    # KerasHub's versions of these take no dicts of targets.
-
-    def train_on_batch(
-        self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any
-    ) -> Any:
-        data = self.preprocess_samples(x, y, sample_weight)
-        return keras.Model.train_on_batch(self, *as_tensors(data), **kwargs)
-
-    def test_on_batch(
-        self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any
-    ) -> Any:
-        data = self.preprocess_samples(x, y, sample_weight)
-        return keras.Model.test_on_batch(self, *as_tensors(data), **kwargs)
-
     def fit(
         self,
         x: Any = None,
@@ -244,8 +216,7 @@ class PretrainingTask(
         `shuffle=False`, by the preprocessor's seed, and a `tf.data.Dataset` is
         taken as it comes.
         """
-        check_given(x)
-        check_labels_given(self, x, y)
+        check_given(self, x, y)
         size, position = checked_batch_size(batch_size), None
         held_out_size = kwargs.get("validation_batch_size") or size
         if is_arrays(x):
@@ -265,62 +236,17 @@ class PretrainingTask(
         callbacks = with_stream_position(
             kwargs.pop("callbacks", None), x, steps, position
         )
-        if optimizers.needs_total_steps(self.optimizer) and steps is None:
-            steps = count_batches(x)
-        left = epochs - kwargs.get("initial_epoch", 0)
-        optimizers.resolve_schedule(self.optimizer, steps and steps * left)
         if hasattr(x, "cardinality"):
             kwargs.setdefault("shuffle", False)  # Keras warns that it can't
         with usable_after_errors(self), may_end(kwargs.get("steps_per_epoch")):
+            if optimizers.needs_total_steps(self.optimizer) and steps is None:
+                steps = count_batches(x)
+            left = epochs - kwargs.get("initial_epoch", 0)
+            optimizers.resolve_schedule(self.optimizer, steps and steps * left)
             kwargs |= {"epochs": epochs, "callbacks": callbacks}
             if yields_batches(x):
                 return keras.Model.fit(self, x, y, batch_size, **kwargs)
             return super().fit(x, y, batch_size, **kwargs)
-
-    def _rows(self, x, y=None, sample_weight=None):
-        """Arrays as a dataset of their rows."""
-        rows = as_rows(x, y, sample_weight)
-        checked(self, x, y, sample_weight)
-        return rows
-
-    def _batched(self, data, batch_size, position=None):
-        """Batches of rows: in order, or shuffled anew for each pass of a position."""
-        if position is None:
-            return ready_to_iterate(data.batch(batch_size))
-        seed = getattr(self.preprocessor, "seed", 0)
-        return ready_to_iterate(shuffled_batches(data, batch_size, seed, position))
-
-    def evaluate(
-        self,
-        x: Any = None,
-        y: Any = None,
-        batch_size: int | None = None,
-        sample_weight: Any = None,
-        **kwargs: Any,
-    ) -> Any:
-        check_given(x)
-        check_labels_given(self, x, y)
-        if is_arrays(x):
-            rows = self._rows(x, y, sample_weight)
-            x = self._batched(rows, checked_batch_size(batch_size))
-            y = batch_size = sample_weight = None
-        kwargs |= {"batch_size": batch_size, "sample_weight": sample_weight}
-        with usable_after_errors(self), may_end(kwargs.get("steps")):
-            if yields_batches(x):
-                return keras.Model.evaluate(self, x, y, **kwargs)
-            return super().evaluate(x, y, **kwargs)
-
-    def predict(
-        self, x: Any = None, batch_size: int | None = None, **kwargs: Any
-    ) -> Any:
-        check_given(x)
-        if is_arrays(x):
-            size, batch_size = checked_batch_size(batch_size), None
-            x = self._batched(self._rows(x), size)
-        with usable_after_errors(self), may_end(kwargs.get("steps")):
-            if yields_batches(x):
-                return keras.Model.predict(self, x, batch_size, **kwargs)
-            return super().predict(x, batch_size, **kwargs)
 
 
 def pooler_variables(backbone: Model) -> list[keras.Variable]:

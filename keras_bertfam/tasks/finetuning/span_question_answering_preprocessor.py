@@ -146,10 +146,7 @@ class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
                 "`y` must have an answer for each question. "
                 f"Received: {len(y)} for {len(contexts)}."
             )
-        pairs = [
-            self._checked_answer(number, answer, context)
-            for number, (answer, context) in enumerate(zip(y, contexts, strict=True))
-        ]
+        pairs = map(self._checked_answer, range(len(y)), y, contexts)
         texts, begins = zip(*pairs, strict=True)
         return {"text": tf.constant(texts), "start": tf.constant(begins, tf.int32)}
 

@@ -113,7 +113,7 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
                     "`y` must have one label for each word. Received: labels of the "
                     f"shape {labels.shape[1:]}."
                 )
-            rows = np.repeat(np.arange(len(y)), [len(labels) for labels in y])
+            rows = [row for row, labels in enumerate(y) for _ in labels]
             class_numbers(labels, self.num_classes, self.label_names, rows)
         blank = "" if flat and isinstance(flat[0], (str, bytes)) else 0
         filled = tf.convert_to_tensor(_filled_up(y, blank))
