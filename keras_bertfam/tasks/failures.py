@@ -14,26 +14,32 @@ from keras_bertfam.types import Mixin, Model
 def usable_after_errors(model: Model) -> Iterator[None]:
     """Gives a model its values back when Keras's loop ends in an error.
 
-    Under JAX the loop keeps them itself while it runs, and writes them back at its
-    end; after an error `evaluate()` and `predict()` don't. What a dataset refuses
-    is raised as a `ValueError`, as for arrays.
+    What a dataset refuses is raised as a `ValueError`, as for arrays.
 
     Args:
         model: a model with `VariablesKept`.
     """
-    jax = keras.backend.backend() == "jax"
-    if jax:
-        model._jax_state = None  # else what `train_on_batch()` left is written back
+    _give_values_back(model)
     try:
         yield
     except BaseException as error:
-        if jax:
-            model.jax_state_sync()
-            model._jax_state = None
+        _give_values_back(model)
         refused = plain_error(error)
         if refused is None:
             raise
         raise refused from error
+
+
+def _give_values_back(model):
+    """Writes the values that JAX's loop keeps while it runs to the variables.
+
+    After an error `evaluate()` and `predict()` don't. What `train_on_batch()` has
+    kept is older than the values that there are.
+    """
+    if keras.backend.backend() == "jax":
+        if any(variable.value.is_deleted() for variable in model.variables):
+            model.jax_state_sync()
+        model._jax_state = None
 
 
 class VariablesKept(Mixin):

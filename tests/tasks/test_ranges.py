@@ -146,6 +146,12 @@ def test_a_model_is_usable_after_an_error_in_any_step():
         def on_train_batch_end(self, batch, logs=None):
             raise KeyboardInterrupt
 
+    # A callback that reads the model in mid-epoch finds its values too.
+    read = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda *_: model.predict(good.map(lambda x, *_: x))
+    )
+    history = model.fit(good.repeat(2), callbacks=[read], verbose=0).history
+    assert np.isfinite(history["loss"]).all()
     before = values_of(model)
     with pytest.raises(KeyboardInterrupt):
         model.fit(good, callbacks=[Stop()], verbose=0)

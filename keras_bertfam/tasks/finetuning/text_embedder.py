@@ -186,7 +186,7 @@ class TextEmbedder(FineTuningTask):
         """
         if self.preprocessor is None:
             raise ValueError("`similarity` needs a task with a preprocessor.")
-        if first is None or second is None:
+        if not (hasattr(first, "__len__") and hasattr(second, "__len__")):
             raise ValueError(
                 "`first` and `second` must be texts. Received: "
                 f"first={first!r}, second={second!r}."
