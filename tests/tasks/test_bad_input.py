@@ -15,6 +15,7 @@ from tests import tiny_fine_tuning as tiny
 from tests import tiny_masked_lm, tiny_questions
 
 NAN = float("nan")
+NAMES = np.array(["O", None], object)
 MISSING = np.array(["a", NAN], object)
 ROWS = {"token_ids": np.ones((2, 4), "int32")}
 FLAT = {"token_ids": np.ones(4, "int32")}
@@ -81,6 +82,7 @@ def models():
         ("classifier", "predict", (MISSING,), "`x` must be strings.*nan, in row 1"),
         ("classifier", "fit", (["a", "a"], [0, NAN]), "`y` must be .*nan in row 1"),
         ("classifier", "fit", (["a", "a"], [0, None]), "`y` must be .*None, in row 1"),
+        ("classifier", "fit", (["a", "a"], NAMES), "`y` must be .*None, in row 1"),
         ("classifier", "fit", (["a", "a"], [0, 7]), "`y` must be .*7.*in row 1"),
         ("embedder", "fit", ({"token_ids": np.ones((2, 4))}, [0, 1]), "must be pairs"),
         ("embedder", "predict", ((["a"], ["a", "the"]),), "equally many"),

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 from keras import ops
 
@@ -77,8 +78,8 @@ def as_label_tensor(y: Any, given: Any = None) -> TFTensor:
 
 
 def _begins_with_text(y):
-    while isinstance(y, (list, tuple)) and y:
-        y = y[0]
+    while np.iterable(y) and not isinstance(y, (str, bytes)):
+        y = next(iter(y), None)
     return isinstance(y, (str, bytes))
 
 
