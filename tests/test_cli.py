@@ -59,6 +59,27 @@ def test_mistakes_are_explained_in_a_line(arguments, message, monkeypatch, tmp_p
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("", "at least one word"), ("\n \n\n", "at least one word")],
+)
+def test_files_without_text(content, message, tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text(content)
+    result = run("pretrain", path, "--output", tmp_path / "out")
+    assert result.exit_code == 2 and "Traceback" not in result.output
+    assert message in " ".join(re.sub(r"[│╭╰─]", "", result.output).split())
+
+
+@pytest.mark.slow
+def test_too_little_text_for_a_batch(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("a cat sat")
+    options = ["--architecture", "bert_tiny_en_uncased", "--output", tmp_path / "out"]
+    result = run("pretrain", path, *options)
+    assert result.exit_code == 2 and "`documents` must fill" in result.output
+
+
 @pytest.mark.slow
 def test_the_example(text_file, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -6,6 +6,7 @@ import pytest
 
 from keras_bertfam.layers import BertTokenizer
 from keras_bertfam.models import BertBackbone
+from keras_bertfam.presets import CheckpointError
 from keras_bertfam.tasks import MaskedLM, MaskedLMPreprocessor
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdef"]
@@ -40,5 +41,5 @@ def edit(path, change):
 
 
 def refused(preset, message, cls=MaskedLM):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(CheckpointError, match=message):
         cls.from_preset(str(preset))

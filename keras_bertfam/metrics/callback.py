@@ -113,7 +113,7 @@ def predicted_labels(model: Model, examples: Any, batch_size: int = 32) -> list[
         answers = model.predict(examples.x, batch_size=batch_size, verbose=0)
         return [answer["text"] for answer in answers]
     if kind == "tagging":
-        tagged = model.tag(examples.x, batch_size=batch_size)
+        tagged = model.tag(examples.x, batch_size, verbose=0)
         return [[label for _, label, _ in words] for words in tagged]
     outputs = np.asarray(model.predict(examples.x, batch_size=batch_size, verbose=0))
     if kind == "regression":

@@ -14,6 +14,7 @@ from keras_bertfam.presets import (
     formats,
     hub,
     kerashub,
+    misfits,
     names,
 )
 from keras_bertfam.quantization import with_float_policy
@@ -43,8 +44,8 @@ class BackbonePresets(names.Published):
             A backbone.
 
         Raises:
-            ValueError: for an unknown name (with the nearest ones), or for a
-                directory with missing or truncated files.
+            ValueError: for an unknown name (with the nearest ones).
+            CheckpointError: for a directory with missing or truncated files.
             ConnectionError: if the weights are on a hub that can't be reached.
 
         Example:
@@ -88,6 +89,11 @@ class BackbonePresets(names.Published):
                     backbone.weights, backbone.save_weights, shapes, folder
                 )
             return backbone
+
+    def load_weights(self, filepath: Path, *args: Any, **kwargs: Any) -> None:
+        """As `keras.Model.load_weights`; a `CheckpointError` for damaged files."""
+        with misfits.weights_errors(filepath, self.weights):
+            super().load_weights(filepath, *args, **kwargs)
 
     def save_to_preset(self, preset_dir: Path, max_shard_size: float = 10) -> None:
         with folders.write_aside(preset_dir) as folder:

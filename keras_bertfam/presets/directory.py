@@ -12,6 +12,7 @@ from typing import Any
 import keras
 
 from keras_bertfam.presets import sizes, task_sizes, untrusted
+from keras_bertfam.presets.source import CheckpointError
 from keras_bertfam.types import Model, Path, Shapes
 
 CONFIG_FILE = "config.json"
@@ -25,7 +26,9 @@ TASK_WEIGHTS_FILE = "task.weights.h5"
 def check_preset(
     preset: Path, known_names: Iterable[str], load_weights: bool = True
 ) -> None:
-    """Raise a `ValueError` if a preset can't be what it should be.
+    """Raise an error if a preset can't be what it should be.
+
+    A `CheckpointError` for one that isn't whole, a `ValueError` for none.
 
     Args:
         preset: str or path. A directory, or a handle such as `hf://...`.
@@ -48,7 +51,7 @@ def check_preset(
     if load_weights and not here.intersection(WEIGHTS_FILES):
         missing.append(WEIGHTS_FILES[0])
     if missing:
-        raise ValueError(
+        raise CheckpointError(
             f"The preset directory {preset!r} is not complete. Missing: "
             f"{', '.join(missing)}. There are: {', '.join(sorted(here)) or 'none'}."
         )
@@ -56,20 +59,22 @@ def check_preset(
 
 @contextlib.contextmanager
 def explain_load_errors(preset: Path) -> Iterator[None]:
-    """Turn the errors of a damaged preset into a `ValueError` that names it."""
+    """Turn the errors of a damaged preset into a `CheckpointError`."""
     try:
         yield
+    except CheckpointError:
+        raise
     except ValueError as error:
         decoding = (json.JSONDecodeError, UnicodeDecodeError)
         if isinstance(error, decoding):
             raise _damaged(preset, error) from error
-        raise
+        raise CheckpointError(str(error)) from error
     except Exception as error:  # whatever a constructor makes of a damaged value
         raise _damaged(preset, error) from error
 
 
 def _damaged(preset, error):
-    return ValueError(
+    return CheckpointError(
         f"The preset directory {os.fspath(preset)!r} can't be read; a file in it is "
         "truncated or damaged, or an argument doesn't fit what it holds. "
         f"{type(error).__name__}: {error}"

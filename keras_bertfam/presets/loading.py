@@ -11,6 +11,7 @@ from keras_bertfam.presets import (
     tokenizer_files,
 )
 from keras_bertfam.presets.names import list_presets
+from keras_bertfam.presets.source import CheckpointError
 from keras_bertfam.types import Path, Tokenizer
 
 
@@ -66,5 +67,7 @@ def _tokenizer_in(folder, published):
             )
             tokenizer = getattr(preprocessor, "tokenizer", None)
     if tokenizer is None:
-        raise ValueError(f"There is no tokenizer in the preset {os.fspath(folder)!r}.")
+        raise CheckpointError(
+            f"There is no tokenizer in the preset {os.fspath(folder)!r}."
+        )
     return tokenizer

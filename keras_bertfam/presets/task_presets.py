@@ -1,6 +1,7 @@
 """Tasks by name, from and to preset directories."""
 
 import os
+from contextlib import nullcontext
 from typing import Any
 
 import keras
@@ -13,6 +14,7 @@ from keras_bertfam.presets import (
     formats,
     hub,
     kerashub,
+    misfits,
     names,
 )
 from keras_bertfam.presets.heads import shared_heads
@@ -42,8 +44,8 @@ class TaskPresets(Mixin):
             A task of this class.
 
         Raises:
-            ValueError: for an unknown name (with the nearest ones), or for a
-                directory with missing or truncated files.
+            ValueError: for an unknown name (with the nearest ones).
+            CheckpointError: for a directory with missing or truncated files.
             ConnectionError: if the files are on a hub that can't be reached.
         """
         published = names.published(cls.backbone_cls).get(os.fspath(preset))
@@ -74,7 +76,11 @@ class TaskPresets(Mixin):
             directory.check_vocabulary_size(config["preprocessor"], backbone, preset)
         quantized = config.pop("quantized_layers", None)
         same_heads = cls._adapt_config(config, kwargs)
-        task = cls(**{**config, "backbone": backbone, **kwargs})
+        arguments = {**config, "backbone": backbone, **kwargs}
+        # With arguments of the caller, an error may be theirs.
+        read = os.path.isdir(preset) and not kwargs
+        with directory.explain_load_errors(preset) if read else nullcontext():
+            task = cls(**arguments)
         if same_heads:
             quantize_again(task, quantized)
         weights = os.path.join(preset, directory.TASK_WEIGHTS_FILE)
@@ -216,9 +222,17 @@ class TaskPresets(Mixin):
         )
 
     def load_task_weights(self, filepath: Path) -> None:
-        keras.saving.load_weights(
-            self, filepath, objects_to_skip=self._not_task_weights()
-        )
+        shared = {id(weight) for weight in self.backbone.weights}
+        own = [weight for weight in self.weights if id(weight) not in shared]
+        with misfits.weights_errors(filepath, own):
+            keras.saving.load_weights(
+                self, filepath, objects_to_skip=self._not_task_weights()
+            )
+
+    def load_weights(self, filepath: Path, *args: Any, **kwargs: Any) -> None:
+        """As `keras.Model.load_weights`; a `CheckpointError` for damaged files."""
+        with misfits.weights_errors(filepath, self.weights):
+            super().load_weights(filepath, *args, **kwargs)
 
     def export_to_transformers(self, path: Path) -> None:
         """Write a folder that `transformers` loads, heads and tokenizer included.

@@ -62,6 +62,11 @@ def is_arrays(x: Any) -> bool:
     return isinstance(x, (str, list, tuple, dict)) or hasattr(x, "shape")
 
 
+def is_preprocessed(x: Any) -> bool:
+    """Whether it is what preprocessors make, and models take."""
+    return isinstance(x, dict) and "token_ids" in x
+
+
 def yields_batches(x: Any) -> bool:
     """Whether it is a `PyDataset`, a PyTorch `DataLoader` or a generator.
 

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_bertfam import distribution
-from keras_bertfam.types import Config, Tensor
+from keras_bertfam.types import Config, Mixin, Tensor
 
 
 def without_last(values: Tensor, rank: int) -> Tensor:
@@ -212,3 +212,28 @@ class Perplexity(keras.metrics.Mean):
 def token_metrics() -> list[keras.metrics.Metric]:
     """New metrics of predicted tokens: accuracy and perplexity."""
     return [keras.metrics.SparseCategoricalAccuracy(name="accuracy"), Perplexity()]
+
+
+class _EachOnce(Mixin):
+    """Mixin of metrics that count what has a weight once, whatever the weight.
+
+    So are `metrics` in Keras, and a weight of 0 says here that there is nothing: rows
+    that fill a batch up, or words beyond the end of a row.
+    """
+
+    def update_state(
+        self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
+    ) -> None:
+        if sample_weight is not None:
+            sample_weight = ops.cast(ops.not_equal(sample_weight, 0), self.dtype)
+        super().update_state(y_true, y_pred, sample_weight)
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class AccuracyOfEach(_EachOnce, keras.metrics.SparseCategoricalAccuracy):
+    """The share of right classes, weights but 0 being equal."""
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class ErrorOfEach(_EachOnce, keras.metrics.RootMeanSquaredError):
+    """The root of the mean squared error, weights but 0 being equal."""

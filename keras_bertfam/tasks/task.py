@@ -7,17 +7,14 @@ import keras_hub
 
 from keras_bertfam import distribution, optimizers
 from keras_bertfam.callbacks import with_stream_position
-from keras_bertfam.layers.data.arrays import as_rows
-from keras_bertfam.layers.data.pipelines import checked_batch_size, ready_to_iterate
-from keras_bertfam.layers.data.seeding import (
-    StreamPosition,
-    shuffled_batches,
-)
+from keras_bertfam.layers.data.pipelines import checked_batch_size
+from keras_bertfam.layers.data.seeding import StreamPosition
 from keras_bertfam.models.encoder import EncoderBackbone
 from keras_bertfam.models.subclassed import Subclassed, functional_bases_kept
 from keras_bertfam.presets.task_presets import TaskPresets
+from keras_bertfam.tasks.data import DataTaken
+from keras_bertfam.tasks.failures import VariablesKept, usable_after_errors
 from keras_bertfam.tasks.inputs import (
-    as_tensors,
     count_batches,
     is_arrays,
     may_end,
@@ -26,12 +23,15 @@ from keras_bertfam.tasks.inputs import (
     yields_batches,
 )
 from keras_bertfam.tasks.published import PublishedTraining
+from keras_bertfam.tasks.ranges import check_given
 from keras_bertfam.types import Config, Model
 
 
 class PretrainingTask(
     PublishedTraining,
     TaskPresets,
+    DataTaken,
+    VariablesKept,
     distribution.DistributedTrainer,
     keras_hub.models.Task,
     metaclass=Subclassed,
@@ -43,6 +43,9 @@ class PretrainingTask(
     `call`. A subclass is a plain `keras.Model`, not a functional one.
 
     Attributes:
+        label_kind: what labels number, `"token"`, `"class"`, `"pair"`, `"choice"` or
+            `"place"` in a row, or a dict of these by output; `"number"` where they
+            are measures. `fit()` refuses what is none. `None` asks for no labels.
         reads_pooler: whether the loss reads the backbone's pooler. One that it
             doesn't read isn't trained.
 
@@ -58,6 +61,7 @@ class PretrainingTask(
     """
 
     backbone_cls: Any = EncoderBackbone
+    label_kind: Any = None
     reads_pooler = False
 
     def __init__(
@@ -195,27 +199,6 @@ class PretrainingTask(
         if self.optimizer is not None:
             self.optimizer.build(self.trainable_variables)
 
-    def preprocess_samples(
-        self, x: Any, y: Any = None, sample_weight: Any = None
-    ) -> Any:
-        if isinstance(x, dict) and "token_ids" in x:
-            return keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
-        return super().preprocess_samples(x, y, sample_weight)
-
-    # KerasHub's versions of these take no dicts of targets.
-
-    def train_on_batch(
-        self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any
-    ) -> Any:
-        data = self.preprocess_samples(x, y, sample_weight)
-        return keras.Model.train_on_batch(self, *as_tensors(data), **kwargs)
-
-    def test_on_batch(
-        self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any
-    ) -> Any:
-        data = self.preprocess_samples(x, y, sample_weight)
-        return keras.Model.test_on_batch(self, *as_tensors(data), **kwargs)
-
     def fit(
         self,
         x: Any = None,
@@ -232,6 +215,7 @@ class PretrainingTask(
         `shuffle=False`, by the preprocessor's seed, and a `tf.data.Dataset` is
         taken as it comes.
         """
+        check_given(self, x, y)
         size, position = checked_batch_size(batch_size), None
         held_out_size = kwargs.get("validation_batch_size") or size
         rows = size if is_arrays(x) else rows_of_batches(x)
@@ -254,40 +238,17 @@ class PretrainingTask(
         callbacks = with_stream_position(
             kwargs.pop("callbacks", None), x, steps, position
         )
-        if optimizers.needs_total_steps(self.optimizer) and steps is None:
-            steps = count_batches(x)
-        left = epochs - kwargs.get("initial_epoch", 0)
-        optimizers.resolve_schedule(self.optimizer, steps and steps * left)
         if hasattr(x, "cardinality"):
             kwargs.setdefault("shuffle", False)  # Keras warns that it can't
-        with may_end(kwargs.get("steps_per_epoch")):
+        with usable_after_errors(self), may_end(kwargs.get("steps_per_epoch")):
+            if optimizers.needs_total_steps(self.optimizer) and steps is None:
+                steps = count_batches(x)
+            left = epochs - kwargs.get("initial_epoch", 0)
+            optimizers.resolve_schedule(self.optimizer, steps and steps * left)
             kwargs |= {"epochs": epochs, "callbacks": callbacks}
             if yields_batches(x):
                 return keras.Model.fit(self, x, y, batch_size, **kwargs)
             return super().fit(x, y, batch_size, **kwargs)
-
-    def _rows(self, x, y=None, sample_weight=None):
-        """Arrays as a dataset of their rows."""
-        return as_rows(x, y, sample_weight)
-
-    def _batched(self, data, batch_size, position=None):
-        """Batches of rows: in order, or shuffled anew for each pass of a position."""
-        if position is None:
-            return ready_to_iterate(data.batch(batch_size))
-        seed = getattr(self.preprocessor, "seed", 0)
-        return ready_to_iterate(shuffled_batches(data, batch_size, seed, position))
-
-    def evaluate(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
-        with may_end(kwargs.get("steps")):
-            if yields_batches(x):
-                return keras.Model.evaluate(self, x, *args, **kwargs)
-            return super().evaluate(x, *args, **kwargs)
-
-    def predict(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
-        with may_end(kwargs.get("steps")):
-            if yields_batches(x):
-                return keras.Model.predict(self, x, *args, **kwargs)
-            return super().predict(x, *args, **kwargs)
 
 
 def pooler_variables(backbone: Model) -> list[keras.Variable]:

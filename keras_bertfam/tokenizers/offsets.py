@@ -56,10 +56,15 @@ def _leading_space(texts, starts, ends):
 
 def _pieces(texts, starts, ends):
     """The bytes that tokens are made of."""
-    rows = tf.gather(texts, starts.value_rowids())
-    return tf.strings.substr(
-        rows, starts.flat_values, ends.flat_values - starts.flat_values
+    # Cut out of the text itself, each token would take as long as the text is.
+    split = tf.strings.bytes_split(texts)
+    rows = starts.value_rowids()
+    first, limit = (
+        tf.gather(bounds, rows) for bounds in (split.row_starts(), split.row_limits())
     )
+    begin, end = (first + tf.cast(x.flat_values, tf.int64) for x in (starts, ends))
+    places = tf.ragged.range(begin, tf.minimum(end, limit))
+    return tf.strings.reduce_join(tf.gather(split.flat_values, places), axis=-1)
 
 
 def _word_piece(tokenizer, texts):

@@ -36,8 +36,8 @@ def train_word_piece(
 
     Raises:
         FileNotFoundError: If a path is that of no file.
-        ValueError: If the documents aren't scalar strings, or `vocabulary_size` is
-            not more than the number of special tokens.
+        ValueError: If the documents aren't scalar strings or have no word, or
+            `vocabulary_size` is not more than the number of special tokens.
 
     Example:
 
@@ -54,11 +54,16 @@ def train_word_piece(
     if isinstance(documents, (list, tuple)):
         documents = tf.data.TextLineDataset(text_files(documents, "documents"))
     documents = check_documents(documents).map(to_utf8)
-    vocabulary = keras_hub.tokenizers.compute_word_piece_vocabulary(
-        documents.map(lambda text: clean_texts(text, lowercase)),
-        vocabulary_size,
-        reserved_tokens=list(SPECIAL_TOKENS),
-    )
+    try:
+        vocabulary = keras_hub.tokenizers.compute_word_piece_vocabulary(
+            documents.map(lambda text: clean_texts(text, lowercase)),
+            vocabulary_size,
+            reserved_tokens=list(SPECIAL_TOKENS),
+        )
+    except StopIteration:
+        raise ValueError(
+            "`documents` must have at least one word. Received: none."
+        ) from None
     return BertTokenizer(vocabulary, lowercase=lowercase, **kwargs)
 
 

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from keras_bertfam.models import BertBackbone
+from keras_bertfam.presets import CheckpointError
 from keras_bertfam.tasks import (
     MaskedLM,
 )
@@ -61,7 +62,37 @@ def test_a_weight_of_another_shape_or_none(file, layer, name, damage, preset):
         del weights[f"{layer}/vars/0"]
         if damage == "shape":
             weights[f"{layer}/vars/0"] = np.zeros((3, 5), "f4")
-    refused(preset, f"could not be loaded.*name={name},")
+    refused(preset, f"{file}' don't fit .*Expected weights for '.*{name}/kernel' ")
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        (
+            {"vocabulary_size": 10},
+            r"'.*token_embedding/embeddings' \(10, 8\)\. .*11, 8",
+        ),
+        ({"intermediate_dim": 8}, r"'.*ffn_0/.*' \(8, 8\) and 2 more\..*8, 16"),
+        ({"num_layers": 2}, r"'.*attention_1/.*' .* and 11 more\. .*: none\."),
+        ({"dropout": float("nan")}, "must be in"),
+    ],
+)
+def test_a_config_of_another_model_is_told_by_its_weights(argument, message, preset):
+    edit(preset / "config.json", lambda config: config["config"].update(argument))
+    refused(preset, message)
+
+
+def test_other_files_of_weights(tmp_path):
+    model, path = make(), tmp_path / "a.weights.h5"
+    model.save_weights(path)
+    with pytest.raises(CheckpointError, match="a.weights.h5' don't fit .*and 11 more"):
+        make(num_layers=2).load_weights(path)
+    path.write_bytes(path.read_bytes()[:1000])
+    for loaded in (model, model.backbone):
+        with pytest.raises(CheckpointError, match="a.weights.h5' can't be read"):
+            loaded.load_weights(path)
+    with pytest.raises(FileNotFoundError, match="none.weights.h5"):
+        model.load_weights(tmp_path / "none.weights.h5")
 
 
 @pytest.mark.parametrize("file", ["model.weights.h5", "task.weights.h5"])
@@ -154,7 +185,7 @@ def loads_or_value_error(preset):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             MaskedLM.from_preset(str(preset))
-    except ValueError:
+    except CheckpointError:
         pass
 
 

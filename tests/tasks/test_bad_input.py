@@ -12,7 +12,19 @@ from keras_bertfam.tasks import (
     TokenClassifierPreprocessor,
 )
 from tests import tiny_fine_tuning as tiny
-from tests import tiny_masked_lm
+from tests import tiny_masked_lm, tiny_questions
+
+NAN = float("nan")
+NAMES = np.array(["O", None], object)
+MISSING = np.array(["a", NAN], object)
+ROWS = {"token_ids": np.ones((2, 4), "int32")}
+FLAT = {"token_ids": np.ones(4, "int32")}
+UNEQUAL = {**ROWS, "padding_mask": np.ones((3, 4), bool)}
+QUESTION = {"question": ["Where?"], "context": ["On a mat."]}
+
+
+def answer(start):
+    return {"text": "a mat", "answer_start": start}
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +38,7 @@ def models():
             backbone, 2, TextClassifierPreprocessor(tokenizer, 16)
         ),
         "embedder": TextEmbedder(backbone, TextEmbedderPreprocessor(tokenizer, 16)),
+        "questions": tiny_questions.make_model(),
         "tagger": TokenClassifier(backbone, preprocessor=tagging, label_names=names),
     }
 
@@ -51,6 +64,39 @@ def models():
         ("tagger", "tag", ("a cat",), "`sentences` must be words.*'a cat'"),
         ("tagger", "tag", (None,), "`sentences`.*None"),
         ("tagger", "tag", ([None],), "`x` must have words|`sentences`"),
+        ("tagger", "tag", (3,), "`sentences`.*3"),
+        ("masked", "fit", (None,), "`x` must be .*None"),
+        ("masked", "predict", ([],), "`x` must have at least one example"),
+        ("masked", "predict", ([None],), "`x` must be .*None, in row 0"),
+        ("masked", "fill_mask", ([None],), "`texts` must be strings.*None, in row 0"),
+        ("masked", "fill_mask", ("a [MASK]", 1.5), "`top_k` must be an int.*1.5"),
+        ("masked", "fit", (ROWS, None), "`y` must be the labels of `x`"),
+        ("classifier", "predict", (ROWS, 0), "`batch_size`"),
+        ("classifier", "predict", (FLAT,), r"`token_ids` must be rows.*\(4,\)"),
+        ("classifier", "predict", (UNEQUAL,), "equally many examples.*x of 2 and 3"),
+        ("classifier", "predict", ((["a"], ["a", "the"]),), "equally.*x of 1 and 2"),
+        ("classifier", "predict", (None,), "`x` must be .*None"),
+        ("classifier", "classify", (None,), "`x` must be .*None"),
+        # As a column of pandas with missing values.
+        ("classifier", "fit", (MISSING, [0, 1]), "`x` must be strings.*nan, in row 1"),
+        ("classifier", "predict", (MISSING,), "`x` must be strings.*nan, in row 1"),
+        ("classifier", "fit", (["a", "a"], [0, NAN]), "`y` must be .*nan in row 1"),
+        ("classifier", "fit", (["a", "a"], [0, None]), "`y` must be .*None, in row 1"),
+        ("classifier", "fit", (["a", "a"], NAMES), "`y` must be .*None, in row 1"),
+        ("classifier", "fit", (["a", "a"], [0, 7]), "`y` must be .*7.*in row 1"),
+        ("embedder", "fit", ({"token_ids": np.ones((2, 4))}, [0, 1]), "must be pairs"),
+        ("embedder", "predict", ((["a"], ["a", "the"]),), "equally many"),
+        ("tagger", "fit", ([["a"], ["the"]], [0, 1]), "`y` must be lists.*row 0: 0"),
+        ("tagger", "fit", ([["a"], ["the"]], [[0], [9]]), "`y` .*9.*in row 1"),
+        ("tagger", "fit", ([["a"]], [[10**30]]), "`y` must be labels"),
+        ("tagger", "fit", ([["a"]], [[None]]), "`y` must be .*None, in row 0"),
+        ("tagger", "fit", ([["a"]], [[[0]]]), "`y` must have one label"),
+        ("questions", "predict", (None,), "`x` must be .*None"),
+        ("questions", "fit", (QUESTION, [None]), "`y` .*answer 0, None"),
+        ("questions", "fit", (QUESTION, 3), "`y` must be a list of answers.*3"),
+        ("questions", "fit", (QUESTION, [answer("a")]), "`y` .*answer 0.*'a'"),
+        ("questions", "fit", (QUESTION, [answer(1.5)]), "`y` .*answer 0.*1.5"),
+        ("questions", "fit", (QUESTION, [answer([])]), "`y` .*answer 0"),
     ],
 )
 def test_what_is_no_input(model, method, arguments, message, models):
@@ -59,3 +105,12 @@ def test_what_is_no_input(model, method, arguments, message, models):
         getattr(models[model], method)(*arguments)
     for one, other in zip(before, models[model].get_weights(), strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("weights", [[1.0, NAN], ["a", "b"]])
+def test_weights_of_text_are_checked_before_it_is_shuffled(weights, models):
+    with pytest.raises(ValueError, match="`sample_weight` must be .*(row 1|strings)"):
+        models["classifier"].fit(["a", "the"], [0, 1], sample_weight=weights)
+    with pytest.raises(ValueError, match="`class_weight` must have finite"):
+        models["classifier"].fit(["a", "the"], [0, 1], class_weight={0: NAN})

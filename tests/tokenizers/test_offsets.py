@@ -1,3 +1,5 @@
+import time
+
 import keras_hub
 import pytest
 import tensorflow as tf
@@ -116,3 +118,14 @@ def test_real_answers_come_back_exactly(data_dir):
         exact += found == text
     # A few answers are a part of a word, "Japan" of "Japanese".
     assert exact > 0.99 * len(contexts)
+
+
+def test_places_in_a_long_text_take_as_long_as_it_is():
+    text = "the cat sat " * 15_000
+    tokenizer = BertTokenizer([*SPECIALS, "the", "cat", "sat"])
+    start = time.process_time()
+    ids, starts, ends = tokenize_with_offsets(tokenizer, tf.constant([text]))
+    assert time.process_time() - start < 5  # in the square of the length: a minute
+    assert ids.shape[1] is None and int(ids.row_lengths()[0]) == 45_000
+    last = len(text) - 4
+    assert (int(starts[0, -1]), int(ends[0, -1])) == (last, last + 3)

@@ -1,9 +1,11 @@
 """What users give to preprocessors, as tensors."""
 
+import numbers
 from collections.abc import Callable
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 from keras import ops
 
@@ -27,7 +29,9 @@ def as_strings(x: Any, rank: int = 1, name: str = "x") -> TFTensor:
     try:
         strings = tf.convert_to_tensor(x)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"`{name}` must be strings. {error}") from error
+        raise ValueError(
+            f"`{name}` must be strings. {_first_other(x, (str, bytes)) or error}"
+        ) from error
     if strings.shape.num_elements() == 0 and strings.dtype != tf.string:
         raise ValueError(f"`{name}` must have at least one example. Received: {x!r}.")
     if strings.dtype != tf.string or strings.shape.rank not in (rank - 1, rank):
@@ -36,6 +40,47 @@ def as_strings(x: Any, rank: int = 1, name: str = "x") -> TFTensor:
             f"dtype={strings.dtype.name}, shape={strings.shape}."
         )
     return strings
+
+
+def _first_other(values, kinds, row=None):
+    """Says which value is of none of the kinds, and in which row; "" without one."""
+    if isinstance(values, kinds):
+        return ""
+    if not isinstance(values, (list, tuple)) and getattr(values, "ndim", 0) < 1:
+        return f"Received: {values!r}{'' if row is None else f', in row {row}'}."
+    others = (
+        _first_other(value, kinds, number if row is None else row)
+        for number, value in enumerate(values)
+    )
+    return next(filter(None, others), "")
+
+
+def as_label_tensor(y: Any, given: Any = None) -> TFTensor:
+    """Labels as a tensor.
+
+    Args:
+        y: array or list.
+        given: what `y` was made of, whose rows the error names; `None` for `y`.
+
+    Raises:
+        ValueError: for labels that no tensor can hold, with the first of another
+            kind.
+    """
+    try:
+        return tf.convert_to_tensor(y)
+    except (TypeError, ValueError, OverflowError) as error:
+        given = y if given is None else given
+        kinds = (str, bytes) if _begins_with_text(given) else (numbers.Number,)
+        raise ValueError(
+            "`y` must be labels of one kind, integers, strings or numbers. "
+            f"{_first_other(given, kinds) or error}"
+        ) from error
+
+
+def _begins_with_text(y):
+    while np.iterable(y) and not isinstance(y, (str, bytes)):
+        y = next(iter(y), None)
+    return isinstance(y, (str, bytes))
 
 
 def as_texts(x: Any) -> TFTensor | tuple[TFTensor, TFTensor]:
@@ -74,7 +119,11 @@ def as_rows(x: Any, y: Any = None, sample_weight: Any = None) -> TFDataset:
         ValueError: for a single example, or parts with unequal numbers of rows.
     """
     parts = {"x": x, "y": y, "sample_weight": sample_weight}
-    parts = {name: _tensors(part) for name, part in parts.items() if part is not None}
+    parts = {
+        name: _named_tensors(part, name)
+        for name, part in parts.items()
+        if part is not None
+    }
     refuse_single(parts["x"], 0)
     check_equally_many(parts)
     x, y, sample_weight = (parts.get(name) for name in ("x", "y", "sample_weight"))
@@ -83,12 +132,23 @@ def as_rows(x: Any, y: Any = None, sample_weight: Any = None) -> TFDataset:
     )
 
 
-def _tensors(part):
+def _named_tensors(part, name):
+    try:
+        return as_tf_tensors(part)
+    except (TypeError, ValueError, OverflowError) as error:
+        kinds = (str, bytes, numbers.Number, dict)
+        raise ValueError(
+            f"`{name}` must be arrays, or lists of values of one kind. "
+            f"{_first_other(part, kinds) or error}"
+        ) from error
+
+
+def as_tf_tensors(part: Any) -> Any:
     """Each array in a structure of tuples and dicts as a tensor of TensorFlow."""
     if isinstance(part, dict):
-        return {name: _tensors(value) for name, value in part.items()}
+        return {name: as_tf_tensors(value) for name, value in part.items()}
     if isinstance(part, tuple):
-        return tuple(_tensors(value) for value in part)
+        return tuple(as_tf_tensors(value) for value in part)
     if tf.is_tensor(part):
         return part
     return tf.convert_to_tensor(

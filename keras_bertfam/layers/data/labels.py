@@ -1,6 +1,6 @@
 """Labels as class numbers."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import tensorflow as tf
 
@@ -34,6 +34,7 @@ def class_numbers(
     y: TFTensor,
     num_classes: int | None = None,
     label_names: list[str] | None = None,
+    rows: Sequence[int] | None = None,
 ) -> TFTensor:
     """Turns labels into class numbers. Works in a graph.
 
@@ -41,6 +42,7 @@ def class_numbers(
         y: integer or string tensor of any shape.
         num_classes: int or `None`. Labels must be less; not checked if `None`.
         label_names: list of strings, the classes in order, or `None`.
+        rows: sequence of ints, which rows labels are of, or `None`: their own.
 
     Returns:
         An int32 tensor of the same shape.
@@ -69,13 +71,28 @@ def class_numbers(
     else:
         raise ValueError(
             "`y` must be integers, the numbers of classes, or strings. "
-            f"Received: dtype={y.dtype.name}."
+            f"Received: dtype={y.dtype.name}{_first_fraction(y)}."
         )
-    return check_values(numbers, y, known, expected)
+    return check_values(numbers, y, known, expected, rows=rows)
+
+
+def _first_fraction(y):
+    """The first value that is no whole number, of floats outside of a graph."""
+    if not (y.dtype.is_floating and tf.executing_eagerly()):
+        return ""
+    places = tf.where(~(tf.equal(y, tf.floor(y)) & tf.math.is_finite(y)))
+    if not len(places):
+        return ""
+    return f", with {tf.gather_nd(y, places[0]).numpy()} in row {places[0][0]}"
 
 
 def check_values(
-    numbers: TFTensor, y: TFTensor, valid: TFTensor, expected: str
+    numbers: TFTensor,
+    y: TFTensor,
+    valid: TFTensor,
+    expected: str,
+    name: str = "y",
+    rows: Sequence[int] | None = None,
 ) -> TFTensor:
     """Returns `numbers` if all labels are valid. Works in a graph.
 
@@ -84,6 +101,8 @@ def check_values(
         y: tensor, the labels.
         valid: bool tensor of the shape of `y`.
         expected: string. What `y` must be.
+        name: str. What `y` is called in the error.
+        rows: see `class_numbers`.
 
     Returns:
         `numbers`.
@@ -92,11 +111,16 @@ def check_values(
         ValueError: for a label that isn't valid: in a graph that is a
             `tf.errors.InvalidArgumentError`.
     """
-    message = f"`y` must be {expected}. Received:"
+    message = f"`{name}` must be {expected}. Received:"
     others = tf.boolean_mask(tf.reshape(y, [-1]), tf.reshape(~valid, [-1]))
     if tf.executing_eagerly():
         if len(others):
-            raise ValueError(f"{message} {sorted({*others.numpy().tolist()})[:8]}.")
+            where = ""
+            if y.shape.rank:
+                row = int(tf.where(~valid)[0, 0])
+                where = f", first in row {row if rows is None else rows[row]}"
+            others = sorted({*others.numpy().tolist()})[:8]
+            raise ValueError(f"{message} {others}{where}.")
         return numbers
     check = tf.debugging.Assert(tf.equal(tf.size(others), 0), [message, others], 8)
     with tf.control_dependencies([check]):
@@ -128,11 +152,12 @@ def one_each(values: TFTensor, name: str = "y") -> TFTensor:
     return values
 
 
-def finite_numbers(y: TFTensor) -> TFTensor:
+def finite_numbers(y: TFTensor, name: str = "y") -> TFTensor:
     """Labels as float32, refusing what isn't finite or no number. Works in a graph.
 
     Args:
         y: tensor of any shape.
+        name: str. The argument's name for the error.
 
     Returns:
         A float32 tensor of the same shape.
@@ -142,6 +167,7 @@ def finite_numbers(y: TFTensor) -> TFTensor:
             is a `tf.errors.InvalidArgumentError`.
     """
     if y.dtype == tf.string:
-        raise ValueError("`y` must be numbers. Received: strings.")
+        raise ValueError(f"`{name}` must be numbers. Received: strings.")
     numbers = tf.cast(y, tf.float32)
-    return check_values(numbers, y, tf.math.is_finite(numbers), "finite numbers")
+    finite = tf.math.is_finite(numbers)
+    return check_values(numbers, y, finite, "finite numbers", name)

@@ -12,7 +12,7 @@ from keras_bertfam.layers.modeling.summary_head import SummaryHead
 from keras_bertfam.models.base import TokenBackbone
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.families.record import HeadStyle
-from keras_bertfam.tasks.inputs import is_arrays
+from keras_bertfam.tasks.inputs import is_arrays, is_preprocessed
 from keras_bertfam.tasks.task import PretrainingTask
 from keras_bertfam.types import Config, Model, Tensor
 
@@ -72,7 +72,9 @@ class FineTuningTask(PretrainingTask):
 
     `fit()`, `evaluate()` and `predict()` take raw inputs. Arrays and lists given to
     `fit()` go through `preprocessor.dataset`, shuffled and in batches of like
-    length, unless `shuffle=False`; a `tf.data.Dataset` is taken as it comes.
+    length, unless `shuffle=False`; a `tf.data.Dataset` is taken as it comes. Default
+    metrics count each example once: `class_weight` and `sample_weight` weigh the
+    loss, and only examples of weight 0 are left out.
 
     Args:
         backbone: a backbone.
@@ -143,8 +145,8 @@ class FineTuningTask(PretrainingTask):
         super().compile(optimizer, loss, metrics=metrics, **kwargs)
 
     def _takes_raw(self, x):
-        preprocessed = isinstance(x, dict) and "token_ids" in x
-        return self.preprocessor is not None and is_arrays(x) and not preprocessed
+        raw = is_arrays(x) and not is_preprocessed(x)
+        return self.preprocessor is not None and raw
 
     def fit(
         self,
@@ -175,21 +177,6 @@ class FineTuningTask(PretrainingTask):
         training = position is not None
         return self.preprocessor.dataset(data, batch_size, training=training)
 
-    def evaluate(
-        self,
-        x: Any = None,
-        y: Any = None,
-        batch_size: int | None = None,
-        sample_weight: Any = None,
-        **kwargs: Any,
-    ) -> Any:
-        if self._takes_raw(x):
-            x = self._in_order((x, y, sample_weight), checked_batch_size(batch_size))
-            y = batch_size = sample_weight = None
-        return super().evaluate(
-            x, y, batch_size=batch_size, sample_weight=sample_weight, **kwargs
-        )
-
     def predict(
         self, x: Any = None, batch_size: int | None = None, **kwargs: Any
     ) -> Any:
@@ -197,9 +184,6 @@ class FineTuningTask(PretrainingTask):
             size = checked_batch_size(batch_size)
             x, batch_size = self.preprocessor.inputs(x, size), None
         return super().predict(x, batch_size=batch_size, **kwargs)
-
-    def _in_order(self, data, batch_size):
-        return self.preprocessor.dataset(data, batch_size, training=False)
 
 
 class SummaryTask(FineTuningTask):

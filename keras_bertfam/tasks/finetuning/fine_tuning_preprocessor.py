@@ -8,13 +8,14 @@ import keras_hub
 import tensorflow as tf
 
 from keras_bertfam.layers.data.arrays import (
+    as_label_tensor,
     as_rows,
     as_tensor,
     as_texts,
     map_given,
     refuse_single,
 )
-from keras_bertfam.layers.data.labels import one_each
+from keras_bertfam.layers.data.labels import finite_numbers, one_each
 from keras_bertfam.layers.data.layouts import get_layout, lay_out, truncate_pair
 from keras_bertfam.layers.data.length_batches import (
     batches_by_length,
@@ -133,7 +134,7 @@ class FineTuningPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
         Raises:
             ValueError: for labels that can't be.
         """
-        return tf.convert_to_tensor(y)
+        return as_label_tensor(y)
 
     def weights_of_classes(self, y: Any, class_weight: dict[Any, float]) -> list[float]:
         """Weights of examples, a list of floats, from those of their classes.
@@ -280,6 +281,7 @@ class FineTuningPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
             raise ValueError("`y` must be the labels of `x`. Received: None.")
         if sample_weight is not None:
             sample_weight = self.as_weights(sample_weight)
+            sample_weight = finite_numbers(sample_weight, "sample_weight")
         return as_rows(self._as_batch(x), self.as_labels(y, x), sample_weight)
 
     def as_weights(self, sample_weight: Any) -> TFTensor:
@@ -300,8 +302,7 @@ class FineTuningPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
             x: what the call takes, a batch.
             batch_size: int.
         """
-        rows = tf.data.Dataset.from_tensor_slices((self._as_batch(x),))
-        rows = rows.batch(batch_size)
+        rows = as_rows(self._as_batch(x)).batch(batch_size)
         return ready_to_iterate(rows.map(self.encode, **PARALLEL))
 
     def _chunk(self, x, y, sample_weight=None):

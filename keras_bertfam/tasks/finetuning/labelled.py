@@ -8,12 +8,14 @@ import numpy as np
 from keras import ops
 
 from keras_bertfam.layers.data.labels import check_labels
-from keras_bertfam.tasks.losses import MaskedCrossentropy
+from keras_bertfam.tasks.losses import AccuracyOfEach, MaskedCrossentropy
 from keras_bertfam.types import Config, Mixin, Tensor
 
 
 class LabelledTask(Mixin):
     """Mixin of tasks with `num_classes`, `label_names` and `activation`."""
+
+    label_kind = "class"
 
     def probabilities(self, outputs: Tensor) -> Tensor:
         """Probabilities of the classes from what the model returns."""
@@ -28,7 +30,7 @@ class LabelledTask(Mixin):
         return MaskedCrossentropy(name="crossentropy", from_logits=from_logits)
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
-        return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
+        return [AccuracyOfEach(name="accuracy")]
 
     @classmethod
     def _adapt_config(cls, config, kwargs):

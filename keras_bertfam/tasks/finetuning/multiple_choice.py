@@ -10,7 +10,7 @@ from keras_bertfam.tasks.finetuning.fine_tuning import SummaryTask
 from keras_bertfam.tasks.finetuning.multiple_choice_preprocessor import (
     MultipleChoicePreprocessor,
 )
-from keras_bertfam.tasks.losses import MaskedCrossentropy
+from keras_bertfam.tasks.losses import AccuracyOfEach, MaskedCrossentropy
 from keras_bertfam.types import Model, Tensor
 
 
@@ -58,6 +58,7 @@ class MultipleChoice(SummaryTask):
     """
 
     preprocessor_cls = MultipleChoicePreprocessor
+    label_kind = "choice"
 
     def __init__(
         self,
@@ -78,7 +79,7 @@ class MultipleChoice(SummaryTask):
         return MaskedCrossentropy(name="crossentropy")
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
-        return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
+        return [AccuracyOfEach(name="accuracy")]
 
     def choose(
         self, x: dict[str, Any], batch_size: int = 32

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_bertfam.layers.data.arrays import as_strings
+from keras_bertfam.layers.data.arrays import as_label_tensor, as_strings
 from keras_bertfam.layers.data.labels import (
     check_labels,
     class_numbers,
@@ -118,7 +118,7 @@ class MultipleChoicePreprocessor(FineTuningPreprocessor):
         return {"choices": choices, **rest}
 
     def as_labels(self, y: Any, x: Any) -> Any:
-        y = one_each(tf.convert_to_tensor(y))
+        y = one_each(as_label_tensor(y))
         if tf.executing_eagerly():
             class_numbers(y, self._choices(self.as_tensors(x)), self.label_names)
         return y

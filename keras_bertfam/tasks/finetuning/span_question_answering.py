@@ -90,6 +90,7 @@ class SpanQuestionAnswering(FineTuningTask):
     """
 
     preprocessor_cls = SpanQuestionAnsweringPreprocessor
+    label_kind = "place"
 
     def __init__(
         self,
@@ -116,8 +117,7 @@ class SpanQuestionAnswering(FineTuningTask):
         super().__init__(backbone, preprocessor, **kwargs)
         self.end_head = end_head
         self.null_threshold = null_threshold
-        self.max_answer_length = max_answer_length
-        self.n_best = n_best
+        self.max_answer_length, self.n_best = max_answer_length, n_best
         self.head = heads[end_head](
             initializer=backbone.make_initializer(),
             dtype=backbone.dtype_policy,

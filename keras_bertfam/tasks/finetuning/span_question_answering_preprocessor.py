@@ -1,5 +1,6 @@
 """Questions about texts that hold the answer."""
 
+import numbers
 from typing import Any, Literal
 
 import keras
@@ -138,24 +139,31 @@ class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
                 "`dataset()` instead of mapping the preprocessor over it."
             )
         contexts = [text.decode() for text in tf.reshape(contexts, [-1]).numpy()]
+        if isinstance(y, str) or not hasattr(y, "__len__"):
+            raise ValueError(f"`y` must be a list of answers. Received: {y!r}.")
         if len(y) != len(contexts):
             raise ValueError(
                 "`y` must have an answer for each question. "
                 f"Received: {len(y)} for {len(contexts)}."
             )
-        pairs = [
-            self._checked_answer(number, answer, context)
-            for number, (answer, context) in enumerate(zip(y, contexts, strict=True))
-        ]
-        texts, starts = zip(*pairs, strict=True)
-        return {"text": tf.constant(texts), "start": tf.constant(starts, tf.int32)}
+        pairs = map(self._checked_answer, range(len(y)), y, contexts)
+        texts, begins = zip(*pairs, strict=True)
+        return {"text": tf.constant(texts), "start": tf.constant(begins, tf.int32)}
 
     def _checked_answer(self, number, answer, context):
-        text, start = answer["text"], answer["answer_start"]
-        if not isinstance(text, str):
-            if not len(text):
-                return "", _NO_ANSWER
-            text, start = text[0], start[0]
+        try:
+            text, start = answer["text"], answer["answer_start"]
+            if not isinstance(text, str):
+                if not len(text):
+                    return "", _NO_ANSWER
+                text, start = text[0], start[0]
+        except (IndexError, KeyError, TypeError):
+            text = start = None
+        if not (isinstance(text, str) and isinstance(start, numbers.Integral)):
+            raise ValueError(
+                "`y` must be dicts of `text`, strings, and `answer_start`, integers. "
+                f"Received: answer {number}, {answer!r}."
+            )
         if text and start >= 0 and context[start : start + len(text)] == text:
             return text, int(start)
         if self.missing_answers == "skip":

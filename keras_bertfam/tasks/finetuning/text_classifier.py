@@ -16,6 +16,7 @@ from keras_bertfam.tasks.finetuning.labelled import (
 from keras_bertfam.tasks.finetuning.text_classifier_preprocessor import (
     TextClassifierPreprocessor,
 )
+from keras_bertfam.tasks.ranges import check_given
 from keras_bertfam.types import Model, Tensor
 
 
@@ -125,6 +126,7 @@ class TextClassifier(LabelledTask, SummaryTask):
         if self.preprocessor is None:
             raise ValueError("`classify` needs a task with a preprocessor.")
         first = texts[0] if isinstance(texts, tuple) else texts
+        check_given(self, first, labelled=False)
         if isinstance(first, str):
             pair = isinstance(texts, tuple)
             batch = tuple([part] for part in texts) if pair else [texts]

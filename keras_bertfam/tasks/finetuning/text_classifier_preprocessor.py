@@ -1,11 +1,13 @@
 """Texts and pairs of texts with a class or a number."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from keras_bertfam.layers.data.arrays import as_label_tensor
 from keras_bertfam.layers.data.labels import (
     check_labels,
     class_numbers,
@@ -75,7 +77,7 @@ class LabelledPreprocessor(FineTuningPreprocessor):
         return class_numbers(one_each(y), self.num_classes, self.label_names)
 
     def as_labels(self, y: Any, x: Any) -> Any:
-        y = one_each(tf.convert_to_tensor(y))
+        y = one_each(as_label_tensor(y))
         if tf.executing_eagerly():
             class_numbers(y, self.num_classes, self.label_names)
         return y
@@ -156,7 +158,12 @@ class TextClassifierPreprocessor(LabelledPreprocessor):
                 f"`class_weight` must have numbers of classes below {count}, or names "
                 f"of {names}, as keys. Received: class_weight={class_weight}."
             )
-        numbers = self.targets(None, tf.convert_to_tensor(y))
+        if not all(map(math.isfinite, weights.values())):
+            raise ValueError(
+                "`class_weight` must have finite numbers. Received: "
+                f"class_weight={class_weight}."
+            )
+        numbers = self.targets(None, as_label_tensor(y))
         return [float(weights.get(k, 1.0)) for k in numbers.numpy().tolist()]
 
 
@@ -194,4 +201,4 @@ class TextRegressorPreprocessor(FineTuningPreprocessor):
         return finite_numbers(one_each(y))
 
     def as_labels(self, y: Any, x: Any) -> Any:
-        return self.targets(None, tf.convert_to_tensor(y))
+        return self.targets(None, as_label_tensor(y))

@@ -47,6 +47,11 @@ class CosineSimilarityError(WeightedMeanLoss):
         super().__init__(name=name)
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
+        if len(y_pred.shape) != 3 or y_pred.shape[1] not in (None, 2):
+            raise ValueError(
+                "`x` must be pairs of texts, `(batch, 2, length)`, where `y` has their "
+                f"similarities. Received: vectors of the shape {tuple(y_pred.shape)}."
+            )
         y_true = without_last(y_true, 1)
         y_true, y_pred = ops.cast(y_true, "float32"), ops.cast(y_pred, "float32")
         return ops.square(y_true - cosine(y_pred[:, 0], y_pred[:, 1]))
@@ -107,6 +112,7 @@ class TextEmbedder(FineTuningTask):
     """
 
     preprocessor_cls = TextEmbedderPreprocessor
+    label_kind = "number"
     # Section 3.1 of the Sentence-BERT paper.
     usual_learning_rate = 2e-5
 
@@ -180,7 +186,7 @@ class TextEmbedder(FineTuningTask):
         """
         if self.preprocessor is None:
             raise ValueError("`similarity` needs a task with a preprocessor.")
-        if first is None or second is None:
+        if not (hasattr(first, "__len__") and hasattr(second, "__len__")):
             raise ValueError(
                 "`first` and `second` must be texts. Received: "
                 f"first={first!r}, second={second!r}."

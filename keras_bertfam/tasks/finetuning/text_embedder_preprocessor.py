@@ -5,6 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_bertfam.layers.data.arrays import as_label_tensor
 from keras_bertfam.layers.data.labels import (
     check_values,
     finite_numbers,
@@ -15,6 +16,11 @@ from keras_bertfam.tasks.finetuning.fine_tuning_preprocessor import (
     FineTuningPreprocessor,
 )
 from keras_bertfam.types import TFTensor
+
+_SINGLE = (
+    "`x` must be pairs, a tuple of two batches of texts, where `y` has their "
+    "similarities. Received: single texts."
+)
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -69,13 +75,12 @@ class TextEmbedderPreprocessor(FineTuningPreprocessor):
 
     def targets(self, x: Any, y: TFTensor) -> TFTensor:
         if x is not None and x["token_ids"].shape.rank == 2:
-            raise ValueError(
-                "`x` must be pairs, a tuple of two batches of texts, where `y` has "
-                "their similarities. Received: single texts."
-            )
+            raise ValueError(_SINGLE)
         numbers = finite_numbers(one_each(y))
         valid = tf.abs(numbers) <= 1
         return check_values(numbers, y, valid, "cosines, numbers from -1 to 1")
 
     def as_labels(self, y: Any, x: Any) -> Any:
-        return self.targets(None, tf.convert_to_tensor(y))
+        if not isinstance(x, tuple):
+            raise ValueError(_SINGLE)
+        return self.targets(None, as_label_tensor(y))

@@ -8,7 +8,7 @@ from keras_bertfam.tasks.finetuning.fine_tuning import SummaryTask
 from keras_bertfam.tasks.finetuning.text_classifier_preprocessor import (
     TextRegressorPreprocessor,
 )
-from keras_bertfam.tasks.losses import WeightedMeanSquaredError
+from keras_bertfam.tasks.losses import ErrorOfEach, WeightedMeanSquaredError
 from keras_bertfam.types import Model, Tensor
 
 
@@ -52,6 +52,7 @@ class TextRegressor(SummaryTask):
     """
 
     preprocessor_cls = TextRegressorPreprocessor
+    label_kind = "number"
 
     def __init__(
         self,
@@ -71,4 +72,4 @@ class TextRegressor(SummaryTask):
         return WeightedMeanSquaredError()
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
-        return [keras.metrics.RootMeanSquaredError(name="rmse")]
+        return [ErrorOfEach(name="rmse")]

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_bertfam.layers.modeling.summary_head import SummaryHead
@@ -109,46 +110,50 @@ class TokenClassifier(LabelledTask, FineTuningTask):
         )["sequence_output"]
         return self.activate(self.head(states, training=training))
 
-    def tag(self, sentences: Sequence[Any], batch_size: int = 32) -> list[Any]:
+    def tag(
+        self,
+        sentences: Sequence[Any],
+        batch_size: int = 32,
+        verbose: int | str | None = None,
+    ) -> list[Any]:
         """Labels of words with their probabilities.
 
         Args:
             sentences: list of words, or a list of such lists.
             batch_size: int.
+            verbose: that of `keras.Model.predict`; `None` for a progress bar where
+                there is more than a batch.
 
         Returns:
             For each sentence a list with a tuple `(word, label, probability)` for
             each word; for a single sentence its list. Labels are numbers where
             there are no `label_names`. A sentence of more tokens than a row has
-            is labelled in parts, one after the other.
+            is labelled in parts.
 
         Raises:
-            ValueError: if the task has no preprocessor, or a word is empty.
+            ValueError: if the task has no preprocessor, or for what isn't words.
         """
         if self.preprocessor is None:
             raise ValueError("`tag` needs a task with a preprocessor.")
-        if isinstance(sentences, str) or sentences is None:
+        if not isinstance(sentences, (list, tuple, np.ndarray)):
             raise ValueError(
                 "`sentences` must be words, or lists of words: split a text first. "
                 f"Received: {sentences!r}."
             )
         if len(sentences) and isinstance(sentences[0], str):
-            return self.tag([sentences], batch_size)[0]
-        if not sentences:
-            return []
-        outputs = self.predict(sentences, batch_size=batch_size, verbose=0)
+            return self.tag([sentences], batch_size, verbose)[0]
+        parts, owners = self.preprocessor.fitting_parts(sentences)
+        tagged: list[Any] = [[] for _ in sentences]
+        if not parts:
+            return tagged
+        if verbose is None:
+            verbose = "auto" if len(parts) > batch_size else 0
+        outputs = self.predict(parts, batch_size=batch_size, verbose=verbose)
         probabilities = ops.convert_to_numpy(self.probabilities(outputs))
-        fits = self.preprocessor(sentences, None)["word_mask"].numpy()
-        tagged = []
-        for words, row, inside in zip(sentences, probabilities, fits, strict=True):
-            count = int(inside.sum())
-            best = [pairs[0] for pairs in ranked_labels(row[:count], self.label_names)]
-            pairs = zip(words[:count], best, strict=True)
-            tagged.append([(word, *answer) for word, answer in pairs])
-        cut = [k for k, words in enumerate(sentences) if len(tagged[k]) < len(words)]
-        rest = self.tag([sentences[k][len(tagged[k]) :] for k in cut], batch_size)
-        for k, words in zip(cut, rest, strict=True):
-            tagged[k] += words
+        for words, row, owner in zip(parts, probabilities, owners, strict=True):
+            ranked = ranked_labels(row[: len(words)], self.label_names)
+            pairs = zip(words, (labels[0] for labels in ranked), strict=True)
+            tagged[owner] += [(word, *answer) for word, answer in pairs]
         return tagged
 
     def get_config(self) -> Config:

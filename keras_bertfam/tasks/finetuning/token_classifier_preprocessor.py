@@ -1,12 +1,13 @@
 """Words with a label each."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_bertfam.layers.data.arrays import as_strings
+from keras_bertfam.layers.data.arrays import as_label_tensor, as_strings
 from keras_bertfam.layers.data.labels import class_numbers
 from keras_bertfam.tasks.finetuning.text_classifier_preprocessor import (
     LabelledPreprocessor,
@@ -65,6 +66,10 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
 
     single_rank = 1
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._sizes_in_graph = tf.function(self._sizes, reduce_retracing=True)
+
     def as_tensors(self, x: Any) -> Any:
         if isinstance(x, tf.RaggedTensor):
             x = x.to_tensor("")
@@ -81,7 +86,7 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
         if isinstance(y, tf.RaggedTensor):
             y = y.to_list()
         if not isinstance(y, (list, tuple)) or not isinstance(x, (list, tuple)):
-            return _in_shape_of(self.as_tensors(x), tf.convert_to_tensor(y))
+            return _in_shape_of(self.as_tensors(x), as_label_tensor(y))
         nested = not all(isinstance(word, str) for word in x)
         x, y = (x, y) if nested else ([x], [y])
         if len(x) != len(y):
@@ -90,6 +95,11 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
                 f"{len(y)} rows of labels and {len(x)} of words."
             )
         for row, (words, labels) in enumerate(zip(x, y, strict=True)):
+            if not isinstance(labels, (list, tuple, np.ndarray)):
+                raise ValueError(
+                    "`y` must be lists of labels, one for each word. Received in row "
+                    f"{row}: {labels!r}."
+                )
             if len(words) != len(labels):
                 raise ValueError(
                     "`y` must have a label for each word. Received: "
@@ -97,12 +107,56 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
                 )
         flat = [label for labels in y for label in labels]
         if flat:
-            class_numbers(
-                tf.convert_to_tensor(flat), self.num_classes, self.label_names
-            )
+            labels = as_label_tensor(flat, given=y)
+            if labels.shape.rank != 1:
+                raise ValueError(
+                    "`y` must have one label for each word. Received: labels of the "
+                    f"shape {labels.shape[1:]}."
+                )
+            rows = [row for row, labels in enumerate(y) for _ in labels]
+            class_numbers(labels, self.num_classes, self.label_names, rows)
         blank = "" if flat and isinstance(flat[0], (str, bytes)) else 0
         filled = tf.convert_to_tensor(_filled_up(y, blank))
         return filled if nested else filled[0]
+
+    def fitting_parts(
+        self, sentences: Sequence[Sequence[str]]
+    ) -> tuple[list[list[str]], list[int]]:
+        """Cuts sentences into parts whose words all begin within a row.
+
+        Args:
+            sentences: list of lists of words.
+
+        Returns:
+            A tuple of the parts that have words, in order, and for each the number
+            of its sentence.
+
+        Raises:
+            ValueError: for what isn't words.
+        """
+        checked = [_checked(words, row) for row, words in enumerate(sentences)]
+        flat = [word for words in checked for word in words]
+        if not flat:
+            return [], []
+        sizes = iter(self._sizes_in_graph(tf.constant(flat)).numpy().tolist())
+        budget = self.sequence_length - self._layout.specials(1)
+        parts: list[list[str]] = []
+        owners = []
+        for owner, words in enumerate(checked):
+            used = budget  # a sentence begins a part
+            for word in words:
+                if used >= budget:
+                    parts.append([])
+                    owners.append(owner)
+                    used = 0
+                parts[-1].append(word)
+                used += next(sizes)
+        return parts, owners
+
+    def _sizes(self, words):
+        """How many tokens words have by themselves, at least one."""
+        pieces = self.tokenize(word_prefix(self.tokenizer) + words)
+        return tf.maximum(pieces.row_lengths(), 1)
 
     def features(self, x: Any) -> dict[str, TFTensor]:
         words = tf.ragged.boolean_mask(x, tf.not_equal(x, ""))

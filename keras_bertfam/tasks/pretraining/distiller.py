@@ -94,6 +94,7 @@ class Distiller(PretrainingTask):
 
     preprocessor_cls = DistillerPreprocessor
     recipe_family = "distilbert"
+    label_kind = "token"
 
     def __init__(
         self,

@@ -1,11 +1,13 @@
 """Filling in the mask tokens of texts."""
 
+import numbers
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from keras import ops
 
+from keras_bertfam.layers.data.arrays import as_strings
 from keras_bertfam.tokenizers import byte_pair
 from keras_bertfam.types import Mixin, Tensor
 
@@ -64,9 +66,12 @@ class FillMask(Mixin):
             raise ValueError("`fill_mask` needs a task with a preprocessor.")
         if isinstance(texts, str):
             return self.fill_mask([texts], top_k)[0]
-        if texts is None or not len(texts):
+        if texts is None or not np.size(texts):
             raise ValueError(f"`texts` must be at least one text. Received: {texts!r}.")
+        texts = [text.decode() for text in as_strings(texts, name="texts").numpy()]
         tokenizer = self.preprocessor.tokenizer
+        if not isinstance(top_k, numbers.Integral):
+            raise ValueError(f"`top_k` must be an int. Received: {top_k!r}.")
         if not 1 <= top_k <= tokenizer.vocabulary_size():
             raise ValueError(
                 f"`top_k` must be in [1, {tokenizer.vocabulary_size()}], the tokens "

@@ -61,6 +61,7 @@ class MaskedLM(FillMask, PretrainingTask):
     """
 
     preprocessor_cls = MaskedLMPreprocessor
+    label_kind = "token"
 
     def __init__(
         self,

@@ -74,6 +74,7 @@ class MaskedLMSentencePair(FillMask, PretrainingTask):
     """
 
     preprocessor_cls = MaskedLMSentencePairPreprocessor
+    label_kind = {"masked_lm": "token", "sentence": "pair"}
     reads_pooler = True
 
     def __init__(

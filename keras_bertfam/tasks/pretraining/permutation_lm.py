@@ -76,6 +76,7 @@ class PermutationLM(PretrainingTask):
     backbone_cls = XLNetBackbone
     preprocessor_cls = PermutationLMPreprocessor
     recipe_family = "xlnet"
+    label_kind = "token"
 
     def __init__(
         self,

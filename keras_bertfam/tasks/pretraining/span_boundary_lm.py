@@ -77,6 +77,7 @@ class SpanBoundaryLM(FillMask, PretrainingTask):
 
     preprocessor_cls = SpanBoundaryLMPreprocessor
     recipe_family = "spanbert"
+    label_kind = {"masked_lm": "token", "span_boundary": "token"}
 
     def __init__(
         self,

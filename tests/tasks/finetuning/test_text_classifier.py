@@ -138,6 +138,23 @@ def test_class_weights_of_raw_strings():
         model.fit(texts, labels, sample_weight=[1.0] * 16, class_weight={0: 1.0})
 
 
+def test_weights_are_of_the_loss_not_of_the_metrics():
+    model = make(dropout=0.0)
+    texts, labels = tiny.texts(17)  # the last batch is filled up
+    model.compile(learning_rate=1e-9, jit_compile=keras.backend.backend() == "jax")
+    right = np.mean(outputs(model, texts).argmax(-1) == labels)
+    options = {"batch_size": 8, "verbose": 0}
+    history = model.fit(texts, labels, class_weight={0: 50.0, 1: 0.01}, **options)
+    assert history.history["accuracy"][0] == pytest.approx(right)
+    weights = np.linspace(0.1, 9.0, 17)
+    results = model.evaluate(texts, labels, sample_weight=weights, **options)
+    assert results[1] == pytest.approx(right)
+    metric = model.default_metrics()[0]
+    other = type(metric).from_config(metric.get_config())
+    other.update_state([0, 1, 1], np.eye(2)[[0, 1, 0]], [2.0, 0.5, 0.0])
+    assert float(other.result()) == 1.0
+
+
 def test_defaults_of_compile():
     model = make()
     model.compile()

@@ -78,6 +78,24 @@ def test_labels_belong_to_the_words_among_blanks():
     assert w.numpy()[0, :3].tolist() == [1, 3, 0]
 
 
+def test_the_parts_of_a_long_sentence_are_what_fits_in_rows():
+    preprocessor = make_preprocessor()
+    words = "the cats sat reding mat a catss".split() * 30
+    parts, owners = preprocessor.fitting_parts([words, [], ["a"], words[:3]])
+    assert owners == [0] * (len(parts) - 2) + [2, 3]
+    assert sum(parts[:-2], []) == words and parts[-2:] == [["a"], words[:3]]
+    mask = preprocessor(parts, None)["word_mask"].numpy()
+    assert mask.sum(1).tolist() == [len(part) for part in parts]
+    # Another word wouldn't begin in the row.
+    longer = [
+        part + follow[:1] for part, follow in zip(parts, parts[1:-2], strict=False)
+    ]
+    assert preprocessor(longer, None)["word_mask"].numpy().sum(1).tolist() == [
+        len(part) for part in parts[: len(longer)]
+    ]
+    assert preprocessor.fitting_parts([[], []]) == ([], [])
+
+
 def test_words_beyond_the_row_have_no_weight():
     words = ["cats"] * 10  # 20 pieces, of which 14 fit
     x, _, w = make_preprocessor(label_names=NAMES)([words], [["O"] * 10])

@@ -1,0 +1,97 @@
+"""Which values a task can compute with: what is known of ids, positions and labels."""
+
+from typing import Any
+
+import keras
+
+from keras_bertfam.layers.data.ranges import FINITE, Range, check_ranges
+from keras_bertfam.tasks.inputs import is_preprocessed
+from keras_bertfam.tasks.losses import MaskedCrossentropy
+from keras_bertfam.types import Model
+
+_PLACE = Range("length", axis=-1)
+_LABELS = {
+    "token": lambda task: _token(task.backbone),
+    "class": lambda task: Range("num_classes", task.num_classes),
+    "pair": lambda task: Range("classes", 2),
+    "choice": lambda task: Range("choices", axis=1),
+    "place": lambda task: _PLACE,
+}
+
+
+def checked(
+    task: Model, x: Any, y: Any = None, sample_weight: Any = None
+) -> tuple[Any, Any, Any]:
+    """What a task takes, refused by `check_ranges` if it can't compute with it.
+
+    Text, which is still to be preprocessed, is returned as it is.
+    """
+    if not is_preprocessed(x):
+        return x, y, sample_weight
+    return check_ranges(ranges_of(task), x, y, sample_weight)
+
+
+def check_given(task: Model, x: Any, y: Any = None, labelled: bool = True) -> None:
+    """Raises a `ValueError` without data, or without the labels that a task needs.
+
+    Args:
+        task: a `PretrainingTask`.
+        x: what `fit()` is given; and `y`.
+        labelled: bool. Whether labels are needed.
+    """
+    if x is None:
+        raise ValueError("`x` must be arrays, text or a dataset. Received: None.")
+    if hasattr(x, "element_spec"):
+        x, y, _ = keras.utils.unpack_x_y_sample_weight(x.element_spec)
+    if labelled and is_preprocessed(x) and y is None and task.label_kind is not None:
+        raise ValueError("`y` must be the labels of `x`. Received: None.")
+
+
+def ranges_of(task: Model) -> dict[str, Any]:
+    """The ranges of what a task is trained on, for `check_ranges`.
+
+    Args:
+        task: a `PretrainingTask`.
+
+    Returns:
+        Dict from the names of inputs to a `Range`, and from `"y"` to that of the
+        labels, or a dict of them.
+    """
+    backbone = task.backbone
+    longest = getattr(backbone, "max_sequence_length", None)
+    # Without a table segments are only compared, or not read at all.
+    segments = getattr(backbone, "num_segments", None) or None
+    places = ("mask_positions", "span_bounds", "word_positions", "start_positions")
+    return {
+        "token_ids": _token(backbone),
+        "mask_ids": _token(backbone),
+        "segment_ids": Range("num_segments", segments),
+        "position_ids": Range("max_sequence_length", longest),
+        "sequence_ids": Range(),
+        **dict.fromkeys(places, _PLACE),
+        "y": _labels_of(task, task.label_kind, task.loss),
+    }
+
+
+def _token(backbone):
+    return Range("vocabulary_size", backbone.vocabulary_size)
+
+
+def _labels_of(task, kind, loss):
+    if isinstance(kind, dict):
+        losses = loss if isinstance(loss, dict) else dict.fromkeys(kind, loss)
+        return {
+            name: _labels_of(task, part, losses.get(name))
+            for name, part in kind.items()
+        }
+    numbered = kind in _LABELS and _takes_numbers(loss)
+    return _LABELS[kind](task) if numbered else FINITE
+
+
+def _takes_numbers(loss):
+    """Whether labels are numbers of classes, as for all losses of this library."""
+    if isinstance(loss, keras.losses.SparseCategoricalCrossentropy):
+        return loss.ignore_class is None
+    return loss in (None, "sparse_categorical_crossentropy") or isinstance(
+        loss, MaskedCrossentropy
+    )
