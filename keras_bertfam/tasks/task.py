@@ -14,6 +14,8 @@ from keras_bertfam.layers.data.seeding import (
     shuffled_batches,
 )
 from keras_bertfam.models.encoder import EncoderBackbone
+from keras_bertfam.models.exported import Exported, row_specs
+from keras_bertfam.models.fixed_arguments import FixedArguments
 from keras_bertfam.models.subclassed import Subclassed, functional_bases_kept
 from keras_bertfam.presets.task_presets import TaskPresets
 from keras_bertfam.tasks.inputs import (
@@ -28,6 +30,8 @@ from keras_bertfam.types import Config, Model
 
 
 class PretrainingTask(
+    FixedArguments,
+    Exported,
     TaskPresets,
     distribution.DistributedTrainer,
     keras_hub.models.Task,
@@ -42,6 +46,8 @@ class PretrainingTask(
     Attributes:
         optimizer_defaults: what `compile()` gives `pretraining_optimizer` unless
             told otherwise.
+        extra_inputs: names of what an exported model takes besides the inputs of the
+            backbone: rows of int32, and of bool if it's a mask.
         reads_pooler: whether the loss reads the backbone's pooler. One that it
             doesn't read isn't trained.
 
@@ -58,6 +64,7 @@ class PretrainingTask(
 
     backbone_cls: Any = EncoderBackbone
     optimizer_defaults: dict[str, Any] = {}
+    extra_inputs: tuple[str, ...] = ()
     reads_pooler = False
 
     def __init__(
@@ -92,6 +99,9 @@ class PretrainingTask(
     def default_metrics(self) -> Any:
         """The weighted metrics that `compile()` takes when none are given."""
         return []
+
+    def input_signature(self) -> dict[str, keras.InputSpec]:
+        return {**self.backbone.input_signature(), **row_specs(self.extra_inputs)}
 
     def unused_variables(self) -> list[keras.Variable]:
         """Variables of the backbone that have no part in the loss.

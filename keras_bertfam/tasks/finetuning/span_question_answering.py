@@ -90,6 +90,8 @@ class SpanQuestionAnswering(FineTuningTask):
     """
 
     preprocessor_cls = SpanQuestionAnsweringPreprocessor
+    extra_inputs = ("span_mask", "start_mask")
+    fixed_arguments = ("end_head",)
 
     def __init__(
         self,
@@ -159,7 +161,7 @@ class SpanQuestionAnswering(FineTuningTask):
             return {"start_logits": start, "end_logits": end}
         start = self.head(states)
         if span_mask is not None:
-            places = ops.arange(ops.shape(states)[1], dtype="int32")[None]
+            places = ops.arange(ops.shape(states)[1], dtype="int32")
             start = ops.where(
                 ops.cast(span_mask, "bool") | (places == cls), start, -1e30
             )

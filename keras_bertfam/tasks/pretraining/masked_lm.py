@@ -61,6 +61,7 @@ class MaskedLM(FillMask, PretrainingTask):
     """
 
     preprocessor_cls = MaskedLMPreprocessor
+    extra_inputs = ("mask_positions",)
 
     def __init__(
         self,

@@ -72,6 +72,7 @@ class MaskedLMSentencePair(FillMask, PretrainingTask):
     """
 
     preprocessor_cls = MaskedLMSentencePairPreprocessor
+    extra_inputs = ("mask_positions",)
     reads_pooler = True
 
     def __init__(

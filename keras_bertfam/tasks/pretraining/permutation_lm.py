@@ -76,6 +76,8 @@ class PermutationLM(PretrainingTask):
 
     backbone_cls = XLNetBackbone
     preprocessor_cls = PermutationLMPreprocessor
+    extra_inputs = ("perm_ranks", "mask_positions")
+    fixed_arguments = ("memory_length", "batch_size")
     # Appendix A.4 of the paper: 40,000 of 500,000 steps are warm-up.
     optimizer_defaults = XLNET.pretraining[""].optimizer_arguments(
         "learning_rate", "warmup_steps"

@@ -112,6 +112,7 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
     """
 
     preprocessor_cls = ReplacedTokenDetectionPreprocessor
+    fixed_arguments = ("variant", "generator_size", "tie", "temperature", "seed")
 
     def __init__(
         self,

@@ -76,6 +76,8 @@ class SpanBoundaryLM(FillMask, PretrainingTask):
     """
 
     preprocessor_cls = SpanBoundaryLMPreprocessor
+    extra_inputs = ("mask_positions",)
+    fixed_arguments = ("max_span_length", "position_dim")
 
     def __init__(
         self,
