@@ -58,7 +58,7 @@ ONCE = """
     conformance/test_hf_tokenizers.py datasets layers/corruption layers/data
     metrics/test_squad.py tasks/*/*_preprocessor.py tasks/test_recipes.py test_cli.py
     test_corpus.py
-    test_documented_code.py test_imports.py test_readme_names.py tokenizers
+    test_imports.py test_readme_names.py tokenizers
     presets/test_damaged*.py presets/test_fairseq.py presets/test_fuzz*.py
     presets/test_hub*.py presets/test_memory.py presets/test_reading*.py
     presets/test_tensorflow1.py presets/test_tokenizer_files.py

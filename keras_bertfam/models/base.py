@@ -190,7 +190,7 @@ class TokenBackbone(
 
     def input_signature(self) -> dict[str, keras.InputSpec]:
         names = ["token_ids", "padding_mask"]
-        if "segment_ids" in self.input_names and getattr(self, "num_segments", 1):
+        if "segment_ids" in self.input_names and getattr(self, "num_segments", True):
             names.append("segment_ids")
         return row_specs(names)
 

@@ -251,6 +251,10 @@ class Distiller(PretrainingTask):
         """Save the student, as `MaskedLM.save_to_preset` does."""
         self.student.save_to_preset(preset_dir, max_shard_size)
 
+    def input_signature(self) -> dict[str, keras.InputSpec]:
+        """What the student takes, as `MaskedLM.input_signature` says."""
+        return self.student.input_signature()
+
     def export(self, *args: Any, **kwargs: Any) -> None:
         """Export the student, as `MaskedLM.export` does."""
         self.student.export(*args, **kwargs)
