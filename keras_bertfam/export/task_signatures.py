@@ -35,7 +35,7 @@ def _of_texts(model, preprocessor, name_outputs, pairs=True):
             {"text": strings("text"), "text_pair": strings("text_pair")},
             {"text": text, "text_pair": pair},
         )
-    rows = preprocessor.encode(text)
+    rows = preprocessor.encode(tf.constant(text))
     by_ids = of_rows(model, preprocessor, rows, lambda x, mask: name_outputs(x))
     return signatures | by_ids
 
