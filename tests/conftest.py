@@ -57,7 +57,7 @@ if XLA_FLAGS not in os.environ.get("XLA_FLAGS", "") and were_tried(TRIED):
 ONCE = """
     conformance/test_hf_tokenizers.py datasets layers/corruption layers/data
     metrics/test_squad.py tasks/*/*_preprocessor.py tasks/test_recipes.py test_cli.py
-    test_corpus.py test_documented_code.py test_imports.py test_readme_names.py
+    test_corpus.py test_imports.py test_readme_names.py
     tokenizers presets/test_damaged*.py presets/test_fairseq.py presets/test_folders.py
     presets/test_fuzz*.py presets/test_hub*.py presets/test_memory.py
     presets/test_reading*.py presets/test_saving_over.py presets/test_tensorflow1.py

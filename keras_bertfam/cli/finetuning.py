@@ -104,6 +104,8 @@ def train(
         scale_embeddings=recipe.scale_embeddings,
         warmup_steps=recipe.warmup_steps,
         weight_decay=recipe.weight_decay,
+        epsilon=recipe.epsilon,
+        scale_gradients=recipe.scale_gradients,
     )
     model.compile(optimizer, jit_compile=jit)
     names = train_set.task.metrics

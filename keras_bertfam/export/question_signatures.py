@@ -4,7 +4,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_bertfam.export.signatures import Signature, serving_signatures, strings
+from keras_bertfam.export.signatures import (
+    Signature,
+    of_rows,
+    serving_signatures,
+    strings,
+)
 from keras_bertfam.tasks.finetuning.span_question_answering import SpanQuestionAnswering
 
 
@@ -35,4 +40,9 @@ def _(
 
     inputs = {"question": strings("question"), "context": strings("context")}
     example = {"question": ["Where?"], "context": ["A text to start with."]}
-    return {"serving_default": Signature(answer, inputs, example)}
+    windows, _ = preprocessor.windows({k: tf.constant(v) for k, v in example.items()})
+    rows = preprocessor.prediction_rows(windows)
+    return {
+        "serving_default": Signature(answer, inputs, example),
+        **of_rows(model, preprocessor, rows, lambda spans, mask: spans),
+    }

@@ -1,8 +1,6 @@
 """Writing a SavedModel with string inputs."""
 
 import os
-import subprocess
-import sys
 import tempfile
 
 import keras
@@ -12,6 +10,7 @@ from keras_bertfam.export import question_signatures, task_signatures  # noqa: F
 from keras_bertfam.export.signatures import serving_signatures
 from keras_bertfam.export.warmup import write_warmup_requests
 from keras_bertfam.models.encoder import EncoderBackbone
+from keras_bertfam.models.exported import run_with_tensorflow
 from keras_bertfam.presets import directory, folders
 from keras_bertfam.tasks.pretraining.masked_lm import MaskedLM
 from keras_bertfam.types import Model, Path
@@ -58,6 +57,13 @@ def export_saved_model(model: Model | Path, path: Path, top_k: int = 5) -> Path:
       `answer`, string `(batch,)`, `""` for none, `answer_start` and `answer_end`,
       int32, in characters, -1 for none, `no_answer_odds`, float32, and
       `n_best_text`, `n_best_start`, `n_best_end`, `n_best_score`, `(batch, n_best)`.
+
+    They have the signature `token_ids` too, for rows as their preprocessors make them:
+    `token_ids` and, if the backbone tells segments apart, `segment_ids`, int32
+    `(batch, length)`, with the same outputs. Those of `TokenClassifier` are by token
+    then; rows of `MultipleChoice` are `(batch, choices, length)`;
+    `SpanQuestionAnswering` takes `span_mask` and `start_mask`, bool, as well, and gives
+    `starts`, `ends`, `scores` `(batch, n_best)` and `no_answer`, in tokens.
 
     Warm-up requests for TensorFlow Serving lie in `assets.extra`.
 
@@ -150,9 +156,5 @@ def _write(model, preprocessor, folder, **options):
 
 
 def _export_in_tensorflow(preset, path, top_k):
-    command = [sys.executable, "-m", "keras_bertfam", "export"]
-    command += [os.fspath(preset), os.fspath(path), "--top-k", str(top_k)]
-    environment = {**os.environ, "KERAS_BACKEND": "tensorflow"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"The export with TensorFlow failed:\n{done.stderr}")
+    command = ("-m", "keras_bertfam", "export", os.fspath(preset), os.fspath(path))
+    run_with_tensorflow(*command, "--top-k", str(top_k))

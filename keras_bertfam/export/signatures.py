@@ -37,6 +37,40 @@ def strings(name: str, rank: int = 1) -> Any:
     return tf.TensorSpec([None] * rank, tf.string, name=name)
 
 
+def of_rows(
+    model: Model,
+    preprocessor: Any,
+    rows: dict[str, Any],
+    name_outputs: Callable[..., dict[str, Any]],
+) -> dict[str, Signature]:
+    """The signature `token_ids` of a task: rows as its preprocessor makes them.
+
+    Args:
+        model: a task. What its `input_signature()` names is asked for, but for the
+            padding mask, which the padding token tells.
+        preprocessor: its preprocessor.
+        rows: dict of tensors, an example.
+        name_outputs: from the task's outputs and the padding mask to a dict.
+
+    Returns:
+        Dict from the name to the `Signature`.
+    """
+    specs = dict(model.input_signature())
+    del specs["padding_mask"]
+
+    def answer(**inputs):
+        mask = tf.not_equal(inputs["token_ids"], preprocessor.tokenizer.pad_token_id)
+        outputs = model({**inputs, "padding_mask": mask}, training=False)
+        return name_outputs(outputs, mask)
+
+    inputs = {
+        name: tf.TensorSpec(spec.shape, spec.dtype, name=name)
+        for name, spec in specs.items()
+    }
+    example = {name: np.asarray(rows[name]) for name in specs}
+    return {"token_ids": Signature(answer, inputs, example)}
+
+
 @functools.singledispatch
 def serving_signatures(
     model: Model, preprocessor: Any, **options: Any

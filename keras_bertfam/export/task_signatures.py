@@ -4,7 +4,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_bertfam.export.signatures import Signature, serving_signatures, strings
+from keras_bertfam.export.signatures import (
+    Signature,
+    of_rows,
+    serving_signatures,
+    strings,
+)
 from keras_bertfam.tasks.finetuning.multiple_choice import MultipleChoice
 from keras_bertfam.tasks.finetuning.text_classifier import TextClassifier
 from keras_bertfam.tasks.finetuning.text_embedder import TextEmbedder
@@ -12,23 +17,27 @@ from keras_bertfam.tasks.finetuning.text_regressor import TextRegressor
 from keras_bertfam.tasks.finetuning.token_classifier import TokenClassifier
 
 
-def _of_texts(model, preprocessor, name_outputs):
-    """Signatures of a task that takes texts and pairs of texts."""
+def _of_texts(model, preprocessor, name_outputs, pairs=True):
+    """Signatures of a task that takes texts, or pairs of texts."""
 
     def answer(x):
         return name_outputs(model(preprocessor.encode(x), training=False))
 
     text, pair = ["A text to start with."], ["And another one."]
-    return {
+    signatures = {
         "serving_default": Signature(
             lambda text: answer(text), {"text": strings("text")}, {"text": text}
-        ),
-        "pairs": Signature(
+        )
+    }
+    if pairs:
+        signatures["pairs"] = Signature(
             lambda text, text_pair: answer((text, text_pair)),
             {"text": strings("text"), "text_pair": strings("text_pair")},
             {"text": text, "text_pair": pair},
-        ),
-    }
+        )
+    rows = preprocessor.encode(tf.constant(text))
+    by_ids = of_rows(model, preprocessor, rows, lambda x, mask: name_outputs(x))
+    return signatures | by_ids
 
 
 def _names_of_labels(model):
@@ -62,8 +71,7 @@ def _(model: TextRegressor, preprocessor: Any, **options: Any) -> dict[str, Sign
 
 @serving_signatures.register
 def _(model: TextEmbedder, preprocessor: Any, **options: Any) -> dict[str, Signature]:
-    signatures = _of_texts(model, preprocessor, lambda x: {"embeddings": x})
-    return {"serving_default": signatures["serving_default"]}
+    return _of_texts(model, preprocessor, lambda x: {"embeddings": x}, pairs=False)
 
 
 @serving_signatures.register
@@ -93,6 +101,9 @@ def _(
         none = tf.zeros(tf.shape(words)[:1], tf.int32)
         empty = tf.zeros([*tf.unstack(tf.shape(words)), model.num_classes])
         _, probabilities = tf.while_loop(unfinished, next_row, (none, empty))
+        return name_labels(probabilities, given)
+
+    def name_labels(probabilities, given):
         ids = tf.argmax(probabilities, -1, output_type=tf.int32)
         return {
             "probabilities": probabilities,
@@ -100,15 +111,24 @@ def _(
             "labels": tf.where(given, tf.gather(names, ids), ""),
         }
 
+    def name_tokens(outputs, mask):
+        return name_labels(model.probabilities(outputs), mask)
+
     example = {"words": [["Words", "to", "start", "with"]]}
-    return {"serving_default": Signature(tag, {"words": strings("words", 2)}, example)}
+    rows = preprocessor.encode(tf.constant(example["words"]))
+    return {
+        "serving_default": Signature(tag, {"words": strings("words", 2)}, example),
+        **of_rows(model, preprocessor, rows, name_tokens),
+    }
 
 
 @serving_signatures.register
 def _(model: MultipleChoice, preprocessor: Any, **options: Any) -> dict[str, Signature]:
     def choose(context, question, choices):
         x = {"context": context, "question": question, "choices": choices}
-        logits = model(preprocessor.encode(x), training=False)
+        return name_choices(model(preprocessor.encode(x), training=False))
+
+    def name_choices(logits, mask=None):
         return {
             "probabilities": tf.nn.softmax(logits),
             "choice": tf.argmax(logits, -1, output_type=tf.int32),
@@ -125,4 +145,8 @@ def _(model: MultipleChoice, preprocessor: Any, **options: Any) -> dict[str, Sig
         "question": ["Which one?"],
         "choices": [["This one."] * count],
     }
-    return {"serving_default": Signature(choose, inputs, example)}
+    rows = preprocessor.encode({k: tf.constant(v) for k, v in example.items()})
+    return {
+        "serving_default": Signature(choose, inputs, example),
+        **of_rows(model, preprocessor, rows, name_choices),
+    }

@@ -8,6 +8,8 @@ import keras
 import keras_hub
 import numpy as np
 
+from keras_bertfam.models.exported import Exported, row_specs
+from keras_bertfam.models.fixed_arguments import FixedArguments
 from keras_bertfam.models.subclassed import Subclassed
 from keras_bertfam.presets.backbone_presets import BackbonePresets
 from keras_bertfam.presets.blank import is_blank
@@ -18,7 +20,13 @@ _INTEGERS = {"token_ids", "segment_ids", "position_ids", "sequence_ids"}
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class TokenBackbone(BackbonePresets, keras_hub.models.Backbone, metaclass=Subclassed):
+class TokenBackbone(
+    FixedArguments,
+    Exported,
+    BackbonePresets,
+    keras_hub.models.Backbone,
+    metaclass=Subclassed,
+):
     """Base of the backbones that take a dict with `token_ids`; `models.Backbone`.
 
     Its `from_preset()` takes the name of any published model, or the folder of any
@@ -30,7 +38,8 @@ class TokenBackbone(BackbonePresets, keras_hub.models.Backbone, metaclass=Subcla
     Attributes:
         input_names: tuple of the names that inputs may have, `token_ids` first.
         argument_names: the arguments of the constructor that are attributes as
-            they are; they make the config. See `arguments_of`.
+            they are; they make the config, and can't be changed later. See
+            `arguments_of`.
         pooler: layer that tasks may read the first token's state by, or `None`.
 
     Example:
@@ -59,6 +68,10 @@ class TokenBackbone(BackbonePresets, keras_hub.models.Backbone, metaclass=Subcla
             dtype = dtype.default_policy  # the map is of its quantised layers
         super().__init__(*args, dtype=dtype, **kwargs)
         self.pooler = None  # of the class, it would hide PyTorch's submodule
+
+    @property
+    def fixed_arguments(self) -> Sequence[str]:  # type: ignore[override]
+        return self.argument_names
 
     def keep_arguments(self, values: dict[str, Any]) -> None:
         """Sets the arguments of the constructor as attributes, from its `locals()`."""
@@ -174,6 +187,12 @@ class TokenBackbone(BackbonePresets, keras_hub.models.Backbone, metaclass=Subcla
                     "`token_ids` must be in [0, vocabulary_size="
                     f"{self.vocabulary_size}). Received ids from {low} to {high}."
                 )
+
+    def input_signature(self) -> dict[str, keras.InputSpec]:
+        names = ["token_ids", "padding_mask"]
+        if "segment_ids" in self.input_names and getattr(self, "num_segments", True):
+            names.append("segment_ids")
+        return row_specs(names)
 
     def enable_lora(
         self, rank: int, target_layer_names: Sequence[str] | None = None

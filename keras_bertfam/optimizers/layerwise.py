@@ -16,14 +16,17 @@ from keras_bertfam.types import Config, Model, Tensor
 class LayerwiseAdamW(keras.optimizers.Adam):
     """Adam with a learning rate of its own for each variable.
 
-    The update is scaled, and so is the decoupled weight decay. To scale gradients
-    would change nothing: Adam divides by their size.
+    The update is scaled, and so is the decoupled weight decay. To scale gradients,
+    as XLNet's code does, changes little: Adam divides by their size, so that it is
+    the same as to divide epsilon by the scale.
 
     Args:
         learning_rate: float or schedule, the rate at scale 1.
         scales: dict from paths of variables to floats; 1 for what isn't in it. See
             `layerwise_scales`.
         decoupled_weight_decay: float. Not of biases and normalisation weights.
+        scale_gradients: bool. Whether `scales` are of the gradients, after they are
+            clipped, in place of the rates.
         **kwargs: arguments of `keras.optimizers.Adam`.
 
     Raises:
@@ -37,7 +40,8 @@ class LayerwiseAdamW(keras.optimizers.Adam):
     model.compile(keras_bertfam.optimizers.LayerwiseAdamW(3e-4, scales))
     ```
 
-    Reference: [Clark et al., 2020](https://arxiv.org/abs/2003.10555), table 7.
+    Reference: [Clark et al., 2020](https://arxiv.org/abs/2003.10555), table 7;
+    `model_utils.py` of zihangdai/xlnet.
     """
 
     def __init__(
@@ -45,12 +49,14 @@ class LayerwiseAdamW(keras.optimizers.Adam):
         learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.001,
         scales: dict[str, float] | None = None,
         decoupled_weight_decay: float = 0.0,
+        scale_gradients: bool = False,
         name: str = "layerwise_adamw",
         **kwargs: Any,
     ) -> None:
         super().__init__(learning_rate, name=name, **kwargs)
         self.scales = dict(scales or {})
         self.decoupled_weight_decay = decoupled_weight_decay
+        self.scale_gradients = scale_gradients
         self._rates: list[tuple[float, float]] = []
 
     def build(self, variables: Sequence[Any]) -> None:
@@ -73,7 +79,11 @@ class LayerwiseAdamW(keras.optimizers.Adam):
         # Keras's own optimizers find their slots by this method. A subclass has no
         # public way to the number of a variable.
         scale, weight_decay = self._rates[self._get_variable_index(variable)]
-        rate = ops.cast(learning_rate, variable.dtype) * scale
+        rate = ops.cast(learning_rate, variable.dtype)
+        if self.scale_gradients:
+            gradient = gradient * scale
+        else:
+            rate = rate * scale
         if weight_decay:
             self.assign_sub(variable, ops.multiply(variable, rate * weight_decay))
         super().update_step(gradient, variable, rate)
@@ -83,6 +93,7 @@ class LayerwiseAdamW(keras.optimizers.Adam):
             **super().get_config(),
             "scales": self.scales,
             "decoupled_weight_decay": self.decoupled_weight_decay,
+            "scale_gradients": self.scale_gradients,
         }
 
 
@@ -167,6 +178,7 @@ def fine_tuning_optimizer(
     weight_decay: float = 0.01,
     epsilon: float | None = None,
     global_clipnorm: float = 1.0,
+    scale_gradients: bool = False,
     **kwargs: Any,
 ) -> LayerwiseAdamW:
     """AdamW with warm-up, linear decay, and smaller rates for lower layers.
@@ -182,6 +194,7 @@ def fine_tuning_optimizer(
         weight_decay: float.
         epsilon: float, or `None` for `fine_tuning_epsilon`.
         global_clipnorm: float or `None`.
+        scale_gradients: bool, see `LayerwiseAdamW`.
         **kwargs: other arguments of `keras.optimizers.Adam`.
 
     Returns:
@@ -203,6 +216,7 @@ def fine_tuning_optimizer(
         decoupled_weight_decay=weight_decay,
         epsilon=fine_tuning_epsilon(model) if epsilon is None else epsilon,
         global_clipnorm=global_clipnorm,
+        scale_gradients=scale_gradients,
         **kwargs,
     )
     count_updates(optimizer)

@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -93,6 +93,7 @@ def load_task(
     source: CheckpointSource,
     load_weights: bool = True,
     backbone_cls: Any | None = None,
+    backbone_arguments: Mapping[str, Any] | None = None,
     **kwargs: Any,
 ) -> Model:
     """A task from a checkpoint, with the heads that are in it.
@@ -102,8 +103,9 @@ def load_task(
         source: `CheckpointSource`.
         load_weights: bool.
         backbone_cls: class of the backbone, or a base of it; `None` for any.
-        **kwargs: arguments of the task; `dtype` goes to the backbone. Without a
-            `preprocessor` it gets one with the checkpoint's tokenizer, if any.
+        backbone_arguments: arguments of the backbone to override.
+        **kwargs: arguments of the task. Without a `preprocessor` it gets one with
+            the checkpoint's tokenizer, if any.
 
     Returns:
         A task.
@@ -112,7 +114,9 @@ def load_task(
         CheckpointError: if the checkpoint isn't whole, or of another family.
     """
     report = Report(source)
-    task = read_task(cls, source, report, load_weights, backbone_cls, **kwargs)
+    task = read_task(
+        cls, source, report, load_weights, backbone_cls, backbone_arguments, **kwargs
+    )
     if load_weights:
         report.warn()
     return task
@@ -124,12 +128,13 @@ def read_task(
     report: Report,
     load_weights: bool = True,
     backbone_cls: Any | None = None,
+    backbone_arguments: Mapping[str, Any] | None = None,
     **kwargs: Any,
 ) -> Model:
     """`load_task` that fills in a `Report` and doesn't warn."""
-    dtype = {"dtype": kwargs.pop("dtype")} if "dtype" in kwargs else {}
+    arguments = backbone_arguments or {}
     backbone_cls = backbone_cls or cls.backbone_cls
-    backbone = read_backbone(backbone_cls, source, report, load_weights, **dtype)
+    backbone = read_backbone(backbone_cls, source, report, load_weights, **arguments)
     preprocessor = kwargs.pop("preprocessor", None)
     if preprocessor is None and source.tokenizer_files and cls.preprocessor_cls:
         tokenizer = tokenizer_files.load_tokenizer(source)

@@ -1,6 +1,7 @@
 """Tasks by name, from and to preset directories."""
 
 import os
+from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -28,7 +29,12 @@ class TaskPresets(Mixin):
 
     @classmethod
     def from_preset(
-        cls, preset: Path, load_weights: bool = True, **kwargs: Any
+        cls,
+        preset: Path,
+        load_weights: bool = True,
+        *,
+        backbone_arguments: Mapping[str, Any] | None = None,
+        **kwargs: Any,
     ) -> Model:
         """Build a task from the name of a published size or a directory.
 
@@ -38,7 +44,11 @@ class TaskPresets(Mixin):
                 but for one that the other task has too, as a masked LM's. A
                 name without weights gives a task without a preprocessor.
             load_weights: bool. Load the weights, or initialise them.
-            **kwargs: arguments of the task; `dtype` goes to the backbone.
+            backbone_arguments: arguments of the backbone to override, such as
+                `{"dropout": 0.3, "attention_dropout": 0.3}`. A generator beside it
+                has those of its own.
+            **kwargs: arguments of the task, as the `dropout` of its head; `dtype`
+                goes to the backbone.
 
         Returns:
             A task of this class.
@@ -47,27 +57,38 @@ class TaskPresets(Mixin):
             ValueError: for an unknown name (with the nearest ones).
             CheckpointError: for a directory with missing or truncated files.
             ConnectionError: if the files are on a hub that can't be reached.
+
+        Example:
+
+        ```python
+        keras_bertfam.tasks.TextClassifier.from_preset(
+            "my_bert", num_classes=2, dropout=0.2, backbone_arguments={"dropout": 0.2})
+        ```
         """
         published = names.published(cls.backbone_cls).get(os.fspath(preset))
         family = cls.backbone_cls if published is None else published.backbone
+        arguments = dict(backbone_arguments or {})
+        if "dtype" in kwargs:
+            arguments["dtype"] = kwargs.pop("dtype")
         if published is not None and not load_weights:
-            return cls._read(preset, family, load_weights, **kwargs)
+            return cls._read(preset, family, load_weights, arguments, **kwargs)
         preset = hub.locate(published or preset, load_weights)
 
         def read():
             if (reader := formats.find_reader(preset)) is None:
-                return cls._read(preset, family, load_weights, **kwargs)
+                return cls._read(preset, family, load_weights, arguments, **kwargs)
             source = reader.open_source(preset)
             if published is not None:
                 source = published.complete(source)
-            return conversion.load_task(cls, source, load_weights, family, **kwargs)
+            return conversion.load_task(
+                cls, source, load_weights, family, arguments, **kwargs
+            )
 
         return folders.read_whole(preset, read)
 
     @classmethod
-    def _read(cls, preset, family, load_weights, **kwargs):
-        dtype = {"dtype": kwargs.pop("dtype")} if "dtype" in kwargs else {}
-        backbone = family.from_preset(preset, load_weights, **dtype)
+    def _read(cls, preset, family, load_weights, arguments, **kwargs):
+        backbone = family.from_preset(preset, load_weights, **arguments)
         config = {}
         if os.path.isdir(preset):
             with directory.explain_load_errors(preset):

@@ -10,6 +10,8 @@ from keras_bertfam.callbacks import with_stream_position
 from keras_bertfam.layers.data.pipelines import checked_batch_size
 from keras_bertfam.layers.data.seeding import StreamPosition
 from keras_bertfam.models.encoder import EncoderBackbone
+from keras_bertfam.models.exported import Exported, row_specs
+from keras_bertfam.models.fixed_arguments import FixedArguments
 from keras_bertfam.models.subclassed import Subclassed, functional_bases_kept
 from keras_bertfam.presets.task_presets import TaskPresets
 from keras_bertfam.tasks.data import DataTaken
@@ -29,6 +31,8 @@ from keras_bertfam.types import Config, Model
 
 class PretrainingTask(
     PublishedTraining,
+    FixedArguments,
+    Exported,
     TaskPresets,
     DataTaken,
     VariablesKept,
@@ -46,6 +50,8 @@ class PretrainingTask(
         label_kind: what labels number, `"token"`, `"class"`, `"pair"`, `"choice"` or
             `"place"` in a row, or a dict of these by output; `"number"` where they
             are measures. `fit()` refuses what is none. `None` asks for no labels.
+        extra_inputs: names of what an exported model takes besides the inputs of the
+            backbone: rows of int32, and of bool if it's a mask.
         reads_pooler: whether the loss reads the backbone's pooler. One that it
             doesn't read isn't trained.
 
@@ -62,6 +68,7 @@ class PretrainingTask(
 
     backbone_cls: Any = EncoderBackbone
     label_kind: Any = None
+    extra_inputs: tuple[str, ...] = ()
     reads_pooler = False
 
     def __init__(
@@ -96,6 +103,9 @@ class PretrainingTask(
     def default_metrics(self) -> Any:
         """The weighted metrics that `compile()` takes when none are given."""
         return []
+
+    def input_signature(self) -> dict[str, keras.InputSpec]:
+        return {**self.backbone.input_signature(), **row_specs(self.extra_inputs)}
 
     def unused_variables(self) -> list[keras.Variable]:
         """Variables of the backbone that have no part in the loss.

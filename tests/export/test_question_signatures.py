@@ -4,7 +4,9 @@ import subprocess
 import sys
 
 import keras
+import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_bertfam.export import export_saved_model
 from tests.tiny_questions import make_model, make_preprocessor, questions
@@ -50,3 +52,14 @@ def test_same_answers_in_a_fresh_process(tmp_path, threshold):
             assert served["n_best_text"][number][k] == other["text"]
             score = served["n_best_score"][number][k]
             assert score == pytest.approx(other["score"], abs=1e-4)
+    rows = model.preprocessor(x, None)
+    names = ("token_ids", "segment_ids", "span_mask", "start_mask", "padding_mask")
+    rows = {name: np.asarray(rows[name]) for name in names}
+    expected = model(rows, training=False)
+    del rows["padding_mask"]
+    received = tf.saved_model.load(path).signatures["token_ids"](
+        **{name: tf.constant(value) for name, value in rows.items()}
+    )
+    assert received.keys() == expected.keys()
+    for name in ("scores", "no_answer"):
+        np.testing.assert_allclose(received[name], expected[name], atol=1e-4)

@@ -1,5 +1,7 @@
 import json
 import os
+import pathlib
+import re
 import subprocess
 import sys
 
@@ -145,10 +147,9 @@ def test_saved_model_cli(served):
     )
     assert "inputs['text']" in shown.stdout
     assert "outputs['probabilities']" in shown.stdout
-    loader = "import tensorflow_text, runpy, sys; sys.argv = sys.argv[1:];"
-    loader += "runpy.run_module('tensorflow.python.tools.saved_model_cli', "
-    loader += "run_name='__main__')"
-    run = [sys.executable, "-c", loader, "saved_model_cli", "run", *options]
+    readme = (pathlib.Path(__file__).parents[2] / "README.md").read_text()
+    (registered,) = re.findall(r'python -c "(.*saved_model_cli.*)"', readme)
+    run = [sys.executable, "-c", registered, "run", *options]
     run += ["--input_exprs", "text=['a [MASK]']"]
     ran = subprocess.run(run, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr

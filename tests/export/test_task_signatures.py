@@ -46,6 +46,13 @@ def ask(path, *requests):
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def as_rows(model, x, *names):
+    """A request of the signature `token_ids`, of the preprocessor's rows."""
+    rows = model.preprocessor(x, None)
+    inputs = {name: np.asarray(rows[name]).tolist() for name in names}
+    return "token_ids", inputs
+
+
 def softmax(logits):
     return ops.convert_to_numpy(ops.softmax(logits))
 
@@ -64,12 +71,14 @@ def test_classifier(tmp_path):
         label_names=["no", "yes"],
     )
     path = export_saved_model(model, str(tmp_path / "1"))
-    single, pairs = ask(
+    both = (TEXTS, PAIRS)
+    single, pairs, rows = ask(
         path,
         ("serving_default", {"text": TEXTS}),
         ("pairs", {"text": TEXTS, "text_pair": PAIRS}),
+        as_rows(model, both, "token_ids", "segment_ids"),
     )
-    for answers, x in ((single, TEXTS), (pairs, (TEXTS, PAIRS))):
+    for answers, x in ((single, TEXTS), (pairs, both), (rows, both)):
         logits = outputs(model, x)
         np.testing.assert_allclose(answers["probabilities"], softmax(logits), atol=1e-5)
         assert answers["label_ids"] == logits.argmax(1).tolist()
@@ -91,10 +100,11 @@ def test_regressor_and_embedder(tmp_path):
         tiny.make_backbone(num_layers=1), tasks.TextEmbedderPreprocessor(tokenizer, 16)
     )
     path = export_saved_model(embedder, str(tmp_path / "2"))
-    (answer,) = ask(path, ("serving_default", {"text": TEXTS}))
-    np.testing.assert_allclose(
-        answer["embeddings"], outputs(embedder, TEXTS), atol=1e-5
-    )
+    rows = as_rows(embedder, TEXTS, "token_ids", "segment_ids")
+    for answer in ask(path, ("serving_default", {"text": TEXTS}), rows):
+        np.testing.assert_allclose(
+            answer["embeddings"], outputs(embedder, TEXTS), atol=1e-5
+        )
 
 
 @pytest.mark.slow
@@ -107,8 +117,16 @@ def test_token_classifier(tmp_path):
     )
     path = export_saved_model(model, str(tmp_path / "1"))
     padded = [row + [""] * (4 - len(row)) for row in words]
-    (answer,) = ask(path, ("serving_default", {"words": padded}))
+    names = ("token_ids", "segment_ids")
+    rows = as_rows(model, words, *names)
+    answer, by_token = ask(path, ("serving_default", {"words": padded}), rows)
     logits = outputs(model, words)
+    inputs = model.preprocessor(words, None)
+    inputs = {name: np.asarray(inputs[name]) for name in (*names, "padding_mask")}
+    expected = softmax(model(inputs, training=False))
+    np.testing.assert_allclose(by_token["probabilities"], expected, atol=1e-5)
+    best = np.where(inputs["padding_mask"], expected.argmax(-1), -1)
+    assert by_token["label_ids"] == best.tolist()
     for row, sentence in enumerate(words):
         count = len(sentence)
         np.testing.assert_allclose(
@@ -142,10 +160,11 @@ def test_multiple_choice(tmp_path):
         "choices": [["cat", "dog", "hat"], ["ran", "a red tree", "sat"]],
     }
     path = export_saved_model(model, str(tmp_path / "1"))
-    (answer,) = ask(path, ("serving_default", x))
+    rows = as_rows(model, x, "token_ids", "segment_ids")
     logits = outputs(model, x)
-    np.testing.assert_allclose(answer["probabilities"], softmax(logits), atol=1e-5)
-    assert answer["choice"] == logits.argmax(1).tolist()
+    for answer in ask(path, ("serving_default", x), rows):
+        np.testing.assert_allclose(answer["probabilities"], softmax(logits), atol=1e-5)
+        assert answer["choice"] == logits.argmax(1).tolist()
 
 
 @pytest.mark.any_backend

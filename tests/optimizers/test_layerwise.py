@@ -10,7 +10,7 @@ from keras_bertfam.optimizers import (
     layerwise_scales,
     resolve_schedule,
 )
-from keras_bertfam.tasks import MaskedLM
+from keras_bertfam.tasks import MaskedLM, fine_tuning_recipe
 from tests.tiny_fine_tuning import make_backbone
 
 
@@ -40,6 +40,50 @@ def test_updates_are_scaled_not_gradients():
         expected -= 0.1 * 0.25 * (0.5 * expected + 1.0)
     np.testing.assert_allclose(kernel, expected, rtol=1e-5)
     np.testing.assert_allclose(bias, 1 - 3 * 0.1, rtol=1e-5)
+
+
+def test_scaled_gradients_count_against_epsilon_only():
+    """As XLNet's code has it: after clipping, and neither rate nor decay is scaled."""
+    values = {"kernel": np.ones(3, "float32"), "bias": np.ones(2, "float32")}
+    optimizer = LayerwiseAdamW(
+        0.1,
+        {"kernel": 0.75**11},
+        decoupled_weight_decay=0.5,
+        scale_gradients=True,
+        epsilon=1e-6,
+        clipnorm=1e-4,
+    )
+    kernel, bias = step(optimizer, values, 3.0)
+    clipped = {"kernel": 0.75**11 * 1e-4 / np.sqrt(3), "bias": 1e-4 / np.sqrt(2)}
+    expected = {"kernel": 1.0, "bias": 1.0}
+    for t in (1, 2, 3):
+        for name, gradient in clipped.items():
+            mean, square = (1 - 0.9**t) * gradient, (1 - 0.999**t) * gradient**2
+            rate = 0.1 * np.sqrt(1 - 0.999**t) / (1 - 0.9**t)
+            decay = 0.1 * 0.5 * expected[name] if name == "kernel" else 0.0
+            expected[name] -= decay + rate * mean / (np.sqrt(square) + 1e-6)
+    np.testing.assert_allclose(kernel, expected["kernel"], rtol=1e-5)
+    np.testing.assert_allclose(bias, expected["bias"], rtol=1e-5)
+
+
+def test_the_first_layer_of_xlnets_squad_recipe():
+    """It moves at 81 % of the rate for elements of 1e-4: not at .75 ** 11, 4 %."""
+    recipe = fine_tuning_recipe("xlnet", "squad")
+    scale = recipe.layer_decay**11
+    optimizer = LayerwiseAdamW(
+        recipe.learning_rates[0],
+        {"kernel": scale},
+        scale_gradients=recipe.scale_gradients,
+        epsilon=recipe.epsilon,
+    )
+    kernel = keras.Variable([0.0], name="kernel")
+    optimizer.build([kernel])
+    optimizer.iterations.assign(100_000)  # the moments are corrected no more
+    for slot in optimizer.variables[2:]:
+        power = 2 if "velocity" in slot.path else 1
+        slot.assign(ops.full(slot.shape, (scale * 1e-4) ** power))
+    optimizer.apply([ops.convert_to_tensor([1e-4])], [kernel])
+    assert float(array(kernel)[0]) / -3e-5 == pytest.approx(0.81, abs=0.005)
 
 
 def test_scale_1_is_keras_adamw():
@@ -90,11 +134,13 @@ def test_lower_layers_move_less():
 
 def test_config_round_trip():
     schedule = WarmupPolynomialDecay(1e-3, 2, 10)
-    optimizer = LayerwiseAdamW(schedule, {"kernel": 0.5}, decoupled_weight_decay=0.1)
+    optimizer = LayerwiseAdamW(
+        schedule, {"kernel": 0.5}, decoupled_weight_decay=0.1, scale_gradients=True
+    )
     copy = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
     assert isinstance(copy, LayerwiseAdamW)
     assert copy.scales == {"kernel": 0.5}
-    assert copy.decoupled_weight_decay == 0.1
+    assert copy.decoupled_weight_decay == 0.1 and copy.scale_gradients
 
 
 def test_errors():

@@ -96,7 +96,8 @@ class SelfAttention(keras.layers.Layer):
         if mask is not None:
             if positions is not None and len(mask.shape) == 3:
                 mask = take_positions(mask, positions)
-            mask = mask[:, None, None, :] if len(mask.shape) == 2 else mask[:, None]
+            axes = (1, 2) if len(mask.shape) == 2 else 1
+            mask = ops.expand_dims(mask, axes)
         drops = training and self.dropout_rate
         scores = None
         if drops or return_scores:

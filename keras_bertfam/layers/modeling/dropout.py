@@ -95,13 +95,17 @@ class Dropout(keras.layers.Layer):
         super().__init__(**kwargs)
         if not 0 <= rate < 1:
             raise ValueError(f"`rate` must be in [0, 1). Received: rate={rate}.")
-        self.rate = rate
+        self._rate = rate
         self.seed = seed
         self.supports_masking = True
         self._dropped_of_65536 = round(rate * 65536)
         if self._dropped_of_65536:
             self.seed_generator = keras.random.SeedGenerator(seed)
         self.built = True
+
+    @property
+    def rate(self) -> float:
+        return self._rate
 
     def call(self, inputs: Tensor, training: bool | None = False) -> Tensor:
         if not training or not self._dropped_of_65536:

@@ -232,7 +232,7 @@ class RelativeAttention(keras.layers.Layer):
             scores += self._by_segment(query + biases[2], other_segment)
         scores = ops.cast(scores, "float32")
         if attention_mask is not None:
-            scores += ops.where(attention_mask[:, None], 0.0, -1e9)
+            scores += ops.where(ops.expand_dims(attention_mask, 1), 0.0, -1e9)
         scores = ops.softmax(scores)
         dropped = self.dropout(ops.cast(scores, self.compute_dtype), training=training)
         output = ops.transpose(ops.matmul(dropped, value), (0, 2, 1, 3))
@@ -241,7 +241,7 @@ class RelativeAttention(keras.layers.Layer):
         if attention_mask is not None:
             sees = ops.any(attention_mask, axis=-1, keepdims=True)
             output *= ops.cast(sees, output.dtype)
-            scores = scores * ops.cast(sees, "float32")[:, None]
+            scores = scores * ops.expand_dims(ops.cast(sees, "float32"), 1)
         output = flat_dense(self.output_dense, output)
         return (output, scores) if return_scores else output
 
@@ -256,7 +256,7 @@ class RelativeAttention(keras.layers.Layer):
     def _relative_keys(self, relative, reversed_rows):
         """Keys of the distances, `(batch or 1, heads, head_dim, distances)`."""
         if reversed_rows is None:
-            relative = relative[None]
+            relative = ops.expand_dims(relative, 0)
         keys = self._heads(self.relative, relative, 1)[0]
         if reversed_rows is not None:
             keys = ops.take(keys, ops.cast(reversed_rows, "int32"), axis=0)
@@ -266,7 +266,7 @@ class RelativeAttention(keras.layers.Layer):
         """What keys of other segments get, `(batch, heads, queries, keys)`."""
         segments = ops.cast(self.segments, self.compute_dtype)
         between = (segments[1] - segments[0])[:, :, None]
-        other = ops.cast(other_segment, self.compute_dtype)[:, None]
+        other = ops.expand_dims(ops.cast(other_segment, self.compute_dtype), 1)
         return ops.matmul(query, between) * other
 
     def compute_output_shape(

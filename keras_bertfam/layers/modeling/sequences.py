@@ -14,9 +14,10 @@ def separate_sequences(
         A bool tensor `(batch, length, length)`, true within a sequence, and an
         int tensor `(batch, length)` that counts from 0 in each sequence.
     """
-    same = ops.equal(sequence_ids[:, :, None], sequence_ids[:, None, :])
+    rows, keys = (ops.expand_dims(sequence_ids, axis) for axis in (2, 1))
+    same = ops.equal(rows, keys)
     earlier = ops.cumsum(ops.cast(same, "int32"), axis=-1)
     positions = ops.diagonal(earlier, axis1=1, axis2=2) - 1
     if padding_mask is not None:
-        same = ops.logical_and(same, padding_mask[:, None, :])
+        same = ops.logical_and(same, ops.expand_dims(padding_mask, 1))
     return same, positions

@@ -129,8 +129,8 @@ class ConditionalSpanHead(SpanHead):
         """
         first = _states_at(states, starts)
         length, count = ops.shape(states)[1], ops.shape(starts)[1]
-        first = ops.repeat(first[:, :, None], length, axis=2)
-        each = ops.repeat(states[:, None], count, axis=1)
+        first = ops.repeat(ops.expand_dims(first, 2), length, axis=2)
+        each = ops.repeat(ops.expand_dims(states, 1), count, axis=1)
         x = self.norm(self.end_dense(ops.concatenate([each, first], axis=-1)))
         return ops.cast(self.end(x), "float32")[..., 0]
 
@@ -148,7 +148,7 @@ class ConditionalSpanHead(SpanHead):
             float32 tensor `(batch,)`.
         """
         weights = ops.cast(ops.softmax(start_logits), states.dtype)
-        mean = ops.einsum("bth,bt->bh", states, weights)
+        mean = ops.matmul(ops.expand_dims(weights, 1), states)[:, 0]
         summary = _states_at(states, cls_positions)[:, 0]
         x = self.answer_dense(ops.concatenate([mean, summary], axis=-1))
         return ops.cast(self.answer(x), "float32")[..., 0]
@@ -172,7 +172,7 @@ def _dense(layer, units, name, **kwargs):
 
 
 def _states_at(states, positions):
-    index = ops.cast(positions, "int32")[..., None]
+    index = ops.expand_dims(ops.cast(positions, "int32"), -1)
     return ops.take_along_axis(states, index, axis=1)
 
 
@@ -202,8 +202,8 @@ def best_spans(
     starts = ops.where(start_mask, start_logits, _NOWHERE)
     ends = ops.where(end_mask, end_logits, _NOWHERE)
     ends = ops.pad(ends, [[0, 0], [0, max_length]], constant_values=_NOWHERE)
-    offsets = ops.arange(length)[:, None] + ops.arange(max_length)[None]
-    scores = starts[:, :, None] + ops.take(ends, offsets, axis=1)
+    offsets = ops.expand_dims(ops.arange(length), 1) + ops.arange(max_length)
+    scores = ops.expand_dims(starts, 2) + ops.take(ends, offsets, axis=1)
     # A row may have fewer spans than are asked for.
     flat = ops.reshape(scores, (-1, length * max_length))
     flat = ops.pad(flat, [[0, 0], [0, count]], constant_values=2 * _NOWHERE)
@@ -238,17 +238,18 @@ def best_conditional_spans(
     """
     start_mask, end_mask = masks
     length = ops.shape(states)[1]
-    beam = min(count, length)
     starts = ops.where(start_mask, ops.log_softmax(start_logits), _NOWHERE)
-    start_scores, firsts = ops.top_k(starts, beam)
-    firsts = ops.cast(firsts, "int32")
-    logits = ops.where(end_mask[:, None], head.end_logits(states, firsts), _NOWHERE)
-    places = ops.arange(length, dtype="int32")[None, None]
-    distance = places - firsts[..., None]
-    allowed = end_mask[:, None] & (distance >= 0) & (distance < max_length)
+    # A row may have fewer tokens than starts are asked for.
+    starts = ops.pad(starts, [[0, 0], [0, count]], constant_values=2 * _NOWHERE)
+    start_scores, firsts = ops.top_k(starts, count)
+    firsts = ops.minimum(ops.cast(firsts, "int32"), length - 1)
+    end_mask = ops.expand_dims(end_mask, 1)
+    logits = ops.where(end_mask, head.end_logits(states, firsts), _NOWHERE)
+    distance = ops.arange(length, dtype="int32") - ops.expand_dims(firsts, -1)
+    allowed = end_mask & (distance >= 0) & (distance < max_length)
     ends = ops.where(allowed, ops.log_softmax(logits), _NOWHERE)
-    flat = ops.reshape(start_scores[..., None] + ends, (-1, beam * length))
+    flat = ops.reshape(ops.expand_dims(start_scores, -1) + ends, (-1, count * length))
     flat = ops.pad(flat, [[0, 0], [0, count]], constant_values=2 * _NOWHERE)
     scores, index = ops.top_k(flat, count)
-    index = ops.minimum(ops.cast(index, "int32"), beam * length - 1)
+    index = ops.minimum(ops.cast(index, "int32"), count * length - 1)
     return ops.take_along_axis(firsts, index // length, axis=1), index % length, scores

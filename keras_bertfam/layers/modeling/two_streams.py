@@ -50,7 +50,7 @@ def arrange_two_streams(
 
 def _at(values, positions):
     """Values of shape `(batch, length)` at positions `(batch, count)`."""
-    return take_positions(values[..., None], positions)[..., 0]
+    return take_positions(ops.expand_dims(values, -1), positions)[..., 0]
 
 
 def visible_keys(
@@ -81,9 +81,10 @@ def visible_keys(
     masks = []
     if perm_ranks is not None:
         ranks = ops.cast(perm_ranks, "int32")
-        content = ranks[:, :, None] >= ranks[:, None, :]
+        keys = ops.expand_dims(ranks, 1)
+        content = ops.expand_dims(ranks, 2) >= keys
         if positions is not None:
-            query = _at(ranks, positions)[:, :, None] > ranks[:, None, :]
+            query = ops.expand_dims(_at(ranks, positions), 2) > keys
         masks.append(content)
     elif perm_mask is not None:
         allowed = ops.equal(ops.cast(perm_mask, "int32"), 0)
@@ -97,13 +98,13 @@ def visible_keys(
         rows = ops.broadcast_to(index, ops.shape(token_ids))
         if positions is not None:
             rows = ops.concatenate([rows, ops.cast(positions, "int32")], axis=1)
-        masks.append(rows[:, :, None] >= index)
+        masks.append(ops.expand_dims(rows, 2) >= index)
     if padding_mask is not None:
-        masks.append(ops.cast(padding_mask, "bool")[:, None, :])
+        masks.append(ops.expand_dims(ops.cast(padding_mask, "bool"), 1))
     if memory_mask is not None:
         if not masks:
-            masks.append(ops.ones_like(token_ids, dtype="bool")[:, None, :])
-        remembered = ops.cast(memory_mask, "bool")[:, None, :]
+            masks.append(ops.ones_like(ops.expand_dims(token_ids, 1), dtype="bool"))
+        remembered = ops.expand_dims(ops.cast(memory_mask, "bool"), 1)
         # Broadcast over the rows of the mask of the tokens.
         rows = ops.ones_like(_all(masks)[:, :, :1])
         remembered = ops.logical_and(remembered, rows)
@@ -133,7 +134,7 @@ def other_segments(
         rows = ops.concatenate([rows, _at(rows, positions)], axis=1)
     if not (isinstance(memory_length, int) and memory_length == 0):
         keys = ops.pad(keys, [[0, 0], [memory_length, 0]])
-    return ops.not_equal(rows[:, :, None], keys[:, None, :])
+    return ops.not_equal(ops.expand_dims(rows, 2), ops.expand_dims(keys, 1))
 
 
 def extend_memory(

@@ -99,6 +99,8 @@ class FineTuningRecipe:
         layer_decay: see `keras_bertfam.optimizers.layerwise_scales`, as the next two.
         layer_offset: int.
         scale_embeddings: bool.
+        scale_gradients: see `keras_bertfam.optimizers.LayerwiseAdamW`.
+        epsilon: of Adam; `None` for `keras_bertfam.optimizers.fine_tuning_epsilon`.
         sequence_length: int, or `None` for that of the task's preprocessor.
         end_head: of `SpanQuestionAnswering`.
         source: paper and section, or code, that the numbers are from.
@@ -119,6 +121,8 @@ class FineTuningRecipe:
     layer_decay: float = 1.0
     layer_offset: int = 0
     scale_embeddings: bool = True
+    scale_gradients: bool = False
+    epsilon: float | None = None
     sequence_length: int | None = None
     end_head: str = "independent"
     source: str = "Devlin et al., 2018, appendix A.3"

@@ -39,7 +39,12 @@ _FINE_TUNING = FineTuningRecipe(
     end_head="conditional",
     source="zihangdai/xlnet, README",
 )
-_SQUAD = _FINE_TUNING.fixed(3e-5, 48, 3, layer_decay=0.75)
+# The code's decay is of the gradients, after clipping, which under Adam counts
+# against epsilon only: with elements of 1e-4 the first of 12 layers still moves at
+# 81 % of the rate, where .75 ** 11 of the rate were 4 %; the first of 24 at 12 %.
+_SQUAD = _FINE_TUNING.fixed(
+    3e-5, 48, 3, layer_decay=0.75, scale_gradients=True, epsilon=1e-6
+)
 
 XLNET = Family(
     name="xlnet",

@@ -205,6 +205,8 @@ class SummaryTask(FineTuningTask):
             the token that the head reads elsewhere.
     """
 
+    fixed_arguments: tuple[str, ...] = ("head_style", "dropout")
+
     def __init__(
         self,
         backbone: Model,

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_bertfam.models.exported import row_specs
 from keras_bertfam.tasks.finetuning.fine_tuning import SummaryTask
 from keras_bertfam.tasks.finetuning.multiple_choice_preprocessor import (
     MultipleChoicePreprocessor,
@@ -74,6 +75,9 @@ class MultipleChoice(SummaryTask):
     def call(self, inputs: dict[str, Tensor], training: bool | None = None) -> Tensor:
         rows, shape = flat_rows(inputs)
         return ops.reshape(self.scores(rows, training), shape)
+
+    def input_signature(self) -> dict[str, keras.InputSpec]:
+        return row_specs(super().input_signature(), rank=3)
 
     def default_loss(self) -> MaskedCrossentropy:
         return MaskedCrossentropy(name="crossentropy")

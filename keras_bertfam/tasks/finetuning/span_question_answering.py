@@ -91,6 +91,8 @@ class SpanQuestionAnswering(FineTuningTask):
 
     preprocessor_cls = SpanQuestionAnsweringPreprocessor
     label_kind = "place"
+    extra_inputs = ("span_mask", "start_mask")
+    fixed_arguments = ("end_head",)
 
     def __init__(
         self,
@@ -107,10 +109,8 @@ class SpanQuestionAnswering(FineTuningTask):
             raise ValueError(
                 f"`end_head` must be one of {sorted(heads)}. Received: {end_head!r}."
             )
-        for name, value in (
-            ("max_answer_length", max_answer_length),
-            ("n_best", n_best),
-        ):
+        counts = {"max_answer_length": max_answer_length, "n_best": n_best}
+        for name, value in counts.items():
             if value < 1:
                 raise ValueError(f"`{name}` must be positive. Received: {value}.")
         check_layout(preprocessor, summary_token(backbone))
@@ -159,10 +159,9 @@ class SpanQuestionAnswering(FineTuningTask):
             return {"start_logits": start, "end_logits": end}
         start = self.head(states)
         if span_mask is not None:
-            places = ops.arange(ops.shape(states)[1], dtype="int32")[None]
-            start = ops.where(
-                ops.cast(span_mask, "bool") | (places == cls), start, -1e30
-            )
+            places = ops.arange(ops.shape(states)[1], dtype="int32")
+            seen = ops.cast(span_mask, "bool") | (places == cls)
+            start = ops.where(seen, start, -1e30)
         no_answer = self.head.no_answer_logit(states, start, cls)
         logits = {"start_logits": start, "no_answer": no_answer}
         if start_positions is not None:

@@ -84,6 +84,7 @@ class TextClassifier(LabelledTask, SummaryTask):
     """
 
     preprocessor_cls = TextClassifierPreprocessor
+    fixed_arguments = (*SummaryTask.fixed_arguments, "num_classes")
 
     def __init__(
         self,

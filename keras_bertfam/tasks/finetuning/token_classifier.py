@@ -71,6 +71,7 @@ class TokenClassifier(LabelledTask, FineTuningTask):
     """
 
     preprocessor_cls = TokenClassifierPreprocessor
+    fixed_arguments = ("num_classes", "dropout")
 
     def __init__(
         self,

@@ -257,6 +257,14 @@ class Distiller(PretrainingTask):
         """Save the student, as `MaskedLM.save_to_preset` does."""
         self.student.save_to_preset(preset_dir, max_shard_size)
 
+    def input_signature(self) -> dict[str, keras.InputSpec]:
+        """What the student takes, as `MaskedLM.input_signature` says."""
+        return self.student.input_signature()
+
+    def export(self, *args: Any, **kwargs: Any) -> None:
+        """Export the student, as `MaskedLM.export` does."""
+        self.student.export(*args, **kwargs)
+
     @classmethod
     def from_preset(
         cls, preset: Path, load_weights: bool = True, **kwargs: Any

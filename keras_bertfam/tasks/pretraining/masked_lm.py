@@ -62,6 +62,7 @@ class MaskedLM(FillMask, PretrainingTask):
 
     preprocessor_cls = MaskedLMPreprocessor
     label_kind = "token"
+    extra_inputs = ("mask_positions",)
 
     def __init__(
         self,

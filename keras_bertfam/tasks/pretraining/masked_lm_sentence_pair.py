@@ -75,6 +75,7 @@ class MaskedLMSentencePair(FillMask, PretrainingTask):
 
     preprocessor_cls = MaskedLMSentencePairPreprocessor
     label_kind = {"masked_lm": "token", "sentence": "pair"}
+    extra_inputs = ("mask_positions",)
     reads_pooler = True
 
     def __init__(

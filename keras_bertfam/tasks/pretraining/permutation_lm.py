@@ -77,6 +77,8 @@ class PermutationLM(PretrainingTask):
     preprocessor_cls = PermutationLMPreprocessor
     recipe_family = "xlnet"
     label_kind = "token"
+    extra_inputs = ("perm_ranks", "mask_positions")
+    fixed_arguments = ("memory_length", "batch_size")
 
     def __init__(
         self,

@@ -114,6 +114,7 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
 
     preprocessor_cls = ReplacedTokenDetectionPreprocessor
     recipe_family = "electra"
+    fixed_arguments = ("variant", "generator_size", "tie", "temperature", "seed")
 
     def __init__(
         self,

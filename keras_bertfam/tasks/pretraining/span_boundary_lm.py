@@ -78,6 +78,8 @@ class SpanBoundaryLM(FillMask, PretrainingTask):
     preprocessor_cls = SpanBoundaryLMPreprocessor
     recipe_family = "spanbert"
     label_kind = {"masked_lm": "token", "span_boundary": "token"}
+    extra_inputs = ("mask_positions",)
+    fixed_arguments = ("max_span_length", "position_dim")
 
     def __init__(
         self,

@@ -1,0 +1,145 @@
+"""Keras's `export()` of models that needn't have been called, on each backend."""
+
+import functools
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_bertfam.types import Mixin, Model, Path
+
+# Keras's own exports of these want TensorFlow, or take no rows of any length.
+_BY_TENSORFLOW = ("tf_saved_model", "onnx", "litert")
+_EXPORT = """
+import sys
+import keras_bertfam
+from keras_bertfam.models.exported import export_again
+export_again(sys.argv[1])
+"""
+
+
+class Exported(Mixin):
+    """Mixin of models that know their inputs, in `input_signature`."""
+
+    def input_signature(self) -> dict[str, keras.InputSpec]:
+        """What an exported model takes unless `export()` is told: a dict, as `call`.
+
+        Axes of any length are `None`.
+        """
+        raise TypeError(f"{type(self).__name__} must define `input_signature`.")
+
+    def export(
+        self,
+        filepath: Path,
+        format: str = "tf_saved_model",
+        verbose: bool | None = None,
+        input_signature: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        """`keras.Model.export`: the model as a SavedModel, for ONNX or for LiteRT.
+
+        It takes token ids and gives what the model returns; see
+        `keras_bertfam.export.export_saved_model` for strings and answers. These
+        formats are written by TensorFlow, under other backends in a process of its
+        own. `"onnx"` needs `pip install 'keras-bertfam[export]'`.
+
+        Args:
+            filepath: path to write, for `"litert"` of a file `*.tflite`.
+            format: `"tf_saved_model"`, `"onnx"`, `"litert"`, or another of Keras's.
+            verbose: bool or `None`.
+            input_signature: list of one dict as `input_signature()` gives, to fix
+                lengths or leave inputs out; by default that one.
+            **kwargs: see `keras.Model.export`.
+
+        Raises:
+            RuntimeError: if TensorFlow fails in its own process; it has the reason.
+
+        Example:
+
+        ```python
+        backbone = keras_bertfam.models.BertBackbone.from_preset("my_bert")
+        backbone.export("my_bert.tflite", format="litert")
+        ```
+        """
+        if input_signature is None:
+            input_signature = [self.input_signature()]
+        arguments = (filepath, format, verbose, input_signature)
+        on_tensorflow = keras.backend.backend() == "tensorflow"
+        if format in _BY_TENSORFLOW and not on_tensorflow:
+            _export_in_tensorflow(self, arguments, kwargs)
+            return
+        if format == "onnx" and on_tensorflow:
+            _teach_tf2onnx_erfc()
+        super().export(*arguments, **kwargs)
+
+
+def row_specs(names: Iterable[str], rank: int = 2) -> dict[str, keras.InputSpec]:
+    """Specs of rows of any number and length, by the names of inputs."""
+    return {
+        name: keras.InputSpec(
+            shape=(None,) * rank,
+            dtype="bool" if name.endswith("_mask") else "int32",
+            name=name,
+        )
+        for name in names
+    }
+
+
+def run_with_tensorflow(*arguments: str) -> None:
+    """Runs Python with the TensorFlow backend.
+
+    Raises:
+        RuntimeError: if it fails, with what it wrote.
+    """
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        env={**os.environ, "KERAS_BACKEND": "tensorflow"},
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        raise RuntimeError(f"The export with TensorFlow failed:\n{done.stderr}")
+
+
+def _export_in_tensorflow(model, arguments, kwargs):
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_to_preset(os.path.join(folder, "preset"))
+        name = keras.saving.get_registered_name(type(model))
+        with open(os.path.join(folder, "arguments"), "wb") as file:
+            pickle.dump((name, arguments, kwargs), file)
+        run_with_tensorflow("-c", _EXPORT, folder)
+
+
+def export_again(folder: Path) -> None:
+    """Does what another process, without TensorFlow, has asked for in a folder."""
+    with open(os.path.join(folder, "arguments"), "rb") as file:
+        name, arguments, kwargs = pickle.load(file)
+    cls: Model = keras.saving.get_registered_object(name)
+    model = cls.from_preset(os.path.join(folder, "preset"))
+    model.export(*arguments, **kwargs)
+
+
+@functools.cache
+def _teach_tf2onnx_erfc():
+    """TensorFlow makes GELU of `Erfc`, where tf2onnx knows `Erf` only."""
+    from tf2onnx.handler import tf_op
+    from tf2onnx.utils import map_onnx_to_numpy_type
+
+    class Erfc:
+        @classmethod
+        def version_9(cls, graph, node, **kwargs):
+            output, dtype = node.output[0], graph.get_dtype(node.input[0])
+            one = np.ones((), map_onnx_to_numpy_type(dtype))
+            one = graph.make_const(f"{node.name}_one", one).output[0]
+            kinds = {"shapes": [graph.get_shape(output)], "dtypes": [dtype]}
+            graph.remove_node(node.name)
+            erf = graph.make_node("Erf", node.input, **kinds).output[0]
+            graph.make_node("Sub", [one, erf], outputs=[output], **kinds)
+
+    tf_op("Erfc")(Erfc)

@@ -1,0 +1,128 @@
+"""Keras's `export()`, of models that were never called, read by other runtimes."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_bertfam import tasks
+from tests import tiny_fine_tuning as tiny
+
+make = tiny.make_backbone
+MODELS = {
+    "backbone": lambda: make(activation="gelu"),
+    "masked_lm": lambda: tasks.MaskedLM(make(activation="gelu", num_layers=1)),
+    "pair": lambda: tasks.MaskedLMSentencePair(make(num_layers=1)),
+    "span_boundary": lambda: tasks.SpanBoundaryLM(make("spanbert", num_layers=1)),
+    "detection": lambda: tasks.ReplacedTokenDetection(make("electra", num_layers=1)),
+    "permutation": lambda: tasks.PermutationLM(make("xlnet", num_layers=1)),
+    "classifier": lambda: tasks.TextClassifier(make("roberta"), num_classes=2),
+    "words": lambda: tasks.TokenClassifier(make("albert"), num_classes=2),
+    "choice": lambda: tasks.MultipleChoice(make(num_layers=1)),
+    "embedder": lambda: tasks.TextEmbedder(make("distilbert", num_layers=1)),
+    "spans": lambda: tasks.SpanQuestionAnswering(make(num_layers=1)),
+    "conditional_spans": lambda: tasks.SpanQuestionAnswering(
+        make("electra", num_layers=1), end_head="conditional", n_best=5
+    ),
+}
+ENDINGS = {"litert": ".tflite", "onnx": ".onnx", "tf_saved_model": ""}
+ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
+
+
+def rows(signature, count, length):
+    """Random inputs as a signature has them, the ends of rows being padding."""
+    rng = np.random.default_rng(0)
+    inputs = {}
+    for name, spec in signature.items():
+        shape = (count, length) if len(spec.shape) == 2 else (count, 3, length)
+        place = np.broadcast_to(np.arange(length), shape)
+        inputs[name] = {
+            "token_ids": rng.integers(5, 20, shape),
+            "padding_mask": place < length - 2,
+            "segment_ids": place // 5,
+            "span_mask": (place > 1) & (place < length - 2),
+            "start_mask": (place > 1) & (place < length - 2),
+            "perm_ranks": np.argsort(rng.random(shape), -1),
+            "mask_positions": rng.integers(0, length - 2, (count, 2)),
+        }[name].astype(spec.dtype)
+    return inputs
+
+
+def litert(path, inputs):
+    interpreter = pytest.importorskip("ai_edge_litert.interpreter")
+    # It has TensorFlow Lite's own operations alone.
+    return interpreter.Interpreter(model_path=path).get_signature_runner()(**inputs)
+
+
+def onnx(path, inputs):
+    session = pytest.importorskip("onnxruntime").InferenceSession(path)
+    names = [output.name for output in session.get_outputs()]
+    return dict(zip(names, session.run(None, inputs), strict=True))
+
+
+def tf_saved_model(path, inputs):
+    tf = pytest.importorskip("tensorflow")
+    loaded = tf.saved_model.load(path)  # what it serves needs it
+    return loaded.serve(inputs)
+
+
+READERS = {"litert": litert, "onnx": onnx, "tf_saved_model": tf_saved_model}
+
+
+def check_export(name, kind, tmp_path):
+    if kind != "tf_saved_model":
+        pytest.importorskip({"litert": "ai_edge_litert", "onnx": "onnxruntime"}[kind])
+    if kind == "onnx":
+        pytest.importorskip("tf2onnx")
+    model = MODELS[name]()
+    path = str(tmp_path / f"model{ENDINGS[kind]}")
+    model.export(path, format=kind, verbose=False)
+    for shape in ((1, 8), (3, 11)):
+        inputs = rows(model.input_signature(), *shape)
+        expected = keras.tree.flatten(model(inputs, training=False))
+        received = keras.tree.flatten(READERS[kind](path, inputs))
+        assert len(received) == len(expected)
+        for one, other in zip(received, expected, strict=True):
+            other = ops.convert_to_numpy(other)
+            np.testing.assert_allclose(np.asarray(one), other, atol=2e-6)
+
+
+@pytest.mark.parametrize("kind", ENDINGS)
+def test_other_runtimes_give_the_same(kind, tmp_path):
+    if not ON_TENSORFLOW and kind != "litert":
+        pytest.skip("written by TensorFlow, as LiteRT's is")
+    check_export("masked_lm", kind, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["litert", "onnx"])
+@pytest.mark.parametrize("name", ["permutation", "conditional_spans", "choice"])
+def test_of_other_models(name, kind, tmp_path):
+    check_export(name, kind, tmp_path)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_signatures_are_what_models_take(name):
+    model = MODELS[name]()
+    signature = model.input_signature()
+    outputs = model(rows(signature, 2, 9), training=False)
+    assert all(value.shape[0] == 2 for value in keras.tree.flatten(outputs))
+    backbone = getattr(model, "backbone", model)
+    assert ("segment_ids" in signature) == (getattr(backbone, "num_segments", 1) > 0)
+
+
+@pytest.mark.any_backend
+def test_given_lengths(tmp_path):
+    model = MODELS["classifier"]()
+    signature = {"token_ids": keras.InputSpec(shape=(2, 6), dtype="int32")}
+    model.export(str(tmp_path / "model"), verbose=False, input_signature=[signature])
+    inputs = {"token_ids": np.full((2, 6), 7, "int32")}
+    received = tf_saved_model(str(tmp_path / "model"), inputs)
+    expected = ops.convert_to_numpy(model(inputs, training=False))
+    np.testing.assert_allclose(received, expected, atol=1e-6)
+
+
+@pytest.mark.skipif(ON_TENSORFLOW, reason="there it happens in this process")
+def test_errors_of_the_other_process_are_told(tmp_path):
+    with pytest.raises(RuntimeError, match="filepath to end with '.tflite'"):
+        MODELS["masked_lm"]().export(str(tmp_path / "model"), format="litert")
