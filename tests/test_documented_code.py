@@ -36,6 +36,8 @@ TENSORFLOW_ONLY = {
     "tasks/recipes.py:*": "reads tables",
     "tokenizers/*": NO_MODELS,
 }
+# `make test` is to stay short; `make test-slow` runs it on TensorFlow.
+pytestmark = [pytest.mark.slow] if keras.backend.backend() == "tensorflow" else []
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 

@@ -10,9 +10,11 @@ from keras_bertfam.tasks import Distiller, MaskedLM
 from tests import tiny_masked_lm as tiny
 
 
-def make_model(student_dim=None, dropout=0.0, moved=True, **kwargs):
+def make_model(
+    student_dim=None, dropout=0.0, moved=True, teacher_dropout=0.0, **kwargs
+):
     """A distiller; a `moved` teacher isn't what the student began as."""
-    teacher = tiny.make_model()
+    teacher = tiny.make_model(dropout=teacher_dropout)
     backbone = teacher.backbone
     if student_dim is None:
         settings = {"layers": [0], "dropout": dropout}

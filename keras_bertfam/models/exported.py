@@ -1,8 +1,8 @@
 """Keras's `export()` of models that needn't have been called, on each backend."""
 
 import functools
+import json
 import os
-import pickle
 import subprocess
 import sys
 import tempfile
@@ -16,6 +16,8 @@ from keras_bertfam.types import Mixin, Model, Path
 
 # Keras's own exports of these want TensorFlow, or take no rows of any length.
 _BY_TENSORFLOW = ("tf_saved_model", "onnx", "litert")
+_ARGUMENTS = "arguments.json"
+_SPEC = "input_spec"
 _EXPORT = """
 import sys
 import keras_bertfam
@@ -111,15 +113,31 @@ def _export_in_tensorflow(model, arguments, kwargs):
     with tempfile.TemporaryDirectory() as folder:
         model.save_to_preset(os.path.join(folder, "preset"))
         name = keras.saving.get_registered_name(type(model))
-        with open(os.path.join(folder, "arguments"), "wb") as file:
-            pickle.dump((name, arguments, kwargs), file)
+        filepath, *others, signature = arguments
+        signature = keras.tree.map_structure(_described, signature)
+        arguments = [os.fspath(filepath), *others, signature]
+        with open(os.path.join(folder, _ARGUMENTS), "w", encoding="utf-8") as file:
+            json.dump([name, arguments, kwargs], file)
         run_with_tensorflow("-c", _EXPORT, folder)
+
+
+def _described(spec):
+    """An `InputSpec`, or what has a shape and dtype, as JSON has it."""
+    dtype = keras.backend.standardize_dtype(spec.dtype)
+    return {_SPEC: [list(spec.shape), dtype, getattr(spec, "name", None)]}
+
+
+def _spec(described):
+    if _SPEC not in described:
+        return described
+    shape, dtype, name = described[_SPEC]
+    return keras.InputSpec(shape=tuple(shape), dtype=dtype, name=name)
 
 
 def export_again(folder: Path) -> None:
     """Does what another process, without TensorFlow, has asked for in a folder."""
-    with open(os.path.join(folder, "arguments"), "rb") as file:
-        name, arguments, kwargs = pickle.load(file)
+    with open(os.path.join(folder, _ARGUMENTS), encoding="utf-8") as file:
+        name, arguments, kwargs = json.load(file, object_hook=_spec)
     cls: Model = keras.saving.get_registered_object(name)
     model = cls.from_preset(os.path.join(folder, "preset"))
     model.export(*arguments, **kwargs)

@@ -59,8 +59,9 @@ def ranges_of(task: Model) -> dict[str, Any]:
     """
     backbone = task.backbone
     longest = getattr(backbone, "max_sequence_length", None)
-    # Without a table segments are only compared, or not read at all.
+    # Without a table, or with one row, segments are only compared, or not read at all.
     segments = getattr(backbone, "num_segments", None) or None
+    segments = None if segments == 1 else segments
     places = ("mask_positions", "span_bounds", "word_positions", "start_positions")
     return {
         "token_ids": _token(backbone),

@@ -147,6 +147,14 @@ def test_segments_and_position_ids_default_to_zeros_and_counting():
     assert not np.allclose(array(backbone(given)["sequence_output"]), expected)
 
 
+def test_the_one_segment_of_roberta_s_checkpoints_is_that_of_both_texts():
+    backbone, inputs = make(num_segments=1), batch()
+    expected = array(backbone(inputs)["sequence_output"])
+    given = {**inputs, "segment_ids": np.ones((2, 10), "int32")}
+    received = array(backbone(given)["sequence_output"])
+    np.testing.assert_allclose(received, expected, atol=1e-6)
+
+
 def test_a_row_of_padding_is_finite():
     inputs = batch()
     inputs["padding_mask"][1] = 0

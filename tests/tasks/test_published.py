@@ -186,6 +186,7 @@ def test_accumulated_rows_count():
     assert messages(model, tiny.stream(model)) == []
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("tokenizer", "expected"),
     [
@@ -221,6 +222,7 @@ def test_albert_s_pairs_without_a_preprocessor():
     assert make("MaskedLMSentencePair", "BertBackbone").sentence_objective == "nsp"
 
 
+@pytest.mark.any_backend
 def test_fairseq_selects_special_tokens_and_never_draws_them():
     tokenizer = byte_pair()
     preprocessor = tasks.MaskedLMPreprocessor(
@@ -255,6 +257,7 @@ def documents():
     return tf.data.Dataset.from_tensor_slices([TEXT] * 20)
 
 
+@pytest.mark.any_backend
 def test_electra_s_rows_have_two_segments():
     batch = next(iter(electra().dataset(documents(), 8)))
     segments = np.asarray(batch["segment_ids"])
@@ -272,6 +275,7 @@ def test_electra_s_rows_have_two_segments():
     np.testing.assert_array_equal(again["token_ids"], batch["token_ids"])
 
 
+@pytest.mark.any_backend
 def test_electra_s_blocks():
     batch = next(iter(electra().dataset(documents(), 8, packing="full")))
     assert "segment_ids" not in batch
@@ -314,6 +318,7 @@ def test_distillation_masks_rare_tokens_more_often():
     assert preprocessor.strategy.token_counts == counts
 
 
+@pytest.mark.any_backend
 def test_counting_needs_text():
     preprocessor = tasks.MaskedLMPreprocessor(
         word_piece(), 16, strategy=SmoothedTokens()

@@ -218,7 +218,8 @@ class EncoderEmbedding(keras.layers.Layer):
 
     def _segments(self, segment_ids):
         table = ops.cast(self.segment_table, self.compute_dtype)
-        if segment_ids is None:
+        # RoBERTa's checkpoints have one row, for both segments of a pair.
+        if segment_ids is None or self.num_segments == 1:
             return table[0]
         one_hot = ops.one_hot(segment_ids, self.num_segments, dtype=table.dtype)
         return ops.matmul(one_hot, table)

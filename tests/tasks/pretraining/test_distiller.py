@@ -117,10 +117,8 @@ def test_fit_moves_the_student_only_and_towards_the_teacher():
 
 
 def test_the_teacher_runs_without_dropout():
-    model = tiny.make_model(**only("cosine_weight"))
-    for layer in model.teacher.backbone._flatten_layers():
-        if hasattr(layer, "rate"):
-            layer.rate = 0.5
+    model = tiny.make_model(teacher_dropout=0.5, **only("cosine_weight"))
+    assert model.teacher.backbone.dropout == 0.5
     x, _, _ = tiny.rows()
     one, two = (arrays(model(x, training=True)) for _ in range(2))
     np.testing.assert_array_equal(one["teacher_hidden"], two["teacher_hidden"])
