@@ -153,7 +153,7 @@ _ARRANGED = {
 
 def arrange(
     task: TaskData,
-    rows: list[dict[str, Any]],
+    rows: list[dict[Any, Any]],
     place: Callable[[int], str] | None = None,
 ) -> Examples:
     """Makes `Examples` of a task.
@@ -171,7 +171,7 @@ def arrange(
         ValueError: for a missing column or a label that the task doesn't have.
     """
     if task.label_names is None and task.kind in ("classification", "tagging"):
-        labels: list[Any] = [row.get(task.label or "") for row in rows]
+        labels: list[Any] = [row.get(task.label) for row in rows]
         if task.kind == "tagging":
             labels = [f"{tag}" for tags in labels for tag in tags or ()]
         names = infer_label_names(labels, task.kind == "tagging")

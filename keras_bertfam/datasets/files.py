@@ -139,9 +139,9 @@ def read_records(
             number = reader.line_num + 1
     except csv.Error as error:
         raise ValueError(
-            f"{path!s}, line {number}: a value in quotation marks must end with one, "
-            "and have those inside it twice; or pass `quoting=False`. Received: "
-            f"{error}."
+            f"{path!s}, line {number}: expected values between delimiters; one in "
+            "quotation marks ends with one, and has those inside it twice, or pass "
+            f"`quoting=False`. Received: {error}."
         ) from error
     finally:
         csv.field_size_limit(limit)

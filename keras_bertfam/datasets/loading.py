@@ -10,6 +10,7 @@ from typing import Any
 from keras_bertfam.datasets import files, tables
 from keras_bertfam.datasets.arranging import arrange
 from keras_bertfam.datasets.examples import Examples
+from keras_bertfam.datasets.forms import Form
 from keras_bertfam.datasets.own_data import load_table
 from keras_bertfam.datasets.table import TASKS
 from keras_bertfam.datasets.task_data import TaskData
@@ -88,9 +89,9 @@ def load_examples(
             `None` loads by name with `tensorflow_datasets`, which downloads.
         limit: int or `None`. Only the first so many.
         text: of a table: name of the column with the texts, or a tuple of two, for
-            pairs. In CoNLL's files `"tokens"` by default.
-        label: name of the labels' column. `None` means no labels; in CoNLL's files
-            `"tags"`, or `"upos"` of `.conllu`.
+            pairs; an empty text of a CSV file is a text. `None`, in CoNLL's files,
+            means `"tokens"`, and the label `"tags"`, or `"upos"` of `.conllu`.
+        label: name of the labels' column, or `None` without labels.
         label_names: sequence of strings, the classes in order, such as those of the
             table that a model was trained on; `None` infers them.
         kind: `"classification"`, `"regression"` or `"tagging"`; `None` infers it.
@@ -143,11 +144,12 @@ def load_examples(
                 f"`data` must be `None` where a table comes first. Received: {data!r}."
             )
         tagging = kind == "tagging"
-        if text is None and (tagging or tables.is_conll(task)):
-            text = "tokens"
-            label = label or ("upos" if str(task).endswith(".conllu") else "tags")
-        text = (text,) if isinstance(text, str) else tuple(text or ())
-        form = tables.Form(text, label, split, tagging, delimiter, header, quoting)
+        usual = tables.label_of_conll(task) or ("tags" if tagging else None)
+        if text is None and usual is not None:
+            text, label = "tokens", label or usual
+        listed: Any = text if isinstance(text, (list, tuple)) else [text]
+        columns = [name for name in listed if name is not None]
+        form = Form(columns, label, split, tagging, delimiter, header, quoting)
         examples = load_table(task, form, label_names, kind)
         examples = examples if limit is None else examples.take(limit)
     if validation_split is None:

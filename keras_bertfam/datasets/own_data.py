@@ -8,6 +8,7 @@ from typing import Any
 from keras_bertfam.datasets import tables
 from keras_bertfam.datasets.arranging import arrange, infer_label_names, whole_number
 from keras_bertfam.datasets.examples import Examples
+from keras_bertfam.datasets.forms import Form
 from keras_bertfam.datasets.task_data import TaskData
 from keras_bertfam.layers.data.labels import check_labels
 
@@ -18,7 +19,7 @@ _NUMBER = re.compile(r"[-+]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]
 
 def load_table(
     source: Any,
-    form: tables.Form,
+    form: Form,
     label_names: Sequence[str] | None = None,
     kind: str | None = None,
 ) -> Examples:
@@ -26,7 +27,7 @@ def load_table(
 
     Args:
         source: see `tables.read`.
-        form: `tables.Form`.
+        form: `Form`.
         label_names, kind: see `load_examples`.
 
     Returns:
@@ -47,7 +48,7 @@ def load_table(
     _check_inputs(table, form, words)
     if form.label is not None:
         _check_labels(table, form, words)
-    labels = [row[form.label] for row in table.rows] if form.label else []
+    labels = [row[form.label] for row in table.rows] if form.label is not None else []
     if words:
         kind = "tagging"
     elif kind is None:
@@ -74,6 +75,10 @@ def _check_arguments(form, label_names, kind):
         raise ValueError(
             "`text` must be the name of a column, or of two for pairs. Received: "
             f"{list(form.text)}."
+        )
+    if form.delimiter is not None and len(form.delimiter) != 1:
+        raise ValueError(
+            f"`delimiter` must be one character. Received: {form.delimiter!r}."
         )
     if kind not in (None, *_KINDS):
         raise ValueError(
@@ -113,13 +118,17 @@ def _are_words(value):
     return isinstance(value, list) and all(isinstance(word, str) for word in value)
 
 
+def _are_tags(value):
+    return isinstance(value, list) and all(isinstance(t, (str, int)) for t in value)
+
+
 def _check_labels(table, form, words):
     """Raises for a cell that is no label, and takes white space off the others."""
     for number, row in enumerate(table.rows):
         label = row[form.label]
         if words:
             count = len(row[form.text[0]])
-            if not isinstance(label, list) or len(label) != count:
+            if not _are_tags(label) or len(label) != count:
                 expected = f"a list of {count} labels, one for each word"
                 raise _expected(table, number, form.label, expected, label)
             continue

@@ -2,72 +2,21 @@
 
 import contextlib
 import csv
-import dataclasses
-import difflib
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from keras_bertfam.datasets import files
+from keras_bertfam.datasets.forms import Form, Table, check_columns
 from keras_bertfam.types import Path
 
 _DELIMITERS = {".csv": ",;\t|", ".tsv": "\t", ".tab": "\t"}
 _JSON = (".json", ".jsonl", ".ndjson")
 _PARQUET = (".parquet", ".pq")
 _CONLL = (".conll", ".conllu", ".bio", ".iob")
-_CONLL_U = (
-    "id tokens lemma upos xpos feats head deprel deps misc".split()  # of `.conllu`
-)
+# The columns of `.conllu`.
+_CONLL_U = "id tokens lemma upos xpos feats head deprel deps misc".split()
 SUFFIXES = (*_DELIMITERS, *_JSON, *_PARQUET, *_CONLL)
-
-
-@dataclasses.dataclass
-class Table:
-    """Rows with the columns that were asked for.
-
-    Attributes:
-        name: str, what errors call it.
-        rows: list of dicts from columns to values; `None` where there is none.
-        place: function from a row's number to where it is, for errors.
-        label_names: the classes, where the table itself says them, or `None`.
-    """
-
-    name: str
-    rows: list[dict[str, Any]]
-    place: Callable[[int], str]
-    label_names: Sequence[str] | None = None
-
-
-@dataclasses.dataclass
-class Form:
-    """What of a table is asked for, and what its files don't say.
-
-    Attributes:
-        text: names of the columns with the inputs.
-        label: name of the labels' column, or `None`.
-        split: which part of a `datasets.DatasetDict`.
-        tagging: whether text files have a word a line.
-        delimiter, header, quoting: see `load_examples`.
-    """
-
-    text: Sequence[str] = ()
-    label: str | None = None
-    split: str = "train"
-    tagging: bool = False
-    delimiter: str | None = None
-    header: Sequence[str] = ()
-    quoting: bool = True
-
-    @property
-    def columns(self) -> list[str]:
-        """The columns to read, each once."""
-        names = [*self.text, *([] if self.label is None else [self.label])]
-        return list(dict.fromkeys(names))
-
-    def missing(self, columns: Iterable[str]) -> str:
-        """The first column that isn't there, or ""."""
-        return next((name for name in self.columns if name not in set(columns)), "")
 
 
 def is_file_name(name: str) -> bool:
@@ -75,13 +24,12 @@ def is_file_name(name: str) -> bool:
     return _suffix(name) in SUFFIXES
 
 
-def is_conll(source: Any) -> bool:
-    """Whether it is the path or are the paths of files with a word a line."""
-    paths = source if isinstance(source, (list, tuple)) else [source]
-    return bool(paths) and all(
-        isinstance(path, (str, os.PathLike)) and _suffix(path) in _CONLL
-        for path in paths
-    )
+def label_of_conll(source: Any) -> str | None:
+    """The usual label's column of a path or list of paths of CoNLL files, or `None`."""
+    first = source[0] if isinstance(source, (list, tuple)) and source else source
+    if not isinstance(first, (str, os.PathLike)) or _suffix(first) not in _CONLL:
+        return None
+    return "upos" if _suffix(first) == ".conllu" else "tags"
 
 
 def read(source: Any, form: Form) -> Table:
@@ -102,7 +50,13 @@ def read(source: Any, form: Form) -> Table:
         ImportError: for a Parquet file without pyarrow.
     """
     reader = _reader_of_objects(source)
+    if form.split != "train" and not (reader and isinstance(source, dict)):
+        raise ValueError(
+            '`split` must be "train" for a table that is in one part. Received: '
+            f"{form.split!r}."
+        )
     if reader is not None:
+        form.check_plain("an object of another library")
         table = reader(source, form)
     elif isinstance(source, (str, os.PathLike)):
         table = _read_file(source, form)
@@ -137,7 +91,7 @@ def _reader_of_objects(source):
     if isinstance(source, getattr(pandas, "DataFrame", ())):
         return _read_frame
     classes = ("Dataset", "IterableDataset", "DatasetDict", "IterableDatasetDict")
-    if isinstance(source, tuple(getattr(datasets, n) for n in classes if datasets)):
+    if isinstance(source, tuple(getattr(datasets, name, ()) for name in classes)):
         return _read_dataset
     return None
 
@@ -150,6 +104,8 @@ def _read_file(path, form):
     suffix = _suffix(path)
     if not os.path.isfile(path):
         raise FileNotFoundError(f"No such file: {path!s}.")
+    if suffix in (*_PARQUET, *_JSON):
+        form.check_plain(path)
     if suffix in _PARQUET:
         return _read_parquet(path, form)
     if os.path.getsize(path) == 0:
@@ -174,28 +130,8 @@ def _joined(tables):
         table, own_number = owners[number]
         return table.place(own_number)
 
-    return Table(", ".join(table.name for table in tables), rows, place)
-
-
-def _check_columns(name, form, columns):
-    """Raises unless a table has the columns of a form, each once."""
-    columns = list(columns)
-    missing = form.missing(columns)
-    if missing:
-        argument = "label" if missing == form.label else "text"
-        names = [str(column) for column in columns]
-        near = difflib.get_close_matches(missing.lower(), map(str.lower, names), 1)
-        nearest = [column for column in names if column.lower() in near][:1]
-        raise ValueError(
-            f"`{argument}` must be a column of {name}, one of {columns}. Received: "
-            f"{missing!r}{''.join(f'; the nearest is {n!r}' for n in nearest)}."
-        )
-    for column in form.columns:
-        if columns.count(column) > 1:
-            raise ValueError(
-                f"The columns of {name} must have different names. Received: "
-                f"{column!r} {columns.count(column)} times."
-            )
+    others = f" and {len(tables) - 1} others" if len(tables) > 1 else ""
+    return Table(f"{tables[0].name}{others}", rows, place)
 
 
 def _read_delimited(path, form):
@@ -207,7 +143,9 @@ def _read_delimited(path, form):
             names = [*form.header]
         else:
             names = [name.strip() for name in next(records, (0, []))[1]]
-        _check_columns(path, form, names)
+        if not names:
+            raise ValueError(f"{path!s} must begin with names of columns. It is empty.")
+        check_columns(path, form, names)
         places = [(name, names.index(name)) for name in form.columns]
         for line, values in records:
             if len(values) != len(names):
@@ -223,6 +161,7 @@ def _read_delimited(path, form):
 def _delimiter(path, form):
     """The first by which the first line has all columns, else the most values."""
     first = next((line for line in files.read_lines(path) if line.strip()), "")
+    first = first.split("\r")[0]  # what reads the file says what is wrong with it
     found = {
         d: next(csv.reader([first], delimiter=d)) for d in _DELIMITERS[_suffix(path)]
     }
@@ -244,7 +183,7 @@ def _read_json(path, form):
             )
     names = dict.fromkeys(name for _, row in located for name in row)
     if located:
-        _check_columns(path, form, names)
+        check_columns(path, form, names)
     rows = [{name: row.get(name) for name in form.columns} for _, row in located]
     return Table(str(path), rows, lambda k: f"{path!s}, {located[k][0]}")
 
@@ -253,7 +192,7 @@ def _read_conll(path, form):
     header = form.header or (_CONLL_U if _suffix(path) == ".conllu" else ())
     rows = files.read_conll(path, header)
     if rows:
-        _check_columns(path, form, rows[0])
+        check_columns(path, form, rows[0])
     return Table(str(path), rows, lambda k: f"{path!s}, sentence {k + 1}")
 
 
@@ -267,7 +206,7 @@ def _read_parquet(path, form):
 
     try:
         with parquet.ParquetFile(path) as file:
-            _check_columns(path, form, file.schema_arrow.names)
+            check_columns(path, form, file.schema_arrow.names)
             rows = file.read(columns=form.columns).to_pylist()
     except lib.ArrowException as error:
         raise ValueError(f"{path!s} must be a Parquet file. {error}.") from error
@@ -275,7 +214,7 @@ def _read_parquet(path, form):
 
 
 def _read_frame(frame, form):
-    _check_columns("the DataFrame", form, frame.columns)
+    check_columns("the DataFrame", form, frame.columns)
     frame = frame[form.columns]
     rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
     index = frame.index
@@ -291,14 +230,21 @@ def _read_dataset(dataset, form):
                 f"`split` must be one of {sorted(dataset)}. Received: {form.split!r}."
             )
         dataset = dataset[form.split]
-    if dataset.column_names is not None:  # a stream may not know its own
-        _check_columns("the Dataset", form, dataset.column_names)
+    if dataset.column_names is None:  # a stream may not know its own
+        rows = [*dataset]
+        columns = rows[0] if rows else form.columns
+    else:
+        columns, rows = dataset.column_names, None
+    check_columns("the Dataset", form, columns)
     label_names = None
     if form.label is not None and dataset.features is not None:
         feature = dataset.features[form.label]
         label_names = getattr(getattr(feature, "feature", feature), "names", None)
-    dataset = dataset.select_columns(form.columns)
-    rows = dataset.to_list() if hasattr(dataset, "to_list") else list(dataset)
+    if rows is None:
+        dataset = dataset.select_columns(form.columns)
+        rows = dataset.to_list() if hasattr(dataset, "to_list") else [*dataset]
+    else:
+        rows = [{name: row.get(name) for name in form.columns} for row in rows]
     return Table(
         "the Dataset", decoded(rows), lambda k: f"the Dataset, row {k}", label_names
     )

@@ -59,6 +59,7 @@ SOURCES = {
     "generator": lambda folder: datasets.IterableDataset.from_generator(
         lambda: iter(ROWS)
     ),
+    "numbers": lambda folder: pandas.DataFrame([*zip(REVIEWS, LABELS, strict=True)]),
     "parts": lambda folder: datasets.DatasetDict(
         {"train": datasets.Dataset.from_dict(COLUMNS)}
     ),
@@ -67,7 +68,8 @@ SOURCES = {
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_the_same_from_each_source(source, tmp_path):
-    examples = load(SOURCES[source](tmp_path))
+    asked = {"text": 0, "label": 1} if source == "numbers" else {}
+    examples = load(SOURCES[source](tmp_path), **asked)
     assert (examples.x, examples.y) == (REVIEWS, NUMBERS)
     assert examples.label_names == examples.task.label_names == ("neg", "pos")
     assert examples.task.kind == "classification"
@@ -227,13 +229,16 @@ def test_tags(tmp_path):
         assert (examples.label_names, examples.task.kind) == (names, "tagging")
     task = TaskData("own", "tagging", columns=("w",), label="t", header=("w", "p", "t"))
     assert load_examples(task, data=folder / "my.conll").label_names == names
-    universal = load_examples(folder / "my.conllu")
+    universal = load_examples([folder / "my.conllu"])
     assert (universal.x, universal.label_names) == ([["EU"]], ("NOUN",))
     assert load_examples(folder / "my.conllu", label="xpos").y == [["NN"]]
     with pytest.raises(ValueError, match=r"a.conll, line 5: expected 3 columns.*'a O'"):
         load_examples(folder / "a.conll")
     with pytest.raises(ValueError, match=r"sentence 2, column 'tags'.* 'B-PER'"):
         load_examples(folder / "my.conll", label_names=["O", "B-ORG"])
+    unnamed = pandas.DataFrame({"tokens": words, "ner": [["O", None], ["O"]]})
+    with pytest.raises(ValueError, match=r"index 0, column 'ner': .*list of 2 labels"):
+        load_examples(unnamed, **asked)
     unequal = pandas.DataFrame({"tokens": words, "ner": [["O", "O"], []]})
     with pytest.raises(ValueError, match=r"index 1, column 'ner': .*list of 1 labels"):
         load_examples(unequal, **asked)
@@ -248,6 +253,8 @@ WPT = {"text": "w", "label": "t"}
     "content, message",
     [
         ("", r"my.csv must have at least one row. Received: no text"),
+        ("\ufeff\n", r"my.csv must begin with names of columns. It is empty"),
+        ("review,sentiment\ra,b\r", r"my.csv, line 1: .*new-line character"),
         ("review,sentiment\n\n", r"my.csv must have at least one row. Received: none"),
         ("reviews,sentiment\na,b\n", r"`text` must be .*my.csv.* is 'reviews'"),
         (
@@ -302,6 +309,11 @@ def test_faults_of_other_tables(tmp_path):
         load(frame.fillna({"review": "b"}))
     with pytest.raises(ValueError, match="`text` must be a column of the DataFrame"):
         load(frame, text="rewiev")
+    stream = datasets.IterableDataset.from_generator(lambda: iter([{"a": "b"}]))
+    with pytest.raises(
+        ValueError, match=r"`text` must be a column of the Dataset, .*'a'"
+    ):
+        load(stream)
     with pytest.raises(ValueError, match="the DataFrame must have at least one row"):
         load(frame[:0])
     with pytest.raises(FileNotFoundError, match="none.csv"):
@@ -324,6 +336,14 @@ def test_wrong_arguments(tmp_path):
         load(path, label_names=["a", "a"])
     with pytest.raises(ValueError, match="`label` must be given with a table"):
         load_examples("sst2", label="sentiment")
+    for given in ({"delimiter": ";"}, {"header": ["review"]}, {"quoting": False}):
+        for source in (written(tmp_path, "my.parquet"), pandas.DataFrame(COLUMNS)):
+            with pytest.raises(ValueError, match="must be left out but for text files"):
+                load(source, **given)
+    with pytest.raises(ValueError, match="`delimiter` must be one character"):
+        load(path, delimiter=", ")
+    with pytest.raises(ValueError, match="`split` must be .train.*'test'"):
+        load(path, split="test")
     with pytest.raises(ValueError, match="`data` must be `None` where a table"):
         load(path, data=path)
 
