@@ -207,7 +207,9 @@ def read_squad(path: Path) -> list[dict[str, Any]]:
         ) from error
 
 
-def read_conll(path: Path, header: Sequence[str] = ()) -> list[dict[str, list[str]]]:
+def read_conll(
+    path: Path, header: Sequence[str] = (), begins: list[int] | None = None
+) -> list[dict[str, list[str]]]:
     """Reads a word a line with its labels, a blank line between sentences.
 
     Takes tabs or spaces between the columns, comments, and the ranges and empty
@@ -219,6 +221,8 @@ def read_conll(path: Path, header: Sequence[str] = ()) -> list[dict[str, list[st
         header: names of the first columns. Without them the first is `tokens`, the
             last `tags`, those between are `1`, `2` and so on, and every line has as
             many.
+        begins: a list for the numbers of the lines that sentences begin in, or
+            `None`.
 
     Returns:
         A list of dicts of lists of strings, a dict per sentence.
@@ -250,5 +254,7 @@ def read_conll(path: Path, header: Sequence[str] = ()) -> list[dict[str, list[st
                 f"{path!s}, line {number}: expected {len(header)} columns, "
                 f"{list(header)}. Received: {line!r}."
             )
+        if begins is not None and not words:
+            begins.append(number)
         words.append(values[: len(header)])
     return sentences

@@ -70,8 +70,8 @@ def load_examples(
     Labels of a table are inferred: strings are classes, numbered as they are sorted
     (`"True"` and `"False"` too), whole numbers are the numbers of classes and are
     kept, other numbers are for regression, lists are tags. `label_names` of the
-    result are for the model, which keeps them. Errors count lines and sentences of
-    files from 1, rows from 0.
+    result are for the model, which keeps them. Errors count lines of files from 1,
+    rows from 0.
 
     Args:
         task: name of a task, see `get_task`, or a `TaskData` of your own. Or the
@@ -129,8 +129,15 @@ def load_examples(
     """
     named = isinstance(task, str) and not tables.is_file_name(task)
     if isinstance(task, TaskData) or (named and text is kind is None):
-        given = {"label": label, "label_names": label_names, "kind": kind}
-        given |= {"text": text, "delimiter": delimiter, "header": header or None}
+        given: dict[str, Any] = {
+            "label": label,
+            "label_names": label_names,
+            "kind": kind,
+            "text": text,
+            "delimiter": delimiter,
+            "header": header or None,
+            "quoting": None if quoting else quoting,
+        }
         unfit = [name for name, value in given.items() if value is not None]
         if unfit:
             raise ValueError(

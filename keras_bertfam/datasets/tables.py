@@ -190,10 +190,11 @@ def _read_json(path, form):
 
 def _read_conll(path, form):
     header = form.header or (_CONLL_U if _suffix(path) == ".conllu" else ())
-    rows = files.read_conll(path, header)
+    begins: list[int] = []
+    rows = files.read_conll(path, header, begins)
     if rows:
         check_columns(path, form, rows[0])
-    return Table(str(path), rows, lambda k: f"{path!s}, sentence {k + 1}")
+    return Table(str(path), rows, lambda k: f"{path!s}, sentence in line {begins[k]}")
 
 
 def _read_parquet(path, form):

@@ -234,7 +234,7 @@ def test_tags(tmp_path):
     assert load_examples(folder / "my.conllu", label="xpos").y == [["NN"]]
     with pytest.raises(ValueError, match=r"a.conll, line 5: expected 3 columns.*'a O'"):
         load_examples(folder / "a.conll")
-    with pytest.raises(ValueError, match=r"sentence 2, column 'tags'.* 'B-PER'"):
+    with pytest.raises(ValueError, match=r"in line 4, column 'tags'.* 'B-PER'"):
         load_examples(folder / "my.conll", label_names=["O", "B-ORG"])
     unnamed = pandas.DataFrame({"tokens": words, "ner": [["O", None], ["O"]]})
     with pytest.raises(ValueError, match=r"index 0, column 'ner': .*list of 2 labels"):
@@ -334,8 +334,11 @@ def test_wrong_arguments(tmp_path):
         load(path, label=None, label_names=["a"])
     with pytest.raises(ValueError, match="different names"):
         load(path, label_names=["a", "a"])
-    with pytest.raises(ValueError, match="`label` must be given with a table"):
-        load_examples("sst2", label="sentiment")
+    for given in ({"label": "sentiment"}, {"quoting": False}, {"delimiter": ","}):
+        with pytest.raises(
+            ValueError, match=f"`{[*given][0]}` must be given with a tab"
+        ):
+            load_examples("sst2", **given)
     for given in ({"delimiter": ";"}, {"header": ["review"]}, {"quoting": False}):
         for source in (written(tmp_path, "my.parquet"), pandas.DataFrame(COLUMNS)):
             with pytest.raises(ValueError, match="must be left out but for text files"):
