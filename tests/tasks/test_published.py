@@ -79,7 +79,7 @@ def test_compile_takes_the_recipe(task, backbone):
     assert received[:1] + received[2:] == expected[:1] + expected[2:]
     assert schedule.total_steps is None
     adam, lamb = keras.optimizers.AdamW, optimizers.Lamb
-    assert type(optimizer) is (lamb if backbone == "AlbertBackbone" else adam)
+    assert isinstance(optimizer, lamb if backbone == "AlbertBackbone" else adam)
 
 
 def test_the_recipe_is_of_the_nearest_width():
