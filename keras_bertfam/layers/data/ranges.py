@@ -158,7 +158,9 @@ def _refuse(checks, limits, *arrays):
                 fits &= values < limit
         if not fits.all():
             place = tuple(np.argwhere(~fits)[0])
+            whole = np.issubdtype(values.dtype, np.integer)
+            value = values[place] if whole else f"{float(values[place]):.7g}"
             raise ValueError(
-                f"`{check.name}` must be {expected}. Received: {values[place]!s}, "
+                f"`{check.name}` must be {expected}. Received: {value}, "
                 f"in row {place[0]}."
             )
