@@ -11,7 +11,11 @@ import tensorflow as tf
 from keras_bertfam.layers.data.arrays import as_tf_tensors
 from keras_bertfam.types import TFTensor
 
-_FAILED = re.compile(r"ValueError: (`.+? in row \d+\.)")
+# Of `_refuse`, and of assertions in pipelines.
+_FAILED = re.compile(
+    r"ValueError: (?P<here>`.+? in row \d+\.)|assertion failed: \[(?P<there>`.+?\.)\]",
+    re.DOTALL,
+)
 
 
 class Range(NamedTuple):
@@ -92,7 +96,7 @@ def plain_error(error: BaseException) -> ValueError | None:
     if not isinstance(error, tf.errors.InvalidArgumentError):
         return None
     refused = _FAILED.search(str(error))
-    return ValueError(refused[1]) if refused else None
+    return ValueError(refused["here"] or refused["there"]) if refused else None
 
 
 def _checks(ranges: Any, x: Any, y: Any, sample_weight: Any) -> Iterator[_Check]:
