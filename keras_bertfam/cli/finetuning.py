@@ -97,15 +97,7 @@ def train(
     learning_rate, batch_size, epochs = settings
     model.preprocessor.seed = seed
     optimizer = optimizers.fine_tuning_optimizer(
-        model,
-        learning_rate,
-        layer_decay=recipe.layer_decay,
-        offset=recipe.layer_offset,
-        scale_embeddings=recipe.scale_embeddings,
-        warmup_steps=recipe.warmup_steps,
-        weight_decay=recipe.weight_decay,
-        epsilon=recipe.epsilon,
-        scale_gradients=recipe.scale_gradients,
+        model, learning_rate, **recipe.optimizer_arguments()
     )
     model.compile(optimizer, jit_compile=jit)
     names = train_set.task.metrics

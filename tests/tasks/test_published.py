@@ -309,6 +309,8 @@ def test_distillation_masks_rare_tokens_more_often():
     with pytest.raises(ValueError, match="`token_counts` must be given"):
         preprocessor(["the cat"])
     texts = tf.data.Dataset.from_tensor_slices(["the the the the the the cat"] * 90)
+    with pytest.raises(ValueError, match="`token_counts` must be given"):
+        preprocessor.dataset(texts, 30, training=False)  # held out, and not counted
     batch = preprocessor.dataset(texts, 30)
     the, cat = preprocessor.tokenizer.token_to_id("the"), 0
     cat = preprocessor.tokenizer.token_to_id("cat")
