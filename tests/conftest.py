@@ -52,6 +52,12 @@ def were_tried(versions):
 if XLA_FLAGS not in os.environ.get("XLA_FLAGS", "") and were_tried(TRIED):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {XLA_FLAGS}".strip()
 
+# Graphs are rewritten before they run, which takes longer than to run small ones. The
+# processes that tests start are as a user's.
+import tensorflow as tf  # noqa: E402
+
+tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+
 # What no backend takes part in runs once, on TensorFlow: tf.data, files that are read
 # and checked, the package's own text. In other files the marker `any_backend` says so.
 ONCE = """
