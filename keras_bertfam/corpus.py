@@ -1,6 +1,10 @@
 """Real text that every Python has: its own documentation."""
 
+import ast
+import pathlib
 import re
+import sysconfig
+from collections.abc import Iterable
 
 
 def python_documentation() -> list[str]:
@@ -22,6 +26,49 @@ def python_documentation() -> list[str]:
     from pydoc_data.topics import topics
 
     return [_one_paragraph_a_line(topics[name]) for name in sorted(topics)]
+
+
+def python_docstrings(packages: Iterable[str]) -> list[tuple[str, str]]:
+    """The docstrings of packages of the standard library, each once.
+
+    Those of modules, classes and functions that have six words at least; nothing is
+    imported. Texts with labels, for demonstrations of fine-tuning.
+
+    Args:
+        packages: names of packages, such as `"email"`.
+
+    Returns:
+        List of tuples of a docstring, a paragraph a line, and its package.
+
+    Raises:
+        ValueError: for what is no package of the standard library.
+
+    Example:
+
+    ```python
+    texts, labels = zip(*keras_bertfam.corpus.python_docstrings(["email", "json"]))
+    ```
+    """
+    library = pathlib.Path(sysconfig.get_path("stdlib"))
+    found: dict[str, str] = {}
+    for package in packages:
+        files = sorted((library / package).rglob("*.py")) if package else []
+        if not files:
+            raise ValueError(
+                "`packages` must be packages of the standard library. "
+                f"Received: {package!r}."
+            )
+        for file in files:
+            for node in ast.walk(ast.parse(file.read_bytes())):
+                if not isinstance(node, _DOCUMENTED):
+                    continue
+                text = _one_paragraph_a_line(ast.get_docstring(node) or "")
+                if len(text.split()) >= 6:
+                    found.setdefault(text, package)
+    return [*found.items()]
+
+
+_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def _one_paragraph_a_line(text):

@@ -5,16 +5,13 @@ import enum
 from collections.abc import Iterator
 from typing import Annotated
 
-import keras
 import typer
 
-from keras_bertfam.callbacks import BackupAndResume
-from keras_bertfam.cli import conversion, finetuning
+from keras_bertfam.cli import conversion, finetuning, prediction, pretraining
 from keras_bertfam.cli import demo as demo_steps
-from keras_bertfam.cli.pretraining import Recipe
+from keras_bertfam.cli.options import takes_a_run
+from keras_bertfam.cli.runs import PretrainingRun
 from keras_bertfam.export import export_saved_model
-from keras_bertfam.layers import read_documents
-from keras_bertfam.presets import folders
 
 app = typer.Typer(
     help="Pre-training for the BERT family in Keras 3.",
@@ -32,54 +29,13 @@ def _errors_as_messages() -> Iterator[None]:
         raise typer.BadParameter(str(error)) from error
 
 
-@app.command()
-def pretrain(
-    files: Annotated[
-        list[str], typer.Argument(help="Text files, blank lines between documents.")
-    ],
-    output: Annotated[str, typer.Option(help="Preset directory to write.")],
-    architecture: Annotated[
-        str, typer.Option(help="Name of a published BERT size.")
-    ] = "bert_mini_en_uncased",
-    vocabulary_size: int = 8000,
-    cased: Annotated[bool, typer.Option(help="Keep case and accents.")] = False,
-    sequence_length: int = 128,
-    batch_size: int = 64,
-    epochs: int = 10,
-    steps_per_epoch: Annotated[
-        int | None, typer.Option(help="Default: one pass over the text.")
-    ] = None,
-    learning_rate: float = 1e-4,
-    strategy: Annotated[
-        str, typer.Option(help="What to mask: tokens, words, ngrams or spans.")
-    ] = "tokens",
-    seed: int = 0,
-    mixed_precision: Annotated[bool, typer.Option(help="Compute in bfloat16.")] = False,
-    backup: Annotated[
-        str | None, typer.Option(help="Directory to resume a killed run from.")
-    ] = None,
-) -> None:
-    """Pre-train BERT as a masked language model on text files."""
+def _pretrain(run: PretrainingRun) -> None:
+    """Pre-train on text files by the recipe of a family, from a new vocabulary on."""
     with _errors_as_messages():
-        folders.check_destination(output)
-        if mixed_precision:
-            keras.config.set_dtype_policy("mixed_bfloat16")
-        recipe = Recipe(
-            architecture=architecture,
-            vocabulary_size=vocabulary_size,
-            lowercase=not cased,
-            sequence_length=sequence_length,
-            batch_size=batch_size,
-            epochs=epochs,
-            steps_per_epoch=steps_per_epoch,
-            learning_rate=learning_rate,
-            strategy=strategy,
-            seed=seed,
-        )
-        callbacks = [BackupAndResume(backup, save_freq=500)] if backup else []
-        model, _ = recipe.run(read_documents(files), callbacks=callbacks)
-        model.save_to_preset(output)
-    typer.echo(f"Wrote {output}: MaskedLM.from_preset({output!r}) loads it.")
+        pretraining.pretrain(run, typer.echo)
+
+
+app.command("pretrain")(takes_a_run(_pretrain))
 
 
 @app.command()
@@ -140,6 +96,36 @@ def finetune(
             validation=validation,
             validation_split=validation_split,
         )
+
+
+_LINES = "Tables, or files with a text a line. Default: standard input."
+
+
+@app.command()
+def predict(
+    preset: Annotated[str, typer.Argument(help="Directory of a fine-tuned task.")],
+    files: Annotated[list[str] | None, typer.Argument(help=_LINES)] = None,
+    text: Annotated[
+        list[str] | None, typer.Option(help="Column of the texts. Twice for pairs.")
+    ] = None,
+) -> None:
+    """Answer examples from files or standard input, each with a line of JSON."""
+    with _errors_as_messages():
+        model = prediction.load_task(preset)
+        answers = prediction.predict(model, files or (), text or ())
+        prediction.write(answers, typer.echo)
+
+
+@app.command("fill-mask")
+def fill_mask(
+    preset: Annotated[str, typer.Argument(help="Name or folder of a checkpoint.")],
+    files: Annotated[list[str] | None, typer.Argument(help=_LINES)] = None,
+    top_k: Annotated[int, typer.Option(help="Tokens for each mask.")] = 5,
+) -> None:
+    """Fill the masks in texts from files or standard input, in lines of JSON."""
+    with _errors_as_messages():
+        answers = prediction.fill_mask(preset, files or (), top_k)
+        prediction.write(answers, typer.echo)
 
 
 @app.command()

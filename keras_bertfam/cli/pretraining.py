@@ -1,104 +1,255 @@
-"""From documents to a trained `MaskedLM`: what the commands share."""
+"""From documents to a trained task: what `pretrain` and the examples do."""
 
-import dataclasses
+import os
+import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 
-from keras_bertfam.layers import train_word_piece
-from keras_bertfam.models import BertBackbone
-from keras_bertfam.tasks import MaskedLM, MaskedLMPreprocessor
-from keras_bertfam.types import Config, TFDataset
+from keras_bertfam import callbacks, models, optimizers, tasks, tokenizers
+from keras_bertfam.cli.runs import (
+    FILE_NAME,
+    OBJECTIVES,
+    PRECISIONS,
+    TOKENIZERS,
+    PretrainingRun,
+)
+from keras_bertfam.layers import read_documents
+from keras_bertfam.presets import folders, names
+from keras_bertfam.presets.families import FAMILIES
+from keras_bertfam.types import Config, Model, TFDataset, Tokenizer
 
 
-@dataclasses.dataclass
-class Recipe:
-    """The choices of a pre-training run.
+def pretrain(run: PretrainingRun, report: Callable[[str], Any] = print) -> Model:
+    """Pre-trains by the settings of a run, and writes its preset.
 
-    Attributes:
-        architecture: name of a published BERT size.
-        vocabulary_size: most tokens to learn.
-        lowercase: whether to lower-case and strip accents.
-        sequence_length: tokens in a row.
-        batch_size: rows in a batch.
-        epochs: how often to go through the data.
-        steps_per_epoch: batches in an epoch; `None` is one pass over the data.
-        learning_rate: its peak.
-        warmup_steps: as `MaskedLM.compile` takes it.
-        strategy: which positions are masked, as `MaskedLMPreprocessor` takes it.
-        seed: of weights, shuffling and masks.
-        overrides: arguments of `BertBackbone` other than the size's.
+    Args:
+        run: `PretrainingRun`.
+        report: function that takes a line of text.
+
+    Returns:
+        The task.
+
+    Raises:
+        ValueError: for settings that don't go together, or a run in the same place
+            that was killed, unless it is to be resumed.
     """
+    check(run)
+    keras.config.set_dtype_policy(PRECISIONS[run.precision])
+    keras.utils.set_random_seed(run.seed)
+    documents = read(run, run.files)
+    if run.teacher is None and run.tokenizer in (None, *TOKENIZERS):
+        report(f"Learning a vocabulary of at most {run.vocabulary_size} tokens.")
+    model = build(run, documents)
+    model.recipe(report)
+    train(run, model, documents)
+    report(f"Wrote {run.output}, and {FILE_NAME} in it, which repeats the run.")
+    return model
 
-    architecture: str = "bert_mini_en_uncased"
-    vocabulary_size: int = 8000
-    lowercase: bool = True
-    sequence_length: int = 128
-    batch_size: int = 64
-    epochs: int = 10
-    steps_per_epoch: int | None = None
-    learning_rate: float = 1e-4
-    warmup_steps: float = 0.01
-    strategy: str = "tokens"
-    seed: int = 0
-    overrides: Config = dataclasses.field(default_factory=dict)
 
-    def build(self, documents: TFDataset) -> MaskedLM:
-        """Train a tokenizer and make a compiled model with new weights."""
-        tokenizer = train_word_piece(
-            documents, self.vocabulary_size, lowercase=self.lowercase
+def check(run: PretrainingRun) -> None:
+    """Raises an error for what is wrong before anything is learned."""
+    for name in ("files", "output"):
+        if not getattr(run, name):
+            raise ValueError(f"`{name}` must be given. Received: nothing.")
+    folders.check_destination(run.output)
+    backup = backup_folder(run)
+    if not has_backup(backup):
+        return
+    if not run.resume:
+        raise ValueError(
+            "`resume` must be given to go on with the run that was killed and left "
+            f"{backup}, or that folder be deleted. Received: resume=False."
         )
-        preprocessor = MaskedLMPreprocessor(
-            tokenizer,
-            sequence_length=self.sequence_length,
-            strategy=self.strategy,
-            seed=self.seed,
-        )
-        backbone = BertBackbone.from_preset(
-            self.architecture,
-            load_weights=False,
-            vocabulary_size=tokenizer.vocabulary_size(),
-            max_sequence_length=self.sequence_length,
-            **self.overrides,
-        )
-        model = MaskedLM(backbone, preprocessor)
-        model.compile(learning_rate=self.learning_rate, warmup_steps=self.warmup_steps)
-        return model
-
-    def run(
-        self,
-        documents: TFDataset,
-        validation_documents: TFDataset | None = None,
-        callbacks: Sequence[keras.callbacks.Callback] = (),
-    ) -> tuple[MaskedLM, keras.callbacks.History]:
-        """Build a model and train it.
-
-        Args:
-            documents: `tf.data.Dataset` of strings.
-            validation_documents: the same, or `None`.
-            callbacks: list of Keras callbacks.
-
-        Returns:
-            The model and the history of its `fit()`.
-        """
-        model = self.build(documents)
-        dataset = model.preprocessor.dataset
-        data = dataset(documents, batch_size=self.batch_size)
-        validation = None
-        if validation_documents is not None:
-            validation = dataset(
-                validation_documents, batch_size=self.batch_size, training=False
+    before = PretrainingRun.read(os.path.join(backup, FILE_NAME), resume=True)
+    for name, value in vars(before).items():
+        if value != getattr(run, name):
+            raise ValueError(
+                f"`{name}` must be {value!r}, as in the run that was killed and left "
+                f"{backup}. Received: {getattr(run, name)!r}."
             )
-        if self.steps_per_epoch is not None:
-            data = data.repeat()
+
+
+def backup_folder(run: PretrainingRun) -> str:
+    """Where a run that isn't at its end has its state, beside the preset."""
+    return f"{os.path.abspath(run.output)}-backup"
+
+
+def has_backup(folder: str) -> bool:
+    """Whether a run has left enough in a folder to go on with it."""
+    return os.path.exists(os.path.join(folder, "backup.npz"))
+
+
+def read(run: PretrainingRun, files: Sequence[str]) -> TFDataset:
+    """The documents of files of a run."""
+    return read_documents([*files], one_per_file=run.one_per_file)
+
+
+def build(run: PretrainingRun, documents: TFDataset) -> Model:
+    """A compiled task with new weights, and a preprocessor whose tokenizer is trained.
+
+    Args:
+        run: `PretrainingRun`.
+        documents: `tf.data.Dataset` of strings, to learn a vocabulary from.
+
+    Returns:
+        A pre-training task.
+    """
+    if run.objective_name == "distillation":
+        return compiled(run, make_distiller(run))
+    name, asked = OBJECTIVES[run.objective_name]
+    cls = getattr(tasks, name)
+    settings: Config = {**asked}
+    if name == run.recipe.task and asked.items() <= run.recipe.task_arguments.items():
+        # Lengths are those of rows of 512, of which the preprocessor takes its part.
+        masking = run.recipe.masking.items()
+        settings |= {k: v for k, v in masking if not k.endswith("_length")}
+    if run.strategy is not None:
+        settings["strategy"] = run.strategy
+    settings |= {"seed": run.seed, **run.preprocessor_arguments}
+    preprocessor = cls.preprocessor_cls(
+        make_tokenizer(run, documents), run.sequence_length, **settings
+    )
+    backbone = make_backbone(run, preprocessor.tokenizer)
+    arguments: Config = {}
+    if name == "PermutationLM":
+        memory = run.recipe.task_arguments["memory_length"]
+        memory = memory * run.sequence_length // run.recipe.sequence_length
+        arguments = {"memory_length": memory, "batch_size": run.batch_size}
+    model = cls(backbone, preprocessor, **{**arguments, **run.task_arguments})
+    return compiled(run, model)
+
+
+def make_tokenizer(run: PretrainingRun, documents: TFDataset) -> Tokenizer:
+    """The family's kind of tokenizer, learned from documents, or that of a preset."""
+    family = FAMILIES[run.family]
+    kind = run.tokenizer or family.tokenizer
+    if kind not in TOKENIZERS:
+        loaded = tasks.MaskedLM.from_preset(kind, load_weights=False).preprocessor
+        if loaded is None:
+            raise ValueError(f"`tokenizer` must have a tokenizer. Received: {kind!r}.")
+        return loaded.tokenizer
+    size = run.vocabulary_size
+    if kind == "byte_pair":
+        return tokenizers.train_byte_pair(documents, size)
+    published = names.published(getattr(models, family.backbone))
+    cased = run.cased
+    if cased is None:
+        cased = not next(published[name].lowercase for name in family.sizes)
+    if kind == "word_piece":
+        return tokenizers.train_word_piece(documents, size, lowercase=not cased)
+    form = "xlnet" if run.family == "xlnet" else "albert"
+    return tokenizers.train_sentence_piece(
+        documents, size, family=form, lowercase=not cased, keep_accents=cased
+    )
+
+
+def make_backbone(run: PretrainingRun, tokenizer: Tokenizer) -> Model:
+    """The family's encoder in the size that is asked for, for a tokenizer."""
+    name, shape = run.published_size()
+    arguments = {"vocabulary_size": tokenizer.vocabulary_size(), **shape}
+    return getattr(models, FAMILIES[run.family].backbone).from_preset(
+        name, load_weights=False, **{**arguments, **run.backbone_arguments}
+    )
+
+
+def make_distiller(run: PretrainingRun) -> Model:
+    """A student of half of the teacher's layers, and the teacher."""
+    teacher = tasks.MaskedLM.from_preset(run.teacher)
+    if teacher.preprocessor is None:
+        raise ValueError(f"`teacher` must have a tokenizer. Received: {run.teacher!r}.")
+    settings: Config = {"strategy": run.strategy, "seed": run.seed}
+    preprocessor = tasks.DistillerPreprocessor(
+        teacher.preprocessor.tokenizer,
+        run.sequence_length,
+        **{**settings, **run.preprocessor_arguments},
+    )
+    student = tasks.MaskedLM.from_teacher(teacher, **run.backbone_arguments)
+    return tasks.Distiller(student, teacher, preprocessor, **run.task_arguments)
+
+
+def compiled(run: PretrainingRun, model: Model) -> Model:
+    """The task, compiled as published but for what the run says."""
+    rates = {"learning_rate": run.learning_rate, "warmup_steps": run.warmup_steps}
+    given: Config = {name: v for name, v in rates.items() if v is not None}
+    optimizer: Any = "auto"
+    if run.optimizer_arguments:
+        defaults = {**model.optimizer_defaults, **given}
+        given = {}
+        optimizer = optimizers.pretraining_optimizer(
+            **{**defaults, **run.optimizer_arguments}
+        )
+    if run.accumulate > 1:
+        given["gradient_accumulation_steps"] = run.accumulate
+    if run.jit_compile is not None:
+        given["jit_compile"] = run.jit_compile
+    model.compile(optimizer, **given)
+    return model
+
+
+def train(
+    run: PretrainingRun, model: Model, documents: TFDataset
+) -> keras.callbacks.History:
+    """Trains a compiled task and writes its preset and settings, as a whole.
+
+    Args:
+        run: `PretrainingRun`.
+        model: a pre-training task.
+        documents: `tf.data.Dataset` of strings.
+
+    Returns:
+        The history of `fit()`.
+    """
+    dataset = model.preprocessor.dataset
+    data = dataset(documents, batch_size=run.batch_size)
+    held_out = None
+    if run.validation:
+        held_out = dataset(
+            read(run, run.validation), batch_size=run.batch_size, training=False
+        )
+    if run.steps_per_epoch is not None:
+        data = data.repeat()
+    backup = backup_folder(run)
+    os.makedirs(backup, exist_ok=True)
+    run.write(os.path.join(backup, FILE_NAME))
+    try:
         history = model.fit(
             data,
-            epochs=self.epochs,
-            steps_per_epoch=self.steps_per_epoch,
-            validation_data=validation,
-            callbacks=list(callbacks),
+            epochs=run.epochs,
+            steps_per_epoch=run.steps_per_epoch,
+            validation_data=held_out,
+            callbacks=_callbacks(run, backup),
             # A bar on a terminal, a line an epoch in a file.
             verbose=1 if sys.stdout.isatty() else 2,
         )
-        return model, history
+        save(run, model)
+    finally:
+        if not has_backup(backup):
+            shutil.rmtree(backup)
+    return history
+
+
+def save(run: PretrainingRun, model: Model) -> None:
+    """Writes what a task has trained, and the settings beside it."""
+    with folders.write_aside(run.output) as folder:
+        getattr(model, "student", model).save_to_preset(folder)
+        run.write(os.path.join(folder, FILE_NAME))
+    if isinstance(model, tasks.ReplacedTokenDetection):
+        model.generator.save_to_preset(f"{run.output}-generator")
+
+
+def _callbacks(run, backup):
+    chosen = [callbacks.BackupAndResume(backup, save_freq=500)]
+    if run.tensorboard is not None:
+        chosen.append(callbacks.TensorBoard(run.tensorboard))
+    if run.checkpoints:
+        chosen.append(
+            callbacks.PresetCheckpoint(
+                f"{run.output}-checkpoints",
+                keep_last=run.checkpoints,
+                monitor="val_loss" if run.validation else "loss",
+            )
+        )
+    return chosen

@@ -1,0 +1,64 @@
+"""Options of a command line that are the settings of a pre-training run."""
+
+import dataclasses
+import inspect
+import typing
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from keras_bertfam.cli.runs import PretrainingRun
+
+
+def takes_a_run(function: Callable[[PretrainingRun], Any], **defaults: Any) -> Any:
+    """A function for typer with an option for each setting of a run.
+
+    `--config` reads settings from a file; options given beside it take their place.
+
+    Args:
+        function: takes a `PretrainingRun`. Its docstring is the command's help.
+        **defaults: settings that differ from those of `PretrainingRun`.
+
+    Returns:
+        A function for `typer.run` or `app.command()`.
+    """
+
+    def command(config: str | None, **options: Any) -> Any:
+        given = {n: v for n, v in options.items() if v is not None and v != []}
+        if config is not None:
+            return function(PretrainingRun.read(config, **given))
+        return function(PretrainingRun(**{**defaults, **given}))
+
+    parameters = [*_parameters(defaults)]
+    command.__doc__, command.__name__ = function.__doc__, function.__name__
+    command.__annotations__ = {p.name: p.annotation for p in parameters}
+    # What typer reads. Options are `None` unless given: a file may have them.
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return command
+
+
+def _parameters(defaults):
+    config = typer.Option(help="File of settings, such as run.yaml beside a preset.")
+    kinds = typing.get_type_hints(PretrainingRun)
+    for field in dataclasses.fields(PretrainingRun):
+        kind, text = kinds[field.name], field.metadata["help"]
+        if typing.get_origin(kind) is dict:
+            continue  # for files only
+        default = defaults.get(field.name, field.default)
+        if isinstance(default, (str, int, float)) and str(default) and default != 0:
+            text = f"{text} Default: {default}."
+        if typing.get_origin(kind) is tuple:
+            kind = list[str]
+        settings = typer.Argument if field.name == "files" else typer.Option
+        yield _optional(field.name, kind | None, settings(help=text))
+    yield _optional("config", str | None, config)
+
+
+def _optional(name, kind, info):
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[kind, info],
+    )

@@ -1,0 +1,177 @@
+"""Answers of trained tasks to examples from files and standard input."""
+
+import contextlib
+import itertools
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TextIO
+
+from keras_bertfam import tasks
+from keras_bertfam.datasets import tables
+from keras_bertfam.datasets.forms import Form
+from keras_bertfam.presets import directory
+from keras_bertfam.types import Model
+
+BATCH = 256
+
+
+def load_task(preset: str) -> Model:
+    """The fine-tuned task that a preset directory holds.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    saved = directory.read_json(preset, directory.TASK_FILE) or {}
+    name = str(saved.get("registered_name")).removeprefix("keras_bertfam>")
+    cls = next((cls for cls in _TASKS if cls.__name__ == name), None)
+    if cls is None:
+        raise ValueError(
+            "`preset` must be the directory of a fine-tuned task, one of "
+            f"{[cls.__name__ for cls in _TASKS]}. Received: {preset!r}, which has "
+            f"{name if saved else 'no task'}."
+        )
+    return cls.from_preset(preset)
+
+
+def predict(
+    model: Model, files: Sequence[str], text: Sequence[str], lines: TextIO | None = None
+) -> Iterator[dict[str, Any]]:
+    """The answers of a fine-tuned task.
+
+    Args:
+        model: a fine-tuned task.
+        files: paths: tables as `keras_bertfam.datasets.load_examples` reads them, by
+            their suffix, and others with a text a line; without any, `lines` are read.
+        text: names of the columns with the texts, two for pairs; none for the usual
+            ones of the task. In lines, what is more than one column is a JSON object.
+        lines: file object, standard input by default.
+
+    Yields:
+        For each example a dict: its columns, and what the task says.
+
+    Raises:
+        ValueError: for a line or table without the columns.
+    """
+    usual, answer = _TASKS[type(model)]
+    columns = [*text] or [*usual]
+    for rows in _batches(_rows(files, columns, lines)):
+        given = [[row[column] for row in rows] for column in columns]
+        for row, said in zip(rows, answer(model, given), strict=True):
+            yield {**row, **said}
+
+
+def fill_mask(
+    preset: str, files: Sequence[str], top_k: int, lines: TextIO | None = None
+) -> Iterator[dict[str, Any]]:
+    """The tokens that a masked language model puts in the place of masks.
+
+    Args:
+        preset: name or folder of a checkpoint.
+        files: paths of files with a text a line; without any, `lines` are read.
+        top_k: how many tokens for each mask.
+        lines: file object, standard input by default.
+
+    Yields:
+        For each text a dict: `text`, and `masks`, a list for each mask of `token` and
+        `probability`, the most probable first.
+    """
+    model = tasks.MaskedLM.from_preset(preset)
+    for rows in _batches(_rows(files, ["text"], lines)):
+        answers = model.fill_mask([row["text"] for row in rows], top_k)
+        for row, slots in zip(rows, answers, strict=True):
+            yield {**row, "masks": [_named(slot, "token") for slot in slots]}
+
+
+def write(answers: Iterable[dict[str, Any]], report: Callable[[str], Any]) -> None:
+    """Writes each answer as a line of JSON."""
+    for answer in answers:
+        report(json.dumps(answer, ensure_ascii=False))
+
+
+def _rows(files, columns, lines):
+    if not files:
+        yield from _rows_of_lines("standard input", lines or sys.stdin, columns)
+    for path in files:
+        if tables.is_file_name(path):
+            yield from tables.read(path, Form(text=columns)).rows
+        else:
+            with open(path, encoding="utf-8") as file:
+                yield from _rows_of_lines(path, file, columns)
+
+
+def _rows_of_lines(name, lines, columns):
+    for number, line in enumerate(lines, start=1):
+        line = line.rstrip("\r\n")
+        if not line.strip():
+            continue
+        row: Any = {columns[0]: line}
+        if len(columns) > 1:
+            with contextlib.suppress(json.JSONDecodeError):
+                row = json.loads(line)
+        if not isinstance(row, dict) or not {*columns} <= {*row}:
+            raise ValueError(
+                f"{name}, line {number}: expected a JSON object with {columns}. "
+                f"Received: {line!r}."
+            )
+        yield {column: row[column] for column in columns}
+
+
+def _batches(rows):
+    rows = iter(rows)
+    while batch := [*itertools.islice(rows, BATCH)]:
+        yield batch
+
+
+def _named(pairs, name):
+    return [{name: value, "probability": float(p)} for value, p in pairs]
+
+
+def _texts(given):
+    return given[0] if len(given) == 1 else tuple(given)
+
+
+def _classify(model, given):
+    for pairs in model.classify(_texts(given)):
+        label, probability = pairs[0]
+        yield {"label": label, "probability": float(probability)}
+
+
+def _measure(model, given):
+    for score in model.predict(_texts(given), verbose=0).reshape(-1):
+        yield {"score": float(score)}
+
+
+def _embed(model, given):
+    for vector in model.predict(_texts(given), verbose=0):
+        yield {"embedding": vector.tolist()}
+
+
+def _tag(model, given):
+    sentences = [t.split() if isinstance(t, str) else t for t in given[0]]
+    for tagged in model.tag(sentences, verbose=0):
+        yield {"words": [w for w, _, _ in tagged], "tags": [t for _, t, _ in tagged]}
+
+
+def _choose(model, given):
+    names = ("context", "choices", "question")
+    for choice, probability in model.choose(dict(zip(names, given, strict=False))):
+        yield {"choice": choice, "probability": probability}
+
+
+def _find(model, given):
+    x = dict(zip(("question", "context"), given, strict=True))
+    for answer in model.predict(x, verbose=0):
+        found = {n: answer[n] for n in ("start", "end", "score")}
+        yield {"answer": answer["text"], **found}
+
+
+# The usual columns, and what gives the answers.
+_TASKS: dict[Any, tuple[tuple[str, ...], Callable[..., Iterator[dict[str, Any]]]]] = {
+    tasks.TextClassifier: (("text",), _classify),
+    tasks.TextRegressor: (("text",), _measure),
+    tasks.TokenClassifier: (("text",), _tag),
+    tasks.TextEmbedder: (("text",), _embed),
+    tasks.MultipleChoice: (("context", "choices"), _choose),
+    tasks.SpanQuestionAnswering: (("question", "context"), _find),
+}

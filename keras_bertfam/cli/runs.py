@@ -1,0 +1,248 @@
+"""The settings of a pre-training run: from options or a file, and back to one."""
+
+import contextlib
+import dataclasses
+import difflib
+import os
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from keras_bertfam.presets.families import FAMILIES
+from keras_bertfam.presets.families.recipes import PretrainingRecipe
+from keras_bertfam.types import Config, Path
+from keras_bertfam.version import __version__
+
+FILE_NAME = "run.yaml"
+PRECISIONS = {
+    "float32": "float32",
+    "bfloat16": "mixed_bfloat16",
+    "float16": "mixed_float16",
+}
+# The class of `keras_bertfam.tasks`, and what of its pairs of segments is asked.
+OBJECTIVES: dict[str, tuple[str, Config]] = {
+    "mlm": ("MaskedLM", {}),
+    "nsp": ("MaskedLMSentencePair", {"sentence_objective": "nsp"}),
+    "sop": ("MaskedLMSentencePair", {"sentence_objective": "sop"}),
+    "sbo": ("SpanBoundaryLM", {}),
+    "rtd": ("ReplacedTokenDetection", {}),
+    "plm": ("PermutationLM", {}),
+    "distillation": ("Distiller", {}),
+}
+TOKENIZERS = ("word_piece", "byte_pair", "sentence_piece")
+# Layers and width of BERT's miniatures, by which any family can be made.
+SHAPES = {
+    "tiny": (2, 128),
+    "mini": (4, 256),
+    "small": (4, 512),
+    "medium": (8, 512),
+    "base": (12, 768),
+    "large": (24, 1024),
+}
+
+
+def _setting(default: Any, description: str) -> Any:
+    """A field with what its option's help says."""
+    metadata = {"help": description}
+    if isinstance(default, dict):
+        return dataclasses.field(default_factory=default.copy, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclasses.dataclass
+class PretrainingRun:
+    """All that makes a pre-training run; what is `None` is as the family published it.
+
+    The fields' own descriptions are the help of the options of the same names.
+    """
+
+    files: tuple[str, ...] = _setting((), "Text files, blank lines between documents.")
+    output: str = _setting("", "Preset directory to write.")
+    family: str = _setting(
+        "bert", "bert, roberta, albert, distilbert, electra, spanbert or xlnet."
+    )
+    objective: str | None = _setting(
+        None, "mlm, nsp or sop (with mlm), sbo, rtd, plm or distillation."
+    )
+    size: str | None = _setting(
+        None,
+        "tiny, mini, small, medium, base, large or a published name. Default: mini.",
+    )
+    teacher: str | None = _setting(None, "Preset to distil.")
+    tokenizer: str | None = _setting(
+        None,
+        "word_piece, byte_pair or sentence_piece to learn, or a preset that has one.",
+    )
+    vocabulary_size: int = _setting(8000, "The most tokens to learn.")
+    cased: bool | None = _setting(None, "Keep case and accents.")
+    one_per_file: bool = _setting(False, "A document is a whole file.")
+    validation: tuple[str, ...] = _setting((), "Held-out text files.")
+    sequence_length: int = _setting(128, "Tokens in a row.")
+    batch_size: int = _setting(64, "Rows in a batch.")
+    accumulate: int = _setting(1, "Batches in an update.")
+    epochs: int = _setting(10, "Passes over the text.")
+    steps_per_epoch: int | None = _setting(None, "Batches of an epoch, if not a pass.")
+    learning_rate: float | None = _setting(None, "The peak.")
+    warmup_steps: float | None = _setting(None, "Steps, or their share below 1.")
+    strategy: str | None = _setting(
+        None, "What to mask: tokens, words, ngrams or spans."
+    )
+    precision: str = _setting("float32", "float32, bfloat16 or float16 to compute in.")
+    jit_compile: bool | None = _setting(None, "Compile the step with XLA.")
+    seed: int = _setting(0, "Of weights, order and masks.")
+    tensorboard: str | None = _setting(None, "Directory of logs for TensorBoard.")
+    checkpoints: int = _setting(
+        0, "How many of the last epochs' presets to keep beside the best."
+    )
+    resume: bool = _setting(False, "Go on with a run that was killed.")
+    backbone_arguments: Config = _setting({}, "Other arguments of the backbone.")
+    preprocessor_arguments: Config = _setting({}, "Of the preprocessor.")
+    task_arguments: Config = _setting({}, "Of the task.")
+    optimizer_arguments: Config = _setting(
+        {}, "Of `keras_bertfam.optimizers.pretraining_optimizer`."
+    )
+
+    def __post_init__(self) -> None:
+        for name, kind in typing.get_type_hints(type(self)).items():
+            setattr(self, name, _checked(name, kind, getattr(self, name)))
+        published = sorted(n for n, record in FAMILIES.items() if record.pretraining)
+        _check_choice("family", self.family, published)
+        if self.objective is not None:
+            _check_choice("objective", self.objective, OBJECTIVES)
+        _check_choice("precision", self.precision, PRECISIONS)
+        least = {"accumulate": 1, "batch_size": 1, "epochs": 1, "checkpoints": 0}
+        for name, bound in least.items():
+            if getattr(self, name) < bound:
+                raise ValueError(
+                    f"`{name}` must be at least {bound}. "
+                    f"Received: {getattr(self, name)}."
+                )
+        if (self.teacher is None) == (self.objective_name == "distillation"):
+            raise ValueError(
+                "`teacher` must be the preset to distil, and be left out with another "
+                f"objective. Received: teacher={self.teacher!r}, "
+                f"objective={self.objective_name!r}."
+            )
+        if self.teacher is not None and (self.size or self.tokenizer):
+            raise ValueError(
+                "`size` and `tokenizer` must be left out where the student is made of "
+                f"the teacher's layers. Received: size={self.size!r}, "
+                f"tokenizer={self.tokenizer!r}."
+            )
+
+    @property
+    def recipe(self) -> PretrainingRecipe:
+        """How the family was pre-trained, in the size that is asked for."""
+        recipes = FAMILIES[self.family].pretraining
+        return recipes.get(self.published_size()[0], recipes[""])
+
+    @property
+    def objective_name(self) -> str:
+        """The objective, or that of the family."""
+        if self.objective is not None:
+            return self.objective
+        asked = self.recipe.task_arguments.get("sentence_objective")
+        return next(
+            name
+            for name, (task, pairs) in OBJECTIVES.items()
+            if task == self.recipe.task and asked == pairs.get("sentence_objective")
+        )
+
+    def published_size(self) -> tuple[str, Config]:
+        """A published name, and the arguments that make another size of it."""
+        sizes = FAMILIES[self.family].sizes
+        asked = self.size or "mini"
+        if asked in sizes:
+            return asked, {}
+        named = [name for name in sizes if f"_{asked}_" in name]
+        if named:
+            return named[0], {}
+        _check_choice("size", asked, [*SHAPES, *sizes])
+        layers, width = SHAPES[asked]
+        shape = {
+            "num_layers": layers,
+            "num_heads": width // 64,
+            "hidden_dim": width,
+            "intermediate_dim": 4 * width,
+        }
+        return next(iter(sizes)), shape
+
+    def changed(self, **changes: Any) -> "PretrainingRun":
+        """The same but for the changes."""
+        return dataclasses.replace(self, **changes)
+
+    @classmethod
+    def read(cls, path: Path, **changes: Any) -> "PretrainingRun":
+        """Reads what `write` wrote.
+
+        Args:
+            path: of the file.
+            **changes: settings that take the place of the file's.
+
+        Raises:
+            ValueError: for a file that isn't YAML, or with an unknown setting or a
+                value of another type.
+        """
+        with open(path, encoding="utf-8") as file:
+            try:
+                settings = yaml.safe_load(file)
+            except (yaml.YAMLError, UnicodeDecodeError) as error:
+                raise ValueError(f"{path!s} must be YAML. {error}.") from error
+        if not isinstance(settings, Mapping):
+            raise ValueError(
+                f"{path!s} must have settings, such as `epochs: 3`. "
+                f"Received: {settings!r}."
+            )
+        known = [field.name for field in dataclasses.fields(cls)]
+        for name in settings:
+            if name not in known:
+                near = difflib.get_close_matches(str(name), known, 1)
+                raise ValueError(
+                    f"A setting in {path!s} must be one of {known}. Received: "
+                    f"{name!r}{''.join(f'; the nearest is {n!r}' for n in near)}."
+                )
+        return cls(**{**settings, **changes})
+
+    def write(self, path: Path) -> None:
+        """Writes the settings as YAML, by which the run can be repeated.
+
+        Args:
+            path: of the file, which appears whole.
+        """
+        settings = dataclasses.asdict(self)
+        del settings["resume"]  # how it was begun, not what it is
+        settings = {n: [*v] if isinstance(v, tuple) else v for n, v in settings.items()}
+        part = f"{os.fspath(path)}.part"
+        with open(part, "w", encoding="utf-8") as file:
+            file.write(
+                f"# keras_bertfam {__version__}: pretrain --config {FILE_NAME}\n"
+            )
+            yaml.safe_dump(settings, file, sort_keys=False, allow_unicode=True)
+        os.replace(part, path)
+
+
+def _check_choice(name, value, choices):
+    if value not in choices:
+        raise ValueError(f"`{name}` must be one of {[*choices]}. Received: {value!r}.")
+
+
+def _checked(name, kind, value):
+    """A value as its field's type; YAML has lists, and takes `1e-4` for a string."""
+    kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+    wanted = typing.get_origin(kinds[0]) or kinds[0]
+    if value is None and type(None) in kinds:
+        return None
+    if wanted is tuple:
+        value = (value,) if isinstance(value, str) else value
+        if isinstance(value, (list, tuple)) and all(isinstance(v, str) for v in value):
+            return tuple(value)
+    elif wanted is float and isinstance(value, (str, int)):
+        with contextlib.suppress(ValueError):
+            return float(value)
+    elif isinstance(value, wanted) and (wanted is bool or not isinstance(value, bool)):
+        return value
+    what = "a list of strings" if wanted is tuple else wanted.__name__
+    raise ValueError(f"`{name}` must be of type {what}. Received: {value!r}.")
