@@ -63,6 +63,7 @@ def history(
         raise ValueError(f"`history` must have an epoch. Received: {history!r}.")
     places = np.arange(1, epochs + 1) + min(getattr(history, "epoch", None) or [0])
     names = list(dict.fromkeys(name.removeprefix("val_") for name in logs))
+    names.sort(key=lambda name: name != "loss")
     labels = {"loss": _loss_label(history), **(labels or {})}
     figure, panels = new_figure(len(names))
     for axes, name in zip(panels, names, strict=True):

@@ -3,6 +3,7 @@
 import dataclasses
 import html
 import re
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -181,7 +182,7 @@ def class_report(
     return Report(
         title=title,
         scores={
-            **compute_metrics(kinds, y_true, y_pred),
+            **_scores(kinds, y_true, y_pred),
             **(scores or {}),
             "crossentropy": float(losses.mean()),
         },
@@ -260,6 +261,13 @@ def answer_report(
         if f1[k] < 100
     ]
     return Report(title, squad_scores(y, predicted), errors[:worst])
+
+
+def _scores(kinds, y_true, y_pred):
+    with warnings.catch_warnings():
+        # scikit-learn's advice where one class is all there is.
+        warnings.filterwarnings("ignore", "A single label was found")
+        return compute_metrics(kinds, y_true, y_pred)
 
 
 def _worst_first(losses):
