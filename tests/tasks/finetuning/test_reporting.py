@@ -55,7 +55,8 @@ def test_texts_with_classes(classifier, monkeypatch):
     kept = kept_outputs(classifier, monkeypatch)
     y = [0, 1, 1, 0]
     report = classifier.report(TEXTS, y, batch_size=2)
-    rows = classifier.preprocessor.encode(TEXTS)
+    preprocessor = classifier.preprocessor
+    rows = preprocessor.encode(preprocessor.as_tensors(TEXTS))
     logits = classifier({name: np.asarray(value) for name, value in rows.items()})
     np.testing.assert_allclose(ops.convert_to_numpy(logits), kept[0], atol=1e-4)
     predicted = np.argmax(kept[0], axis=1)
