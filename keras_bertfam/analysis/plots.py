@@ -199,9 +199,9 @@ def draw_confusion(axes: Any, matrix: np.ndarray, names: Sequence[Any]) -> None:
 
 def _logs(history):
     logs = getattr(history, "history", history)
-    if not isinstance(logs, Mapping):
+    if not isinstance(logs, Mapping) or not all(map(np.iterable, logs.values())):
         raise ValueError(
-            "`history` must be a `keras.callbacks.History` or its dict. "
+            "`history` must be a `keras.callbacks.History`, or its dict of lists. "
             f"Received: {history!r}."
         )
     return logs

@@ -17,7 +17,7 @@ from keras_bertfam.types import Path
 _WIDTH = 60
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Report:
     """What `report()` of the fine-tuning tasks gives. As a string it is a text.
 
@@ -53,14 +53,15 @@ class Report:
     confusion: np.ndarray | None = None
     pairs: np.ndarray | None = None
 
-    def __str__(self) -> str:
-        parts = [_as_text(*table) for _, table in self._tables()]
-        titles = [title for title, _ in self._tables()]
-        both = zip(titles, parts, strict=True)
-        return "\n\n".join([self.title, *(f"{title}\n{part}" for title, part in both)])
+    def __repr__(self) -> str:
+        parts = (f"{title}\n{_as_text(*table)}" for title, table in self._tables())
+        return "\n\n".join([self.title, *parts])
 
     def to_markdown(self) -> str:
-        """The report as Markdown, the texts of errors in full."""
+        """The report as Markdown, the texts of errors in full.
+
+        Of more than 20 classes it has the most frequent confusions, as the text has.
+        """
         parts = [f"## {_escaped(self.title)}"]
         for title, table in self._tables():
             parts += [f"### {title}", _as_markdown(*table)]
@@ -132,7 +133,7 @@ def class_report(
     y_true: Any,
     probabilities: np.ndarray,
     label_names: Sequence[Any] | None,
-    worst: int,
+    worst: int | None,
     scores: dict[str, float] | None = None,
 ) -> Report:
     """The report of examples with a class each.
@@ -143,7 +144,7 @@ def class_report(
         y_true: int array `(examples,)`, the numbers of the right classes.
         probabilities: float array `(examples, classes)`.
         label_names: list of the names of the classes, or `None` for numbers.
-        worst: int. How many errors it has at most.
+        worst: int. How many errors it has at most; `None` for all.
         scores: dict of further scores, or `None`.
 
     Returns:
@@ -197,7 +198,7 @@ def number_report(
     texts: dict[str, list[Any]],
     y_true: Any,
     y_pred: Any,
-    worst: int,
+    worst: int | None,
 ) -> Report:
     """The report of examples with a number each, as `class_report`.
 
@@ -230,7 +231,7 @@ def answer_report(
     texts: dict[str, list[Any]],
     y: Sequence[dict[str, Any]],
     answers: Sequence[dict[str, Any]],
-    worst: int,
+    worst: int | None,
 ) -> Report:
     """The report of questions with answers in a text.
 

@@ -111,7 +111,7 @@ def embed_words(
         sizes = np.diff(starts, append=len(states)).astype("float32")
         found[owner].append(_POOLED[pieces](states, starts, sizes[:, None]))
     vectors = (np.concatenate(arrays) for arrays in found)
-    return list(zip(words, vectors, strict=True))
+    return list(zip(map(list, words), vectors, strict=True))
 
 
 class _States(keras.Model):

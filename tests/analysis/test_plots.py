@@ -93,6 +93,7 @@ def test_compare_shows_means_and_ranges(tmp_path):
         (lambda: plots.history({}), "must have an epoch. Received: {}"),
         (lambda: plots.history({"loss": []}), "must have an epoch"),
         (lambda: plots.history([1.0]), "`history` must be a `keras.*Received: .1.0"),
+        (lambda: plots.history({"loss": 1.0}), "its dict of lists"),
         (lambda: plots.confusion([[1, 2]]), r"square.*shape=\(1, 2\)"),
         (lambda: plots.confusion([]), "square"),
         (lambda: plots.confusion([[1]], "ab"), "a name for each of 1 classes"),

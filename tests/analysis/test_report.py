@@ -111,6 +111,7 @@ def test_text_fits_on_lines():
     report, *_ = example()
     report.errors[0]["text"] = "long " * 40
     lines = str(report).splitlines()
+    assert repr(report) == str(report) and report == report
     assert lines[0] == "Test" and max(map(len, lines)) < 110
     assert any(line.startswith("long long") and "…" in line for line in lines)
     at = lines.index("Confusion: true in rows, predicted in columns")

@@ -5,11 +5,15 @@ from keras import ops
 from keras_bertfam.analysis import embed_words
 from keras_bertfam.tasks import TokenClassifier, TokenClassifierPreprocessor
 from tests import tiny_fine_tuning as tiny
-from tests import tiny_masked_lm
 
-SENTENCES = ["the cats sat", ["reding", "mat"], ""]
+SENTENCES = ["the cats sat", np.array(["reding", "mat"]), ""]
 # Where the pieces of the words are: cat ##s, red ##ing.
 PLACES = [[[1], [2, 3], [4]], [[1, 2], [3]], []]
+
+
+@pytest.fixture(scope="module")
+def backbone():
+    return tiny.make_backbone()
 
 
 def hidden_states(backbone):
@@ -21,48 +25,35 @@ def hidden_states(backbone):
     return [ops.convert_to_numpy(state) for state in states]
 
 
-def test_vectors_are_pooled_states():
-    model = tiny_masked_lm.make_model()
+def test_vectors_are_means_of_states(backbone):
     tokenizer = tiny.make_tokenizer()
-    backbone = tiny.make_backbone()
-    states = hidden_states(backbone)
-    pools = {"mean": np.mean, "max": np.max, "first": lambda x, axis: x[0]}
-    for pieces, pool in pools.items():
-        arguments = {"pieces": pieces, "tokenizer": tokenizer, "batch_size": 1}
-        found = embed_words(backbone, SENTENCES, **arguments)
-        assert [words for words, _ in found] == [
-            ["the", "cats", "sat"],
-            ["reding", "mat"],
-            [],
-        ]
-        for row, (_, vectors) in enumerate(found):
-            assert vectors.shape == (len(PLACES[row]), 16)
-            assert vectors.dtype == "float32"
-            for place, vector in zip(PLACES[row], vectors, strict=True):
-                expected = pool(states[-1][row, place], axis=0)
-                np.testing.assert_allclose(vector, expected, atol=1e-5)
-    [(_, vectors)] = embed_words(model, ["the cat"])
-    assert vectors.shape == (2, model.backbone.hidden_dim)
+    states = hidden_states(backbone)[-1]
+    found = embed_words(backbone, SENTENCES, tokenizer=tokenizer, batch_size=1)
+    assert [words for words, _ in found] == [
+        ["the", "cats", "sat"],
+        ["reding", "mat"],
+        [],
+    ]
+    for row, (_, vectors) in enumerate(found):
+        assert vectors.shape == (len(PLACES[row]), 16) and vectors.dtype == "float32"
+        for place, vector in zip(PLACES[row], vectors, strict=True):
+            np.testing.assert_allclose(vector, states[row, place].mean(0), atol=1e-5)
 
 
 @pytest.mark.any_backend
-def test_layers_are_put_together():
-    backbone = tiny.make_backbone()
-    states = np.stack(hidden_states(backbone))[[0, -1], 0, 4]  # of "sat"
+def test_pieces_and_layers_are_put_together(backbone):
+    tokenizer = tiny.make_tokenizer()
+    states = np.stack(hidden_states(backbone))[[0, -1], 0, 2:4]  # of "cats"
     expected = {
-        "concat": np.concatenate(states),
-        "mean": states.mean(0),
-        "sum": states.sum(0),
+        ("first", "sum"): states[:, 0].sum(0),
+        ("max", "concat"): states.max(1).ravel(),
+        ("mean", "mean"): states.mean((0, 1)),
     }
-    for combine, vector in expected.items():
+    for (pieces, combine), vector in expected.items():
         [(_, vectors)] = embed_words(
-            backbone,
-            ["the cats sat"],
-            (0, -1),
-            combine=combine,
-            tokenizer=tiny.make_tokenizer(),
+            backbone, ["the cats sat"], (0, -1), pieces, combine, tokenizer=tokenizer
         )
-        np.testing.assert_allclose(vectors[2], vector, atol=1e-5)
+        np.testing.assert_allclose(vectors[1], vector, atol=1e-5)
 
 
 @pytest.mark.any_backend
@@ -104,7 +95,7 @@ def test_every_family_also_in_parts(family):
         (["a"], {"tokenizer": None}, "`tokenizer` must be given"),
     ],
 )
-def test_what_has_no_vectors(sentences, arguments, message):
+def test_what_has_no_vectors(backbone, sentences, arguments, message):
     arguments = {"tokenizer": tiny.make_tokenizer(), **arguments}
     with pytest.raises(ValueError, match=message):
-        embed_words(tiny.make_backbone(), sentences, **arguments)
+        embed_words(backbone, sentences, **arguments)

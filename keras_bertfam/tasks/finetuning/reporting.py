@@ -11,20 +11,23 @@ from keras_bertfam.analysis.report import (
     number_report,
 )
 from keras_bertfam.layers.data.labels import class_numbers
+from keras_bertfam.layers.data.pipelines import check_at_least
 from keras_bertfam.types import Mixin, Model, Tensor
 
 
 class Reporting(Mixin):
     """Mixin of tasks: `report()`, by what their labels are."""
 
-    def report(self, x: Any, y: Any, batch_size: int = 32, worst: int = 10) -> Report:
+    def report(
+        self, x: Any, y: Any, batch_size: int = 32, worst: int | None = 10
+    ) -> Report:
         """How good the model is on labelled examples, and where it is worst.
 
         Args:
             x: what `fit()` takes, a batch.
             y: the labels, as for `fit()`.
             batch_size: int.
-            worst: int. How many errors the report has at most.
+            worst: int. How many errors the report has at most; `None` for all.
 
         Returns:
             A `keras_bertfam.analysis.Report`, with what fits the labels:
@@ -44,8 +47,7 @@ class Reporting(Mixin):
         """
         if self.preprocessor is None:
             raise ValueError("`report` needs a task with a preprocessor.")
-        if worst < 0:
-            raise ValueError(f"`worst` must not be negative. Received: {worst}.")
+        check_at_least(0, worst=worst)
         rows = self.preprocessor.from_arrays(x, y)
         x, labels = rows.batch(len(rows)).get_single_element()
         return self._report(x, labels, y, batch_size, worst)
@@ -68,7 +70,7 @@ class AnswerReporting(Reporting):
 
 
 def report_of_classes(
-    task: Model, x: Any, y: Any, outputs: Tensor, names: Any, worst: int
+    task: Model, x: Any, y: Any, outputs: Tensor, names: Any, worst: int | None
 ) -> Report:
     """The report of tensors of strings and labels, and probabilities `outputs`."""
     probabilities = ops.convert_to_numpy(outputs)
@@ -78,7 +80,7 @@ def report_of_classes(
 
 
 def report_of_numbers(
-    task: Model, x: Any, y: Any, outputs: Tensor, worst: int
+    task: Model, x: Any, y: Any, outputs: Tensor, worst: int | None
 ) -> Report:
     """The report of tensors of strings and numbers, and the predictions `outputs`."""
     predicted = ops.convert_to_numpy(outputs).astype(float)
