@@ -61,7 +61,8 @@ tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 # What no backend takes part in runs once, on TensorFlow: tf.data, files that are read
 # and checked, the package's own text. In other files the marker `any_backend` says so.
 ONCE = """
-    conformance/test_hf_tokenizers.py datasets layers/corruption layers/data
+    analysis/test_plots.py analysis/test_report.py conformance/test_hf_tokenizers.py
+    datasets layers/corruption layers/data
     metrics/test_squad.py tasks/*/*_preprocessor.py tasks/test_recipes.py test_cli.py
     test_corpus.py test_imports.py test_readme_names.py
     tokenizers presets/test_damaged*.py presets/test_fairseq.py presets/test_folders.py

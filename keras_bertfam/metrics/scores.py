@@ -76,6 +76,7 @@ METRICS = {
     "accuracy": _sklearn("accuracy_score"),
     "entity_f1": _Metric(_entity_f1, "seqeval.metrics"),
     "f1": _sklearn("f1_score", zero_division=0),
+    "macro_f1": _sklearn("f1_score", average="macro", zero_division=0),
     "matthews": _sklearn("matthews_corrcoef"),
     "pearson": _correlation("pearsonr"),
     "spearman": _correlation("spearmanr"),
@@ -90,7 +91,8 @@ def compute_metrics(
 ) -> dict[str, float]:
     """Computes metrics of the predictions for a whole data set.
 
-    - `"accuracy"`; `"f1"`, that of class 1; `"matthews"`: of class numbers;
+    - `"accuracy"`; `"f1"`, that of class 1; `"macro_f1"`, the mean over the classes
+      that are there; `"matthews"`: of class numbers;
     - `"pearson"`, `"spearman"`: of numbers; 0 where all are equal;
     - `"entity_f1"` (seqeval's default mode, micro average), `"word_accuracy"`: of
       lists of tags;

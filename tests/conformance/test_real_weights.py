@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from keras import ops
 
+from keras_bertfam.analysis import embed_words
 from keras_bertfam.datasets import load_examples
 from keras_bertfam.metrics import compute_metrics
 from keras_bertfam.models import BertBackbone
@@ -35,6 +36,29 @@ def test_minilm(minilm):
     pairs = zip(ours["hidden_states"], expected.hidden_states, strict=True)
     assert max(max_difference(*pair, where=mask) for pair in pairs) <= 1e-5
     assert max_difference(ours["pooled_output"], expected.pooler_output) <= 1e-5
+
+
+@pytest.mark.slow
+def test_vectors_of_words(minilm):
+    """The means of the states of each word's pieces, of the last four layers."""
+    words = [sentence.split() for sentence in SENTENCES]
+    theirs = transformers.BertModel.from_pretrained(minilm).eval()
+    encoded = transformers.AutoTokenizer.from_pretrained(minilm)(
+        words, is_split_into_words=True, padding=True, return_tensors="pt"
+    )
+    with torch.no_grad():
+        states = theirs(**encoded, output_hidden_states=True).hidden_states
+    states = torch.cat(states[-4:], dim=-1).numpy()
+    backbone = BertBackbone.from_preset(minilm)
+    tokenizer = load_tokenizer(huggingface.open_source(minilm))
+    layers = (-4, -3, -2, -1)
+    ours = embed_words(backbone, SENTENCES, layers, tokenizer=tokenizer)
+    for row, (found, vectors) in enumerate(ours):
+        assert found == words[row]
+        owners = np.array([-1 if w is None else w for w in encoded.word_ids(row)])
+        assert np.bincount(owners[owners >= 0]).max() > 1
+        expected = [states[row, owners == w].mean(0) for w in range(len(found))]
+        assert np.abs(vectors - np.stack(expected)).max() <= 1e-5
 
 
 @pytest.mark.data

@@ -12,6 +12,7 @@ from keras_bertfam.layers.modeling.summary_head import SummaryHead
 from keras_bertfam.models.base import TokenBackbone
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.families.record import HeadStyle
+from keras_bertfam.tasks.finetuning.reporting import Reporting
 from keras_bertfam.tasks.inputs import is_arrays, is_preprocessed
 from keras_bertfam.tasks.task import PretrainingTask
 from keras_bertfam.types import Config, Model, Tensor
@@ -67,7 +68,7 @@ def token_positions(inputs: dict[str, Tensor], token: str) -> Tensor:
     return ops.max(places, axis=1, keepdims=True)
 
 
-class FineTuningTask(PretrainingTask):
+class FineTuningTask(Reporting, PretrainingTask):
     """Base of the fine-tuning tasks, for any backbone of the library.
 
     `fit()`, `evaluate()` and `predict()` take raw inputs. Arrays and lists given to

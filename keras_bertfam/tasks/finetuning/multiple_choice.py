@@ -11,6 +11,7 @@ from keras_bertfam.tasks.finetuning.fine_tuning import SummaryTask
 from keras_bertfam.tasks.finetuning.multiple_choice_preprocessor import (
     MultipleChoicePreprocessor,
 )
+from keras_bertfam.tasks.finetuning.reporting import report_of_classes
 from keras_bertfam.tasks.losses import AccuracyOfEach, MaskedCrossentropy
 from keras_bertfam.types import Model, Tensor
 
@@ -111,6 +112,11 @@ class MultipleChoice(SummaryTask):
             (names[k], float(p))
             for k, p in zip(best, np.max(probabilities, axis=1), strict=True)
         ]
+
+    def _report(self, x, labels, given, batch_size, worst):
+        logits = self.predict(x, batch_size=batch_size, verbose=0)
+        names = self.preprocessor.label_names
+        return report_of_classes(self, x, labels, ops.softmax(logits), names, worst)
 
 
 def flat_rows(inputs: dict[str, Tensor]) -> tuple[dict[str, Tensor], tuple[Any, Any]]:

@@ -21,6 +21,7 @@ from keras_bertfam.tasks.finetuning.fine_tuning import (
     summary_positions,
     summary_token,
 )
+from keras_bertfam.tasks.finetuning.reporting import AnswerReporting
 from keras_bertfam.tasks.finetuning.span_question_answering_preprocessor import (
     SpanQuestionAnsweringPreprocessor,
 )
@@ -31,7 +32,7 @@ _QUESTIONS_AT_ONCE = 1024
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class SpanQuestionAnswering(FineTuningTask):
+class SpanQuestionAnswering(AnswerReporting, FineTuningTask):
     """Finds the answer to a question in a text, with any backbone of the library.
 
     Args:

@@ -13,6 +13,7 @@ from keras_bertfam.tasks.finetuning.labelled import (
     ranked_labels,
     settle_classes,
 )
+from keras_bertfam.tasks.finetuning.reporting import report_of_classes
 from keras_bertfam.tasks.finetuning.text_classifier_preprocessor import (
     TextClassifierPreprocessor,
 )
@@ -139,3 +140,10 @@ class TextClassifier(LabelledTask, SummaryTask):
         outputs = self.predict(texts, batch_size=batch_size, verbose=0)
         probabilities = ops.convert_to_numpy(self.probabilities(outputs))
         return ranked_labels(probabilities, self.label_names)
+
+    def _report(self, x, labels, given, batch_size, worst):
+        outputs = self.predict(x, batch_size=batch_size, verbose=0)
+        probabilities = self.probabilities(outputs)
+        return report_of_classes(
+            self, x, labels, probabilities, self.label_names, worst
+        )

@@ -13,6 +13,7 @@ from keras_bertfam.tasks.finetuning.fine_tuning import (
     summary_token,
 )
 from keras_bertfam.tasks.finetuning.multiple_choice import flat_rows
+from keras_bertfam.tasks.finetuning.reporting import report_of_numbers, texts_of
 from keras_bertfam.tasks.finetuning.text_embedder_preprocessor import (
     TextEmbedderPreprocessor,
 )
@@ -208,6 +209,10 @@ class TextEmbedder(FineTuningTask):
         vectors = ops.convert_to_tensor(vectors)
         a, b = vectors[: len(first)], vectors[len(first) :]
         return ops.convert_to_numpy(cosine(a, b))
+
+    def _report(self, x, labels, given, batch_size, worst):
+        cosines = self.similarity(*texts_of(x).values(), batch_size)
+        return report_of_numbers(self, x, labels, cosines, worst)
 
     def get_config(self) -> Config:
         return {

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 
 from keras_bertfam.tasks.finetuning.fine_tuning import SummaryTask
+from keras_bertfam.tasks.finetuning.reporting import report_of_numbers
 from keras_bertfam.tasks.finetuning.text_classifier_preprocessor import (
     TextRegressorPreprocessor,
 )
@@ -73,3 +74,7 @@ class TextRegressor(SummaryTask):
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
         return [ErrorOfEach(name="rmse")]
+
+    def _report(self, x, labels, given, batch_size, worst):
+        outputs = self.predict(x, batch_size=batch_size, verbose=0)
+        return report_of_numbers(self, x, labels, outputs, worst)

@@ -1,5 +1,6 @@
 """A label for each word: named entities, parts of speech, chunks."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,7 +8,11 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_bertfam.analysis.report import class_report
+from keras_bertfam.layers.data.arrays import as_label_tensor
+from keras_bertfam.layers.data.labels import class_numbers
 from keras_bertfam.layers.modeling.summary_head import SummaryHead
+from keras_bertfam.metrics import compute_metrics
 from keras_bertfam.tasks.finetuning.fine_tuning import FineTuningTask
 from keras_bertfam.tasks.finetuning.labelled import (
     LabelledTask,
@@ -15,6 +20,7 @@ from keras_bertfam.tasks.finetuning.labelled import (
     ranked_labels,
     settle_classes,
 )
+from keras_bertfam.tasks.finetuning.reporting import report_title, texts_of
 from keras_bertfam.tasks.finetuning.token_classifier_preprocessor import (
     TokenClassifierPreprocessor,
 )
@@ -143,19 +149,56 @@ class TokenClassifier(LabelledTask, FineTuningTask):
             )
         if len(sentences) and isinstance(sentences[0], str):
             return self.tag([sentences], batch_size, verbose)[0]
-        parts, owners = self.preprocessor.fitting_parts(sentences)
-        tagged: list[Any] = [[] for _ in sentences]
-        if not parts:
-            return tagged
-        if verbose is None:
-            verbose = "auto" if len(parts) > batch_size else 0
-        outputs = self.predict(parts, batch_size=batch_size, verbose=verbose)
-        probabilities = ops.convert_to_numpy(self.probabilities(outputs))
-        for words, row, owner in zip(parts, probabilities, owners, strict=True):
-            ranked = ranked_labels(row[: len(words)], self.label_names)
+        rows = self._probabilities_of_words(sentences, batch_size, verbose)
+        tagged = []
+        for words, row in zip(sentences, rows, strict=True):
+            ranked = ranked_labels(row, self.label_names)
             pairs = zip(words, (labels[0] for labels in ranked), strict=True)
-            tagged[owner] += [(word, *answer) for word, answer in pairs]
+            tagged.append([(word, *answer) for word, answer in pairs])
         return tagged
+
+    def _probabilities_of_words(self, sentences, batch_size, verbose=0):
+        """For each sentence an array `(words, num_classes)`."""
+        parts, owners = self.preprocessor.fitting_parts(sentences)
+        found: list[Any] = [[np.zeros((0, self.num_classes))] for _ in sentences]
+        if parts:
+            if verbose is None:
+                verbose = "auto" if len(parts) > batch_size else 0
+            outputs = self.predict(parts, batch_size=batch_size, verbose=verbose)
+            probabilities = ops.convert_to_numpy(self.probabilities(outputs))
+            for words, row, owner in zip(parts, probabilities, owners, strict=True):
+                found[owner].append(row[: len(words)])
+        return [np.concatenate(rows) for rows in found]
+
+    def _report(self, x, labels, given, batch_size, worst):
+        mask = x.numpy() != b""
+        if not mask.any():
+            raise ValueError("`x` must have words. Received: none.")
+        sentences = [[word for word in row if word] for row in texts_of(x)["text"]]
+        labels = as_label_tensor(labels.numpy()[mask])
+        numbers = class_numbers(labels, self.num_classes, self.label_names).numpy()
+        rows = self._probabilities_of_words(sentences, batch_size)
+        texts = {
+            "word": [word for words in sentences for word in words],
+            "sentence": [" ".join(words) for words in sentences for _ in words],
+        }
+        title = report_title(self, len(numbers), "words")
+        probabilities = np.concatenate(rows)
+        names = self.label_names
+        scores = self._entity_scores(map(len, sentences), numbers, probabilities)
+        return class_report(title, texts, numbers, probabilities, names, worst, scores)
+
+    def _entity_scores(self, sizes, numbers, probabilities):
+        """seqeval's F1, where the labels are such that mark entities."""
+        names = self.label_names or [""]
+        if not all(re.fullmatch("O|[BIES]-.+", name) for name in names):
+            return {}
+        ends = np.cumsum(list(sizes))[:-1]
+        tags = (
+            [[names[k] for k in part] for part in np.split(each, ends)]
+            for each in (numbers, probabilities.argmax(axis=1))
+        )
+        return compute_metrics(["entity_f1"], *tags)
 
     def get_config(self) -> Config:
         return {**super().get_config(), "dropout": self.dropout}

@@ -120,21 +120,25 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
         return filled if nested else filled[0]
 
     def fitting_parts(
-        self, sentences: Sequence[Sequence[str]]
+        self, sentences: Sequence[Sequence[str]], whole: bool = False
     ) -> tuple[list[list[str]], list[int]]:
         """Cuts sentences into parts whose words all begin within a row.
 
         Args:
             sentences: list of lists of words.
+            whole: bool. Whether words must end within it, too.
 
         Returns:
             A tuple of the parts that have words, in order, and for each the number
             of its sentence.
 
         Raises:
-            ValueError: for what isn't words.
+            ValueError: for what isn't words, or with `whole` a word of more tokens
+                than a row has.
         """
-        checked = [_checked(words, row) for row, words in enumerate(sentences)]
+        checked = [
+            _checked(words, row, "sentences") for row, words in enumerate(sentences)
+        ]
         flat = [word for words in checked for word in words]
         if not flat:
             return [], []
@@ -145,12 +149,19 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
         for owner, words in enumerate(checked):
             used = budget  # a sentence begins a part
             for word in words:
-                if used >= budget:
+                size = next(sizes)
+                if whole and size > budget:
+                    raise ValueError(
+                        f"`sentences` must have words of at most {budget} tokens, what "
+                        "special ones leave of a row. Received in row "
+                        f"{owner}: {word[:40]!r}, a word of {size}."
+                    )
+                if used + (size if whole else 1) > budget:
                     parts.append([])
                     owners.append(owner)
                     used = 0
                 parts[-1].append(word)
-                used += next(sizes)
+                used += size
         return parts, owners
 
     def _sizes(self, words):
@@ -246,11 +257,11 @@ def _in_shape_of(words, labels):
     return labels
 
 
-def _checked(words, row):
+def _checked(words, row, name="x"):
     given = words if isinstance(words, (list, tuple, np.ndarray)) else [None]
     if not all(isinstance(word, (str, bytes)) and word for word in given):
         raise ValueError(
-            "`x` must have words, strings that aren't empty. "
+            f"`{name}` must have words, strings that aren't empty. "
             f"Received in row {row}: {words!r}."
         )
     return list(words)

@@ -1,0 +1,319 @@
+"""How good a model is on labelled examples, and where it is worst."""
+
+import dataclasses
+import html
+import re
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from keras_bertfam.analysis import plots
+from keras_bertfam.metrics import METRICS, compute_metrics, squad_scores
+from keras_bertfam.types import Path
+
+# Texts are cut to this where they have to fit on a line.
+_WIDTH = 60
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Report:
+    """What `report()` of the fine-tuning tasks gives. As a string it is a text.
+
+    Attributes:
+        title: str.
+        scores: dict from names to floats.
+        classes: dict from the name or number of each class to a dict of its
+            `precision`, `recall` and `f1`, floats, and `support`, how many examples
+            it has; `None` where labels aren't classes.
+        confusion: int array `(classes, classes)`, rows true, columns predicted; or
+            `None`.
+        errors: list of dicts, the worst first: the texts, `true` and `predicted`,
+            and how bad it is.
+        pairs: float array `(examples, 2)` of true and predicted numbers, or `None`.
+
+    Example:
+
+    ```python
+    model = keras_bertfam.tasks.TextClassifier.from_preset(
+        "my_bert", label_names=["negative", "positive"])
+    report = model.report(["the cat sat", "a dog"], ["positive", "negative"])
+    print(report)
+    report.to_markdown()
+    report.plot("report.png")
+    report.scores["accuracy"], report.errors[:1]
+    ```
+    """
+
+    title: str
+    scores: dict[str, float]
+    errors: list[dict[str, Any]]
+    classes: dict[Any, dict[str, float]] | None = None
+    confusion: np.ndarray | None = None
+    pairs: np.ndarray | None = None
+
+    def __repr__(self) -> str:
+        parts = (f"{title}\n{_as_text(*table)}" for title, table in self._tables())
+        return "\n\n".join([self.title, *parts])
+
+    def to_markdown(self) -> str:
+        """The report as Markdown, the texts of errors in full.
+
+        Of more than 20 classes it has the most frequent confusions, as the text has.
+        """
+        parts = [f"## {_escaped(self.title)}"]
+        for title, table in self._tables():
+            parts += [f"### {title}", _as_markdown(*table)]
+        return "\n\n".join(parts) + "\n"
+
+    def plot(self, path: Path | None = None) -> Any:
+        """The report as one picture: confusion matrix and scores of each class.
+
+        Of numbers, what is predicted over what is true; of answers, the scores.
+
+        Args:
+            path: where to write it, by the ending of its name (`.png`, `.svg`,
+                `.pdf`), or `None`.
+
+        Returns:
+            A `matplotlib.figure.Figure`.
+
+        Raises:
+            ImportError: without `matplotlib`, which the `analysis` extra has.
+        """
+        if self.confusion is not None and self.classes is not None:
+            figure, panels = plots.new_figure(2, plots.side_of(self.confusion))
+            plots.draw_confusion(panels[0], self.confusion, list(self.classes))
+            _draw_classes(panels[1], self.classes)
+        elif self.pairs is not None:
+            figure, [axes] = plots.new_figure(1)
+            axes.scatter(*self.pairs.T, s=12, alpha=0.5)
+            axes.axline((self.pairs[0, 0],) * 2, slope=1, color="grey", linewidth=1)
+            axes.set(xlabel="true", ylabel="predicted")
+        else:
+            figure, [axes] = plots.new_figure(1)
+            axes.barh(list(self.scores), list(self.scores.values()))
+            axes.set(xlabel="score in percent", xlim=(0, 100))
+        figure.suptitle(self.title)
+        return plots.written(figure, path)
+
+    def _tables(self):
+        """Titles with their tables: lists of columns' names and of rows."""
+        yield "Scores", (["score", "value"], list(self.scores.items()))
+        if self.classes is not None:
+            columns = ["class", "precision", "recall", "f1", "support"]
+            rows = [[name, *each.values()] for name, each in self.classes.items()]
+            yield "Classes", (columns, rows)
+        if self.confusion is not None and len(self.confusion) <= plots.MOST_IN_CELLS:
+            pairs = zip(self.classes or (), self.confusion, strict=True)
+            rows = [[name, *row] for name, row in pairs]
+            yield (
+                "Confusion: true in rows, predicted in columns",
+                (["", *(self.classes or ())], rows),
+            )
+        elif self.confusion is not None:
+            columns = ["true", "predicted", "count"]
+            yield "The most frequent confusions", (columns, self._confused())
+        if self.errors:
+            rows = [list(error.values()) for error in self.errors]
+            yield "The worst errors", (list(self.errors[0]), rows)
+
+    def _confused(self):
+        names = list(self.classes or ())
+        counts = np.where(np.eye(len(names), dtype=bool), 0, self.confusion)
+        order = np.argsort(-counts, axis=None, kind="stable")[: plots.MOST_IN_CELLS]
+        places = zip(*np.unravel_index(order, counts.shape), strict=True)
+        return [[names[i], names[j], counts[i, j]] for i, j in places if counts[i, j]]
+
+
+def class_report(
+    title: str,
+    texts: dict[str, list[Any]],
+    y_true: Any,
+    probabilities: np.ndarray,
+    label_names: Sequence[Any] | None,
+    worst: int | None,
+    scores: dict[str, float] | None = None,
+) -> Report:
+    """The report of examples with a class each.
+
+    Args:
+        title: str.
+        texts: dict from names to lists of texts, one for each example.
+        y_true: int array `(examples,)`, the numbers of the right classes.
+        probabilities: float array `(examples, classes)`.
+        label_names: list of the names of the classes, or `None` for numbers.
+        worst: int. How many errors it has at most; `None` for all.
+        scores: dict of further scores, or `None`.
+
+    Returns:
+        A `Report`. Its errors are the wrong predictions, by the probability of what
+        is right, the least probable first.
+
+    Raises:
+        ImportError: without scikit-learn, which the `evaluation` extra has.
+    """
+    count = probabilities.shape[1]
+    names = list(label_names or range(count))
+    y_pred = probabilities.argmax(axis=1)
+    sklearn = METRICS["accuracy"].load()
+    kinds = ["accuracy", "macro_f1", "matthews", *(["f1"] if count == 2 else [])]
+    of_classes = sklearn.precision_recall_fscore_support(
+        y_true, y_pred, labels=range(count), zero_division=0
+    )
+    columns = ("precision", "recall", "f1", "support")
+    classes = {
+        name: dict(zip(columns, [*map(float, row[:3]), int(row[3])], strict=True))
+        for name, row in zip(names, zip(*of_classes, strict=True), strict=True)
+    }
+    each = np.arange(len(y_true))
+    losses = -np.log(np.maximum(probabilities[each, y_true], 1e-12))
+    errors = [
+        {
+            **{name: column[k] for name, column in texts.items()},
+            "true": names[y_true[k]],
+            "predicted": names[y_pred[k]],
+            "probability": float(probabilities[k, y_pred[k]]),
+            "loss": float(losses[k]),
+        }
+        for k in _worst_first(losses)
+        if y_true[k] != y_pred[k]
+    ]
+    return Report(
+        title=title,
+        scores={
+            **_scores(kinds, y_true, y_pred),
+            **(scores or {}),
+            "crossentropy": float(losses.mean()),
+        },
+        errors=errors[:worst],
+        classes=classes,
+        confusion=sklearn.confusion_matrix(y_true, y_pred, labels=range(count)),
+    )
+
+
+def number_report(
+    title: str,
+    texts: dict[str, list[Any]],
+    y_true: Any,
+    y_pred: Any,
+    worst: int | None,
+) -> Report:
+    """The report of examples with a number each, as `class_report`.
+
+    Returns:
+        A `Report`. Its errors are the examples with the greatest ones.
+
+    Raises:
+        ImportError: without SciPy, which the `evaluation` extra has.
+    """
+    difference = y_pred - y_true
+    errors = [
+        {
+            **{name: column[k] for name, column in texts.items()},
+            "true": float(y_true[k]),
+            "predicted": float(y_pred[k]),
+            "error": float(difference[k]),
+        }
+        for k in _worst_first(np.abs(difference))[:worst]
+    ]
+    scores = {
+        **compute_metrics(["pearson", "spearman"], y_true, y_pred),
+        "rmse": float(np.sqrt(np.mean(difference**2))),
+        "mean_absolute_error": float(np.mean(np.abs(difference))),
+    }
+    return Report(title, scores, errors, pairs=np.stack([y_true, y_pred], axis=1))
+
+
+def answer_report(
+    title: str,
+    texts: dict[str, list[Any]],
+    y: Sequence[dict[str, Any]],
+    answers: Sequence[dict[str, Any]],
+    worst: int | None,
+) -> Report:
+    """The report of questions with answers in a text.
+
+    Args:
+        title, texts, worst: see `class_report`.
+        y: list of SQuAD's dicts with a list `text`.
+        answers: what `SpanQuestionAnswering.predict` gives.
+
+    Returns:
+        A `Report`. Its errors are the answers of the least F1, of equal ones the
+        most probable first.
+    """
+    predicted = [answer["text"] for answer in answers]
+    f1 = [squad_scores([y[k]], [text])["f1"] for k, text in enumerate(predicted)]
+    probable = [
+        next(n["probability"] for n in answer["n_best"] if n["text"] == answer["text"])
+        for answer in answers
+    ]
+    errors = [
+        {
+            **{name: column[k] for name, column in texts.items()},
+            "true": list(y[k]["text"]),
+            "predicted": predicted[k],
+            "probability": probable[k],
+            "f1": f1[k],
+        }
+        for k in sorted(range(len(y)), key=lambda k: (f1[k], -probable[k]))
+        if f1[k] < 100
+    ]
+    return Report(title, squad_scores(y, predicted), errors[:worst])
+
+
+def _scores(kinds, y_true, y_pred):
+    with warnings.catch_warnings():
+        # scikit-learn's advice where one class is all there is.
+        warnings.filterwarnings("ignore", "A single label was found")
+        return compute_metrics(kinds, y_true, y_pred)
+
+
+def _worst_first(losses):
+    """Numbers of examples by their losses; what isn't finite is the worst."""
+    losses = np.where(np.isfinite(losses), losses, np.inf)
+    return np.argsort(-losses, kind="stable").tolist()
+
+
+def _draw_classes(axes, classes):
+    places = np.arange(len(classes))
+    for shift, name in enumerate(("precision", "recall", "f1")):
+        values = [scores[name] for scores in classes.values()]
+        axes.barh(places + 0.25 * (shift - 1), values, height=0.25, label=name)
+    if len(classes) <= 5 * plots.MOST_IN_CELLS:
+        axes.set_yticks(places, [f"{k} ({v['support']})" for k, v in classes.items()])
+    axes.set(xlabel="score, 1 is best", ylabel="class (examples)", xlim=(0, 1))
+    axes.invert_yaxis()
+    axes.legend()
+
+
+def _cell(value):
+    if isinstance(value, (list, tuple)):
+        value = " / ".join(map(str, value))
+    if isinstance(value, (float, np.floating)):
+        return f"{value:.4g}"
+    return " ".join(str(value).split())
+
+
+def _as_text(columns, rows):
+    lines = [
+        [c if len(c) <= _WIDTH else f"{c[: _WIDTH - 1]}…" for c in map(_cell, row)]
+        for row in (columns, *rows)
+    ]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    padded = (map(str.ljust, line, widths) for line in lines)
+    return "\n".join("  ".join(line).rstrip() for line in padded)
+
+
+def _as_markdown(columns, rows):
+    lines = [[_escaped(_cell(value)) for value in row] for row in (columns, *rows)]
+    lines.insert(1, ["---"] * len(columns))
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _escaped(text):
+    """Text without a meaning in Markdown, or for the table that it stands in."""
+    text = html.escape(text, quote=False)
+    return re.sub(r"[\\`*\[\]|~]|(?<!\w)_|_(?!\w)", r"\\\g<0>", text)
