@@ -1,5 +1,7 @@
 """SentencePiece tokenisation that runs in the graph, as ALBERT and XLNet do it."""
 
+import hashlib
+import sys
 from typing import Any, ClassVar
 
 import keras
@@ -14,7 +16,7 @@ from keras_bertfam.tokenizers.number_commas import (
     comma_splits,
 )
 from keras_bertfam.tokenizers.texts import to_utf8
-from keras_bertfam.types import Config, Path
+from keras_bertfam.types import Config, Path, TFTensor
 
 # White space of Python, by which the original code splits, that SentencePiece's own
 # normalisation doesn't know; and NUL, at which tensorflow_text takes a text to end.
@@ -70,6 +72,7 @@ class NormalizedSentencePiece(
         # A damaged model that this refuses may end the process in tensorflow_text.
         sentencepiece.SentencePieceProcessor(model_proto=proto)
         super()._set_proto_tf(proto)
+        _keep(self._sentence_piece, proto)
 
     def tokenize(self, inputs: Any) -> Any:
         with tf.device("CPU:0"):
@@ -79,10 +82,11 @@ class NormalizedSentencePiece(
                 raise ValueError(
                     f"`inputs` must be strings. Received: dtype={inputs.dtype.name}."
                 )
-            return super().tokenize(self._clean(inputs))
+            return super().tokenize(self.clean_texts(inputs))
 
-    def _clean(self, text):
-        text = tf.strings.regex_replace(to_utf8(text), _SPACES, " ")
+    def clean_texts(self, texts: TFTensor) -> TFTensor:
+        """Strings as the model gets them, and is trained on. Works in a graph."""
+        text = tf.strings.regex_replace(to_utf8(texts), _SPACES, " ")
         text = tf.strings.regex_replace(text, "``|''", '"')
         if not self.keep_accents:
             text = tf_text.normalize_utf8(text, "NFKD")
@@ -97,6 +101,20 @@ class NormalizedSentencePiece(
             "keep_accents": self.keep_accents,
             "split_number_commas": self.split_number_commas,
         }
+
+
+def _keep(tokenizer, proto):
+    """Give the model in TensorFlow a name, without which it goes with its kernel.
+
+    That is when a seed is set (`keras.utils.set_random_seed`), too.
+    """
+    module = sys.modules[tf_text.SentencepieceTokenizer.__module__]
+    create = module.gen_sentencepiece_tokenizer.sentencepiece_op
+    resource = tokenizer._model_resource
+    name = f"sentence_piece_{hashlib.sha256(proto).hexdigest()}"
+    resource._create_resource = lambda: create(model=proto, shared_name=name)
+    resource._resource_handle = None
+    _ = resource.resource_handle  # makes it, outside of any graph
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
