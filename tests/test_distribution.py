@@ -195,8 +195,11 @@ def test_two_killed_worker_processes_go_on_inside_and_outside_of_the_scope(tmp_p
     # Of 14 steps, with a backup every two. A resumed process counts those done before.
     for where, last in [("outside", 5), ("inside", 9), ("outside", 0)]:
         codes, logs = run_workers(tmp_path, backup, where, last)
-        assert codes == [-signal.SIGKILL if last else 0] * 2, logs
-        if last:
+        if not last:
+            assert codes == [0, 0], logs
+        else:
+            # The one that is killed later may fail before, at the missing other.
+            assert -signal.SIGKILL in codes and 0 not in codes, logs
             assert os.listdir(backup) == ["backup.npz"]
     assert not backup.exists()
     model, single = tiny.make_model(), Recorder()

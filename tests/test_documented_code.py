@@ -54,7 +54,7 @@ def examples():
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """A corpus, vocabularies, SST-2 and a preset, all tiny."""
+    """A corpus, vocabularies, SST-2, own tables and a preset, all tiny."""
     folder = tmp_path_factory.mktemp("examples")
     rng = np.random.default_rng(0)
     sentences = [" ".join(rng.choice(WORDS, 9)) + " ." for _ in range(300)]
@@ -76,6 +76,11 @@ def files(tmp_path_factory):
         (folder / "data" / "sst2" / f"{split}.tsv").write_text(table)
     line = '{"context": "a", "question": "b", "choices": ["c", "d"], "label": 1}\n'
     (folder / "mine.jsonl").write_text(line)
+    names = ("negative", "positive")
+    rows = [f'"{sentence}",{names[k % 2]}' for k, sentence in enumerate(sentences[:20])]
+    (folder / "my.csv").write_text("\n".join(["review,sentiment", *rows]))
+    line = '{"premise": "a", "hypothesis": "b", "label": "neutral"}\n'
+    (folder / "pairs.jsonl").write_text(line)
     tokenizer = BertTokenizer(str(folder / "vocab.txt"), lowercase=True)
     sizes = {"num_heads": 2, "hidden_dim": 8, "intermediate_dim": 16}
     backbone = BertBackbone(len(VOCABULARY), 2, max_sequence_length=32, **sizes)

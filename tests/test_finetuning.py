@@ -1,6 +1,7 @@
 """Fine-tuning by recipe, from the command line too."""
 
 import dataclasses
+import functools
 import json
 
 import pytest
@@ -82,6 +83,47 @@ def test_command(preset, data):
     done = CliRunner().invoke(app, arguments.replace("sst2 ", "sst3 ", 1).split())
     assert done.exit_code == 2
     assert "sst3" in done.output
+
+
+@pytest.mark.any_backend
+def test_command_on_a_file_of_ones_own(preset, tmp_path):
+    rows = [f"{t},{'good' if k else 'bad'}" for t, k in zip(*texts(30), strict=True)]
+    path, held_out = str(tmp_path / "my.csv"), tmp_path / "held_out.csv"
+    (tmp_path / "my.csv").write_text("\n".join(["review,sentiment", *rows]))
+    held_out.write_text("\n".join(["review,sentiment", *rows[:3]]))
+    columns = ["--text", "review", "--label", "sentiment"]
+    arguments = ["finetune", "--preset", preset, "--data", path, *columns]
+    best = str(tmp_path / "best")
+    once = "--epochs 1 --learning-rate 1e-3 --batch-size 16 --output".split()
+    done = CliRunner().invoke(app, [*arguments, *once, best])
+    assert done.exit_code == 0, done.output
+    assert "best, median of 1: learning rate 0.001" in done.output
+    model = TextClassifier.from_preset(best)
+    assert model.label_names == ["bad", "good"]
+    load = functools.partial(finetuning._load_own, path, "review", "sentiment")
+    train, validation = load(None, 0.1, None)
+    assert (len(train), len(validation)) == (27, 3)
+    train, validation = load(held_out, 0.1, 20)
+    assert (len(train), len(validation)) == (20, 3)
+    assert validation.label_names == train.label_names
+    held_out.write_text("review,sentiment\na,so so\n")
+    for given, message in {
+        ("--validation", str(held_out)): "so so",
+        ("--task", "sst2"): "without a task",
+        ("--text", "reviews"): "reviews",
+        ("--validation-split", "2"): "validation_split",
+    }.items():
+        done = CliRunner().invoke(app, [*arguments, *given])
+        assert done.exit_code == 2
+        assert message in " ".join(done.output.replace("│", "").split())
+    for wrong, message in {
+        "--data": "Received: neither",
+        "--label": "a column with labels",
+    }.items():
+        place = arguments.index(wrong)
+        done = CliRunner().invoke(app, arguments[:place] + arguments[place + 2 :])
+        assert done.exit_code == 2
+        assert message in " ".join(done.output.replace("│", "").split())
 
 
 def test_data_without_labels(preset, tmp_path):

@@ -84,11 +84,25 @@ def pretrain(
 
 @app.command()
 def finetune(
-    task: Annotated[str, typer.Option(help="sst2, mrpc, squad, conll2003, ...")],
     preset: Annotated[str, typer.Option(help="Name or folder of a checkpoint.")],
-    data: Annotated[
-        str | None, typer.Option(help="The task's folder. Default: download.")
+    task: Annotated[
+        str | None, typer.Option(help="sst2, mrpc, squad, conll2003, ...")
     ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(help="The task's folder; default: download. Or a file of yours."),
+    ] = None,
+    text: Annotated[
+        list[str] | None,
+        typer.Option(help="Column of the texts in your file. Twice for pairs."),
+    ] = None,
+    label: Annotated[
+        str | None, typer.Option(help="Column of the labels in your file.")
+    ] = None,
+    validation: Annotated[
+        str | None, typer.Option(help="File to validate on. Default: a share of yours.")
+    ] = None,
+    validation_split: Annotated[float, typer.Option(help="This share.")] = 0.1,
     output: Annotated[
         str | None, typer.Option(help="Preset directory for the best model.")
     ] = None,
@@ -107,7 +121,7 @@ def finetune(
     sequence_length: int | None = None,
     limit: Annotated[int | None, typer.Option(help="Only so many examples.")] = None,
 ) -> None:
-    """Fine-tune on a task by the published recipe and report the official metric."""
+    """Fine-tune on a task, or a file, by the published recipe; report the metrics."""
     with _errors_as_messages():
         finetuning.finetune(
             task,
@@ -121,6 +135,10 @@ def finetune(
             sequence_length=sequence_length,
             limit=limit,
             report=typer.echo,
+            text=text or None,
+            label=label,
+            validation=validation,
+            validation_split=validation_split,
         )
 
 

@@ -97,15 +97,7 @@ def train(
     learning_rate, batch_size, epochs = settings
     model.preprocessor.seed = seed
     optimizer = optimizers.fine_tuning_optimizer(
-        model,
-        learning_rate,
-        layer_decay=recipe.layer_decay,
-        offset=recipe.layer_offset,
-        scale_embeddings=recipe.scale_embeddings,
-        warmup_steps=recipe.warmup_steps,
-        weight_decay=recipe.weight_decay,
-        epsilon=recipe.epsilon,
-        scale_gradients=recipe.scale_gradients,
+        model, learning_rate, **recipe.optimizer_arguments()
     )
     model.compile(optimizer, jit_compile=jit)
     names = train_set.task.metrics
@@ -129,9 +121,9 @@ def train(
 
 
 def finetune(
-    task: str | datasets.TaskData,
+    task: str | datasets.TaskData | None,
     preset: str,
-    data: Path | Sequence[Path] | None = None,
+    data: Any = None,
     output: Path | None = None,
     learning_rates: Sequence[float] | None = None,
     batch_sizes: Sequence[int] | None = None,
@@ -142,6 +134,10 @@ def finetune(
     load_weights: bool = True,
     report: Callable[[str], object] = print,
     jit: bool | str = "auto",
+    text: str | Sequence[str] | None = None,
+    label: str | None = None,
+    validation: Any = None,
+    validation_split: float = 0.1,
 ) -> dict[str, Any]:
     """Fine-tunes by the recipe of a preset's family.
 
@@ -149,9 +145,11 @@ def finetune(
     median of the first metric counts; the model of the best single run is saved.
 
     Args:
-        task: name of a task, see `keras_bertfam.datasets.get_task`.
+        task: name of a task, see `keras_bertfam.datasets.get_task`. `None` for a
+            table of your own.
         preset: str.
-        data: see `keras_bertfam.datasets.load_examples`.
+        data: see `keras_bertfam.datasets.load_examples`; without a `task` the table,
+            which comes first there.
         output: directory for the best model, or `None`.
         learning_rates: sequence of floats, or `None` for the recipe's.
         batch_sizes: sequence of ints, or `None`.
@@ -162,14 +160,33 @@ def finetune(
         load_weights: bool.
         report: function that takes a line of text.
         jit: `jit_compile` of `keras.Model.compile`.
+        text, label: columns of the table, see `load_examples`.
+        validation: a table with the same columns, to validate on. `None` takes a
+            share of `data`.
+        validation_split: float, this share.
 
     Returns:
         A dict of the medians of the metrics and the `settings` that reached them.
     """
     if output is not None:
         folders.check_destination(output)
-    facts = datasets.get_task(task)
-    train_set, validation_set, others = _load_parts(facts, data, limit, report)
+    own = {"text": text, "label": label, "validation": validation}
+    others: dict[str, Any] = {}
+    if task is None:
+        train_set, validation_set = _load_own(
+            data, **own, share=validation_split, limit=limit
+        )
+    elif any(value is not None for value in own.values()):
+        given = {name: value for name, value in own.items() if value is not None}
+        raise ValueError(
+            "`text`, `label` and `validation` must be given for a table of your own "
+            f"only, without a task. Received: {given}, task={task!r}."
+        )
+    else:
+        train_set, validation_set, others = _load_parts(
+            datasets.get_task(task), data, limit, report
+        )
+    facts = train_set.task
     recipe, longest = _recipe_of(preset, facts)
     if sequence_length is None and recipe.sequence_length is not None:
         sequence_length = min(recipe.sequence_length, longest)
@@ -209,6 +226,27 @@ def finetune(
 
 def _nan_last(score):
     return float("-inf") if math.isnan(score) else score
+
+
+def _load_own(data, text, label, validation, share, limit):
+    """Examples of a table to train on, and to validate on."""
+    if data is None:
+        raise ValueError(
+            "`task` must be the name of a task, or `data` a table of your own. "
+            "Received: neither."
+        )
+    columns = {"text": text, "label": label, "limit": limit}
+    if validation is None:
+        parts = datasets.load_examples(data, **columns, validation_split=share)
+    else:
+        train = datasets.load_examples(data, **columns)
+        known = {"label_names": train.label_names, "kind": train.task.kind}
+        parts = train, datasets.load_examples(validation, **columns, **known)
+    if None in [part.y for part in parts]:
+        raise ValueError(
+            f"`label` must be a column with labels. Received: label={label!r}."
+        )
+    return parts
 
 
 def _load_parts(task, data, limit, report):

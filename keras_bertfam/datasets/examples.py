@@ -1,10 +1,10 @@
-"""From rows of named values to the examples that tasks take."""
+"""Examples in the form that tasks take."""
 
 import dataclasses
 import itertools
-import math
-import re
 from typing import Any, Self
+
+import numpy as np
 
 from keras_bertfam.datasets.task_data import TaskData
 
@@ -56,6 +56,44 @@ class Examples:
         """Examples of a slice."""
         return self._with_columns(lambda column: column[chosen])
 
+    @property
+    def label_names(self) -> tuple[str, ...] | None:
+        """The classes in order, for `TextClassifier` or `TokenClassifier`."""
+        return self.task.label_names
+
+    def split(self, share: float, seed: int = 0) -> tuple[Self, Self]:
+        """Two parts, the second with a share of the examples, drawn by a seed.
+
+        Classes have the same share of both parts, as nearly as whole examples allow;
+        a class's last example isn't drawn. Both parts keep the order of the
+        examples. Questions on one article may come to both: see `split_articles`.
+
+        Args:
+            share: float between 0 and 1, of the second part.
+            seed: int.
+
+        Returns:
+            A tuple of two `Examples`.
+
+        Raises:
+            ValueError: for another share, or if a part were empty.
+        """
+        count = len(self)
+        drawn: set[int] = set()
+        if self.task.kind == "classification" and self.y is not None:
+            labels = self.y
+        else:
+            labels = [0] * count
+        if 0 < share < 1:
+            drawn = _drawn(labels, share, np.random.default_rng(seed))
+        if not 0 < len(drawn) < count:
+            raise ValueError(
+                "`validation_split` must be a share between 0 and 1 that leaves "
+                f"examples on both sides. Received: {share}, for {count} examples."
+            )
+        second = [number in drawn for number in range(count)]
+        return self._where([not here for here in second]), self._where(second)
+
     def split_articles(self, count: int) -> tuple[Self, Self]:
         """Two parts of questions, the first those on the first `count` articles.
 
@@ -90,149 +128,21 @@ class Examples:
         )
 
 
-def _check_columns(task, rows):
-    for row in rows:
-        missing = [name for name in task.columns if name not in row]
-        if missing:
-            raise ValueError(
-                f"Examples of {task.name!r} must have {list(task.columns)}. Missing: "
-                f"{missing}. Received: {sorted(row)}."
-            )
-
-
-def _columns(task, rows):
-    _check_columns(task, rows)
-    columns = [[row[name] for row in rows] for name in task.columns]
-    return columns[0] if len(columns) == 1 else tuple(columns)
-
-
-def _labels(task, rows, convert):
-    labels = [row.get(task.label) for row in rows]
-    if all(label is None or _is_minus_one(label) for label in labels):
-        return None  # those of a test part
-    if None in labels:
-        raise ValueError(
-            f"Examples of {task.name!r} must all have {task.label!r}, or none of them. "
-            f"Missing in row {labels.index(None) + 1} of {len(labels)}."
-        )
-    return [convert(task, label) for label in labels]
-
-
-def _is_minus_one(label):
-    try:
-        return float(label) == -1
-    except (TypeError, ValueError):  # a list of tags, a dict of answers, a name
-        return False
-
-
-def _class_number(task, label):
-    names = [str(name) for name in task.label_names or ()]
-    if str(label) in names:
-        return names.index(str(label))
-    if str(label).isdecimal() and (not names or int(label) < len(names)):
-        return int(label)
-    raise ValueError(
-        f"A label of {task.name!r} must be one of {names} or their numbers. "
-        f"Received: {label!r}."
-    )
-
-
-def _number(task, label):
-    expected = "a number"
-    if task.maximum is not None:
-        expected += f" from 0 to {task.maximum}"
-    try:
-        value = float(label)
-    except ValueError:
-        value = math.nan
-    if math.isnan(value) or (task.maximum and not 0 <= value <= task.maximum):
-        raise ValueError(
-            f"A label of {task.name!r} must be {expected}. Received: {label!r}."
-        )
-    return value
-
-
-def _tags(task, tags):
-    if task.label_names is None:
-        return [str(tag) for tag in tags]
-    return [str(task.label_names[_class_number(task, tag)]) for tag in tags]
-
-
-def _with_labels(convert):
-    def arranged(task, rows):
-        return Examples(_columns(task, rows), _labels(task, rows, convert), task)
-
-    return arranged
-
-
-def _arrange_questions(task, rows):
-    x = {name: [row[name] for row in rows] for name in task.columns}
-    answers = _labels(task, rows, lambda task, answer: answer)
-    ids, titles = [row["id"] for row in rows], [row.get("title", "") for row in rows]
-    return Examples(x, answers, task, ids, titles)
-
-
-def _arrange_choices(task, rows):
-    _check_columns(task, rows)
-    rows = [single for row in rows for single in _single_questions(task, row)]
-    contexts = [row[task.columns[0]] for row in rows]
-    choices = [_choices(task, row) for row in rows]
-    return Examples((contexts, choices), _labels(task, rows, _class_number), task)
-
-
-def _single_questions(task, row):
-    """RACE's rows have a list in each column but the first, of several questions."""
-    if not isinstance(row.get(task.question), list):
-        return [row]
-    context, *rest = task.columns
-    names = [name for name in (*rest, task.label) if name in row]
-    parts = zip(*(row[name] for name in names), strict=True)
-    return [{context: row[context], **dict(zip(names, p, strict=True))} for p in parts]
-
-
-def _choices(task, row):
-    names = [name for name in task.columns[1:] if name != task.question]
-    choices = row[names[0]] if len(names) == 1 else [row[name] for name in names]
-    if not isinstance(choices, list):
-        raise ValueError(
-            f"Examples of {task.name!r} must have a list of choices in {names[0]!r}. "
-            f"Received: {choices!r}."
-        )
-    if task.question is None:
-        return choices
-    return [_with_option(row[task.question], choice) for choice in choices]
-
-
-def _with_option(question, option):
-    """The option in the question's gap, or after it."""
-    if "_" in question:
-        return re.sub("_+", lambda _: option, question, count=1)
-    return f"{question} {option}"
-
-
-_ARRANGED = {
-    "classification": _with_labels(_class_number),
-    "regression": _with_labels(_number),
-    "tagging": _with_labels(_tags),
-    "question_answering": _arrange_questions,
-    "multiple_choice": _arrange_choices,
-}
-
-
-def arrange(task: TaskData, rows: list[dict[str, Any]]) -> Examples:
-    """Makes `Examples` of a task.
-
-    Args:
-        task: `TaskData`.
-        rows: list of dicts from columns to values.
-
-    Returns:
-        `Examples`.
-
-    Raises:
-        ValueError: for a missing column or a label that the task doesn't have.
-    """
-    return _ARRANGED[task.kind](task, rows)
+def _drawn(labels, share, rng):
+    """Numbers of examples, with the same share of each class."""
+    order = rng.permutation(len(labels)).tolist()
+    classes: dict[Any, list[int]] = {}
+    for number in order:
+        classes.setdefault(labels[number], []).append(number)
+    # A class gets its whole examples, then the greatest remainders one more.
+    exact = {label: share * len(numbers) for label, numbers in classes.items()}
+    counts = {label: int(size) for label, size in exact.items()}
+    left = round(share * len(labels)) - sum(counts.values())
+    for label in sorted(exact, key=lambda label: counts[label] - exact[label]):
+        if left > 0 and len(classes[label]) - counts[label] > 1:
+            counts[label] += 1
+            left -= 1
+    return {n for label, numbers in classes.items() for n in numbers[: counts[label]]}
 
 
 def _first(x):

@@ -3,21 +3,35 @@
 import csv
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 from keras_bertfam.types import Path
 
 
-def read_lines(path: Path) -> Iterator[str]:
-    """The lines of a text file in UTF-8, with or without a byte-order mark.
+def decoded_lines(path: Path) -> Iterator[str]:
+    """The lines of a text file in UTF-8 with their ends, without a byte-order mark.
 
     Only `\\n` and `\\r\\n` end a line: text may hold other characters that Python
     takes for line ends.
+
+    Raises:
+        ValueError: for a line that isn't UTF-8, with its number.
     """
-    with open(path, encoding="utf-8-sig", newline="\n") as file:
-        for line in file:
-            yield line.removesuffix("\n").removesuffix("\r")
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                raise ValueError(
+                    f"{path!s}, line {number}: text must be UTF-8. Received: {error}."
+                ) from error
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """The lines of `decoded_lines` without their ends."""
+    for line in decoded_lines(path):
+        yield line.removesuffix("\n").removesuffix("\r")
 
 
 def read_table(
@@ -87,24 +101,75 @@ def read_csv(path: Path) -> list[dict[str, str]]:
     Returns:
         A list of dicts of strings. A short row has no value for the last names.
     """
-    with open(path, encoding="utf-8-sig", newline="") as file:
-        return [
-            {name: value for name, value in row.items() if None not in (name, value)}
-            for row in csv.DictReader(file)
-        ]
+    return [
+        {name: value for name, value in row.items() if None not in (name, value)}
+        for row in csv.DictReader(decoded_lines(path))
+    ]
+
+
+def read_records(
+    path: Path, delimiter: str, quoting: bool = True
+) -> Generator[tuple[int, list[str]]]:
+    """Reads values between delimiters, whatever their number.
+
+    Args:
+        path: path of a file.
+        delimiter: str.
+        quoting: bool. Whether quotation marks enclose values.
+
+    Yields:
+        Tuples of the line that values begin in, and the list of these. Blank lines
+        are left out.
+
+    Raises:
+        ValueError: for a value in quotation marks that doesn't end with one.
+    """
+    limit = csv.field_size_limit(2**31 - 1)  # texts may be long; it is the module's
+    number = 1
+    try:
+        reader = csv.reader(
+            decoded_lines(path),
+            delimiter=delimiter,
+            quoting=csv.QUOTE_MINIMAL if quoting else csv.QUOTE_NONE,
+            strict=True,
+        )
+        for values in reader:
+            if values:
+                yield number, values
+            number = reader.line_num + 1
+    except csv.Error as error:
+        raise ValueError(
+            f"{path!s}, line {number}: expected values between delimiters; one in "
+            "quotation marks ends with one, and has those inside it twice, or pass "
+            f"`quoting=False`. Received: {error}."
+        ) from error
+    finally:
+        csv.field_size_limit(limit)
 
 
 def read_json(path: Path) -> list[dict[str, Any]]:
     """The objects of a JSON file that holds a list, or one in each line."""
-    with open(path, encoding="utf-8-sig") as file:
-        text = file.read()
+    return [row for _, row in located_json(path)]
+
+
+def located_json(path: Path) -> list[tuple[str, Any]]:
+    """What `read_json` gives, with where in the file each is."""
+    lines = list(read_lines(path))
+    number = 1
     try:
-        if text.lstrip().startswith("["):
-            return json.loads(text)
-        return [json.loads(line) for line in text.split("\n") if line.strip()]
+        if next(filter(str.strip, lines), "").lstrip().startswith("["):
+            rows = json.loads("\n".join(lines))
+            return [(f"item {k}", row) for k, row in enumerate(rows)]
+        located = []
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                located.append((f"line {number}", json.loads(line)))
+        return located
     except json.JSONDecodeError as error:
+        number += error.lineno - 1
         raise ValueError(
-            f"{path!s} must be a JSON list, or a JSON object a line. {error}."
+            f"{path!s} must be a JSON list, or a JSON object a line. Received in line "
+            f"{number}: {error.msg}, column {error.colno}."
         ) from error
 
 
@@ -142,7 +207,9 @@ def read_squad(path: Path) -> list[dict[str, Any]]:
         ) from error
 
 
-def read_conll(path: Path, header: Sequence[str]) -> list[dict[str, list[str]]]:
+def read_conll(
+    path: Path, header: Sequence[str] = (), begins: list[int] | None = None
+) -> list[dict[str, list[str]]]:
     """Reads a word a line with its labels, a blank line between sentences.
 
     Takes tabs or spaces between the columns, comments, and the ranges and empty
@@ -151,15 +218,20 @@ def read_conll(path: Path, header: Sequence[str]) -> list[dict[str, list[str]]]:
 
     Args:
         path: path of a file.
-        header: names of the first columns.
+        header: names of the first columns. Without them the first is `tokens`, the
+            last `tags`, those between are `1`, `2` and so on, and every line has as
+            many.
+        begins: a list for the numbers of the lines that sentences begin in, or
+            `None`.
 
     Returns:
         A list of dicts of lists of strings, a dict per sentence.
 
     Raises:
-        ValueError: for a line with too few columns.
+        ValueError: for a line with too few columns, or, without a `header`, too many.
     """
     universal = str(path).endswith(".conllu")
+    exact = not header
     sentences: list[dict[str, list[str]]] = []
     words: list[list[str]] = []
     for number, line in enumerate([*read_lines(path), ""], 1):
@@ -174,10 +246,15 @@ def read_conll(path: Path, header: Sequence[str]) -> list[dict[str, list[str]]]:
             continue
         if universal and not values[0].isdigit():
             continue
-        if len(values) < len(header):
+        if not header:
+            between = map(str, range(1, len(values) - 1))
+            header = ("tokens", *between, "tags")[: len(values)]
+        if len(values) < len(header) or (exact and len(values) > len(header)):
             raise ValueError(
                 f"{path!s}, line {number}: expected {len(header)} columns, "
                 f"{list(header)}. Received: {line!r}."
             )
+        if begins is not None and not words:
+            begins.append(number)
         words.append(values[: len(header)])
     return sentences

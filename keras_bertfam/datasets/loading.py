@@ -7,8 +7,11 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from keras_bertfam.datasets import files
-from keras_bertfam.datasets.examples import arrange
+from keras_bertfam.datasets import files, tables
+from keras_bertfam.datasets.arranging import arrange
+from keras_bertfam.datasets.examples import Examples
+from keras_bertfam.datasets.forms import Form
+from keras_bertfam.datasets.own_data import load_table
 from keras_bertfam.datasets.table import TASKS
 from keras_bertfam.datasets.task_data import TaskData
 from keras_bertfam.layers import read_documents
@@ -47,38 +50,126 @@ def get_task(name: str | TaskData) -> TaskData:
 
 
 def load_examples(
-    task: str | TaskData,
+    task: Any,
     split: str = "train",
     data: Path | Sequence[Path] | None = None,
     limit: int | None = None,
+    *,
+    text: str | Sequence[str] | None = None,
+    label: str | None = None,
+    label_names: Sequence[str] | None = None,
+    kind: str | None = None,
+    delimiter: str | None = None,
+    header: Sequence[str] = (),
+    quoting: bool = True,
+    validation_split: float | None = None,
+    seed: int = 0,
 ) -> Any:
-    """Loads the examples of a task.
+    """Loads the examples of a task, or of a table of your own.
+
+    Labels of a table are inferred: strings are classes, numbered as they are sorted
+    (`"True"` and `"False"` too), whole numbers are the numbers of classes and are
+    kept, other numbers are for regression, lists are tags. `label_names` of the
+    result are for the model, which keeps them. Errors count lines of files from 1,
+    rows from 0.
 
     Args:
-        task: name of a task, see `get_task`, or a `TaskData` of your own.
+        task: name of a task, see `get_task`, or a `TaskData` of your own. Or the
+            table: path or list of paths of `.csv`, `.tsv`, `.tab`, `.json` (a list,
+            or an object a line), `.jsonl`, `.ndjson`, `.parquet` or `.pq`; with a
+            word a line `.conll`, `.bio` or `.iob` (the first column has the words,
+            the last the tags) and `.conllu`; a `pandas.DataFrame`; what the
+            `datasets` library has.
         split: `"train"`, `"validation"`, `"test"`, and for `"mnli"`
-            `"validation_mismatched"` and `"test_mismatched"`.
-        data: where local files are: a folder in one of the table's layouts; or
-            the path or paths of the files of this split, as TSV, JSON (a list, or
-            an object a line), SQuAD's format, CoNLL, or CSV if of choices. `None`
-            loads by name with `tensorflow_datasets`, which downloads.
+            `"validation_mismatched"` and `"test_mismatched"`. Which part of a
+            `datasets.DatasetDict`.
+        data: of a task: where local files are: a folder in one of the table's
+            layouts; or the path or paths of the files of this split, as TSV, JSON (a
+            list, or an object a line), SQuAD's format, CoNLL, or CSV if of choices.
+            `None` loads by name with `tensorflow_datasets`, which downloads.
         limit: int or `None`. Only the first so many.
+        text: of a table: name of the column with the texts, or a tuple of two, for
+            pairs; an empty text of a CSV file is a text. `None`, in CoNLL's files,
+            means `"tokens"`, and the label `"tags"`, or `"upos"` of `.conllu`.
+        label: name of the labels' column, or `None` without labels.
+        label_names: sequence of strings, the classes in order, such as those of the
+            table that a model was trained on; `None` infers them.
+        kind: `"classification"`, `"regression"` or `"tagging"`; `None` infers it.
+            `"tagging"` also reads text files of any name as CoNLL.
+        delimiter: str between the values of a line. `None` is a tab in `.tsv`, and in
+            `.csv` what of `,`, `;`, tab and `|` makes the columns asked for.
+        header: names of the columns of a text file without a first line of names.
+        quoting: bool. Whether quotation marks enclose values, which may have
+            delimiters, ends of lines, and quotation marks twice. `False` takes them
+            as they are.
+        validation_split: float or `None`. With a share of examples to validate on the
+            result is a tuple of two `Examples`, see `Examples.split`.
+        seed: int, of `validation_split`.
 
     Returns:
-        `Examples`. Of a task of kind `"text"`: a `tf.data.Dataset` of strings.
+        `Examples`, or two. Of a task of kind `"text"`: a `tf.data.Dataset` of
+        strings.
 
     Raises:
         ValueError: for an unknown task or split, or files that don't fit.
         FileNotFoundError: if files are missing.
+        ImportError: for a Parquet file without pyarrow.
 
     Example:
 
     ```python
     train = keras_bertfam.datasets.load_examples("sst2", "train", "data/sst2")
     train.x[0], train.y[0]
+    train, validation = keras_bertfam.datasets.load_examples(
+        "my.csv", text="review", label="sentiment", validation_split=0.1)
+    train.label_names  # ("negative", "positive")
+    pairs = keras_bertfam.datasets.load_examples(
+        "pairs.jsonl", text=("premise", "hypothesis"), label="label")
     ```
     """
-    task = get_task(task)
+    named = isinstance(task, str) and not tables.is_file_name(task)
+    if isinstance(task, TaskData) or (named and text is kind is None):
+        given: dict[str, Any] = {
+            "label": label,
+            "label_names": label_names,
+            "kind": kind,
+            "text": text,
+            "delimiter": delimiter,
+            "header": header or None,
+            "quoting": None if quoting else quoting,
+        }
+        unfit = [name for name, value in given.items() if value is not None]
+        if unfit:
+            raise ValueError(
+                f"`{unfit[0]}` must be given with a table of your own only, not with "
+                f"a task. Received: {unfit[0]}={given[unfit[0]]!r}, task={task!r}."
+            )
+        examples = _load_task(get_task(task), split, data, limit)
+    else:
+        if data is not None:
+            raise ValueError(
+                f"`data` must be `None` where a table comes first. Received: {data!r}."
+            )
+        tagging = kind == "tagging"
+        usual = tables.label_of_conll(task) or ("tags" if tagging else None)
+        if text is None and usual is not None:
+            text, label = "tokens", label or usual
+        listed: Any = text if isinstance(text, (list, tuple)) else [text]
+        columns = [name for name in listed if name is not None]
+        form = Form(columns, label, split, tagging, delimiter, header, quoting)
+        examples = load_table(task, form, label_names, kind)
+        examples = examples if limit is None else examples.take(limit)
+    if validation_split is None:
+        return examples
+    if not isinstance(examples, Examples):
+        raise ValueError(
+            "`validation_split` must be `None` for text without labels. Received: "
+            f"{validation_split}."
+        )
+    return examples.split(validation_split, seed)
+
+
+def _load_task(task, split, data, limit):
     if task.kind == "text":
         return _load_text(task, split, data, limit)
     if data is None:
@@ -91,7 +182,7 @@ def load_examples(
             warnings.warn(
                 f"{task.name!r}, split {split!r}: {len(broken)} broken rows are left "
                 f"out. The first: {broken[0]}.",
-                stacklevel=2,
+                stacklevel=3,
             )
     examples = arrange(task, rows)
     if not len(examples):
@@ -132,21 +223,8 @@ def _from_tfds(task, split, limit):
         dataset = tfds.load(source, split=name)
         if limit is not None:
             dataset = dataset.take(limit)
-        rows += map(_decoded, tfds.as_numpy(dataset))
+        rows += map(tables.decoded, tfds.as_numpy(dataset))
     return rows
-
-
-def _decoded(value):
-    """Python values of what TFDS gives: bytes as strings, arrays as lists."""
-    if isinstance(value, dict):
-        return {name: _decoded(part) for name, part in value.items()}
-    if hasattr(value, "to_list"):  # a ragged tensor
-        value = value.to_list()
-    elif hasattr(value, "tolist"):
-        value = value.tolist()
-    if isinstance(value, list):
-        return [_decoded(part) for part in value]
-    return value.decode("utf-8") if isinstance(value, bytes) else value
 
 
 def _described(task, split):

@@ -63,6 +63,7 @@ def outputs(model, x):
     return ops.convert_to_numpy(model(rows, training=False))
 
 
+@pytest.mark.any_backend  # TensorFlow reads the preset
 def test_classifier(tmp_path):
     preprocessor = tasks.TextClassifierPreprocessor(tiny.make_tokenizer(), 16)
     model = tasks.TextClassifier(

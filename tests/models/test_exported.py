@@ -39,7 +39,7 @@ def rows(signature, count, length):
         inputs[name] = {
             "token_ids": rng.integers(5, 20, shape),
             "padding_mask": place < length - 2,
-            "segment_ids": place // 5,
+            "segment_ids": place // 6,
             "span_mask": (place > 1) & (place < length - 2),
             "start_mask": (place > 1) & (place < length - 2),
             "perm_ranks": np.argsort(rng.random(shape), -1),

@@ -79,7 +79,7 @@ def test_compile_takes_the_recipe(task, backbone):
     assert received[:1] + received[2:] == expected[:1] + expected[2:]
     assert schedule.total_steps is None
     adam, lamb = keras.optimizers.AdamW, optimizers.Lamb
-    assert type(optimizer) is (lamb if backbone == "AlbertBackbone" else adam)
+    assert isinstance(optimizer, lamb if backbone == "AlbertBackbone" else adam)
 
 
 def test_the_recipe_is_of_the_nearest_width():
@@ -143,7 +143,7 @@ def test_recipe_is_printed_with_its_source():
     assert ["learning_rate", "0.1", "*", "0.0006"] in table
 
 
-def test_recipe_of_a_fitted_and_a_fine_tuned_task():
+def test_recipe_of_a_fitted_and_a_fine_tuned_task(no_steps):
     model = tiny.make_model()
     model.compile()
     model.fit(tiny.stream(model), verbose=0)
@@ -154,6 +154,12 @@ def test_recipe_of_a_fitted_and_a_fine_tuned_task():
     assert "5e-05, 3e-05, 2e-05" in table and "appendix A.3" in table
 
 
+@pytest.fixture
+def no_steps(monkeypatch):
+    """What `fit()` does before the first step, without any."""
+    monkeypatch.setattr(keras_hub.models.Task, "fit", lambda *args, **kwargs: None)
+
+
 def messages(model, data, **kwargs):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -162,7 +168,7 @@ def messages(model, data, **kwargs):
     return [text for text in texts if "published learning rate" in text]
 
 
-def test_small_batches_are_told_with_the_usual_scaling():
+def test_small_batches_are_told_with_the_usual_scaling(no_steps):
     model = tiny.make_model()
     data = tiny.stream(model)
     assert messages(model, data) == []  # compiled with a rate of its own
@@ -178,7 +184,7 @@ def test_small_batches_are_told_with_the_usual_scaling():
     assert len(messages(model, ["the cat sat"] * 70, batch_size=20)) == 1
 
 
-def test_accumulated_rows_count():
+def test_accumulated_rows_count(no_steps):
     model = tiny.make_model()
     model.compile(
         optimizers.pretraining_optimizer(gradient_accumulation_steps=8, total_steps=9)
@@ -232,10 +238,13 @@ def test_fairseq_selects_special_tokens_and_never_draws_them():
         mask_token_rate=0.0,
         random_token_rate=1.0,
     )
-    x, y, weights = preprocessor(tf.constant(["the cat sat."] * 500))
-    assert (np.asarray(y)[:, 0] == 0).all()  # <s>, at every first place
-    assert (np.asarray(weights).sum(1) == x["padding_mask"].numpy().sum(1)).all()
-    drawn = np.asarray(x["token_ids"])[np.asarray(x["padding_mask"])]
+    ids = np.full((500, 16), 7, "int32")
+    ids[:, 0], ids[:, -3:] = 0, [2, 1, 1]  # <s>, </s> and padding
+    rows = {"token_ids": tf.constant(ids), "padding_mask": tf.constant(ids != 1)}
+    x, y, weights = preprocessor.corrupt(rows, [1, 2])
+    assert (np.asarray(y)[:, 0] == 0).all() and (np.asarray(y)[:, 13] == 2).all()
+    assert (np.asarray(weights).sum(1) == 14).all()
+    drawn = np.asarray(x["token_ids"])[:, :14].ravel()
     # Every token, `<mask>` too, but the first four.
     assert set(drawn) == set(range(4, tokenizer.vocabulary_size()))
     expected = len(drawn) / (tokenizer.vocabulary_size() - 4)
@@ -244,9 +253,8 @@ def test_fairseq_selects_special_tokens_and_never_draws_them():
     weights = [1.0] * 10 + [0.0] * (tokenizer.vocabulary_size() - 10)
     settings = {**preprocessor.get_config(), "random_token_weights": weights}
     weighted = tasks.MaskedLMPreprocessor(**{**settings, "tokenizer": tokenizer})
-    x, _, _ = weighted(tf.constant(["the cat sat."] * 99))
-    drawn = np.asarray(x["token_ids"])[np.asarray(x["padding_mask"])]
-    assert set(drawn) == set(range(4, 10))
+    x, _, _ = weighted.corrupt(rows, [1, 2])
+    assert set(np.asarray(x["token_ids"])[:, :14].ravel()) == set(range(4, 10))
 
 
 def electra(**kwargs):
@@ -301,6 +309,8 @@ def test_distillation_masks_rare_tokens_more_often():
     with pytest.raises(ValueError, match="`token_counts` must be given"):
         preprocessor(["the cat"])
     texts = tf.data.Dataset.from_tensor_slices(["the the the the the the cat"] * 90)
+    with pytest.raises(ValueError, match="`token_counts` must be given"):
+        preprocessor.dataset(texts, 30, training=False)  # held out, and not counted
     batch = preprocessor.dataset(texts, 30)
     the, cat = preprocessor.tokenizer.token_to_id("the"), 0
     cat = preprocessor.tokenizer.token_to_id("cat")

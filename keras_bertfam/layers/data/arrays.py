@@ -84,11 +84,18 @@ def _begins_with_text(y):
 
 
 def as_texts(x: Any) -> TFTensor | tuple[TFTensor, TFTensor]:
-    """Converts texts, or a tuple of two batches of them, to string tensors.
+    """Converts texts, or pairs of them, to string tensors.
+
+    Args:
+        x: texts; or pairs: a tuple of two batches of texts, or a list of tuples of
+            two strings, as `list(zip(first, second))`. A list of lists could mean
+            either, and is refused.
 
     Raises:
-        ValueError: if they aren't strings of the right rank.
+        ValueError: if they aren't strings of the right rank, or pairs.
     """
+    if isinstance(x, list) and x and isinstance(x[0], (list, tuple)):
+        x = _columns_of_pairs(x)
     if not isinstance(x, tuple):
         return as_strings(x)
     if len(x) != 2:
@@ -97,6 +104,23 @@ def as_texts(x: Any) -> TFTensor | tuple[TFTensor, TFTensor]:
             f"batch as a list. Received: a tuple of {len(x)}."
         )
     return as_strings(x[0]), as_strings(x[1])
+
+
+def is_pairs(x: Any) -> bool:
+    """Whether texts are pairs, in one of the forms that `as_texts` takes."""
+    return isinstance(x, tuple) or (
+        isinstance(x, list) and bool(x) and isinstance(x[0], tuple)
+    )
+
+
+def _columns_of_pairs(x):
+    for row, pair in enumerate(x):
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise ValueError(
+                "`x` must be strings, or pairs: a list of tuples of two strings, or a "
+                f"tuple of two lists. Received: {pair!r}, in row {row}."
+            )
+    return tuple(map(list, zip(*x, strict=True)))
 
 
 def as_tensor(x: Any) -> TFTensor | None:

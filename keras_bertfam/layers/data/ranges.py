@@ -1,15 +1,21 @@
 """Ids, positions, labels and weights that a model can compute with."""
 
+import functools
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from keras_bertfam.layers.data.arrays import as_tf_tensors
 from keras_bertfam.types import TFTensor
 
-_FAILED = re.compile(r"assertion failed: \[(`.+?\.)\]", re.DOTALL)
+# Of `_refuse`, and of assertions in pipelines.
+_FAILED = re.compile(
+    r"ValueError: (?P<here>`.+? in row \d+\.)|assertion failed: \[(?P<there>`.+?\.)\]",
+    re.DOTALL,
+)
 
 
 class Range(NamedTuple):
@@ -65,23 +71,21 @@ def check_ranges(
         checks = [*_checks(ranges, *batch)]
         if not checks:
             return batch
-        fits = [_fits(check) for check in checks]
-        refusals = [
-            (tf.logical_not(fit), lambda check=check: _refusal(check))
-            for fit, check in zip(fits, checks, strict=True)
-        ]
-        message = tf.cond(
-            tf.reduce_all(fits),
-            lambda: tf.constant(""),
-            lambda: tf.case(refusals, default=lambda: tf.constant("")),
-        )
+        fit = tf.reduce_all([_fits(check) for check in checks])
+        values = [check.values for check in checks]
+        limits = [-1 if check.limit is None else check.limit for check in checks]
+        refuse = functools.partial(_refuse, checks)
         if tf.executing_eagerly():
-            if message != "":
-                raise ValueError(message.numpy().decode())
+            if not fit:
+                refuse(np.asarray(limits), *(value.numpy() for value in values))
             return batch
-        fit = tf.equal(message, "")
-        assertion = tf.raw_ops.Assert(condition=fit, data=[message])
-        with tf.control_dependencies([assertion]):
+        # What makes the message is traced only as one operation, and rarely run.
+        fit = tf.cond(
+            fit,
+            lambda: fit,
+            lambda: tf.numpy_function(refuse, [tf.stack(limits), *values], tf.bool),
+        )
+        with tf.control_dependencies([fit]):
             return tf.nest.map_structure(
                 lambda part: None if part is None else tf.identity(part), batch
             )
@@ -92,7 +96,7 @@ def plain_error(error: BaseException) -> ValueError | None:
     if not isinstance(error, tf.errors.InvalidArgumentError):
         return None
     refused = _FAILED.search(str(error))
-    return ValueError(refused[1]) if refused else None
+    return ValueError(refused["here"] or refused["there"]) if refused else None
 
 
 def _checks(ranges: Any, x: Any, y: Any, sample_weight: Any) -> Iterator[_Check]:
@@ -129,7 +133,12 @@ def _may_be_wrong(value, allowed):
 def _fits(check):
     values, limit = check.values, check.limit
     if not values.dtype.is_integer:
-        return tf.reduce_all(_each_fits(check))
+        fits = tf.math.is_finite(values)
+        if check.range.whole:
+            fits &= (values >= 0) & tf.equal(values, tf.floor(values))
+        if limit is not None:
+            fits &= values < tf.cast(limit, values.dtype)
+        return tf.reduce_all(fits)
     # Read without a sign, negative numbers are large: one reduction, and no copy.
     if values.dtype.size < 4:
         values = tf.cast(values, tf.int32)
@@ -139,42 +148,23 @@ def _fits(check):
     return largest < tf.cast(limit, unsigned)
 
 
-def _each_fits(check):
-    values = check.values
-    if values.dtype.is_integer:
-        values = tf.cast(values, tf.int64)
-        fits = values >= 0
-    else:
-        fits = tf.math.is_finite(values)
-        if check.range.whole:
-            fits &= (values >= 0) & tf.equal(values, tf.floor(values))
-    if check.limit is not None:
-        fits &= values < tf.cast(check.limit, values.dtype)
-    return fits
-
-
-def _refusal(check):
-    place = tf.where(~_each_fits(check))[0]
-    value = tf.gather_nd(check.values, place)
-    if not check.range.whole:
-        expected = ["finite numbers"]
-    elif check.limit is None:
-        expected = ["whole numbers from 0"]
-    else:
-        limit = tf.as_string(check.limit)
-        expected = ["whole numbers in [0, ", check.range.name, "=", limit, ")"]
-    whole = value.dtype.is_integer
-    value = tf.as_string(
-        tf.cast(value, tf.int64 if whole else tf.float32), shortest=not whole
-    )
-    return tf.strings.join(
-        [
-            f"`{check.name}` must be ",
-            *expected,
-            ". Received: ",
-            value,
-            ", in row ",
-            tf.as_string(place[0]),
-            ".",
-        ]
-    )
+def _refuse(checks, limits, *arrays):
+    """Raises the error of the first value that isn't in its range."""
+    for check, limit, values in zip(checks, limits, arrays, strict=True):
+        expected = "finite numbers"
+        with np.errstate(invalid="ignore"):
+            fits = np.isfinite(values)
+            if check.range.whole:
+                expected = "whole numbers from 0"
+                fits &= (values >= 0) & (values == np.floor(values))
+            if check.limit is not None:
+                expected = f"whole numbers in [0, {check.range.name}={limit})"
+                fits &= values < limit
+        if not fits.all():
+            place = tuple(np.argwhere(~fits)[0])
+            whole = np.issubdtype(values.dtype, np.integer)
+            value = values[place] if whole else f"{float(values[place]):.7g}"
+            raise ValueError(
+                f"`{check.name}` must be {expected}. Received: {value}, "
+                f"in row {place[0]}."
+            )

@@ -138,6 +138,18 @@ class FineTuningRecipe:
             **changes,
         )
 
+    def optimizer_arguments(self) -> dict[str, Any]:
+        """What `keras_bertfam.optimizers.fine_tuning_optimizer` takes but the rate."""
+        return {
+            "layer_decay": self.layer_decay,
+            "offset": self.layer_offset,
+            "scale_embeddings": self.scale_embeddings,
+            "scale_gradients": self.scale_gradients,
+            "warmup_steps": self.warmup_steps,
+            "weight_decay": self.weight_decay,
+            "epsilon": self.epsilon,
+        }
+
     def settings(self) -> dict[str, Any]:
         """What was published, with a tuple of values where several were tried."""
         settings = {

@@ -109,11 +109,7 @@ class FineTuningTask(PretrainingTask):
         if recipe.layer_decay == 1:
             return super()._make_optimizer(arguments)
         return optimizers.fine_tuning_optimizer(
-            self,
-            layer_decay=recipe.layer_decay,
-            offset=recipe.layer_offset,
-            scale_embeddings=recipe.scale_embeddings,
-            **arguments,
+            self, **{**recipe.optimizer_arguments(), **arguments}
         )
 
     def _warn_of_small_batches(self, rows):

@@ -52,7 +52,7 @@ class FineTuningPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
         layout, buckets, seed: see `TextClassifierPreprocessor`.
 
     Call arguments:
-        x: a text or a batch of texts, or a tuple of two of them, pairs.
+        x: a text or a batch of texts, or pairs of texts, see `as_texts`.
         y: labels of shape `(batch,)`, or `None`.
         sample_weight: float tensor of shape `(batch,)`, or `None`.
 

@@ -54,11 +54,12 @@ class TextClassifier(LabelledTask, SummaryTask):
         ValueError: for an unknown `head_style` or `activation`, or contradicting
             classes.
 
-    `fit()`, `evaluate()` and `predict()` take lists of strings, tuples of two lists
-    for pairs, and integer labels (or strings, with `label_names`). `predict()`
-    returns arrays, `classify()` labels with probabilities. `compile()` without
-    arguments is BERT's fine-tuning: AdamW at 5e-5 with 10 % linear warm-up and
-    linear decay, cross-entropy, accuracy.
+    `fit()`, `evaluate()` and `predict()` take lists of strings, for pairs tuples of
+    two lists or lists of tuples of two strings (`list(zip(first, second))`), and
+    integer labels (or strings, with `label_names`). `predict()` returns arrays,
+    `classify()` labels with probabilities. `compile()` without arguments is BERT's
+    fine-tuning: AdamW at 5e-5 with 10 % linear warm-up and linear decay,
+    cross-entropy, accuracy.
 
     `from_preset()` with `num_classes` or `label_names` other than the saved ones
     gives a new head.
@@ -113,7 +114,8 @@ class TextClassifier(LabelledTask, SummaryTask):
         """Labels of texts with their probabilities.
 
         Args:
-            texts: str, list of str, or a tuple of two of either, pairs.
+            texts: str, list of str, or a tuple of two of either, pairs; or a list of
+                tuples of two strings.
             batch_size: int.
 
         Returns:

@@ -118,8 +118,9 @@ class TextClassifierPreprocessor(LabelledPreprocessor):
 
     Call arguments:
         x: string, list of strings or string tensor of shape `(batch,)`; or a
-            tuple of two of them, sentence pairs. KerasHub takes a tuple that is
-            the only argument for `(x, y)`: pass `None` as `y` then.
+            tuple of two of them or a list of tuples of two strings, sentence pairs.
+            KerasHub takes a tuple that is the only argument for `(x, y)`: pass
+            `None` as `y` then.
         y: int or string labels of shape `(batch,)`, or `None`.
         sample_weight: float tensor of shape `(batch,)`, or `None`.
 

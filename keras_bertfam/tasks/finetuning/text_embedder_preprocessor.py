@@ -5,7 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_bertfam.layers.data.arrays import as_label_tensor
+from keras_bertfam.layers.data.arrays import as_label_tensor, is_pairs
 from keras_bertfam.layers.data.labels import (
     check_values,
     finite_numbers,
@@ -18,8 +18,8 @@ from keras_bertfam.tasks.finetuning.fine_tuning_preprocessor import (
 from keras_bertfam.types import TFTensor
 
 _SINGLE = (
-    "`x` must be pairs, a tuple of two batches of texts, where `y` has their "
-    "similarities. Received: single texts."
+    "`x` must be pairs, a tuple of two batches of texts or a list of tuples of two, "
+    "where `y` has their similarities. Received: single texts."
 )
 
 
@@ -34,8 +34,9 @@ class TextEmbedderPreprocessor(FineTuningPreprocessor):
 
     Call arguments:
         x: string, list of strings or string tensor of shape `(batch,)`; or a
-            tuple of two of them, pairs. KerasHub takes a tuple that is the only
-            argument for `(x, y)`: pass `None` as `y` then.
+            tuple of two of them or a list of tuples of two strings, pairs. KerasHub
+            takes a tuple that is the only argument for `(x, y)`: pass `None` as `y`
+            then.
         y: the similarity of each pair, numbers from -1 to 1 of shape `(batch,)`,
             or `None`.
         sample_weight: float tensor of shape `(batch,)`, or `None`.
@@ -81,6 +82,6 @@ class TextEmbedderPreprocessor(FineTuningPreprocessor):
         return check_values(numbers, y, valid, "cosines, numbers from -1 to 1")
 
     def as_labels(self, y: Any, x: Any) -> Any:
-        if not isinstance(x, tuple):
+        if not is_pairs(x):
             raise ValueError(_SINGLE)
         return self.targets(None, as_label_tensor(y))

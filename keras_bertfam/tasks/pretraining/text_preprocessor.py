@@ -122,7 +122,7 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
     def adapt(self, documents: TFDataset) -> None:
         """Learns from documents what the corruption has to know of them, if anything.
 
-        `dataset` calls it.
+        `dataset` calls it with what is trained on.
 
         Args:
             documents: `tf.data.Dataset` of scalar strings.
@@ -255,7 +255,8 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
             tokens_per_batch,
             shuffle_documents,
         )
-        self.adapt(documents)
+        if training:  # what is held out teaches nothing
+            self.adapt(documents)
         rows, _ = self.parts()
         prepared = rows.prepare(documents, options)
         shuffled = training and shuffle_documents > 0

@@ -35,6 +35,7 @@ def test_layouts_of_the_families():
     }
     for layout, row in expected.items():
         assert rows(make(layout=layout)((["the"], ["cat"]), None)) == [row]
+        assert rows(make(layout=layout)([("the", "cat")])) == [row]
     single = {"bert": [CLS, the, SEP], "xlnet": [the, SEP, CLS]}
     for layout, row in single.items():
         assert rows(make(layout=layout)(["the"]))[0][0] == row
@@ -132,6 +133,12 @@ def test_wrong_inputs():
     for x in ([1, 2], [["a"], ["b"]], ["a", 3], [None]):
         with pytest.raises(ValueError, match="`x` must be strings"):
             preprocessor(x)
+    pair = ("a", "b")
+    for x in ([pair, ("a",)], [pair, "a"], [["a", "b"]], [pair, ["a", "b"]], [[]]):
+        with pytest.raises(ValueError, match=r"tuples of two strings.* in row \d"):
+            preprocessor(x)
+    with pytest.raises(ValueError, match="`x` must be strings.*Received: 3, in row 1"):
+        preprocessor.dataset(([pair, ("a", 3)], [0, 0]))
     with pytest.raises(ValueError, match="tuple of 3"):
         preprocessor((["a"], ["b"], ["c"]), None)
     with pytest.raises(ValueError, match="at least one example"):

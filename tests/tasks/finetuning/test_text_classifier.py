@@ -108,7 +108,12 @@ def test_batched_data_is_taken_as_it_comes():
     model.compile(learning_rate=1e-9, jit_compile=keras.backend.backend() == "jax")
     assert np.isfinite(model.fit(data, verbose=0).history["loss"]).all()
     assert 0 < expected < 1
-    assert len(model.classify((texts[:3], texts[3:6]))) == 3
+    answers = model.classify((texts[:3], texts[3:6]))
+    assert len(answers) == 3
+    listed = [*zip(texts[:3], texts[3:6], strict=True)]
+    assert model.classify(listed) == answers
+    history = model.fit(listed, labels[:3], verbose=0).history
+    assert np.isfinite(history["loss"]).all()
 
 
 @pytest.mark.slow

@@ -87,7 +87,10 @@ def test_fit_on_pairs_and_predict():
     y = [float(label) for label in labels]
     history = model.fit(pairs, y, batch_size=8, epochs=5, verbose=0).history
     assert history["loss"][-1] < 0.7 * history["loss"][0]
-    assert np.isfinite(model.evaluate(pairs, y, batch_size=8, verbose=0))
+    loss = model.evaluate(pairs, y, batch_size=8, verbose=0)
+    assert np.isfinite(loss)
+    listed = list(zip(*pairs, strict=True))
+    assert model.evaluate(listed, y, batch_size=8, verbose=0) == loss
     assert model.predict(texts, batch_size=8, verbose=0).shape == (24, 16)
 
 

@@ -1,0 +1,215 @@
+"""From rows of named values to the examples that tasks take."""
+
+import dataclasses
+import math
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from keras_bertfam.datasets.examples import Examples
+from keras_bertfam.datasets.task_data import TaskData
+
+# "007" is a name.
+_WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
+
+
+def _check_columns(task, rows):
+    for row in rows:
+        missing = [name for name in task.columns if name not in row]
+        if missing:
+            raise ValueError(
+                f"Examples of {task.name!r} must have {list(task.columns)}. Missing: "
+                f"{missing}. Received: {sorted(row)}."
+            )
+
+
+def _columns(task, rows):
+    _check_columns(task, rows)
+    columns = [[row[name] for row in rows] for name in task.columns]
+    return columns[0] if len(columns) == 1 else tuple(columns)
+
+
+def _labels(task, rows, convert, place):
+    labels = [row.get(task.label) for row in rows]
+    if all(label is None or _is_minus_one(label) for label in labels):
+        return None  # those of a test part
+    if None in labels:
+        raise ValueError(
+            f"Examples of {task.name!r} must all have {task.label!r}, or none of them. "
+            f"Missing in {place(labels.index(None))}."
+        )
+    converted = []
+    for number, label in enumerate(labels):
+        try:
+            converted.append(convert(task, label))
+        except ValueError as error:
+            where = f"{place(number)}, column {task.label!r}"
+            raise ValueError(f"{where}: {error}") from error
+    return converted
+
+
+def _is_minus_one(label):
+    try:
+        return float(label) == -1
+    except (TypeError, ValueError):  # a list of tags, a dict of answers, a name
+        return False
+
+
+def _class_number(task, label):
+    names = [str(name) for name in task.label_names or ()]
+    if str(label) in names:
+        return names.index(str(label))
+    if str(label).isdecimal() and (not names or int(label) < len(names)):
+        return int(label)
+    raise ValueError(
+        f"A label of {task.name!r} must be one of {names} or their numbers. "
+        f"Received: {label!r}."
+    )
+
+
+def _number(task, label):
+    expected = "a number"
+    if task.maximum is not None:
+        expected += f" from 0 to {task.maximum}"
+    try:
+        value = float(label)
+    except (TypeError, ValueError):
+        value = math.nan
+    if not math.isfinite(value) or (task.maximum and not 0 <= value <= task.maximum):
+        raise ValueError(
+            f"A label of {task.name!r} must be {expected}. Received: {label!r}."
+        )
+    return value
+
+
+def _tags(task, tags):
+    if task.label_names is None:
+        return [str(tag) for tag in tags]
+    return [str(task.label_names[_class_number(task, tag)]) for tag in tags]
+
+
+def _with_labels(convert):
+    def arranged(task, rows, place):
+        labels = _labels(task, rows, convert, place)
+        return Examples(_columns(task, rows), labels, task)
+
+    return arranged
+
+
+def _arrange_questions(task, rows, place):
+    x = {name: [row[name] for row in rows] for name in task.columns}
+    answers = _labels(task, rows, lambda task, answer: answer, place)
+    ids, titles = [row["id"] for row in rows], [row.get("title", "") for row in rows]
+    return Examples(x, answers, task, ids, titles)
+
+
+def _arrange_choices(task, rows, place):
+    _check_columns(task, rows)
+    rows = [single for row in rows for single in _single_questions(task, row)]
+    contexts = [row[task.columns[0]] for row in rows]
+    choices = [_choices(task, row) for row in rows]
+    labels = _labels(task, rows, _class_number, place)
+    return Examples((contexts, choices), labels, task)
+
+
+def _single_questions(task, row):
+    """RACE's rows have a list in each column but the first, of several questions."""
+    if not isinstance(row.get(task.question), list):
+        return [row]
+    context, *rest = task.columns
+    names = [name for name in (*rest, task.label) if name in row]
+    parts = zip(*(row[name] for name in names), strict=True)
+    return [{context: row[context], **dict(zip(names, p, strict=True))} for p in parts]
+
+
+def _choices(task, row):
+    names = [name for name in task.columns[1:] if name != task.question]
+    choices = row[names[0]] if len(names) == 1 else [row[name] for name in names]
+    if not isinstance(choices, list):
+        raise ValueError(
+            f"Examples of {task.name!r} must have a list of choices in {names[0]!r}. "
+            f"Received: {choices!r}."
+        )
+    if task.question is None:
+        return choices
+    return [_with_option(row[task.question], choice) for choice in choices]
+
+
+def _with_option(question, option):
+    """The option in the question's gap, or after it."""
+    if "_" in question:
+        return re.sub("_+", lambda _: option, question, count=1)
+    return f"{question} {option}"
+
+
+_ARRANGED = {
+    "classification": _with_labels(_class_number),
+    "regression": _with_labels(_number),
+    "tagging": _with_labels(_tags),
+    "question_answering": _arrange_questions,
+    "multiple_choice": _arrange_choices,
+}
+
+
+def arrange(
+    task: TaskData,
+    rows: list[dict[Any, Any]],
+    place: Callable[[int], str] | None = None,
+) -> Examples:
+    """Makes `Examples` of a task.
+
+    Args:
+        task: `TaskData`. Without `label_names`, classes that are strings, and tags,
+            get those that are there; see `infer_label_names`.
+        rows: list of dicts from columns to values.
+        place: function from a row's number to where it is, for errors; or `None`.
+
+    Returns:
+        `Examples`.
+
+    Raises:
+        ValueError: for a missing column or a label that the task doesn't have.
+    """
+    if task.label_names is None and task.kind in ("classification", "tagging"):
+        labels: list[Any] = [row.get(task.label) for row in rows]
+        if task.kind == "tagging":
+            labels = [f"{tag}" for tags in labels for tag in tags or ()]
+        names = infer_label_names(labels, task.kind == "tagging")
+        task = dataclasses.replace(task, label_names=names)
+    return _ARRANGED[task.kind](task, rows, place or _row_of(len(rows)))
+
+
+def infer_label_names(
+    labels: Sequence[Any], tags: bool = False
+) -> tuple[str, ...] | None:
+    """The names of classes from the labels of all examples.
+
+    Args:
+        labels: sequence of labels, `None` where there is none.
+        tags: bool. Whether they are tags of words, always names.
+
+    Returns:
+        The different labels as strings, sorted, but of tags `"O"` first; for `True`
+        and `False` both. `None` for whole numbers, which are kept, and where a
+        label is missing.
+    """
+    if not labels or None in labels:
+        return None
+    if tags:
+        return tuple(sorted({*labels}, key=lambda tag: (tag != "O", tag)))
+    if all(isinstance(label, bool) for label in labels):
+        return ("False", "True")
+    if None not in map(whole_number, labels):
+        return None
+    return tuple(sorted({str(label) for label in labels}))
+
+
+def whole_number(label: Any) -> int | None:
+    """A whole number, also one that is written in the shortest way, else `None`."""
+    if isinstance(label, str):
+        return int(label) if _WHOLE.fullmatch(label) else None
+    return label if isinstance(label, int) and not isinstance(label, bool) else None
+
+
+def _row_of(count):
+    return lambda number: f"row {number + 1} of {count}"

@@ -1,0 +1,83 @@
+"""What is asked for of a table, and what is read of it."""
+
+import dataclasses
+import difflib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+
+@dataclasses.dataclass
+class Table:
+    """Rows with the columns that were asked for.
+
+    Attributes:
+        name: str, what errors call it.
+        rows: list of dicts from columns to values; `None` where there is none.
+        place: function from a row's number to where it is, for errors.
+        label_names: the classes, where the table itself says them, or `None`.
+    """
+
+    name: str
+    rows: list[dict[str, Any]]
+    place: Callable[[int], str]
+    label_names: Sequence[str] | None = None
+
+
+@dataclasses.dataclass
+class Form:
+    """What of a table is asked for, and what its files don't say.
+
+    Attributes:
+        text: names of the columns with the inputs.
+        label: name of the labels' column, or `None`.
+        split: which part of a `datasets.DatasetDict`.
+        tagging: whether text files have a word a line.
+        delimiter, header, quoting: see `load_examples`.
+    """
+
+    text: Sequence[str] = ()
+    label: str | None = None
+    split: str = "train"
+    tagging: bool = False
+    delimiter: str | None = None
+    header: Sequence[str] = ()
+    quoting: bool = True
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns to read, each once."""
+        names = [*self.text, *([] if self.label is None else [self.label])]
+        return list(dict.fromkeys(names))
+
+    def check_plain(self, source: Any) -> None:
+        """Raises where arguments are given that are for text files only."""
+        if self.delimiter is not None or self.header or not self.quoting:
+            raise ValueError(
+                "`delimiter`, `header` and `quoting` must be left out but for text "
+                f"files. Received: {source!s}, delimiter={self.delimiter!r}, "
+                f"header={list(self.header)}, quoting={self.quoting}."
+            )
+
+    def missing(self, columns: Iterable[str]) -> list[str]:
+        """The columns that aren't there."""
+        there = set(columns)
+        return [name for name in self.columns if name not in there]
+
+
+def check_columns(name: Any, form: Form, columns: Iterable[Any]) -> None:
+    """Raises a `ValueError` unless a table has the columns of a form, each once."""
+    columns = list(columns)
+    for missing in form.missing(columns):
+        argument = "text" if missing in form.text else "label"
+        names = {str(column).lower(): column for column in columns}
+        nearest = difflib.get_close_matches(str(missing).lower(), names, 1)
+        raise ValueError(
+            f"`{argument}` must be a column of {name}, one of {columns}. Received: "
+            f"{missing!r}{''.join(f'; the nearest is {names[n]!r}' for n in nearest)}."
+        )
+    for column in form.columns:
+        if columns.count(column) > 1:
+            raise ValueError(
+                f"The columns of {name} must have different names. Received: "
+                f"{column!r} {columns.count(column)} times."
+            )

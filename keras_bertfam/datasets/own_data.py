@@ -1,0 +1,165 @@
+"""Examples of a table that comes without a `TaskData`."""
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from keras_bertfam.datasets import tables
+from keras_bertfam.datasets.arranging import arrange, infer_label_names, whole_number
+from keras_bertfam.datasets.examples import Examples
+from keras_bertfam.datasets.forms import Form
+from keras_bertfam.datasets.task_data import TaskData
+from keras_bertfam.layers.data.labels import check_labels
+
+_KINDS = ("classification", "regression", "tagging")
+# "007" is a name, and so is "nan".
+_NUMBER = re.compile(r"[-+]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
+
+
+def load_table(
+    source: Any,
+    form: Form,
+    label_names: Sequence[str] | None = None,
+    kind: str | None = None,
+) -> Examples:
+    """Reads a table and infers what its labels are.
+
+    Args:
+        source: see `tables.read`.
+        form: `Form`.
+        label_names, kind: see `load_examples`.
+
+    Returns:
+        `Examples`.
+
+    Raises:
+        ValueError: for a cell that is missing or none of its column.
+    """
+    _check_arguments(form, label_names, kind)
+    table = tables.read(source, form)
+    words = isinstance(table.rows[0][form.text[0]], list)
+    if kind not in (None, "tagging") if words else kind == "tagging":
+        raise ValueError(
+            f"Column {form.text[0]!r} must have lists of words for "
+            f'kind="tagging", and texts for others. Received: kind={kind!r}, '
+            f"{table.rows[0][form.text[0]]!r}."
+        )
+    _check_inputs(table, form, words)
+    if form.label is not None:
+        _check_labels(table, form, words)
+    labels = [row[form.label] for row in table.rows] if form.label is not None else []
+    if words:
+        kind = "tagging"
+    elif kind is None:
+        known = label_names or table.label_names
+        kind = "classification" if known else _kind_of(labels)
+    if kind == "regression":
+        label_names = None
+    else:
+        label_names = label_names or table.label_names
+        if label_names is None and kind == "classification":
+            label_names = _names_of(table, labels, form.label)
+    task = TaskData(
+        table.name,
+        kind,
+        columns=tuple(form.text),
+        label=form.label,
+        label_names=None if label_names is None else tuple(label_names),
+    )
+    return arrange(task, table.rows, table.place)
+
+
+def _check_arguments(form, label_names, kind):
+    if not 1 <= len(form.text) <= 2:
+        raise ValueError(
+            "`text` must be the name of a column, or of two for pairs. Received: "
+            f"{list(form.text)}."
+        )
+    if form.delimiter is not None and len(form.delimiter) != 1:
+        raise ValueError(
+            f"`delimiter` must be one character. Received: {form.delimiter!r}."
+        )
+    if kind not in (None, *_KINDS):
+        raise ValueError(
+            f"`kind` must be one of {_KINDS} or `None`. Received: {kind!r}."
+        )
+    if label_names is not None and (kind == "regression" or form.label is None):
+        raise ValueError(
+            "`label_names` must be `None` without a column of classes. Received: "
+            f"label_names={list(label_names)}, label={form.label!r}, kind={kind!r}."
+        )
+    check_labels(None, label_names)
+
+
+def _expected(table, number, column, expected, value):
+    return ValueError(
+        f"{table.place(number)}, column {column!r}: expected {expected}. Received: "
+        f"{value!r}."
+    )
+
+
+def _check_inputs(table, form, words):
+    if words and len(form.text) > 1:
+        raise ValueError(
+            "`text` must be one column, where it has lists of words. Received: "
+            f"{list(form.text)}."
+        )
+    for number, row in enumerate(table.rows):
+        for column in form.text:
+            value = row[column]
+            if not words and not isinstance(value, str):
+                raise _expected(table, number, column, "a text", value)
+            if words and not _are_words(value):
+                raise _expected(table, number, column, "a list of words", value)
+
+
+def _are_words(value):
+    return isinstance(value, list) and all(isinstance(word, str) for word in value)
+
+
+def _are_tags(value):
+    return isinstance(value, list) and all(isinstance(t, (str, int)) for t in value)
+
+
+def _check_labels(table, form, words):
+    """Raises for a cell that is no label, and takes white space off the others."""
+    for number, row in enumerate(table.rows):
+        label = row[form.label]
+        if words:
+            count = len(row[form.text[0]])
+            if not _are_tags(label) or len(label) != count:
+                expected = f"a list of {count} labels, one for each word"
+                raise _expected(table, number, form.label, expected, label)
+            continue
+        if isinstance(label, str):
+            label = row[form.label] = label.strip()
+        if label == "" or not isinstance(label, (str, int, float)) or label != label:
+            raise _expected(table, number, form.label, "a label", label)
+
+
+def _kind_of(labels):
+    if None not in map(whole_number, labels) or not all(map(_is_number, labels)):
+        return "classification"
+    return "regression"
+
+
+def _is_number(label):
+    if isinstance(label, str):
+        return _NUMBER.fullmatch(label) is not None
+    return not isinstance(label, bool) and math.isfinite(label)
+
+
+def _names_of(table, labels, column):
+    """The names of classes; whole numbers are kept, so all below have names, too."""
+    numbers = [*map(whole_number, labels)]
+    if None in numbers or not {*numbers} - {-1}:  # -1 is of test parts
+        return infer_label_names(labels)
+    for row, number in enumerate(numbers):
+        if not 0 <= number < len(numbers):
+            expected = (
+                f"the number of a class, from 0 and less than the {len(numbers)} rows; "
+                'for others pass `label_names`, or `kind="regression"`'
+            )
+            raise _expected(table, row, column, expected, number)
+    return tuple(map(str, range(max(numbers) + 1)))
