@@ -22,6 +22,7 @@ from keras_bertfam.tokenizers.texts import (
     without_nul,
 )
 from keras_bertfam.tokenizers.word_piece import SPECIAL_TOKENS, BertTokenizer
+from keras_bertfam.tokenizers.word_piece_learning import count_words, learn_word_pieces
 from keras_bertfam.types import Path, TFDataset, Tokenizer
 
 MAX_VOCABULARY_SIZE = 10_000_000  # `tokenizers` takes the memory before it begins
@@ -80,16 +81,10 @@ def train_word_piece(
     ```
     """
     _check_size(vocabulary_size, len(SPECIAL_TOKENS), "special tokens")
-    documents = _read(documents).map(
-        lambda text: clean_texts(to_utf8(text), lowercase),
-        num_parallel_calls=tf.data.AUTOTUNE,
+    counts = count_words(
+        _batches(_read(documents), lambda texts: clean_texts(to_utf8(texts), lowercase))
     )
-    try:
-        vocabulary = keras_hub.tokenizers.compute_word_piece_vocabulary(
-            documents, vocabulary_size, reserved_tokens=list(SPECIAL_TOKENS)
-        )
-    except StopIteration:
-        raise ValueError(_NO_WORD) from None
+    vocabulary = learn_word_pieces(counts, vocabulary_size, SPECIAL_TOKENS)
     return BertTokenizer(vocabulary, lowercase=lowercase, **kwargs)
 
 
@@ -272,10 +267,15 @@ def _read(documents):
     return check_documents(documents)
 
 
+def _batches(documents, clean):
+    """Cleaned documents, several at once."""
+    return documents.batch(64).map(clean, num_parallel_calls=tf.data.AUTOTUNE)
+
+
 def _parts(documents, clean):
     """The lines of cleaned documents, in parts of at most 1,000 characters."""
-    batches = documents.batch(64).map(clean, num_parallel_calls=tf.data.AUTOTUNE)
-    texts = itertools.chain.from_iterable(batches.as_numpy_iterator())
+    batches = _batches(documents, clean).as_numpy_iterator()
+    texts = itertools.chain.from_iterable(batches)
     parts = (part for text in texts for part in _PART.findall(text.decode()))
     parts = filter(str.strip, parts)
     first = next(parts, None)
