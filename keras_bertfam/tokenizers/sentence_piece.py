@@ -1,5 +1,6 @@
 """SentencePiece tokenisation that runs in the graph, as ALBERT and XLNet do it."""
 
+import functools
 import hashlib
 import sys
 from typing import Any, ClassVar
@@ -72,7 +73,7 @@ class NormalizedSentencePiece(
         # A damaged model that this refuses may end the process in tensorflow_text.
         sentencepiece.SentencePieceProcessor(model_proto=proto)
         super()._set_proto_tf(proto)
-        _keep(self._sentence_piece, proto)
+        _keep_model(self._sentence_piece, proto)
 
     def tokenize(self, inputs: Any) -> Any:
         with tf.device("CPU:0"):
@@ -103,18 +104,40 @@ class NormalizedSentencePiece(
         }
 
 
-def _keep(tokenizer, proto):
-    """Give the model in TensorFlow a name, without which it goes with its kernel.
+class _NamedModel(tf.saved_model.experimental.TrackableResource):
+    """A model in TensorFlow's memory under a name, as `tensorflow_text` has it without.
 
-    That is when a seed is set (`keras.utils.set_random_seed`), too.
+    A resource without a name goes with the kernel that made it, and TensorFlow drops
+    its kernels whenever a seed is set (`keras.utils.set_random_seed`) or the session
+    is cleared (`keras.utils.clear_session`). All later calls failed then, and also all
+    datasets that were made before, with `NotFoundError`.
+
+    Args:
+        create: the op that makes the resource.
+        proto: bytes. The model; equal ones are in memory once.
     """
-    module = sys.modules[tf_text.SentencepieceTokenizer.__module__]
-    create = module.gen_sentencepiece_tokenizer.sentencepiece_op
-    resource = tokenizer._model_resource
-    name = f"sentence_piece_{hashlib.sha256(proto).hexdigest()}"
-    resource._create_resource = lambda: create(model=proto, shared_name=name)
-    resource._resource_handle = None
-    _ = resource.resource_handle  # makes it, outside of any graph
+
+    def __init__(self, create: Any, proto: bytes) -> None:
+        super().__init__()
+        name = f"sentence_piece_{hashlib.sha256(proto).hexdigest()}"
+        self._create = functools.partial(create, model=proto, shared_name=name)
+        _ = self.resource_handle  # makes it now, and not in some graph
+
+    def _create_resource(self):
+        return self._create()
+
+
+def _keep_model(tokenizer, proto):
+    """Let a tokenizer of `tensorflow_text` use a `_NamedModel`.
+
+    There is no public way to give the model a name. The two names that aren't public
+    are looked for: a version without them works as it does by itself.
+    """
+    module = sys.modules[type(tokenizer).__module__]
+    ops = getattr(module, "gen_sentencepiece_tokenizer", None)
+    create = getattr(ops, "sentencepiece_op", None)
+    if create is not None and hasattr(tokenizer, "_model_resource"):
+        tokenizer._model_resource = _NamedModel(create, proto)
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
