@@ -56,6 +56,8 @@ def train_word_piece(
 ) -> BertTokenizer:
     """Learns a WordPiece vocabulary from text.
 
+    It has the 1,000 most frequent characters, and what else occurs ten times or more.
+
     Args:
         documents: `tf.data.Dataset` of scalar strings, or a list of paths of
             text files.
