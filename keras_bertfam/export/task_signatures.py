@@ -35,7 +35,7 @@ def _of_texts(model, preprocessor, name_outputs, pairs=True):
             {"text": strings("text"), "text_pair": strings("text_pair")},
             {"text": text, "text_pair": pair},
         )
-    rows = preprocessor.encode(tf.constant(text))
+    rows = preprocessor(tf.constant(text))
     by_ids = of_rows(model, preprocessor, rows, lambda x, mask: name_outputs(x))
     return signatures | by_ids
 
@@ -115,7 +115,7 @@ def _(
         return name_labels(model.probabilities(outputs), mask)
 
     example = {"words": [["Words", "to", "start", "with"]]}
-    rows = preprocessor.encode(tf.constant(example["words"]))
+    rows = preprocessor(tf.constant(example["words"]))
     return {
         "serving_default": Signature(tag, {"words": strings("words", 2)}, example),
         **of_rows(model, preprocessor, rows, name_tokens),
@@ -145,7 +145,7 @@ def _(model: MultipleChoice, preprocessor: Any, **options: Any) -> dict[str, Sig
         "question": ["Which one?"],
         "choices": [["This one."] * count],
     }
-    rows = preprocessor.encode({k: tf.constant(v) for k, v in example.items()})
+    rows = preprocessor({k: tf.constant(v) for k, v in example.items()})
     return {
         "serving_default": Signature(choose, inputs, example),
         **of_rows(model, preprocessor, rows, name_choices),

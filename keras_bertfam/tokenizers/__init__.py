@@ -1,9 +1,10 @@
 """Tokenizers that run in the graph, and vocabularies learned from text."""
 
+from keras_bertfam.tokenizers.counting import count_tokens, extend_vocabulary
 from keras_bertfam.tokenizers.sentence_piece import AlbertTokenizer, XLNetTokenizer
 from keras_bertfam.tokenizers.training import (
-    count_tokens,
-    extend_vocabulary,
+    train_byte_pair,
+    train_sentence_piece,
     train_word_piece,
 )
 from keras_bertfam.tokenizers.word_piece import BertTokenizer
@@ -14,5 +15,7 @@ __all__ = [
     "XLNetTokenizer",
     "count_tokens",
     "extend_vocabulary",
+    "train_byte_pair",
+    "train_sentence_piece",
     "train_word_piece",
 ]

@@ -87,10 +87,10 @@ def _normalized_sentence_piece(tokenizer, texts):
     parts, part_starts, part_ends = tf_text.regex_split_with_offsets(
         texts, r"``|''|(?s:.)", r"``|''|(?s:.)"
     )
-    clean = tokenizer._clean(parts.flat_values)
+    clean = tokenizer.clean_texts(parts.flat_values)
     sizes = parts.with_flat_values(tf.strings.length(clean))
     ids, starts, ends = tokenizer._sentence_piece.tokenize_with_offsets(
-        tokenizer._clean(texts)
+        tokenizer.clean_texts(texts)
     )
     # The part that each byte of the clean text comes from, and the end of the text.
     source = tf.repeat(tf.range(tf.size(sizes.flat_values)), sizes.flat_values)

@@ -1,5 +1,8 @@
 """SentencePiece tokenisation that runs in the graph, as ALBERT and XLNet do it."""
 
+import functools
+import hashlib
+import sys
 from typing import Any, ClassVar
 
 import keras
@@ -14,7 +17,7 @@ from keras_bertfam.tokenizers.number_commas import (
     comma_splits,
 )
 from keras_bertfam.tokenizers.texts import to_utf8
-from keras_bertfam.types import Config, Path
+from keras_bertfam.types import Config, Path, TFTensor
 
 # White space of Python, by which the original code splits, that SentencePiece's own
 # normalisation doesn't know; and NUL, at which tensorflow_text takes a text to end.
@@ -70,6 +73,7 @@ class NormalizedSentencePiece(
         # A damaged model that this refuses may end the process in tensorflow_text.
         sentencepiece.SentencePieceProcessor(model_proto=proto)
         super()._set_proto_tf(proto)
+        _keep_model(self._sentence_piece, proto)
 
     def tokenize(self, inputs: Any) -> Any:
         with tf.device("CPU:0"):
@@ -79,10 +83,11 @@ class NormalizedSentencePiece(
                 raise ValueError(
                     f"`inputs` must be strings. Received: dtype={inputs.dtype.name}."
                 )
-            return super().tokenize(self._clean(inputs))
+            return super().tokenize(self.clean_texts(inputs))
 
-    def _clean(self, text):
-        text = tf.strings.regex_replace(to_utf8(text), _SPACES, " ")
+    def clean_texts(self, texts: TFTensor) -> TFTensor:
+        """Strings as the model gets them, and is trained on. Works in a graph."""
+        text = tf.strings.regex_replace(to_utf8(texts), _SPACES, " ")
         text = tf.strings.regex_replace(text, "``|''", '"')
         if not self.keep_accents:
             text = tf_text.normalize_utf8(text, "NFKD")
@@ -97,6 +102,42 @@ class NormalizedSentencePiece(
             "keep_accents": self.keep_accents,
             "split_number_commas": self.split_number_commas,
         }
+
+
+class _NamedModel(tf.saved_model.experimental.TrackableResource):
+    """A model in TensorFlow's memory under a name, as `tensorflow_text` has it without.
+
+    A resource without a name goes with the kernel that made it, and TensorFlow drops
+    its kernels whenever a seed is set (`keras.utils.set_random_seed`) or the session
+    is cleared (`keras.utils.clear_session`). All later calls failed then, and also all
+    datasets that were made before, with `NotFoundError`.
+
+    Args:
+        create: the op that makes the resource.
+        proto: bytes. The model; equal ones are in memory once.
+    """
+
+    def __init__(self, create: Any, proto: bytes) -> None:
+        super().__init__()
+        name = f"sentence_piece_{hashlib.sha256(proto).hexdigest()}"
+        self._create = functools.partial(create, model=proto, shared_name=name)
+        _ = self.resource_handle  # makes it now, and not in some graph
+
+    def _create_resource(self):
+        return self._create()
+
+
+def _keep_model(tokenizer, proto):
+    """Let a tokenizer of `tensorflow_text` use a `_NamedModel`.
+
+    There is no public way to give the model a name. The two names that aren't public
+    are looked for: a version without them works as it does by itself.
+    """
+    module = sys.modules[type(tokenizer).__module__]
+    ops = getattr(module, "gen_sentencepiece_tokenizer", None)
+    create = getattr(ops, "sentencepiece_op", None)
+    if create is not None and hasattr(tokenizer, "_model_resource"):
+        tokenizer._model_resource = _NamedModel(create, proto)
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")

@@ -1,18 +1,51 @@
-"""What text makes of a vocabulary: a new one, more words, counts of its tokens."""
+"""Vocabularies learned from text."""
 
-import collections
+import io
+import itertools
+import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import keras_hub
-import numpy as np
+import sentencepiece
 import tensorflow as tf
+import tokenizers as hugging_face
 
 from keras_bertfam.tokenizers.bert_normalization import clean_texts
-from keras_bertfam.tokenizers.graph import as_graph_layer, tokenize
-from keras_bertfam.tokenizers.texts import check_documents, text_files, to_utf8
+from keras_bertfam.tokenizers.graph import as_graph_layer
+from keras_bertfam.tokenizers.sentence_piece import AlbertTokenizer, XLNetTokenizer
+from keras_bertfam.tokenizers.texts import (
+    check_documents,
+    text_files,
+    to_utf8,
+    without_nul,
+)
 from keras_bertfam.tokenizers.word_piece import SPECIAL_TOKENS, BertTokenizer
+from keras_bertfam.tokenizers.word_piece_learning import count_words, learn_word_pieces
 from keras_bertfam.types import Path, TFDataset, Tokenizer
+
+MAX_VOCABULARY_SIZE = 10_000_000  # `tokenizers` takes the memory before it begins
+# RoBERTa's, with their ids but for the last.
+_BYTE_PAIR_TOKENS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+# SentencePiece leaves out texts of more bytes than 4,192.
+_PART = re.compile(r".{1,1000}(?!\S)|.{1,1000}")
+# What the published models of SentencePiece were trained with, ids in this order.
+_FAMILIES: dict[str, tuple[type, dict[str, Any], list[str], list[str]]] = {
+    "albert": (
+        AlbertTokenizer,
+        {"pad_id": 0, "unk_id": 1, "bos_id": -1, "eos_id": -1},
+        ["[CLS]", "[SEP]", "[MASK]"],
+        ["(", ")", '"', "-", ".", "–", "£", "€"],
+    ),
+    "xlnet": (
+        XLNetTokenizer,
+        {"unk_id": 0, "bos_id": 1, "eos_id": 2},
+        ["<cls>", "<sep>", "<pad>", "<mask>", "<eod>"],
+        ["<eop>", ".", "(", ")", '"', "-", "–", "£", "€"],
+    ),
+}
+_NO_WORD = "`documents` must have at least one word. Received: none."
 
 
 def train_word_piece(
@@ -22,6 +55,8 @@ def train_word_piece(
     **kwargs: Any,
 ) -> BertTokenizer:
     """Learns a WordPiece vocabulary from text.
+
+    It has the 1,000 most frequent characters, and what else occurs ten times or more.
 
     Args:
         documents: `tf.data.Dataset` of scalar strings, or a list of paths of
@@ -37,7 +72,8 @@ def train_word_piece(
     Raises:
         FileNotFoundError: If a path is that of no file.
         ValueError: If the documents aren't scalar strings or have no word, or
-            `vocabulary_size` is not more than the number of special tokens.
+            `vocabulary_size` is no int or not more than the number of special
+            tokens.
 
     Example:
 
@@ -46,117 +82,217 @@ def train_word_piece(
     tokenizer = keras_bertfam.tokenizers.train_word_piece(documents, 40)
     ```
     """
-    if vocabulary_size <= len(SPECIAL_TOKENS):
-        raise ValueError(
-            f"`vocabulary_size` must be more than the {len(SPECIAL_TOKENS)} special "
-            f"tokens. Received: {vocabulary_size}."
-        )
-    if isinstance(documents, (list, tuple)):
-        documents = tf.data.TextLineDataset(text_files(documents, "documents"))
-    documents = check_documents(documents).map(to_utf8)
-    try:
-        vocabulary = keras_hub.tokenizers.compute_word_piece_vocabulary(
-            documents.map(lambda text: clean_texts(text, lowercase)),
-            vocabulary_size,
-            reserved_tokens=list(SPECIAL_TOKENS),
-        )
-    except StopIteration:
-        raise ValueError(
-            "`documents` must have at least one word. Received: none."
-        ) from None
+    _check_size(vocabulary_size, len(SPECIAL_TOKENS), "special tokens")
+    counts = count_words(
+        _batches(_read(documents), lambda texts: clean_texts(to_utf8(texts), lowercase))
+    )
+    vocabulary = learn_word_pieces(counts, vocabulary_size, SPECIAL_TOKENS)
     return BertTokenizer(vocabulary, lowercase=lowercase, **kwargs)
 
 
-def count_tokens(tokenizer: Tokenizer, documents: TFDataset) -> np.ndarray:
-    """Counts how often each token occurs in text.
+def train_byte_pair(
+    documents: TFDataset | Sequence[Path],
+    vocabulary_size: int,
+    add_prefix_space: bool = False,
+    **kwargs: Any,
+) -> Tokenizer:
+    """Learns a vocabulary of byte-level BPE, GPT-2's and RoBERTa's form, from text.
+
+    A line's end is a space, as it is between the sentences of a document in
+    pre-training. Any text can be written in the vocabulary, which has all bytes.
 
     Args:
-        tokenizer: a tokenizer layer, such as `BertTokenizer`.
-        documents: `tf.data.Dataset` of scalar strings.
+        documents: `tf.data.Dataset` of scalar strings, or a list of paths of
+            text files.
+        vocabulary_size: int. The most tokens to learn, special ones and the 256
+            bytes included.
+        add_prefix_space: bool. Whether a text begins with a space, so that its
+            first word is as any other. Defaults to `False`.
+        **kwargs: passed to `keras_hub.tokenizers.RobertaTokenizer`.
 
     Returns:
-        An int64 NumPy array of shape `(vocabulary_size,)`: what `SmoothedTokens`
-        and the `random_token_weights` of `MaskTokens` take.
+        A `keras_hub.tokenizers.RobertaTokenizer`, whose calls run in the graph. Its
+        first ids are `<s>`, `<pad>`, `</s>` and `<unk>`, and its last is `<mask>`.
+
+    Raises:
+        FileNotFoundError: If a path is that of no file.
+        ValueError: If the documents aren't scalar strings or have no pair of
+            characters twice, or `vocabulary_size` is no int or not more than the
+            number of special tokens and bytes.
 
     Example:
 
     ```python
     documents = tf.data.Dataset.from_tensor_slices(["a bat", "a cat sat"])
-    tokenizer = keras_bertfam.tokenizers.train_word_piece(documents, 40)
-    counts = keras_bertfam.tokenizers.count_tokens(tokenizer, documents)
+    tokenizer = keras_bertfam.tokenizers.train_byte_pair(documents, 300)
     ```
+
+    Reference: [Radford et al., 2019](
+    https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf),
+    section 2.2.
     """
-    size = tokenizer.vocabulary_size()
-    tokenizer = as_graph_layer(tokenizer)
+    alphabet = hugging_face.pre_tokenizers.ByteLevel.alphabet()
+    least = len(_BYTE_PAIR_TOKENS) + len(alphabet)
+    _check_size(vocabulary_size, least, "special tokens and bytes")
 
-    def count(texts):
-        ids = tokenize(tokenizer, to_utf8(texts)).flat_values
-        return tf.math.bincount(ids, minlength=size, dtype=tf.int64)
+    def clean(texts):
+        return tf.strings.regex_replace(without_nul(to_utf8(texts)), r"\s*\n\s*", " ")
 
-    zeros = tf.zeros([size], tf.int64)
-    return check_documents(documents).batch(64).map(count).reduce(zeros, tf.add).numpy()
+    trained = hugging_face.Tokenizer(hugging_face.models.BPE())
+    trained.pre_tokenizer = hugging_face.pre_tokenizers.ByteLevel(
+        add_prefix_space=add_prefix_space
+    )
+    trainer = hugging_face.trainers.BpeTrainer(
+        vocab_size=vocabulary_size,
+        min_frequency=2,
+        show_progress=False,
+        special_tokens=list(_BYTE_PAIR_TOKENS),
+        initial_alphabet=alphabet,
+    )
+    trained.train_from_iterator(_parts(_read(documents), clean), trainer)
+    model = json.loads(trained.to_str())["model"]
+    if not model["merges"]:
+        raise ValueError(
+            "`documents` must have a pair of characters twice. Received: none."
+        )
+    *first, mask = _BYTE_PAIR_TOKENS
+    ids: dict[str, int] = model["vocab"]
+    others = sorted(ids.keys() - _BYTE_PAIR_TOKENS, key=lambda token: ids[token])
+    tokenizer = keras_hub.tokenizers.RobertaTokenizer(
+        {token: number for number, token in enumerate([*first, *others, mask])},
+        [" ".join(pair) for pair in model["merges"]],
+        add_prefix_space=add_prefix_space,
+        **kwargs,
+    )
+    return as_graph_layer(tokenizer)
 
 
-def extend_vocabulary(
-    tokenizer: BertTokenizer,
-    documents: TFDataset,
-    count: int,
-    min_frequency: int = 2,
-) -> BertTokenizer:
-    """Adds the most frequent words that a tokenizer splits to its vocabulary.
+def train_sentence_piece(
+    documents: TFDataset | Sequence[Path],
+    vocabulary_size: int,
+    model_type: str = "unigram",
+    family: str = "albert",
+    sentinels: int = 0,
+    character_coverage: float = 0.99995,
+    **kwargs: Any,
+) -> AlbertTokenizer | XLNetTokenizer:
+    """Learns a SentencePiece model from text, after the tokenizer's own clean-up.
 
     Args:
-        tokenizer: `BertTokenizer`.
-        documents: `tf.data.Dataset` of scalar strings.
-        count: int. The most words to add.
-        min_frequency: int. How often a word must occur. Defaults to `2`.
+        documents: `tf.data.Dataset` of scalar strings, or a list of paths of
+            text files.
+        vocabulary_size: int. The most pieces to learn, special ones included.
+        model_type: `"unigram"`, as in both papers, or `"bpe"`.
+        family: whose special pieces the model has and whose tokenizer it gets:
+            `"albert"` or `"xlnet"`. Defaults to `"albert"`.
+        sentinels: int. How many pieces `<extra_id_0>`, `<extra_id_1>`... to add
+            after the special ones, by which T5 marks the spans it leaves out. A text
+            that has one of them has it as one token. Defaults to `0`.
+        character_coverage: float from 0.98 to 1. The share of the text that is made of
+            characters with a piece; rare ones are unknown. Defaults to `0.99995`.
+        **kwargs: passed to the tokenizer, such as `lowercase` and `keep_accents`.
+            Published models leave out accents, which in Japanese tell "が" from "か".
 
     Returns:
-        A `BertTokenizer` with the words after the old ones, whose ids stay.
+        An `AlbertTokenizer` or `XLNetTokenizer` whose special pieces, and
+        punctuation that is always a piece, have the ids of the published ones.
 
     Raises:
-        TypeError: for another kind of tokenizer.
-        ValueError: for a negative `count`.
+        FileNotFoundError: If a path is that of no file.
+        ValueError: If the documents aren't scalar strings or have no word, or
+            `vocabulary_size` is no int or less than the characters need, or another
+            argument is out of range.
 
     Example:
 
     ```python
-    tokenizer = keras_bertfam.tokenizers.BertTokenizer("vocab.txt", lowercase=True)
-    documents = keras_bertfam.layers.read_documents("papers/*.txt")
-    tokenizer = keras_bertfam.tokenizers.extend_vocabulary(tokenizer, documents, 500)
+    documents = tf.data.Dataset.from_tensor_slices(["a bat", "a cat sat"])
+    tokenizer = keras_bertfam.tokenizers.train_sentence_piece(documents, 40)
     ```
+
+    Reference: [Kudo and Richardson, 2018](https://arxiv.org/abs/1808.06226).
     """
-    if not isinstance(tokenizer, BertTokenizer):
-        raise TypeError(
-            "`tokenizer` must be a `BertTokenizer`, whose words can be told. "
-            f"Received: {type(tokenizer).__name__}."
+    if model_type not in ("unigram", "bpe"):
+        raise ValueError(
+            f'`model_type` must be "unigram" or "bpe". Received: {model_type!r}.'
         )
-    if count < 0:
-        raise ValueError(f"`count` must not be negative. Received: {count}.")
+    if family not in _FAMILIES:
+        raise ValueError(
+            f"`family` must be one of {sorted(_FAMILIES)}. Received: {family!r}."
+        )
+    if not _is_int(sentinels) or not 0 <= sentinels < MAX_VOCABULARY_SIZE:
+        raise ValueError(
+            f"`sentinels` must be an int that is not negative. Received: {sentinels!r}."
+        )
+    if not 0.98 <= character_coverage <= 1:
+        raise ValueError(
+            "`character_coverage` must be from 0.98 to 1. Received: "
+            f"{character_coverage!r}."
+        )
+    cls, ids, control, symbols = _FAMILIES[family]
+    symbols = [*symbols, *(f"<extra_id_{number}>" for number in range(sentinels))]
+    number = sum(value >= 0 for value in ids.values()) + len(control) + len(symbols)
+    _check_size(vocabulary_size, number, "special pieces")
+    tokenizer = cls(**kwargs)
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=_parts(_read(documents), tokenizer.clean_texts),
+            model_writer=model,
+            model_type=model_type,
+            vocab_size=vocabulary_size,
+            hard_vocab_limit=False,
+            character_coverage=character_coverage,
+            control_symbols=control,
+            user_defined_symbols=symbols,
+            num_threads=16,  # sums depend on their number
+            minloglevel=2,
+            **ids,
+        )
+    except RuntimeError as error:
+        needed = re.search(r"required_chars\. \d+ vs (\d+)", str(error))
+        if needed is None:
+            raise
+        raise ValueError(
+            f"`vocabulary_size` must be at least {needed[1]}, for the special pieces "
+            "and the characters that `character_coverage` asks for. Received: "
+            f"{vocabulary_size}."
+        ) from None
+    tokenizer.set_proto(model.getvalue())
+    return tokenizer
 
-    def split(texts):
-        texts = clean_texts(to_utf8(texts), tokenizer.lowercase)
-        # As BERT does, white space and punctuation end a word.
-        texts = tf.strings.regex_replace(texts, r"[^\p{L}\p{M}\p{N}]", " ")
-        return tf.strings.split(texts).flat_values
 
-    frequencies: collections.Counter[str] = collections.Counter()
-    for batch in (
-        check_documents(documents)
-        .batch(64)
-        .map(split, num_parallel_calls=tf.data.AUTOTUNE)
-    ):
-        frequencies.update(word.decode() for word in batch.numpy())
-    known = {*tokenizer.get_vocabulary()}
-    # By frequency, and words as frequent in the order of the alphabet.
-    ranked = sorted(frequencies.items(), key=lambda item: (-item[1], item[0]))
-    new = [
-        word
-        for word, frequency in ranked
-        if frequency >= min_frequency and word not in known and word.isalpha()
-    ]
-    return BertTokenizer(
-        [*tokenizer.get_vocabulary(), *new[:count]],
-        lowercase=tokenizer.lowercase,
-        max_input_chars_per_word=tokenizer.max_input_chars_per_word,
-    )
+def _read(documents):
+    """Text files or a dataset as a checked dataset of strings."""
+    if isinstance(documents, (list, tuple)):
+        documents = tf.data.TextLineDataset(text_files(documents, "documents"))
+    return check_documents(documents)
+
+
+def _batches(documents, clean):
+    """Cleaned documents, several at once."""
+    return documents.batch(64).map(clean, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def _parts(documents, clean):
+    """The lines of cleaned documents, in parts of at most 1,000 characters."""
+    batches = _batches(documents, clean).as_numpy_iterator()
+    texts = itertools.chain.from_iterable(batches)
+    parts = (part for text in texts for part in _PART.findall(text.decode()))
+    parts = filter(str.strip, parts)
+    first = next(parts, None)
+    if first is None:
+        raise ValueError(_NO_WORD)
+    return itertools.chain([first], parts)
+
+
+def _is_int(value):
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _check_size(size, least, what):
+    if not _is_int(size) or not least < size <= MAX_VOCABULARY_SIZE:
+        raise ValueError(
+            f"`vocabulary_size` must be an int of more than the {least} {what}, and at "
+            f"most {MAX_VOCABULARY_SIZE}. Received: {size!r}."
+        )

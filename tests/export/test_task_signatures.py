@@ -5,12 +5,16 @@ import os
 import subprocess
 import sys
 
+import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import ops
 
 from keras_bertfam import tasks
 from keras_bertfam.export import export_saved_model
+from keras_bertfam.layers import train_sentence_piece
+from keras_bertfam.models import AlbertBackbone
 from tests import tiny_fine_tuning as tiny
 
 # Imports nothing but TensorFlow, as a server does.
@@ -84,6 +88,24 @@ def test_classifier(tmp_path):
         np.testing.assert_allclose(answers["probabilities"], softmax(logits), atol=1e-5)
         assert answers["label_ids"] == logits.argmax(1).tolist()
         assert answers["labels"] == [["no", "yes"][k] for k in logits.argmax(1)]
+
+
+@pytest.mark.any_backend
+@pytest.mark.slow
+def test_sentence_piece(tmp_path):
+    """In this process, which has the tokenizer's own model and loses its kernels."""
+    documents = tf.data.Dataset.from_tensor_slices([*TEXTS, *PAIRS] * 9)
+    tokenizer = train_sentence_piece(documents, 60)
+    preprocessor = tasks.TextEmbedderPreprocessor(tokenizer, 16)
+    sizes = tiny.SIZES | {"num_layers": 1, "embedding_dim": 8}
+    backbone = AlbertBackbone(tokenizer.vocabulary_size(), **sizes)
+    model = tasks.TextEmbedder(backbone, preprocessor)
+    path = export_saved_model(model, str(tmp_path / "1"))
+    served = tf.saved_model.load(path).signatures["serving_default"]
+    keras.utils.set_random_seed(1)
+    answers = served(text=tf.constant(TEXTS))
+    expected = outputs(model, TEXTS)
+    np.testing.assert_allclose(answers["embeddings"], expected, atol=1e-5)
 
 
 @pytest.mark.slow

@@ -1,25 +1,95 @@
+import functools
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
 import pytest
 import tensorflow as tf
 
 from keras_bertfam.layers import (
-    BertTokenizer,
-    count_tokens,
-    extend_vocabulary,
+    AlbertTokenizer,
+    XLNetTokenizer,
+    train_byte_pair,
+    train_sentence_piece,
     train_word_piece,
 )
+from keras_bertfam.models import BertBackbone
+from keras_bertfam.tasks import (
+    MaskedLM,
+    MaskedLMPreprocessor,
+    PermutationLMPreprocessor,
+    ReplacedTokenDetectionPreprocessor,
+    SpanBoundaryLMPreprocessor,
+)
+from keras_bertfam.tokenizers.graph import as_graph_layer, tokenize
 from keras_bertfam.tokenizers.word_piece import SPECIAL_TOKENS
-from tests.tiny_fine_tuning import make_tokenizer
+
+LATIN = [
+    "A café was open on the quay, and the sailors sat there till 1,980 stars shone.",
+    "The cat sat by the old sailor. The sailor's café was open!\nHe sat there.",
+]
+GREEK_AND_CYRILLIC = [
+    "Кошка сидела на ковре. Собака сидела на дворе, и кошка мяукала!",
+    "Η γάτα κάθεται στο χαλί. Ο σκύλος κάθεται στην αυλή.",
+]
+JAPANESE_AND_CHINESE = [
+    "吾輩は猫である。名前はまだ無い。どこで生れたか頓と見当がつかぬ。",
+    "學而時習之，不亦說乎。有朋自遠方來，不亦樂乎。",
+]
+TEXTS = [*LATIN, *GREEK_AND_CYRILLIC, *JAPANESE_AND_CHINESE]
+KINDS = {
+    "word piece": lambda data, size=200: train_word_piece(data, size),
+    "byte pair": lambda data, size=400: train_byte_pair(data, size),
+    "unigram": lambda data, size=200: train_sentence_piece(data, size),
+    "pieces by bpe": lambda data, size=200: train_sentence_piece(
+        data, size, "bpe", "xlnet", sentinels=3, keep_accents=True
+    ),
+}
+
+
+def dataset(texts):
+    return tf.data.Dataset.from_tensor_slices(texts)
+
+
+def documents():
+    return dataset(TEXTS).repeat(20)
+
+
+@pytest.fixture(scope="module")
+def tokenizers():
+    return {kind: train(documents()) for kind, train in KINDS.items()}
+
+
+@functools.cache
+def graph(tokenizer):
+    return tf.function(
+        lambda texts: tokenize(as_graph_layer(tokenizer), texts),
+        input_signature=[tf.TensorSpec([None], tf.string)],
+    )
+
+
+def encode(tokenizer, texts):
+    return graph(tokenizer)(tf.constant(texts))
+
+
+def files(tokenizer, folder):
+    """What is saved of a vocabulary."""
+    folder.mkdir(exist_ok=True)
+    tokenizer.save_assets(str(folder))
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def test_training():
-    documents = tf.data.Dataset.from_tensor_slices(["Un café là", "un chat là"] * 20)
+    documents = dataset(["Un café là", "un chat là"] * 20)
     tokenizer = train_word_piece(documents, 60)
     assert tokenizer.get_vocabulary()[:5] == [*SPECIAL_TOKENS]
     assert 1 not in tokenizer("UN CAFE là").numpy()
 
 
 def test_vocabularies_are_learnt_from_the_same_characters():
-    documents = tf.data.Dataset.from_tensor_slices(["Fuß ½…\u00a0SOFT\u00adLY"] * 20)
+    documents = dataset(["Fuß ½…\u00a0SOFT\u00adLY"] * 20)
     tokenizer = train_word_piece(documents, 60)
     ids = tokenizer(["fuß ½… softly"]).to_list()[0]
     assert 1 not in ids
@@ -28,23 +98,202 @@ def test_vocabularies_are_learnt_from_the_same_characters():
     assert "\u00a0" not in "".join(tokenizer.get_vocabulary())
 
 
-def test_counts():
-    tokenizer = BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"])
-    texts = ["a b a", "", "x a"] * 50  # more than one batch
-    documents = tf.data.Dataset.from_tensor_slices(texts)
-    assert count_tokens(tokenizer, documents).tolist() == [0, 50, 0, 0, 0, 150, 50]
+def test_special_tokens_of_byte_pairs(tokenizers):
+    tokenizer = tokenizers["byte pair"]
+    tokens = [*tokenizer.get_vocabulary()]
+    assert tokens[:4] == ["<s>", "<pad>", "</s>", "<unk>"]
+    assert tokens[-1] == "<mask>" and len(tokens) == 400
+    assert [*tokenizer.vocabulary.values()] == [*range(400)]
+    assert tokenizer.mask_token_id == 399 and tokenizer.pad_token_id == 1
+    # Even where the text is full of them.
+    tokenizer = train_byte_pair(dataset(["<mask>1 <unk>2<s>"] * 9), 300)
+    tokens = [*tokenizer.get_vocabulary()]
+    assert tokens[:4] == ["<s>", "<pad>", "</s>", "<unk>"] and tokens[-1] == "<mask>"
+    assert len({*tokens}) == len(tokens)
 
 
-def test_extend_vocabulary():
-    texts = ["the Cats sitting on the mat", "a cats sitting by red cats", "once"]
-    corpus = tf.data.Dataset.from_tensor_slices(texts)
-    tokenizer = make_tokenizer()
-    before = tokenizer.get_vocabulary()
-    longer = extend_vocabulary(tokenizer, corpus, 10)
-    assert longer.get_vocabulary() == [*before, "cats", "sitting"]
-    assert longer.lowercase
-    assert [int(k) for k in longer("Cats mat")][0] == len(before)
-    shorter = extend_vocabulary(tokenizer, corpus, 1)
-    assert shorter.get_vocabulary() == [*before, "cats"]
-    with pytest.raises(ValueError, match="must not be negative"):
-        extend_vocabulary(tokenizer, corpus, -1)
+def test_special_pieces_have_the_published_ids(tokenizers):
+    albert, xlnet = tokenizers["unigram"], tokenizers["pieces by bpe"]
+    assert isinstance(albert, AlbertTokenizer) and isinstance(xlnet, XLNetTokenizer)
+    pieces = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]", *'()"-.–£€']
+    assert albert.get_vocabulary()[:13] == pieces
+    pieces = ["<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>"]
+    pieces += ["<eop>", *'.()"-–£€']
+    pieces += [f"<extra_id_{number}>" for number in range(3)]
+    assert xlnet.get_vocabulary()[:20] == pieces
+    sentinel = xlnet.token_to_id("<extra_id_1>")
+    assert encode(xlnet, ["The<extra_id_1> sat"]).to_list()[0].count(sentinel) == 1
+    assert xlnet.vocabulary_size() == 200
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_character_is_unknown_and_texts_decode(kind, tokenizers):
+    tokenizer = tokenizers[kind]
+    ids = encode(tokenizer, TEXTS)
+    tokens = {*tokenizer.get_vocabulary()}
+    unknown = tokenizer.token_to_id("[UNK]" if "[UNK]" in tokens else "<unk>")
+    assert unknown not in ids.flat_values.numpy()
+    decoded = [str(text) for text in tokenizer.detokenize(ids)]
+    if kind == "byte pair":
+        assert decoded == TEXTS
+    elif kind == "pieces by bpe":  # NFKC of the model
+        assert decoded == [text.replace("\n", " ").replace("，", ",") for text in TEXTS]
+    else:
+        assert decoded[0].startswith("a cafe was open on the quay")
+        assert decoded[2].startswith("кошка сидела на ковре")
+        assert decoded[5].replace(" ", "").startswith("學而時習之")
+    if kind in ("byte pair", "pieces by bpe"):  # something was learnt of each script
+        rows = ids.row_lengths().numpy()
+        assert (rows < [len(text.encode()) / 1.5 for text in TEXTS]).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_learns_what_it_sees_at_run_time(kind, tmp_path):
+    """A piece of a cut document, lines and forms of a character change nothing."""
+    texts = ["The ``Cafe\u0301'' sat there.", "He sat\u00a0there."]
+    # Byte pairs have the space for the line's end before the piece.
+    before = "\n" if kind == "byte pair" else ""
+    whole = [before + texts[0], texts[1]] * 20
+    first = files(KINDS[kind](dataset(whole), 280), tmp_path / "a")
+    cut = ["\0" + texts[0], texts[1]] * 20
+    assert files(KINDS[kind](dataset(cut), 280), tmp_path / "b") == first
+    if kind == "unigram":
+        forms = ['THE "cafe" sat there.', "he sat there."] * 20
+        assert files(KINDS[kind](dataset(forms), 280), tmp_path / "c") == first
+
+
+def test_long_lines_without_spaces_are_learnt():
+    document = "".join(JAPANESE_AND_CHINESE) * 400  # 24,000 characters
+    for train in (KINDS["unigram"], KINDS["pieces by bpe"]):
+        tokenizer = train(dataset([document]), 400)
+        assert max(map(len, tokenizer.get_vocabulary())) >= 6
+        assert encode(tokenizer, [document]).row_lengths()[0] < len(document) // 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_same_text_same_bytes(kind, tokenizers, tmp_path):
+    expected = files(tokenizers[kind], tmp_path / "expected")
+    for number in range(2):
+        again = KINDS[kind](documents())
+        assert files(again, tmp_path / f"{number}") == expected
+
+
+CODE = """
+import pathlib, sys
+from tests.tokenizers.test_training import KINDS, documents, files
+for kind, train in KINDS.items():
+    files(train(documents()), pathlib.Path(sys.argv[1]) / kind)
+"""
+
+
+@pytest.mark.slow
+def test_same_bytes_in_another_process(tokenizers, tmp_path):
+    """With one thread of the trainer, and other hashes of Python."""
+    subprocess.run(
+        [sys.executable, "-c", CODE, str(tmp_path)],
+        check=True,
+        cwd=pathlib.Path(__file__).parents[2],
+        env={**os.environ, "PYTHONHASHSEED": "1", "RAYON_NUM_THREADS": "1"},
+    )
+    for kind, tokenizer in tokenizers.items():
+        saved = tmp_path / kind
+        found = {path.name: path.read_bytes() for path in saved.iterdir()}
+        assert found == files(tokenizer, tmp_path / f"expected {kind}")
+
+
+def slow(*values):
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(
+    ("kind", "cls"),
+    [
+        ("pieces by bpe", SpanBoundaryLMPreprocessor),
+        slow("unigram", PermutationLMPreprocessor),
+        # KerasHub's byte pairs take seconds to trace.
+        slow("byte pair", ReplacedTokenDetectionPreprocessor),
+    ],
+)
+def test_goes_into_preprocessors(kind, cls, tokenizers):
+    tokenizer = tokenizers[kind]
+    preprocessor = cls(tokenizer, sequence_length=24)
+    batch = next(iter(preprocessor.dataset(documents(), 4)))
+    x = batch[0] if isinstance(batch, tuple) else batch
+    ids = x["token_ids"].numpy()
+    assert ids.shape == (4, 24)
+    assert 0 <= ids.min() and ids.max() < tokenizer.vocabulary_size()
+    assert tokenizer.mask_token_id in ids or cls is PermutationLMPreprocessor
+
+
+@pytest.mark.parametrize(
+    "kind", ["word piece", slow("byte pair"), "unigram", "pieces by bpe"]
+)
+def test_saved_with_a_preset(kind, tokenizers, tmp_path):
+    tokenizer = tokenizers[kind]
+    preprocessor = MaskedLMPreprocessor(tokenizer, sequence_length=16)
+    sizes = {"num_layers": 1, "num_heads": 1, "hidden_dim": 4, "intermediate_dim": 4}
+    backbone = BertBackbone(tokenizer.vocabulary_size(), **sizes)
+    MaskedLM(backbone, preprocessor).save_to_preset(tmp_path / "preset")
+    again = MaskedLMPreprocessor.from_preset(tmp_path / "preset").tokenizer
+    assert type(again) is type(tokenizer)
+    assert again.get_config() == tokenizer.get_config()
+    expected = files(tokenizer, tmp_path / "expected")
+    assert files(again, tmp_path / "again") == expected
+    np.testing.assert_array_equal(
+        encode(again, TEXTS).flat_values, encode(tokenizer, TEXTS).flat_values
+    )
+
+
+def test_text_files(tmp_path):
+    (tmp_path / "a.txt").write_text("\n".join(LATIN * 20), encoding="utf-8")
+    for train in KINDS.values():
+        tokens = {*train([tmp_path / "a.txt"], 300).get_vocabulary()}
+        assert tokens & {"sat", "Ġsat", "▁sat", "▁sa"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_documents_without_a_word(kind):
+    for texts in (["", " \n\t"], ["\0"]):
+        with pytest.raises(ValueError, match="`documents` must .* one word.*none."):
+            KINDS[kind](dataset(texts))
+    with pytest.raises(ValueError, match="`documents` must .* one word"):
+        KINDS[kind](documents().take(0))
+    if kind == "byte pair":
+        with pytest.raises(ValueError, match="`documents` must have .* pair .* twice"):
+            KINDS[kind](dataset(["ab", "c"]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_vocabulary_sizes(kind):
+    least = {"byte pair": 261, "word piece": 5, "unigram": 13}.get(kind, 20)
+    for wrong in (least, -1, True, 300.0, "300", None, 10**9):
+        message = f"`vocabulary_size` must be .* {least} special .*Received: {wrong!r}"
+        with pytest.raises(ValueError, match=message):
+            KINDS[kind](documents(), wrong)
+    # There are fewer tokens if the text has no more.
+    few = dataset(["a cat sat on a mat"] * 20)
+    assert least < KINDS[kind](few, 10_000).vocabulary_size() < 300
+
+
+@pytest.mark.parametrize("model_type", ["unigram", "bpe"])
+def test_arguments_of_sentence_piece(model_type):
+    with pytest.raises(ValueError, match="`vocabulary_size` .* at least 1[0-9][0-9]"):
+        train_sentence_piece(documents(), 60, model_type)
+    for name, wrong in {
+        "family": "t5",
+        "sentinels": -1,
+        "character_coverage": 0.5,
+    }.items():
+        with pytest.raises(ValueError, match=f"`{name}` must be .*Received: {wrong!r}"):
+            train_sentence_piece(documents(), 200, model_type, **{name: wrong})
+    with pytest.raises(ValueError, match="`model_type` .*Received: 'word'"):
+        train_sentence_piece(documents(), 200, "word")
+    with pytest.raises(ValueError, match="`vocabulary_size`.* more than the 213"):
+        train_sentence_piece(documents(), 200, model_type, sentinels=200)
+
+
+def test_prefix_space():
+    for prefix, first in ((True, "ĠThe"), (False, "The")):
+        tokenizer = train_byte_pair(dataset(["The"] * 9), 300, add_prefix_space=prefix)
+        assert first in tokenizer.get_vocabulary()
+        assert tokenizer.add_prefix_space is prefix

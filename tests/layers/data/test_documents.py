@@ -5,6 +5,7 @@ import keras_hub
 import pytest
 import tensorflow as tf
 
+from keras_bertfam import tokenizers
 from keras_bertfam.layers import (
     AlbertTokenizer,
     BertTokenizer,
@@ -14,6 +15,7 @@ from keras_bertfam.layers import (
     XLNetTokenizer,
     count_tokens,
     extend_vocabulary,
+    train_byte_pair,
     train_word_piece,
 )
 from keras_bertfam.layers.data import documents as module
@@ -156,6 +158,8 @@ USES = {
     ),
     "permuted": lambda data: PermutationLMPreprocessor(TOKENIZER, 16).dataset(data, 4),
     "vocabulary": lambda data: train_word_piece(data, 40),
+    "byte pairs": lambda data: train_byte_pair(data, 300),
+    "pieces": lambda data: tokenizers.train_sentence_piece(data, 40),
     "counts": lambda data: count_tokens(TOKENIZER, data),
     "more words": lambda data: extend_vocabulary(TOKENIZER, data, 1),
 }

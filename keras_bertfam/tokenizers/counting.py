@@ -1,0 +1,107 @@
+"""What text says of a vocabulary: how often its tokens occur, which words it lacks."""
+
+import collections
+
+import numpy as np
+import tensorflow as tf
+
+from keras_bertfam.tokenizers.bert_normalization import clean_texts
+from keras_bertfam.tokenizers.graph import as_graph_layer, tokenize
+from keras_bertfam.tokenizers.texts import check_documents, to_utf8
+from keras_bertfam.tokenizers.word_piece import BertTokenizer
+from keras_bertfam.types import TFDataset, Tokenizer
+
+
+def count_tokens(tokenizer: Tokenizer, documents: TFDataset) -> np.ndarray:
+    """Counts how often each token occurs in text.
+
+    Args:
+        tokenizer: a tokenizer layer, such as `BertTokenizer`.
+        documents: `tf.data.Dataset` of scalar strings.
+
+    Returns:
+        An int64 NumPy array of shape `(vocabulary_size,)`: what `SmoothedTokens`
+        and the `random_token_weights` of `MaskTokens` take.
+
+    Example:
+
+    ```python
+    documents = tf.data.Dataset.from_tensor_slices(["a bat", "a cat sat"])
+    tokenizer = keras_bertfam.tokenizers.train_word_piece(documents, 40)
+    counts = keras_bertfam.tokenizers.count_tokens(tokenizer, documents)
+    ```
+    """
+    size = tokenizer.vocabulary_size()
+    tokenizer = as_graph_layer(tokenizer)
+
+    def count(texts):
+        ids = tokenize(tokenizer, to_utf8(texts)).flat_values
+        return tf.math.bincount(ids, minlength=size, dtype=tf.int64)
+
+    zeros = tf.zeros([size], tf.int64)
+    return check_documents(documents).batch(64).map(count).reduce(zeros, tf.add).numpy()
+
+
+def extend_vocabulary(
+    tokenizer: BertTokenizer,
+    documents: TFDataset,
+    count: int,
+    min_frequency: int = 2,
+) -> BertTokenizer:
+    """Adds the most frequent words that a tokenizer splits to its vocabulary.
+
+    Args:
+        tokenizer: `BertTokenizer`.
+        documents: `tf.data.Dataset` of scalar strings.
+        count: int. The most words to add.
+        min_frequency: int. How often a word must occur. Defaults to `2`.
+
+    Returns:
+        A `BertTokenizer` with the words after the old ones, whose ids stay.
+
+    Raises:
+        TypeError: for another kind of tokenizer.
+        ValueError: for a negative `count`.
+
+    Example:
+
+    ```python
+    tokenizer = keras_bertfam.tokenizers.BertTokenizer("vocab.txt", lowercase=True)
+    documents = keras_bertfam.layers.read_documents("papers/*.txt")
+    tokenizer = keras_bertfam.tokenizers.extend_vocabulary(tokenizer, documents, 500)
+    ```
+    """
+    if not isinstance(tokenizer, BertTokenizer):
+        raise TypeError(
+            "`tokenizer` must be a `BertTokenizer`, whose words can be told. "
+            f"Received: {type(tokenizer).__name__}."
+        )
+    if count < 0:
+        raise ValueError(f"`count` must not be negative. Received: {count}.")
+
+    def split(texts):
+        texts = clean_texts(to_utf8(texts), tokenizer.lowercase)
+        # As BERT does, white space and punctuation end a word.
+        texts = tf.strings.regex_replace(texts, r"[^\p{L}\p{M}\p{N}]", " ")
+        return tf.strings.split(texts).flat_values
+
+    frequencies: collections.Counter[str] = collections.Counter()
+    for batch in (
+        check_documents(documents)
+        .batch(64)
+        .map(split, num_parallel_calls=tf.data.AUTOTUNE)
+    ):
+        frequencies.update(word.decode() for word in batch.numpy())
+    known = {*tokenizer.get_vocabulary()}
+    # By frequency, and words as frequent in the order of the alphabet.
+    ranked = sorted(frequencies.items(), key=lambda item: (-item[1], item[0]))
+    new = [
+        word
+        for word, frequency in ranked
+        if frequency >= min_frequency and word not in known and word.isalpha()
+    ]
+    return BertTokenizer(
+        [*tokenizer.get_vocabulary(), *new[:count]],
+        lowercase=tokenizer.lowercase,
+        max_input_chars_per_word=tokenizer.max_input_chars_per_word,
+    )

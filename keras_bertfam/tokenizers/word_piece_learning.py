@@ -1,0 +1,154 @@
+"""WordPiece vocabularies from words and how often they occur.
+
+What comes out is what `keras_hub.tokenizers.compute_word_piece_vocabulary` learns by
+`tensorflow_text`, in a fiftieth of the time. There, all parts of all words are counted,
+and from each part are taken the counts of the longer ones that begin with it: what is
+left is how often a word ends with that part. Here only the ends are counted.
+"""
+
+import bisect
+import collections
+from collections.abc import Sequence
+
+import tensorflow as tf
+import tensorflow_text as tf_text
+
+from keras_bertfam.types import TFDataset
+
+# As in KerasHub's pre-tokenisation, and BERT's: these are words, and end others.
+_SIGNS = (
+    r"[!-/:-@\[-`{-~\p{P}\x{3400}-\x{4DBF}\x{4E00}-\x{9FFF}\x{F900}-\x{FAFF}"
+    r"\x{20000}-\x{2A6DF}\x{2A700}-\x{2CEAF}\x{2F800}-\x{2FA1F}]"
+)
+_SPACES = r"[\s\p{Cc}\p{Cf}]"
+# The learner's limits: of characters in a word, different ones, and different words.
+_LENGTH, _CHARACTERS, _WORDS = 50, 1000, 5_000_000
+# How often a token must occur is looked for between these, by halves.
+_LEAST, _MOST = 10, 10_000_000
+_SLACK = 0.05  # this share of the vocabulary may stay unused
+_ROUNDS = 4
+_INNER = "##"
+
+
+def count_words(texts: TFDataset) -> dict[str, int]:
+    """Counts words.
+
+    Args:
+        texts: `tf.data.Dataset` of strings of shape `(batch,)`, cleaned.
+
+    Returns:
+        A dict of words and their counts, in the order in which words come first.
+    """
+    counts: collections.Counter[bytes] = collections.Counter()
+    words = texts.map(
+        lambda batch: (
+            tf_text.regex_split(batch, rf"{_SPACES}|{_SIGNS}", _SIGNS).flat_values
+        ),
+        num_parallel_calls=tf.data.AUTOTUNE,
+    )
+    for batch in words.as_numpy_iterator():
+        counts.update(batch.tolist())
+    return {word.decode(): count for word, count in counts.items()}
+
+
+def learn_word_pieces(
+    counts: dict[str, int], size: int, special_tokens: Sequence[str]
+) -> list[str]:
+    """Learns a vocabulary in which all characters are that words are made of.
+
+    Args:
+        counts: what `count_words` returns.
+        size: int. The most tokens, special ones included. There are fewer where the
+            text has no more that occur ten times.
+        special_tokens: the first tokens.
+
+    Returns:
+        List of str: the special tokens, single characters, and the other tokens by
+        frequency. `##` begins those that go on with a word.
+
+    Raises:
+        ValueError: If there is no word that isn't too long.
+    """
+    words = _usable(counts)
+    if not words:
+        raise ValueError(
+            f"`documents` must have at least one word of at most {_LENGTH} "
+            "characters. Received: none."
+        )
+    most = min(max(counts.values()), _MOST)
+    least = max(min(counts.values()), _LEAST)
+    characters = sorted({character for word in words for character in word})
+    single = dict.fromkeys([*characters, *(_INNER + c for c in characters)], 1)
+    all_ends = _count_all_ends(words)
+    frequencies = sorted(all_ends.values())
+    while True:
+        frequency = (most + least) // 2
+        is_last = least >= most
+        # No round leaves more tokens than the first, so that many needn't be tried.
+        bound = len(frequencies) - bisect.bisect_left(frequencies, frequency)
+        bound += len(special_tokens) + len(single)
+        if not is_last and _is_less(bound, size):
+            most = frequency - 1
+            continue
+        tokens = single | _frequent(all_ends, frequency)
+        for _ in range(_ROUNDS - 1):
+            tokens = single | _frequent(_count_ends(words, tokens), frequency)
+        ranked = sorted(tokens, key=lambda token: (-tokens[token], token))
+        vocabulary = [*dict.fromkeys([*special_tokens, *characters, *ranked])]
+        if len(vocabulary) > size:
+            least = frequency + 1
+        elif _is_less(len(vocabulary), size):
+            most = frequency - 1
+        else:
+            is_last = True
+        if is_last:
+            return vocabulary[:size]
+
+
+def _is_less(number, size):
+    """Whether there is room for more tokens than may stay unused."""
+    return size - number > _SLACK * size
+
+
+def _usable(counts):
+    """The words to learn from, the most frequent first."""
+    words = {word: count for word, count in counts.items() if len(word) <= _LENGTH}
+    frequencies: collections.Counter[str] = collections.Counter()
+    for word, count in words.items():
+        for character in word:
+            frequencies[character] += count
+    ranked = sorted(frequencies, key=lambda c: (-frequencies[c], c))
+    known = {*ranked[:_CHARACTERS]}
+    ordered = sorted(words.items(), key=lambda item: -item[1])
+    return dict([item for item in ordered if known.issuperset(item[0])][:_WORDS])
+
+
+def _count_all_ends(words):
+    """How often words end with each of their ends, the whole word included."""
+    ends: collections.Counter[str] = collections.Counter()
+    for word, count in words.items():
+        ends[word] += count
+        for start in range(1, len(word)):
+            ends[_INNER + word[start:]] += count
+    return ends
+
+
+def _count_ends(words, tokens):
+    """The same, for the ends where a token starts if words are split into tokens."""
+    ends: collections.Counter[str] = collections.Counter()
+    longest = max(map(len, tokens), default=0)
+    for word, count in words.items():
+        rest = word
+        ends[rest] += count
+        while rest not in tokens:
+            # The longest token that it begins with; each character is one.
+            end = min(longest, len(rest) - 1)
+            while rest[:end] not in tokens:
+                end -= 1
+            rest = _INNER + rest[end:]
+            ends[rest] += count
+    return ends
+
+
+def _frequent(ends, frequency):
+    return {end: count for end, count in ends.items() if count >= frequency}
