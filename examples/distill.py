@@ -1,27 +1,37 @@
-"""Distil a BERT into half of its layers: python distill.py my_bert 'corpus/*.txt'.
+"""Distil a BERT into half of its layers, on your own text files.
 
-`my_bert` is a preset, such as pretrain_masked_lm.py saves. Set KERAS_BACKEND to choose
-the backend.
+    python distill.py 'corpus/*.txt' --teacher my_bert --output my_distilbert
+
+`my_bert` is a preset, such as pretrain_masked_lm.py saves. `--help` lists the options,
+which are those of `python -m keras_bertfam pretrain`. Set KERAS_BACKEND to choose the
+backend.
 """
 
-import sys
+import typer
 
-import keras_bertfam
+from keras_bertfam import tasks
+from keras_bertfam.cli import options, pretraining
 
 
-def main(teacher, pattern, epochs=3, recipe="single_gpu", layers=None, batch_size=64):
-    teacher = keras_bertfam.tasks.MaskedLM.from_preset(teacher)
+def main(run):
+    """Distil a masked language model into half of its layers."""
+    documents = pretraining.begin(run)
+    teacher = tasks.MaskedLM.from_preset(run.teacher)
     # Every layer of the student begins as one of the teacher's.
-    student = keras_bertfam.tasks.MaskedLM.from_teacher(teacher, layers)
-    model = keras_bertfam.tasks.Distiller(
-        student, teacher, **keras_bertfam.tasks.DISTILLATION_RECIPES[recipe]
+    student = tasks.MaskedLM.from_teacher(teacher)
+    preprocessor = tasks.DistillerPreprocessor(
+        teacher.preprocessor.tokenizer, run.sequence_length, seed=run.seed
     )
-    documents = keras_bertfam.layers.read_documents(pattern)
-    data = model.preprocessor.dataset(documents, batch_size)
-    model.fit(data, epochs=epochs)
-    student.save_to_preset("my_distilbert")
+    weights = tasks.DISTILLATION_RECIPES["single_gpu"]
+    model = tasks.Distiller(student, teacher, preprocessor, **weights)
+    pretraining.compiled(run, model)
+    pretraining.train(run, model, documents)
     return student
 
 
+command = options.takes_a_run(
+    main, family="distilbert", epochs=3, output="my_distilbert"
+)
+
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    typer.run(command)

@@ -1,47 +1,38 @@
-"""Pre-train ELECTRA on your own text files: python pretrain_electra.py 'corpus/*.txt'.
+"""Pre-train ELECTRA on your own text files.
 
-The files have blank lines between documents. Set KERAS_BACKEND to choose the backend.
+    python pretrain_electra.py 'corpus/*.txt' --size small --output my_electra
+
+The files have blank lines between documents. `--help` lists the options, those of
+`python -m keras_bertfam pretrain`; started again after a kill, with `--resume`, it
+goes on where it was. Set KERAS_BACKEND to choose the backend.
 """
 
-import sys
+import typer
 
-import keras_bertfam
+from keras_bertfam import tasks
+from keras_bertfam.cli import options, pretraining
 
 
-def main(
-    pattern,
-    epochs=10,
-    vocabulary_size=8000,
-    architecture="electra_small_discriminator_uncased_en",
-    variant="electra",
-    batch_size=64,
-    **sizes,
-):
-    documents = keras_bertfam.layers.read_documents(pattern)
-    tokenizer = keras_bertfam.tokenizers.train_word_piece(documents, vocabulary_size)
-    preprocessor = keras_bertfam.tasks.ReplacedTokenDetectionPreprocessor(
-        tokenizer, sequence_length=128, seed=0
+def main(run):
+    """Pre-train a discriminator of the tokens that a generator replaced."""
+    documents = pretraining.begin(run)
+    tokenizer = pretraining.make_tokenizer(run, documents)
+    preprocessor = tasks.ReplacedTokenDetectionPreprocessor(
+        tokenizer, run.sequence_length, seed=run.seed
     )
-    discriminator = keras_bertfam.models.ElectraBackbone.from_preset(
-        architecture,
-        load_weights=False,
-        vocabulary_size=tokenizer.vocabulary_size(),
-        **sizes,
-    )
+    discriminator = pretraining.make_backbone(run, tokenizer)
     # The generator is a quarter as wide and shares the embeddings.
-    model = keras_bertfam.tasks.ReplacedTokenDetection(
-        discriminator, preprocessor, generator_size=1 / 4, variant=variant
+    model = tasks.ReplacedTokenDetection(
+        discriminator, preprocessor, generator_size=1 / 4, variant="electra"
     )
-    model.compile(warmup_steps=0.05)
-    # Killed and started again, it goes on where it was.
-    backup = keras_bertfam.callbacks.BackupAndResume("backup", save_freq=500)
-    data = preprocessor.dataset(documents, batch_size)
-    model.fit(data, epochs=epochs, callbacks=[backup])
-    # Fine-tuning needs the discriminator; the generator is a masked language model.
-    model.save_to_preset("my_electra")
-    model.generator.save_to_preset("my_electra_generator")
+    pretraining.compiled(run, model)
+    # Fine-tuning needs the discriminator; the generator, a masked language model, is
+    # written to `OUTPUT-generator`.
+    pretraining.train(run, model, documents)
     return model
 
 
+command = options.takes_a_run(main, family="electra", output="my_electra")
+
 if __name__ == "__main__":
-    main(sys.argv[1])
+    typer.run(command)

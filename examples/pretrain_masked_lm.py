@@ -1,31 +1,33 @@
-"""Pre-train BERT on your own text files: python pretrain_masked_lm.py 'corpus/*.txt'.
+"""Pre-train BERT or RoBERTa by masked language modelling on your own text files.
 
-The files have blank lines between documents. Set KERAS_BACKEND to choose the backend.
+    python pretrain_masked_lm.py 'corpus/*.txt' --family roberta --output my_roberta
+
+The files have blank lines between documents. `--help` lists the options, those of
+`python -m keras_bertfam pretrain`; started again after a kill, with `--resume`, it
+goes on where it was. Set KERAS_BACKEND to choose the backend.
 """
 
-import sys
+import typer
 
-import keras_bertfam
+from keras_bertfam import tasks
+from keras_bertfam.cli import options, pretraining
 
 
-def main(pattern, epochs=10, vocabulary_size=8000, architecture="bert_mini_en_uncased"):
-    documents = keras_bertfam.layers.read_documents(pattern)
-    tokenizer = keras_bertfam.tokenizers.train_word_piece(documents, vocabulary_size)
-    preprocessor = keras_bertfam.tasks.MaskedLMPreprocessor(
-        tokenizer, sequence_length=128, seed=0
+def main(run):
+    """Pre-train by masked language modelling."""
+    documents = pretraining.begin(run)
+    tokenizer = pretraining.make_tokenizer(run, documents)
+    preprocessor = tasks.MaskedLMPreprocessor(
+        tokenizer, run.sequence_length, seed=run.seed
     )
-    backbone = keras_bertfam.models.BertBackbone.from_preset(
-        architecture, load_weights=False, vocabulary_size=tokenizer.vocabulary_size()
-    )
-    model = keras_bertfam.tasks.MaskedLM(backbone, preprocessor)
-    model.compile(learning_rate=5e-4, warmup_steps=0.05)
-    # Killed and started again, it goes on where it was.
-    backup = keras_bertfam.callbacks.BackupAndResume("backup", save_freq=500)
-    data = preprocessor.dataset(documents, batch_size=64)
-    model.fit(data, epochs=epochs, callbacks=[backup])
-    model.save_to_preset("my_bert")
+    backbone = pretraining.make_backbone(run, tokenizer)
+    model = tasks.MaskedLM(backbone, preprocessor)
+    pretraining.compiled(run, model)
+    pretraining.train(run, model, documents)
     return model
 
 
+command = options.takes_a_run(main, objective="mlm", output="my_bert")
+
 if __name__ == "__main__":
-    main(sys.argv[1])
+    typer.run(command)

@@ -1,47 +1,38 @@
 """Pre-train BERT (MLM + NSP) or ALBERT (MLM + SOP) on your own text files.
 
-python pretrain_sentence_pairs.py bert 'corpus/*.txt'
-python pretrain_sentence_pairs.py albert 'corpus/*.txt'
+    python pretrain_sentence_pairs.py 'corpus/*.txt' --family albert --output my_albert
 
-The files have blank lines between documents. Set KERAS_BACKEND to choose the backend.
+The files have blank lines between documents. `--help` lists the options, those of
+`python -m keras_bertfam pretrain`; started again after a kill, with `--resume`, it
+goes on where it was. Set KERAS_BACKEND to choose the backend.
 """
 
-import sys
+import typer
 
-import keras_bertfam
-from keras_bertfam.models import AlbertBackbone, BertBackbone
-
-# The backbone, its size, the sentence objective, what is masked, and the peak rate: of
-# AdamW, and of ALBERT's LAMB.
-PAPERS = {
-    "bert": (BertBackbone, "bert_mini_en_uncased", "nsp", "tokens", 5e-4),
-    "albert": (AlbertBackbone, "albert_base_en_uncased", "sop", "ngrams", 0.00176),
-}
+from keras_bertfam import tasks
+from keras_bertfam.cli import options, pretraining
 
 
-def main(paper, pattern, epochs=10, vocabulary_size=8000, **size):
-    cls, architecture, objective, strategy, rate = PAPERS[paper]
-    documents = keras_bertfam.layers.read_documents(pattern)
-    tokenizer = keras_bertfam.tokenizers.train_word_piece(documents, vocabulary_size)
-    preprocessor = keras_bertfam.tasks.MaskedLMSentencePairPreprocessor(
+def main(run):
+    """Pre-train by masked language modelling and an objective of pairs of segments."""
+    documents = pretraining.begin(run)
+    tokenizer = pretraining.make_tokenizer(run, documents)
+    preprocessor = tasks.MaskedLMSentencePairPreprocessor(
         tokenizer,
-        sequence_length=128,
-        sentence_objective=objective,
-        strategy=strategy,
-        seed=0,
+        run.sequence_length,
+        sentence_objective=run.objective_name,
+        strategy=run.strategy,
+        seed=run.seed,
     )
-    size["vocabulary_size"] = tokenizer.vocabulary_size()
-    backbone = cls.from_preset(architecture, load_weights=False, **size)
-    model = keras_bertfam.tasks.MaskedLMSentencePair(backbone, preprocessor)
-    model.compile(learning_rate=rate, warmup_steps=0.05)
+    backbone = pretraining.make_backbone(run, tokenizer)
+    model = tasks.MaskedLMSentencePair(backbone, preprocessor)
+    pretraining.compiled(run, model)
     # Tokenised once; paired and masked anew in each pass.
-    data = preprocessor.dataset(preprocessor.pack(documents).cache(), batch_size=32)
-    # Killed and started again, it goes on where it was.
-    backup = keras_bertfam.callbacks.BackupAndResume("backup", save_freq=500)
-    model.fit(data, epochs=epochs, callbacks=[backup])
-    model.save_to_preset(f"my_{paper}")
+    pretraining.train(run, model, preprocessor.pack(documents).cache())
     return model
 
 
+command = options.takes_a_run(main, output="my_bert")
+
 if __name__ == "__main__":
-    main(*sys.argv[1:3])
+    typer.run(command)

@@ -1,45 +1,41 @@
-"""Pre-train XLNet on your own text files: python pretrain_xlnet.py 'corpus/*.txt'.
+"""Pre-train XLNet on your own text files.
 
-The files have blank lines between documents. Half of the rows of a batch are read
-backwards, and each row remembers what came before it.
+    python pretrain_xlnet.py 'corpus/*.txt' --output my_xlnet
+
+The files have blank lines between documents. `--help` lists the options, those of
+`python -m keras_bertfam pretrain`; started again after a kill, with `--resume`, it
+goes on where it was. Set KERAS_BACKEND to choose the backend.
 """
 
-import sys
+import typer
 
-import keras_bertfam
+from keras_bertfam import models, tasks
+from keras_bertfam.cli import options, pretraining
 
 
-def main(
-    pattern, epochs=10, vocabulary_size=8000, sequence_length=128, batch_size=32, **size
-):
-    documents = keras_bertfam.layers.read_documents(pattern)
-    tokenizer = keras_bertfam.tokenizers.train_word_piece(
-        documents, vocabulary_size, lowercase=False
+def main(run):
+    """Pre-train by permutation language modelling, with memory."""
+    documents = pretraining.begin(run)
+    tokenizer = pretraining.make_tokenizer(run, documents)
+    preprocessor = tasks.PermutationLMPreprocessor(
+        tokenizer, run.sequence_length, seed=run.seed
     )
-    preprocessor = keras_bertfam.tasks.PermutationLMPreprocessor(
-        tokenizer, sequence_length, seed=0
+    backbone = pretraining.make_backbone(run, tokenizer)
+    # Half of the rows of a batch are read backwards, and each row remembers what came
+    # before it.
+    model = tasks.PermutationLM(
+        backbone,
+        preprocessor,
+        memory_length=run.sequence_length,
+        batch_size=run.batch_size,
     )
-    sizes = {
-        "num_layers": 6,
-        "num_heads": 4,
-        "hidden_dim": 256,
-        "intermediate_dim": 1024,
-        **size,
-    }
-    backbone = keras_bertfam.models.XLNetBackbone(
-        vocabulary_size=tokenizer.vocabulary_size(), **sizes
-    )
-    model = keras_bertfam.tasks.PermutationLM(
-        backbone, preprocessor, memory_length=sequence_length, batch_size=batch_size
-    )
-    # Killed and started again, it goes on where it was.
-    backup = keras_bertfam.callbacks.BackupAndResume("backup", save_freq=500)
-    data = preprocessor.dataset(documents, batch_size)
-    model.fit(data, epochs=epochs, callbacks=[backup])
-    model.save_to_preset("my_xlnet")
+    pretraining.compiled(run, model)
+    pretraining.train(run, model, documents)
     # Without the query stream: an encoder, for any task.
-    return keras_bertfam.models.XLNetBackbone.from_preset("my_xlnet")
+    return models.XLNetBackbone.from_preset(run.output)
 
+
+command = options.takes_a_run(main, family="xlnet", output="my_xlnet")
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    typer.run(command)

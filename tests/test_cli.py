@@ -1,4 +1,3 @@
-import importlib.util
 import os
 import pathlib
 import re
@@ -28,7 +27,7 @@ def run(*arguments):
 @pytest.mark.slow
 def test_pretrain_then_export(text_file, tmp_path):
     preset, served = str(tmp_path / "preset"), str(tmp_path / "served" / "1")
-    options = ["--architecture", "bert_tiny_en_uncased", "--vocabulary-size", 300]
+    options = ["--objective", "mlm", "--size", "tiny", "--vocabulary-size", 300]
     options += ["--sequence-length", 32, "--batch-size", 8]
     options += ["--epochs", 1, "--steps-per-epoch", 2, "--strategy", "words"]
     result = run("pretrain", text_file, "--output", preset, *options)
@@ -75,32 +74,29 @@ def test_files_without_text(content, message, tmp_path):
 def test_too_little_text_for_a_batch(tmp_path):
     path = tmp_path / "text.txt"
     path.write_text("a cat sat")
-    options = ["--architecture", "bert_tiny_en_uncased", "--output", tmp_path / "out"]
+    options = ["--size", "tiny", "--output", tmp_path / "out"]
     result = run("pretrain", path, *options)
     assert result.exit_code == 2 and "`documents` must fill" in result.output
-
-
-@pytest.mark.slow
-def test_the_example(text_file, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    path = ROOT / "examples" / "pretrain_masked_lm.py"
-    spec = importlib.util.spec_from_file_location("pretrain_masked_lm", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    module.main(
-        text_file, epochs=1, vocabulary_size=300, architecture="bert_l2_h128_en_uncased"
-    )
-    assert (tmp_path / "my_bert" / "task.json").is_file()
-    assert not (tmp_path / "backup").exists()
 
 
 @pytest.mark.slow
 def test_the_demo(tmp_path):
     result = run("demo", "--output", tmp_path, "--epochs", 1)
     assert result.exit_code == 0, result.output
-    for title in ("Text", "Training", "Held out", "Mask", "Saved", "Served"):
+    for title in (
+        "Text",
+        "Training",
+        "Held out",
+        "Mask",
+        "Saved",
+        "Served",
+        "Use",
+        "Next",
+    ):
         assert f"\n{title}" in f"\n{result.output}"
-    assert {"preset", "served"} <= {p.name for p in tmp_path.iterdir()}
+    assert {"classifier", "preset", "served", "training.png"} <= {
+        p.name for p in tmp_path.iterdir()
+    }
 
 
 @pytest.mark.parametrize("below", ["", "/preset"])
@@ -108,7 +104,7 @@ def test_the_destination_is_checked_first(text_file, below, monkeypatch):
     def never(*args, **kwargs):
         raise AssertionError("it was trained for nothing")
 
-    monkeypatch.setattr("keras_bertfam.cli.pretraining.Recipe.run", never)
+    monkeypatch.setattr("keras_bertfam.cli.pretraining.build", never)
     result = run("pretrain", text_file, "--output", text_file + below)
     # A long path is broken over the lines of a box.
     assert result.exit_code == 2 and "text.txt" in re.sub(r"[\s│]", "", result.output)

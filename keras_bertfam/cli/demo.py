@@ -57,8 +57,8 @@ def run(output: str, epochs: int) -> None:
     ]
     preset = os.path.join(output, "preset")
     run = PretrainingRun(
-        files=paths[:1],
-        validation=paths[1:],
+        files=(paths[0],),
+        validation=(paths[1],),
         output=preset,
         objective="mlm",
         size="bert_l4_h128_en_uncased",
@@ -81,8 +81,7 @@ def run(output: str, epochs: int) -> None:
         f"a BERT of 4 layers, width 128, with {keras.backend.backend()}: {epochs} "
         "epochs, after a vocabulary and, at the first step, its compilation",
     )
-    keras.utils.set_random_seed(0)
-    documents = pretraining.read(run, run.files)
+    documents = pretraining.begin(run)
     model = pretraining.build(run, documents)
     history = pretraining.train(run, model, documents)
     answers = model.fill_mask(list(SENTENCES), top_k=3)

@@ -26,9 +26,14 @@ def takes_a_run(function: Callable[[PretrainingRun], Any], **defaults: Any) -> A
 
     def command(config: str | None, **options: Any) -> Any:
         given = {n: v for n, v in options.items() if v is not None and v != []}
-        if config is not None:
-            return function(PretrainingRun.read(config, **given))
-        return function(PretrainingRun(**{**defaults, **given}))
+        try:
+            if config is not None:
+                run = PretrainingRun.read(config, **given)
+            else:
+                run = PretrainingRun(**{**defaults, **given})
+        except (ValueError, OSError) as error:
+            raise typer.BadParameter(str(error)) from error
+        return function(run)
 
     parameters = [*_parameters(defaults)]
     command.__doc__, command.__name__ = function.__doc__, function.__name__

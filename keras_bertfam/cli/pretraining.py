@@ -21,6 +21,8 @@ from keras_bertfam.presets import folders, names
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.types import Config, Model, TFDataset, Tokenizer
 
+SAVE_FREQ = 500  # steps between two backups
+
 
 def pretrain(run: PretrainingRun, report: Callable[[str], Any] = print) -> Model:
     """Pre-trains by the settings of a run, and writes its preset.
@@ -33,13 +35,9 @@ def pretrain(run: PretrainingRun, report: Callable[[str], Any] = print) -> Model
         The task.
 
     Raises:
-        ValueError: for settings that don't go together, or a run in the same place
-            that was killed, unless it is to be resumed.
+        ValueError: as `begin`, and for settings that don't go together.
     """
-    check(run)
-    keras.config.set_dtype_policy(PRECISIONS[run.precision])
-    keras.utils.set_random_seed(run.seed)
-    documents = read(run, run.files)
+    documents = begin(run)
     if run.teacher is None and run.tokenizer in (None, *TOKENIZERS):
         report(f"Learning a vocabulary of at most {run.vocabulary_size} tokens.")
     model = build(run, documents)
@@ -49,8 +47,26 @@ def pretrain(run: PretrainingRun, report: Callable[[str], Any] = print) -> Model
     return model
 
 
-def check(run: PretrainingRun) -> None:
-    """Raises an error for what is wrong before anything is learned."""
+def begin(run: PretrainingRun) -> TFDataset:
+    """Sets seed and precision, and checks all that can be before anything is learned.
+
+    Args:
+        run: `PretrainingRun`.
+
+    Returns:
+        The documents, a `tf.data.Dataset` of strings.
+
+    Raises:
+        ValueError: for a run without files or output, or one in the same place that
+            was killed, unless it is to be resumed with the same settings.
+    """
+    _check(run)
+    keras.config.set_dtype_policy(PRECISIONS[run.precision])
+    keras.utils.set_random_seed(run.seed)
+    return read(run, run.files)
+
+
+def _check(run):
     for name in ("files", "output"):
         if not getattr(run, name):
             raise ValueError(f"`{name}` must be given. Received: nothing.")
@@ -157,7 +173,7 @@ def make_backbone(run: PretrainingRun, tokenizer: Tokenizer) -> Model:
 
 def make_distiller(run: PretrainingRun) -> Model:
     """A student of half of the teacher's layers, and the teacher."""
-    teacher = tasks.MaskedLM.from_preset(run.teacher)
+    teacher = tasks.MaskedLM.from_preset(str(run.teacher))
     if teacher.preprocessor is None:
         raise ValueError(f"`teacher` must have a tokenizer. Received: {run.teacher!r}.")
     settings: Config = {"strategy": run.strategy, "seed": run.seed}
@@ -197,7 +213,8 @@ def train(
     Args:
         run: `PretrainingRun`.
         model: a pre-training task.
-        documents: `tf.data.Dataset` of strings.
+        documents: `tf.data.Dataset` of strings, or of what the preprocessor's `pack`
+            made of them.
 
     Returns:
         The history of `fit()`.
@@ -236,12 +253,13 @@ def save(run: PretrainingRun, model: Model) -> None:
     with folders.write_aside(run.output) as folder:
         getattr(model, "student", model).save_to_preset(folder)
         run.write(os.path.join(folder, FILE_NAME))
-    if isinstance(model, tasks.ReplacedTokenDetection):
-        model.generator.save_to_preset(f"{run.output}-generator")
+    generator: Any = getattr(model, "generator", None)
+    if generator is not None:
+        generator.save_to_preset(f"{run.output}-generator")
 
 
 def _callbacks(run, backup):
-    chosen = [callbacks.BackupAndResume(backup, save_freq=500)]
+    chosen = [callbacks.BackupAndResume(backup, save_freq=SAVE_FREQ)]
     if run.tensorboard is not None:
         chosen.append(callbacks.TensorBoard(run.tensorboard))
     if run.checkpoints:

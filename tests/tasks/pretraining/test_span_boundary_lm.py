@@ -1,6 +1,3 @@
-import pathlib
-import runpy
-
 import keras
 import numpy as np
 import pytest
@@ -297,15 +294,3 @@ def test_it_is_served_as_a_masked_lm(tmp_path):
     (answer,) = model.fill_mask(texts[0], top_k=2)
     tokens = received["predicted_tokens"].numpy().tolist()
     assert tokens == [[[token.encode() for token, _ in answer]], [[b"", b""]]]
-
-
-@pytest.mark.slow
-def test_the_example(texts, tmp_path):
-    (tmp_path / "a.txt").write_text("\n\n".join(texts))
-    path = pathlib.Path(__file__).parents[3] / "examples" / "pretrain_spanbert.py"
-    options = {"layers": 1, "width": 16, "vocabulary_size": 60, "batch_size": 8}
-    options |= {"sequence_length": 32, "epochs": 1, "output": tmp_path / "preset"}
-    arguments = [str(x) for name in options for x in (f"--{name}", options[name])]
-    runpy.run_path(str(path))["main"]([str(tmp_path / "*.txt"), *arguments])
-    model = SpanBoundaryLM.from_preset(str(tmp_path / "preset"))
-    assert len(model.fill_mask("the [MASK] sat")) == 1

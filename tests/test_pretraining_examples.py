@@ -1,0 +1,99 @@
+"""The examples that pre-train, on real text, with tiny settings."""
+
+import importlib.util
+import os
+import pathlib
+
+import pytest
+
+from keras_bertfam import models
+from keras_bertfam.corpus import python_documentation
+from keras_bertfam.layers import BertTokenizer
+from keras_bertfam.tasks import (
+    MaskedLM,
+    MaskedLMPreprocessor,
+    MaskedLMSentencePair,
+    SpanBoundaryLM,
+)
+from tests import tiny_masked_lm as tiny
+
+EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
+SETTINGS = {
+    "size": "tiny",
+    "epochs": 1,
+    "steps_per_epoch": 2,
+    "vocabulary_size": 400,
+    "sequence_length": 32,
+    "batch_size": 4,
+}
+
+
+@pytest.fixture
+def text_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.txt").write_text("\n\n".join(python_documentation()[:8]), "utf-8")
+    return "text.txt"
+
+
+def run_example(name, *files, **settings):
+    path = EXAMPLES / f"{name}.py"
+    assert len(path.read_text("utf-8").splitlines()) < 60
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.command(None, files=[*files], **{**SETTINGS, **settings})
+
+
+@pytest.mark.slow
+def test_masked_lm(text_file):
+    run_example("pretrain_masked_lm", text_file)
+    assert MaskedLM.from_preset("my_bert").fill_mask("the [MASK] .", top_k=1)[0]
+    assert sorted(os.listdir(".")) == ["my_bert", "text.txt"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("family", "objective"), [("bert", "nsp"), ("albert", "sop")])
+def test_sentence_pairs(family, objective, text_file):
+    model = run_example(
+        "pretrain_sentence_pairs", text_file, family=family, output="pairs"
+    )
+    loaded = MaskedLMSentencePair.from_preset("pairs")
+    assert loaded.sentence_objective == objective == model.sentence_objective
+    assert type(loaded.backbone).__name__.lower() == f"{family}backbone"
+
+
+@pytest.mark.slow
+def test_spanbert(text_file):
+    run_example("pretrain_spanbert", text_file)
+    model = SpanBoundaryLM.from_preset("my_spanbert")
+    assert model.fill_mask("the [MASK] sat")[0]
+
+
+@pytest.mark.slow
+def test_electra(text_file):
+    model = run_example("pretrain_electra", text_file)
+    assert models.ElectraBackbone.from_preset("my_electra").hidden_dim == 128
+    generator = models.ElectraBackbone.from_preset("my_electra-generator")
+    assert generator.hidden_dim == 32
+    assert generator.count_params() == model.generator.count_params()
+
+
+@pytest.mark.slow
+def test_xlnet(text_file):
+    encoder = run_example("pretrain_xlnet", text_file)
+    assert isinstance(encoder, models.XLNetBackbone) and encoder.num_layers == 2
+
+
+@pytest.mark.slow
+def test_distill(text_file):
+    vocabulary = [*tiny.SPECIALS, *tiny.WORDS, *"abcdefghijklmnopqrstuvwxyz"]
+    tokenizer = BertTokenizer(list(dict.fromkeys(vocabulary)), lowercase=True)
+    backbone = models.BertBackbone(tokenizer.vocabulary_size(), 2, 2, 16, 24)
+    teacher = MaskedLM(backbone, MaskedLMPreprocessor(tokenizer, sequence_length=64))
+    teacher.save_to_preset("my_bert")
+    settings = {"teacher": "my_bert", "size": None}
+    student = run_example("distill", text_file, **settings)
+    assert isinstance(student.backbone, models.DistilBertBackbone)
+    assert student.backbone.num_layers == 1
+    loaded = MaskedLM.from_preset("my_distilbert")
+    assert loaded.fill_mask("the [MASK]", top_k=1)[0]

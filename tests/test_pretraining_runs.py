@@ -1,0 +1,244 @@
+"""The command that pre-trains: its settings, its file, and what it makes of them."""
+
+import dataclasses
+import os
+import re
+
+import keras
+import pytest
+from typer.testing import CliRunner
+
+from keras_bertfam import tasks
+from keras_bertfam.cli import pretraining
+from keras_bertfam.cli.app import app
+from keras_bertfam.cli.runs import OBJECTIVES, PretrainingRun
+from keras_bertfam.corpus import python_documentation
+from keras_bertfam.presets.families import FAMILIES
+
+TINY = ["--size", "tiny", "--sequence-length", 32, "--vocabulary-size", 500]
+SHORT = ["--batch-size", 4, "--epochs", 1, "--steps-per-epoch", 2]
+
+
+@pytest.fixture
+def text_file(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("\n\n".join(python_documentation()[:8]), "utf-8")
+    return str(path)
+
+
+@pytest.fixture(autouse=True)
+def same_policy():
+    before = keras.config.dtype_policy()
+    yield
+    keras.config.set_dtype_policy(before)
+
+
+def command(*arguments):
+    result = CliRunner().invoke(app, ["pretrain", *map(str, arguments)])
+    return result.exit_code, " ".join(re.sub(r"[│╭╰─╮╯]", "", result.output).split())
+
+
+@pytest.mark.parametrize(
+    ("family", "objective"),
+    [
+        ("bert", "nsp"),
+        ("roberta", "mlm"),
+        ("albert", "sop"),
+        ("spanbert", "sbo"),
+        ("electra", "rtd"),
+        ("xlnet", "plm"),
+    ],
+)
+def test_objectives_and_sizes_of_the_families(family, objective):
+    run = PretrainingRun(family=family)
+    assert run.objective_name == objective
+    name, shape = run.published_size()
+    published = FAMILIES[family].sizes[name].arguments
+    assert {**published, **shape}["hidden_dim"] == 256
+    name, shape = run.changed(size="base").published_size()
+    assert "_base_" in name and shape == {}
+    assert run.changed(size=name).published_size() == (name, {})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"family": "gpt"}, "`family` must be one of"),
+        ({"objective": "clm"}, "`objective` must be one of"),
+        ({"precision": "int4"}, "`precision` must be one of"),
+        ({"epochs": 0}, "`epochs` must be at least 1. Received: 0."),
+        ({"epochs": "many"}, "`epochs` must be of type int. Received: 'many'."),
+        ({"epochs": True}, "`epochs` must be of type int. Received: True."),
+        ({"learning_rate": "fast"}, "`learning_rate` must be of type float."),
+        ({"files": [1]}, "`files` must be of type a list of strings."),
+        ({"objective": "distillation"}, "`teacher` must be the preset to distil"),
+        ({"teacher": "x"}, "`teacher` must be the preset to distil"),
+        (
+            {"family": "distilbert", "teacher": "x", "size": "tiny"},
+            "`size` and `tokenizer` must be left out",
+        ),
+    ],
+)
+def test_settings_that_are_wrong(settings, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        PretrainingRun(**settings)
+
+
+def test_an_unknown_size_is_named():
+    with pytest.raises(ValueError, match="`size` must be one of .*'huge'"):
+        PretrainingRun(size="huge").published_size()
+
+
+def test_a_file_has_every_setting(tmp_path):
+    run = PretrainingRun(
+        files=("a.txt", "b.txt"),
+        learning_rate=1e-4,
+        cased=True,
+        task_arguments={"variant": "electra_15"},
+        resume=True,
+    )
+    run.write(tmp_path / "run.yaml")
+    assert os.listdir(tmp_path) == ["run.yaml"]
+    assert PretrainingRun.read(tmp_path / "run.yaml") == run.changed(resume=False)
+    again = PretrainingRun.read(tmp_path / "run.yaml", epochs=3)
+    assert again == run.changed(resume=False, epochs=3)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("epochs: [", "must be YAML"),
+        ("", "must have settings"),
+        ("- epochs", "must have settings"),
+        ("epoch: 3", "Received: 'epoch'; the nearest is 'epochs'"),
+        ("vocabulary_size: many", "`vocabulary_size` must be of type int"),
+    ],
+)
+def test_files_that_are_wrong(text, message, tmp_path):
+    (tmp_path / "run.yaml").write_text(text)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        PretrainingRun.read(tmp_path / "run.yaml")
+
+
+def test_numbers_that_yaml_takes_for_strings(tmp_path):
+    (tmp_path / "run.yaml").write_text("learning_rate: 1e-4\nfiles: corpus.txt\n")
+    run = PretrainingRun.read(tmp_path / "run.yaml")
+    assert run.learning_rate == 1e-4 and run.files == ("corpus.txt",)
+
+
+def test_each_setting_but_dicts_has_an_option():
+    code, text = command("--help")
+    assert code == 0
+    for field in dataclasses.fields(PretrainingRun):
+        if field.name != "files" and not field.name.endswith("_arguments"):
+            assert f"--{field.name.replace('_', '-')}" in text, field.name
+
+
+def test_options_take_the_place_of_a_file_s_settings(tmp_path, monkeypatch):
+    received = []
+    monkeypatch.setattr(
+        pretraining, "pretrain", lambda run, report: received.append(run)
+    )
+    PretrainingRun(epochs=3, seed=5, cased=True).write(tmp_path / "run.yaml")
+    code, text = command(
+        "a.txt", "b.txt", "--config", tmp_path / "run.yaml", "--epochs", 7, "--resume"
+    )
+    assert code == 0, text
+    expected = PretrainingRun(
+        files=("a.txt", "b.txt"), epochs=7, seed=5, cased=True, resume=True
+    )
+    assert received == [expected]
+
+
+def test_mistakes_in_options_are_a_line(tmp_path):
+    for arguments, message in [
+        (("a.txt",), "`output` must be given"),
+        (("--output", tmp_path / "out"), "`files` must be given"),
+        (("a.txt", "--family", "gpt"), "`family` must be one of"),
+        (("--config", tmp_path / "none.yaml"), "none.yaml"),
+    ]:
+        code, text = command(*arguments)
+        assert code == 2 and message in text and "Traceback" not in text
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["bert", "roberta", "albert", "spanbert", "xlnet"])
+def test_every_family_from_one_command(family, text_file, tmp_path):
+    preset = tmp_path / "preset"
+    files = [text_file, "--output", preset, "--family", family]
+    others = ["--validation", text_file, "--accumulate", 2]
+    code, text = command(*files, *TINY, *SHORT, *others)
+    assert code == 0, text
+    name, _ = OBJECTIVES[PretrainingRun(family=family).objective_name]
+    model = getattr(tasks, name).from_preset(str(preset))
+    assert type(model.backbone).__name__.lower() == f"{family}backbone"
+    assert "learning_rate" in text  # the recipe, beside the published one
+    assert sorted(os.listdir(tmp_path)) == ["preset", "text.txt"]
+    # The file beside the preset repeats it, to the weight.
+    code, text = command(
+        "--config", preset / "run.yaml", "--output", tmp_path / "again"
+    )
+    assert code == 0, text
+    again = getattr(tasks, name).from_preset(str(tmp_path / "again"))
+    for one, other in zip(model.weights, again.weights, strict=True):
+        assert (
+            keras.ops.convert_to_numpy(one) == keras.ops.convert_to_numpy(other)
+        ).all(), one.path
+
+
+@pytest.mark.slow
+def test_electra_with_logs_checkpoints_and_half_precision(text_file, tmp_path):
+    preset = tmp_path / "preset"
+    options = ["--family", "electra", "--precision", "bfloat16", "--checkpoints", 1]
+    options += ["--tensorboard", tmp_path / "logs", "--output", preset]
+    code, text = command(text_file, *options, *TINY, *SHORT)
+    assert code == 0, text
+    assert sorted(os.listdir(tmp_path)) == [
+        "logs",
+        "preset",
+        "preset-checkpoints",
+        "preset-generator",
+        "text.txt",
+    ]
+
+
+class Killed(RuntimeError):
+    pass
+
+
+@pytest.mark.slow
+def test_a_killed_run_is_resumed_only_when_asked_to(text_file, tmp_path, monkeypatch):
+    run = PretrainingRun(
+        files=(text_file,),
+        output=str(tmp_path / "preset"),
+        size="tiny",
+        objective="mlm",
+        vocabulary_size=500,
+        sequence_length=32,
+        batch_size=8,
+        epochs=2,
+    )
+    save = pretraining.callbacks.BackupAndResume._save
+
+    def save_and_die(self, *args, **kwargs):
+        save(self, *args, **kwargs)
+        raise Killed
+
+    with monkeypatch.context() as context:
+        context.setattr(pretraining.callbacks.BackupAndResume, "_save", save_and_die)
+        context.setattr(pretraining, "SAVE_FREQ", 3)
+        with pytest.raises(Killed):
+            pretraining.pretrain(run, lambda line: None)
+    assert sorted(os.listdir(tmp_path / "preset-backup")) == ["backup.npz", "run.yaml"]
+    with pytest.raises(ValueError, match="`resume` must be given"):
+        pretraining.pretrain(run)
+    with pytest.raises(ValueError, match="`epochs` must be 2, as in the run"):
+        pretraining.pretrain(run.changed(epochs=3, resume=True))
+    resumed = pretraining.pretrain(run.changed(resume=True), lambda line: None)
+    whole = run.changed(output=str(tmp_path / "whole"))
+    expected = pretraining.pretrain(whole, lambda line: None)
+    assert sorted(os.listdir(tmp_path)) == ["preset", "text.txt", "whole"]
+    for one, other in zip(resumed.weights, expected.weights, strict=True):
+        difference = keras.ops.convert_to_numpy(one) - keras.ops.convert_to_numpy(other)
+        assert abs(difference).max() < 1e-6, one.path
