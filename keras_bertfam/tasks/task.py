@@ -6,7 +6,7 @@ import keras
 import keras_hub
 
 from keras_bertfam import distribution, optimizers
-from keras_bertfam.callbacks import with_stream_position
+from keras_bertfam.callbacks import show_total, with_stream_position
 from keras_bertfam.layers.data.pipelines import checked_batch_size
 from keras_bertfam.layers.data.seeding import StreamPosition
 from keras_bertfam.models.encoder import EncoderBackbone
@@ -19,8 +19,10 @@ from keras_bertfam.tasks.failures import VariablesKept, usable_after_errors
 from keras_bertfam.tasks.inputs import (
     count_batches,
     is_arrays,
+    known_count,
     may_end,
     rows_of_batches,
+    say,
     split_off_last,
     yields_batches,
 )
@@ -251,10 +253,14 @@ class PretrainingTask(
         if hasattr(x, "cardinality"):
             kwargs.setdefault("shuffle", False)  # Keras warns that it can't
         with usable_after_errors(self), may_end(kwargs.get("steps_per_epoch")):
+            verbose = kwargs.get("verbose", "auto")
             if optimizers.needs_total_steps(self.optimizer) and steps is None:
-                steps = count_batches(x)
+                steps = count_batches(x, verbose)
             left = epochs - kwargs.get("initial_epoch", 0)
             optimizers.resolve_schedule(self.optimizer, steps and steps * left)
+            show_total(callbacks, known_count(x))
+            if self.train_function is None:
+                say("Preparing the first step...", verbose)
             kwargs |= {"epochs": epochs, "callbacks": callbacks}
             if yields_batches(x):
                 return keras.Model.fit(self, x, y, batch_size, **kwargs)

@@ -12,7 +12,7 @@ from keras_bertfam.layers.modeling.summary_head import SummaryHead
 from keras_bertfam.models.base import TokenBackbone
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.families.record import HeadStyle
-from keras_bertfam.tasks.inputs import is_arrays, is_preprocessed
+from keras_bertfam.tasks.inputs import is_arrays, is_preprocessed, remember_count
 from keras_bertfam.tasks.task import PretrainingTask
 from keras_bertfam.types import Config, Model, Tensor
 
@@ -171,7 +171,10 @@ class FineTuningTask(PretrainingTask):
         if not self._takes_raw(x):
             return super()._batched(data, batch_size, position)
         training = position is not None
-        return self.preprocessor.dataset(data, batch_size, training=training)
+        batches = self.preprocessor.dataset(data, batch_size, training=training)
+        if self.preprocessor.one_row_each:
+            remember_count(batches, -(-len(data) // batch_size))
+        return batches
 
     def predict(
         self, x: Any = None, batch_size: int | None = None, **kwargs: Any
