@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_bertfam import tasks
 from keras_bertfam.models import BertBackbone
@@ -26,28 +27,30 @@ class Totals(keras.callbacks.Callback):
 @pytest.mark.any_backend
 @pytest.mark.filterwarnings("ignore:The learning-rate schedule ends")
 def test_the_first_epoch_has_its_total_and_says_what_it_waits_for(capsys):
-    model = tiny.make_model(total_steps=None, run_eagerly=True)
-    data, totals = tiny.stream(model), Totals()
-    model.fit(data, epochs=2, callbacks=[totals], verbose=1)
-    assert totals.total == totals.batches == 7
+    model = tiny.make_model(total_steps=None)
+    batch = next(tiny.stream(model).as_numpy_iterator())
+    data = tf.data.Dataset.from_tensors(batch).repeat(3).filter(lambda *_: True)
+    totals = Totals()
+    model.fit(data, callbacks=[totals], verbose=1)
+    assert totals.total == totals.batches == 3
     shown = capsys.readouterr().out
-    first, counted, preparing, epoch, *_ = shown.splitlines()
-    assert first == "Counting the batches of a pass over the data..."
-    assert counted == "There are 7."
-    assert preparing == "Preparing the first step..."
-    assert epoch == "Epoch 1/2"
-    assert "/Unknown" not in shown and "1/7" in shown
+    assert shown.splitlines()[:3] == [
+        "Counting the batches of a pass over the data...",
+        "There are 3.",
+        "Preparing the first step...",
+    ]
+    assert "/Unknown" not in shown and "1/3" in shown
     # The next time it is known.
     model.fit(data, epochs=3, initial_epoch=2, callbacks=[totals], verbose=2)
-    assert totals.total == 7
-    assert capsys.readouterr().out.startswith("Epoch 3/3\n7/7")
+    assert totals.total == 3
+    assert capsys.readouterr().out.startswith("Epoch 3/3\n3/3")
     model.fit(data.repeat(), callbacks=[totals], steps_per_epoch=2, verbose=0)
     assert totals.total == totals.batches == 2
     assert capsys.readouterr().out == ""
     # Arrays, without being read.
-    x, y, weights = next(tiny.stream(model).unbatch().batch(20).as_numpy_iterator())
-    model.fit(x, y, 8, sample_weight=weights, callbacks=[totals], verbose=2)
-    assert totals.total == totals.batches == 3
+    x, y, weights = batch
+    model.fit(x, y, 4, sample_weight=weights, callbacks=[totals], verbose=2)
+    assert totals.total == totals.batches == 2
     assert "Counting" not in capsys.readouterr().out
 
 
@@ -58,8 +61,6 @@ def test_a_dataset_is_counted_once():
     def read(*batch):
         reads.append(len(batch))
         return np.int32(0)
-
-    import tensorflow as tf
 
     data = tiny.stream(model).map(
         lambda *batch: tf.numpy_function(read, [batch[1]], tf.int32)
