@@ -28,6 +28,7 @@ from keras_bertfam.tasks.inputs import (
 )
 from keras_bertfam.tasks.published import PublishedTraining, checked_accumulation
 from keras_bertfam.tasks.ranges import check_given
+from keras_bertfam.tasks.watching import Watched
 from keras_bertfam.types import Config, Model
 
 
@@ -38,6 +39,7 @@ class PretrainingTask(
     TaskPresets,
     DataTaken,
     VariablesKept,
+    Watched,
     distribution.DistributedTrainer,
     keras_hub.models.Task,
     metaclass=Subclassed,
