@@ -9,6 +9,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from keras_bertfam import callbacks
 from keras_bertfam.optimizers import pretraining_optimizer
 from tests import tiny_masked_lm as tiny
+from tests.resume_worker import At
 
 NAMES = ("learning_rate", "gradient_norm", "tokens_per_second", "padding_share")
 
@@ -79,3 +80,56 @@ def test_what_is_written_of_each_step(tmp_path):
 def uncompiled(model):
     model.compile(keras.optimizers.SGD(1.0))
     return model.metrics_variables
+
+
+@pytest.mark.slow
+def test_norms_are_of_updates_and_once_an_epoch(tmp_path):
+    model = tiny.make_model()
+    model.compile(pretraining_optimizer(1e-2, 9, 0, gradient_accumulation_steps=2))
+    board = callbacks.TensorBoard(tmp_path / "steps")
+    model.fit(tiny.stream(model).take(5), callbacks=[board], verbose=0)
+    values = written(tmp_path / "steps")
+    norms = list(values["gradient_norm"].values())
+    assert norms[0] == 0 < norms[1] == norms[2] != norms[3] == norms[4]
+    rates = list(values["learning_rate"].values())
+    assert rates == pytest.approx([1e-2 * left / 9 for left in (9, 9, 8, 8, 7)])
+    # Another `fit()` goes on with the numbers of the steps.
+    board = callbacks.TensorBoard(tmp_path / "epochs", "epoch")
+    model.fit(tiny.stream(model).take(2), epochs=2, callbacks=[board], verbose=0)
+    values = written(tmp_path / "epochs", "epoch")
+    assert {tuple(steps) for steps in values.values()} == {(0, 1)}
+    assert set(values) == {*NAMES, "loss"} and not written(tmp_path / "epochs")
+    board = callbacks.TensorBoard(tmp_path / "every", 2)
+    model.fit(tiny.stream(model).take(5), callbacks=[board], verbose=0)
+    assert list(written(tmp_path / "every")["padding_share"]) == [10, 12, 14]
+
+
+@pytest.mark.slow
+def test_a_resumed_run_goes_on_with_its_steps(tmp_path):
+    def fit(name, *added):
+        model = tiny.make_model()
+        backup = callbacks.BackupAndResume(tmp_path / "backup", 3)
+        board = callbacks.TensorBoard(tmp_path / name)
+        extra = [board, backup, *added]  # the board's turn is before the backup's
+        model.fit(tiny.stream(model), epochs=2, callbacks=extra, verbose=0)
+
+    with pytest.raises(ZeroDivisionError):
+        fit("first", At(1, 3, lambda: 1 / 0))
+    fit("second")
+    first, second = written(tmp_path / "first"), written(tmp_path / "second")
+    assert list(first["gradient_norm"]) == list(range(1, 12))
+    assert list(second["gradient_norm"]) == list(range(10, 15))
+    for name in ("learning_rate", "gradient_norm", "loss"):
+        both = [steps[name][10] for steps in (first, second)]
+        assert both[0] == pytest.approx(both[1], rel=1e-4)
+
+
+@pytest.mark.any_backend
+def test_bad_arguments(tmp_path):
+    for update_freq in (0, -1, 1.5, "step"):
+        with pytest.raises(ValueError, match='"epoch" or a positive integer'):
+            callbacks.TensorBoard(tmp_path, update_freq)
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    with pytest.raises(ValueError, match="must be a task of this library"):
+        model.fit(np.ones((1, 1)), callbacks=[callbacks.TensorBoard(tmp_path)])

@@ -85,9 +85,11 @@ class FineTuningTask(PretrainingTask):
     Attributes:
         usual_learning_rate: what `compile()` takes by default; `None` is the greatest
             rate that the backbone's family was tried with.
+        one_row_each: whether each example is one row.
     """
 
     backbone_cls = TokenBackbone
+    one_row_each = True
     usual_learning_rate: float | None = None
 
     @property
@@ -172,7 +174,7 @@ class FineTuningTask(PretrainingTask):
             return super()._batched(data, batch_size, position)
         training = position is not None
         batches = self.preprocessor.dataset(data, batch_size, training=training)
-        if self.preprocessor.one_row_each:
+        if self.one_row_each:
             remember_count(batches, -(-len(data) // batch_size))
         return batches
 

@@ -64,8 +64,6 @@ class FineTuningPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
 
     # The rank of an example without a batch axis.
     single_rank = 0
-    # Whether each example is one row, so that their number tells that of the batches.
-    one_row_each = True
 
     def __init__(
         self,

@@ -84,7 +84,6 @@ class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
 
     # A single question may have several windows: no axis is taken off again.
     single_rank = -1
-    one_row_each = False
 
     def __init__(
         self,
