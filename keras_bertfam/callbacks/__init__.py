@@ -1,4 +1,4 @@
-"""Callbacks that keep data, model and optimizer at the same point of a run."""
+"""Callbacks that keep a run's state and its results, and show how it goes."""
 
 from keras_bertfam.callbacks.backup import BackupAndResume
 from keras_bertfam.callbacks.preset_checkpoint import PresetCheckpoint

@@ -120,10 +120,11 @@ class PresetCheckpoint(keras.callbacks.Callback):
         self, batch: int, logs: dict[str, Any] | None = None
     ) -> None:
         done, self._steps = batch + 1 - self._steps, batch + 1
-        if self.save_freq == "epoch" or self._skipped:
+        if self._skipped:
             return
         self._since_save += done
-        if self._since_save >= self.save_freq:
+        every = self.save_freq
+        if isinstance(every, int) and self._since_save >= every:
             self._since_save = 0
             self._save_step()
 

@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_bertfam import distribution
 from keras_bertfam.optimizers.weight_decay import inner
-from keras_bertfam.types import Mixin, Model, Tensor
+from keras_bertfam.types import Mixin, Tensor
 
 # No attributes of the models, which would save them.
 _watches: Any = weakref.WeakKeyDictionary()
@@ -54,7 +54,7 @@ class StepWatch(keras.metrics.Metric):
         """Nothing: whoever reads the counts takes differences."""
 
     def watch(self, optimizer: keras.optimizers.Optimizer) -> bool:
-        """Keeps the norms of an optimizer; returns whether it is another than before."""
+        """Keeps the norms of an optimizer; returns whether it's another than before."""
         if self._optimizer is optimizer:
             return False
         self._optimizer = optimizer

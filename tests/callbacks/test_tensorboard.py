@@ -117,7 +117,8 @@ def test_a_resumed_run_goes_on_with_its_steps(tmp_path):
         fit("first", At(1, 3, lambda: 1 / 0))
     fit("second")
     first, second = written(tmp_path / "first"), written(tmp_path / "second")
-    assert list(first["gradient_norm"]) == list(range(1, 12))
+    # What Keras hadn't flushed yet is lost.
+    assert list(first["gradient_norm"]) == list(range(1, 11))
     assert list(second["gradient_norm"]) == list(range(10, 15))
     for name in ("learning_rate", "gradient_norm", "loss"):
         both = [steps[name][10] for steps in (first, second)]
