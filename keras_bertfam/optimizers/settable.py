@@ -1,6 +1,7 @@
 """Learning rates of schedules that callbacks and users can set."""
 
 import contextlib
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,8 +20,8 @@ class SettableRate(Mixin):
     place again. While `follows_schedule`, the schedule goes on at another level:
     all its rates are multiplied by what makes the present one the one that is set.
 
-    Both are variables of the optimizer, and so in `.keras` files and in backups. They
-    are there only if it was made with a schedule.
+    What is set is in variables of the optimizer, and so in `.keras` files and backups.
+    They are there only if it was made with a schedule.
 
     Attributes:
         follows_schedule: bool. Whether a float that is set scales the schedule.
@@ -34,25 +35,28 @@ class SettableRate(Mixin):
     """
 
     follows_schedule = False
-    _rate_factor: Any = None
+    _log_factor: Any = None
+    _is_fixed: Any = None
     _fixed_rate: Any = None
 
     def __init__(self, learning_rate: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(learning_rate, *args, **kwargs)
         if isinstance(learning_rate, keras.optimizers.schedules.LearningRateSchedule):
-            shared = {"dtype": "float32", "aggregation": "only_first_replica"}
-            self._rate_factor = self.add_variable(
-                (), "ones", name="rate_factor", **shared
+            # All 0 for the schedule itself: who resets an optimizer sets them so.
+            self._log_factor, self._is_fixed, self._fixed_rate = (
+                self.add_variable(
+                    (), "zeros", "float32", "only_first_replica", name=name
+                )
+                for name in ("rate_log_factor", "rate_is_fixed", "fixed_rate")
             )
-            none = keras.initializers.Constant(-1.0)
-            self._fixed_rate = self.add_variable((), none, name="fixed_rate", **shared)
 
     def _get_current_learning_rate(self) -> Tensor:
         rate = super()._get_current_learning_rate()
-        if self._rate_factor is None:
+        if self._log_factor is None:
             return rate
         fixed = ops.convert_to_tensor(self._fixed_rate)
-        return ops.where(fixed < 0, rate, fixed) * self._rate_factor
+        rate = ops.where(ops.convert_to_tensor(self._is_fixed) > 0, fixed, rate)
+        return rate * ops.exp(ops.convert_to_tensor(self._log_factor))
 
     @property
     def learning_rate(self) -> Tensor:
@@ -60,22 +64,22 @@ class SettableRate(Mixin):
 
     @learning_rate.setter
     def learning_rate(self, rate: Any) -> None:
-        if self._rate_factor is None or callable(rate):
+        if self._log_factor is None or callable(rate):
             keras.optimizers.Optimizer.learning_rate.fset(self, rate)
-            if self._rate_factor is not None:
-                self._level(1.0, -1.0)
+            if self._log_factor is not None:
+                self._level(0.0, 0.0, 0.0)
             return
         if not rate >= 0:
             raise ValueError(f"`learning_rate` must not be negative. Received: {rate}.")
         present = _number(self.learning_rate) if self.follows_schedule else 0.0
-        if present > 0:
-            factor = _number(self._rate_factor) * float(rate) / present
-            self._level(factor, _number(self._fixed_rate))
-        else:  # what is 0 can't be scaled
-            self._level(1.0, float(rate))
+        if rate and present:
+            self._log_factor.assign_add(math.log(rate / present))
+        else:  # 0 isn't at any level of a schedule
+            self._level(0.0, 1.0, float(rate))
 
-    def _level(self, factor, fixed):
-        self._rate_factor.assign(factor)
+    def _level(self, log_factor, is_fixed, fixed):
+        self._log_factor.assign(log_factor)
+        self._is_fixed.assign(is_fixed)
         self._fixed_rate.assign(fixed)
 
 
