@@ -1,9 +1,19 @@
-"""Callbacks that keep data, model and optimizer at the same point of a run."""
+"""Callbacks that keep a run's state and its results, and show how it goes."""
 
 from keras_bertfam.callbacks.backup import BackupAndResume
+from keras_bertfam.callbacks.preset_checkpoint import PresetCheckpoint
 from keras_bertfam.callbacks.stream_position import (
     SetStreamPosition,
+    show_total,
     with_stream_position,
 )
+from keras_bertfam.callbacks.tensorboard import TensorBoard
 
-__all__ = ["BackupAndResume", "SetStreamPosition", "with_stream_position"]
+__all__ = [
+    "BackupAndResume",
+    "PresetCheckpoint",
+    "SetStreamPosition",
+    "TensorBoard",
+    "show_total",
+    "with_stream_position",
+]

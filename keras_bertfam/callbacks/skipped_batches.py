@@ -28,6 +28,7 @@ class SkippedBatches:
 
     Attributes:
         active: bool. Whether batches are still passed over.
+        count: int. How many are.
         batch: int. The batch that the loop is at, for a callback to set.
     """
 
@@ -38,7 +39,7 @@ class SkippedBatches:
         self.batch = 0
         # Not a callback's `model`, which under JAX takes the step's state in mid-step.
         self._model = model
-        self._count = count
+        self.count = count
         self._logs = logs
         self._to_read = 0 if LOOP_READS_FIRST else to_read
         self._train_function = model.train_function
@@ -49,10 +50,16 @@ class SkippedBatches:
         for _ in range(self._to_read):
             next(args[-1])
         self._to_read = 0
-        if self.batch >= self._count:
+        if self.batch >= self.count:
             self.active = False
             self._model.train_function = self._train_function
             return self._train_function(*args)
         if keras.backend.backend() == "jax":
             return self._logs, args[0]
         return self._logs
+
+
+def is_skipped(model: Model, batch: int) -> bool:
+    """Whether `fit()` counts a batch but passes over it."""
+    skipped = getattr(model.train_function, "__self__", None)
+    return isinstance(skipped, SkippedBatches) and batch < skipped.count

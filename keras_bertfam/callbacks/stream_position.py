@@ -21,6 +21,10 @@ class SetStreamPosition(keras.callbacks.Callback):
         cardinality: Int, the number of batches in a pass, -1 for endless data and
             -2 for unknown, as `tf.data.Dataset.cardinality` says.
 
+    Attributes:
+        batches: Int or `None`. The number of batches in an epoch, where Keras doesn't
+            know it: what the progress bar shows as the total.
+
     Example, for a `keras.Model` that isn't a task of this library:
 
     ```python
@@ -45,8 +49,15 @@ class SetStreamPosition(keras.callbacks.Callback):
         self.position = position
         self.steps_per_epoch = steps_per_epoch
         self.cardinality = cardinality
+        self.batches: int | None = None
         self._point: Any = None  # the pass, and the batch of it that began the epoch
         self._steps = 0  # batches of this epoch that are done
+
+    def set_params(self, params: dict[str, Any]) -> None:
+        # Keras gives one dict to all callbacks, and to its progress bar the last.
+        if params.get("steps") is None:
+            params["steps"] = self.batches
+        super().set_params(params)
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         self._point = None
@@ -120,3 +131,15 @@ def with_stream_position(
     if hasattr(data, "cardinality"):
         setters[0].cardinality = int(data.cardinality())
     return callbacks
+
+
+def show_total(callbacks: list[keras.callbacks.Callback], batches: int | None) -> None:
+    """Tells the progress bar how many batches an epoch has, where Keras can't.
+
+    Args:
+        callbacks: What `with_stream_position` returned.
+        batches: Int, or `None` where it isn't known.
+    """
+    for callback in callbacks:
+        if isinstance(callback, SetStreamPosition):
+            callback.batches = batches

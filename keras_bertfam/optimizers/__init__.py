@@ -13,17 +13,20 @@ from keras_bertfam.optimizers.pretraining import (
     pretraining_optimizer,
     resolve_schedule,
 )
-from keras_bertfam.optimizers.schedules import WarmupPolynomialDecay
+from keras_bertfam.optimizers.schedules import WarmupPolynomialDecay, check_accumulation
+from keras_bertfam.optimizers.settable import AdamW, rates_set_by
 from keras_bertfam.optimizers.weight_decay import (
     exclude_norms_and_biases,
     excludes_norms_and_biases,
 )
 
 __all__ = [
+    "AdamW",
     "BertAdamW",
     "Lamb",
     "LayerwiseAdamW",
     "WarmupPolynomialDecay",
+    "check_accumulation",
     "count_updates",
     "exclude_norms_and_biases",
     "excludes_norms_and_biases",
@@ -32,5 +35,6 @@ __all__ = [
     "layerwise_scales",
     "needs_total_steps",
     "pretraining_optimizer",
+    "rates_set_by",
     "resolve_schedule",
 ]

@@ -6,12 +6,13 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_bertfam.optimizers.settable import SettableRate
 from keras_bertfam.optimizers.weight_decay import exclude_norms_and_biases
 from keras_bertfam.types import Config, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class BertAdamW(keras.optimizers.Optimizer):
+class BertAdamW(SettableRate, keras.optimizers.Optimizer):
     """AdamW without correction of the moments' bias, as in BERT's released code.
 
     With the moments `m` and `v` of the gradient, `u = m / (sqrt(v) + epsilon)`, and

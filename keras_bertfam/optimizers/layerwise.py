@@ -8,12 +8,13 @@ from keras import ops
 
 from keras_bertfam.optimizers.pretraining import count_updates
 from keras_bertfam.optimizers.schedules import WarmupPolynomialDecay
+from keras_bertfam.optimizers.settable import SettableRate
 from keras_bertfam.optimizers.weight_decay import decays
 from keras_bertfam.types import Config, Model, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class LayerwiseAdamW(keras.optimizers.Adam):
+class LayerwiseAdamW(SettableRate, keras.optimizers.Adam):
     """Adam with a learning rate of its own for each variable.
 
     The update is scaled, and so is the decoupled weight decay. To scale gradients,

@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_bertfam.optimizers.lamb import BertAdamW, Lamb
 from keras_bertfam.optimizers.schedules import WarmupPolynomialDecay
+from keras_bertfam.optimizers.settable import AdamW
 from keras_bertfam.optimizers.weight_decay import exclude_norms_and_biases, inner
 
 
@@ -59,7 +60,7 @@ def pretraining_optimizer(
             `gradient_accumulation_steps`.
 
     Returns:
-        A `keras.optimizers.AdamW`, `BertAdamW` or `Lamb`, not yet built.
+        An `AdamW`, `BertAdamW` or `Lamb`, not yet built.
 
     Raises:
         ValueError: for another `optimizer`.
@@ -83,7 +84,7 @@ def pretraining_optimizer(
         learning_rate = WarmupPolynomialDecay(
             learning_rate, warmup_steps, total_steps, form=schedule_form
         )
-    cls: Any = keras.optimizers.AdamW
+    cls: Any = AdamW
     if optimizer == "lamb" or bias_correction is False:
         cls = Lamb if optimizer == "lamb" else BertAdamW
         kwargs["bias_correction"] = bool(bias_correction)

@@ -86,7 +86,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
                 f"`form` must be one of {_FORMS}. Received: form={form!r}."
             )
         _check_warmup(warmup_steps)
-        _check_accumulation(gradient_accumulation_steps)
+        check_accumulation(gradient_accumulation_steps)
         self.peak_learning_rate = peak_learning_rate
         self.warmup_steps = warmup_steps
         self.total_steps: int | None = None
@@ -177,7 +177,8 @@ def _check_warmup(warmup_steps):
         )
 
 
-def _check_accumulation(steps):
+def check_accumulation(steps: int | None) -> None:
+    """Raises a `ValueError` for what is no number of batches of an update."""
     if steps is not None and (int(steps) != steps or steps < 1):
         raise ValueError(
             "`gradient_accumulation_steps` must be a positive integer or None. "

@@ -13,6 +13,7 @@ from keras_bertfam.tasks.inputs import (
     is_arrays,
     is_preprocessed,
     may_end,
+    remember_count,
     yields_batches,
 )
 from keras_bertfam.tasks.ranges import check_given, checked
@@ -56,7 +57,8 @@ class DataTaken(Mixin):
         if position is None:
             return ready_to_iterate(data.batch(batch_size))
         seed = getattr(self.preprocessor, "seed", 0)
-        return ready_to_iterate(shuffled_batches(data, batch_size, seed, position))
+        batches = ready_to_iterate(shuffled_batches(data, batch_size, seed, position))
+        return remember_count(batches, -(-len(data) // batch_size))
 
     def evaluate(
         self,

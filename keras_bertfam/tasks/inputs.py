@@ -2,6 +2,7 @@
 
 import contextlib
 import warnings
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -39,15 +40,43 @@ def split_off_last(data: TFDataset, share: float) -> tuple[TFDataset, TFDataset]
     return data.take(kept), data.skip(kept)
 
 
-def count_batches(x: Any) -> int | None:
-    """How many batches one pass over the training data has; `None` if endless."""
+# Batches of a pass over datasets that don't tell, for as long as these are in use.
+_counts: Any = weakref.WeakKeyDictionary()
+
+
+def remember_count(dataset: TFDataset, batches: int) -> TFDataset:
+    """The dataset, of which `known_count` knows how many batches a pass has."""
+    _counts[dataset] = batches
+    return dataset
+
+
+def known_count(x: Any) -> int | None:
+    """How many batches one pass over the training data has, if it needn't be read."""
     if hasattr(x, "cardinality"):
         length = int(x.cardinality())
-        if length >= 0:
-            return length
-        endless = length == -1
-        return None if endless else sum(1 for _ in x)
+        return length if length >= 0 else _counts.get(x)
     return len(x) if hasattr(x, "__len__") else None
+
+
+def count_batches(x: Any, verbose: Any = 0) -> int | None:
+    """How many batches one pass over the training data has; `None` if endless.
+
+    A dataset of unknown length is read once, which is said unless `verbose=0`.
+    """
+    known = known_count(x)
+    if known is not None or not hasattr(x, "cardinality") or int(x.cardinality()) == -1:
+        return known
+    say("Counting the batches of a pass over the data...", verbose)
+    batches = sum(1 for _ in x)
+    say(f"There are {batches}.", verbose)
+    remember_count(x, batches)
+    return batches
+
+
+def say(text: str, verbose: Any) -> None:
+    """Prints a line at once, unless `verbose=0`, as in `fit()`."""
+    if verbose:
+        print(text, flush=True)
 
 
 def rows_of_batches(x: Any) -> int | None:

@@ -69,6 +69,24 @@ class PublishedTraining(Mixin):
         )
 
 
+def checked_accumulation(steps: int | None, optimizer: Any) -> int | None:
+    """The batches of an update for `compile()`'s own optimizer, `None` for one.
+
+    Raises:
+        ValueError: if it is no positive int, or the optimizer is another one.
+    """
+    optimizers.check_accumulation(steps)
+    if steps in (None, 1):
+        return None
+    if optimizer != "auto":
+        raise ValueError(
+            "`gradient_accumulation_steps` must be given to the optimizer itself, "
+            f'unless it is "auto". Received: optimizer={optimizer!r}, '
+            f"gradient_accumulation_steps={steps}."
+        )
+    return int(steps)
+
+
 def recipe_of(task: Model) -> PretrainingRecipe:
     """The recipe that a task is compiled with by default.
 

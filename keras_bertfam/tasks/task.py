@@ -6,7 +6,7 @@ import keras
 import keras_hub
 
 from keras_bertfam import distribution, optimizers
-from keras_bertfam.callbacks import with_stream_position
+from keras_bertfam.callbacks import show_total, with_stream_position
 from keras_bertfam.layers.data.pipelines import checked_batch_size
 from keras_bertfam.layers.data.seeding import StreamPosition
 from keras_bertfam.models.encoder import EncoderBackbone
@@ -19,13 +19,16 @@ from keras_bertfam.tasks.failures import VariablesKept, usable_after_errors
 from keras_bertfam.tasks.inputs import (
     count_batches,
     is_arrays,
+    known_count,
     may_end,
     rows_of_batches,
+    say,
     split_off_last,
     yields_batches,
 )
-from keras_bertfam.tasks.published import PublishedTraining
+from keras_bertfam.tasks.published import PublishedTraining, checked_accumulation
 from keras_bertfam.tasks.ranges import check_given
+from keras_bertfam.tasks.watching import Watched
 from keras_bertfam.types import Config, Model
 
 
@@ -36,6 +39,7 @@ class PretrainingTask(
     TaskPresets,
     DataTaken,
     VariablesKept,
+    Watched,
     distribution.DistributedTrainer,
     keras_hub.models.Task,
     metaclass=Subclassed,
@@ -151,9 +155,15 @@ class PretrainingTask(
         | None = None,
         total_steps: int | None = None,
         warmup_steps: float | None = None,
+        gradient_accumulation_steps: int | None = None,
         **kwargs: Any,
     ) -> None:
         """Configure training; without arguments as published, see `recipe()`.
+
+        The learning rate is a schedule, and can be set nevertheless: in a `fit()` with
+        `keras.callbacks.ReduceLROnPlateau` the schedule goes on at the lower level;
+        else, as by `keras.callbacks.LearningRateScheduler`, the rate that is set
+        takes its place.
 
         Args:
             optimizer: `"auto"`, an optimizer or its name. `"auto"` is
@@ -168,6 +178,10 @@ class PretrainingTask(
                 those of the next `fit()`.
             warmup_steps: int, or a float in `[0, 1)` as a share of the total; the
                 published share by default.
+            gradient_accumulation_steps: int or `None`. Of how many batches an update
+                is, whose gradient is the mean of theirs. Each batch's loss is a mean
+                over its own masked tokens, whether these are many or few. Steps of
+                the schedule are updates. An optimizer of your own takes it itself.
             **kwargs: other arguments of `keras.Model.compile`.
         """
         self._has_published_rate = optimizer == "auto" and learning_rate is None
@@ -177,11 +191,13 @@ class PretrainingTask(
                 f"{type(self).__name__} computes its own loss. Expected "
                 f'loss="auto". Received: loss={loss!r}.'
             )
+        accumulation = checked_accumulation(gradient_accumulation_steps, optimizer)
         if optimizer == "auto":
             given = {
                 "learning_rate": learning_rate,
                 "total_steps": total_steps,
                 "warmup_steps": warmup_steps,
+                "gradient_accumulation_steps": accumulation,
             }
             given = {name: value for name, value in given.items() if value is not None}
             optimizer = self._make_optimizer({**self.optimizer_defaults, **given})
@@ -250,11 +266,19 @@ class PretrainingTask(
         )
         if hasattr(x, "cardinality"):
             kwargs.setdefault("shuffle", False)  # Keras warns that it can't
-        with usable_after_errors(self), may_end(kwargs.get("steps_per_epoch")):
+        with (
+            usable_after_errors(self),
+            may_end(steps),
+            optimizers.rates_set_by(self.optimizer, callbacks),
+        ):
+            verbose = kwargs.get("verbose", "auto")
             if optimizers.needs_total_steps(self.optimizer) and steps is None:
-                steps = count_batches(x)
+                steps = count_batches(x, verbose)
             left = epochs - kwargs.get("initial_epoch", 0)
             optimizers.resolve_schedule(self.optimizer, steps and steps * left)
+            show_total(callbacks, known_count(x))
+            if self.train_function is None:
+                say("Preparing the first step...", verbose)
             kwargs |= {"epochs": epochs, "callbacks": callbacks}
             if yields_batches(x):
                 return keras.Model.fit(self, x, y, batch_size, **kwargs)

@@ -6,6 +6,7 @@ import pytest
 from keras import ops
 
 from keras_bertfam.optimizers import (
+    LayerwiseAdamW,
     WarmupPolynomialDecay,
     count_updates,
     fine_tuning_optimizer,
@@ -118,3 +119,57 @@ def test_schedule_and_optimizer_must_agree():
     with pytest.raises(ValueError, match="Received: 2 and None"):
         tiny.make_model().compile(keras.optimizers.SGD(schedule))
     count_updates(keras.optimizers.SGD(schedule, gradient_accumulation_steps=2))
+
+
+RATE = {"learning_rate": 1e-2, "total_steps": 4, "warmup_steps": 0}
+MAKERS = {
+    "adamw": lambda **kwargs: pretraining_optimizer(**RATE, **kwargs),
+    "lamb": lambda **kwargs: pretraining_optimizer(**RATE, optimizer="lamb", **kwargs),
+    "bert": lambda **kwargs: pretraining_optimizer(
+        **RATE, bias_correction=False, **kwargs
+    ),
+    "layerwise": lambda **kwargs: LayerwiseAdamW(
+        WarmupPolynomialDecay(1e-2, 0, 4), {}, 0.1, global_clipnorm=1.0, **kwargs
+    ),
+}
+
+
+def updated(make, batches, **kwargs):
+    """A variable after the updates by some batches' gradients."""
+    optimizer, variable = make(**kwargs), keras.Variable([0.5, -2.0], name="kernel")
+    count_updates(optimizer)
+    optimizer.build([variable])
+    for gradient in batches:
+        optimizer.apply([ops.convert_to_tensor(gradient)], [variable])
+    return ops.convert_to_numpy(variable)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_two_batches_are_as_one_of_twice_the_size(name):
+    rng = np.random.default_rng(0)
+    halves = rng.normal(size=(3, 2, 2)).astype("float32")
+    expected = updated(MAKERS[name], halves.mean(1))
+    accumulated = updated(
+        MAKERS[name], halves.reshape(6, 2), gradient_accumulation_steps=2
+    )
+    np.testing.assert_allclose(accumulated, expected, atol=1e-6)
+    assert np.all(abs(expected - [0.5, -2.0]) > 1e-3)
+
+
+def test_compile_takes_the_number_of_batches():
+    model = tiny.make_model()
+    schedule = compiled_schedule(model, gradient_accumulation_steps=2)
+    assert model.optimizer.gradient_accumulation_steps == 2
+    assert schedule.gradient_accumulation_steps == 2
+    assert compiled_schedule(model, gradient_accumulation_steps=1) is not None
+    assert model.optimizer.gradient_accumulation_steps is None
+    for steps in (0, 1.5, -2):
+        with pytest.raises(ValueError, match="must be a positive integer or None"):
+            model.compile(gradient_accumulation_steps=steps)
+    with pytest.raises(ValueError, match="must be given to the optimizer itself"):
+        model.compile("adam", gradient_accumulation_steps=2)
+
+
+def compiled_schedule(model, **kwargs):
+    model.compile(**kwargs)
+    return model.optimizer._learning_rate

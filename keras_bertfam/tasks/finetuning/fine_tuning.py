@@ -13,7 +13,7 @@ from keras_bertfam.models.base import TokenBackbone
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.families.record import HeadStyle
 from keras_bertfam.tasks.finetuning.reporting import Reporting
-from keras_bertfam.tasks.inputs import is_arrays, is_preprocessed
+from keras_bertfam.tasks.inputs import is_arrays, is_preprocessed, remember_count
 from keras_bertfam.tasks.task import PretrainingTask
 from keras_bertfam.types import Config, Model, Tensor
 
@@ -86,9 +86,11 @@ class FineTuningTask(Reporting, PretrainingTask):
     Attributes:
         usual_learning_rate: what `compile()` takes by default; `None` is the greatest
             rate that the backbone's family was tried with.
+        one_row_each: whether each example is one row.
     """
 
     backbone_cls = TokenBackbone
+    one_row_each = True
     usual_learning_rate: float | None = None
 
     @property
@@ -172,7 +174,10 @@ class FineTuningTask(Reporting, PretrainingTask):
         if not self._takes_raw(x):
             return super()._batched(data, batch_size, position)
         training = position is not None
-        return self.preprocessor.dataset(data, batch_size, training=training)
+        batches = self.preprocessor.dataset(data, batch_size, training=training)
+        if self.one_row_each:
+            remember_count(batches, -(-len(data) // batch_size))
+        return batches
 
     def predict(
         self, x: Any = None, batch_size: int | None = None, **kwargs: Any

@@ -92,6 +92,7 @@ class SpanQuestionAnswering(AnswerReporting, FineTuningTask):
 
     preprocessor_cls = SpanQuestionAnsweringPreprocessor
     label_kind = "place"
+    one_row_each = False  # but one for each window
     extra_inputs = ("span_mask", "start_mask")
     fixed_arguments = ("end_head",)
 

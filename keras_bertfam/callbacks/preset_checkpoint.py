@@ -1,0 +1,205 @@
+"""The last presets of a run, and the best one."""
+
+import contextlib
+import json
+import math
+import os
+import re
+import shutil
+import warnings
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_bertfam import distribution
+from keras_bertfam.callbacks.skipped_batches import is_skipped
+from keras_bertfam.optimizers.weight_decay import inner
+from keras_bertfam.types import Path
+
+_DELETED = ".deleted-"
+_STEP = re.compile(r"step-(\d{6,})")
+_SMALLER_IS_BETTER = re.compile(r"loss|perplexity|error|(^|_)m[as]e$")
+
+
+class PresetCheckpoint(keras.callbacks.Callback):
+    """Writes a preset every so often, and keeps the last ones and the best one.
+
+    `folder/step-000123` is the preset after 123 updates. Those before the last
+    `keep_last` are deleted, once the newest is complete; those of earlier runs in the
+    same folder go first. `folder/best` is the preset of the epoch with the best value
+    of `monitor`, which is in `folder/best.json`: a run that goes on replaces it only
+    by a better one. A kill at any moment leaves whole presets, as `save_to_preset`
+    does. They hold no optimizer: to go on with a run is `BackupAndResume`'s part.
+
+    Args:
+        folder: path, made if it isn't there. One for each run.
+        keep_last: positive int, or `None` for all.
+        monitor: name of what the logs of an epoch have, or `None` for no `best`.
+        mode: `"min"`, `"max"`, or `"auto"`: `"min"` for losses, perplexities and
+            errors, and `"max"` for others.
+        save_freq: `"epoch"`, or int: the number of batches between presets.
+
+    Raises:
+        ValueError: for an argument out of its range, or in `fit()` if the model has
+            no `save_to_preset`.
+
+    Example:
+
+    ```python
+    documents = keras_bertfam.layers.read_documents("corpus/*.txt")
+    model = keras_bertfam.tasks.MaskedLM.from_preset("my_bert")
+    data = model.preprocessor.dataset(documents)
+    keep = keras_bertfam.callbacks.PresetCheckpoint("run1", monitor="loss")
+    model.fit(data, epochs=3, callbacks=[keep])
+    best = keras_bertfam.tasks.MaskedLM.from_preset("run1/best")
+    ```
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        keep_last: int | None = 3,
+        monitor: str | None = "val_loss",
+        mode: str = "auto",
+        save_freq: int | str = "epoch",
+    ) -> None:
+        super().__init__()
+        if keep_last is not None and not _is_positive(keep_last):
+            raise ValueError(
+                "`keep_last` must be a positive integer or None. "
+                f"Received: keep_last={keep_last!r}."
+            )
+        if monitor is not None and (not isinstance(monitor, str) or not monitor):
+            raise ValueError(
+                f"`monitor` must be a name or None. Received: monitor={monitor!r}."
+            )
+        if mode not in ("auto", "min", "max"):
+            raise ValueError(
+                f'`mode` must be "auto", "min" or "max". Received: mode={mode!r}.'
+            )
+        if save_freq != "epoch" and not _is_positive(save_freq):
+            raise ValueError(
+                '`save_freq` must be "epoch" or a positive integer. '
+                f"Received: save_freq={save_freq!r}."
+            )
+        self.folder = os.fspath(folder)
+        self.keep_last = keep_last
+        self.monitor = monitor
+        if mode == "auto":
+            mode = "min" if _SMALLER_IS_BETTER.search(monitor or "") else "max"
+        self.mode = mode
+        self.save_freq = save_freq
+        self._written: list[str] = []  # names of presets, the newest last
+        self._since_save = 0
+        self._skipped = False
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        if not hasattr(self.model, "save_to_preset"):
+            raise ValueError(
+                "The model must have `save_to_preset`, as tasks of this library. "
+                f"Received: model={self.model}."
+            )
+        names = os.listdir(self.folder) if os.path.isdir(self.folder) else []
+        old = [name for name in names if _STEP.fullmatch(name)]
+        self._written = sorted(old, key=lambda name: int(name.removeprefix("step-")))
+        for name in names:
+            if name.startswith(_DELETED):  # by a run that was killed meanwhile
+                shutil.rmtree(os.path.join(self.folder, name), ignore_errors=True)
+        self._since_save = self._steps = 0
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        self._steps = 0
+
+    def on_train_batch_begin(
+        self, batch: int, logs: dict[str, Any] | None = None
+    ) -> None:
+        self._skipped = is_skipped(self._model, batch)
+
+    def on_train_batch_end(
+        self, batch: int, logs: dict[str, Any] | None = None
+    ) -> None:
+        done, self._steps = batch + 1 - self._steps, batch + 1
+        if self._skipped:
+            return
+        self._since_save += done
+        every = self.save_freq
+        if isinstance(every, int) and self._since_save >= every:
+            self._since_save = 0
+            self._save_step()
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        if self.save_freq == "epoch":
+            self._save_step()
+        if self.monitor is not None:
+            self._save_best((logs or {}).get(self.monitor), sorted(logs or {}))
+
+    def _save_step(self):
+        name = f"step-{self._update():06d}"
+        if not self._save(name):
+            return
+        self._written = [*(old for old in self._written if old != name), name]
+        if self.keep_last is None:
+            return
+        while len(self._written) > self.keep_last:
+            self._delete(self._written.pop(0))
+
+    def _delete(self, name):
+        # What is deleted by half has no name of a preset.
+        gone = os.path.join(self.folder, f"{_DELETED}{name}")
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(os.path.join(self.folder, name), gone)
+            shutil.rmtree(gone)
+
+    def _update(self):
+        iterations = inner(self.model.optimizer).iterations
+        return int(ops.convert_to_numpy(iterations))
+
+    def _save(self, name):
+        """Writes a preset; returns whether it's for this process to do so."""
+        with distribution.scope_of(self.model):
+            is_chief = distribution.is_chief()
+        if is_chief:
+            self.model.save_to_preset(os.path.join(self.folder, name))
+        return is_chief
+
+    def _save_best(self, value, names):
+        if value is None:
+            warnings.warn(
+                f"`monitor` must be one of {names} for there to be a best preset. "
+                f"Received: monitor={self.monitor!r}.",
+                stacklevel=2,
+            )
+            return
+        value, best = float(value), self._best()
+        sign = 1 if self.mode == "max" else -1
+        if math.isnan(value) or (best is not None and sign * value <= sign * best):
+            return
+        step = self._update()
+        if not self._save("best"):
+            return
+        path = os.path.join(self.folder, "best.json")
+        with open(f"{path}.part", "w", encoding="utf-8") as file:
+            json.dump({"monitor": self.monitor, "value": value, "step": step}, file)
+        os.replace(f"{path}.part", path)
+
+    def _best(self):
+        """The value of the preset that is there, `None` without one."""
+        path = os.path.join(self.folder, "best.json")
+        if not os.path.isdir(os.path.join(self.folder, "best")):
+            return None
+        try:
+            with open(path, encoding="utf-8") as file:
+                best = json.load(file)
+            return float(best["value"]) if best["monitor"] == self.monitor else None
+        except FileNotFoundError:
+            return None
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"{path!r} can't be read. Delete it to begin with no best preset."
+            ) from error
+
+
+def _is_positive(value):
+    is_int = isinstance(value, int) and not isinstance(value, bool)
+    return is_int and value > 0

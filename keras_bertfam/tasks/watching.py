@@ -1,0 +1,159 @@
+"""What a step does besides its losses, kept while a callback asks for it."""
+
+import weakref
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_bertfam import distribution
+from keras_bertfam.optimizers.weight_decay import inner
+from keras_bertfam.types import Mixin, Tensor
+
+# No attributes of the models, which would save them.
+_watches: Any = weakref.WeakKeyDictionary()
+
+
+class StepWatch(keras.metrics.Metric):
+    """Counts tokens and keeps the norm of the gradient; no part of the logs.
+
+    A metric, as those are the variables that a step may change and no file keeps.
+
+    Attributes:
+        tokens: int variable. The tokens in all batches so far, without padding.
+        places: int variable. The same with padding.
+        gradient_norm: float variable. The global norm of the last update's gradient,
+            before it was clipped.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(name="step_watch")
+        self.tokens = self.add_variable((), "zeros", dtype="int", name="tokens")
+        self.places = self.add_variable((), "zeros", dtype="int", name="places")
+        self.gradient_norm = self.add_variable(
+            (), "zeros", dtype="float32", name="gradient_norm"
+        )
+        self._optimizer = None
+        self._pending = None  # the norm, in a step of JAX that is being traced
+
+    def update_state(self, x: Any) -> None:
+        """Counts the tokens of a batch's inputs."""
+        for mask in _masks(x):
+            mask = ops.cast(mask, self.tokens.dtype)
+            self.tokens.assign_add(ops.sum(mask))
+            self.places.assign_add(ops.cast(ops.size(mask), self.places.dtype))
+        if self._pending is not None:
+            (is_update, norm), self._pending = self._pending, None
+            before = ops.convert_to_tensor(self.gradient_norm)
+            self.gradient_norm.assign(ops.where(is_update, norm, before))
+
+    def result(self) -> dict[str, Any]:
+        return {}
+
+    def reset_state(self) -> None:
+        """Nothing: whoever reads the counts takes differences."""
+
+    def watch(self, optimizer: keras.optimizers.Optimizer) -> bool:
+        """Keeps the norms of an optimizer; returns whether it's another than before."""
+        if self._optimizer is optimizer:
+            return False
+        self._optimizer = optimizer
+        if keras.backend.backend() == "jax":
+            self._watch_under_jax(optimizer)
+            return True
+        # The gradient as it is clipped: summed over batches and replicas, unscaled.
+        core = inner(optimizer)
+        clip = core._clip_gradients
+
+        def clip_watched(grads):
+            share = _global_norm(grads) / distribution.num_replicas()
+            self.gradient_norm.assign(share)  # replicas' values are summed when read
+            return clip(grads)
+
+        core._clip_gradients = clip_watched
+        return True
+
+    def _watch_under_jax(self, optimizer):
+        # An optimizer's step under JAX changes its own variables only, and parts of
+        # it are traced apart: what it is given is what can be kept.
+        apply = optimizer.stateless_apply
+
+        def apply_watched(optimizer_variables, grads, trainable_variables):
+            pairs = zip(optimizer.variables, optimizer_variables, strict=True)
+            values = {id(variable): value for variable, value in pairs}
+            self._pending = _norm_of_update(optimizer, values, grads)
+            return apply(optimizer_variables, grads, trainable_variables)
+
+        optimizer.stateless_apply = apply_watched
+
+
+def _norm_of_update(optimizer, values, grads):
+    """Whether a batch ends an update, and the norm of that update's gradient."""
+    core = inner(optimizer)
+    scale = core.loss_scale_factor or 1.0
+    if core is not optimizer:
+        scale = values[id(optimizer.dynamic_scale)]
+    steps = core.gradient_accumulation_steps
+    if not steps:
+        return True, _global_norm(grads) / scale
+    sums = [values[id(variable)] for variable in core._accumulated_gradients]
+    grads = [g / scale + s for g, s in zip(grads, sums, strict=True)]
+    is_update = (values[id(core._iterations)] + 1) % steps == 0
+    return is_update, _global_norm(grads) / steps
+
+
+def _global_norm(grads):
+    squares = [
+        ops.sum(ops.square(ops.cast(ops.convert_to_tensor(grad), "float32")))
+        for grad in grads
+        if grad is not None
+    ]
+    return ops.sqrt(ops.sum(ops.stack(squares)))
+
+
+def _masks(x):
+    """The padding masks of a batch's inputs; without any, ones for their tokens."""
+    leaves = [
+        (path[-1] if path else "", leaf)
+        for path, leaf in keras.tree.flatten_with_path(x)
+        if leaf is not None
+    ]
+    masks = [leaf for name, leaf in leaves if "padding_mask" in str(name)]
+    if masks:
+        return masks
+    return [ops.ones_like(leaf) for name, leaf in leaves if "token_ids" in str(name)]
+
+
+class Watched(Mixin):
+    """Mixin of tasks whose steps a callback may watch."""
+
+    def watch_steps(self) -> StepWatch:
+        """What the steps do, from the next one until the next `compile()`.
+
+        Returns:
+            `StepWatch`.
+        """
+        is_new = self not in _watches
+        if is_new:
+            with distribution.scope_of(self):
+                _watches[self] = StepWatch()
+        if _watches[self].watch(self.optimizer) or is_new:
+            self.make_train_function(force=True)
+        return _watches[self]
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        _watches.pop(self, None)
+        super().compile(*args, **kwargs)
+
+    @property
+    def metrics(self) -> list[keras.metrics.Metric]:
+        watch = _watches.get(self)
+        return [*super().metrics, *([] if watch is None else [watch])]
+
+    def compute_metrics(
+        self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
+    ) -> dict[str, Tensor]:
+        watch = _watches.get(self)
+        if watch is not None:
+            watch.update_state(x)
+        return super().compute_metrics(x, y, y_pred, sample_weight)
