@@ -32,13 +32,13 @@ def load_own(
             "`task` must be the name of a task, or `data` a table of your own. "
             "Received: neither."
         )
-    columns = {"text": text, "label": label, "limit": limit}
+    columns: dict[str, Any] = {"text": text, "label": label, "limit": limit}
     if validation is None:
         parts = datasets.load_examples(data, **columns, validation_split=share)
     else:
         train = datasets.load_examples(data, **columns)
-        known = {"label_names": train.label_names, "kind": train.task.kind}
-        parts = train, datasets.load_examples(validation, **columns, **known)
+        columns |= {"label_names": train.label_names, "kind": train.task.kind}
+        parts = train, datasets.load_examples(validation, **columns)
     if None in [part.y for part in parts]:
         raise ValueError(
             f"`label` must be a column with labels. Received: label={label!r}."
