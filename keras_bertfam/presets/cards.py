@@ -71,7 +71,8 @@ def check(card: Mapping[str, Any] | None) -> None:
             )
         if name == "scores":
             fits = isinstance(value, Mapping) and all(
-                isinstance(v, numbers.Real) for v in value.values()
+                isinstance(k, str) and isinstance(v, numbers.Real)
+                for k, v in value.items()
             )
             if not fits:
                 raise ValueError(
@@ -192,7 +193,7 @@ def _text(model, training, card, scores):
         "parameters": f"{model.count_params():,}",
         "began with": backbone.origin,
         "licence of the weights": _license(backbone, card) or "not said",
-        "data": ", ".join(_listed(card.get("datasets", "not said"))),
+        "data": ", ".join(_listed(card.get("datasets", ()))) or "not said",
     }
     parts = [f"# {name}{of}", card.get("description"), _table("model", facts)]
     if training:
@@ -200,12 +201,15 @@ def _text(model, training, card, scores):
         parts.append(_table("training", settings))
         parts.append(f"Published settings are those of {training['source']}.")
     parts.append(_table("scores" if "scores" in card else "last epoch", scores))
-    place = "models" if model is backbone else "tasks"
-    parts += [
-        f"```python\nimport keras_bertfam\n\nmodel = keras_bertfam.{place}.{name}"
-        '.from_preset("hf://user/name")  # or the path of the folder\n```',
-        f"Written by keras_bertfam {__version__}, with Keras {keras.__version__}.",
-    ]
+    if type(model).__module__.startswith("keras_bertfam."):
+        place = "models" if model is backbone else "tasks"
+        parts.append(
+            f"```python\nimport keras_bertfam\n\nmodel = keras_bertfam.{place}.{name}"
+            '.from_preset("hf://user/name")  # or the path of the folder\n```'
+        )
+    parts.append(
+        f"Written by keras_bertfam {__version__}, with Keras {keras.__version__}."
+    )
     return "\n\n".join(filter(None, parts)) + "\n"
 
 

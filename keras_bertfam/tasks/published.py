@@ -51,7 +51,9 @@ class PublishedTraining(Mixin):
 
     def training_facts(self) -> dict[str, Any]:
         optimizer = inner(self.optimizer)
-        steps = int(optimizer.iterations) if optimizer is not None else 0
+        steps = 0
+        if optimizer is not None:
+            steps = int(keras.ops.convert_to_numpy(optimizer.iterations))
         if not steps:
             return {}
         recipe = self._published_recipe()

@@ -167,6 +167,7 @@ def test_a_readme_that_comes_while_a_preset_is_saved_stays(tmp_path, monkeypatch
         ({"datasets": [1]}, "a string or a list of them as 'datasets'"),
         ({"description": " "}, "a string as 'description'"),
         ({"scores": {"f1": "high"}}, "a dict of numbers as 'scores'"),
+        ({"scores": {1: 0.5}}, "a dict of numbers as 'scores'"),
         ({"base_model": "/home/me/model"}, "'base_model'. Received: '/home"),
         ({"base_model": "../model"}, "'base_model'"),
         ("mit", "`card` must be a dict"),

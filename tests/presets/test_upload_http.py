@@ -9,6 +9,7 @@ import http.server
 import json
 import threading
 
+import kagglehub
 import pytest
 import yaml
 
@@ -110,6 +111,14 @@ def test_what_is_uploaded_is_the_folder(hub, preset):
     MaskedLM.from_preset(preset).save_to_preset(preset, card={"license": "mit"})
     upload_preset("hf://org/model", preset)
     assert b"license: mit" in hub.files["README.md"]
+    assert cards.is_ours(preset / "README.md")
+
+
+def test_kaggles_client_gets_the_folder(preset, monkeypatch):
+    sent = []
+    monkeypatch.setattr(kagglehub, "model_upload", lambda *args: sent.append(args))
+    upload_preset("kaggle://org/model/keras/tiny", preset)
+    assert sent == [("org/model/keras/tiny", str(preset))]
     assert cards.is_ours(preset / "README.md")
 
 
