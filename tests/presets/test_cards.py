@@ -93,23 +93,28 @@ def test_what_was_not_trained_here_is_not_said(tmp_path):
 def test_where_the_weights_are_from(saved, tmp_path, monkeypatch):
     size = families.FAMILIES["bert"].sizes["bert_tiny_en_uncased"]
     monkeypatch.setattr(hub, "locate", lambda *args, **kwargs: saved)
-    for cls in (BertBackbone, MaskedLM):
-        model = cls.from_preset("bert_tiny_en_uncased")
-        model.save_to_preset(tmp_path / "a")
-        head, text = read(tmp_path / "a")
-        assert head["base_model"] == size.source
-        assert head["license"] == "apache-2.0"
-        assert row(text, "began with") == f"| began with | hf://{size.source} |"
-        cls.from_preset("hf://org/model").save_to_preset(tmp_path / "a")
-        head, _ = read(tmp_path / "a")
-        assert head["base_model"] == "org/model" and "license" not in head
-        cls.from_preset("kaggle://org/a/keras/b").save_to_preset(tmp_path / "a")
-        head, text = read(tmp_path / "a")
-        assert "base_model" not in head and "kaggle://org/a/keras/b" in text
-        cls.from_preset(saved).save_to_preset(tmp_path / "a")
-        head, text = read(tmp_path / "a")
-        assert "base_model" not in head and "began" not in text
-        assert os.fspath(saved) not in text
+    task = MaskedLM.from_preset("bert_tiny_en_uncased")
+    backbone = BertBackbone.from_preset("bert_tiny_en_uncased")
+    for model in (task, backbone):
+        assert getattr(model, "backbone", model).origin == f"hf://{size.source}"
+
+    def card():
+        backbone.save_to_preset(tmp_path / "a")
+        return read(tmp_path / "a")
+
+    head, text = card()
+    assert head["base_model"] == size.source
+    assert head["license"] == "apache-2.0"
+    assert row(text, "began with") == f"| began with | hf://{size.source} |"
+    backbone = BertBackbone.from_preset("hf://org/model")
+    head, _ = card()
+    assert head["base_model"] == "org/model" and "license" not in head
+    backbone.origin = hub.handle("kaggle://org/a/keras/b")
+    head, text = card()
+    assert "base_model" not in head and "kaggle://org/a/keras/b" in text
+    backbone.origin = hub.handle(saved)
+    head, text = card()
+    assert "base_model" not in head and "began" not in text
     random = BertBackbone.from_preset("bert_tiny_en_uncased", load_weights=False)
     assert random.origin is None
 
@@ -124,9 +129,11 @@ def test_a_readme_of_the_users_stays(tmp_path):
     assert "license: mit" in readme.read_text()
     for own in (first.replace("layers", "Layers"), "mine", "", first + "more\n"):
         readme.write_text(own)
-        for model in (task, task.backbone, task.preprocessor.tokenizer):
-            model.save_to_preset(path)
-            assert readme.read_text() == own
+        task.save_to_preset(path)
+        assert readme.read_text() == own
+    task.backbone.save_to_preset(path)
+    task.preprocessor.tokenizer.save_to_preset(path)
+    assert readme.read_text() == own
     readme.unlink()
     readme.symlink_to("config.json")
     task.save_to_preset(path)
