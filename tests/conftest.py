@@ -66,9 +66,10 @@ ONCE = """
     metrics/test_squad.py tasks/*/*_preprocessor.py tasks/test_recipes.py test_cli.py
     test_corpus.py test_imports.py test_readme_names.py
     tokenizers presets/test_damaged*.py presets/test_fairseq.py presets/test_folders.py
-    presets/test_fuzz*.py presets/test_hub*.py presets/test_memory.py
+    presets/test_cards.py presets/test_fuzz*.py presets/test_hub*.py
+    presets/test_memory.py
     presets/test_reading*.py presets/test_saving_over.py presets/test_tensorflow1.py
-    presets/test_tokenizer_files.py presets/test_untrusted*.py
+    presets/test_tokenizer_files.py presets/test_untrusted*.py presets/test_upload*.py
 """
 FIRST_BACKEND = os.environ["KERAS_BACKEND"] == "tensorflow"
 collect_ignore_glob = [] if FIRST_BACKEND else ONCE.split()

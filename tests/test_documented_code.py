@@ -4,6 +4,7 @@ On each backend, and with published sizes of one layer.
 """
 
 import ast
+import functools
 import importlib.util
 import pathlib
 import re
@@ -17,6 +18,7 @@ import tensorflow as tf
 import keras_bertfam
 from keras_bertfam.layers import BertTokenizer
 from keras_bertfam.models import BertBackbone
+from keras_bertfam.presets import directory
 from keras_bertfam.presets.families import BACKBONES
 from keras_bertfam.tasks import MaskedLM, MaskedLMPreprocessor
 from tests.tiny_masked_lm import SPECIALS, WORDS
@@ -96,6 +98,15 @@ def small_sizes(monkeypatch):
         sizes = cls.presets_table.items()
         small = {name: {**size, "num_layers": 1} for name, size in sizes}
         monkeypatch.setattr(cls, "presets_table", small)
+
+
+@pytest.fixture(autouse=True)
+def no_uploads(monkeypatch):
+    """What is to be uploaded is there."""
+    upload = functools.partial(directory.check_preset, known_names=())
+    monkeypatch.setattr(
+        keras_bertfam.presets, "upload_preset", lambda uri, preset: upload(preset)
+    )
 
 
 @pytest.mark.filterwarnings("ignore:.*was loaded in part")  # heads are new

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from keras_bertfam.cli import finetuning
 from keras_bertfam.cli.app import app
+from keras_bertfam.cli.finetuning_data import load_own
 from keras_bertfam.datasets import TASKS, TaskData, load_examples
 from keras_bertfam.metrics import TaskMetrics, squad_scores
 from keras_bertfam.tasks import (
@@ -100,7 +101,10 @@ def test_command_on_a_file_of_ones_own(preset, tmp_path):
     assert "best, median of 1: learning rate 0.001" in done.output
     model = TextClassifier.from_preset(best)
     assert model.label_names == ["bad", "good"]
-    load = functools.partial(finetuning._load_own, path, "review", "sentiment")
+    card = (tmp_path / "best" / "README.md").read_text()
+    assert "| steps | 2 |" in card and "| learning_rate | 0.001 |" in card
+    assert "pipeline_tag: text-classification" in card and path not in card
+    load = functools.partial(load_own, path, "review", "sentiment")
     train, validation = load(None, 0.1, None)
     assert (len(train), len(validation)) == (27, 3)
     train, validation = load(held_out, 0.1, 20)

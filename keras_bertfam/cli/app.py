@@ -42,7 +42,7 @@ app.command("pretrain")(takes_a_run(_pretrain))
 def finetune(
     preset: Annotated[str, typer.Option(help="Name or folder of a checkpoint.")],
     task: Annotated[
-        str | None, typer.Option(help="sst2, mrpc, squad, conll2003, ...")
+        str | None, typer.Option(help="sst2, mrpc, squad, conll2003, ...; all-glue.")
     ] = None,
     data: Annotated[
         str | None,

@@ -1,8 +1,8 @@
 """Fine-tuning by recipe: a grid, early stopping, and the median over seeds."""
 
+import functools
 import itertools
 import math
-import os
 import statistics
 import sys
 import time
@@ -12,6 +12,8 @@ from typing import Any
 import keras
 
 from keras_bertfam import datasets, metrics, optimizers, tasks
+from keras_bertfam.cli import glue
+from keras_bertfam.cli.finetuning_data import load_own, load_parts
 from keras_bertfam.presets import folders
 from keras_bertfam.types import Model, Path
 
@@ -146,11 +148,12 @@ def finetune(
 
     Args:
         task: name of a task, see `keras_bertfam.datasets.get_task`. `None` for a
-            table of your own.
+            table of your own; `"all-glue"` for all tasks of GLUE.
         preset: str.
         data: see `keras_bertfam.datasets.load_examples`; without a `task` the table,
-            which comes first there.
-        output: directory for the best model, or `None`.
+            which comes first there; of all of GLUE a folder with their folders.
+        output: directory for the best model, or `None`; of all of GLUE a folder for
+            `glue.md`, `glue.json` and their models.
         learning_rates: sequence of floats, or `None` for the recipe's.
         batch_sizes: sequence of ints, or `None`.
         epochs: sequence of ints, or `None`.
@@ -166,14 +169,33 @@ def finetune(
         validation_split: float, this share.
 
     Returns:
-        A dict of the medians of the metrics and the `settings` that reached them.
+        A dict of the medians of the metrics and the `settings` that reached them; of
+        all of GLUE, of the `average`, the `tasks` and what is `missing`.
     """
+    if task == glue.NAME:
+        one = functools.partial(
+            finetune,
+            preset=preset,
+            learning_rates=learning_rates,
+            batch_sizes=batch_sizes,
+            epochs=epochs,
+            seeds=seeds,
+            sequence_length=sequence_length,
+            limit=limit,
+            load_weights=load_weights,
+            report=report,
+            jit=jit,
+            text=text,
+            label=label,
+            validation=validation,
+        )
+        return glue.finetune_all(one, _check_data, data, output, report)
     if output is not None:
         folders.check_destination(output)
     own = {"text": text, "label": label, "validation": validation}
     others: dict[str, Any] = {}
     if task is None:
-        train_set, validation_set = _load_own(
+        train_set, validation_set = load_own(
             data, **own, share=validation_split, limit=limit
         )
     elif any(value is not None for value in own.values()):
@@ -183,8 +205,8 @@ def finetune(
             f"only, without a task. Received: {given}, task={task!r}."
         )
     else:
-        train_set, validation_set, others = _load_parts(
-            datasets.get_task(task), data, limit, report
+        train_set, validation_set, others = load_parts(
+            _supported(task), data, limit, report
         )
     facts = train_set.task
     recipe, longest = _recipe_of(preset, facts)
@@ -214,7 +236,7 @@ def finetune(
             if best_run is None or _nan_last(run[first]) > best_run:
                 best_run = _nan_last(run[first])
                 if output is not None:
-                    model.save_to_preset(output)
+                    model.save_to_preset(output, card=_card(task, run))
         median = {k: statistics.median(run[k] for run in runs) for k in runs[0]}
         if best is None or _nan_last(median[first]) > _nan_last(best[0][first]):
             best = (median, settings)
@@ -228,59 +250,25 @@ def _nan_last(score):
     return float("-inf") if math.isnan(score) else score
 
 
-def _load_own(data, text, label, validation, share, limit):
-    """Examples of a table to train on, and to validate on."""
-    if data is None:
-        raise ValueError(
-            "`task` must be the name of a task, or `data` a table of your own. "
-            "Received: neither."
-        )
-    columns = {"text": text, "label": label, "limit": limit}
-    if validation is None:
-        parts = datasets.load_examples(data, **columns, validation_split=share)
-    else:
-        train = datasets.load_examples(data, **columns)
-        known = {"label_names": train.label_names, "kind": train.task.kind}
-        parts = train, datasets.load_examples(validation, **columns, **known)
-    if None in [part.y for part in parts]:
-        raise ValueError(
-            f"`label` must be a column with labels. Received: label={label!r}."
-        )
-    return parts
-
-
-def _load_parts(task, data, limit, report):
-    """Examples to train on, to validate on, and of further parts, by their names.
-
-    Such a part is MNLI's mismatched one.
-    """
+def _supported(task):
+    task = datasets.get_task(task)
     if task.kind not in _CLASSES:
         raise ValueError(
             f"`task` must be one of kind {', '.join(_CLASSES)}. "
             f"Received: {task.name!r}, of kind {task.kind!r}."
         )
-    if data is not None and not os.path.isdir(data):
-        raise ValueError(
-            "`data` must be a folder with files to train and to validate on. "
-            f"Received: {os.fspath(data)!r}."
-        )
-    parts = {}
-    for split in task.splits:
-        name = split.removeprefix("validation_")
-        if split in ("train", "validation") or name != split:
-            try:
-                parts[name] = datasets.load_examples(task, split, data, limit)
-            except FileNotFoundError as error:
-                if name == split:
-                    raise
-                report(f"No scores of {split!r}: {error}")
-    for name, part in parts.items():
-        if part.y is None:
-            raise ValueError(
-                f"{task.name!r}, split {name!r}, must have labels in {task.label!r}. "
-                "Received: none."
-            )
-    return parts.pop("train"), parts.pop("validation"), parts
+    return task
+
+
+def _check_data(task, data):
+    load_parts(_supported(task), data, limit=1, report=lambda line: None)
+
+
+def _card(task, scores):
+    """What the model's card is told: of the best epoch, not of the last."""
+    name = getattr(task, "name", task)
+    told = {} if name is None else {"description": f"Fine-tuned on {name}."}
+    return {**told, "scores": scores}
 
 
 def _scores_of(parts, model):

@@ -1,6 +1,7 @@
 """The official metrics of the fine-tuning tasks."""
 
 from keras_bertfam.metrics.callback import TaskMetrics
+from keras_bertfam.metrics.mteb import MtebEncoder
 from keras_bertfam.metrics.scores import METRICS, compute_metrics
 from keras_bertfam.metrics.squad import (
     answer_texts,
@@ -11,6 +12,7 @@ from keras_bertfam.metrics.squad import (
 
 __all__ = [
     "METRICS",
+    "MtebEncoder",
     "TaskMetrics",
     "answer_texts",
     "best_null_threshold",

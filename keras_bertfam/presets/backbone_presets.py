@@ -2,11 +2,13 @@
 
 import concurrent.futures
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import keras
 
 from keras_bertfam.presets import (
+    cards,
     conversion,
     directory,
     exporting,
@@ -22,7 +24,13 @@ from keras_bertfam.types import Model, Path
 
 
 class BackbonePresets(names.Published):
-    """Mixin of backbones that are loaded with `from_preset()`, and saved."""
+    """Mixin of backbones that are loaded with `from_preset()`, and saved.
+
+    Attributes:
+        origin: handle on a hub that the weights are from, or `None`.
+    """
+
+    origin: str | None = None
 
     @classmethod
     def from_preset(
@@ -61,9 +69,12 @@ class BackbonePresets(names.Published):
             return published.backbone(**{**published.size, **kwargs})
         folder = hub.locate(published or preset, load_weights, tokenizer=False)
         family = cls if published is None else published.backbone
-        return folders.read_whole(
+        backbone = folders.read_whole(
             folder, lambda: family._read(folder, known, load_weights, **kwargs)
         )
+        if load_weights:
+            backbone.origin = hub.handle(published or preset)
+        return backbone
 
     @classmethod
     def _read(cls, folder, known, load_weights, **kwargs):
@@ -95,9 +106,40 @@ class BackbonePresets(names.Published):
         with misfits.weights_errors(filepath, self.weights):
             super().load_weights(filepath, *args, **kwargs)
 
-    def save_to_preset(self, preset_dir: Path, max_shard_size: float = 10) -> None:
+    def save_to_preset(
+        self,
+        preset_dir: Path,
+        max_shard_size: float = 10,
+        card: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Write a preset directory, with a model card for its `README.md`.
+
+        The card says what is known of the model; hubs show it. A `README.md` that
+        somebody else wrote, or a card that was changed, stays as it is.
+
+        Args:
+            preset_dir: path of the folder to write.
+            max_shard_size: float. Gigabytes from which on weights are several files.
+            card: dict of what the card can't know: `"license"` (identifier of the
+                licence), `"language"`, `"datasets"`, `"tags"` (strings or lists of
+                them), `"base_model"` (its id on the hub), `"description"`, and
+                `"scores"`, a dict of numbers in place of those of the last epoch.
+
+        Raises:
+            ValueError: for another key or value in `card`.
+
+        Example:
+
+        ```python
+        backbone = keras_bertfam.models.BertBackbone.from_preset("my_bert")
+        backbone.save_to_preset(
+            "to_upload", card={"license": "mit", "language": ["en", "is"]})
+        ```
+        """
+        cards.check(card)
         with folders.write_aside(preset_dir) as folder:
             super().save_to_preset(folder, max_shard_size=max_shard_size)
+            cards.write(folder, self, {}, card)
 
     def export_to_transformers(self, path: Path) -> None:
         """Write a folder that `transformers` loads.

@@ -86,6 +86,13 @@ def locate(
     ) from tried[0][1]
 
 
+def handle(preset: Path | PublishedPreset) -> str | None:
+    """The handle on a hub that a preset is from, or `None` for a folder."""
+    if isinstance(preset, PublishedPreset):
+        return preset.sources[0] if preset.sources else None
+    return os.fspath(preset) if _scheme(preset) in _DOWNLOADERS else None
+
+
 def _scheme(preset):
     scheme, mark, _ = os.fspath(preset).partition("://")
     return scheme.lower() if mark else None

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 
+from keras_bertfam.presets import cards
 from keras_bertfam.presets.locks import (
     Replaced,
     check_place,
@@ -53,6 +54,7 @@ def _put_once(aside, path, written):
     with locked(path, fcntl.LOCK_EX) as lock:
         for name in _files_in(aside) - written:
             os.unlink(os.path.join(aside, name))  # of the try before
+        _leave_readme(aside, path, written)
         try:
             _carry_over(path, aside, _outdated(written, path))
         finally:
@@ -106,6 +108,15 @@ def _outdated(written, old):
     if "tokenizer_config.json" in written:
         kinds.append(_FOREIGN_TOKENIZER)
     return re.compile("|".join(kinds) or r"(?!)")
+
+
+def _leave_readme(aside, old, written):
+    """Takes a new model card away where the old folder has a text of the user's."""
+    theirs = os.path.join(old, cards.FILE)
+    ours = cards.FILE in written and cards.is_ours(os.path.join(aside, cards.FILE))
+    if ours and os.path.lexists(theirs) and not cards.is_ours(theirs):
+        written.discard(cards.FILE)
+        os.unlink(os.path.join(aside, cards.FILE))
 
 
 def _carry_over(old, new, outdated):

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 
 from keras_bertfam.presets import (
+    cards,
     conversion,
     directory,
     exporting,
@@ -72,6 +73,7 @@ class TaskPresets(Mixin):
             arguments["dtype"] = kwargs.pop("dtype")
         if published is not None and not load_weights:
             return cls._read(preset, family, load_weights, arguments, **kwargs)
+        handle = hub.handle(published or preset)
         preset = hub.locate(published or preset, load_weights)
 
         def read():
@@ -84,7 +86,10 @@ class TaskPresets(Mixin):
                 cls, source, load_weights, family, arguments, **kwargs
             )
 
-        return folders.read_whole(preset, read)
+        task = folders.read_whole(preset, read)
+        if load_weights:
+            task.backbone.origin = handle
+        return task
 
     @classmethod
     def _read(cls, preset, family, load_weights, arguments, **kwargs):
@@ -272,6 +277,22 @@ class TaskPresets(Mixin):
         """
         exporting.export_to_transformers(self, path)
 
-    def save_to_preset(self, preset_dir: Path, max_shard_size: float = 10) -> None:
+    def training_facts(self) -> dict[str, Any]:
+        """What a model card says of the training; empty for a task without any.
+
+        Returns:
+            Dict of `steps`, `settings`, their published `source`, and `scores`.
+        """
+        return {}
+
+    def save_to_preset(
+        self,
+        preset_dir: Path,
+        max_shard_size: float = 10,
+        card: Mapping[str, Any] | None = None,
+    ) -> None:
+        """As `EncoderBackbone.save_to_preset`; the card tells of the training, too."""
+        cards.check(card)
         with folders.write_aside(preset_dir) as folder:
             super().save_to_preset(folder, max_shard_size=max_shard_size)
+            cards.write(folder, self, self.training_facts(), card)

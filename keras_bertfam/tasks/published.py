@@ -49,6 +49,23 @@ class PublishedTraining(Mixin):
         """
         (print_fn or print)(compare_with_published(self, self._published_recipe()))
 
+    def training_facts(self) -> dict[str, Any]:
+        optimizer = inner(self.optimizer)
+        steps = 0
+        if optimizer is not None:
+            steps = int(keras.ops.convert_to_numpy(optimizer.iterations))
+        if not steps:
+            return {}
+        recipe = self._published_recipe()
+        history = getattr(self, "history", None)
+        epochs = history.history if history is not None else {}
+        return {
+            "steps": steps,
+            "settings": used_settings(self, recipe),
+            "source": recipe.source,
+            "scores": {name: float(each[-1]) for name, each in epochs.items() if each},
+        }
+
     def _published_recipe(self):
         return recipe_of(self)
 
@@ -119,8 +136,7 @@ def compare_with_published(
     Returns:
         String: a line for each setting, with `*` where it isn't the published one.
     """
-    published = recipe.settings()
-    used = {**_optimizer_settings(task.optimizer), **_data_settings(task, published)}
+    published, used = recipe.settings(), used_settings(task, recipe)
     lines = [("", "used", "published")]
     for name, theirs in published.items():
         known = name in used
@@ -133,6 +149,23 @@ def compare_with_published(
     rows = [f"{a:{widths[0]}}  {b:{widths[1]}}  {c}" for a, b, c in lines]
     title = f"{type(task).__name__} of {type(task.backbone).__name__}"
     return "\n".join([title, *rows, f"published in: {recipe.source}"])
+
+
+def used_settings(
+    task: Model, recipe: PretrainingRecipe | FineTuningRecipe
+) -> dict[str, Any]:
+    """What a compiled task is trained by, of the settings that a recipe has.
+
+    Args:
+        task: a `PretrainingTask` or a `FineTuningTask`.
+        recipe: what was published for it.
+
+    Returns:
+        Dict by the names of the recipe's settings, those left out that aren't known.
+    """
+    names = recipe.settings()
+    used = {**_optimizer_settings(task.optimizer), **_data_settings(task, names)}
+    return {name: used[name] for name in names if name in used}
 
 
 _OF_FIT = ("total_steps", "batch_size", "epochs")

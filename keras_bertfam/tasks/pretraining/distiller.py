@@ -1,5 +1,6 @@
 """Distillation of a masked language model into a smaller one."""
 
+from collections.abc import Mapping
 from typing import Any, Self
 
 import keras
@@ -7,6 +8,7 @@ from keras import ops
 
 from keras_bertfam import distribution
 from keras_bertfam.layers.modeling.dense import take_positions
+from keras_bertfam.presets import cards, folders
 from keras_bertfam.tasks.losses import MaskedCrossentropy
 from keras_bertfam.tasks.pretraining.distillation import (
     cosine_distance,
@@ -253,9 +255,16 @@ class Distiller(PretrainingTask):
         """Load the student's weights, as `keras.Model.load_weights` does."""
         self.student.load_weights(*args, **kwargs)
 
-    def save_to_preset(self, preset_dir: Path, max_shard_size: float = 10) -> None:
+    def save_to_preset(
+        self,
+        preset_dir: Path,
+        max_shard_size: float = 10,
+        card: Mapping[str, Any] | None = None,
+    ) -> None:
         """Save the student, as `MaskedLM.save_to_preset` does."""
-        self.student.save_to_preset(preset_dir, max_shard_size)
+        with folders.write_aside(preset_dir) as folder:
+            self.student.save_to_preset(folder, max_shard_size, card)
+            cards.write(folder, self.student, self.training_facts(), card)
 
     def input_signature(self) -> dict[str, keras.InputSpec]:
         """What the student takes, as `MaskedLM.input_signature` says."""

@@ -1,0 +1,107 @@
+"""A `TextEmbedder` as MTEB, the Massive Text Embedding Benchmark, takes models."""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_bertfam.types import Model
+
+
+class MtebEncoder:
+    """What `mteb.evaluate` takes of a `TextEmbedder`.
+
+    It has the encoder's interface of mteb 2, and `encode(list_of_texts)` of mteb 1.
+    `pip install mteb`; it isn't in the extra `evaluation`.
+
+    Args:
+        model: `TextEmbedder` with a preprocessor.
+        name: str, what MTEB calls it in its results, usually `"user/model"`. MTEB keeps
+            results by this name and a digest of the weights as they are now.
+        batch_size: int.
+
+    Raises:
+        ValueError: for a model without a preprocessor.
+
+    Example:
+
+    ```python
+    embedder = keras_bertfam.tasks.TextEmbedder.from_preset("my_bert")
+    encoder = keras_bertfam.metrics.MtebEncoder(embedder, "me/my_bert")
+    encoder.encode(["A cat sits.", "A dog."]).shape  # (2, 128)
+    # mteb.evaluate(encoder, mteb.get_tasks(["STSBenchmark"]))
+    ```
+
+    Reference: [Muennighoff et al., 2022](https://arxiv.org/abs/2210.07316).
+    """
+
+    def __init__(self, model: Model, name: str, batch_size: int = 32) -> None:
+        if model.preprocessor is None:
+            raise ValueError("`model` must have a preprocessor. Received: none.")
+        self.model = model
+        self.name = name
+        self.batch_size = batch_size
+        self.revision = _digest(model)
+
+    def encode(
+        self,
+        inputs: Iterable[str] | Iterable[Mapping[str, list[str]]],
+        batch_size: int | None = None,
+        **kwargs: Any,
+    ) -> np.ndarray:
+        """Vectors of texts.
+
+        Args:
+            inputs: texts, or batches with a list of them as `"text"`.
+            batch_size: int or `None` for that of the encoder.
+            **kwargs: what else MTEB says of the task, which changes nothing: the same
+                text has the same vector in all.
+
+        Returns:
+            float32 array `(len(texts), hidden_dim)`.
+        """
+        texts: list[str] = []
+        for each in inputs:
+            texts += [each] if isinstance(each, str) else each["text"]
+        if not texts:
+            return np.zeros((0, self.model.backbone.hidden_dim), "float32")
+        size = batch_size or self.batch_size
+        return np.asarray(self.model.predict(texts, batch_size=size, verbose=0))
+
+    def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
+        """Cosines of all vectors of one array with all of another, `(m, n)`."""
+        from mteb.similarity_functions import cos_sim
+
+        return cos_sim(embeddings1, embeddings2)
+
+    def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
+        """Cosines of the vectors of two arrays, one by one, `(n,)`."""
+        from mteb.similarity_functions import pairwise_cos_sim
+
+        return pairwise_cos_sim(embeddings1, embeddings2)
+
+    @property
+    def mteb_model_meta(self) -> Any:
+        """What MTEB writes down of the model, a `mteb.models.ModelMeta`."""
+        from mteb.models.model_meta import ModelMeta, ScoringFunction
+
+        backbone = self.model.backbone
+        return ModelMeta.create_empty(
+            {
+                "name": self.name,
+                "revision": self.revision,
+                "n_parameters": self.model.count_params(),
+                "embed_dim": backbone.hidden_dim,
+                "max_tokens": self.model.preprocessor.sequence_length,
+                "similarity_fn_name": ScoringFunction.COSINE,
+            }
+        )
+
+
+def _digest(model):
+    digest = hashlib.sha256()
+    for weight in model.weights:
+        digest.update(np.ascontiguousarray(keras.ops.convert_to_numpy(weight)))
+    return digest.hexdigest()[:16]
