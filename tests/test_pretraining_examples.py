@@ -52,14 +52,11 @@ def test_masked_lm(text_file):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("family", "objective"), [("bert", "nsp"), ("albert", "sop")])
-def test_sentence_pairs(family, objective, text_file):
-    model = run_example(
-        "pretrain_sentence_pairs", text_file, family=family, output="pairs"
-    )
+def test_sentence_pairs(text_file):
+    run_example("pretrain_sentence_pairs", text_file, family="albert", output="pairs")
     loaded = MaskedLMSentencePair.from_preset("pairs")
-    assert loaded.sentence_objective == objective == model.sentence_objective
-    assert type(loaded.backbone).__name__.lower() == f"{family}backbone"
+    assert loaded.sentence_objective == "sop"
+    assert isinstance(loaded.backbone, models.AlbertBackbone)
 
 
 @pytest.mark.slow

@@ -253,9 +253,8 @@ def save(run: PretrainingRun, model: Model) -> None:
     with folders.write_aside(run.output) as folder:
         getattr(model, "student", model).save_to_preset(folder)
         run.write(os.path.join(folder, FILE_NAME))
-    generator: Any = getattr(model, "generator", None)
-    if generator is not None:
-        generator.save_to_preset(f"{run.output}-generator")
+    if hasattr(model, "generator"):  # a masked language model of its own
+        model.generator.save_to_preset(f"{run.output}-generator")
 
 
 def _callbacks(run, backup):
