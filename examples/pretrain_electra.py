@@ -26,8 +26,8 @@ def main(run):
         discriminator, preprocessor, generator_size=1 / 4, variant="electra"
     )
     pretraining.compiled(run, model)
-    # Fine-tuning needs the discriminator; the generator, a masked language model, is
-    # written to `OUTPUT-generator`.
+    # Fine-tuning needs the discriminator; the generator's encoder is written to
+    # `OUTPUT-generator`.
     pretraining.train(run, model, documents)
     return model
 

@@ -155,7 +155,7 @@ def test_mistakes_in_options_are_a_line(tmp_path):
         (("a.txt",), "`output` must be given"),
         (("--output", tmp_path / "out"), "`files` must be given"),
         (("a.txt", "--family", "gpt"), "`family` must be one of"),
-        (("--config", tmp_path / "none.yaml"), "none.yaml"),
+        (("--config", "none.yaml"), "'none.yaml'"),
     ]:
         code, text = command(*arguments)
         assert code == 2 and message in text and "Traceback" not in text

@@ -251,9 +251,10 @@ def train(
 def save(run: PretrainingRun, model: Model) -> None:
     """Writes what a task has trained, and the settings beside it."""
     with folders.write_aside(run.output) as folder:
-        getattr(model, "student", model).save_to_preset(folder)
+        trained = model.student if hasattr(model, "student") else model
+        trained.save_to_preset(folder)
         run.write(os.path.join(folder, FILE_NAME))
-    if hasattr(model, "generator"):  # a masked language model of its own
+    if hasattr(model, "generator"):  # an encoder of its own
         model.generator.save_to_preset(f"{run.output}-generator")
 
 

@@ -37,8 +37,8 @@ def write_aside(path: Path) -> Iterator[str]:
     replaces them, or they belong to what is replaced: weights of another number of
     files, the task that had the old backbone, the vocabulary of the old tokenizer.
     After an exception `path` is as it was. Of two writers the last one wins. Calls
-    may nest: the inner one writes to the outer one's folder. Other programs whose
-    working directory is in the old folder don't see the new one.
+    may nest: the inner one writes to the outer one's folder, or to a new one in it.
+    Other programs whose working directory is in the old folder don't see the new one.
 
     Args:
         path: the folder to fill.
@@ -50,11 +50,15 @@ def write_aside(path: Path) -> Iterator[str]:
         ValueError: see `check_destination`.
     """
     path = os.path.realpath(path)
+    parent = os.path.dirname(path)
     if path in _being_written:
         yield path
         return
+    if parent in _being_written:  # it takes its place with the outer one
+        os.makedirs(path, exist_ok=True)
+        yield path
+        return
     _check_folder(path)
-    parent = os.path.dirname(path)
     os.makedirs(parent, exist_ok=True)
     _remove_leftovers(parent)
     with contextlib.ExitStack() as stack:

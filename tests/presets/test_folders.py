@@ -334,3 +334,15 @@ def test_what_a_killed_save_has_left_is_named(place, monkeypatch):
         with pytest.raises(CheckpointError, match="left it as .*replaced-preset"):
             folders.read_whole(place, lambda: state_of(place))
     assert folders.read_whole(place, lambda: state_of(place)) == OLD
+
+
+def test_a_folder_in_one_that_is_written_waits_for_no_lock(tmp_path, monkeypatch):
+    def fail(seconds):
+        raise AssertionError("It waits for itself.")
+
+    monkeypatch.setattr(locks.time, "sleep", fail)
+    with folders.write_aside(tmp_path / "outer") as outer:
+        with folders.write_aside(os.path.join(outer, "inner")) as inner:
+            with open(os.path.join(inner, "file"), "w") as file:
+                file.write("new")
+    assert state_of(tmp_path) == {"outer/inner/file": "new"}

@@ -257,17 +257,11 @@ class SpanQuestionAnswering(AnswerReporting, FineTuningTask):
         return no_answer if conditional else no_answer - best_score
 
     def _described(self, texts, starts, ends, scores, no_answer):
+        found = zip(texts, starts, ends, scores.tolist(), strict=True)
         n_best = [
-            {
-                "text": text.decode(),
-                "start": int(start),
-                "end": int(end),
-                "score": score,
-            }
-            for text, start, end, score in zip(
-                texts, starts, ends, scores.tolist(), strict=True
-            )
-            if start >= 0
+            {"text": text.decode(), "start": int(a), "end": int(b), "score": score}
+            for text, a, b, score in found
+            if a >= 0
         ]
         none = {"text": "", "start": -1, "end": -1, "score": float(no_answer)}
         odds = float("inf")

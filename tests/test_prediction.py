@@ -1,0 +1,112 @@
+"""The commands that answer examples from files and standard input."""
+
+import io
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from keras_bertfam import tasks
+from keras_bertfam.cli import prediction
+from keras_bertfam.cli.app import app
+from tests import tiny_fine_tuning as tiny
+from tests import tiny_masked_lm, tiny_questions
+
+TEXTS = ["the cat sat", "a dog ran"]
+
+
+def make(cls, **kwargs):
+    names = {k: v for k, v in kwargs.items() if k == "label_names"}
+    preprocessor = cls.preprocessor_cls(tiny.make_tokenizer(), 24, **names)
+    backbone = tiny.make_backbone(num_layers=1)
+    return tiny.compiled(cls(backbone, preprocessor=preprocessor, **kwargs))
+
+
+def answers(model, text="the cat sat\na dog ran", files=(), columns=()):
+    return [*prediction.predict(model, files, columns, io.StringIO(text))]
+
+
+def test_labels_of_texts():
+    model = make(tasks.TextClassifier, label_names=["bad", "good"])
+    expected = [
+        {"text": text, "label": pairs[0][0], "probability": pytest.approx(pairs[0][1])}
+        for text, pairs in zip(TEXTS, model.classify(TEXTS), strict=True)
+    ]
+    # White lines are none, as at a file's end.
+    assert answers(model, f"{TEXTS[0]}\r\n\n{TEXTS[1]}\n") == expected
+    assert answers(model, "") == []
+
+
+def test_pairs_of_a_table(tmp_path):
+    path = tmp_path / "pairs.csv"
+    path.write_text('a,b,c\n1,"the cat, sat",x\n2,a dog,y\n')
+    model = make(tasks.TextClassifier, label_names=["no", "yes"])
+    received = answers(model, files=[str(path)], columns=["b", "c"])
+    pairs = model.classify((["the cat, sat", "a dog"], ["x", "y"]))
+    assert [row["label"] for row in received] == [pair[0][0] for pair in pairs]
+    assert received[0]["b"] == "the cat, sat" and "a" not in received[0]
+    with pytest.raises(ValueError, match="`text` must be a column of .*'text'"):
+        answers(model, files=[str(path)])
+
+
+def test_more_examples_than_a_batch(monkeypatch):
+    model = make(tasks.TextClassifier, label_names=["bad", "good"])
+    monkeypatch.setattr(prediction, "BATCH", 2)
+    received = answers(model, "\n".join(TEXTS * 2 + TEXTS[:1]))
+    assert [row["text"] for row in received] == TEXTS * 2 + TEXTS[:1]
+
+
+def test_numbers_vectors_and_tags():
+    (first, _) = answers(make(tasks.TextRegressor))
+    assert isinstance(first["score"], float)
+    (first, _) = answers(make(tasks.TextEmbedder))
+    assert len(first["embedding"]) == 16
+    (first, _) = answers(make(tasks.TokenClassifier, label_names=["O", "B"]))
+    assert first["words"] == ["the", "cat", "sat"] and len(first["tags"]) == 3
+    assert json.loads(json.dumps(first)) == first
+
+
+def test_questions_and_choices_in_lines_of_json():
+    model = tiny_questions.make_model()
+    row = {
+        "question": "where is the cat ?",
+        "context": "the cat sat on a mat .",
+        "n": 1,
+    }
+    (answer,) = answers(model, json.dumps(row))
+    expected = model.predict({k: row[k] for k in ("question", "context")}, verbose=0)
+    assert answer["answer"] == expected["text"] and "n" not in answer
+    row = {"context": "the cat sat", "choices": ["a dog", "a cat", "the mat"]}
+    (answer,) = answers(make(tasks.MultipleChoice), json.dumps(row))
+    assert answer["choice"] in range(3) and 1 / 3 <= answer["probability"] <= 1
+    for line in ("where is it ?", "[1]", '{"question": "x"}'):
+        with pytest.raises(ValueError, match="standard input, line 1: expected a JSON"):
+            answers(model, line)
+
+
+def test_the_commands(tmp_path):
+    def run(*arguments, **kwargs):
+        result = CliRunner().invoke(app, [*map(str, arguments)], **kwargs)
+        return result.exit_code, result.stdout, " ".join(result.output.split())
+
+    preset = tmp_path / "masked"
+    tiny_masked_lm.make_model().save_to_preset(str(preset))
+    code, lines, _ = run("fill-mask", preset, "--top-k", 2, input="the [MASK] sat\n")
+    (answer,) = map(json.loads, lines.splitlines())
+    model = tasks.MaskedLM.from_preset(str(preset))
+    expected = model.fill_mask("the [MASK] sat", 2)
+    assert code == 0 and [
+        [(token["token"], token["probability"]) for token in slot]
+        for slot in answer["masks"]
+    ] == [[(token, pytest.approx(float(p))) for token, p in slot] for slot in expected]
+    code, _, text = run("fill-mask", preset, input="no mask\n")
+    assert code == 2 and "mask" in text
+    code, _, text = run("predict", preset, input="the cat\n")
+    assert code == 2 and "`preset` must be the directory of a fine-tuned task" in text
+    make(tasks.TextClassifier, label_names=["a", "b"]).save_to_preset(
+        str(tmp_path / "classifier")
+    )
+    (tmp_path / "x.txt").write_text("the cat\na dog\n")
+    code, lines, _ = run("predict", tmp_path / "classifier", tmp_path / "x.txt")
+    rows = [json.loads(line) for line in lines.splitlines()]
+    assert code == 0 and [row["text"] for row in rows] == ["the cat", "a dog"]
