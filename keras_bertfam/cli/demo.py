@@ -68,7 +68,8 @@ def run(output: str, epochs: int) -> None:
         epochs=epochs,
         learning_rate=2e-3,
         warmup_steps=0.1,
-        jit_compile=True,
+        # PyTorch would need a compiler for C++.
+        jit_compile=True if keras.backend.backend() == "tensorflow" else None,
         backbone_arguments={"num_heads": 4, "dropout": 0.0},
         # Twice the paper's share teaches more a minute, and rates that fall from the
         # peak more than BERT's, which begin below it.
@@ -132,7 +133,7 @@ def _report_accuracy(model, held_out):
         "most frequent token",
     )
     words = tokenizer.get_vocabulary()
-    best = np.exp(logits.max(-1)) / np.exp(logits).sum(-1)
+    best = 1 / np.exp(logits - logits.max(-1, keepdims=True)).sum(-1)
     surest = [k for k in np.argsort(-best) if _is_word(words[guesses[k]])]
     surest = surest[: max(1, len(surest) // 10)]
     right = [words[guesses[k]] for k in surest if guesses[k] == targets[k]]

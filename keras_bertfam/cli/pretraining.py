@@ -131,8 +131,9 @@ def build(run: PretrainingRun, documents: TFDataset) -> Model:
     backbone = make_backbone(run, preprocessor.tokenizer)
     arguments: Config = {}
     if name == "PermutationLM":
-        memory = run.recipe.task_arguments["memory_length"]
-        memory = memory * run.sequence_length // run.recipe.sequence_length
+        recipe = tasks.pretraining_recipe("xlnet")
+        memory = recipe.task_arguments["memory_length"]
+        memory = memory * run.sequence_length // recipe.sequence_length
         arguments = {"memory_length": memory, "batch_size": run.batch_size}
     model = cls(backbone, preprocessor, **{**arguments, **run.task_arguments})
     return compiled(run, model)
@@ -242,9 +243,11 @@ def train(
             verbose=1 if sys.stdout.isatty() else 2,
         )
         save(run, model)
-    finally:
+    except BaseException:
         if not has_backup(backup):
             shutil.rmtree(backup)
+        raise
+    shutil.rmtree(backup)
     return history
 
 
@@ -259,7 +262,10 @@ def save(run: PretrainingRun, model: Model) -> None:
 
 
 def _callbacks(run, backup):
-    chosen = [callbacks.BackupAndResume(backup, save_freq=SAVE_FREQ)]
+    # It stays until the preset is written.
+    chosen: list[keras.callbacks.Callback] = [
+        callbacks.BackupAndResume(backup, SAVE_FREQ, delete_checkpoint=False)
+    ]
     if run.tensorboard is not None:
         chosen.append(callbacks.TensorBoard(run.tensorboard))
     if run.checkpoints:

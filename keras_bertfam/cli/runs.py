@@ -97,7 +97,7 @@ class PretrainingRun:
     checkpoints: int = _setting(
         0, "How many of the last epochs' presets to keep beside the best."
     )
-    resume: bool = _setting(False, "Go on with a run that was killed.")
+    resume: bool = _setting(False, "Go on with a run that was killed, if there is one.")
     backbone_arguments: Config = _setting({}, "Other arguments of the backbone.")
     preprocessor_arguments: Config = _setting({}, "Of the preprocessor.")
     task_arguments: Config = _setting({}, "Of the task.")
