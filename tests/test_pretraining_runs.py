@@ -71,6 +71,7 @@ def test_objectives_and_sizes_of_the_families(family, objective):
         ({"epochs": True}, "`epochs` must be of type int. Received: True."),
         ({"learning_rate": "fast"}, "`learning_rate` must be of type float."),
         ({"files": [1]}, "`files` must be of type a list of strings."),
+        ({"objective": "plm"}, "`family` must be 'xlnet' for the objective 'plm'"),
         ({"objective": "distillation"}, "`teacher` must be the preset to distil"),
         ({"teacher": "x"}, "`teacher` must be the preset to distil"),
         (
@@ -82,6 +83,15 @@ def test_objectives_and_sizes_of_the_families(family, objective):
 def test_settings_that_are_wrong(settings, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         PretrainingRun(**settings)
+
+
+def test_warm_up_in_steps_or_as_a_share(tmp_path):
+    for given, expected in [("100", 100), (100.0, 100), ("0.1", 0.1), (None, None)]:
+        warmup_steps = PretrainingRun(warmup_steps=given).warmup_steps
+        assert warmup_steps == expected and type(warmup_steps) is type(expected)
+    run = PretrainingRun(warmup_steps=100)
+    run.write(tmp_path / "run.yaml")
+    assert PretrainingRun.read(tmp_path / "run.yaml") == run
 
 
 def test_an_unknown_size_is_named():

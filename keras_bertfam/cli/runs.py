@@ -120,6 +120,14 @@ class PretrainingRun:
                     f"`{name}` must be at least {bound}. "
                     f"Received: {getattr(self, name)}."
                 )
+        if self.warmup_steps is not None and self.warmup_steps >= 1:
+            if float(self.warmup_steps).is_integer():  # options are floats
+                self.warmup_steps = int(self.warmup_steps)
+        if self.objective_name == "plm" and self.family != "xlnet":
+            raise ValueError(
+                "`family` must be 'xlnet' for the objective 'plm', which needs its "
+                f"attention. Received: {self.family!r}."
+            )
         if (self.teacher is None) == (self.objective_name == "distillation"):
             raise ValueError(
                 "`teacher` must be the preset to distil, and be left out with another "
