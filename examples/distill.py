@@ -10,7 +10,7 @@ backend.
 import typer
 
 from keras_bertfam import tasks
-from keras_bertfam.cli import options, pretraining
+from keras_bertfam.cli import building, options, pretraining
 
 
 def main(run):
@@ -24,7 +24,7 @@ def main(run):
     )
     weights = tasks.DISTILLATION_RECIPES["single_gpu"]
     model = tasks.Distiller(student, teacher, preprocessor, **weights)
-    pretraining.compiled(run, model)
+    building.compiled(run, model)
     pretraining.train(run, model, documents)
     return student
 

@@ -10,22 +10,22 @@ goes on where it was. Set KERAS_BACKEND to choose the backend.
 import typer
 
 from keras_bertfam import tasks
-from keras_bertfam.cli import options, pretraining
+from keras_bertfam.cli import building, options, pretraining
 
 
 def main(run):
     """Pre-train a discriminator of the tokens that a generator replaced."""
     documents = pretraining.begin(run)
-    tokenizer = pretraining.make_tokenizer(run, documents)
+    tokenizer = building.make_tokenizer(run, documents)
     preprocessor = tasks.ReplacedTokenDetectionPreprocessor(
         tokenizer, run.sequence_length, seed=run.seed
     )
-    discriminator = pretraining.make_backbone(run, tokenizer)
+    discriminator = building.make_backbone(run, tokenizer)
     # The generator is a quarter as wide and shares the embeddings.
     model = tasks.ReplacedTokenDetection(
         discriminator, preprocessor, generator_size=1 / 4, variant="electra"
     )
-    pretraining.compiled(run, model)
+    building.compiled(run, model)
     # Fine-tuning needs the discriminator; the generator's encoder is written to
     # `OUTPUT-generator`.
     pretraining.train(run, model, documents)

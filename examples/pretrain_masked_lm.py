@@ -10,19 +10,19 @@ goes on where it was. Set KERAS_BACKEND to choose the backend.
 import typer
 
 from keras_bertfam import tasks
-from keras_bertfam.cli import options, pretraining
+from keras_bertfam.cli import building, options, pretraining
 
 
 def main(run):
     """Pre-train by masked language modelling."""
     documents = pretraining.begin(run)
-    tokenizer = pretraining.make_tokenizer(run, documents)
+    tokenizer = building.make_tokenizer(run, documents)
     preprocessor = tasks.MaskedLMPreprocessor(
         tokenizer, run.sequence_length, seed=run.seed
     )
-    backbone = pretraining.make_backbone(run, tokenizer)
+    backbone = building.make_backbone(run, tokenizer)
     model = tasks.MaskedLM(backbone, preprocessor)
-    pretraining.compiled(run, model)
+    building.compiled(run, model)
     pretraining.train(run, model, documents)
     return model
 

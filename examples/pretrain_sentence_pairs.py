@@ -10,13 +10,13 @@ goes on where it was. Set KERAS_BACKEND to choose the backend.
 import typer
 
 from keras_bertfam import tasks
-from keras_bertfam.cli import options, pretraining
+from keras_bertfam.cli import building, options, pretraining
 
 
 def main(run):
     """Pre-train by masked language modelling and an objective of pairs of segments."""
     documents = pretraining.begin(run)
-    tokenizer = pretraining.make_tokenizer(run, documents)
+    tokenizer = building.make_tokenizer(run, documents)
     preprocessor = tasks.MaskedLMSentencePairPreprocessor(
         tokenizer,
         run.sequence_length,
@@ -24,9 +24,9 @@ def main(run):
         strategy=run.strategy,
         seed=run.seed,
     )
-    backbone = pretraining.make_backbone(run, tokenizer)
+    backbone = building.make_backbone(run, tokenizer)
     model = tasks.MaskedLMSentencePair(backbone, preprocessor)
-    pretraining.compiled(run, model)
+    building.compiled(run, model)
     # Tokenised once; paired and masked anew in each pass.
     pretraining.train(run, model, preprocessor.pack(documents).cache())
     return model

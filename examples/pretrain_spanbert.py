@@ -10,20 +10,20 @@ goes on where it was. Set KERAS_BACKEND to choose the backend.
 import typer
 
 from keras_bertfam import tasks
-from keras_bertfam.cli import options, pretraining
+from keras_bertfam.cli import building, options, pretraining
 
 
 def main(run):
     """Pre-train by masking spans and predicting them from their boundaries."""
     documents = pretraining.begin(run)
-    tokenizer = pretraining.make_tokenizer(run, documents)
+    tokenizer = building.make_tokenizer(run, documents)
     preprocessor = tasks.SpanBoundaryLMPreprocessor(
         tokenizer, run.sequence_length, seed=run.seed
     )
-    backbone = pretraining.make_backbone(run, tokenizer)
+    backbone = building.make_backbone(run, tokenizer)
     # Losses of both objectives are means, per token as in the paper, or separate ones.
     model = tasks.SpanBoundaryLM(backbone, preprocessor, reduction="per_token")
-    pretraining.compiled(run, model)
+    building.compiled(run, model)
     pretraining.train(run, model, documents)
     return model
 

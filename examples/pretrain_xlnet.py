@@ -10,17 +10,17 @@ goes on where it was. Set KERAS_BACKEND to choose the backend.
 import typer
 
 from keras_bertfam import models, tasks
-from keras_bertfam.cli import options, pretraining
+from keras_bertfam.cli import building, options, pretraining
 
 
 def main(run):
     """Pre-train by permutation language modelling, with memory."""
     documents = pretraining.begin(run)
-    tokenizer = pretraining.make_tokenizer(run, documents)
+    tokenizer = building.make_tokenizer(run, documents)
     preprocessor = tasks.PermutationLMPreprocessor(
         tokenizer, run.sequence_length, seed=run.seed
     )
-    backbone = pretraining.make_backbone(run, tokenizer)
+    backbone = building.make_backbone(run, tokenizer)
     # Half of the rows of a batch are read backwards, and each row remembers what came
     # before it.
     model = tasks.PermutationLM(
@@ -29,7 +29,7 @@ def main(run):
         memory_length=run.sequence_length,
         batch_size=run.batch_size,
     )
-    pretraining.compiled(run, model)
+    building.compiled(run, model)
     pretraining.train(run, model, documents)
     # Without the query stream: an encoder, for any task.
     return models.XLNetBackbone.from_preset(run.output)

@@ -73,18 +73,19 @@ def test_adapts_and_fine_tunes(tmp_path):
     preset, output = str(tmp_path / "preset"), str(tmp_path / "adapted")
     model = MaskedLM(make_backbone(), MaskedLMPreprocessor(make_tokenizer(), 16))
     model.save_to_preset(preset)
-    model, history = adapt_domain.adapt(
-        corpus(),
-        preset,
-        output,
-        new_words=5,
-        epochs=3,
+    texts = [text.decode() for text in corpus().as_numpy_iterator()]
+    (tmp_path / "text.txt").write_text("\n\n".join(texts))
+    settings = {"new_words": 5, "epochs": 3, "batch_size": 4, "sequence_length": 16}
+    model = adapt_domain.command(
+        None,
+        files=[str(tmp_path / "text.txt")],
+        preset=preset,
+        output=output,
         learning_rate=1e-2,
-        batch_size=4,
-        sequence_length=16,
-        jit_compile=False,
+        **settings,
     )
-    assert history["loss"][-1] < history["loss"][0]
+    losses = model.history.history["loss"]
+    assert losses[-1] < losses[0]
     classifier = TextClassifier.from_preset(output, num_classes=2)
     assert classifier.preprocessor.tokenizer.get_vocabulary()[-2:] == [
         "cats",

@@ -78,6 +78,9 @@ def test_objectives_and_sizes_of_the_families(family, objective):
             {"family": "distilbert", "teacher": "x", "size": "tiny"},
             "`size` and `tokenizer` must be left out",
         ),
+        ({"preset": "x", "tokenizer": "byte_pair"}, "must be left out where they are"),
+        ({"new_words": 5}, "`new_words` must be left out without a `preset`"),
+        ({"new_words": -5}, "`new_words` must be at least 0."),
     ],
 )
 def test_settings_that_are_wrong(settings, message):
@@ -217,6 +220,28 @@ def test_electra_with_logs_checkpoints_and_half_precision(text_file, tmp_path):
         "preset-generator",
         "text.txt",
     ]
+
+
+@pytest.mark.slow
+def test_a_preset_goes_on_with_new_words(text_file, tmp_path):
+    preset = tmp_path / "preset"
+    code, text = command(text_file, "--output", preset, *TINY, *SHORT)
+    assert code == 0, text
+    options = ["--preset", preset, "--new-words", 3, "--sequence-length", 16]
+    code, text = command(text_file, "--output", tmp_path / "on", *options, *SHORT)
+    assert code == 0, text
+    before, after = (
+        tasks.MaskedLM.from_preset(str(path)) for path in (preset, tmp_path / "on")
+    )
+    assert after.preprocessor.sequence_length == 16
+    size = before.backbone.vocabulary_size
+    assert size < after.backbone.vocabulary_size <= size + 3
+    # By two steps with a small rate the old rows have hardly moved.
+    rows = [
+        model.backbone.token_embedding.embeddings[:size] for model in (before, after)
+    ]
+    one, other = (keras.ops.convert_to_numpy(row) for row in rows)
+    assert 0 < abs(one - other).max() < 1e-2
 
 
 class Killed(RuntimeError):

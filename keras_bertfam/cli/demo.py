@@ -13,7 +13,7 @@ import typer
 from keras import ops
 
 from keras_bertfam.analysis import plots
-from keras_bertfam.cli import pretraining
+from keras_bertfam.cli import building, pretraining
 from keras_bertfam.cli.runs import PretrainingRun
 from keras_bertfam.corpus import python_docstrings, python_documentation
 from keras_bertfam.export import export_saved_model
@@ -83,7 +83,7 @@ def run(output: str, epochs: int) -> None:
         "epochs, after a vocabulary and, at the first step, its compilation",
     )
     documents = pretraining.begin(run)
-    model = pretraining.build(run, documents)
+    model = building.build(run, documents)
     history = pretraining.train(run, model, documents)
     answers = model.fill_mask(list(SENTENCES), top_k=3)
     _report_accuracy(model, pretraining.read(run, run.validation))

@@ -1,4 +1,4 @@
-"""From documents to a trained task: what `pretrain` and the examples do."""
+"""A pre-training run, from its files to the preset it writes."""
 
 import os
 import shutil
@@ -8,18 +8,12 @@ from typing import Any
 
 import keras
 
-from keras_bertfam import callbacks, models, optimizers, tasks, tokenizers
-from keras_bertfam.cli.runs import (
-    FILE_NAME,
-    OBJECTIVES,
-    PRECISIONS,
-    TOKENIZERS,
-    PretrainingRun,
-)
+from keras_bertfam import callbacks
+from keras_bertfam.cli.building import build
+from keras_bertfam.cli.runs import FILE_NAME, PRECISIONS, TOKENIZERS, PretrainingRun
 from keras_bertfam.layers import read_documents
-from keras_bertfam.presets import folders, names
-from keras_bertfam.presets.families import FAMILIES
-from keras_bertfam.types import Config, Model, TFDataset, Tokenizer
+from keras_bertfam.presets import folders
+from keras_bertfam.types import Model, TFDataset
 
 SAVE_FREQ = 500  # steps between two backups
 
@@ -38,7 +32,7 @@ def pretrain(run: PretrainingRun, report: Callable[[str], Any] = print) -> Model
         ValueError: as `begin`, and for settings that don't go together.
     """
     documents = begin(run)
-    if run.teacher is None and run.tokenizer in (None, *TOKENIZERS):
+    if (run.teacher or run.preset) is None and run.tokenizer in (None, *TOKENIZERS):
         report(f"Learning a vocabulary of at most {run.vocabulary_size} tokens.")
     model = build(run, documents)
     model.recipe(report)
@@ -101,109 +95,6 @@ def has_backup(folder: str) -> bool:
 def read(run: PretrainingRun, files: Sequence[str]) -> TFDataset:
     """The documents of files of a run."""
     return read_documents([*files], one_per_file=run.one_per_file)
-
-
-def build(run: PretrainingRun, documents: TFDataset) -> Model:
-    """A compiled task with new weights, and a preprocessor whose tokenizer is trained.
-
-    Args:
-        run: `PretrainingRun`.
-        documents: `tf.data.Dataset` of strings, to learn a vocabulary from.
-
-    Returns:
-        A pre-training task.
-    """
-    if run.objective_name == "distillation":
-        return compiled(run, make_distiller(run))
-    name, asked = OBJECTIVES[run.objective_name]
-    cls = getattr(tasks, name)
-    settings: Config = {**asked}
-    if name == run.recipe.task and asked.items() <= run.recipe.task_arguments.items():
-        # Lengths are those of rows of 512, of which the preprocessor takes its part.
-        masking = run.recipe.masking.items()
-        settings |= {k: v for k, v in masking if not k.endswith("_length")}
-    if run.strategy is not None:
-        settings["strategy"] = run.strategy
-    settings |= {"seed": run.seed, **run.preprocessor_arguments}
-    preprocessor = cls.preprocessor_cls(
-        make_tokenizer(run, documents), run.sequence_length, **settings
-    )
-    backbone = make_backbone(run, preprocessor.tokenizer)
-    arguments: Config = {}
-    if name == "PermutationLM":
-        recipe = tasks.pretraining_recipe("xlnet")
-        memory = recipe.task_arguments["memory_length"]
-        memory = memory * run.sequence_length // recipe.sequence_length
-        arguments = {"memory_length": memory, "batch_size": run.batch_size}
-    model = cls(backbone, preprocessor, **{**arguments, **run.task_arguments})
-    return compiled(run, model)
-
-
-def make_tokenizer(run: PretrainingRun, documents: TFDataset) -> Tokenizer:
-    """The family's kind of tokenizer, learned from documents, or that of a preset."""
-    family = FAMILIES[run.family]
-    kind = run.tokenizer or family.tokenizer
-    if kind not in TOKENIZERS:
-        loaded = tasks.MaskedLM.from_preset(kind, load_weights=False).preprocessor
-        if loaded is None:
-            raise ValueError(f"`tokenizer` must have a tokenizer. Received: {kind!r}.")
-        return loaded.tokenizer
-    size = run.vocabulary_size
-    if kind == "byte_pair":
-        return tokenizers.train_byte_pair(documents, size)
-    published = names.published(getattr(models, family.backbone))
-    cased = run.cased
-    if cased is None:
-        cased = not next(published[name].lowercase for name in family.sizes)
-    if kind == "word_piece":
-        return tokenizers.train_word_piece(documents, size, lowercase=not cased)
-    form = "xlnet" if run.family == "xlnet" else "albert"
-    return tokenizers.train_sentence_piece(
-        documents, size, family=form, lowercase=not cased, keep_accents=cased
-    )
-
-
-def make_backbone(run: PretrainingRun, tokenizer: Tokenizer) -> Model:
-    """The family's encoder in the size that is asked for, for a tokenizer."""
-    name, shape = run.published_size()
-    arguments = {"vocabulary_size": tokenizer.vocabulary_size(), **shape}
-    return getattr(models, FAMILIES[run.family].backbone).from_preset(
-        name, load_weights=False, **{**arguments, **run.backbone_arguments}
-    )
-
-
-def make_distiller(run: PretrainingRun) -> Model:
-    """A student of half of the teacher's layers, and the teacher."""
-    teacher = tasks.MaskedLM.from_preset(str(run.teacher))
-    if teacher.preprocessor is None:
-        raise ValueError(f"`teacher` must have a tokenizer. Received: {run.teacher!r}.")
-    settings: Config = {"strategy": run.strategy, "seed": run.seed}
-    preprocessor = tasks.DistillerPreprocessor(
-        teacher.preprocessor.tokenizer,
-        run.sequence_length,
-        **{**settings, **run.preprocessor_arguments},
-    )
-    student = tasks.MaskedLM.from_teacher(teacher, **run.backbone_arguments)
-    return tasks.Distiller(student, teacher, preprocessor, **run.task_arguments)
-
-
-def compiled(run: PretrainingRun, model: Model) -> Model:
-    """The task, compiled as published but for what the run says."""
-    rates = {"learning_rate": run.learning_rate, "warmup_steps": run.warmup_steps}
-    given: Config = {name: v for name, v in rates.items() if v is not None}
-    optimizer: Any = "auto"
-    if run.optimizer_arguments:
-        defaults = {**model.optimizer_defaults, **given}
-        given = {}
-        optimizer = optimizers.pretraining_optimizer(
-            **{**defaults, **run.optimizer_arguments}
-        )
-    if run.accumulate > 1:
-        given["gradient_accumulation_steps"] = run.accumulate
-    if run.jit_compile is not None:
-        given["jit_compile"] = run.jit_compile
-    model.compile(optimizer, **given)
-    return model
 
 
 def train(

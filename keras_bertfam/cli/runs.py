@@ -71,6 +71,10 @@ class PretrainingRun:
         None,
         "tiny, mini, small, medium, base, large or a published name. Default: mini.",
     )
+    preset: str | None = _setting(
+        None, "Preset to go on from, in place of new weights; by mlm if not said."
+    )
+    new_words: int = _setting(0, "Most words of the text to add to that preset's.")
     teacher: str | None = _setting(None, "Preset to distil.")
     tokenizer: str | None = _setting(
         None,
@@ -113,7 +117,8 @@ class PretrainingRun:
         if self.objective is not None:
             _check_choice("objective", self.objective, OBJECTIVES)
         _check_choice("precision", self.precision, PRECISIONS)
-        least = {"accumulate": 1, "batch_size": 1, "epochs": 1, "checkpoints": 0}
+        least = {"accumulate": 1, "batch_size": 1, "epochs": 1}
+        least |= {"checkpoints": 0, "new_words": 0}
         for name, bound in least.items():
             if getattr(self, name) < bound:
                 raise ValueError(
@@ -123,7 +128,8 @@ class PretrainingRun:
         if self.warmup_steps is not None and self.warmup_steps >= 1:
             if float(self.warmup_steps).is_integer():  # options are floats
                 self.warmup_steps = int(self.warmup_steps)
-        if self.objective_name == "plm" and self.family != "xlnet":
+        new = self.preset is None
+        if new and self.objective_name == "plm" and self.family != "xlnet":
             raise ValueError(
                 "`family` must be 'xlnet' for the objective 'plm', which needs its "
                 f"attention. Received: {self.family!r}."
@@ -134,11 +140,22 @@ class PretrainingRun:
                 f"objective. Received: teacher={self.teacher!r}, "
                 f"objective={self.objective_name!r}."
             )
-        if self.teacher is not None and (self.size or self.tokenizer):
+        given = self.teacher or self.preset
+        if given is not None and (self.size or self.tokenizer):
             raise ValueError(
-                "`size` and `tokenizer` must be left out where the student is made of "
-                f"the teacher's layers. Received: size={self.size!r}, "
+                "`size` and `tokenizer` must be left out where they are those of "
+                f"{given!r}. Received: size={self.size!r}, "
                 f"tokenizer={self.tokenizer!r}."
+            )
+        if self.preset is None and self.new_words:
+            raise ValueError(
+                "`new_words` must be left out without a `preset`, whose vocabulary "
+                f"they are for. Received: {self.new_words}."
+            )
+        if self.preset is not None and self.teacher is not None:
+            raise ValueError(
+                "`preset` must be left out with a `teacher`. "
+                f"Received: {self.preset!r}, {self.teacher!r}."
             )
 
     @property
@@ -150,8 +167,8 @@ class PretrainingRun:
     @property
     def objective_name(self) -> str:
         """The objective, or that of the family."""
-        if self.objective is not None:
-            return self.objective
+        if self.objective is not None or self.preset is not None:
+            return self.objective or "mlm"
         asked = self.recipe.task_arguments.get("sentence_objective")
         return next(
             name

@@ -1,0 +1,149 @@
+"""What a pre-training run trains: a task, its tokenizer and its encoder."""
+
+from typing import Any
+
+from keras_bertfam import models, optimizers, tasks, tokenizers
+from keras_bertfam.cli.runs import OBJECTIVES, TOKENIZERS, PretrainingRun
+from keras_bertfam.presets import names
+from keras_bertfam.presets.families import FAMILIES
+from keras_bertfam.types import Config, Model, TFDataset, Tokenizer
+
+
+def build(run: PretrainingRun, documents: TFDataset) -> Model:
+    """A compiled task with new weights, and a preprocessor whose tokenizer is trained.
+
+    Args:
+        run: `PretrainingRun`.
+        documents: `tf.data.Dataset` of strings, to learn a vocabulary from.
+
+    Returns:
+        A pre-training task.
+    """
+    if run.objective_name == "distillation":
+        return compiled(run, make_distiller(run))
+    name, asked = OBJECTIVES[run.objective_name]
+    cls = getattr(tasks, name)
+    settings: Config = {**asked}
+    own = name == run.recipe.task and asked.items() <= run.recipe.task_arguments.items()
+    if own and run.preset is None:
+        # Lengths are those of rows of 512, of which the preprocessor takes its part.
+        masking = run.recipe.masking.items()
+        settings |= {k: v for k, v in masking if not k.endswith("_length")}
+    if run.strategy is not None:
+        settings["strategy"] = run.strategy
+    settings |= {"seed": run.seed, **run.preprocessor_arguments}
+    arguments: Config = {}
+    if name == "PermutationLM":
+        recipe = tasks.pretraining_recipe("xlnet")
+        memory = recipe.task_arguments["memory_length"]
+        memory = memory * run.sequence_length // recipe.sequence_length
+        arguments = {"memory_length": memory, "batch_size": run.batch_size}
+    arguments |= run.task_arguments
+    if run.preset is not None:
+        model = load(run, cls, settings, documents, **arguments)
+    else:
+        tokenizer = make_tokenizer(run, documents)
+        preprocessor = cls.preprocessor_cls(tokenizer, run.sequence_length, **settings)
+        model = cls(make_backbone(run, tokenizer), preprocessor, **arguments)
+    return compiled(run, model)
+
+
+def load(
+    run: PretrainingRun,
+    cls: Any,
+    settings: Config,
+    documents: TFDataset,
+    **arguments: Any,
+) -> Model:
+    """A task with the weights of the run's preset, and with new words if wanted.
+
+    Args:
+        run: `PretrainingRun`.
+        cls: class of the task.
+        settings: arguments of its preprocessor.
+        documents: `tf.data.Dataset` of strings, to look for words in.
+        **arguments: arguments of the task.
+
+    Returns:
+        A task that isn't compiled.
+    """
+    model = cls.from_preset(
+        run.preset, backbone_arguments=run.backbone_arguments, **arguments
+    )
+    if model.preprocessor is None:
+        raise ValueError(f"`preset` must have a tokenizer. Received: {run.preset!r}.")
+    tokenizer = model.preprocessor.tokenizer
+    model.preprocessor = cls.preprocessor_cls(
+        tokenizer, run.sequence_length, **settings
+    )
+    if not run.new_words:
+        return model
+    tokenizer = tokenizers.extend_vocabulary(tokenizer, documents, run.new_words)
+    return tasks.resize_vocabulary(model, tokenizer)
+
+
+def make_tokenizer(run: PretrainingRun, documents: TFDataset) -> Tokenizer:
+    """The family's kind of tokenizer, learned from documents, or that of a preset."""
+    family = FAMILIES[run.family]
+    kind = run.tokenizer or family.tokenizer
+    if kind not in TOKENIZERS:
+        loaded = tasks.MaskedLM.from_preset(kind, load_weights=False).preprocessor
+        if loaded is None:
+            raise ValueError(f"`tokenizer` must have a tokenizer. Received: {kind!r}.")
+        return loaded.tokenizer
+    size = run.vocabulary_size
+    if kind == "byte_pair":
+        return tokenizers.train_byte_pair(documents, size)
+    published = names.published(getattr(models, family.backbone))
+    cased = run.cased
+    if cased is None:
+        cased = not next(published[name].lowercase for name in family.sizes)
+    if kind == "word_piece":
+        return tokenizers.train_word_piece(documents, size, lowercase=not cased)
+    form = "xlnet" if run.family == "xlnet" else "albert"
+    return tokenizers.train_sentence_piece(
+        documents, size, family=form, lowercase=not cased, keep_accents=cased
+    )
+
+
+def make_backbone(run: PretrainingRun, tokenizer: Tokenizer) -> Model:
+    """The family's encoder in the size that is asked for, for a tokenizer."""
+    name, shape = run.published_size()
+    arguments = {"vocabulary_size": tokenizer.vocabulary_size(), **shape}
+    return getattr(models, FAMILIES[run.family].backbone).from_preset(
+        name, load_weights=False, **{**arguments, **run.backbone_arguments}
+    )
+
+
+def make_distiller(run: PretrainingRun) -> Model:
+    """A student of half of the teacher's layers, and the teacher."""
+    teacher = tasks.MaskedLM.from_preset(str(run.teacher))
+    if teacher.preprocessor is None:
+        raise ValueError(f"`teacher` must have a tokenizer. Received: {run.teacher!r}.")
+    settings: Config = {"strategy": run.strategy, "seed": run.seed}
+    preprocessor = tasks.DistillerPreprocessor(
+        teacher.preprocessor.tokenizer,
+        run.sequence_length,
+        **{**settings, **run.preprocessor_arguments},
+    )
+    student = tasks.MaskedLM.from_teacher(teacher, **run.backbone_arguments)
+    return tasks.Distiller(student, teacher, preprocessor, **run.task_arguments)
+
+
+def compiled(run: PretrainingRun, model: Model) -> Model:
+    """The task, compiled as published but for what the run says."""
+    rates = {"learning_rate": run.learning_rate, "warmup_steps": run.warmup_steps}
+    given: Config = {name: v for name, v in rates.items() if v is not None}
+    optimizer: Any = "auto"
+    if run.optimizer_arguments:
+        defaults = {**model.optimizer_defaults, **given}
+        given = {}
+        optimizer = optimizers.pretraining_optimizer(
+            **{**defaults, **run.optimizer_arguments}
+        )
+    if run.accumulate > 1:
+        given["gradient_accumulation_steps"] = run.accumulate
+    if run.jit_compile is not None:
+        given["jit_compile"] = run.jit_compile
+    model.compile(optimizer, **given)
+    return model
