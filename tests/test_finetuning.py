@@ -86,6 +86,7 @@ def test_command(preset, data):
     assert "sst3" in done.output
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_command_on_a_file_of_ones_own(preset, tmp_path):
     rows = [f"{t},{'good' if k else 'bad'}" for t, k in zip(*texts(30), strict=True)]

@@ -85,6 +85,7 @@ def check_answers(answers, expected):
                 assert tokens == ["", "", ""] and probabilities == [0, 0, 0]
 
 
+@pytest.mark.slow
 def test_a_process_with_only_tensorflow_gives_the_same_answer(model, served):
     answers = in_a_fresh_process(CLIENT, served, json.dumps(TEXTS))
     assert answers["positions"] == [[3, 6], [2, -1], [-1, -1]]

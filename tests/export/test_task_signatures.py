@@ -67,6 +67,7 @@ def outputs(model, x):
     return ops.convert_to_numpy(model(rows, training=False))
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend  # TensorFlow reads the preset
 def test_classifier(tmp_path):
     preprocessor = tasks.TextClassifierPreprocessor(tiny.make_tokenizer(), 16)

@@ -99,6 +99,7 @@ def test_steps_per_epoch_goes_on_through_the_data(model):
     assert model.preprocessor.position.epoch == 3
 
 
+@pytest.mark.slow
 def test_validation_masks_stay_and_training_masks_change(model):
     held_out = tiny.stream(model, training=False)
 
@@ -173,7 +174,9 @@ def test_the_schedule_learns_how_long_the_training_is(model, kind):
     assert model.optimizer._learning_rate.total_steps == 4
 
 
-@pytest.mark.parametrize("kind", ["rows", "texts"])
+@pytest.mark.parametrize(
+    "kind", ["rows", pytest.param("texts", marks=pytest.mark.slow)]
+)
 def test_arrays_are_shuffled_as_in_keras(kind, recwarn):
     """By default, anew at each pass; a dataset is taken as it comes."""
     if kind == "rows":

@@ -58,6 +58,7 @@ def ids(tokenizer, texts):
     return graph(tf.constant(texts)).to_list()
 
 
+@pytest.mark.slow
 def test_masks_in_texts():
     tokenizer = byte_pair_tokenizer()
     texts = ["at <mask> m", "<mask>", ""]
@@ -76,6 +77,7 @@ def test_text_goes_on_after_a_zero_byte():
     assert ids[0] == ids[1] and len(ids[0]) == 3
 
 
+@pytest.mark.slow
 def test_eager_calls_run_the_graph_that_was_traced_once(monkeypatch):
     tokenizer = as_graph_layer(as_graph_layer(byte_pair_tokenizer()))
     loops, merge = [], tokenizer._bpe_merge_tf

@@ -115,6 +115,7 @@ sentences = st.lists(st.integers(200, 299), min_size=1, max_size=9)
 corpora = st.lists(st.lists(sentences, max_size=4), min_size=1, max_size=6)
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(corpora, st.booleans(), st.sampled_from([1, 2, 256]))
 def test_packing_is_greedy_and_loses_nothing(corpus, cross, at_once):

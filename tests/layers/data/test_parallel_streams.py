@@ -198,6 +198,7 @@ def test_batches(tokenizer):
             )
 
 
+@pytest.mark.slow
 def test_passes_differ_and_are_reproducible(tokenizer):
     preprocessor = make_preprocessor(tokenizer)
     first, second = passes(preprocessor, 2)

@@ -25,6 +25,7 @@ def rows(x):
     ]
 
 
+@pytest.mark.slow
 def test_layouts_of_the_families():
     ids = {word: tiny.make_tokenizer().token_to_id(word) for word in ("the", "cat")}
     the, cat = ids["the"], ids["cat"]

@@ -48,6 +48,7 @@ def test_answers_of_many_windows():
     assert found >= sum(bool(answer["text"]) for answer in y)
 
 
+@pytest.mark.slow
 def test_dataset_has_every_window_once_with_its_weight():
     preprocessor = make_preprocessor(sequence_length=18)
     x, y = questions(30, impossible=0.3)
@@ -60,6 +61,7 @@ def test_dataset_has_every_window_once_with_its_weight():
             assert {len(weight) for *_, weight in batches} == {8}
 
 
+@pytest.mark.slow
 def test_a_dataset_of_questions_gives_what_lists_give():
     x, y = questions(8, impossible=0.4)
     preprocessor = make_preprocessor()

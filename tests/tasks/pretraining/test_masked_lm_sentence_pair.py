@@ -143,6 +143,7 @@ def test_the_order_of_sentences_is_learned():
     assert history["sentence_accuracy"][-1] > 0.9
 
 
+@pytest.mark.slow
 def test_fit_on_pairs_of_strings(model):
     first, second = ["the cat", "a dog sat", "red"], ["sat on", "and ran", "blue mat"]
     labels = np.array([0, 1, 0])

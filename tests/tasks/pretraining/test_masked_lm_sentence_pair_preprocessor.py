@@ -58,6 +58,7 @@ def test_elements_and_passes(documents):
     assert [stream(cached), stream(cached)] == [first, second]
 
 
+@pytest.mark.slow
 def test_shuffled_documents(documents):
     shuffled = {"shuffle_documents": 8, "shuffle_buffer": 0, "break_lines": False}
     preprocessor = make(documents_at_once=5)

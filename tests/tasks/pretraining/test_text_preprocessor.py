@@ -138,6 +138,7 @@ def letters():
     )
 
 
+@pytest.mark.slow
 def test_text_to_text():
     preprocessor = PrefixLMPreprocessor(letters(), seed=2)
     documents = tf.data.Dataset.from_tensor_slices(["abcdefgh" * 9, "hgfe" * 5])
