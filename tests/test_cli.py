@@ -71,12 +71,17 @@ def test_files_without_text(content, message, tmp_path):
 
 
 @pytest.mark.slow
-def test_too_little_text_for_a_batch(tmp_path):
+@pytest.mark.parametrize(
+    ("objective", "message"),
+    [("mlm", "`documents` must fill"), ("nsp", "`documents` must be two at least")],
+)
+def test_too_little_text(objective, message, tmp_path):
     path = tmp_path / "text.txt"
     path.write_text("a cat sat")
-    options = ["--size", "tiny", "--output", tmp_path / "out"]
-    result = run("pretrain", path, *options)
-    assert result.exit_code == 2 and "`documents` must fill" in result.output
+    options = ["--size", "tiny", "--objective", objective]
+    result = run("pretrain", path, "--output", tmp_path / "out", *options)
+    assert result.exit_code == 2 and message in result.output
+    assert os.listdir(tmp_path) == ["text.txt"]
 
 
 @pytest.mark.slow

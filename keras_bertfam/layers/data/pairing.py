@@ -157,7 +157,10 @@ class PairSegments(SegmentBuilder):
             enough = tf.reduce_max(tf.pad(both["whole_document"], [[1, 0]])) > 0
             tf.debugging.Assert(
                 enough | ~last | (done == total),
-                ["A random segment needs another document. Received: only one."],
+                [
+                    "`documents` must be two at least: a random segment needs another "
+                    "one. Received: one."
+                ],
             )
         rows = self._rows(both, tf.where(enough, done, total), seeds)
         # What waits for a second document, or for more than nothing, stays.
