@@ -22,7 +22,7 @@ from keras_bertfam.tasks import MaskedLM, MaskedLMPreprocessor, TextClassifier
 SENTENCES = (
     "[MASK] the object is not found , an exception is raised .",
     "the default [MASK] of the argument is none .",
-    "for [MASK] , the function is called with the arguments .",
+    "the [MASK] of the list is returned .",
 )
 # What it learns to tell apart: the docstrings of these packages.
 PACKAGES = ("asyncio", "email", "importlib", "logging")
@@ -96,10 +96,11 @@ def run(output: str, epochs: int) -> None:
     classifier = os.path.join(output, "classifier")
     _classify(preset, classifier)
     _say("Next", "what these say can be tried now:")
+    python = min(os.path.relpath(sys.executable), sys.executable, key=len)
     for command in (
-        f"echo '{SENTENCES[0]}' | python -m keras_bertfam fill-mask {preset}",
-        f"echo 'Parse a message.' | python -m keras_bertfam predict {classifier}",
-        "python -m keras_bertfam pretrain 'corpus/*.txt' --output my_bert",
+        f"echo '{SENTENCES[0]}' | {python} -m keras_bertfam fill-mask {preset}",
+        f"echo 'Parse a message.' | {python} -m keras_bertfam predict {classifier}",
+        f"{python} -m keras_bertfam pretrain 'corpus/*.txt' --output my_bert",
     ):
         typer.echo(f"{'':10s}{command}")
 
