@@ -136,6 +136,8 @@ def _report_accuracy(model, held_out):
     words = tokenizer.get_vocabulary()
     best = 1 / np.exp(logits - logits.max(-1, keepdims=True)).sum(-1)
     surest = [k for k in np.argsort(-best) if _is_word(words[guesses[k]])]
+    if not surest:  # little trained, it says "the" to all
+        return
     surest = surest[: max(1, len(surest) // 10)]
     right = [words[guesses[k]] for k in surest if guesses[k] == targets[k]]
     _say(
