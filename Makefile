@@ -38,7 +38,9 @@ test-tensorflow test-jax test-torch: test-%: $(VENV)/.with-dev
 
 .PHONY: test-slow
 test-slow: $(VENV)/.with-dev $(VENV)/.with-bench ## Run the tests marked slow.
-	KERAS_BACKEND=tensorflow $(pytest) -m slow $(ARGS)
+	@# In two parts, as the processes grow with the tests that they run.
+	KERAS_BACKEND=tensorflow $(pytest) -m slow $(ARGS) tests/tasks
+	KERAS_BACKEND=tensorflow $(pytest) -m slow $(ARGS) --ignore=tests/tasks
 
 .PHONY: test-wheel
 test-wheel: $(VENV)/.with-dev ## Build the wheel and try it away from the checkout.
