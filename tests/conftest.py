@@ -52,12 +52,6 @@ def were_tried(versions):
 if XLA_FLAGS not in os.environ.get("XLA_FLAGS", "") and were_tried(TRIED):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {XLA_FLAGS}".strip()
 
-# Graphs are rewritten before they run, which takes longer than to run small ones. The
-# processes that tests start are as a user's.
-import tensorflow as tf  # noqa: E402
-
-tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
-
 # What no backend takes part in runs once, on TensorFlow: tf.data, files that are read
 # and checked, the package's own text. In other files the marker `any_backend` says so.
 ONCE = """
@@ -65,6 +59,7 @@ ONCE = """
     datasets layers/corruption layers/data
     metrics/test_squad.py tasks/*/*_preprocessor.py tasks/test_recipes.py test_cli.py
     test_prediction.py test_pretraining_examples.py test_pretraining_runs.py
+    test_whole_files.py
     test_corpus.py test_imports.py test_readme_names.py
     tokenizers presets/test_damaged*.py presets/test_fairseq.py presets/test_folders.py
     presets/test_cards.py presets/test_fuzz*.py presets/test_hub*.py

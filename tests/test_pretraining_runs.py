@@ -244,6 +244,18 @@ def test_a_preset_goes_on_with_new_words(text_file, tmp_path):
     assert 0 < abs(one - other).max() < 1e-2
 
 
+def test_an_output_is_of_one_run_at_a_time(tmp_path):
+    run = PretrainingRun(files=("a.txt",), output=str(tmp_path / "preset"))
+    with pytest.raises(KeyboardInterrupt), pretraining._alone(run) as folder:
+        with pytest.raises(ValueError, match="`output` must be that of one run"):
+            with pretraining._alone(run):
+                raise AssertionError("two at once")
+        assert os.listdir(tmp_path) == [os.path.basename(folder)]
+        raise KeyboardInterrupt
+    # It has no backup to go on from, and so it leaves nothing.
+    assert os.listdir(tmp_path) == []
+
+
 class Killed(RuntimeError):
     pass
 

@@ -4,7 +4,6 @@ Each gives a `matplotlib.figure.Figure` that belongs to no window, whatever back
 `matplotlib` has: a notebook shows it, and `path` writes it.
 """
 
-import os
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from keras_bertfam.types import Path
+from keras_bertfam.whole_files import written_aside
 
 __all__ = ["compare", "confusion", "history"]
 
@@ -285,11 +285,7 @@ def new_figure(panels: int, side: float = 5.0) -> tuple[Any, list[Any]]:
 def written(figure: Any, path: Path | None) -> Any:
     """Returns the figure, written under its whole name once it is complete."""
     if path is not None:
-        path = pathlib.Path(path)
-        part = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            figure.savefig(part, dpi=120, format=path.suffix[1:].lower() or "png")
-            os.replace(part, path)
-        finally:
-            part.unlink(missing_ok=True)
+        ending = pathlib.Path(path).suffix[1:].lower() or "png"
+        with written_aside(path) as part:
+            figure.savefig(part, dpi=120, format=ending)
     return figure

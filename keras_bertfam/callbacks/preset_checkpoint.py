@@ -16,6 +16,7 @@ from keras_bertfam import distribution
 from keras_bertfam.callbacks.skipped_batches import is_skipped
 from keras_bertfam.optimizers.weight_decay import inner
 from keras_bertfam.types import Path
+from keras_bertfam.whole_files import write_text
 
 _DELETED = ".deleted-"
 _STEP = re.compile(r"step-(\d{6,})")
@@ -179,9 +180,8 @@ class PresetCheckpoint(keras.callbacks.Callback):
         if not self._save("best"):
             return
         path = os.path.join(self.folder, "best.json")
-        with open(f"{path}.part", "w", encoding="utf-8") as file:
-            json.dump({"monitor": self.monitor, "value": value, "step": step}, file)
-        os.replace(f"{path}.part", path)
+        best = {"monitor": self.monitor, "value": value, "step": step}
+        write_text(path, json.dumps(best))
 
     def _best(self):
         """The value of the preset that is there, `None` without one."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from keras_bertfam.presets import folders
 from keras_bertfam.types import Path
+from keras_bertfam.whole_files import write_text
 
 NAME = "all-glue"
 # Wang et al., 2019, table 1; of MNLI both parts count. WNLI is left out as in table 1
@@ -154,5 +155,4 @@ def _write(output, found):
         ("glue.md", table(found)),
         ("glue.json", json.dumps(found, indent=2)),
     ):
-        with open(os.path.join(output, name), "w", encoding="utf-8") as file:
-            file.write(text + "\n")
+        write_text(os.path.join(output, name), text + "\n")

@@ -1,5 +1,7 @@
 """A pre-training run, from its files to the preset it writes."""
 
+import contextlib
+import fcntl
 import os
 import shutil
 import sys
@@ -12,7 +14,7 @@ from keras_bertfam import callbacks
 from keras_bertfam.cli.building import build
 from keras_bertfam.cli.runs import FILE_NAME, PRECISIONS, TOKENIZERS, PretrainingRun
 from keras_bertfam.layers import read_documents
-from keras_bertfam.presets import folders
+from keras_bertfam.presets import folders, locks
 from keras_bertfam.types import Model, TFDataset
 
 SAVE_FREQ = 500  # steps between two backups
@@ -120,10 +122,8 @@ def train(
         )
     if run.steps_per_epoch is not None:
         data = data.repeat()
-    backup = backup_folder(run)
-    os.makedirs(backup, exist_ok=True)
-    run.write(os.path.join(backup, FILE_NAME))
-    try:
+    with _alone(run) as backup:
+        run.write(os.path.join(backup, FILE_NAME))
         history = model.fit(
             data,
             epochs=run.epochs,
@@ -134,22 +134,41 @@ def train(
             verbose=1 if sys.stdout.isatty() else 2,
         )
         save(run, model)
-    except BaseException:
-        if not has_backup(backup):
-            shutil.rmtree(backup)
-        raise
-    shutil.rmtree(backup)
     return history
+
+
+@contextlib.contextmanager
+def _alone(run):
+    """The folder of a run's state, which no other process has; it goes at its end."""
+    folder = backup_folder(run)
+    os.makedirs(folder, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        if locks.lock(descriptor, fcntl.LOCK_EX) is False:
+            raise ValueError(
+                "`output` must be that of one run at a time. "
+                f"Received: {run.output!r}, whose {folder} is in use."
+            )
+        try:
+            yield folder
+        except BaseException:
+            if not has_backup(folder):
+                shutil.rmtree(folder)
+            raise
+        shutil.rmtree(folder)
+    finally:
+        locks.lock(descriptor, fcntl.LOCK_UN)  # also if a child process has it open
+        os.close(descriptor)
 
 
 def save(run: PretrainingRun, model: Model) -> None:
     """Writes what a task has trained, and the settings beside it."""
+    if hasattr(model, "generator"):  # an encoder of its own
+        model.generator.save_to_preset(f"{run.output}-generator")
     with folders.write_aside(run.output) as folder:
         trained = model.student if hasattr(model, "student") else model
         trained.save_to_preset(folder)
         run.write(os.path.join(folder, FILE_NAME))
-    if hasattr(model, "generator"):  # an encoder of its own
-        model.generator.save_to_preset(f"{run.output}-generator")
 
 
 def _callbacks(run, backup):

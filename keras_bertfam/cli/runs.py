@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import difflib
-import os
 import types
 import typing
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.families.recipes import PretrainingRecipe
 from keras_bertfam.types import Config, Path
 from keras_bertfam.version import __version__
+from keras_bertfam.whole_files import write_text
 
 FILE_NAME = "run.yaml"
 PRECISIONS = {
@@ -240,13 +240,9 @@ class PretrainingRun:
         settings = dataclasses.asdict(self)
         del settings["resume"]  # how it was begun, not what it is
         settings = {n: [*v] if isinstance(v, tuple) else v for n, v in settings.items()}
-        part = f"{os.fspath(path)}.part"
-        with open(part, "w", encoding="utf-8") as file:
-            file.write(
-                f"# keras_bertfam {__version__}: pretrain --config {FILE_NAME}\n"
-            )
-            yaml.safe_dump(settings, file, sort_keys=False, allow_unicode=True)
-        os.replace(part, path)
+        text = yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
+        head = f"# keras_bertfam {__version__}: pretrain --config {FILE_NAME}\n"
+        write_text(path, head + text)
 
 
 def _check_choice(name, value, choices):
