@@ -127,6 +127,21 @@ def scope_of(model: Model) -> contextlib.AbstractContextManager[Any]:
     return contextlib.nullcontext() if strategy is None else strategy.scope()
 
 
+def may_compile_steps(model: Model) -> bool:
+    """Whether TensorFlow can compile a model's steps by XLA.
+
+    It can't compile what replicas exchange, so not under a strategy.
+
+    Args:
+        model: `keras.Model`.
+
+    Returns:
+        `False` under other backends.
+    """
+    with scope_of(model):
+        return tf is not None and not tf.distribute.has_strategy()
+
+
 def is_chief() -> bool:
     """Whether this process is the one that writes files.
 

@@ -68,8 +68,6 @@ def run(output: str, epochs: int) -> None:
         epochs=epochs,
         learning_rate=2e-3,
         warmup_steps=0.1,
-        # PyTorch would need a compiler for C++.
-        jit_compile=True if keras.backend.backend() == "tensorflow" else None,
         backbone_arguments={"num_heads": 4, "dropout": 0.0},
         # Twice the paper's share teaches more a minute, and rates that fall from the
         # peak more than BERT's, which begin below it.

@@ -14,6 +14,7 @@ from keras_bertfam.tasks.inputs import (
     is_preprocessed,
     may_end,
     remember_count,
+    remember_shapes,
     yields_batches,
 )
 from keras_bertfam.tasks.ranges import check_given, checked
@@ -58,6 +59,7 @@ class DataTaken(Mixin):
             return ready_to_iterate(data.batch(batch_size))
         seed = getattr(self.preprocessor, "seed", 0)
         batches = ready_to_iterate(shuffled_batches(data, batch_size, seed, position))
+        remember_shapes(batches, 1 + (len(data) % batch_size > 0))
         return remember_count(batches, -(-len(data) // batch_size))
 
     def evaluate(

@@ -40,8 +40,9 @@ def split_off_last(data: TFDataset, share: float) -> tuple[TFDataset, TFDataset]
     return data.take(kept), data.skip(kept)
 
 
-# Batches of a pass over datasets that don't tell, for as long as these are in use.
+# Of datasets that don't tell and are in use: batches of a pass, and their shapes.
 _counts: Any = weakref.WeakKeyDictionary()
+_shapes: Any = weakref.WeakKeyDictionary()
 
 
 def remember_count(dataset: TFDataset, batches: int) -> TFDataset:
@@ -84,6 +85,21 @@ def rows_of_batches(x: Any) -> int | None:
     spec = keras.tree.flatten(getattr(x, "element_spec", None))
     shape = getattr(spec[0], "shape", None) if spec else None
     return shape[0] if shape else None
+
+
+def remember_shapes(dataset: TFDataset, shapes: int) -> TFDataset:
+    """The dataset, of which `known_shapes` knows how many shapes its batches have."""
+    _shapes[dataset] = shapes
+    return dataset
+
+
+def known_shapes(x: Any) -> int | None:
+    """How many shapes the batches of a dataset have at most, if it says so."""
+    spec = keras.tree.flatten(getattr(x, "element_spec", None))
+    shapes = [getattr(part, "shape", None) for part in spec]
+    if all(shape is not None and shape.is_fully_defined() for shape in shapes):
+        return 1 if shapes else None
+    return _shapes.get(x) if hasattr(x, "cardinality") else None
 
 
 def is_arrays(x: Any) -> bool:

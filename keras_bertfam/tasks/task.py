@@ -14,12 +14,14 @@ from keras_bertfam.models.exported import Exported, row_specs
 from keras_bertfam.models.fixed_arguments import FixedArguments
 from keras_bertfam.models.subclassed import Subclassed, functional_bases_kept
 from keras_bertfam.presets.task_presets import TaskPresets
+from keras_bertfam.tasks.compilation import CompiledSteps, FirstStep
 from keras_bertfam.tasks.data import DataTaken
 from keras_bertfam.tasks.failures import VariablesKept, usable_after_errors
 from keras_bertfam.tasks.inputs import (
     count_batches,
     is_arrays,
     known_count,
+    known_shapes,
     may_end,
     rows_of_batches,
     say,
@@ -40,6 +42,7 @@ class PretrainingTask(
     DataTaken,
     VariablesKept,
     Watched,
+    CompiledSteps,
     distribution.DistributedTrainer,
     keras_hub.models.Task,
     metaclass=Subclassed,
@@ -239,7 +242,7 @@ class PretrainingTask(
         of `x` isn't known and `steps_per_epoch` isn't given either, `x` is
         counted once. As in Keras, arrays and lists are shuffled unless
         `shuffle=False`, by the preprocessor's seed, and a `tf.data.Dataset` is
-        taken as it comes.
+        taken as it comes. See `CompiledSteps` for when TensorFlow compiles the step.
         """
         check_given(self, x, y)
         size, position = checked_batch_size(batch_size), None
@@ -277,8 +280,11 @@ class PretrainingTask(
             left = epochs - kwargs.get("initial_epoch", 0)
             optimizers.resolve_schedule(self.optimizer, steps and steps * left)
             show_total(callbacks, known_count(x))
+            in_all = known_count(x) if steps is None else steps
+            self.choose_compilation(known_shapes(x), in_all and in_all * epochs)
             if self.train_function is None:
-                say("Preparing the first step...", verbose)
+                callbacks.append(FirstStep(verbose))
+                say(self.preparation(), verbose)
             kwargs |= {"epochs": epochs, "callbacks": callbacks}
             if yields_batches(x):
                 return keras.Model.fit(self, x, y, batch_size, **kwargs)

@@ -7,13 +7,19 @@ from keras import ops
 
 from keras_bertfam import optimizers
 from keras_bertfam.layers.data.layouts import layouts
+from keras_bertfam.layers.data.length_batches import length_buckets
 from keras_bertfam.layers.data.pipelines import checked_batch_size
 from keras_bertfam.layers.modeling.summary_head import SummaryHead
 from keras_bertfam.models.base import TokenBackbone
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.families.record import HeadStyle
 from keras_bertfam.tasks.finetuning.reporting import Reporting
-from keras_bertfam.tasks.inputs import is_arrays, is_preprocessed, remember_count
+from keras_bertfam.tasks.inputs import (
+    is_arrays,
+    is_preprocessed,
+    remember_count,
+    remember_shapes,
+)
 from keras_bertfam.tasks.task import PretrainingTask
 from keras_bertfam.types import Config, Model, Tensor
 
@@ -177,7 +183,10 @@ class FineTuningTask(Reporting, PretrainingTask):
         batches = self.preprocessor.dataset(data, batch_size, training=training)
         if self.one_row_each:
             remember_count(batches, -(-len(data) // batch_size))
-        return batches
+        lengths = length_buckets(
+            self.preprocessor.buckets, self.preprocessor.sequence_length
+        )
+        return remember_shapes(batches, len(lengths))
 
     def predict(
         self, x: Any = None, batch_size: int | None = None, **kwargs: Any
