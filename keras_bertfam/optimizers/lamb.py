@@ -1,18 +1,19 @@
 """Adam and LAMB as BERT's and ALBERT's released code compute them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
+from keras_bertfam.optimizers.fused import FusedUpdate
 from keras_bertfam.optimizers.settable import SettableRate
 from keras_bertfam.optimizers.weight_decay import exclude_norms_and_biases
 from keras_bertfam.types import Config, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class BertAdamW(SettableRate, keras.optimizers.Optimizer):
+class BertAdamW(FusedUpdate, SettableRate, keras.optimizers.Optimizer):
     """AdamW without correction of the moments' bias, as in BERT's released code.
 
     With the moments `m` and `v` of the gradient, `u = m / (sqrt(v) + epsilon)`, and
@@ -77,6 +78,18 @@ class BertAdamW(SettableRate, keras.optimizers.Optimizer):
 
     def _apply_weight_decay(self, variables):
         """Nothing: `update_step` decays, where LAMB's ratio can reach it."""
+
+    def _as_torch_counts(self, updates: int) -> tuple[float, float]:
+        # Moments after many updates have no bias to correct.
+        return float(updates) if self.bias_correction else 1e9, self.epsilon
+
+    def _groups(self, variables: Iterable[Any]) -> Any:
+        groups: dict[tuple[float, float], list[Any]] = {}
+        for variable in variables:
+            decayed = self._use_weight_decay(variable)
+            weight_decay = (self.weight_decay or 0.0) if decayed else 0.0
+            groups.setdefault((1.0, weight_decay), []).append(variable)
+        return groups
 
     def update_step(
         self, gradient: Tensor, variable: keras.Variable, learning_rate: Tensor
@@ -159,6 +172,9 @@ class Lamb(BertAdamW):
     Reference: [You et al., 2019](https://arxiv.org/abs/1904.00962); Lan et al. 2019,
     section 4.1; google-research/albert, lamb_optimizer.py.
     """
+
+    def _groups(self, variables: Iterable[Any]) -> None:
+        return None  # a ratio for each variable
 
     def _ratio(self, variable, update):
         length, step = _norm(variable), _norm(update)

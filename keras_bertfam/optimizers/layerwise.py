@@ -1,11 +1,12 @@
 """Smaller learning rates for lower layers, in a way that works under Adam."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
+from keras_bertfam.optimizers.fused import FusedUpdate
 from keras_bertfam.optimizers.pretraining import count_updates
 from keras_bertfam.optimizers.schedules import WarmupPolynomialDecay
 from keras_bertfam.optimizers.settable import SettableRate
@@ -14,7 +15,7 @@ from keras_bertfam.types import Config, Model, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class LayerwiseAdamW(SettableRate, keras.optimizers.Adam):
+class LayerwiseAdamW(FusedUpdate, SettableRate, keras.optimizers.Adam):
     """Adam with a learning rate of its own for each variable.
 
     The update is scaled, and so is the decoupled weight decay. To scale gradients,
@@ -73,6 +74,15 @@ class LayerwiseAdamW(SettableRate, keras.optimizers.Adam):
             (self.scales.get(v.path, 1.0), weight_decay if decays(v) else 0.0)
             for v in variables
         ]
+
+    def _groups(self, variables: Iterable[Any]) -> Any:
+        if self.scale_gradients:
+            return None
+        groups: dict[tuple[float, float], list[Any]] = {}
+        for variable in variables:
+            rates = self._rates[self._get_variable_index(variable)]
+            groups.setdefault(rates, []).append(variable)
+        return groups
 
     def update_step(
         self, gradient: Tensor, variable: keras.Variable, learning_rate: Tensor

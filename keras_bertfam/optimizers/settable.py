@@ -8,6 +8,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_bertfam.optimizers.fused import FusedUpdate
 from keras_bertfam.optimizers.weight_decay import inner
 from keras_bertfam.types import Mixin, Tensor
 
@@ -84,7 +85,7 @@ class SettableRate(Mixin):
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class AdamW(SettableRate, keras.optimizers.AdamW):
+class AdamW(FusedUpdate, SettableRate, keras.optimizers.AdamW):
     """Keras's `AdamW`, whose learning rate can be set though it is a schedule.
 
     Args:
