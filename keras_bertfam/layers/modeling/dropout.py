@@ -65,8 +65,34 @@ def hash_bits(count: int | Tensor, seed: Tensor) -> Tensor:
     for word, stride in zip(words, _SEED_STRIDES, strict=True):
         key = _mix(ops.add(ops.bitwise_xor(key, word), _constant(stride)))
     counter = ops.cast(ops.arange(count, dtype="int32"), dtype)
+    if keras.backend.backend() == "torch":
+        return _mix_in_place(counter.bitwise_xor_(key), _mix(key))
     counter = ops.bitwise_xor(counter, key)
     return _mix(counter, key=_mix(key))
+
+
+def _mix_in_place(x, key):
+    """`_mix` of PyTorch, whose eager operations take longest to get their memory."""
+
+    def shift_xor(x, bits):
+        return x.bitwise_xor_((x >> bits).bitwise_and_((1 << (32 - bits)) - 1))
+
+    multipliers = [int(_constant(value)) for value in _MULTIPLIERS]
+    x = shift_xor(x, 16).mul_(multipliers[0]).add_(key)
+    return shift_xor(shift_xor(x, 15).mul_(multipliers[1]), 16)
+
+
+def _kept(bits, size, dropped):
+    """Which of `size` elements stay, by the low halves and then the high ones."""
+    if keras.backend.backend() == "torch":
+        kept = bits.new_empty(2 * len(bits), dtype=bool)
+        kept[: len(bits)] = (bits & 0xFFFF) >= dropped
+        kept[len(bits) :] = (
+            bits.bitwise_right_shift_(16).bitwise_and_(0xFFFF) >= dropped
+        )
+        return kept[:size]
+    halves = ops.concatenate([_low_half(bits), _low_half(_shift(bits, 16))])
+    return halves[:size] >= dropped
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -113,8 +139,7 @@ class Dropout(keras.layers.Layer):
         shape = ops.shape(inputs)
         size = ops.size(inputs) if None in inputs.shape else math.prod(shape)
         bits = hash_bits((size + 1) // 2, self.seed_generator.next())
-        halves = ops.concatenate([_low_half(bits), _low_half(_shift(bits, 16))])
-        keep = ops.reshape(halves[:size] >= self._dropped_of_65536, shape)
+        keep = ops.reshape(_kept(bits, size, self._dropped_of_65536), shape)
         scale = 65536 / (65536 - self._dropped_of_65536)
         return ops.where(keep, inputs * scale, ops.zeros((), inputs.dtype))
 
