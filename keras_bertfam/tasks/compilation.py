@@ -24,11 +24,11 @@ class CompiledSteps(Mixin):
     what replicas exchange.
     """
 
-    def compile(
-        self, *args: Any, jit_compile: bool | str = "auto", **kwargs: Any
-    ) -> None:
-        super().compile(*args, jit_compile=jit_compile, **kwargs)
-        self._compiles_as_it_pays = jit_compile == "auto"
+    jit_compile: Any
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        super().compile(*args, **kwargs)
+        self._compiles_as_it_pays = kwargs.get("jit_compile", "auto") == "auto"
         self._compiles_step = False
 
     def get_compile_config(self) -> Config:
