@@ -1,5 +1,6 @@
 """What every fine-tuning task shares: raw inputs, defaults, and heads by family."""
 
+import math
 from typing import Any
 
 import keras
@@ -68,6 +69,54 @@ def token_positions(inputs: dict[str, Tensor], token: str) -> Tensor:
     return ops.max(places, axis=1, keepdims=True)
 
 
+def summary_states(
+    backbone: Model, inputs: dict[str, Tensor], token: str, training: bool | None
+) -> Tensor:
+    """The states that stand for the sequences of rows, of the last block only these.
+
+    Args:
+        backbone: a backbone.
+        inputs: its inputs, of packed rows with `sequence_starts`: where their
+            sequences begin, `(batch, max_sequences)`, or `(batch, max_sequences, 2)`
+            of pairs of sequences.
+        token: see `summary_token`.
+        training: bool or `None`.
+
+    Returns:
+        Float tensor `(batch, sequences, hidden_dim)`, of one sequence in rows that
+        aren't packed.
+    """
+    inputs = dict(inputs)
+    starts = inputs.pop("sequence_starts", None)
+    if starts is None:
+        positions = token_positions(inputs, token)
+    else:
+        positions = ops.reshape(starts, (-1, math.prod(starts.shape[1:])))
+    outputs = backbone(
+        inputs, positions=positions, return_pooled=False, training=training
+    )
+    return outputs["sequence_output"]
+
+
+def check_packed(preprocessor: Any, backbone: Model) -> None:
+    """Raises a `ValueError` if a backbone can't take a preprocessor's packed rows."""
+    if not getattr(preprocessor, "packed", False):
+        return
+    name = type(backbone).__name__
+    if "sequence_ids" not in backbone.input_names:
+        raise ValueError(
+            f"`packed` must be `False` with {name}, whose attention doesn't keep the "
+            "sequences of a row apart. Received: packed=True."
+        )
+    longest = backbone.max_sequence_length
+    if preprocessor.row_length > longest:
+        raise ValueError(
+            f"`packed` must be `False` where packed rows, of {preprocessor.row_length} "
+            f"tokens, are longer than max_sequence_length={longest} of {name}. "
+            "Received: packed=True."
+        )
+
+
 class FineTuningTask(Reporting, PretrainingTask):
     """Base of the fine-tuning tasks, for any backbone of the library.
 
@@ -92,6 +141,12 @@ class FineTuningTask(Reporting, PretrainingTask):
     backbone_cls = TokenBackbone
     one_row_each = True
     usual_learning_rate: float | None = None
+
+    def __init__(
+        self, backbone: Model, preprocessor: Any = None, **kwargs: Any
+    ) -> None:
+        check_packed(preprocessor, backbone)
+        super().__init__(backbone, preprocessor, **kwargs)
 
     @property
     def optimizer_defaults(self) -> dict[str, Any]:
@@ -174,8 +229,11 @@ class FineTuningTask(Reporting, PretrainingTask):
         if not self._takes_raw(x):
             return super()._batched(data, batch_size, position)
         training = position is not None
+        packed = training and getattr(self.preprocessor, "packed", False)
+        if packed:  # it may have been set since
+            check_packed(self.preprocessor, self.backbone)
         batches = self.preprocessor.dataset(data, batch_size, training=training)
-        if self.one_row_each:
+        if self.one_row_each and not packed:
             remember_count(batches, -(-len(data) // batch_size))
         return batches
 
@@ -249,15 +307,19 @@ class SummaryTask(FineTuningTask):
         self.built = True
 
     def scores(self, inputs: dict[str, Tensor], training: bool | None = None) -> Tensor:
-        """The head's outputs, float32 `(batch, num_outputs)`, of rows of tokens."""
-        states = self.backbone(
-            inputs,
-            positions=token_positions(inputs, self._token),
-            return_pooled=False,
-            training=training,
-        )["sequence_output"]
+        """The head's outputs, float32 `(batch, num_outputs)`, of rows of tokens.
+
+        Of packed rows `(batch, max_sequences, num_outputs)`.
+        """
+        starts = inputs.get("sequence_starts")
+        states = summary_states(self.backbone, inputs, self._token, training)
+        if starts is not None:
+            states = ops.reshape(states, (-1, 1, states.shape[-1]))
         state = self.backbone.pooler(states) if self.reads_pooler else states[:, 0]
-        return self.head(state, training=training)
+        scores = self.head(state, training=training)
+        if starts is None:
+            return scores
+        return ops.reshape(scores, (-1, *starts.shape[1:], scores.shape[-1]))
 
     def get_config(self) -> Config:
         return {

@@ -29,7 +29,7 @@ class TextRegressor(SummaryTask):
         inputs: dict of tensors, those of the backbone.
 
     Returns:
-        float32 tensor `(batch,)`.
+        float32 tensor `(batch,)`; `(batch, max_sequences)` of packed rows.
 
     `fit()`, `evaluate()` and `predict()` take lists of strings, or tuples of two
     lists for pairs. `compile()` without arguments is BERT's fine-tuning with the
@@ -67,7 +67,7 @@ class TextRegressor(SummaryTask):
         self.compile()
 
     def call(self, inputs: dict[str, Tensor], training: bool | None = None) -> Tensor:
-        return self.scores(inputs, training)[:, 0]
+        return self.scores(inputs, training)[..., 0]
 
     def default_loss(self) -> WeightedMeanSquaredError:
         return WeightedMeanSquaredError()
