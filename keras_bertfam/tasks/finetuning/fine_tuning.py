@@ -13,6 +13,7 @@ from keras_bertfam.layers.modeling.summary_head import SummaryHead
 from keras_bertfam.models.base import TokenBackbone
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.families.record import HeadStyle
+from keras_bertfam.tasks.finetuning.packed_preprocessor import PackedPreprocessor
 from keras_bertfam.tasks.finetuning.reporting import Reporting
 from keras_bertfam.tasks.inputs import is_arrays, is_preprocessed, remember_count
 from keras_bertfam.tasks.task import PretrainingTask
@@ -102,6 +103,11 @@ def check_packed(preprocessor: Any, backbone: Model) -> None:
     """Raises a `ValueError` if a backbone can't take a preprocessor's packed rows."""
     if not getattr(preprocessor, "packed", False):
         return
+    if not isinstance(preprocessor, PackedPreprocessor):
+        raise ValueError(
+            f"`packed` must be `False` for {type(preprocessor).__name__}. Received: "
+            "packed=True."
+        )
     name = type(backbone).__name__
     if "sequence_ids" not in backbone.input_names:
         raise ValueError(

@@ -27,9 +27,9 @@ class CosineSimilarityError(WeightedMeanLoss):
     """Weighted mean of `(y_true - cosine) ** 2`, the cosine of two vectors.
 
     Call arguments:
-        y_true: float tensor `(batch,)`.
-        y_pred: float tensor `(batch, 2, width)`.
-        sample_weight: float tensor `(batch,)`; all one if missing.
+        y_true: float tensor `(batch,)`, or `(batch, slots)`.
+        y_pred: float tensor of that shape with axes `(2, width)` besides.
+        sample_weight: float tensor as `y_true`; all one if missing.
 
     Returns:
         float32 scalar.
@@ -84,10 +84,13 @@ class TextEmbedder(FineTuningTask):
 
     Call arguments:
         inputs: dict of tensors, those of the backbone, `(batch, length)`, or
-            `(batch, 2, length)` of pairs.
+            `(batch, 2, length)` of pairs; of packed rows `(batch, length)` with
+            `sequence_starts`, int `(batch, max_sequences, 2)`: where the texts of
+            each pair begin, which `sequence_ids` number in that order from 1.
 
     Returns:
-        float32 tensor `(batch, hidden_dim)`, or `(batch, 2, hidden_dim)`.
+        float32 tensor `(batch, hidden_dim)`, of pairs `(batch, 2, hidden_dim)`, of
+        packed rows `(batch, max_sequences, 2, hidden_dim)`.
 
     Raises:
         ValueError: for an unknown `pooling`.
