@@ -23,10 +23,10 @@ def rows_for(
     Returns:
         An int.
     """
-    *_, free = best_fit(
+    *_, rows = best_fit(
         tf.cast(lengths, tf.int32), row_length, max_sequences=max_sequences
     )
-    return max(1, round(count * int(tf.size(free)) / int(tf.size(lengths))))
+    return max(1, round(count * int(tf.size(rows)) / int(tf.size(lengths))))
 
 
 def packed_batches(

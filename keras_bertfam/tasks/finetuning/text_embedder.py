@@ -7,14 +7,14 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_bertfam.tasks.finetuning.fine_tuning import (
-    FineTuningTask,
+from keras_bertfam.tasks.finetuning.fine_tuning import FineTuningTask
+from keras_bertfam.tasks.finetuning.multiple_choice import flat_rows
+from keras_bertfam.tasks.finetuning.reporting import report_of_numbers, texts_of
+from keras_bertfam.tasks.finetuning.summary import (
     check_layout,
     summary_states,
     summary_token,
 )
-from keras_bertfam.tasks.finetuning.multiple_choice import flat_rows
-from keras_bertfam.tasks.finetuning.reporting import report_of_numbers, texts_of
 from keras_bertfam.tasks.finetuning.text_embedder_preprocessor import (
     TextEmbedderPreprocessor,
 )
