@@ -5,6 +5,7 @@ same examples in random order. Needs the folder of real data.
 """
 
 import csv
+import dataclasses
 import itertools
 import time
 
@@ -26,19 +27,22 @@ ARCHITECTURE = {
 }
 
 
-def keras_bertfam(jit_compile="auto"):
-    """Our classifier on batches of like length.
+def keras_bertfam(jit_compile="auto", packed=False):
+    """Our classifier on batches of like length, or of packed rows.
 
     Args:
         jit_compile: see `keras.Model.compile`. On CPUs Keras chooses `False` with
             TensorFlow; `True` compiles once for each length in the data.
+        packed: see `keras_bertfam.tasks.TextClassifierPreprocessor`.
     """
     import keras
 
     import keras_bertfam
 
     tokenizer = keras_bertfam.tokenizers.BertTokenizer(_vocabulary(), lowercase=True)
-    preprocessor = keras_bertfam.tasks.TextClassifierPreprocessor(tokenizer, LENGTH)
+    preprocessor = keras_bertfam.tasks.TextClassifierPreprocessor(
+        tokenizer, LENGTH, packed=packed
+    )
     backbone = keras_bertfam.models.BertBackbone(**ARCHITECTURE)
     model = keras_bertfam.tasks.TextClassifier(backbone, 2, preprocessor)
     model.compile(keras.optimizers.AdamW(LEARNING_RATE), jit_compile=jit_compile)
@@ -170,9 +174,19 @@ _COMPILED = Competitor(
     {"jit_compile": True},
     "tensorflow",
 )
+_PACKED = tuple(
+    dataclasses.replace(
+        each, name=f"{each.name}, packed", arguments={**each.arguments, "packed": True}
+    )
+    for each in (*_OURS.values(), _COMPILED)
+)
 BENCHMARKS = {
     "finetune-transformers": _benchmark(
-        "Fine-tune on SST-2 beside transformers", *_HF, *_OURS.values(), _COMPILED
+        "Fine-tune on SST-2 beside transformers",
+        *_HF,
+        *_OURS.values(),
+        _COMPILED,
+        *_PACKED,
     ),
     **{
         f"finetune-keras-hub-{backend}": _benchmark(

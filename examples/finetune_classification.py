@@ -34,6 +34,7 @@ def finetune(
     batch_size=32,
     seed=0,
     limit=None,
+    packed=False,
     load_weights=True,
     **compile_arguments,
 ):
@@ -48,6 +49,8 @@ def finetune(
     labels = {"label_names": facts.label_names} if named else {}
     model = CLASSES[facts.kind].from_preset(preset, load_weights=load_weights, **labels)
     model.preprocessor.seed = seed
+    if packed:  # for texts and words: examples share rows in training
+        model.preprocessor.packed = True
     model.compile(learning_rate=learning_rate, **compile_arguments)
     scores = keras_bertfam.metrics.TaskMetrics(examples["validation"])
     train = examples["train"]
@@ -75,6 +78,9 @@ def main(
         list[int] | None, typer.Option(help="May be repeated: the median counts.")
     ] = None,
     limit: Annotated[int | None, typer.Option(help="Only so many examples.")] = None,
+    packed: Annotated[
+        bool, typer.Option("--packed", help="Examples share rows in training.")
+    ] = False,
 ):
     runs = []
     for each in seed or [0]:
@@ -88,6 +94,7 @@ def main(
             batch_size,
             each,
             limit,
+            packed,
         )
         runs.append(metrics)
         seconds = time.perf_counter() - start

@@ -75,7 +75,7 @@ def test_finds_the_best_of_a_grid(preset, data, tmp_path):
 
 def test_command(preset, data):
     arguments = f"finetune --task sst2 --preset {preset} --data {data} --epochs 1"
-    arguments += " --learning-rate 1e-3 --batch-size 16 --limit 20"
+    arguments += " --learning-rate 1e-3 --batch-size 16 --limit 20 --packed"
     done = CliRunner().invoke(app, arguments.split())
     assert done.exit_code == 0, done.output
     assert (
@@ -84,6 +84,8 @@ def test_command(preset, data):
     done = CliRunner().invoke(app, arguments.replace("sst2 ", "sst3 ", 1).split())
     assert done.exit_code == 2
     assert "sst3" in done.output
+    with pytest.raises(ValueError, match="`packed` must be .*'multiple_choice'"):
+        finetuning.make_model(TASKS["race"], preset, packed=True)
 
 
 @pytest.mark.slow

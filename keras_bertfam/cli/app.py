@@ -76,6 +76,9 @@ def finetune(
     ] = None,
     sequence_length: int | None = None,
     limit: Annotated[int | None, typer.Option(help="Only so many examples.")] = None,
+    packed: Annotated[
+        bool, typer.Option("--packed", help="Examples share rows in training: faster.")
+    ] = False,
 ) -> None:
     """Fine-tune on a task, or a file, by the published recipe; report the metrics."""
     with _errors_as_messages():
@@ -95,6 +98,7 @@ def finetune(
             label=label,
             validation=validation,
             validation_split=validation_split,
+            packed=packed,
         )
 
 

@@ -15,6 +15,7 @@ from keras_bertfam import datasets, metrics, optimizers, tasks
 from keras_bertfam.cli import glue
 from keras_bertfam.cli.finetuning_data import load_own, load_parts
 from keras_bertfam.presets import folders
+from keras_bertfam.tasks.finetuning.packed_preprocessor import PackedPreprocessor
 from keras_bertfam.types import Model, Path
 
 _CLASSES: dict[str, Any] = {
@@ -32,6 +33,7 @@ def make_model(
     load_weights: bool = True,
     sequence_length: int | None = None,
     end_head: str = "independent",
+    packed: bool = False,
 ) -> Model:
     """A model for a task from a preset, with a new head.
 
@@ -41,11 +43,21 @@ def make_model(
         load_weights: bool.
         sequence_length: int, or `None` for the preprocessor's default.
         end_head: of `SpanQuestionAnswering`.
+        packed: bool. Whether examples share rows in training.
 
     Returns:
         A task with a preprocessor.
+
+    Raises:
+        ValueError: for a task without classes, a preset without a tokenizer, and
+            `packed` with a task or family that doesn't take it.
     """
     cls = _CLASSES[task.kind]
+    if packed and not issubclass(cls.preprocessor_cls, PackedPreprocessor):
+        raise ValueError(
+            f"`packed` must be `False` for tasks of kind {task.kind!r}. Received: "
+            f"packed={packed}, for {task.name!r}."
+        )
     arguments: dict[str, Any] = {}
     if task.kind in ("classification", "tagging"):
         if task.label_names is None:
@@ -61,6 +73,8 @@ def make_model(
         changes = {"sequence_length": sequence_length, "buckets": None}
     if task.kind == "multiple_choice":
         changes["label_names"] = task.label_names
+    if packed:
+        changes["packed"] = True
     if changes:
         config = {**_settings(model.preprocessor.get_config()), **changes}
         config["tokenizer"] = model.preprocessor.tokenizer
@@ -140,6 +154,7 @@ def finetune(
     label: str | None = None,
     validation: Any = None,
     validation_split: float = 0.1,
+    packed: bool = False,
 ) -> dict[str, Any]:
     """Fine-tunes by the recipe of a preset's family.
 
@@ -167,6 +182,8 @@ def finetune(
         validation: a table with the same columns, to validate on. `None` takes a
             share of `data`.
         validation_split: float, this share.
+        packed: bool. Whether examples share rows in training; see
+            `TextClassifierPreprocessor`.
 
     Returns:
         A dict of the medians of the metrics and the `settings` that reached them; of
@@ -188,6 +205,7 @@ def finetune(
             text=text,
             label=label,
             validation=validation,
+            packed=packed,
         )
         return glue.finetune_all(one, _check_data, data, output, report)
     if output is not None:
@@ -224,7 +242,7 @@ def finetune(
         for seed in seeds:
             keras.utils.set_random_seed(seed)
             model = make_model(
-                facts, preset, load_weights, sequence_length, recipe.end_head
+                facts, preset, load_weights, sequence_length, recipe.end_head, packed
             )
             start = time.perf_counter()
             run = train(model, train_set, validation_set, settings, recipe, seed, jit)

@@ -1,12 +1,15 @@
 """Batches of rows of like length, padded to one of few lengths."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
 from keras_bertfam.layers.data.seeding import fold
 from keras_bertfam.types import TFDataset, TFRagged, TFTensor
+
+# From featurised chunks of examples, and a seed, to batches.
+Batcher: TypeAlias = Callable[[TFDataset, TFTensor], TFDataset]
 
 _LENGTHS = (8, 12, 16, 24, 32, 48, 64, 96)
 

@@ -6,7 +6,6 @@ import keras
 from keras import ops
 
 from keras_bertfam import optimizers
-from keras_bertfam.layers.data.layouts import layouts
 from keras_bertfam.layers.data.length_batches import length_buckets
 from keras_bertfam.layers.data.pipelines import checked_batch_size
 from keras_bertfam.layers.modeling.summary_head import SummaryHead
@@ -14,6 +13,11 @@ from keras_bertfam.models.base import TokenBackbone
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.families.record import HeadStyle
 from keras_bertfam.tasks.finetuning.reporting import Reporting
+from keras_bertfam.tasks.finetuning.summary import (
+    check_layout,
+    check_packed,
+    summary_states,
+)
 from keras_bertfam.tasks.inputs import (
     is_arrays,
     is_preprocessed,
@@ -31,47 +35,6 @@ def head_styles() -> dict[str, HeadStyle]:
     """The styles of the families' heads, and `LINEAR`, by name."""
     styles = [record.head_style for record in FAMILIES.values()]
     return {style.name: style for style in (*styles, LINEAR)}
-
-
-def summary_positions(backbone: Model, inputs: dict[str, Tensor]) -> Tensor:
-    """Where each row's token is that stands for the row, by family."""
-    return token_positions(inputs, summary_token(backbone))
-
-
-def summary_token(backbone: Model) -> str:
-    """Whether a row's `"first"` or `"last"` token stands for the row, by family."""
-    return "first" if backbone.record is None else backbone.record.head_style.token
-
-
-def check_layout(preprocessor: Any, token: str) -> None:
-    """Raise a `ValueError` if a preprocessor puts another token `"first"`, or `"last"`.
-
-    Args:
-        preprocessor: `FineTuningPreprocessor` or `None`.
-        token: see `summary_token`.
-    """
-    if preprocessor is not None and preprocessor.start_last != (token == "last"):
-        fitting = (x for x in layouts().values() if x.start_last == (token == "last"))
-        layout = next(fitting).name
-        raise ValueError(
-            f"`preprocessor` must make rows with the {token} token standing for the "
-            f"row, as layout={layout!r} does. Received: "
-            f"layout={preprocessor.layout!r}, tokenizer={preprocessor.tokenizer}."
-        )
-
-
-def token_positions(inputs: dict[str, Tensor], token: str) -> Tensor:
-    """Positions, int32 `(batch, 1)`, of the rows' `"first"` or `"last"` tokens.
-
-    Padding may be on either side of the last one.
-    """
-    batch, length = ops.shape(inputs["token_ids"])
-    if token == "first":
-        return ops.zeros((batch, 1), "int32")
-    places = ops.broadcast_to(ops.arange(length, dtype="int32"), (batch, length))
-    if inputs.get("padding_mask") is not None:
-        places = places * ops.cast(inputs["padding_mask"], "int32")
-    return ops.max(places, axis=1, keepdims=True)
 
 
 class FineTuningTask(Reporting, PretrainingTask):
@@ -98,6 +61,12 @@ class FineTuningTask(Reporting, PretrainingTask):
     backbone_cls = TokenBackbone
     one_row_each = True
     usual_learning_rate: float | None = None
+
+    def __init__(
+        self, backbone: Model, preprocessor: Any = None, **kwargs: Any
+    ) -> None:
+        check_packed(preprocessor, backbone)
+        super().__init__(backbone, preprocessor, **kwargs)
 
     @property
     def optimizer_defaults(self) -> dict[str, Any]:
@@ -180,8 +149,11 @@ class FineTuningTask(Reporting, PretrainingTask):
         if not self._takes_raw(x):
             return super()._batched(data, batch_size, position)
         training = position is not None
+        packed = training and getattr(self.preprocessor, "packed", False)
+        if packed:  # it may have been set since
+            check_packed(self.preprocessor, self.backbone)
         batches = self.preprocessor.dataset(data, batch_size, training=training)
-        if self.one_row_each:
+        if self.one_row_each and not packed:
             remember_count(batches, -(-len(data) // batch_size))
         lengths = length_buckets(
             self.preprocessor.buckets, self.preprocessor.sequence_length
@@ -258,15 +230,19 @@ class SummaryTask(FineTuningTask):
         self.built = True
 
     def scores(self, inputs: dict[str, Tensor], training: bool | None = None) -> Tensor:
-        """The head's outputs, float32 `(batch, num_outputs)`, of rows of tokens."""
-        states = self.backbone(
-            inputs,
-            positions=token_positions(inputs, self._token),
-            return_pooled=False,
-            training=training,
-        )["sequence_output"]
+        """The head's outputs, float32 `(batch, num_outputs)`, of rows of tokens.
+
+        Of packed rows `(batch, max_sequences, num_outputs)`.
+        """
+        starts = inputs.get("sequence_starts")
+        states = summary_states(self.backbone, inputs, self._token, training)
+        if starts is not None:
+            states = ops.reshape(states, (-1, 1, states.shape[-1]))
         state = self.backbone.pooler(states) if self.reads_pooler else states[:, 0]
-        return self.head(state, training=training)
+        scores = self.head(state, training=training)
+        if starts is None:
+            return scores
+        return ops.reshape(scores, (-1, *starts.shape[1:], scores.shape[-1]))
 
     def get_config(self) -> Config:
         return {

@@ -18,6 +18,7 @@ from keras_bertfam.layers.data.arrays import (
 from keras_bertfam.layers.data.labels import finite_numbers, one_each
 from keras_bertfam.layers.data.layouts import get_layout, lay_out, truncate_pair
 from keras_bertfam.layers.data.length_batches import (
+    Batcher,
     batches_by_length,
     length_buckets,
     pad_rows,
@@ -49,17 +50,8 @@ class FineTuningPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
     Args:
         tokenizer: a tokenizer layer.
         sequence_length: int. The most tokens in a row, special ones included.
-        layout, buckets, seed: see `TextClassifierPreprocessor`.
-
-    Call arguments:
-        x: a text or a batch of texts, or pairs of texts, see `as_texts`.
-        y: labels of shape `(batch,)`, or `None`.
-        sample_weight: float tensor of shape `(batch,)`, or `None`.
-
-    Returns:
-        `x`, `(x, y)` or `(x, y, sample_weight)`, as given. `x` is a dict of
-        `token_ids` and `segment_ids`, int32 `(batch, length)`, and `padding_mask`,
-        bool of that shape.
+        layout, buckets, seed: see `TextClassifierPreprocessor`, also for what a call
+            takes and returns.
     """
 
     # The rank of an example without a batch axis.
@@ -206,12 +198,12 @@ class FineTuningPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
         shuffle_buffer: int = 10_000,
         pool: int = 50,
     ) -> TFDataset:
-        """Returns batches of rows of like length, ready for `fit`.
+        """Returns batches of rows of like length, or of packed rows, ready for `fit`.
 
         Examples are shuffled; `pool` batches at a time are sorted by length and
         come in random order, so that little padding is computed. Order depends on
         `seed` and the pass alone. The last batch of a pass is filled up with rows
-        of weight 0, so that all batches have `batch_size` rows.
+        of weight 0, so that all batches have equally many.
 
         Args:
             data: `tf.data.Dataset` of unbatched `(x, y)` or `(x, y,
@@ -222,7 +214,7 @@ class FineTuningPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
                 batch as small as it is.
             shuffle_buffer: int. How many pieces of data, here examples, are held in
                 memory to shuffle among; `0` for none. Defaults to `10_000`.
-            pool: int. How many batches are sorted together; `1` for none.
+            pool: int. How many batches are sorted, or packed, together; `1` for none.
 
         Returns:
             A `tf.data.Dataset` of `(x, y, sample_weight)`.
@@ -245,19 +237,23 @@ class FineTuningPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
             raise ValueError("`data` must have at least one example. Received: none.")
         if given:
             examples = self.from_dataset(examples)
+        cut = self.batcher(examples, size) if training else None
 
         def batches(epoch):
             rows = examples
-            if training and shuffle_buffer:
+            if cut and shuffle_buffer:
                 rows = shuffle(rows, shuffle_buffer, batch_seed(self.seed, epoch, -1))
-            if not training:
-                return self.batch(rows, size).map(self._chunk, **PARALLEL)
-            chunks = self.batch(rows, pool * size).map(self._chunk, **PARALLEL)
-            return batches_by_length(chunks, size, batch_seed(self.seed, epoch, -2))
+            rows = self.batch(rows, pool * size if cut else size)
+            chunks = rows.map(self._chunk, **PARALLEL)
+            return cut(chunks, batch_seed(self.seed, epoch, -2)) if cut else chunks
 
         position = self.position if training else None
         passes = seeded_passes(batches, self.seed, position)
         return ready_to_iterate(passes.map(lambda _, x: self.pad(x), **PARALLEL))
+
+    def batcher(self, examples: TFDataset, batch_size: int) -> Batcher:
+        """What cuts the featurised chunks of a pass into batches, by a seed."""
+        return lambda chunks, seed: batches_by_length(chunks, batch_size, seed)
 
     def from_dataset(self, data: TFDataset) -> TFDataset:
         """A dataset of unbatched examples, its labels as `as_labels` has them."""

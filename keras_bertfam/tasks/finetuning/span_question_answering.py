@@ -15,15 +15,15 @@ from keras_bertfam.layers.modeling.span_head import (
     best_spans,
 )
 from keras_bertfam.metrics import answer_texts, best_null_threshold
-from keras_bertfam.tasks.finetuning.fine_tuning import (
-    FineTuningTask,
-    check_layout,
-    summary_positions,
-    summary_token,
-)
+from keras_bertfam.tasks.finetuning.fine_tuning import FineTuningTask
 from keras_bertfam.tasks.finetuning.reporting import AnswerReporting
 from keras_bertfam.tasks.finetuning.span_question_answering_preprocessor import (
     SpanQuestionAnsweringPreprocessor,
+)
+from keras_bertfam.tasks.finetuning.summary import (
+    check_layout,
+    summary_positions,
+    summary_token,
 )
 from keras_bertfam.tasks.losses import token_crossentropy
 from keras_bertfam.types import Config, Model, Tensor, Tokenizer

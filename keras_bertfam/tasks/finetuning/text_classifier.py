@@ -46,10 +46,12 @@ class TextClassifier(LabelledTask, SummaryTask):
         **kwargs: arguments of `keras.Model`.
 
     Call arguments:
-        inputs: dict of tensors, those of the backbone.
+        inputs: dict of tensors, those of the backbone, and of packed rows
+            `sequence_starts`, int `(batch, max_sequences)`: where each one begins.
 
     Returns:
-        float32 tensor `(batch, num_classes)`: logits, or probabilities.
+        float32 tensor `(batch, num_classes)`, of packed rows `(batch, max_sequences,
+        num_classes)`: logits, or probabilities.
 
     Raises:
         ValueError: for an unknown `head_style` or `activation`, or contradicting

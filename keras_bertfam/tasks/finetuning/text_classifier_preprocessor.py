@@ -14,13 +14,11 @@ from keras_bertfam.layers.data.labels import (
     finite_numbers,
     one_each,
 )
-from keras_bertfam.tasks.finetuning.fine_tuning_preprocessor import (
-    FineTuningPreprocessor,
-)
+from keras_bertfam.tasks.finetuning.packed_preprocessor import PackedPreprocessor
 from keras_bertfam.types import Config, TFTensor, Tokenizer
 
 
-class LabelledPreprocessor(FineTuningPreprocessor):
+class LabelledPreprocessor(PackedPreprocessor):
     """Base of the preprocessors whose labels are classes.
 
     Args:
@@ -30,7 +28,7 @@ class LabelledPreprocessor(FineTuningPreprocessor):
             to a preprocessor without.
         label_names: sequence of strings or `None`: the classes in order. With
             them, labels may be strings.
-        **kwargs: other arguments of `FineTuningPreprocessor`.
+        **kwargs: other arguments of `PackedPreprocessor`.
     """
 
     def __init__(
@@ -115,6 +113,14 @@ class TextClassifierPreprocessor(LabelledPreprocessor):
             further multiples of 64; `(sequence_length,)` pads all rows to the full
             length.
         seed: int. Decides the order of training examples. Defaults to `0`.
+        packed: bool. Whether examples share rows in training, exactly: none sees
+            another, and loss and gradient are those of a row for each. `fit()` on
+            arrays and lists, unless `shuffle=False`, and `dataset(...,
+            training=True)` then give batches of one shape, of rows of
+            `sequence_length` that are some 99 % full. A batch has so many rows as
+            hold `batch_size` examples on average, told by packing up to 4,096
+            examples out of all the data. A row has at most `sequence_length // 6` of
+            them. Not for XLNet. Defaults to `False`.
 
     Call arguments:
         x: string, list of strings or string tensor of shape `(batch,)`; or a
@@ -169,13 +175,14 @@ class TextClassifierPreprocessor(LabelledPreprocessor):
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class TextRegressorPreprocessor(FineTuningPreprocessor):
+class TextRegressorPreprocessor(PackedPreprocessor):
     """Makes rows of texts, or of pairs of texts, with a number each.
 
     Args:
         tokenizer: a tokenizer layer.
         sequence_length: int. Defaults to `128`.
-        **kwargs: `layout`, `buckets` and `seed` of `TextClassifierPreprocessor`.
+        **kwargs: `layout`, `buckets`, `seed` and `packed` of
+            `TextClassifierPreprocessor`.
 
     Call arguments:
         x: as for `TextClassifierPreprocessor`.

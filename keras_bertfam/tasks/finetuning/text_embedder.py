@@ -1,19 +1,20 @@
 """A vector for each text."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
-from keras_bertfam.tasks.finetuning.fine_tuning import (
-    FineTuningTask,
-    check_layout,
-    summary_positions,
-    summary_token,
-)
+from keras_bertfam.tasks.finetuning.fine_tuning import FineTuningTask
 from keras_bertfam.tasks.finetuning.multiple_choice import flat_rows
 from keras_bertfam.tasks.finetuning.reporting import report_of_numbers, texts_of
+from keras_bertfam.tasks.finetuning.summary import (
+    check_layout,
+    summary_states,
+    summary_token,
+)
 from keras_bertfam.tasks.finetuning.text_embedder_preprocessor import (
     TextEmbedderPreprocessor,
 )
@@ -26,9 +27,9 @@ class CosineSimilarityError(WeightedMeanLoss):
     """Weighted mean of `(y_true - cosine) ** 2`, the cosine of two vectors.
 
     Call arguments:
-        y_true: float tensor `(batch,)`.
-        y_pred: float tensor `(batch, 2, width)`.
-        sample_weight: float tensor `(batch,)`; all one if missing.
+        y_true: float tensor `(batch,)`, or `(batch, slots)`.
+        y_pred: float tensor of that shape with axes `(2, width)` besides.
+        sample_weight: float tensor as `y_true`; all one if missing.
 
     Returns:
         float32 scalar.
@@ -48,14 +49,14 @@ class CosineSimilarityError(WeightedMeanLoss):
         super().__init__(name=name)
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
-        if len(y_pred.shape) != 3 or y_pred.shape[1] not in (None, 2):
+        if len(y_pred.shape) not in (3, 4) or y_pred.shape[-2] not in (None, 2):
             raise ValueError(
                 "`x` must be pairs of texts, `(batch, 2, length)`, where `y` has their "
                 f"similarities. Received: vectors of the shape {tuple(y_pred.shape)}."
             )
-        y_true = without_last(y_true, 1)
+        y_true = without_last(y_true, len(y_pred.shape) - 2)
         y_true, y_pred = ops.cast(y_true, "float32"), ops.cast(y_pred, "float32")
-        return ops.square(y_true - cosine(y_pred[:, 0], y_pred[:, 1]))
+        return ops.square(y_true - cosine(y_pred[..., 0, :], y_pred[..., 1, :]))
 
 
 def cosine(a: Tensor, b: Tensor) -> Tensor:
@@ -83,10 +84,13 @@ class TextEmbedder(FineTuningTask):
 
     Call arguments:
         inputs: dict of tensors, those of the backbone, `(batch, length)`, or
-            `(batch, 2, length)` of pairs.
+            `(batch, 2, length)` of pairs; of packed rows `(batch, length)` with
+            `sequence_starts`, int `(batch, max_sequences, 2)`: where the texts of
+            each pair begin, which `sequence_ids` number in that order from 1.
 
     Returns:
-        float32 tensor `(batch, hidden_dim)`, or `(batch, 2, hidden_dim)`.
+        float32 tensor `(batch, hidden_dim)`, of pairs `(batch, 2, hidden_dim)`, of
+        packed rows `(batch, max_sequences, 2, hidden_dim)`.
 
     Raises:
         ValueError: for an unknown `pooling`.
@@ -138,28 +142,39 @@ class TextEmbedder(FineTuningTask):
         self.compile()
 
     def call(self, inputs: dict[str, Tensor], training: bool | None = None) -> Tensor:
-        if len(inputs["token_ids"].shape) == 2:
-            return self._embed(inputs, training)
-        rows, shape = flat_rows(inputs)
-        vectors = self._embed(rows, training)
-        return ops.reshape(vectors, (*shape, self.backbone.hidden_dim))
-
-    def _embed(self, inputs, training):
-        positions = None
+        shape: Any = (-1,)
+        if "sequence_starts" in inputs:
+            shape = (-1, *inputs["sequence_starts"].shape[1:])
+        elif len(inputs["token_ids"].shape) == 3:
+            inputs, shape = flat_rows(inputs)
         if self.pooling == "cls":
-            positions = summary_positions(self.backbone, inputs)
-        states = self.backbone(
-            inputs, positions=positions, return_pooled=False, training=training
-        )["sequence_output"]
-        states = ops.cast(states, "float32")
-        mask = inputs.get("padding_mask")
-        if positions is not None or mask is None:
-            vectors = ops.mean(states, axis=1)
+            token = summary_token(self.backbone)
+            states = summary_states(self.backbone, inputs, token, training)
+            vectors = ops.cast(states, "float32")
         else:
-            weights = ops.expand_dims(ops.cast(mask, "float32"), -1)
-            total = ops.maximum(ops.sum(weights, axis=1), 1.0)
-            vectors = ops.sum(states * weights, axis=1) / total
+            vectors = self._means(inputs, training)
+        vectors = ops.reshape(vectors, (*shape, self.backbone.hidden_dim))
         return _unit(vectors) if self.normalize else vectors
+
+    def _means(self, inputs, training):
+        """Means of the states of each sequence's tokens."""
+        inputs = dict(inputs)
+        starts = inputs.pop("sequence_starts", None)
+        outputs = self.backbone(inputs, return_pooled=False, training=training)
+        states = ops.cast(outputs["sequence_output"], "float32")
+        if starts is not None:
+            numbers = ops.arange(1, math.prod(starts.shape[1:]) + 1, dtype="int32")
+            numbers = ops.reshape(numbers, (1, -1, 1))
+            inside = ops.equal(ops.expand_dims(inputs["sequence_ids"], 1), numbers)
+            weights = ops.cast(inside, "float32")
+            total = ops.maximum(ops.sum(weights, axis=2, keepdims=True), 1.0)
+            return ops.matmul(weights, states) / total
+        mask = inputs.get("padding_mask")
+        if mask is None:
+            return ops.mean(states, axis=1)
+        weights = ops.expand_dims(ops.cast(mask, "float32"), -1)
+        total = ops.maximum(ops.sum(weights, axis=1), 1.0)
+        return ops.sum(states * weights, axis=1) / total
 
     def default_loss(self) -> CosineSimilarityError:
         return CosineSimilarityError()

@@ -12,9 +12,7 @@ from keras_bertfam.layers.data.labels import (
     one_each,
 )
 from keras_bertfam.layers.data.layouts import truncate_pair
-from keras_bertfam.tasks.finetuning.fine_tuning_preprocessor import (
-    FineTuningPreprocessor,
-)
+from keras_bertfam.tasks.finetuning.packed_preprocessor import PackedPreprocessor
 from keras_bertfam.types import TFTensor
 
 _SINGLE = (
@@ -24,13 +22,15 @@ _SINGLE = (
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class TextEmbedderPreprocessor(FineTuningPreprocessor):
+class TextEmbedderPreprocessor(PackedPreprocessor):
     """Makes rows of texts, and of pairs of texts two rows, to be compared.
 
     Args:
         tokenizer: a tokenizer layer.
         sequence_length: int. Defaults to `128`.
-        **kwargs: `layout`, `buckets` and `seed` of `TextClassifierPreprocessor`.
+        **kwargs: `layout`, `buckets`, `seed` and `packed` of
+            `TextClassifierPreprocessor`. The texts of a pair share a row, so packed
+            rows are of `2 * sequence_length` tokens.
 
     Call arguments:
         x: string, list of strings or string tensor of shape `(batch,)`; or a
@@ -85,3 +85,33 @@ class TextEmbedderPreprocessor(FineTuningPreprocessor):
         if not is_pairs(x):
             raise ValueError(_SINGLE)
         return self.targets(None, as_label_tensor(y))
+
+    @property
+    def row_length(self) -> int:
+        return 2 * self.sequence_length
+
+    def as_sequences(
+        self, x: dict[str, TFTensor], y: TFTensor, sample_weight: TFTensor
+    ) -> dict[str, TFTensor]:
+        sizes = x["token_ids"].values.row_lengths()
+        second = tf.repeat(tf.range(tf.size(sizes)) % 2, sizes)
+        parts = {name: value.merge_dims(1, 2) for name, value in x.items()}
+        return {
+            **parts,
+            "second": parts["token_ids"].with_flat_values(second),
+            "first_length": tf.cast(sizes[::2], tf.int32),
+            "y": y,
+            "sample_weight": sample_weight,
+        }
+
+    def as_example(self, rows: dict[str, TFTensor]) -> tuple[Any, TFTensor, TFTensor]:
+        x, y, sample_weight = super().as_example(rows)
+        pairs, starts = x["sequence_ids"], x["sequence_starts"]
+        # The texts of the first pair are 1 and 2, those of the second 3 and 4, ...
+        texts = tf.where(pairs > 0, 2 * pairs - 1 + x.pop("second"), 0)
+        seconds = starts + x.pop("first_length")
+        both = {
+            "sequence_ids": texts,
+            "sequence_starts": tf.stack([starts, seconds], -1),
+        }
+        return {**x, **both}, y, sample_weight

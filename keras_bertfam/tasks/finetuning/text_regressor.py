@@ -26,10 +26,10 @@ class TextRegressor(SummaryTask):
         **kwargs: arguments of `keras.Model`.
 
     Call arguments:
-        inputs: dict of tensors, those of the backbone.
+        inputs: dict of tensors, see `TextClassifier`.
 
     Returns:
-        float32 tensor `(batch,)`.
+        float32 tensor `(batch,)`, of packed rows `(batch, max_sequences)`.
 
     `fit()`, `evaluate()` and `predict()` take lists of strings, or tuples of two
     lists for pairs. `compile()` without arguments is BERT's fine-tuning with the
@@ -67,7 +67,7 @@ class TextRegressor(SummaryTask):
         self.compile()
 
     def call(self, inputs: dict[str, Tensor], training: bool | None = None) -> Tensor:
-        return self.scores(inputs, training)[:, 0]
+        return self.scores(inputs, training)[..., 0]
 
     def default_loss(self) -> WeightedMeanSquaredError:
         return WeightedMeanSquaredError()

@@ -31,7 +31,8 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
         num_classes: int or `None`. See `TextClassifierPreprocessor`.
         label_names: sequence of strings or `None`: the classes in order, such as
             `["O", "B-PER", "I-PER"]`. With them, labels may be strings.
-        **kwargs: `layout`, `buckets` and `seed` of `TextClassifierPreprocessor`.
+        **kwargs: `layout`, `buckets`, `seed` and `packed` of
+            `TextClassifierPreprocessor`.
 
     Call arguments:
         x: list of lists of words, a list of words, a ragged string tensor, or a
@@ -200,6 +201,24 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
         if weights.shape.rank == 1:
             return mask * weights[:, None]
         return mask * self._most(weights)
+
+    # Rows that share tokens have labels at all of them; weights say where.
+    max_sequences = None
+
+    def as_sequences(
+        self, x: dict[str, TFTensor], y: TFTensor, sample_weight: TFTensor
+    ) -> dict[str, TFTensor]:
+        ids, inside = x["token_ids"], x["word_mask"].flat_values
+        places = x["word_positions"] + tf.cast(ids.row_starts(), tf.int32)[:, None]
+        at = tf.boolean_mask(places.flat_values, inside)[:, None]
+
+        def by_token(words):
+            blank = tf.zeros_like(ids.flat_values, words.dtype)
+            values = tf.boolean_mask(words.flat_values, inside)
+            return ids.with_flat_values(tf.tensor_scatter_nd_update(blank, at, values))
+
+        rest = {name: value for name, value in x.items() if name not in _BY_WORD}
+        return {**rest, "y": by_token(y), "sample_weight": by_token(sample_weight)}
 
     def as_weights(self, sample_weight: Any) -> TFTensor:
         if isinstance(sample_weight, tf.RaggedTensor):

@@ -1,0 +1,107 @@
+"""Examples that share rows in training."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from keras_bertfam.layers.data.best_fit import PackSequences
+from keras_bertfam.layers.data.length_batches import Batcher
+from keras_bertfam.layers.data.packed_batches import packed_batches, rows_for
+from keras_bertfam.layers.data.pipelines import PARALLEL
+from keras_bertfam.tasks.finetuning.fine_tuning_preprocessor import (
+    FineTuningPreprocessor,
+)
+from keras_bertfam.types import Config, TFDataset, TFTensor
+
+_SAMPLE = 4096
+
+
+class PackedPreprocessor(FineTuningPreprocessor):
+    """Base of the preprocessors whose training examples may share rows.
+
+    Args:
+        *args: arguments of `FineTuningPreprocessor`.
+        packed: bool. Whether `dataset(..., training=True)`, and so `fit()`, packs
+            examples into rows; see `TextClassifierPreprocessor`.
+        **kwargs: other arguments of `FineTuningPreprocessor`.
+
+    Raises:
+        ValueError: with `packed` and a layout whose rows end with the token that
+            stands for them.
+    """
+
+    def __init__(self, *args: Any, packed: bool = False, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if packed and self.start_last:
+            raise ValueError(
+                f"`packed` must be `False` with layout={self._layout.name!r}: examples "
+                "that share a row are told by their first tokens. Received: "
+                f"packed={packed}."
+            )
+        self.packed = packed
+
+    @property
+    def row_length(self) -> int:
+        """int: the tokens of a row that examples share."""
+        return self.sequence_length
+
+    @property
+    def max_sequences(self) -> int | None:
+        """int or `None`: the most examples in a row, `None` for as many as fit."""
+        return max(1, self.sequence_length // 6)
+
+    def as_sequences(
+        self, x: dict[str, TFTensor], y: TFTensor, sample_weight: TFTensor
+    ) -> dict[str, TFTensor]:
+        """Featurised examples as `PackSequences` takes them.
+
+        Args:
+            x: what `features` gives.
+            y: what `targets` gives, and `sample_weight` what `target_weights` gives.
+
+        Returns:
+            A dict of ragged parts, by token, and dense ones, by example, with `y` and
+            `sample_weight` among them.
+        """
+        return {**x, "y": y, "sample_weight": sample_weight}
+
+    def as_example(self, rows: dict[str, TFTensor]) -> tuple[Any, TFTensor, TFTensor]:
+        """Packed rows as `(x, y, sample_weight)`."""
+        x = dict(rows)
+        x.pop("sequence_mask", None)
+        y, sample_weight = (x.pop(name) for name in ("y", "sample_weight"))
+        return x, y, sample_weight
+
+    def batcher(self, examples: TFDataset, batch_size: int) -> Batcher:
+        if not self.packed:
+            return super().batcher(examples, batch_size)
+        size = self._rows_for(examples, batch_size)
+        pad = self.tokenizer.pad_token_id
+        packing = PackSequences(self.row_length, self.max_sequences, pad)
+
+        def batches(chunks, seed):
+            sequences = chunks.map(self.as_sequences, **PARALLEL)
+            rows = packed_batches(sequences, packing, size, seed)
+            return rows.map(self.as_example)
+
+        return batches
+
+    def _rows_for(self, examples, count):
+        """The rows of a batch, told from examples out of the whole of the data."""
+        apart = max(1, int(examples.cardinality()) // _SAMPLE)
+        sample = self.batch(examples.shard(apart, 0).take(_SAMPLE), _SAMPLE)
+        (lengths,) = sample.map(lambda x, *_: _sizes(self.features(x)["token_ids"]))
+        with tf.device("CPU:0"):
+            return rows_for(count, lengths, self.row_length, self.max_sequences)
+
+    def pad(self, example: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
+        ragged = isinstance(example[0]["token_ids"], tf.RaggedTensor)
+        return super().pad(example) if ragged else example
+
+    def get_config(self) -> Config:
+        return {**super().get_config(), "packed": self.packed}
+
+
+def _sizes(token_ids):
+    """The number of tokens of each example, of all its texts."""
+    return token_ids.merge_dims(1, token_ids.shape.rank - 1).row_lengths()
