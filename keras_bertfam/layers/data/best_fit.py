@@ -24,15 +24,15 @@ class PackSequences:
 
     Returns:
         Called on a `tf.data.Dataset` of batches of sequences, best of a thousand or
-        more, each a dict of ragged tensors `(batch, None)`, of the same row lengths, and
+        more, each a dict of ragged tensors `(batch, None)` of the same row lengths, and
         of dense ones with a batch axis, a dataset of rows. A row is a dict with
 
         - each ragged part, `(row_length,)`;
         - `sequence_ids`, int32 `(row_length,)`: 1, 2, ... and 0 at padding;
         - `padding_mask`, bool `(row_length,)`;
-        - with `max_sequences`, each dense part, `(max_sequences, ...)`, `sequence_mask`,
-          bool `(max_sequences,)`, and `sequence_starts`, int32 `(max_sequences,)`: where
-          each sequence's first token is.
+        - with `max_sequences`, each dense part, `(max_sequences, ...)`;
+          `sequence_starts`, int32 `(max_sequences,)`, where each sequence begins; and
+          `sequence_mask`, bool `(max_sequences,)`.
 
     Raises:
         ValueError: for an argument out of its range, or data that isn't ragged.
