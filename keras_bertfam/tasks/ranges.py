@@ -62,7 +62,8 @@ def ranges_of(task: Model) -> dict[str, Any]:
     # Without a table, or with one row, segments are only compared, or not read at all.
     segments = getattr(backbone, "num_segments", None) or None
     segments = None if segments == 1 else segments
-    places = ("mask_positions", "span_bounds", "word_positions", "start_positions")
+    places = ["mask_positions", "span_bounds", "word_positions", "start_positions"]
+    places += ["sequence_starts"]
     return {
         "token_ids": _token(backbone),
         "mask_ids": _token(backbone),
