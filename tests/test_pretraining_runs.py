@@ -66,6 +66,8 @@ def test_objectives_and_sizes_of_the_families(family, objective):
         ({"family": "gpt"}, "`family` must be one of"),
         ({"objective": "clm"}, "`objective` must be one of"),
         ({"precision": "int4"}, "`precision` must be one of"),
+        ({"packing": "full"}, "`packing` must be one of [None, 'segments',"),
+        ({"family": "xlnet", "packing": "best_fit"}, "one of [None]. Received: 'best"),
         ({"epochs": 0}, "`epochs` must be at least 1. Received: 0."),
         ({"epochs": "many"}, "`epochs` must be of type int. Received: 'many'."),
         ({"epochs": True}, "`epochs` must be of type int. Received: True."),
@@ -195,6 +197,7 @@ def test_a_family_from_one_command(family, text_file, tmp_path):
 def test_the_file_beside_a_preset_repeats_the_run(text_file, tmp_path):
     one, other = tmp_path / "one", tmp_path / "other"
     options = ["--output", one, "--objective", "mlm", *TINY, *SHORT]
+    options += ["--packing", "best_fit"]
     for arguments in (
         [text_file, *options],
         ["--config", one / "run.yaml", "--output", other],

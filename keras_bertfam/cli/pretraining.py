@@ -113,13 +113,16 @@ def train(
     Returns:
         The history of `fit()`.
     """
-    dataset = model.preprocessor.dataset
-    data = dataset(documents, batch_size=run.batch_size)
+
+    def dataset(documents, **kwargs):
+        return model.preprocessor.dataset(
+            documents, run.batch_size, packing=run.packing, **kwargs
+        )
+
+    data = dataset(documents)
     held_out = None
     if run.validation:
-        held_out = dataset(
-            read(run, run.validation), batch_size=run.batch_size, training=False
-        )
+        held_out = dataset(read(run, run.validation), training=False)
     if run.steps_per_epoch is not None:
         data = data.repeat()
     with _alone(run) as backup:

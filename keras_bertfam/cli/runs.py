@@ -10,6 +10,10 @@ from typing import Any
 
 import yaml
 
+from keras_bertfam.layers.data.electra_rows import ElectraRows
+from keras_bertfam.layers.data.paired_rows import PairedRows
+from keras_bertfam.layers.data.parallel_rows import ParallelRows
+from keras_bertfam.layers.data.rows import PackedRows, Rows
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.families.recipes import PretrainingRecipe
 from keras_bertfam.types import Config, Path
@@ -31,6 +35,13 @@ OBJECTIVES: dict[str, tuple[str, Config]] = {
     "rtd": ("ReplacedTokenDetection", {}),
     "plm": ("PermutationLM", {}),
     "distillation": ("Distiller", {}),
+}
+# The kinds of rows of objectives other than masked language modelling's.
+_ROWS: dict[str, type[Rows]] = {
+    "nsp": PairedRows,
+    "sop": PairedRows,
+    "rtd": ElectraRows,
+    "plm": ParallelRows,
 }
 TOKENIZERS = ("word_piece", "byte_pair", "sentence_piece")
 # Layers and width of BERT's miniatures, by which any family can be made.
@@ -85,6 +96,9 @@ class PretrainingRun:
     one_per_file: bool = _setting(False, "A document is a whole file.")
     validation: tuple[str, ...] = _setting((), "Held-out text files.")
     sequence_length: int = _setting(128, "Tokens in a row.")
+    packing: str | None = _setting(
+        None, "What rows hold. best_fit: documents, or pairs, that share them unseen."
+    )
     batch_size: int = _setting(64, "Rows in a batch.")
     accumulate: int = _setting(1, "Batches in an update.")
     epochs: int = _setting(10, "Passes over the text.")
@@ -117,6 +131,8 @@ class PretrainingRun:
         if self.objective is not None:
             _check_choice("objective", self.objective, OBJECTIVES)
         _check_choice("precision", self.precision, PRECISIONS)
+        rows = _ROWS.get(self.objective_name, PackedRows)
+        _check_choice("packing", self.packing, (None, *rows.packings))
         least = {"accumulate": 1, "batch_size": 1, "epochs": 1}
         least |= {"checkpoints": 0, "new_words": 0}
         for name, bound in least.items():

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from keras_bertfam.layers.corruption.replacement import (
     add_up,
+    check_rates,
     fill_slots,
     group_neighbours,
     make_draw,
@@ -19,8 +20,14 @@ from keras_bertfam.layers.corruption.selection import (
     is_any,
     most_selections,
 )
+from keras_bertfam.layers.corruption.sequences import count_borders, set_apart
 from keras_bertfam.layers.corruption.strategies import MaskingStrategy, get_strategy
-from keras_bertfam.layers.data.base import PreprocessingLayer, as_token_ids
+from keras_bertfam.layers.data.base import (
+    PreprocessingLayer,
+    as_ids_like,
+    as_token_ids,
+)
+from keras_bertfam.layers.data.pipelines import check_at_least
 from keras_bertfam.layers.data.seeding import RNG, content_seed
 from keras_bertfam.types import Config, TFTensor
 
@@ -93,6 +100,8 @@ class MaskTokens(PreprocessingLayer):
         seed: integer tensor of shape `(2,)`, such as one of `seeded_passes`.
             Defaults to a hash of `token_ids` and the layer's own seed.
         span_ids: integer tensor of the shape of `token_ids`, for `GivenSpans`.
+        sequence_ids: integer tensor of that shape: 1, 2, ... for the sequences of a
+            row, and 0 for padding. No word, n-gram or span goes on into the next one.
 
     Returns:
         A dict of `tf.Tensor`s, without the batch axis if there was none:
@@ -125,7 +134,7 @@ class MaskTokens(PreprocessingLayer):
     """
 
     # What the call takes of rows besides `token_ids`.
-    row_arguments = ("span_ids",)
+    row_arguments = ("span_ids", "sequence_ids")
 
     def __init__(
         self,
@@ -172,15 +181,10 @@ class MaskTokens(PreprocessingLayer):
         self._draw = make_draw(drawn_from, self.random_token_weights)
 
     def _check_arguments(self):
-        for name in ("mask_selection_rate", "mask_token_rate", "random_token_rate"):
-            rate = getattr(self, name)
-            if not 0 <= rate <= 1:
-                raise ValueError(f"`{name}` must be in [0, 1]. Received: {rate}.")
-        if self.mask_token_rate + self.random_token_rate > 1 + 1e-6:
-            raise ValueError(
-                "`mask_token_rate + random_token_rate` must be at most 1. Received: "
-                f"{self.mask_token_rate} + {self.random_token_rate}."
-            )
+        check_rates(
+            self.mask_selection_rate, self.mask_token_rate, self.random_token_rate
+        )
+        check_at_least(1, mask_selection_length=self.mask_selection_length)
         for name in ("mask_token_id", "unselectable_token_ids", "random_token_ids"):
             value = getattr(self, name)
             ids = np.atleast_1d([] if value is None else value)
@@ -191,11 +195,6 @@ class MaskTokens(PreprocessingLayer):
                 )
         if self.random_token_ids == []:
             raise ValueError("`random_token_ids` must not be empty.")
-        if self.mask_selection_length is not None and self.mask_selection_length < 1:
-            raise ValueError(
-                "`mask_selection_length` must be positive or `None`. "
-                f"Received: {self.mask_selection_length}."
-            )
         for name, known in (
             ("selections_per_row", ("bert", "fairseq", "spanbert")),
             ("replacement_unit", ("token", "word", "span")),
@@ -216,6 +215,7 @@ class MaskTokens(PreprocessingLayer):
         token_ids: TFTensor,
         seed: TFTensor | None = None,
         span_ids: TFTensor | None = None,
+        sequence_ids: TFTensor | None = None,
     ) -> dict[str, TFTensor]:
         ids = as_token_ids(token_ids)
         if ids.shape.rank not in (1, 2):
@@ -223,29 +223,33 @@ class MaskTokens(PreprocessingLayer):
                 "`token_ids` must have the shape `(batch, length)` or `(length,)`. "
                 f"Received: shape={ids.shape}."
             )
-        if span_ids is not None:
-            span_ids = as_token_ids(span_ids, "span_ids")
-            if not ids.shape.is_compatible_with(span_ids.shape):
-                raise ValueError(
-                    f"`span_ids` must have the shape of `token_ids`, {ids.shape}. "
-                    f"Received: shape={span_ids.shape}."
-                )
+        others = as_ids_like(ids, span_ids=span_ids, sequence_ids=sequence_ids)
         if seed is None:
             seed = content_seed(ids, self.seed)
         seed = tf.ensure_shape(tf.cast(seed, tf.int64), [2])
         if ids.shape.rank == 2:
-            return self._mask(ids, span_ids, seed)
-        span_ids = None if span_ids is None else span_ids[None]
-        return {name: x[0] for name, x in self._mask(ids[None], span_ids, seed).items()}
+            return self._mask(ids, seed, **others)
+        others = {name: x[None] for name, x in others.items()}
+        return {name: x[0] for name, x in self._mask(ids[None], seed, **others).items()}
 
-    def _mask(self, ids, span_ids, seed):
+    def _mask(self, ids, seed, span_ids=None, sequence_ids=None):
         slots = self._num_slots(ids.shape[1])
         seeds = tf.unstack(tf.random.split(seed, 3, alg=RNG), 3)
-        where, starts = self._select(ids, span_ids, slots, seeds)
-        originals = tf.gather_nd(ids, where)
+        # With padding between the sequences of a row, nothing goes on across it.
+        rows = ids
+        if sequence_ids is not None:
+            borders = count_borders(sequence_ids)
+            rows = set_apart(ids, borders, self.pad_token_id)
+            span_ids = None if span_ids is None else set_apart(span_ids, borders, 0)
+        where, starts = self._select(rows, span_ids, slots, seeds)
         groups, first, last = group_neighbours(where)
         if self.replacement_unit == "word":
             groups, _, _ = group_neighbours(where, tf.gather_nd(starts, where))
+        if sequence_ids is not None:
+            moved = tf.gather_nd(set_apart(borders, borders, 0), where)
+            first, last = first - moved, last - moved
+            where -= tf.pad(tf.cast(moved, tf.int64)[:, None], [[0, 0], [1, 0]])
+        originals = tf.gather_nd(ids, where)
         replaced = replace_tokens(
             originals,
             None if self.replacement_unit == "token" else groups,
@@ -255,13 +259,9 @@ class MaskTokens(PreprocessingLayer):
             self.mask_token_rate,
             self.random_token_rate,
         )
-        positions = tf.cast(where[:, 1], tf.int32)
-        weights, (positions, targets, first, last) = fill_slots(
-            where,
-            [positions, originals, first, last],
-            tf.shape(ids, tf.int64)[0],
-            slots,
-        )
+        values = [tf.cast(where[:, 1], tf.int32), originals, first, last]
+        weights, values = fill_slots(where, values, tf.shape(ids, tf.int64)[0], slots)
+        positions, targets, first, last = values
         outputs = {
             "token_ids": ids + add_up(where, replaced - originals, tf.shape(ids)),
             "mask_positions": positions,

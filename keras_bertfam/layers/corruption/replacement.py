@@ -9,6 +9,20 @@ from keras_bertfam.layers.data.seeding import RNG
 from keras_bertfam.types import TFTensor
 
 
+def check_rates(
+    mask_selection_rate: float, mask_token_rate: float, random_token_rate: float
+) -> None:
+    """Raises a `ValueError` for rates that aren't shares, or are too much together."""
+    for name, rate in list(locals().items()):
+        if not 0 <= rate <= 1:
+            raise ValueError(f"`{name}` must be in [0, 1]. Received: {rate}.")
+    if mask_token_rate + random_token_rate > 1 + 1e-6:
+        raise ValueError(
+            "`mask_token_rate + random_token_rate` must be at most 1. Received: "
+            f"{mask_token_rate} + {random_token_rate}."
+        )
+
+
 def replace_tokens(
     originals: TFTensor,
     groups: TFTensor | None,

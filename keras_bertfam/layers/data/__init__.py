@@ -1,6 +1,7 @@
 """From documents to rows and batches: transformations of `tf.data` datasets."""
 
 from keras_bertfam.layers.data.batching import BatchByTokens
+from keras_bertfam.layers.data.best_fit import PackSequences
 from keras_bertfam.layers.data.documents import read_documents, split_sentences
 from keras_bertfam.layers.data.packing import PackSentences
 from keras_bertfam.layers.data.pairing import PairSegments
@@ -12,6 +13,7 @@ __all__ = [
     "BatchByTokens",
     "ElectraSegments",
     "PackSentences",
+    "PackSequences",
     "PairSegments",
     "ParallelStreams",
     "StreamPosition",

@@ -47,3 +47,19 @@ def as_token_ids(inputs: Any, name: str = "token_ids") -> TFTensor:
             f"`{name}` must have an integer dtype. Received: dtype={ids.dtype.name}."
         )
     return tf.cast(ids, tf.int32)
+
+
+def as_ids_like(token_ids: TFTensor, **others: Any) -> dict[str, TFTensor]:
+    """Converts what else rows have to int32; what is `None` is left out.
+
+    Raises:
+        ValueError: for another shape than that of the ids.
+    """
+    given = {k: as_token_ids(x, k) for k, x in others.items() if x is not None}
+    for name, x in given.items():
+        if not token_ids.shape.is_compatible_with(x.shape):
+            raise ValueError(
+                f"`{name}` must have the shape of `token_ids`, {token_ids.shape}. "
+                f"Received: shape={x.shape}."
+            )
+    return given

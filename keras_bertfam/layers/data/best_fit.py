@@ -1,42 +1,43 @@
 """Packing of sequences of uneven length into rows that they fill."""
 
-from typing import Any
-
 import tensorflow as tf
 
+from keras_bertfam.layers.data.pipelines import check_at_least
 from keras_bertfam.types import TFDataset, TFTensor
 
 
 class PackSequences:
     """Packs whole sequences into rows, best fit: use it with `Dataset.apply`.
 
-    A row takes the longest sequences that still fit. Rows that are left with room wait
-    in a buffer for what comes, so that about 99 % of the tokens are no padding. What
-    comes out depends on what comes in alone.
+    A row takes the longest sequences that still fit. What doesn't fill rows waits in a
+    buffer for what comes, so that of sentences less than 1 % is padding. What comes out
+    depends on what comes in alone; the order of sequences changes.
 
     Args:
-        row_length: int. Tokens in a row. No sequence may be longer.
+        row_length: int. Tokens in a row. A sequence has 1 to so many.
         max_sequences: int or `None`. The most sequences in a row. `None` means as many
             as fit; then the rows have no parts of one value for each sequence.
         pad_token_id: int. What fills `token_ids`; all else is filled with 0. Defaults
             to `0`.
-        buffer_size: int. How many sequences wait at most for what comes to fill up
-            their rows. Defaults to `1024`.
+        buffer_size: int. How many sequences wait at most for others to fill their
+            rows. Defaults to `1024`.
 
     Returns:
-        Called on a `tf.data.Dataset` of batches of sequences, best of some hundred, each
-        a dict of ragged tensors `(batch, None)`, of the same row lengths, and of dense
-        ones with a batch axis, a dataset of rows. A row is a dict with
+        Called on a `tf.data.Dataset` of batches of sequences, best of a thousand or
+        more, each a dict of ragged tensors `(batch, None)` of the same row lengths, and
+        of dense ones with a batch axis, a dataset of rows. A row is a dict with
 
         - each ragged part, `(row_length,)`;
         - `sequence_ids`, int32 `(row_length,)`: 1, 2, ... and 0 at padding;
         - `padding_mask`, bool `(row_length,)`;
-        - with `max_sequences`, each dense part, `(max_sequences, ...)`, `sequence_mask`,
-          bool `(max_sequences,)`, and `sequence_starts`, int32 `(max_sequences,)`: where
-          each sequence's first token is.
+        - with `max_sequences`, each dense part, `(max_sequences, ...)`;
+          `sequence_starts`, int32 `(max_sequences,)`, where each sequence begins; and
+          `sequence_mask`, bool `(max_sequences,)`.
 
     Raises:
         ValueError: for an argument out of its range, or data that isn't ragged.
+        tf.errors.InvalidArgumentError: while iterating, for a sequence that is empty or
+            longer than a row.
 
     Example:
 
@@ -57,13 +58,12 @@ class PackSequences:
         pad_token_id: int = 0,
         buffer_size: int = 1024,
     ) -> None:
-        for name, value in (
-            ("row_length", row_length),
-            ("max_sequences", max_sequences),
-            ("buffer_size", buffer_size),
-        ):
-            if value is not None and value < 1:
-                raise ValueError(f"`{name}` must be at least 1. Received: {value}.")
+        check_at_least(
+            1,
+            row_length=row_length,
+            max_sequences=max_sequences,
+            buffer_size=buffer_size,
+        )
         self.row_length = row_length
         self.max_sequences = max_sequences
         self.pad_token_id = pad_token_id
@@ -94,161 +94,175 @@ class PackSequences:
         new, last = chunk
         parts = {name: tf.concat([waiting[name], x], 0) for name, x in new.items()}
         lengths = parts["lengths"]
-        tf.debugging.assert_less_equal(
-            lengths,
-            self.row_length,
-            f"Sequences must be of at most row_length={self.row_length} tokens.",
+        wrong = tf.boolean_mask(lengths, (lengths < 1) | (lengths > self.row_length))
+        tf.debugging.Assert(
+            tf.size(wrong) == 0,
+            [
+                f"Sequences must have 1 to {self.row_length} tokens, the length of a "
+                "row. Received one of length:",
+                wrong[:1],
+            ],
         )
-        row, place, number, free = best_fit(
-            lengths, self.row_length, last, self.max_sequences
+        room_to_wait = tf.where(last, 0, self.buffer_size)
+        row, room, counts = best_fit(
+            lengths, self.row_length, room_to_wait, self.max_sequences
         )
-        # The fullest rows leave, until no more sequences wait than the buffer has.
-        order = tf.argsort(free, stable=True)
-        rank = tf.math.invert_permutation(order)
-        placed = row >= 0
-        counts = tf.math.bincount(row[placed], minlength=tf.size(free), dtype=tf.int32)
-        surplus = tf.size(lengths) - tf.where(last, 0, self.buffer_size)
-        leaving = tf.searchsorted(tf.cumsum(tf.gather(counts, order)), [surplus])[0] + 1
-        leaving = tf.where(surplus > 0, leaving, 0)
-        full = tf.reduce_sum(tf.cast(free == 0, tf.int32))
-        leaving = tf.minimum(tf.maximum(leaving, full), tf.size(free))
-        rank = tf.where(placed, tf.gather(rank, tf.maximum(row, 0)), leaving)
-        leaves = rank < leaving
-        rows = self._rows(parts, ragged, leaves, rank, place, number, leaving)
-        stays = tf.repeat(~leaves, lengths)
-        rest = {
-            name: tf.boolean_mask(x, stays if name in ragged else ~leaves)
-            for name, x in parts.items()
-        }
-        return rest, rows
+        # The fullest rows leave, until no more sequences wait than may.
+        surplus = tf.size(lengths) - room_to_wait
+        leaving = tf.searchsorted(tf.cumsum(counts), surplus[None])[0] + 1
+        full = tf.reduce_sum(tf.cast(room == 0, tf.int32))
+        leaving = tf.maximum(tf.where(surplus > 0, leaving, 0), full)
+        order = tf.argsort(row, stable=True)
+        row = tf.gather(row, order)
+        split = tf.searchsorted(row, leaving[None])[0]
+        leaves = _choose(parts, ragged, order[:split])
+        rest = _choose(parts, ragged, tf.sort(order[split:]))
+        return rest, self._rows(leaves, row[:split], leaving, ragged)
 
-    def _rows(self, parts, ragged, leaves, row, place, number, count):
-        """Lays the sequences that leave out in `count` rows."""
-        size = self.row_length
-        row, place, number, lengths = (
-            tf.boolean_mask(x, leaves) for x in (row, place, number, parts["lengths"])
-        )
-        starts = tf.repeat(row * size + place, lengths)
-        at = starts + tf.ragged.range(lengths).flat_values
+    def _rows(self, parts, row, count, ragged):
+        """Lays sequences out in rows.
+
+        Args:
+            parts: dict of what is packed, in the order of the rows.
+            row: int32 tensor of shape `(sequences,)`: the row of each, ascending.
+            count: int32 scalar: how many rows there are.
+            ragged: list of the names of token-wise parts.
+        """
+        lengths = parts["lengths"]
+        first = tf.searchsorted(row, tf.range(count))
+        number = tf.range(tf.size(row)) - tf.gather(first, row)
+        totals = tf.math.unsorted_segment_sum(lengths, row, count)
 
         def laid_out(values, fill):
-            blank = tf.fill([count * size], tf.cast(fill, values.dtype))
-            filled = tf.tensor_scatter_nd_update(blank, at[:, None], values)
-            return tf.ensure_shape(tf.reshape(filled, [count, size]), [None, size])
+            rows = tf.RaggedTensor.from_row_lengths(values, totals, validate=False)
+            blank = tf.cast(fill, values.dtype)
+            dense = rows.to_tensor(blank, shape=[None, self.row_length])
+            return tf.ensure_shape(dense, [None, self.row_length])
 
-        inside = tf.repeat(leaves, parts["lengths"])
         ids = laid_out(tf.repeat(number + 1, lengths), 0)
         rows = {"sequence_ids": ids, "padding_mask": ids > 0}
         for name in ragged:
             fill = self.pad_token_id if name == "token_ids" else 0
-            rows[name] = laid_out(tf.boolean_mask(parts[name], inside), fill)
+            rows[name] = laid_out(parts[name], fill)
         if self.max_sequences is None:
             return rows
-        slot = tf.stack([row, number], 1)
         values = {name: x for name, x in parts.items() if name not in ragged}
         del values["lengths"]
-        values = {name: tf.boolean_mask(x, leaves) for name, x in values.items()}
-        values["sequence_starts"] = place
-        values["sequence_mask"] = tf.ones_like(place, tf.bool)
+        start = tf.cumsum(lengths, exclusive=True)
+        values["sequence_starts"] = start - tf.gather(start, tf.gather(first, row))
+        values["sequence_mask"] = tf.ones_like(row, tf.bool)
+        slot = tf.stack([row, number], 1)
         for name, x in values.items():
-            static = [self.max_sequences, *x.shape[1:]]
-            shape = tf.concat([[count, self.max_sequences], tf.shape(x)[1:]], 0)
-            blank = tf.zeros(shape, x.dtype)
-            filled = tf.tensor_scatter_nd_update(blank, slot, x)
-            rows[name] = tf.ensure_shape(filled, [None, *static])
+            shape = [count, self.max_sequences, *tf.unstack(tf.shape(x)[1:])]
+            filled = tf.tensor_scatter_nd_update(tf.zeros(shape, x.dtype), slot, x)
+            static = [None, self.max_sequences, *x.shape[1:]]
+            rows[name] = tf.ensure_shape(filled, static)
         return rows
 
 
 def best_fit(
     lengths: TFTensor,
     row_length: int,
-    place_all: bool | TFTensor = True,
+    spare: int | TFTensor = 0,
     max_sequences: int | None = None,
-) -> tuple[TFTensor, TFTensor, TFTensor, TFTensor]:
+) -> tuple[TFTensor, TFTensor, TFTensor]:
     """Assigns sequences to rows, the longest first, each row at a time one.
 
     At each turn, every row takes the longest sequence left that fits and that no row
-    with more room has taken.
+    with more room has taken. There are at first as many rows as could be full. What
+    fits nowhere gets new ones, but for the last `spare` sequences.
 
     Args:
         lengths: int32 tensor of shape `(n,)`, each in [1, `row_length`].
         row_length: int.
-        place_all: bool. Whether to open rows until all are placed. Else there are as
-            many as could be full, and what doesn't fit is left.
+        spare: int. How many sequences may be left without a row.
         max_sequences: int or `None`. The most sequences in a row.
 
     Returns:
-        Int32 tensors: the row of each sequence, -1 for what is left, where in the row
-        it begins, which of the row's sequences it is, from 0, all of shape `(n,)`, and
-        the room left in each row.
+        Int32 tensors: the row of each sequence, of shape `(n,)`, the number of rows
+        for what is left; and of the rows, the fullest first, how much room each has and
+        how many sequences.
     """
-    order = tf.argsort(-lengths, stable=True)
-    lengths = tf.gather(lengths, order)
-    limit = row_length if max_sequences is None else max_sequences
+    limit = max_sequences or row_length
+    lengths, order = tf.math.top_k(lengths, tf.size(lengths))
 
     def rows_for(left):
-        """As many as these sequences could fill."""
-        return tf.maximum(tf.reduce_sum(tf.gather(lengths, left)) // row_length, 1)
+        """As many rows as these could fill, and one if that is none."""
+        tokens = tf.reduce_sum(tf.gather(lengths, left))
+        filled = tf.maximum(tokens // row_length, tf.size(left) // limit)
+        return tf.maximum(filled, tf.sign(tf.size(left)))
 
-    def more(left, going, *_):
-        return going & (tf.size(left) > 0)
-
-    def turn(left, going, row, place, number, free, counts):
-        room = tf.where(counts < limit, free, 0)
-        by_room = tf.argsort(-room, stable=True)
-        fitting = tf.searchsorted(-tf.gather(lengths, left), -tf.gather(room, by_room))
-        index = tf.range(tf.size(by_room))
+    def turn(left, _, row, rows, room, counts):
+        # Rows go by their room; one that has its most sequences has none.
+        free, by_room = tf.math.top_k(tf.where(counts < limit, room, 0), tf.size(room))
+        rows, room, counts = (tf.gather(x, by_room) for x in (rows, room, counts))
+        fitting = tf.searchsorted(-tf.gather(lengths, left), -free)
         # Of rows that want the same one, each takes the one after the row before.
-        taken = _running_maximum(fitting - index) + index
-        takes = taken < tf.size(left)
-        rows = tf.boolean_mask(by_room, takes)
-        items = tf.gather(left, tf.boolean_mask(taken, takes))
-        at = items[:, None]
-        row = tf.tensor_scatter_nd_update(row, at, rows)
-        used = row_length - tf.gather(free, rows)
-        place = tf.tensor_scatter_nd_update(place, at, used)
-        number = tf.tensor_scatter_nd_update(number, at, tf.gather(counts, rows))
-        sizes = tf.gather(lengths, items)
-        free = tf.tensor_scatter_nd_sub(free, rows[:, None], sizes)
-        counts = tf.tensor_scatter_nd_add(counts, rows[:, None], tf.ones_like(sizes))
+        index = tf.range(tf.size(rows))
+        wanted = _running_maximum(fitting - index) + index
+        taking = tf.searchsorted(wanted, tf.shape(left))[0]
+        taken = tf.gather(left, wanted[:taking])
+        row = tf.tensor_scatter_nd_update(row, taken[:, None], rows[:taking])
+        sizes = tf.pad(tf.gather(lengths, taken), [[0, tf.size(rows) - taking]])
         left = tf.boolean_mask(left, tf.gather(row, left) < 0)
-        stuck = tf.size(rows) == 0
-        opened = tf.where(stuck & place_all & (tf.size(left) > 0), rows_for(left), 0)
-        free = tf.concat([free, tf.fill([opened], row_length)], 0)
-        counts = tf.concat([counts, tf.zeros([opened], tf.int32)], 0)
-        return left, ~stuck | (opened > 0), row, place, number, free, counts
+        stuck = taking == 0
+        opened = tf.where(stuck & (tf.size(left) > spare), rows_for(left), 0)
+        return (
+            left,
+            (tf.size(left) > 0) & (~stuck | (opened > 0)),
+            row,
+            tf.concat([rows, tf.size(rows) + tf.range(opened)], 0),
+            tf.concat([room - sizes, tf.fill([opened], row_length)], 0),
+            tf.pad(counts + tf.sign(sizes), [[0, opened]]),
+        )
 
     everything = tf.range(tf.size(lengths))
-    rows = rows_for(everything)
-    nowhere = tf.fill(tf.shape(lengths), -1)
-    state: Any = (
+    first = tf.range(rows_for(everything))
+    state = (
         everything,
-        tf.constant(True),
-        nowhere,
-        tf.zeros_like(lengths),
-        tf.zeros_like(lengths),
-        tf.fill([rows], row_length),
-        tf.zeros([rows], tf.int32),
+        tf.size(lengths) > 0,
+        tf.fill(tf.shape(lengths), -1),
+        first,
+        tf.fill(tf.shape(first), row_length),
+        tf.zeros_like(first),
     )
     vector = tf.TensorShape([None])
-    shapes = tuple(tf.TensorShape([]) if x.shape.rank == 0 else vector for x in state)
-    _, _, row, place, number, free, _ = tf.while_loop(more, turn, state, shapes)
-    back = tf.math.invert_permutation(order)
-    row, place, number = (tf.gather(x, back) for x in (row, place, number))
-    return row, place, number, free
+    shapes = (vector, tf.TensorShape([]), vector, vector, vector, vector)
+    state = tf.while_loop(lambda _, going, *rest: going, turn, state, shapes)
+    _, _, row, rows, room, counts = state
+    by_room = tf.argsort(room, stable=True)
+    rows, room, counts = (tf.gather(x, by_room) for x in (rows, room, counts))
+    # What is left has the number of rows for its row, before and after.
+    row = tf.where(row < 0, tf.size(rows), row)
+    rank = tf.concat([tf.math.invert_permutation(rows), tf.shape(rows)], 0)
+    row = tf.gather(rank, row)
+    return tf.gather(row, tf.math.invert_permutation(order)), room, counts
 
 
 def _running_maximum(x):
-    """The greatest of the elements up to each, by doubling the reach."""
+    """The greatest of the elements up to each: within blocks, then among these."""
+    size, block = tf.size(x), 32
+    lowest = x.dtype.min
+    blocks = tf.pad(x, [[0, -size % block]], constant_values=lowest)
+    blocks = tf.reshape(blocks, [-1, 1, block])
+    up_to = tf.range(block)[:, None] >= tf.range(block)
+    within = tf.reduce_max(tf.where(up_to, blocks, lowest), 2)
+    number = tf.range(tf.shape(within)[0])
+    earlier = number[:, None] > number
+    before = tf.reduce_max(tf.where(earlier, within[:, -1], lowest), 1)
+    return tf.reshape(tf.maximum(within, before[:, None]), [-1])[:size]
 
-    def reach_further(x, reach):
-        return tf.concat([x[:reach], tf.maximum(x[reach:], x[:-reach])], 0), 2 * reach
 
-    size = tf.size(x)
-    shapes = (tf.TensorShape([None]), tf.TensorShape([]))
-    return tf.while_loop(
-        lambda _, reach: reach < size, reach_further, (x, tf.constant(1)), shapes
-    )[0]
+def _choose(parts, ragged, index):
+    """What is packed of the sequences of an index."""
+    chosen = {}
+    for name, x in parts.items():
+        if name in ragged:
+            x = tf.RaggedTensor.from_row_lengths(x, parts["lengths"], validate=False)
+            chosen[name] = tf.gather(x, index).flat_values
+        else:
+            chosen[name] = tf.gather(x, index)
+    return chosen
 
 
 def _ragged_names(spec):
@@ -259,5 +273,7 @@ def _ragged_names(spec):
 def _flat(sequences, ragged):
     """Ragged parts as the values of all sequences, with their `lengths`."""
     lengths = tf.cast(sequences[ragged[0]].row_lengths(), tf.int32)
-    flat = {name: x.flat_values if name in ragged else x for name, x in sequences.items()}
+    flat = {
+        name: x.flat_values if name in ragged else x for name, x in sequences.items()
+    }
     return {**flat, "lengths": lengths}

@@ -8,7 +8,7 @@ from keras_bertfam.types import TFDataset, TFRagged, TFTensor, Tokenizer
 
 
 class ElectraRows(PackedRows):
-    """One or two segments of a document, see `ElectraSegments`, or packed blocks.
+    """One or two segments of a document, see `ElectraSegments`, or `PackedRows`.
 
     Args:
         tokenizer: see `Rows`. Its start and end token begin and end segments.
@@ -18,7 +18,7 @@ class ElectraRows(PackedRows):
         separators: int. End tokens between two segments. Defaults to `1`.
     """
 
-    packings = ("segments", "full", "doc")
+    packings = ("segments", "full", "doc", "best_fit")
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class ElectraRows(PackedRows):
         if self.sequence_ids:
             raise ValueError(
                 "A row of two segments holds one sequence. Expected "
-                '`sequence_ids=False`, or `packing="full"` or "doc". '
+                '`sequence_ids=False`, or `packing="full"`, "doc" or "best_fit". '
                 "Received: sequence_ids=True."
             )
         return self._segments(options.break_lines).tokenize(documents)

@@ -108,10 +108,8 @@ class PackSentences:
         lengths = tf.cast(tokens.row_lengths(), tf.int32)
         if not self.cross_documents:
             self._warn_if_short(lengths, document)
-        pieces = -(-lengths // budget)
-        index = tf.ragged.range(pieces).flat_values
-        lengths = tf.minimum(tf.repeat(lengths, pieces) - index * budget, budget)
-        return tokens.flat_values, lengths, tf.repeat(document, pieces), False
+        lengths, sentence = cut(lengths, budget)
+        return tokens.flat_values, lengths, tf.gather(document, sentence), False
 
     def _step(self, state, chunk):
         tokens, lengths, document, seen = state
@@ -178,6 +176,22 @@ class PackSentences:
             out["sequence_ids"] = tf.where(out["padding_mask"], numbers, 0)
         static = [None, self.sequence_length]
         return {name: tf.ensure_shape(x, static) for name, x in out.items()}
+
+
+def cut(lengths: TFTensor, budget: int) -> tuple[TFTensor, TFTensor]:
+    """Cuts what is longer than a budget into pieces, all but the last as long.
+
+    Args:
+        lengths: int32 tensor of shape `(n,)`.
+        budget: int.
+
+    Returns:
+        Int32 tensors of shape `(pieces,)`: their lengths, and what each is a piece of.
+    """
+    counts = -(-lengths // budget)
+    whole = tf.repeat(tf.range(tf.size(lengths)), counts)
+    index = tf.ragged.range(counts).flat_values
+    return tf.minimum(tf.gather(lengths, whole) - index * budget, budget), whole
 
 
 def block_starts(

@@ -1,15 +1,29 @@
-"""Rows of two segments, for text preprocessors."""
+"""Rows of pairs of segments, for text preprocessors."""
 
 import tensorflow as tf
 
+from keras_bertfam.layers.data.best_fit import PackSequences
 from keras_bertfam.layers.data.pairing import PairSegments
+from keras_bertfam.layers.data.pipelines import check_at_least
 from keras_bertfam.layers.data.rows import BatchOptions, Rows, is_prepared
 from keras_bertfam.layers.data.segments import truncated_lengths
 from keras_bertfam.types import Config, TFDataset, TFRagged, TFTensor, Tokenizer
 
+# Which pairing of `PairSegments`, and whether several pairs share a row.
+_PACKINGS = {
+    "segments": ("segments", False),
+    "sentences": ("sentences", False),
+    "best_fit": ("segments", True),
+    "best_fit_sentences": ("sentences", True),
+}
+
 
 class PairedRows(Rows):
     """Pairs of segments with a sentence label; see `PairSegments`.
+
+    One is a row, or, by `packing="best_fit"` or `"best_fit_sentences"`, several share
+    one, see `PackSequences`: `sentence_label` and `sentence_weight` are then of shape
+    `(max_pairs,)`, and `sequence_starts` says where each pair begins.
 
     Args:
         tokenizer: see `Rows`. Its start and end token begin and end segments.
@@ -19,9 +33,11 @@ class PairedRows(Rows):
         single_sentence: `"unlabelled"` or `"random"`.
         separators: int.
         documents_at_once: int.
+        max_pairs: int or `None`. The most pairs that share a row. Defaults to one for
+            each 16 tokens.
     """
 
-    packings = ("segments", "sentences")
+    packings = tuple(_PACKINGS)
 
     def __init__(
         self,
@@ -32,6 +48,7 @@ class PairedRows(Rows):
         single_sentence: str = "unlabelled",
         separators: int = 1,
         documents_at_once: int = 256,
+        max_pairs: int | None = None,
     ) -> None:
         start, end = tokenizer.start_token_id, tokenizer.end_token_id
         super().__init__(tokenizer, sequence_length, start, end)
@@ -43,6 +60,8 @@ class PairedRows(Rows):
             "documents_at_once": documents_at_once,
         }
         self.separators = separators
+        check_at_least(1, max_pairs=max_pairs)
+        self._max_pairs = max_pairs or max(1, sequence_length // 16)
         self._pairs = self._make_pairs(BatchOptions())  # checks the arguments
 
     def _make_pairs(self, options: BatchOptions) -> PairSegments:
@@ -51,7 +70,7 @@ class PairedRows(Rows):
             self.sequence_length,
             start_token_id=self.tokenizer.start_token_id,
             end_token_id=self.tokenizer.end_token_id,
-            pairing=self.check_packing(options.packing),
+            pairing=_PACKINGS[self.check_packing(options.packing)][0],
             pad_token_id=self.tokenizer.pad_token_id,
             break_lines=options.break_lines,
             **self._settings,
@@ -71,7 +90,13 @@ class PairedRows(Rows):
     def of_pass(
         self, prepared: TFDataset, options: BatchOptions, seed: TFTensor
     ) -> TFDataset:
-        return self._make_pairs(options).build(prepared, seed)
+        pairs = self._make_pairs(options)
+        if not _PACKINGS[self.check_packing(options.packing)][1]:
+            return pairs.build(prepared, seed)
+        pack = PackSequences(
+            self.sequence_length, self._max_pairs, self.tokenizer.pad_token_id
+        )
+        return pairs.build_batches(prepared, seed).map(_without_padding).apply(pack)
 
     def lay_out_pairs(self, first: TFRagged, second: TFRagged) -> dict[str, TFTensor]:
         """Lays a pair in each row out, and cuts what is too long. Works in a graph.
@@ -90,3 +115,13 @@ class PairedRows(Rows):
         tokens = tf.concat([first.flat_values, second.flat_values], 0)
         behind = (at[1] + tf.size(first.flat_values), sizes[1])
         return self._pairs.lay_out(tokens, (at[0], sizes[0]), behind)
+
+
+def _without_padding(rows):
+    """A batch of rows of one pair each, their tokens ragged."""
+    lengths = tf.reduce_sum(tf.cast(rows.pop("padding_mask"), tf.int32), 1)
+    ragged = {
+        name: tf.RaggedTensor.from_tensor(rows[name], lengths)
+        for name in ("token_ids", "segment_ids")
+    }
+    return {**rows, **ragged}

@@ -126,6 +126,10 @@ class PairSegments(SegmentBuilder):
         self._draws_partners = objective == "nsp" or single_sentence == "random"
 
     def build(self, windows: TFDataset, seed: int | TFTensor) -> TFDataset:
+        return self.build_batches(windows, seed).unbatch()
+
+    def build_batches(self, windows: TFDataset, seed: int | TFTensor) -> TFDataset:
+        """What `build` does, but in batches of any number of rows."""
         nothing = tf.zeros([0], tf.int32)
         names = ("tokens", "lengths", "document", "whole_document")
         empty = dict.fromkeys(names, nothing)
@@ -138,7 +142,7 @@ class PairSegments(SegmentBuilder):
             number, (window, last) = item
             return self._step(state, window, last, window_seeds(seed, number, 9))
 
-        return marked.enumerate().scan(state, step).unbatch()
+        return marked.enumerate().scan(state, step)
 
     def _step(self, state, window, last, seeds):
         pool, done = state

@@ -6,9 +6,16 @@ from typing import ClassVar
 import tensorflow as tf
 
 from keras_bertfam.layers.data.batching import BatchByTokens
-from keras_bertfam.layers.data.packing import PackSentences, not_empty
-from keras_bertfam.layers.data.pipelines import check_at_least, checked_batch_size
+from keras_bertfam.layers.data.best_fit import PackSequences
+from keras_bertfam.layers.data.documents import tokenize_sentences
+from keras_bertfam.layers.data.packing import PackSentences, cut, not_empty
+from keras_bertfam.layers.data.pipelines import (
+    PARALLEL,
+    check_at_least,
+    checked_batch_size,
+)
 from keras_bertfam.layers.data.seeding import shuffle
+from keras_bertfam.tokenizers.texts import check_documents
 from keras_bertfam.types import TFDataset, TFRagged, TFTensor, Tokenizer
 
 
@@ -155,17 +162,24 @@ class Rows:
         Returns:
             A dict of `token_ids`, int32 `(batch, length)`, and `padding_mask`, bool.
         """
-        specials = [
-            None if token is None else tf.fill([tokens.nrows(), 1], token)
-            for token in (self.start_token_id, self.end_token_id)
-        ]
-        count = sum(part is not None for part in specials)
-        parts = [specials[0], tokens[:, : self.sequence_length - count], specials[1]]
-        ids = tf.concat([part for part in parts if part is not None], 1)
+        ids = self._between_specials(tokens[:, : self._budget()])
         dense = ids.to_tensor(self.tokenizer.pad_token_id, shape=[None, length])
         dense = tf.ensure_shape(dense, [None, length])
         inside = tf.sequence_mask(ids.row_lengths(), tf.shape(dense)[1])
         return {"token_ids": dense, "padding_mask": tf.reshape(inside, tf.shape(dense))}
+
+    def _budget(self):
+        """Tokens of a row beside the special ones."""
+        specials = (self.start_token_id, self.end_token_id)
+        return self.sequence_length - sum(token is not None for token in specials)
+
+    def _between_specials(self, tokens):
+        """Texts between start and end token, ragged `(batch, None)`."""
+        start, end = (
+            [] if token is None else [tf.fill([tokens.nrows(), 1], token)]
+            for token in (self.start_token_id, self.end_token_id)
+        )
+        return tf.concat([*start, tokens, *end], 1)
 
     def check_packing(self, packing: str | None) -> str:
         """The name of a packing, the default for `None`.
@@ -182,20 +196,25 @@ class Rows:
 
 
 class PackedRows(Rows):
-    """Sentences packed into blocks; see `PackSentences`.
+    """Sentences packed into blocks, see `PackSentences`, or texts of their own.
+
+    With `packing="best_fit"` each element of the documents is a sequence of its own,
+    `[start] text [end]`, and rows hold as many as fit: see `PackSequences`. A text that
+    is longer than a row is cut into pieces, each a sequence. `sequence_ids` are there.
 
     Args:
         tokenizer: see `Rows`.
         sequence_length: see `Rows`.
         start_token_id: see `Rows`.
         end_token_id: see `Rows`.
-        packing: `"full"` (FULL-SENTENCES) or `"doc"` (DOC-SENTENCES): what `packing`
-            is by default. Defaults to `"full"`.
+        packing: `"full"` (FULL-SENTENCES), `"doc"` (DOC-SENTENCES) or `"best_fit"`:
+            what `packing` is by default. Defaults to `"full"`.
         sequence_ids: bool. Whether blocks tell their documents apart. Defaults to
             `False`.
     """
 
-    packings: ClassVar[tuple[str, ...]] = ("full", "doc")
+    packings: ClassVar[tuple[str, ...]] = ("full", "doc", "best_fit")
+    texts_at_once = 2048
 
     def __init__(
         self,
@@ -220,6 +239,12 @@ class PackedRows(Rows):
                 )
             return documents
         packing = self.check_packing(options.packing or self.packing)
+        if packing == "best_fit":
+            texts = check_documents(documents).batch(self.texts_at_once)
+            pack = PackSequences(
+                self.sequence_length, pad_token_id=self.tokenizer.pad_token_id
+            )
+            return texts.map(self._sequences, **PARALLEL).apply(pack)
         return PackSentences(
             self.tokenizer,
             self.sequence_length,
@@ -230,6 +255,14 @@ class PackedRows(Rows):
             sequence_ids=self.sequence_ids,
             break_lines=options.break_lines,
         )(documents)
+
+    def _sequences(self, texts):
+        """Texts between special tokens, pieces of long ones, and none of empty ones."""
+        lines, text = tokenize_sentences(self.tokenizer, texts, break_lines=False)
+        lengths = tf.math.segment_sum(tf.cast(lines.row_lengths(), tf.int32), text)
+        sizes, _ = cut(lengths, self._budget())
+        pieces = tf.RaggedTensor.from_row_lengths(lines.flat_values, sizes)
+        return {"token_ids": self._between_specials(pieces)}
 
 
 def is_prepared(documents: TFDataset) -> bool:

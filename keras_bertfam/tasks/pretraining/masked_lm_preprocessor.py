@@ -38,7 +38,8 @@ class MaskedLMPreprocessor(MaskingPreprocessor):
         selections_per_row: `"bert"`, `"fairseq"` or `"spanbert"`; see `MaskTokens`.
             Defaults to `"fairseq"` for RoBERTa's tokenizer, `"bert"` for others.
         sequence_ids: bool. Whether blocks tell their documents apart, so that
-            attention doesn't leak between them. Defaults to `False`.
+            attention doesn't leak between them; `packing="best_fit"` always does.
+            Defaults to `False`.
         mask_special_tokens: bool. Whether the tokens that begin and end a row can be
             selected. Defaults to `True` for RoBERTa's tokenizer, as in fairseq, and
             `False` for others.

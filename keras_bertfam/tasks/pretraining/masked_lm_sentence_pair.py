@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_bertfam.layers.modeling.dense import take_positions
 from keras_bertfam.layers.modeling.heads import Pooler, SentencePairHead
 from keras_bertfam.tasks.losses import MaskedCrossentropy, token_metrics
 from keras_bertfam.tasks.pretraining.fill_mask import FillMask
@@ -39,11 +40,14 @@ class MaskedLMSentencePair(FillMask, PretrainingTask):
     Call arguments:
         inputs: dict of tensors: those of the backbone and `mask_positions`, int
             `(batch, count)`, the positions to predict. Without
-            `mask_positions` every position is predicted.
+            `mask_positions` every position is predicted. Rows of several pairs, told
+            apart by `sequence_ids`, have `sequence_starts`, int `(batch, pairs)`, where
+            each pair begins.
 
     Returns:
         Dict of float32 logits: `masked_lm` `(batch, count or length,
-        vocabulary_size)` and `sentence` `(batch, 2)`.
+        vocabulary_size)` and `sentence` `(batch, 2)`, with `sequence_starts`
+        `(batch, pairs, 2)`.
 
     Raises:
         ValueError: for an unknown objective, or another than the preprocessor's.
@@ -129,18 +133,33 @@ class MaskedLMSentencePair(FillMask, PretrainingTask):
     ) -> dict[str, Tensor]:
         inputs = dict(inputs)
         positions = inputs.pop("mask_positions", None)
+        starts = inputs.pop("sequence_starts", None)
+        pairs = 1 if starts is None else ops.shape(starts)[1]
         if positions is not None:
-            # The first token's state, for the pooler, before the masked ones'.
-            positions = ops.pad(ops.cast(positions, "int32"), [[0, 0], [1, 0]])
+            # The states of first tokens, for the pooler, before the masked ones'.
+            positions = ops.cast(positions, "int32")
+            first = ops.zeros_like(positions[:, :1]) if starts is None else starts
+            first = ops.cast(first, "int32")
+            positions = ops.concatenate([first, positions], axis=1)
         states = self.backbone(
             inputs, positions=positions, return_pooled=False, training=training
         )["sequence_output"]
-        pooler = self.backbone.pooler or self.new_pooler
-        masked = states if positions is None else states[:, 1:]
+        masked = states if positions is None else states[:, pairs:]
+        first = states[:, :pairs]
+        if positions is None and starts is not None:
+            first = take_positions(states, starts)
         return {
             "masked_lm": self.masked_lm_head(masked),
-            "sentence": self.sentence_head(pooler(states)),
+            "sentence": self._sentence_logits(first, packed=starts is not None),
         }
+
+    def _sentence_logits(self, first, packed):
+        pooler = self.backbone.pooler or self.new_pooler
+        pairs, width = ops.shape(first)[1:]
+        if packed:  # a pooler reads the first state of each row
+            first = ops.reshape(first, (-1, 1, width))
+        logits = self.sentence_head(pooler(first))
+        return ops.reshape(logits, (-1, pairs, 2)) if packed else logits
 
     def compile(
         self,

@@ -36,6 +36,9 @@ class MaskedLMSentencePairPreprocessor(MaskingPreprocessor):
             for RoBERTa's tokenizer, 1 for others.
         documents_at_once: int. How many documents are a window: a random segment
             comes from this window or the last one. Defaults to `256`.
+        max_pairs: int or `None`. The most pairs that share a row where `packing` is
+            `"best_fit"` (segment pairs) or `"best_fit_sentences"` (sentence pairs).
+            Defaults to one for each 16 tokens.
         **kwargs: other arguments of `MaskedLMPreprocessor`.
 
     Call arguments:
@@ -52,7 +55,10 @@ class MaskedLMSentencePairPreprocessor(MaskingPreprocessor):
         `(batch, length)`, `padding_mask`, bool of that shape, and
         `mask_positions`, int32 `(batch, slots)`; a dict of `masked_lm`, the
         original ids, int32 `(batch, slots)`, and `sentence`, int32 `(batch,)`;
-        and a dict of their float32 weights.
+        and a dict of their float32 weights. Where several pairs share a row,
+        `sentence` and its weights are of shape `(batch, max_pairs)`, 0 where there is
+        no pair, and the dict has `sequence_ids`, int32 `(batch, length)`, and
+        `sequence_starts`, int32 `(batch, max_pairs)`, besides.
 
     Raises:
         ValueError: If an argument is out of its range.
@@ -82,6 +88,7 @@ class MaskedLMSentencePairPreprocessor(MaskingPreprocessor):
         single_sentence: str = "unlabelled",
         separators: int | None = None,
         documents_at_once: int = 256,
+        max_pairs: int | None = None,
         **kwargs: Any,
     ) -> None:
         settings = or_published(
@@ -92,10 +99,12 @@ class MaskedLMSentencePairPreprocessor(MaskingPreprocessor):
         self.single_sentence = single_sentence
         self.separators = settings["separators"]
         self.documents_at_once = documents_at_once
+        self.max_pairs = max_pairs
         super().__init__(tokenizer, sequence_length, **kwargs)
         if self.sequence_ids:
             raise ValueError(
-                "A row of a segment pair holds one sequence. Expected "
+                "A row of a segment pair holds one sequence, or, by "
+                '`packing="best_fit"`, tells its pairs apart. Expected '
                 "`sequence_ids=False`. Received: sequence_ids=True."
             )
         self._encode_pairs_in_graph = tf.function(
@@ -111,6 +120,7 @@ class MaskedLMSentencePairPreprocessor(MaskingPreprocessor):
             single_sentence=self.single_sentence,
             separators=self.separators,
             documents_at_once=self.documents_at_once,
+            max_pairs=self.max_pairs,
         )
 
     def call(
@@ -139,6 +149,7 @@ class MaskedLMSentencePairPreprocessor(MaskingPreprocessor):
     ) -> tuple[dict[str, TFTensor], dict[str, TFTensor], dict[str, TFTensor]]:
         x = self.masked_inputs(rows, corrupted)
         label, weight = x.pop("sentence_label"), x.pop("sentence_weight")
+        x.pop("sequence_mask", None)  # the weights say it
         return (
             x,
             {"masked_lm": corrupted["mask_ids"], "sentence": label},
@@ -159,6 +170,7 @@ class MaskedLMSentencePairPreprocessor(MaskingPreprocessor):
             "single_sentence": self.single_sentence,
             "separators": self.separators,
             "documents_at_once": self.documents_at_once,
+            "max_pairs": self.max_pairs,
         }
 
 

@@ -93,7 +93,7 @@ class MaskingPreprocessor(PackingPreprocessor):
         """Blocks between start and end tokens, for `make_rows`.
 
         Args:
-            packing: `"full"` or `"doc"`, the default of `dataset`.
+            packing: `"full"`, `"doc"` or `"best_fit"`, the default of `dataset`.
         """
         return PackedRows(
             self.tokenizer,

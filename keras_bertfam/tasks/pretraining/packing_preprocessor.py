@@ -21,11 +21,14 @@ class PackingPreprocessor(TextPreprocessor):
 
         Args:
             documents: `tf.data.Dataset` of scalar strings.
-            packing: `"full"` (FULL-SENTENCES) or `"doc"` (DOC-SENTENCES); for
-                segment pairs, `"segments"` (RoBERTa's SEGMENT-PAIR) or
-                `"sentences"` (SENTENCE-PAIR), which is given to `dataset`, too; for
-                ELECTRA `"segments"`, `"full"` or `"doc"`.
-                `None` is the preprocessor's default.
+            packing: `"full"` (FULL-SENTENCES), `"doc"` (DOC-SENTENCES), or
+                `"best_fit"`: each element of `documents` is a sequence of its own, and
+                rows hold as many as fit, told apart by `sequence_ids`; a longer one is
+                cut into pieces, each a sequence. For ELECTRA, `"segments"` as well. For
+                segment pairs, `"segments"` (RoBERTa's SEGMENT-PAIR) or `"sentences"`
+                (SENTENCE-PAIR), one to a row, or `"best_fit"` or
+                `"best_fit_sentences"`, the same with several to a row; it is given to
+                `dataset`, too. `None` is the preprocessor's default.
             break_lines: bool. Whether to break lines into sentences.
 
         Returns:

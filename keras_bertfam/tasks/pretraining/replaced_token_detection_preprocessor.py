@@ -17,8 +17,9 @@ from keras_bertfam.types import Config, TFTensor, Tokenizer
 class ReplacedTokenDetectionPreprocessor(MaskingPreprocessor):
     """`MaskedLMPreprocessor` with ELECTRA's settings, all in one dict.
 
-    Rows have two segments of a document, see `ElectraSegments`; `packing="full"` or
-    `"doc"` in `dataset` makes blocks without segments, as `sequence_ids=True` does.
+    Rows have two segments of a document, see `ElectraSegments`; `packing="full"`,
+    `"doc"` or `"best_fit"` in `dataset` makes rows without segments, as
+    `sequence_ids=True` does.
     Every selected token becomes the mask token, as in the paper; the released code
     leaves 15 % of them, which is `mask_token_rate=0.85`. The original tokens are
     inputs of the model, which makes the targets itself.

@@ -97,7 +97,7 @@ class SpanBoundaryLMPreprocessor(MaskingPreprocessor):
         x = self.masked_inputs(rows, corrupted)
         bounds = x["span_bounds"] = corrupted["span_bounds"]
         ids, weights = corrupted["mask_ids"], corrupted["mask_weights"]
-        has_target = self._has_target(x["token_ids"], x["mask_positions"], bounds)
+        has_target = self._has_target(x, bounds)
         return (
             x,
             {"masked_lm": ids, "span_boundary": ids},
@@ -107,17 +107,26 @@ class SpanBoundaryLMPreprocessor(MaskingPreprocessor):
             },
         )
 
-    def _has_target(self, token_ids, positions, bounds):
+    def _has_target(self, x, bounds):
         first, last = tf.unstack(bounds, axis=-1)
         left, right = first - 1, last + 1
-        length = tf.shape(token_ids)[-1]
+        length = tf.shape(x["token_ids"])[-1]
         allowed = (left >= 0) & (right < length)
-        allowed &= positions - first < self.max_span_length
+        allowed &= x["mask_positions"] - first < self.max_span_length
+
+        def beside(values):
+            """What the tokens beside the spans have of some values."""
+            places = (tf.clip_by_value(place, 0, length - 1) for place in (left, right))
+            return [tf.gather(values, p, axis=-1, batch_dims=-1) for p in places]
+
+        if "sequence_ids" in x:  # the tokens of another sequence aren't theirs
+            before, after = beside(x["sequence_ids"])
+            own = tf.gather(x["sequence_ids"], first, axis=-1, batch_dims=-1)
+            allowed &= (before == own) & (after == own)
         if self.skip_special_boundaries:
-            special = is_any(token_ids, self._special_token_ids())
-            for place in (left, right):
-                place = tf.clip_by_value(place, 0, length - 1)
-                allowed &= ~tf.gather(special, place, axis=-1, batch_dims=-1)
+            special = is_any(x["token_ids"], self._special_token_ids())
+            for found in beside(special):
+                allowed &= ~found
         return allowed
 
     def _special_token_ids(self):
