@@ -4,6 +4,11 @@ import contextlib
 import json
 import time
 
+# The optimizer of all sides is AdamW with these.
+WEIGHT_DECAY, EPSILON = 0.01, 1e-8
+# Steps, of which a budget always allows fewer.
+FOREVER = 10**9
+
 
 class Stopwatch:
     """Seconds of a budget that have been used, with pauses.

@@ -47,7 +47,7 @@ def read_paragraphs(pattern, held_out_every=10):
 
     Args:
         pattern: str, a glob of text files with blank lines between paragraphs, or
-            with a paragraph a line.
+            nearly none and a paragraph in each line.
         held_out_every: int. One of so many files is held out.
 
     Returns:
@@ -62,9 +62,10 @@ def read_paragraphs(pattern, held_out_every=10):
     parts = [], []
     for number, path in enumerate(paths):
         text = pathlib.Path(path).read_text(encoding="utf-8-sig", errors="replace")
-        blank = r"\n\s*\n"
-        ends = blank if re.search(blank, text.strip()) else "\n"
-        blocks = (" ".join(block.split()) for block in re.split(ends, text))
+        blocks, lines = re.split(r"\n\s*\n", text), text.splitlines()
+        if len(lines) > 20 * len(blocks):
+            blocks = lines
+        blocks = (" ".join(block.split()) for block in blocks)
         parts[number % held_out_every == 0].append([*filter(None, blocks)])
     return parts
 
