@@ -22,6 +22,7 @@ def transformers(work, blocks=True):
         BertForMaskedLM,
         BertTokenizerFast,
         DataCollatorForLanguageModeling,
+        PrinterCallback,
         Trainer,
         TrainerCallback,
         TrainingArguments,
@@ -95,6 +96,7 @@ def transformers(work, blocks=True):
             ),
             callbacks=[InBudget()],
         )
+        trainer.remove_callback(PrinterCallback)
         trainer.create_optimizer()
         trainer.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(
             trainer.optimizer,

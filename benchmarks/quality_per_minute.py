@@ -41,11 +41,14 @@ def _train(side, backend, threads, work):
 
 
 def read_points(path):
-    """The points of all curves in a file, by name, in order."""
+    """The points of all curves in a file, by name; of two runs of a name, the last."""
     curves = {}
     with open(path, encoding="utf-8") as file:
         for point in map(json.loads, file):
-            curves.setdefault(point["name"], []).append(point)
+            points = curves.setdefault(point["name"], [])
+            if points and point["steps"] <= points[-1]["steps"]:
+                points.clear()
+            points.append(point)
     return curves
 
 
@@ -140,6 +143,7 @@ def main(
     )
     chosen = _chosen(base, side, ours, ablate, candidate, candidates)
     train, held_out = read_paragraphs(files)
+    failed = []
     tokens = _vocabulary(vocabulary)
     for name, which, recipe in chosen:
         theirs = "torch" if which.startswith("transformers") else backend
@@ -167,8 +171,13 @@ def main(
             },
         )
         print(f"{name}: {minutes:g} minutes", file=sys.stderr, flush=True)
-        run(name, which, theirs, threads, work)
+        try:
+            run(name, which, theirs, threads, work)
+        except RuntimeError as error:  # the others are still worth their time
+            failed.append(str(error))
     _show(output)
+    if failed:
+        raise SystemExit("\n".join(failed))
 
 
 def _chosen(base, sides, ours, ablate, names, path):
