@@ -146,6 +146,8 @@ def keras_bertfam(work):
         model.fit(
             data.repeat(), steps_per_epoch=FOREVER, verbose=0, callbacks=[callback]
         )
+        if curve.stopwatch.share() >= 1:
+            break
 
 
 def keras_hub(work):

@@ -48,7 +48,7 @@ def flops_per_token(size, seen, masked_share, gathered=True):
     return 3 * forward
 
 
-def step_bytes(size, chunk=None):
+def step_bytes(size, chunk=None, replicas=1):
     """Memory of a step in float32: what has to be there at its peak.
 
     Weights, gradients and two moments; for each token and block what the gradient
@@ -59,12 +59,14 @@ def step_bytes(size, chunk=None):
     Args:
         size: `Size`.
         chunk: int or `None`. How many masked positions have logits at a time.
+        replicas: int. How many share the batch, each with weights of its own.
     """
     tokens = size.batch_size * size.sequence_length
     masked = size.batch_size * size.masked
     of_token = 16 * size.hidden_dim + 2 * size.num_heads * size.sequence_length
     logits = 2 * min(masked, chunk or masked) * size.vocabulary_size
-    return 16 * parameters(size) + 4 * (tokens * size.num_layers * of_token + logits)
+    activations = tokens * size.num_layers * of_token
+    return 16 * replicas * parameters(size) + 4 * (activations + logits)
 
 
 def replica_seconds(seconds, replicas, cores):

@@ -5,6 +5,7 @@ JAX's processes. PyTorch's have no `fit()` in Keras.
 """
 
 import contextlib
+import dataclasses
 import json
 import os
 import resource
@@ -75,6 +76,9 @@ def _worker(work, index):
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[index % len(cores)]})
     size = training.Size(**work["size"])
+    if os.environ["KERAS_BACKEND"] == "jax":  # whose processes give parts of a batch
+        rows = size.batch_size // len(work["addresses"])
+        size = dataclasses.replace(size, batch_size=rows)
     with _shared(work["addresses"], index):
         run = training.keras_bertfam(size)
     seconds = run(work["steps"] + 1)[1:]

@@ -70,11 +70,12 @@ def batch(size):
     return x, labels.astype("int32"), np.ones(labels.shape, "float32")
 
 
-def keras_bertfam(size):
+def keras_bertfam(size, **compile_arguments):
     """Our masked language model.
 
     Args:
         size: str, a key of `SIZES`, or a `Size`.
+        **compile_arguments: of `compile()`.
     """
     import keras_bertfam
 
@@ -82,7 +83,8 @@ def keras_bertfam(size):
     backbone = keras_bertfam.models.BertBackbone(**size.architecture)
     x, y, weight = batch(size)
     x["padding_mask"] = x["padding_mask"].astype("bool")
-    return _fit(keras_bertfam.tasks.MaskedLM(backbone), (x, y, weight))
+    model = keras_bertfam.tasks.MaskedLM(backbone)
+    return _fit(model, (x, y, weight), **compile_arguments)
 
 
 def keras_hub(size):
