@@ -28,16 +28,17 @@ class Size:
     batch_size: int
     sequence_length: int = 128
     masked: int = 20
+    vocabulary_size: int = VOCABULARY_SIZE
 
     @property
     def architecture(self):
         return {
-            "vocabulary_size": VOCABULARY_SIZE,
+            "vocabulary_size": self.vocabulary_size,
             "num_layers": self.num_layers,
             "num_heads": self.num_heads,
             "hidden_dim": self.hidden_dim,
             "intermediate_dim": 4 * self.hidden_dim,
-            "max_sequence_length": 512,
+            "max_sequence_length": max(512, self.sequence_length),
             "dropout": 0.1,
         }
 
@@ -54,7 +55,7 @@ def batch(size):
     shape = (size.batch_size, size.sequence_length)
     lengths = rng.integers(3 * shape[1] // 4, shape[1] + 1, (shape[0], 1))
     padding_mask = np.arange(shape[1]) < lengths
-    ids = rng.integers(FIRST_WORD_ID, VOCABULARY_SIZE, shape) * padding_mask
+    ids = rng.integers(FIRST_WORD_ID, size.vocabulary_size, shape) * padding_mask
     positions = np.stack(
         [rng.choice(np.arange(1, n), size.masked, replace=False) for (n,) in lengths]
     )
@@ -70,21 +71,26 @@ def batch(size):
     return x, labels.astype("int32"), np.ones(labels.shape, "float32")
 
 
-def keras_bertfam(size):
-    """Our masked language model."""
+def keras_bertfam(size, **compile_arguments):
+    """Our masked language model.
+
+    Args:
+        size: str, a key of `SIZES`, or a `Size`.
+        **compile_arguments: of `compile()`; compiled as `fit()` decides for itself
+            where it is of fifty steps or more.
+    """
     import keras
 
     import keras_bertfam
 
-    size = SIZES[size]
+    size = SIZES.get(size, size)
     backbone = keras_bertfam.models.BertBackbone(**size.architecture)
     x, y, weight = batch(size)
     x["padding_mask"] = x["padding_mask"].astype("bool")
     task = keras_bertfam.tasks.MaskedLM(backbone)
     optimizer = keras_bertfam.optimizers.AdamW(LEARNING_RATE)
-    # As `fit()` decides for itself where it is of fifty steps or more.
-    compiled = keras.backend.backend() != "torch"
-    return _fit(task, (x, y, weight), optimizer, jit_compile=compiled)
+    compile_arguments.setdefault("jit_compile", keras.backend.backend() != "torch")
+    return _fit(task, (x, y, weight), optimizer, **compile_arguments)
 
 
 def keras_hub(size, compiled="auto"):

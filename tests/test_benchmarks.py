@@ -1,0 +1,222 @@
+import dataclasses
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from benchmarks import budget, gpu, growth, laws, recipes, tables, training
+from benchmarks import quality_per_minute as quality
+from benchmarks.budget_sides import Work, keras_bertfam
+from benchmarks.gpu_rows import packed_batch, padded_batches, sequences, useful
+from benchmarks.held_out import HeldOut, read_paragraphs, scores
+from benchmarks.recipes import Recipe
+
+WORDS = "the a cat dog sat ran on in mat hat and saw by tree red blue".split()
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", *WORDS]
+
+
+@pytest.fixture
+def files(tmp_path):
+    rng = np.random.default_rng(0)
+    for name in range(4):
+        blocks = [
+            "\n".join(" ".join(rng.choice(WORDS, 6)) + "." for _ in range(3))
+            for _ in range(30)
+        ]
+        (tmp_path / f"{name}.txt").write_text("\n\n".join(blocks), encoding="utf-8")
+    return str(tmp_path / "*.txt")
+
+
+def test_rate_goes_up_and_down_with_the_share_of_the_budget():
+    factors = [budget.rate_factor(s, 0.1) for s in (0, 0.05, 0.1, 0.55, 1, 1.2)]
+    assert factors == pytest.approx([0, 0.5, 1, 0.5, 0, 0])
+    assert budget.rate_factor(0, warmup=0) == 1
+
+
+def test_the_clock_stands_still_in_evaluations(tmp_path):
+    now = [0.0]
+    stopwatch = budget.Stopwatch(10, clock=lambda: now[0])
+    curve = budget.Curve(stopwatch, 2, tmp_path / "curve", {"name": "a"})
+
+    def evaluate():
+        now[0] += 100
+        return {"score": 1}
+
+    spent = []
+    for _ in range(5):
+        now[0] += 2.5
+        spent.append(curve.after_step(evaluate))
+    assert spent == [False, False, False, True, True]
+    text = (tmp_path / "curve").read_text(encoding="utf-8")
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert [(line["seconds"], line["steps"]) for line in lines] == [(5, 2), (10, 4)]
+    assert lines[0] == {"name": "a", "seconds": 5, "steps": 2, "score": 1}
+
+
+def test_recipes_by_name():
+    recipe = recipes.parse("dropout=0, norm_first=true,packing=best_fit")
+    assert recipe == Recipe(dropout=0.0, norm_first=True, packing="best_fit")
+    assert recipes.parse("learning_rate=2e-3", recipe).packing == "best_fit"
+    for text in recipes.CANDIDATES.values():
+        recipes.parse(text)
+    for text in ("speed=1", "dropout=much", "batch_size=1.5", "norm_first=1"):
+        with pytest.raises(ValueError, match="Received"):
+            recipes.parse(text)
+
+
+def test_candidates_from_a_file(tmp_path):
+    path = tmp_path / "candidates"
+    path.write_text("# two\nno dropout: dropout=0\n\nas published:\n")
+    found = recipes.read_candidates(path)
+    assert found == {"no dropout": "dropout=0", "as published": ""}
+
+
+def test_parts_of_a_run():
+    assert recipes.phases(Recipe()) == [(1.0, 128, 32)]
+    mixed = Recipe(short_rows=0.7, small_batches=0.3)
+    assert recipes.phases(mixed) == [(0.3, 64, 32), (0.7, 64, 64), (1.0, 128, 32)]
+
+
+def test_masks_are_a_sixth_of_each_row_and_scored_alike(files):
+    train, held_out = read_paragraphs(files, held_out_every=4)
+    assert [len(part) for part in (train, held_out)] == [3, 1]
+    scored = HeldOut(held_out, VOCABULARY, length=16, rows=20, sentences=5)
+    again = HeldOut(held_out, VOCABULARY, length=16, rows=20, sentences=5)
+    rows = scored.blocks
+    assert np.array_equal(rows.token_ids, again.blocks.token_ids)
+    assert rows.padding_mask.all() and (rows.weights.sum(1) == 2).all()  # of 14
+    assert (scored.sentences.token_ids == 4).sum() == len(scored.sentences)
+    right = {id(part): 0 for part in (scored.blocks, scored.sentences)}
+    for part in (scored.blocks, scored.sentences):
+        table = {}
+        for ids, positions, labels in zip(
+            part.token_ids, part.positions, part.labels, strict=True
+        ):
+            table[ids.tobytes(), positions.tobytes()] = labels
+
+        def logits(token_ids, padding_mask, positions, table=table):
+            known = [
+                table[ids.tobytes(), places.tobytes()]
+                for ids, places in zip(token_ids, positions, strict=True)
+            ]
+            return 2.0 * np.eye(len(VOCABULARY))[np.array(known)]
+
+        right[id(part)], log_probabilities = scores(part, logits)
+        assert right[id(part)].all()
+        assert len(right[id(part)]) == part.weights.sum()
+        of_others = len(VOCABULARY) - 1
+        expected = 2 - np.log(np.exp(2) + of_others)
+        assert log_probabilities == pytest.approx(expected, abs=1e-5)
+    blind = scored.evaluate(lambda i, m, p: np.zeros((*p.shape, len(VOCABULARY))))
+    assert blind["pseudo_perplexity"] == pytest.approx(len(VOCABULARY))
+    with pytest.raises(ValueError, match="two files or more"):
+        read_paragraphs(files.replace("*", "0"))
+
+
+def test_a_file_without_blank_lines_has_a_paragraph_a_line(tmp_path):
+    for name in "ab":
+        (tmp_path / name).write_text("Title\n\n" + "A line.\n" * 60)
+    train, _ = read_paragraphs(str(tmp_path / "*"))
+    assert len(train[0]) == 61
+
+
+def test_operations_of_a_step():
+    small = training.SIZES["small"]
+    assert laws.step_flops(small, gathered=False) / 1e9 == pytest.approx(114, rel=0.01)
+    assert laws.step_flops(small) / 1e9 == pytest.approx(99, rel=0.01)
+    backbone = {**small.architecture, "vocabulary_size": 100, "num_layers": 2}
+    assert backbone["max_sequence_length"] == 512
+    doubled = dataclasses.replace(small, batch_size=64)
+    assert laws.step_flops(doubled) == 2 * laws.step_flops(small)
+    added = laws.step_bytes(doubled) - laws.step_bytes(small)
+    assert 0.3e9 < added < 1e9
+    chunked = laws.step_bytes(doubled, 64) - laws.step_bytes(small, 64)
+    assert added - chunked == 8 * 32 * 20 * small.vocabulary_size
+    assert laws.replica_seconds(6.0, 4, cores=2) == 3
+
+
+def test_parameters_are_those_of_the_model():
+    from keras_bertfam.models import BertBackbone
+    from keras_bertfam.tasks import MaskedLM
+
+    model = MaskedLM(BertBackbone(**growth.TINY.architecture))
+    matrices = [v for v in model.trainable_variables if len(v.shape) > 1]
+    assert sum(np.prod(v.shape) for v in matrices) == laws.parameters(growth.TINY)
+
+
+def test_growth_is_told_as_multiples_of_the_first():
+    axis, sizes = growth.AXES["layers"], dict(growth.AXES["layers"].sizes())
+    first = growth.row(axis, 2, 0.1, 1000.0, sizes[2], None)
+    second = growth.row(axis, 4, 0.3, 1200.0, sizes[4], first)
+    assert second["time"] == pytest.approx(3) and second["MB more"] == 200
+    assert 1 < second["expected"] < 2  # the head doesn't grow
+    told = growth.relative_to_first([first, second])
+    assert told[0]["expected MB more"] == 0 < told[1]["expected MB more"]
+    assert first["expected MB"] > 0  # as it was
+    assert set(growth.TINY_VALUES) == set(growth.AXES)
+
+
+def test_packed_and_padded_batches_are_of_the_same_sequences():
+    size = dataclasses.replace(gpu.SIZES["tiny"], batch_size=8, sequence_length=64)
+    lengths, rows = sequences(size)
+    assert (np.bincount(rows, lengths) <= 64).all()
+    assert lengths.sum() > 0.9 * 8 * 64
+    packed, padded = packed_batch(size), padded_batches(size)
+    assert packed["padding_mask"].sum() == lengths.sum() == useful(size)[0]
+    assert sum(batch["padding_mask"].sum() for batch in padded) == lengths.sum()
+    masked = sorted(packed["labels"][packed["weights"] > 0])
+    labels = np.concatenate([batch["labels"].ravel() for batch in padded])
+    assert sorted(labels[labels >= 0]) == masked
+    assert packed["position_ids"].max() == lengths.max() - 1
+    base, flops = gpu.SIZES["base"], useful(gpu.SIZES["base"])[1]
+    assert 0.8 < flops / laws.step_flops(base) < 1.0  # attention over own tokens only
+
+
+def test_tables():
+    rows = [{"": "a", "n": 1234567, "x": 0.12345}, {"": "b", "n": 2, "y": 123.4}]
+    assert tables.markdown(rows).splitlines() == [
+        "|  | n | x | y |",
+        "| --- | ---: | ---: | ---: |",
+        "| a | 1,234,567 | 0.123 |  |",
+        "| b | 2 |  | 123 |",
+    ]
+
+
+@pytest.mark.slow
+def test_a_budget_of_seconds(files, tmp_path, capsys):
+    train, held_out = read_paragraphs(files, held_out_every=4)
+    output = str(tmp_path / "points.jsonl")
+    work = Work(
+        train=train,
+        held_out=held_out,
+        vocabulary=VOCABULARY,
+        recipe=Recipe(sequence_length=16, batch_size=8),
+        seconds=4,
+        num_layers=1,
+        hidden_dim=16,
+        num_heads=2,
+        points=1,
+        rows=8,
+        sentences=2,
+        seed=0,
+        output=output,
+        known={"name": "ours", "backend": keras.backend.backend()},
+    )
+    keras_bertfam(work)
+    quality.main(output=output, plot=True)
+    assert "| ours | tensorflow | " in capsys.readouterr().out
+    assert (tmp_path / "points.png").stat().st_size > 1000
+    last = quality.read_points(output)["ours"][-1]
+    assert last["steps"] >= 1 and last["seconds"] >= 4
+    assert last["pseudo_perplexity"] < 3 * len(VOCABULARY)
+
+
+@pytest.mark.slow
+def test_a_step_of_packed_rows():
+    policy = keras.config.dtype_policy()
+    try:
+        seconds = gpu.keras_bertfam(gpu.SIZES["tiny"])(2)
+    finally:
+        keras.config.set_dtype_policy(policy)
+    assert len(seconds) == 2 and min(seconds) > 0
