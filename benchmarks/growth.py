@@ -75,17 +75,14 @@ TINY_VALUES = {
 
 
 def ours(size):
-    """Our masked language model, compiled but with PyTorch.
+    """Our masked language model.
 
     The process is the first that the system ends when memory runs out.
     """
-    import keras
-
     score = pathlib.Path("/proc/self/oom_score_adj")
     if score.exists():
         score.write_text("1000")
-    compiled = keras.backend.backend() != "torch"  # "auto" would want 50 steps
-    return training.keras_bertfam(size, jit_compile=compiled)
+    return training.keras_bertfam(size)
 
 
 def measure(size, backend, rounds, steps):

@@ -80,7 +80,10 @@ def _worker(work, index):
         rows = size.batch_size // len(work["addresses"])
         size = dataclasses.replace(size, batch_size=rows)
     with _shared(work["addresses"], index):
-        run = training.keras_bertfam(size)
+        # TensorFlow's compiler can't exchange gradients.
+        shares = len(work["addresses"]) > 1
+        compiled = os.environ["KERAS_BACKEND"] == "jax" or not shares
+        run = training.keras_bertfam(size, jit_compile=compiled)
     seconds = run(work["steps"] + 1)[1:]
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(json.dumps({"seconds": seconds, "memory": memory}), flush=True)

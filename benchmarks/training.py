@@ -76,11 +76,8 @@ def keras_bertfam(size, **compile_arguments):
 
     Args:
         size: str, a key of `SIZES`, or a `Size`.
-        **compile_arguments: of `compile()`; compiled as `fit()` decides for itself
-            where it is of fifty steps or more.
+        **compile_arguments: of `compile()`.
     """
-    import keras
-
     import keras_bertfam
 
     size = SIZES.get(size, size)
@@ -88,9 +85,18 @@ def keras_bertfam(size, **compile_arguments):
     x, y, weight = batch(size)
     x["padding_mask"] = x["padding_mask"].astype("bool")
     task = keras_bertfam.tasks.MaskedLM(backbone)
+    return fit_ours(task, (x, y, weight), **compile_arguments)
+
+
+def fit_ours(task, elements, **compile_arguments):
+    """Steps of a task, compiled as in a `fit()` of fifty of them or more."""
+    import keras
+
+    import keras_bertfam
+
     optimizer = keras_bertfam.optimizers.AdamW(LEARNING_RATE)
     compile_arguments.setdefault("jit_compile", keras.backend.backend() != "torch")
-    return _fit(task, (x, y, weight), optimizer, **compile_arguments)
+    return _fit(task, elements, optimizer, **compile_arguments)
 
 
 def keras_hub(size, compiled="auto"):
