@@ -90,9 +90,11 @@ class PackedPreprocessor(FineTuningPreprocessor):
         """The rows of a batch, told from examples out of the whole of the data."""
         apart = max(1, int(examples.cardinality()) // _SAMPLE)
         sample = self.batch(examples.shard(apart, 0).take(_SAMPLE), _SAMPLE)
-        (lengths,) = sample.map(lambda x, *_: _sizes(self.features(x)["token_ids"]))
-        with tf.device("CPU:0"):
-            return rows_for(count, lengths, self.row_length, self.max_sequences)
+        sample = sample.map(lambda x, *_: _sizes(self.features(x)["token_ids"]))
+        for lengths in sample:
+            with tf.device("CPU:0"):
+                return rows_for(count, lengths, self.row_length, self.max_sequences)
+        raise ValueError("`data` must have at least one example. Received: none.")
 
     def pad(self, example: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
         ragged = isinstance(example[0]["token_ids"], tf.RaggedTensor)

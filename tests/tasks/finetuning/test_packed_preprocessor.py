@@ -81,6 +81,11 @@ def test_rows_hold_about_so_many_sequences():
 
 
 def test_who_packs():
+    nothing = tf.data.Dataset.from_tensor_slices((TEXTS, NUMBERS)).filter(
+        lambda x, y: y < 0
+    )
+    with pytest.raises(ValueError, match="`data` must have at least one example"):
+        make().dataset(nothing)
     config = keras.saving.serialize_keras_object(make(TextClassifierPreprocessor))
     assert keras.saving.deserialize_keras_object(config).packed
     with pytest.raises(ValueError, match="`packed` must be `False` .*'xlnet'"):
