@@ -144,23 +144,29 @@ def relative_to_first(rows):
 
 
 def picture(found, path):
-    """A picture with a panel of times for each axis, and one of memory below none."""
+    """A picture with a column for each axis: times above, memory below."""
     panels = []
-    for name, rows in found.items():
-        label = next(iter(rows[0]))
-        x = [int(made[label]) for made in rows]
-        panels.append(
-            {
-                "lines": {"time": (x, [made["time"] for made in rows])},
-                "expected": {"time": (x, [made["expected"] for made in rows])},
-                "xlabel": label,
-                "ylabel": "of the first (dashed: expected)",
-                "title": name,
-                "xscale": "log",
-                "yscale": "log",
-            }
-        )
-    tables.draw(panels, path)
+    for measured, expected, label, scale in (
+        ("time", "expected", "time, of the first", "log"),
+        ("MB more", "expected MB more", "MB more than the first", "linear"),
+    ):
+        for name, rows in found.items():
+            x_label = next(iter(rows[0]))
+            x = [int(made[x_label]) for made in rows]
+            panels.append(
+                {
+                    "lines": {"measured": (x, [made[measured] for made in rows])},
+                    "expected": {"measured": (x, [made[expected] for made in rows])},
+                    "title": name,
+                    "xlabel": x_label,
+                    "ylabel": f"{label} (dashed: expected)",
+                    "xscale": "log",
+                    "yscale": scale,
+                    "xticks": x,
+                    "xticklabels": [f"{value:,}" for value in x],
+                }
+            )
+    tables.draw(panels, path, columns=len(found))
 
 
 def main(

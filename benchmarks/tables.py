@@ -26,7 +26,7 @@ def _cell(value):
     return f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}"
 
 
-def draw(panels, path):
+def draw(panels, path, columns=2):
     """Writes a picture with a panel for each dict.
 
     Args:
@@ -34,11 +34,14 @@ def draw(panels, path):
             `expected`, another, drawn dashed in the same colours; and any property
             of matplotlib's axes, such as `xlabel` and `yscale`.
         path: str, whose ending says the format.
+        columns: int. Panels beside each other.
     """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(5 * len(panels), 4), layout="constrained")
-    axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    lines_of_panels = -(-len(panels) // columns)
+    size = 5 * columns, 4 * lines_of_panels
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.subplots(lines_of_panels, columns, squeeze=False).flat
     for axis, panel in zip(axes, panels, strict=True):
         panel = dict(panel)
         lines, expected = panel.pop("lines"), panel.pop("expected", {})
@@ -46,7 +49,12 @@ def draw(panels, path):
             (line,) = axis.plot(x, y, marker=".", label=name)
             if name in expected:
                 axis.plot(*expected[name], linestyle="--", color=line.get_color())
+        ticks = panel.pop("xticks", None)
+        tick_labels = panel.pop("xticklabels", None)
         axis.set(**panel)
+        if ticks is not None:  # after the scale, which has its own
+            axis.set_xticks(ticks, tick_labels)
+            axis.set_xticks([], minor=True)
         axis.grid(alpha=0.3)
         axis.legend()
     figure.savefig(path, dpi=120)
