@@ -77,7 +77,7 @@ def finetune(
     sequence_length: int | None = None,
     limit: Annotated[int | None, typer.Option(help="Only so many examples.")] = None,
     packed: Annotated[
-        bool, typer.Option("--packed", help="Examples share rows in training: faster.")
+        bool, typer.Option("--packed", help="Examples share rows in training.")
     ] = False,
 ) -> None:
     """Fine-tune on a task, or a file, by the published recipe; report the metrics."""

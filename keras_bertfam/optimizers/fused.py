@@ -1,6 +1,6 @@
 """Adam's update in one pass over each variable, where the backend has it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -16,39 +16,53 @@ class FusedUpdate(Mixin):
     """
 
     amsgrad = False
+    # Whether all that the update does is to scale rates and decay weights.
+    is_adam = True
 
     def _backend_update_step(
         self, grads: Sequence[Tensor], variables: Sequence[Any], learning_rate: Tensor
     ) -> None:
-        groups = self._groups(variables)
-        if keras.backend.backend() != "torch" or self.amsgrad or groups is None:
+        if not self._is_fused():
             super()._backend_update_step(grads, variables, learning_rate)
             return
+        groups: dict[tuple[float, float], list[Any]] = {}
+        for variable, gradient in zip(variables, grads, strict=True):
+            rates = self._scale_and_decay(variable)
+            groups.setdefault(rates, []).append((variable, gradient))
+        for (scale, weight_decay), members in groups.items():
+            self._update_group(members, float(learning_rate) * scale, weight_decay)
+
+    def _is_fused(self):
+        if keras.backend.backend() != "torch" or self.amsgrad or not self.is_adam:
+            return False
+        import torch
+
+        return not torch.compiler.is_compiling()  # each count would be compiled
+
+    def _update_group(self, members, rate, weight_decay):
         import torch
         from torch.optim.adamw import adamw
 
         updates, epsilon = self._as_torch_counts(int(self.iterations))
-        gradients = {id(v): grad for v, grad in zip(variables, grads, strict=True)}
-        indices = {id(v): self._get_variable_index(v) for v in variables}
-        for (scale, weight_decay), members in groups.items():
-            own = [v.value for v in members]
-            with torch.no_grad():
-                adamw(
-                    own,
-                    [gradients[id(v)].to(v.value.dtype) for v in members],
-                    [self._momentums[indices[id(v)]].value for v in members],
-                    [self._velocities[indices[id(v)]].value for v in members],
-                    [],
-                    [torch.tensor(updates, device=value.device) for value in own],
-                    fused=True,
-                    amsgrad=False,
-                    beta1=self.beta_1,
-                    beta2=self.beta_2,
-                    lr=float(learning_rate) * scale,
-                    weight_decay=weight_decay,
-                    eps=epsilon,
-                    maximize=False,
-                )
+        indices = [self._get_variable_index(variable) for variable, _ in members]
+        values = [variable.value for variable, _ in members]
+        with torch.no_grad():
+            adamw(
+                values,
+                [gradient.to(variable.value.dtype) for variable, gradient in members],
+                [self._momentums[index].value for index in indices],
+                [self._velocities[index].value for index in indices],
+                [],
+                [torch.tensor(updates, device=value.device) for value in values],
+                fused=True,
+                amsgrad=False,
+                beta1=self.beta_1,
+                beta2=self.beta_2,
+                lr=rate,
+                weight_decay=weight_decay,
+                eps=epsilon,
+                maximize=False,
+            )
 
     def _as_torch_counts(self, updates: int) -> tuple[float, float]:
         """The updates so far, and the epsilon beside the corrected second moment."""
@@ -56,10 +70,9 @@ class FusedUpdate(Mixin):
         corrected = (1 - self.beta_2 ** (updates + 1)) ** 0.5
         return float(updates), self.epsilon / corrected
 
-    def _groups(self, variables: Iterable[Any]) -> Any:
-        """Variables by what scales their rates, and by their weight decay.
+    def _scale_and_decay(self, variable: Any) -> tuple[float, float]:
+        """What a variable's rate is multiplied by, and its weight decay in the update.
 
-        Returns:
-            Dict from pairs of floats to lists of variables, or `None`: not fused.
+        Keras's own decay comes before the update.
         """
-        return {(1.0, 0.0): list(variables)}
+        return 1.0, 0.0

@@ -1,6 +1,6 @@
 """Adam and LAMB as BERT's and ALBERT's released code compute them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -83,13 +83,8 @@ class BertAdamW(FusedUpdate, SettableRate, keras.optimizers.Optimizer):
         # Moments after many updates have no bias to correct.
         return float(updates) if self.bias_correction else 1e9, self.epsilon
 
-    def _groups(self, variables: Iterable[Any]) -> Any:
-        groups: dict[tuple[float, float], list[Any]] = {}
-        for variable in variables:
-            decayed = self._use_weight_decay(variable)
-            weight_decay = (self.weight_decay or 0.0) if decayed else 0.0
-            groups.setdefault((1.0, weight_decay), []).append(variable)
-        return groups
+    def _scale_and_decay(self, variable: Any) -> tuple[float, float]:
+        return 1.0, (self.weight_decay or 0.0) * self._use_weight_decay(variable)
 
     def update_step(
         self, gradient: Tensor, variable: keras.Variable, learning_rate: Tensor
@@ -173,8 +168,7 @@ class Lamb(BertAdamW):
     section 4.1; google-research/albert, lamb_optimizer.py.
     """
 
-    def _groups(self, variables: Iterable[Any]) -> None:
-        return None  # a ratio for each variable
+    is_adam = False  # a ratio for each variable
 
     def _ratio(self, variable, update):
         length, step = _norm(variable), _norm(update)

@@ -1,6 +1,6 @@
 """Smaller learning rates for lower layers, in a way that works under Adam."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -59,6 +59,7 @@ class LayerwiseAdamW(FusedUpdate, SettableRate, keras.optimizers.Adam):
         self.scales = dict(scales or {})
         self.decoupled_weight_decay = decoupled_weight_decay
         self.scale_gradients = scale_gradients
+        self.is_adam = not scale_gradients
         self._rates: list[tuple[float, float]] = []
 
     def build(self, variables: Sequence[Any]) -> None:
@@ -75,14 +76,8 @@ class LayerwiseAdamW(FusedUpdate, SettableRate, keras.optimizers.Adam):
             for v in variables
         ]
 
-    def _groups(self, variables: Iterable[Any]) -> Any:
-        if self.scale_gradients:
-            return None
-        groups: dict[tuple[float, float], list[Any]] = {}
-        for variable in variables:
-            rates = self._rates[self._get_variable_index(variable)]
-            groups.setdefault(rates, []).append(variable)
-        return groups
+    def _scale_and_decay(self, variable: Any) -> tuple[float, float]:
+        return self._rates[self._get_variable_index(variable)]
 
     def update_step(
         self, gradient: Tensor, variable: keras.Variable, learning_rate: Tensor

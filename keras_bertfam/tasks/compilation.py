@@ -19,9 +19,9 @@ class CompiledSteps(Mixin):
 
     With `jit_compile="auto"` Keras does so under JAX and on accelerators. On CPUs
     TensorFlow's step gets up to 1.5 times as fast as well, after some seconds for each
-    shape of batches. So it is compiled there if all batches are of one shape, and
-    `fit()` makes 50 steps or more. Under a `tf.distribute` strategy XLA can't compile
-    what replicas exchange.
+    shape of batches. So it is compiled there if `fit()` makes 50 steps or more for each
+    shape that there can be. Under a `tf.distribute` strategy XLA can't compile what
+    replicas exchange.
     """
 
     jit_compile: Any

@@ -77,7 +77,7 @@ def _mix_in_place(x, key):
     def shift_xor(x, bits):
         return x.bitwise_xor_((x >> bits).bitwise_and_((1 << (32 - bits)) - 1))
 
-    multipliers = [int(_constant(value)) for value in _MULTIPLIERS]
+    multipliers = [int(np.uint32(value).view("int32")) for value in _MULTIPLIERS]
     x = shift_xor(x, 16).mul_(multipliers[0]).add_(key)
     return shift_xor(shift_xor(x, 15).mul_(multipliers[1]), 16)
 
