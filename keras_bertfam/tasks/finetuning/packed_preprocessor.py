@@ -88,7 +88,9 @@ class PackedPreprocessor(FineTuningPreprocessor):
 
     def _rows_for(self, examples, count):
         """The rows of a batch, told from examples out of the whole of the data."""
-        apart = max(1, int(examples.cardinality()) // _SAMPLE)
+        known = int(examples.cardinality())
+        count = min(count, known) if known > 0 else count
+        apart = max(1, known // _SAMPLE)
         sample = self.batch(examples.shard(apart, 0).take(_SAMPLE), _SAMPLE)
         sample = sample.map(lambda x, *_: _sizes(self.features(x)["token_ids"]))
         for lengths in sample:

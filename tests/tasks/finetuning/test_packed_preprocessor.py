@@ -80,6 +80,12 @@ def test_rows_hold_about_so_many_sequences():
     assert rows_for(1, lengths, 400, None) == 1
 
 
+def test_a_batch_is_of_no_more_than_the_data():
+    (x, _, weights), *more = make().dataset((TEXTS[:3], NUMBERS[:3]), 32)
+    assert not more and len(x["token_ids"]) <= 3
+    assert np.count_nonzero(weights) == 3
+
+
 def test_who_packs():
     nothing = tf.data.Dataset.from_tensor_slices((TEXTS, NUMBERS)).filter(
         lambda x, y: y < 0
