@@ -63,7 +63,7 @@ ONCE = """
     test_corpus.py test_imports.py test_readme_names.py
     tokenizers presets/test_damaged*.py presets/test_fairseq.py presets/test_folders.py
     presets/test_cards.py presets/test_fuzz*.py presets/test_hub*.py
-    presets/test_memory.py
+    presets/test_memory.py presets/test_piece_models.py
     presets/test_reading*.py presets/test_saving_over.py presets/test_tensorflow1.py
     presets/test_tokenizer_files.py presets/test_untrusted*.py presets/test_upload*.py
 """

@@ -13,6 +13,13 @@ import keras_hub
 
 from keras_bertfam.presets import reading
 from keras_bertfam.presets.families import FAMILIES
+from keras_bertfam.presets.piece_models import (
+    CONTROL,
+    NORMAL,
+    UNKNOWN,
+    USER_DEFINED,
+    PieceModel,
+)
 from keras_bertfam.presets.source import CheckpointError, CheckpointSource
 from keras_bertfam.types import Config, Path, Tokenizer
 
@@ -154,20 +161,16 @@ def _tokenizer_json(source, path):
 
 def _proto(content):
     """A SentencePiece model from the JSON of its fast counterpart."""
-    from sentencepiece import sentencepiece_model_pb2
-
     normalizers = content["normalizer"].get("normalizers", [content["normalizer"]])
     special = {token["content"]: token["special"] for token in content["added_tokens"]}
-    proto = sentencepiece_model_pb2.ModelProto()
+    proto = PieceModel()
     for index, (piece, score) in enumerate(content["model"]["vocab"]):
-        kind = "NORMAL"
+        kind = NORMAL
         if index == content["model"]["unk_id"]:
-            kind = "UNKNOWN"
+            kind = UNKNOWN
         elif piece in special:
-            kind = "CONTROL" if special[piece] else "USER_DEFINED"
-        proto.pieces.add(
-            piece=piece, score=score, type=getattr(proto.SentencePiece, kind)
-        )
+            kind = CONTROL if special[piece] else USER_DEFINED
+        proto.pieces.add(piece=piece, score=score, type=kind)
     proto.trainer_spec.unk_id = content["model"]["unk_id"]
     for normalizer in normalizers:
         if normalizer["type"] == "Precompiled":

@@ -5,11 +5,10 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from sentencepiece import sentencepiece_model_pb2
 
+from keras_bertfam.presets.piece_models import USER_DEFINED, PieceModel
 from keras_bertfam.types import TFRagged, TFTensor, Tokenizer
 
-_MODELS: Any = sentencepiece_model_pb2
 _SENTINEL = re.compile(r"<extra_id_\d+>")
 
 
@@ -34,7 +33,7 @@ def with_sentinels(proto: bytes, count: int) -> bytes:
         proto: bytes. The model.
         count: int. How many there are to be in a model without any.
     """
-    model = _MODELS.ModelProto()
+    model = PieceModel()
     model.ParseFromString(proto)
     if any(piece.piece == sentinel(0) for piece in model.pieces):
         return proto
@@ -42,7 +41,7 @@ def with_sentinels(proto: bytes, count: int) -> bytes:
         model.pieces.add(
             piece=sentinel(number),
             score=0.0,
-            type=model.SentencePiece.USER_DEFINED,
+            type=USER_DEFINED,
         )
     content: bytes = model.SerializeToString()
     return content

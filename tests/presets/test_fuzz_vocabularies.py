@@ -6,9 +6,9 @@ import os
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sentencepiece import sentencepiece_model_pb2
 
 from keras_bertfam.presets import CheckpointError, CheckpointSource
+from keras_bertfam.presets.piece_models import PieceModel
 from keras_bertfam.presets.tokenizer_files import load_tokenizer
 from tests.tiny_sentence_piece import train_sentence_piece
 
@@ -118,7 +118,7 @@ def test_the_whole_files_load(whole, tmp_path):
 
 def test_a_piece_with_a_null_character(whole, tmp_path):
     # tensorflow_text ends the process for one.
-    proto = sentencepiece_model_pb2.ModelProto()
+    proto = PieceModel()
     proto.ParseFromString(whole["xlnet", "pieces"]["spiece.model"])
     proto.pieces.add(piece="\0a", score=-1.0)
     with pytest.raises(CheckpointError, match="null character"):

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 from keras import ops
-from sentencepiece import sentencepiece_model_pb2
 
 from keras_bertfam.models import T5Backbone
+from keras_bertfam.presets.piece_models import PieceModel
 from keras_bertfam.tasks import TextToText, TextToTextPreprocessor, resize_vocabulary
 from keras_bertfam.tokenizers import T5Tokenizer
 from tests.tasks.pretraining import text_to_text_tokenizers
@@ -15,7 +15,7 @@ SIZES = dict(num_layers=1, num_heads=2, hidden_dim=8, intermediate_dim=8)
 
 def with_pieces(tokenizer, *pieces):
     """The tokenizer with more pieces after its own."""
-    model = sentencepiece_model_pb2.ModelProto()
+    model = PieceModel()
     model.ParseFromString(tokenizer.proto)
     for piece in pieces:
         model.pieces.add(piece=piece, score=-1.0)

@@ -1,0 +1,52 @@
+"""Files of SentencePiece models, whatever release of protobuf is installed.
+
+The classes that `sentencepiece` brings refuse releases older than the one that made
+them, and Apache Beam refuses that one. What isn't described here stays in a file as it
+is, as with all unknown fields.
+"""
+
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+# Message, field, number, type, and whose message: of `sentencepiece_model.proto`.
+_FIELDS = (
+    ("Piece", "piece", 1, "STRING", None),
+    ("Piece", "score", 2, "FLOAT", None),
+    ("Piece", "type", 3, "INT32", None),
+    ("TrainerSpec", "unk_id", 40, "INT32", None),
+    ("NormalizerSpec", "precompiled_charsmap", 2, "BYTES", None),
+    ("ModelProto", "pieces", 1, "MESSAGE", "Piece"),
+    ("ModelProto", "trainer_spec", 2, "MESSAGE", "TrainerSpec"),
+    ("ModelProto", "normalizer_spec", 3, "MESSAGE", "NormalizerSpec"),
+)
+_PACKAGE = "keras_bertfam.pieces"
+
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED = range(1, 5)
+
+
+def _model_class():
+    file: Any = descriptor_pb2.FileDescriptorProto(
+        name="keras_bertfam/pieces.proto", package=_PACKAGE, syntax="proto2"
+    )
+    messages: dict[str, Any] = {}
+    for message, name, number, kind, of in _FIELDS:
+        if message not in messages:
+            messages[message] = file.message_type.add(name=message)
+        field = messages[message].field.add(
+            name=name,
+            number=number,
+            type=getattr(descriptor_pb2.FieldDescriptorProto, f"TYPE_{kind}"),
+            label=descriptor_pb2.FieldDescriptorProto.LABEL_OPTIONAL,
+        )
+        if of is not None:
+            field.type_name = f".{_PACKAGE}.{of}"
+        if name == "pieces":
+            field.label = descriptor_pb2.FieldDescriptorProto.LABEL_REPEATED
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(file.SerializeToString())
+    descriptor = pool.FindMessageTypeByName(f"{_PACKAGE}.ModelProto")
+    return message_factory.GetMessageClass(descriptor)
+
+
+PieceModel: Any = _model_class()
