@@ -3,6 +3,7 @@
 from keras_bertfam import (
     analysis,
     callbacks,
+    corpora,
     corpus,
     datasets,
     distribution,
@@ -21,6 +22,7 @@ __all__ = [
     "__version__",
     "analysis",
     "callbacks",
+    "corpora",
     "corpus",
     "datasets",
     "distribution",

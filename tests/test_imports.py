@@ -18,7 +18,14 @@ from tests.import_graph import circles, imports_of
 ROOT = pathlib.Path(__file__).parents[1]
 PACKAGE = ROOT / "keras_bertfam"
 MODULES = sorted(PACKAGE.rglob("*.py"))
-NEVER_AT_IMPORT = {"jax", "matplotlib", "tensorflow_datasets", "torch", "transformers"}
+NEVER_AT_IMPORT = {
+    "apache_beam",
+    "jax",
+    "matplotlib",
+    "tensorflow_datasets",
+    "torch",
+    "transformers",
+}
 FRAMEWORKS = {"jax", "tensorflow", "torch"} | NEVER_AT_IMPORT
 # Prints what is loaded after each of the two imports.
 LOADED = """

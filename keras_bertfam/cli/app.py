@@ -7,7 +7,14 @@ from typing import Annotated
 
 import typer
 
-from keras_bertfam.cli import analysis, conversion, finetuning, prediction, pretraining
+from keras_bertfam.cli import (
+    analysis,
+    conversion,
+    finetuning,
+    prediction,
+    preparing,
+    pretraining,
+)
 from keras_bertfam.cli import demo as demo_steps
 from keras_bertfam.cli.options import takes_a_run
 from keras_bertfam.cli.runs import PretrainingRun
@@ -36,6 +43,68 @@ def _pretrain(run: PretrainingRun) -> None:
 
 
 app.command("pretrain")(takes_a_run(_pretrain))
+
+
+@app.command()
+def prepare(
+    sources: Annotated[
+        list[str], typer.Argument(help="Text, .jsonl or .parquet; tfds:NAME, hf:NAME.")
+    ],
+    output: Annotated[str, typer.Option(help="Folder to write.")],
+    tokenizer: Annotated[
+        str | None, typer.Option(help="Name or folder of a preset.")
+    ] = None,
+    new_vocabulary: Annotated[
+        int | None, typer.Option(help="Learn a vocabulary of so many tokens first.")
+    ] = None,
+    family: Annotated[str, typer.Option(help="Whose vocabulary to learn.")] = "bert",
+    rule: Annotated[
+        list[str] | None,
+        typer.Option(help="c4, gopher, or such as min_words=20. May be repeated."),
+    ] = None,
+    keep_duplicates: Annotated[
+        bool, typer.Option("--keep-duplicates", help="Leave equal documents.")
+    ] = False,
+    near_duplicates: Annotated[
+        float, typer.Option(help="Shingles that copies have in common; 0: none go.")
+    ] = 0.8,
+    test_set: Annotated[
+        list[str] | None, typer.Option(help="Leave out documents with its text.")
+    ] = None,
+    test_ngram: Annotated[int, typer.Option(help="By so many words in a row.")] = 13,
+    shards: Annotated[int | None, typer.Option(help="Default: by the size.")] = None,
+    feature: Annotated[str, typer.Option(help="Field of the text.")] = "text",
+    split: Annotated[str, typer.Option(help="Of TFDS or Hugging Face.")] = "train",
+    one_per_file: Annotated[
+        bool, typer.Option("--one-per-file", help="A text file is one document.")
+    ] = False,
+    workers: Annotated[int, typer.Option(help="Processes of this machine.")] = 1,
+    beam: Annotated[
+        list[str] | None,
+        typer.Option(help="Option of Beam, such as --beam=--runner=FlinkRunner."),
+    ] = None,
+) -> None:
+    """Make shards of token ids of text by Apache Beam, once for all runs."""
+    with _errors_as_messages():
+        preparing.prepare(
+            sources,
+            output,
+            tokenizer,
+            new_vocabulary,
+            family,
+            rule or (),
+            near_duplicates,
+            typer.echo,
+            exact_duplicates=not keep_duplicates,
+            test_sets=test_set or (),
+            test_ngram=test_ngram,
+            shards=shards,
+            feature=feature,
+            split=split,
+            one_per_file=one_per_file,
+            workers=workers,
+            beam_arguments=beam or (),
+        )
 
 
 @app.command()

@@ -35,6 +35,13 @@ class Shard(NamedTuple):
         bytes: int. The size of the file.
         sha256: hexadecimal, of the file.
         lengths_sha256: the same, of the file with its lengths.
+
+    Example:
+
+    ```python
+    shard = keras_bertfam.corpora.Manifest.read("prepared").shards[0]
+    lengths = keras_bertfam.corpora.read_lengths("prepared", shard)
+    ```
     """
 
     file: str
@@ -67,6 +74,13 @@ class Manifest:
         sources: list of dicts of `name` and `bytes`.
         settings: dict of the other arguments that the corpus was prepared by.
         version: the package's that wrote it.
+
+    Example:
+
+    ```python
+    manifest = keras_bertfam.corpora.Manifest.read("prepared")
+    manifest.counts["tokens"]
+    ```
     """
 
     tokenizer: Config
@@ -123,7 +137,7 @@ class Manifest:
             )
         try:
             if content["shard_columns"] != [*Shard._fields]:
-                raise ValueError(f"shard_columns={content['shard_columns']!r}")
+                raise ValueError(f"shard_columns={content['shard_columns']!r}.")
             shards = [Shard(*row) for row in content["shards"]]
             names = {field.name for field in dataclasses.fields(cls)} - {"shards"}
             manifest = cls(shards=shards, **{name: content[name] for name in names})
@@ -131,7 +145,7 @@ class Manifest:
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(
                 f"{path} must be the manifest of a prepared corpus. Received: "
-                f"{type(error).__name__}: {error}."
+                f"{type(error).__name__}: {error}"
             ) from error
         return manifest
 
@@ -139,14 +153,14 @@ class Manifest:
         kinds = {"digest": str, "class_name": str, "vocabulary_size": int}
         for name, kind in kinds.items():
             if not isinstance(self.tokenizer[name], kind):
-                raise ValueError(f"tokenizer {name}={self.tokenizer[name]!r}")
+                raise ValueError(f"tokenizer {name}={self.tokenizer[name]!r}.")
         if self.dtype != str(ids_dtype(self.tokenizer["vocabulary_size"])):
-            raise ValueError(f"dtype={self.dtype!r}")
+            raise ValueError(f"dtype={self.dtype!r}.")
         for shard in self.shards:
             if not _FILE_NAME.fullmatch(shard.file):
-                raise ValueError(f"shard {shard.file!r}")
+                raise ValueError(f"shard {shard.file!r}.")
         if counts != self.counts:
-            raise ValueError(f"counts={counts}, and {self.counts} in shards")
+            raise ValueError(f"counts={counts}, and {self.counts} in shards.")
 
     def write(self, folder: Path) -> None:
         """Writes it to a folder, as a whole."""

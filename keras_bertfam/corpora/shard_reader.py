@@ -2,6 +2,7 @@
 
 import errno
 import os
+import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -27,6 +28,15 @@ class ShardReader:
         OSError: if the file isn't there.
         ImportError: if `array_record` isn't installed, and the file needs it.
         ValueError: if the file is damaged.
+
+    Example:
+
+    ```python
+    manifest = keras_bertfam.corpora.Manifest.read("prepared")
+    path = f"prepared/{manifest.shards[0].file}"
+    reader = keras_bertfam.corpora.ShardReader(path, manifest.dtype)
+    ids, lengths = reader.record(0)
+    ```
     """
 
     def __init__(self, path: Path, dtype: Any) -> None:
@@ -40,7 +50,7 @@ class ShardReader:
         try:
             self._records: Any = opened(self.path, self.dtype.itemsize)
         except (RuntimeError, ValueError, KeyError) as error:
-            raise ValueError(f"{self.path} is damaged: {error}.") from error
+            raise ValueError(f"{self.path} is damaged: {error}") from error
 
     def __len__(self) -> int:
         return len(self._records)
@@ -61,7 +71,7 @@ class ShardReader:
         """
         return [*self._decoded([int(number) for number in numbers])]
 
-    def _decoded(self, numbers) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def _decoded(self, numbers: list[int]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         for number in numbers:
             if not 0 <= number < len(self):
                 raise IndexError(
@@ -98,7 +108,7 @@ class _ArrayRecords:
             path, _RANDOM_ACCESS, file_reader_buffer_size=32768
         )
         if not self._reader.ok():
-            raise ValueError("it is cut off, or its index is not as it was written")
+            raise ValueError("it is cut off, or its index is not as it was written.")
 
     def __len__(self):
         return self._reader.num_records()
@@ -119,9 +129,10 @@ class _TFRecords:
         self._sizes = HEADER + 4 * counts.astype(np.int64) + itemsize * tokens
         framed = _BEFORE + self._sizes + _AFTER
         self._offsets = np.cumsum(framed) - framed + _BEFORE
-        self._file = open(path, "rb")  # noqa: SIM115
         if os.path.getsize(path) != framed.sum():
-            raise ValueError("its size is not that of its records")
+            raise ValueError("its size is not that of its records.")
+        self._file = open(path, "rb")  # noqa: SIM115
+        weakref.finalize(self, self._file.close)
 
     def __len__(self):
         return len(self._sizes)

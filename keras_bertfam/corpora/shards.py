@@ -100,13 +100,20 @@ def write_shard(
     with written_aside(path) as part:
         _write_records(part, extension, _records(documents, lengths))
         size, digest = os.path.getsize(part), file_digest(part)
-    arrays = {
+    arrays: dict[str, Any] = {
         key: np.concatenate([np.zeros(0, "<u4"), *parts]).astype("<u4")
         for key, parts in lengths.items()
     }
-    total = int(arrays["sentences"].sum(dtype=np.int64))
-    counts = [len(arrays["documents"]), len(arrays["sentences"]), total]
-    shard = Shard(name, *counts, len(arrays["records"]), size, digest, "")
+    shard = Shard(
+        name,
+        documents=len(arrays["documents"]),
+        sentences=len(arrays["sentences"]),
+        tokens=int(arrays["sentences"].sum(dtype=np.int64)),
+        records=len(arrays["records"]),
+        bytes=size,
+        sha256=digest,
+        lengths_sha256="",
+    )
     with written_aside(os.path.join(folder, shard.lengths_file)) as part:
         with open(part, "wb") as file:
             np.savez(file, **arrays)
@@ -174,7 +181,7 @@ def read_lengths(folder: Path, shard: Shard) -> dict[str, np.ndarray]:
     """
     path = os.path.join(folder, shard.lengths_file)
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
             arrays = {key: file[key] for key in _LENGTHS}
     except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} is damaged: {error}.") from error

@@ -58,7 +58,9 @@ def _tokenizer_in(folder, published):
         if published is not None:
             source = published.complete(source)
         return tokenizer_files.load_tokenizer(source)
-    _check_preset(folder)
+    # A tokenizer may have been saved alone.
+    if not os.path.isfile(os.path.join(folder, directory.TOKENIZER_FILE)):
+        _check_preset(folder)
     with directory.explain_load_errors(folder):
         tokenizer = directory.load_serialized(folder, directory.TOKENIZER_FILE)
         if tokenizer is None:

@@ -1,17 +1,16 @@
 """Vocabularies learned from text."""
 
 import io
-import itertools
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sentencepiece
-import tensorflow as tf
 import tokenizers as hugging_face
 
 from keras_bertfam.tokenizers.bert_normalization import clean_texts
+from keras_bertfam.tokenizers.byte_pair_learning import learn_byte_pairs
 from keras_bertfam.tokenizers.graph import as_graph_layer
 from keras_bertfam.tokenizers.sentence_piece import NormalizedSentencePiece
 from keras_bertfam.tokenizers.sentinels import sentinel
@@ -20,24 +19,29 @@ from keras_bertfam.tokenizers.special_tokens import (
     SENTENCE_PIECE,
     one_of,
 )
-from keras_bertfam.tokenizers.texts import (
-    check_documents,
-    text_files,
-    to_utf8,
-    without_nul,
+from keras_bertfam.tokenizers.texts import to_utf8
+from keras_bertfam.tokenizers.training_texts import (
+    clean_batches,
+    counted_lines,
+    one_line,
+    pieces_after_space,
+    read_texts,
+    text_parts,
 )
+from keras_bertfam.tokenizers.word_counts import recount
 from keras_bertfam.tokenizers.word_piece import SPECIAL_TOKENS, BertTokenizer
-from keras_bertfam.tokenizers.word_piece_learning import count_words, learn_word_pieces
+from keras_bertfam.tokenizers.word_piece_learning import (
+    count_words,
+    learn_word_pieces,
+    split_words,
+)
 from keras_bertfam.types import Path, TFDataset, Tokenizer
 
 MAX_VOCABULARY_SIZE = 10_000_000  # `tokenizers` takes the memory before it begins
-# SentencePiece leaves out texts of more bytes than 4,192.
-_PART = re.compile(r".{1,1000}(?!\S)|.{1,1000}")
-_NO_WORD = "`documents` must have at least one word. Received: none."
 
 
 def train_word_piece(
-    documents: TFDataset | Sequence[Path],
+    documents: TFDataset | Sequence[Path] | Mapping[str, int],
     vocabulary_size: int,
     lowercase: bool = True,
     **kwargs: Any,
@@ -47,8 +51,8 @@ def train_word_piece(
     It has the 1,000 most frequent characters, and what else occurs ten times or more.
 
     Args:
-        documents: `tf.data.Dataset` of scalar strings, or a list of paths of
-            text files.
+        documents: `tf.data.Dataset` of scalar strings, a list of paths of text
+            files, or words and their counts, see `corpora.count_words`.
         vocabulary_size: int. The most tokens to learn, special ones included.
         lowercase: bool. Whether to lower-case and strip accents. Defaults to
             `True`.
@@ -71,15 +75,20 @@ def train_word_piece(
     ```
     """
     _check_size(vocabulary_size, len(SPECIAL_TOKENS), "special tokens")
-    counts = count_words(
-        _batches(_read(documents), lambda texts: clean_texts(to_utf8(texts), lowercase))
-    )
+
+    def clean(texts):
+        return clean_texts(to_utf8(texts), lowercase)
+
+    if isinstance(documents, Mapping):
+        counts = recount(documents, lambda words: split_words(clean(words)).to_list())
+    else:
+        counts = count_words(clean_batches(read_texts(documents), clean))
     vocabulary = learn_word_pieces(counts, vocabulary_size, SPECIAL_TOKENS)
     return BertTokenizer(vocabulary, lowercase=lowercase, **kwargs)
 
 
 def train_byte_pair(
-    documents: TFDataset | Sequence[Path],
+    documents: TFDataset | Sequence[Path] | Mapping[str, int],
     vocabulary_size: int,
     add_prefix_space: bool = False,
     family: str = "roberta",
@@ -92,8 +101,8 @@ def train_byte_pair(
     GPT's has characters, and what occurs in no document is unknown.
 
     Args:
-        documents: `tf.data.Dataset` of scalar strings, or a list of paths of
-            text files.
+        documents: `tf.data.Dataset` of scalar strings, a list of paths of text
+            files, or words and their counts, see `corpora.count_words`.
         vocabulary_size: int. The most tokens to learn, special ones and the 256
             bytes included.
         add_prefix_space: bool. Whether a text begins with a space, so that its
@@ -133,33 +142,41 @@ def train_byte_pair(
     if word_end is None:
         alphabet, arguments = splitters.ByteLevel.alphabet(), {}
         splitter = splitters.ByteLevel(add_prefix_space=add_prefix_space)
-        clean = _one_line
+        clean = one_line
     else:
         alphabet, arguments = [], {"end_of_word_suffix": word_end}
         splitter, clean = splitters.WhitespaceSplit(), cls().clean_texts
     least = len(special) + len(alphabet)
     _check_size(vocabulary_size, least, "special tokens and bytes")
-    trained = hugging_face.Tokenizer(hugging_face.models.BPE(**arguments))
-    trained.pre_tokenizer = splitter
-    trainer = hugging_face.trainers.BpeTrainer(
-        vocab_size=vocabulary_size,
-        min_frequency=2,
-        show_progress=False,
-        special_tokens=special,
-        initial_alphabet=alphabet,
-        **arguments,
-    )
-    trained.train_from_iterator(_parts(_read(documents), clean), trainer)
-    model = json.loads(trained.to_str())["model"]
-    if not model["merges"]:
+    if isinstance(documents, Mapping):
+        pieces = recount(
+            documents, lambda words: pieces_after_space(words, clean, splitter)
+        )
+        tokens, merges = learn_byte_pairs(
+            pieces, vocabulary_size, special, alphabet, word_end or ""
+        )
+    else:
+        trained = hugging_face.Tokenizer(hugging_face.models.BPE(**arguments))
+        trained.pre_tokenizer = splitter
+        trainer = hugging_face.trainers.BpeTrainer(
+            vocab_size=vocabulary_size,
+            min_frequency=2,
+            show_progress=False,
+            special_tokens=special,
+            initial_alphabet=alphabet,
+            **arguments,
+        )
+        trained.train_from_iterator(text_parts(read_texts(documents), clean), trainer)
+        model = json.loads(trained.to_str())["model"]
+        tokens, merges = sorted(model["vocab"], key=model["vocab"].get), model["merges"]
+    if not merges:
         raise ValueError(
             "`documents` must have a pair of characters twice. Received: none."
         )
-    ids: dict[str, int] = model["vocab"]
-    others = sorted(ids.keys() - {*special}, key=lambda token: ids[token])
+    others = [token for token in tokens if token not in special]
     tokenizer = cls(
         {token: number for number, token in enumerate([*first, *others, *last])},
-        [" ".join(pair) for pair in model["merges"]],
+        [" ".join(pair) for pair in merges],
         add_prefix_space=add_prefix_space,
         **kwargs,
     )
@@ -167,7 +184,7 @@ def train_byte_pair(
 
 
 def train_sentence_piece(
-    documents: TFDataset | Sequence[Path],
+    documents: TFDataset | Sequence[Path] | Mapping[str, int],
     vocabulary_size: int,
     model_type: str = "unigram",
     family: str = "albert",
@@ -178,8 +195,8 @@ def train_sentence_piece(
     """Learns a SentencePiece model from text, after the tokenizer's own clean-up.
 
     Args:
-        documents: `tf.data.Dataset` of scalar strings, or a list of paths of
-            text files.
+        documents: `tf.data.Dataset` of scalar strings, a list of paths of text
+            files, or words and their counts, see `corpora.count_words`.
         vocabulary_size: int. The most pieces to learn, special ones included.
         model_type: `"unigram"`, as in both papers, or `"bpe"`.
         family: whose special pieces the model has and whose tokenizer it gets:
@@ -230,10 +247,18 @@ def train_sentence_piece(
     number = sum(value >= 0 for value in ids.values()) + len(control) + len(symbols)
     _check_size(vocabulary_size, number, "special pieces")
     tokenizer = cls(**kwargs)
+    if isinstance(documents, Mapping):
+        sentences, form = counted_lines(documents, tokenizer.clean_texts), "tsv"
+    else:
+        sentences, form = (
+            text_parts(read_texts(documents), tokenizer.clean_texts),
+            "text",
+        )
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=_parts(_read(documents), tokenizer.clean_texts),
+            sentence_iterator=sentences,
+            input_format=form,
             model_writer=model,
             model_type=model_type,
             vocab_size=vocabulary_size,
@@ -256,35 +281,6 @@ def train_sentence_piece(
         ) from None
     tokenizer.set_proto(model.getvalue())
     return tokenizer
-
-
-def _one_line(texts):
-    """Strings whose lines' ends are spaces."""
-    return tf.strings.regex_replace(without_nul(to_utf8(texts)), r"\s*\n\s*", " ")
-
-
-def _read(documents):
-    """Text files or a dataset as a checked dataset of strings."""
-    if isinstance(documents, (list, tuple)):
-        documents = tf.data.TextLineDataset(text_files(documents, "documents"))
-    return check_documents(documents)
-
-
-def _batches(documents, clean):
-    """Cleaned documents, several at once."""
-    return documents.batch(64).map(clean, num_parallel_calls=tf.data.AUTOTUNE)
-
-
-def _parts(documents, clean):
-    """The lines of cleaned documents, in parts of at most 1,000 characters."""
-    batches = _batches(documents, clean).as_numpy_iterator()
-    texts = itertools.chain.from_iterable(batches)
-    parts = (part for text in texts for part in _PART.findall(text.decode()))
-    parts = filter(str.strip, parts)
-    first = next(parts, None)
-    if first is None:
-        raise ValueError(_NO_WORD)
-    return itertools.chain([first], parts)
 
 
 def _is_int(value):

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from keras_bertfam.types import TFDataset
+from keras_bertfam.types import TFDataset, TFRagged, TFTensor
 
 # As in KerasHub's pre-tokenisation, and BERT's: these are words, and end others.
 SIGNS = (
@@ -41,14 +41,17 @@ def count_words(texts: TFDataset) -> dict[str, int]:
     """
     counts: collections.Counter[bytes] = collections.Counter()
     words = texts.map(
-        lambda batch: (
-            tf_text.regex_split(batch, rf"{SPACES}|{SIGNS}", SIGNS).flat_values
-        ),
+        lambda batch: split_words(batch).flat_values,
         num_parallel_calls=tf.data.AUTOTUNE,
     )
     for batch in words.as_numpy_iterator():
         counts.update(batch.tolist())
     return {word.decode(): count for word, count in counts.items()}
+
+
+def split_words(texts: TFTensor) -> TFRagged:
+    """The words of cleaned texts of shape `(batch,)`, ragged `(batch, None)`."""
+    return tf_text.regex_split(texts, rf"{SPACES}|{SIGNS}", SIGNS)
 
 
 def learn_word_pieces(

@@ -1,0 +1,189 @@
+"""What a corpus is prepared by, and the folder in which the work goes on.
+
+Whatever is in that folder has a name made of all that it depends on, and appears whole.
+So a run that was killed finds what it had done, and no worker takes a result of other
+settings for its own.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from keras_bertfam.corpora.preparing.near_duplicates import NearDuplicates
+from keras_bertfam.corpora.preparing.parts import Block, Part, Reading, Source
+from keras_bertfam.corpora.preparing.processes import call
+from keras_bertfam.corpora.preparing.quality import QualityRules
+from keras_bertfam.presets.loading import load_tokenizer
+from keras_bertfam.tokenizers.graph import as_graph_layer
+from keras_bertfam.types import Config, Tokenizer
+from keras_bertfam.version import __version__
+from keras_bertfam.whole_files import write_text
+
+FAILURES = "failures"
+_ERRORS = {kind.__name__: kind for kind in (ValueError, OSError, ImportError)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What all workers know.
+
+    Args:
+        folder: path of the working folder, which all workers see.
+        blocks_file: name of a file in it that has the blocks.
+        reading: `Reading`.
+        rules: `QualityRules`.
+        exact_duplicates: bool. Whether copies are removed.
+        near_duplicates: `NearDuplicates`, or `None`.
+        test_hashes_file: name of an array in it, of `hash_test_sets`, or `None`.
+        test_ngram: int. Words in what documents may not have of test sets.
+        tokenizer_digest: str.
+        vocabulary_size: int.
+        shards: int. How many there will be.
+    """
+
+    folder: str
+    blocks_file: str
+    reading: Reading
+    rules: QualityRules
+    exact_duplicates: bool
+    near_duplicates: NearDuplicates | None
+    test_hashes_file: str | None
+    test_ngram: int
+    tokenizer_digest: str
+    vocabulary_size: int
+    shards: int
+
+    def path(self, *names: str) -> str:
+        """A path in the working folder."""
+        return os.path.join(self.folder, *names)
+
+    def block(self, number: int) -> Block:
+        """A block by its number."""
+        return read_blocks(self.path(self.blocks_file))[number]
+
+    @property
+    def tokenizer_folder(self) -> str:
+        """The preset of the tokenizer."""
+        return self.path("tokenizers", self.tokenizer_digest)
+
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer, loaded once in a process."""
+        return _tokenizer_in(self.tokenizer_folder)
+
+
+@functools.lru_cache(maxsize=1)
+def _tokenizer_in(folder):
+    return as_graph_layer(load_tokenizer(folder))
+
+
+def write_blocks(folder: str, blocks: list[Block]) -> str:
+    """Writes blocks to a working folder; returns the name of the file."""
+    rows = [[dataclasses.astuple(part) for part in block] for block in blocks]
+    name = f"blocks-{digest(rows)}.json"
+    write_text(os.path.join(folder, name), json.dumps(rows))
+    return name
+
+
+@functools.lru_cache(maxsize=1)
+def read_blocks(path: str) -> list[Block]:
+    """The blocks in a file of `write_blocks`."""
+    with open(path, encoding="utf-8") as file:
+        rows = json.load(file)
+    return [
+        tuple(Part(Source(*source), *bounds) for source, *bounds in row) for row in rows
+    ]
+
+
+def digest(*values: Any) -> str:
+    """A name for what depends on values, which are dataclasses or go into JSON."""
+    text = json.dumps([__version__, *values], sort_keys=True, default=_plain)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _plain(value):
+    return dataclasses.asdict(value)
+
+
+@contextlib.contextmanager
+def whole_folder(path: str) -> Iterator[str]:
+    """Give a folder to write to, and put it at `path` at the end.
+
+    Another that came there meanwhile has the same content, and stays.
+    """
+    parent = os.path.dirname(path)
+    os.makedirs(parent, exist_ok=True)
+    part = tempfile.mkdtemp(prefix=".part-", dir=parent)
+    try:
+        yield part
+        try:
+            os.rename(part, path)
+        except OSError:
+            if not os.path.isdir(path):
+                raise
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def write_json(path: str, content: Config) -> None:
+    """Writes a file as a whole."""
+    write_text(path, json.dumps(content))
+
+
+def read_json(path: str) -> Any:
+    """The content of a file of JSON."""
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)
+
+
+def guarded(job: Any, step: Callable[..., Any], element: Any) -> Any:
+    """What a step makes of an element, where `processes.call` has it done.
+
+    Its error is noted for who started all: a runner gives no more of one than a text
+    with its traceback.
+
+    Args:
+        job: what has the path of the working folder, `folder`.
+        step: function of the job and the element.
+        element: of a pipeline.
+    """
+    try:
+        return call(_run, job, step, _loaded(element))
+    except tuple(_ERRORS.values()) as error:
+        kind = next(name for name, cls in _ERRORS.items() if isinstance(error, cls))
+        failures = os.path.join(job.folder, FAILURES)
+        name = f"{digest(str(error))}.json"
+        with contextlib.suppress(OSError):  # the disk may be full
+            os.makedirs(failures, exist_ok=True)
+            content = {"kind": kind, "message": str(error)}
+            write_json(os.path.join(failures, name), content)
+        raise
+
+
+def _run(job, step, element):
+    made = step(job, element)
+    return [*made] if isinstance(made, Iterator) else made
+
+
+def _loaded(element):
+    """An element with lists for what a runner gives as it is asked for."""
+    if not isinstance(element, tuple):
+        return element
+    key, values = element
+    if isinstance(values, dict):
+        return key, {name: [*value] for name, value in values.items()}
+    return key, [*values]
+
+
+def raise_failure(folder: str) -> None:
+    """Raises the first error that a worker noted in a working folder, if any did."""
+    failures = os.path.join(folder, FAILURES)
+    for name in sorted(os.listdir(failures)) if os.path.isdir(failures) else ():
+        noted = read_json(os.path.join(failures, name))
+        raise _ERRORS[noted["kind"]](noted["message"])

@@ -1,0 +1,189 @@
+"""Documents that are almost the same: MinHash over shingles, and bands of it."""
+
+import dataclasses
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+# A word, or a character of a script that has no spaces between words.
+_WORD = re.compile(r"[぀-ヿ㐀-䶿一-鿿豈-﫿]|[^\W぀-ヿ㐀-䶿一-鿿豈-﫿]+")
+_CACHED_WORDS = 1 << 20
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+_AT_ONCE = 1024  # shingles, so that their hashes stay in the processor's cache
+
+
+class _Words(dict[str, int]):
+    """Numbers of 64 bits for words, kept for the next time."""
+
+    def __missing__(self, word):
+        if len(self) >= _CACHED_WORDS:
+            self.clear()
+        digest = hashlib.blake2b(word.encode(), digest_size=8).digest()
+        self[word] = number = int.from_bytes(digest, "little")
+        return number
+
+
+_words = _Words()
+
+
+def hash_words(text: str) -> np.ndarray:
+    """A number for each word of a text, whatever its case, punctuation left out.
+
+    Args:
+        text: str.
+
+    Returns:
+        A uint64 array of shape `(words,)`.
+    """
+    words = _WORD.findall(text.lower())
+    return np.fromiter(map(_words.__getitem__, words), np.uint64, len(words))
+
+
+def hash_shingles(words: np.ndarray, size: int) -> np.ndarray:
+    """A number for each run of words.
+
+    Args:
+        words: uint64 array, of `hash_words`.
+        size: int. Words in a run.
+
+    Returns:
+        A uint64 array of shape `(words - size + 1,)`, empty for fewer words.
+    """
+    count = max(len(words) - size + 1, 0)
+    hashes = np.zeros(count, np.uint64)
+    for k in range(size):
+        hashes = hashes * _FACTOR + words[k : k + count]
+    return _mixed(hashes)
+
+
+def _mixed(numbers):
+    """Numbers of which every bit depends on all bits: the end of SplitMix64."""
+    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return numbers ^ (numbers >> np.uint64(31))
+
+
+@dataclasses.dataclass(frozen=True)
+class NearDuplicates:
+    """Which documents count as almost the same.
+
+    A signature has a hash's least value over a document's shingles, for each of
+    `bands * band_size` hash functions. Two documents agree in as large a share of it as
+    they have in common of their shingles. Only documents that agree in a whole band are
+    compared: with the default, 98 % of those pairs that have 0.8 in common.
+
+    Args:
+        threshold: float in (0, 1]. What share of all shingles of two documents they
+            have in common at least, by their signatures. Defaults to `0.8`.
+        shingle_size: int. Words in a shingle. Defaults to `5`.
+        bands: int. Defaults to `16`.
+        band_size: int. Defaults to `7`.
+
+    Raises:
+        ValueError: for an argument out of range.
+
+    Example:
+
+    ```python
+    near = keras_bertfam.corpora.NearDuplicates(threshold=0.7, shingle_size=3)
+    ```
+
+    Reference: [Broder, 1997](https://doi.org/10.1109/SEQUEN.1997.666900).
+    """
+
+    threshold: float = 0.8
+    shingle_size: int = 5
+    bands: int = 16
+    band_size: int = 7
+
+    def __post_init__(self) -> None:
+        if not 0 < self.threshold <= 1:
+            raise ValueError(
+                f"`threshold` must be in (0, 1]. Received: {self.threshold}."
+            )
+        for name in ("shingle_size", "bands", "band_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(
+                    f"`{name}` must be at least 1. Received: {getattr(self, name)}."
+                )
+
+    def signature(self, words: np.ndarray) -> np.ndarray:
+        """The signature of a document.
+
+        Args:
+            words: uint64 array, of `hash_words`. A document of fewer words than a
+                shingle has is one shingle.
+
+        Returns:
+            A uint32 array of shape `(bands * band_size,)`.
+        """
+        size = max(min(self.shingle_size, len(words)), 1)
+        shingles = (hash_shingles(words, size) >> np.uint64(32)).astype(np.uint32)
+        factors, terms = self._hash_functions()
+        least = np.full(len(factors), np.iinfo(np.uint32).max, np.uint32)
+        for start in range(0, len(shingles), _AT_ONCE):
+            hashes = factors[:, None] * shingles[start : start + _AT_ONCE]
+            hashes += terms[:, None]
+            np.minimum(least, hashes.min(axis=1), out=least)
+        return least
+
+    def _hash_functions(self):
+        numbers = np.arange(2 * self.bands * self.band_size, dtype=np.uint64)
+        numbers = _mixed((numbers + np.uint64(1)) * _FACTOR).astype(np.uint32)
+        factors, terms = np.split(numbers, 2)
+        return factors | np.uint32(1), terms
+
+    def band_hashes(self, signatures: np.ndarray) -> np.ndarray:
+        """A number for each band of signatures.
+
+        Args:
+            signatures: uint32 array of shape `(documents, bands * band_size)`.
+
+        Returns:
+            A uint64 array of shape `(documents, bands)`.
+        """
+        parts = signatures.reshape(-1, self.bands, self.band_size).astype(np.uint64)
+        hashes = np.zeros(parts.shape[:2], np.uint64)
+        hashes += np.arange(self.bands, dtype=np.uint64)
+        for k in range(self.band_size):
+            hashes = _mixed(hashes * _FACTOR + parts[:, :, k])
+        return hashes
+
+
+def find_copies(
+    groups: np.ndarray,
+    order: np.ndarray,
+    numbers: np.ndarray,
+    similar: Callable[[int, Sequence[int]], np.ndarray] | None = None,
+) -> np.ndarray:
+    """Which documents go, since a better one that is like them is in their group.
+
+    Args:
+        groups: uint64 array of shape `(rows,)`: the group of a row.
+        order: uint64 array. In a group, the least stays.
+        numbers: uint64 array: the document of a row, which decides where `order` is
+            the same.
+        similar: function of the number of a document and those of others, which says
+            by a bool array which of these are like it; or `None`: all of a group are.
+
+    Returns:
+        A uint64 array of the numbers of documents, sorted.
+    """
+    rows = np.lexsort((numbers, order, groups))
+    groups, numbers = groups[rows], numbers[rows]
+    starts = np.flatnonzero(np.r_[True, groups[1:] != groups[:-1]][: len(groups)])
+    sizes = np.diff(np.r_[starts, len(groups)])
+    copies: list[np.ndarray] = []
+    for start, size in zip(starts[sizes > 1], sizes[sizes > 1], strict=True):
+        others = numbers[start : start + size]
+        while len(others) > 1:
+            best, others = others[0], others[1:]
+            others = others[others != best]
+            alike = np.ones(len(others), bool)
+            if similar is not None:
+                alike = similar(best, others)
+            copies.append(others[alike])
+            others = others[~alike]
+    return np.unique(np.concatenate([np.zeros(0, np.uint64), *copies]))

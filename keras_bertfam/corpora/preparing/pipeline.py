@@ -1,0 +1,112 @@
+"""The steps of preparing a corpus as a pipeline of Apache Beam."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from keras_bertfam.corpora.preparing import steps
+from keras_bertfam.corpora.preparing.job import Job, guarded
+
+
+def load_beam() -> Any:
+    """Apache Beam.
+
+    Raises:
+        ImportError: if it isn't installed: how to.
+    """
+    try:
+        import apache_beam
+    except ImportError as error:
+        raise ImportError(
+            "Corpora are prepared by Apache Beam: pip install keras-bertfam[beam]."
+        ) from error
+    return apache_beam
+
+
+def beam_options(workers: int, arguments: Sequence[str] = ()) -> Any:
+    """The options of a pipeline: processes of this machine, unless they say others.
+
+    Args:
+        workers: int. How many processes.
+        arguments: options of Beam as on its command line, such as
+            `["--runner=FlinkRunner", "--flink_master=host:8081"]`.
+
+    Returns:
+        A `PipelineOptions`.
+
+    Raises:
+        ValueError: for `workers` beside a runner, or less than one.
+    """
+    load_beam()
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    if workers < 1:
+        raise ValueError(f"`workers` must be at least 1. Received: {workers}.")
+    given = [*arguments]
+    if any(argument.partition("=")[0] == "--runner" for argument in given):
+        if workers != 1:
+            raise ValueError(
+                "`workers` must be left out with a `--runner`, which has options of "
+                f"its own. Received: {workers}."
+            )
+        return PipelineOptions(given)
+    # Beam's name for what `DirectRunner` is, once that has looked for a program of
+    # another language to download. Its threads wait for processes: a few are ready.
+    local = ["--runner=FnApiRunner"]
+    if workers > 1:
+        threads = f"--direct_num_workers={2 * workers}"
+        local += [threads, "--direct_running_mode=multi_threading"]
+    return PipelineOptions([*local, *given])
+
+
+def run_pipeline(job: Job, blocks: int, options: Any) -> None:
+    """Runs all steps.
+
+    Args:
+        job: `Job`.
+        blocks: int. How many blocks there are.
+        options: `PipelineOptions`.
+    """
+    beam = load_beam()
+
+    def step(function: Callable[..., Any]) -> Any:
+        return functools.partial(guarded, job, function)
+
+    with beam.Pipeline(options=options) as pipeline:
+        documents = (
+            pipeline
+            | "Blocks" >> beam.Create(range(blocks))
+            | "Spread" >> beam.Reshuffle()
+            | "Documents" >> beam.Map(step(steps.write_documents))
+        )
+        dropped = (
+            documents
+            | "Index" >> beam.FlatMap(step(steps.index_rows))
+            | "Alike" >> beam.GroupByKey()
+            | "Copies" >> beam.FlatMap(step(steps.find_dropped))
+        )
+        joined = {
+            "block": documents | "Numbered" >> beam.Map(_numbered),
+            "dropped": dropped,
+        }
+        tokens = (
+            joined
+            | "Join" >> beam.CoGroupByKey()
+            | "Tokens" >> beam.Map(step(steps.write_tokens))
+        )
+        (
+            tokens
+            | "Together" >> beam.Map(_together)
+            | "All" >> beam.GroupByKey()
+            | "Plan" >> beam.FlatMap(step(steps.write_plan))
+            | "Shards" >> beam.Reshuffle()
+            | "Write" >> beam.Map(step(steps.write_shard_of))
+        )
+
+
+def _numbered(number):
+    return number, None
+
+
+def _together(element):
+    return 0, element

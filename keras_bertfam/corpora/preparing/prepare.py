@@ -1,0 +1,283 @@
+"""From text to a prepared corpus, by Apache Beam."""
+
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from keras_bertfam.corpora.manifest import (
+    FILE,
+    Manifest,
+    Shard,
+    describe_tokenizer,
+    ids_dtype,
+)
+from keras_bertfam.corpora.preparing import steps
+from keras_bertfam.corpora.preparing.contamination import hash_test_sets
+from keras_bertfam.corpora.preparing.job import (
+    FAILURES,
+    Job,
+    digest,
+    raise_failure,
+    read_json,
+    whole_folder,
+    write_blocks,
+)
+from keras_bertfam.corpora.preparing.near_duplicates import NearDuplicates
+from keras_bertfam.corpora.preparing.parts import Reading, Source
+from keras_bertfam.corpora.preparing.pipeline import beam_options, run_pipeline
+from keras_bertfam.corpora.preparing.processes import process_pool
+from keras_bertfam.corpora.preparing.progress import progress
+from keras_bertfam.corpora.preparing.quality import QualityRules
+from keras_bertfam.corpora.preparing.sources import find_sources, make_blocks
+from keras_bertfam.presets import locks
+from keras_bertfam.presets.loading import load_tokenizer
+from keras_bertfam.types import Path, Tokenizer
+from keras_bertfam.whole_files import written_aside
+
+TOKENIZER = "tokenizer"
+# Shards are of about so many bytes of text; below 16 of them, of fewer.
+_SHARD_BYTES, _SMALL_SHARD_BYTES, _FEW = 1 << 26, 1 << 22, 16
+
+
+def prepare(
+    sources: Path | Sequence[Path],
+    output: Path,
+    tokenizer: Tokenizer | Path,
+    *,
+    quality: QualityRules | None = None,
+    exact_duplicates: bool = True,
+    near_duplicates: NearDuplicates | float | None = 0.8,
+    test_sets: Sequence[Path] = (),
+    test_ngram: int = 13,
+    shards: int | None = None,
+    feature: str = "text",
+    split: str = "train",
+    one_per_file: bool = False,
+    workers: int = 1,
+    beam_arguments: Sequence[str] = (),
+    report: Callable[[str], Any] = print,
+) -> Manifest:
+    """Makes shards of token ids of text, once, for all runs to come.
+
+    Documents are read, filtered, rid of duplicates, split into sentences and
+    tokenised. The same sources and settings give the same bytes, whatever the number of
+    workers. The work goes on in a folder beside `output`, which has to hold about twice
+    the text; a run that was killed goes on from there if it is started again.
+
+    Args:
+        sources: paths or patterns of files, `"tfds:NAME"` and `"hf:NAME"`. Files are
+            text with blank lines between documents, `.jsonl` with an object a line,
+            or `.parquet`; the first two also as `.gz` and `.zst`.
+        output: the folder to write, which is new or empty.
+        tokenizer: a tokenizer layer, or the name or folder of its preset. It is
+            saved in `output` as well, as the preset `tokenizer`.
+        quality: `QualityRules`, or `None` for none.
+        exact_duplicates: bool. Whether of equal documents one stays. Defaults to
+            `True`.
+        near_duplicates: `NearDuplicates`, or its `threshold` alone, by which of
+            documents that are almost the same the longest stays; or `None`. Defaults
+            to `0.8`.
+        test_sets: sources, without whose runs of words documents are to be.
+        test_ngram: int. Words in such a run. Defaults to `13`.
+        shards: int. How many to write; `None` means by the size of the sources.
+        feature: the field or column of the text. Defaults to `"text"`.
+        split: of datasets of TFDS and Hugging Face. Defaults to `"train"`.
+        one_per_file: bool. Whether a text file is one document, blank lines left
+            out. Defaults to `False`.
+        workers: int. Processes of this machine. Defaults to `1`.
+        beam_arguments: options of Beam, such as `["--runner=FlinkRunner"]`. Its
+            workers must see sources and `output` by the same paths.
+        report: function that takes a line of text.
+
+    Returns:
+        `Manifest`.
+
+    Raises:
+        FileNotFoundError: if a source isn't there.
+        ImportError: if Apache Beam, or what a source needs, isn't installed.
+        ValueError: if an argument is out of range, a source isn't what its name says
+            or isn't UTF-8, or `output` has something in it.
+        OSError: if the disk is full.
+
+    Example:
+
+    ```python
+    tokenizer = keras_bertfam.tokenizers.BertTokenizer.from_preset("my_bert")
+    keras_bertfam.corpora.prepare("corpus/*.jsonl.gz", "prepared", tokenizer, workers=8)
+    ```
+
+    References: [Lee et al., 2021](https://arxiv.org/abs/2107.06499);
+    [Brown et al., 2020](https://arxiv.org/abs/2005.14165), appendix C.
+    """
+    options = beam_options(workers, beam_arguments)
+    if isinstance(near_duplicates, (int, float)):
+        near_duplicates = NearDuplicates(near_duplicates)
+    if isinstance(tokenizer, (str, os.PathLike)):
+        tokenizer = load_tokenizer(tokenizer)
+    for name, value in {"shards": shards, "test_ngram": test_ngram}.items():
+        if value is not None and value < 1:
+            raise ValueError(f"`{name}` must be at least 1. Received: {value}.")
+    output = os.path.realpath(output)
+    _check_output(output)
+    reading = Reading(feature, split, one_per_file)
+    found = find_sources(sources, reading)
+    with _working_folder(output) as folder:
+        blocks = make_blocks(found, reading)
+        described = describe_tokenizer(tokenizer)
+        test_hashes = _write_test_hashes(folder, test_sets, reading, test_ngram)
+        job = Job(
+            folder=folder,
+            blocks_file=write_blocks(folder, blocks),
+            reading=reading,
+            rules=quality or QualityRules(),
+            exact_duplicates=exact_duplicates,
+            near_duplicates=near_duplicates,
+            test_hashes_file=test_hashes,
+            test_ngram=test_ngram,
+            tokenizer_digest=described["digest"],
+            vocabulary_size=described["vocabulary_size"],
+            shards=shards or _shards_for(found),
+        )
+        if not os.path.isdir(job.tokenizer_folder):
+            with whole_folder(job.tokenizer_folder) as part:
+                tokenizer.save_to_preset(part)
+        _run(job, len(blocks), options, workers, report)
+        manifest = _manifest(job, len(blocks), found, described, test_sets)
+        _publish(job, manifest, output)
+    counts = ", ".join(f"{count} {name}" for name, count in manifest.counts.items())
+    report(f"Wrote {output}: {counts}.")
+    return manifest
+
+
+def _check_output(output):
+    if os.path.lexists(output) and (not os.path.isdir(output) or os.listdir(output)):
+        raise ValueError(
+            "`output` must be a folder that is new or empty: a prepared corpus isn't "
+            f"written over. Received: {output!r}."
+        )
+
+
+def _shards_for(sources: Sequence[Source]) -> int:
+    size = sum(source.bytes for source in sources)
+    few = min(_FEW, size // _SMALL_SHARD_BYTES)
+    return max(1, few, size // _SHARD_BYTES)
+
+
+@contextlib.contextmanager
+def _working_folder(output: str) -> Iterator[str]:
+    """The folder beside `output` that one run at a time has; it goes at the end."""
+    parent, name = os.path.split(output)
+    folder = os.path.join(parent, f"{name}-working")
+    os.makedirs(folder, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        if locks.lock(descriptor, fcntl.LOCK_EX) is False:
+            raise ValueError(
+                "`output` must be that of one run at a time. "
+                f"Received: {output!r}, whose {folder} is in use."
+            )
+        shutil.rmtree(os.path.join(folder, FAILURES), ignore_errors=True)
+        yield folder
+        shutil.rmtree(folder)
+    finally:
+        locks.lock(descriptor, fcntl.LOCK_UN)  # also if a child process has it open
+        os.close(descriptor)
+
+
+def _write_test_hashes(folder, test_sets, reading, size):
+    """The name of the file with the runs of words of test sets, or `None`."""
+    if not test_sets:
+        return None
+    hashes = hash_test_sets(test_sets, reading, size)
+    name = f"test-{digest(hashes.tolist())}.npy"
+    with written_aside(os.path.join(folder, name)) as part, open(part, "wb") as file:
+        np.save(file, hashes)
+    return name
+
+
+def _run(job, blocks, options, workers, report):
+    def folders():
+        counted = {
+            "documents of blocks": (job.path(steps.DOCUMENTS), blocks),
+            "tokens of blocks": (job.path(steps.TOKENS), blocks),
+        }
+        with contextlib.suppress(FileNotFoundError):
+            key = read_json(job.path(steps.PLAN))["key"]
+            counted["shards"] = (job.path(f"reports-{key}"), job.shards)
+        return counted
+
+    with contextlib.suppress(FileNotFoundError):
+        os.remove(job.path(steps.PLAN))
+    try:
+        with progress(folders, report), process_pool(workers):
+            run_pipeline(job, blocks, options)
+    except Exception as error:
+        raise_failure(job.folder)
+        if isinstance(error, OSError) or error.__class__ is not RuntimeError:
+            raise
+        raise OSError(errno.EIO, f"A worker failed: {error}.") from error
+
+
+def _manifest(job, blocks, sources, described, test_sets):
+    plan = read_json(job.path(steps.PLAN))
+    dropped: Counter[str] = Counter()
+    for number in range(blocks):
+        folder = steps.documents_folder(job, number)
+        dropped.update(read_json(os.path.join(folder, "report.json"))["dropped"])
+    for key in plan["tokens"]:
+        report = job.path(steps.TOKENS, key, "report.json")
+        dropped.update(read_json(report)["dropped"])
+    reports = job.path(f"reports-{plan['key']}")
+    shards = [
+        Shard(**read_json(os.path.join(reports, f"{number:05}.json")))
+        for number in range(job.shards)
+    ]
+    arguments: dict[str, Any] = {
+        name: {"value": value} for name, value in job.rules.arguments().items()
+    }
+    if test_sets:
+        named = [os.fspath(name) for name in test_sets]
+        arguments["contamination"] = {"test_sets": named, "test_ngram": job.test_ngram}
+    if job.exact_duplicates:
+        arguments["exact_duplicates"] = {}
+    if job.near_duplicates is not None:
+        arguments["near_duplicates"] = vars(job.near_duplicates)
+    arguments["empty"] = {}
+    return Manifest(
+        tokenizer=described,
+        dtype=str(ids_dtype(job.vocabulary_size)),
+        shards=shards,
+        filters=[
+            {"name": name, "arguments": value, "dropped": dropped[name]}
+            for name, value in arguments.items()
+        ],
+        sources=[{"name": s.name, "bytes": s.bytes} for s in sources],
+        settings={**vars(job.reading)},
+    )
+
+
+def _publish(job, manifest, output):
+    """Puts the shards in their place, with all that belongs to them, as a whole."""
+    key = read_json(job.path(steps.PLAN))["key"]
+    shards = job.path(f"shards-{key}")
+    for name in os.listdir(shards):
+        if name.startswith("."):  # of a worker that was killed
+            os.remove(os.path.join(shards, name))
+    saved = os.path.join(shards, TOKENIZER)
+    shutil.rmtree(saved, ignore_errors=True)
+    shutil.copytree(job.tokenizer_folder, saved)
+    os.chmod(saved, os.stat(shards).st_mode)
+    manifest.write(shards)
+    for name in (FILE, *os.listdir(shards)):
+        path = os.path.join(shards, name)
+        if os.path.isfile(path):
+            with open(path, "rb") as file:
+                os.fsync(file.fileno())
+    os.rename(shards, output)

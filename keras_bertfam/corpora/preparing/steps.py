@@ -1,0 +1,277 @@
+"""The steps of preparing a corpus: each writes what it makes to the working folder."""
+
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from keras_bertfam.corpora.manifest import ids_dtype
+from keras_bertfam.corpora.preparing.contamination import is_contaminated
+from keras_bertfam.corpora.preparing.job import (
+    Job,
+    digest,
+    read_json,
+    whole_folder,
+    write_json,
+)
+from keras_bertfam.corpora.preparing.near_duplicates import find_copies, hash_words
+from keras_bertfam.corpora.preparing.reading import read_documents
+from keras_bertfam.corpora.preparing.tokenizing import DOCUMENT, tokenize_documents
+from keras_bertfam.corpora.shards import write_shard
+
+DOCUMENTS, TOKENS, PLAN = "documents", "tokens", "plan.json"
+EXACT, NEAR = 0, 1
+_DIGEST_BYTES = 16
+# In how many parts rows are compared, by their groups.
+_PARTITIONS = 16
+_ROW = np.dtype([("group", "u8"), ("order", "u8"), ("number", "u8")])
+_BLOCK_BITS = np.uint64(32)
+_LARGEST = (1 << 32) - 1
+_OPENED = 100  # a process may have few files open
+
+
+def documents_folder(job: Job, number: int) -> str:
+    """Where the documents of a block are."""
+    settings = (job.reading, job.rules, job.near_duplicates, job.test_hashes_file)
+    key = digest(job.block(number), settings, job.test_ngram)
+    return job.path(DOCUMENTS, key)
+
+
+def write_documents(job: Job, number: int) -> int:
+    """Reads a block's documents, and writes those that the rules leave."""
+    folder = documents_folder(job, number)
+    if os.path.isdir(folder):
+        return number
+    ends, digests, words, signatures = [0], [], [], []
+    dropped: Counter[str] = Counter()
+    near, known = job.near_duplicates, None
+    if job.test_hashes_file is not None:
+        known = np.load(job.path(job.test_hashes_file), mmap_mode="r")
+    with whole_folder(folder) as part:
+        with open(os.path.join(part, "texts"), "wb") as file:
+            for text in _read(job, number):
+                document, rule = job.rules.apply(text)
+                hashes = None
+                if rule is None and (known is not None or near is not None):
+                    hashes = hash_words(document.text)
+                    if known is not None and is_contaminated(
+                        hashes, known, job.test_ngram
+                    ):
+                        rule = "contamination"
+                if rule is not None:
+                    dropped[rule] += 1
+                    continue
+                data = document.text.encode()
+                file.write(data)
+                ends.append(ends[-1] + len(data))
+                digests.append(_digest(data))
+                if near is not None and hashes is not None:
+                    words.append(len(hashes))
+                    signatures.append(near.signature(hashes))
+        np.save(os.path.join(part, "ends.npy"), np.array(ends, np.uint64))
+        shape = (len(digests), 2)
+        np.save(
+            os.path.join(part, "digests.npy"), np.array(digests, "u8").reshape(shape)
+        )
+        if near is not None:
+            shape = (len(digests), near.bands * near.band_size)
+            rows = np.array(signatures, np.uint32).reshape(shape)
+            np.save(os.path.join(part, "signatures.npy"), rows)
+            np.save(os.path.join(part, "words.npy"), np.array(words, np.uint64))
+        write_json(os.path.join(part, "report.json"), {"dropped": dropped})
+    return number
+
+
+def _read(job: Job, number: int) -> Iterator[str]:
+    for part in job.block(number):
+        yield from read_documents(part, job.reading)
+
+
+def _digest(data):
+    value = hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()
+    return np.frombuffer(value, "<u8")
+
+
+def index_rows(job: Job, number: int) -> Iterator[tuple[int, bytes]]:
+    """The rows by which a block's documents are compared with others."""
+    folder = documents_folder(job, number)
+    digests = np.load(os.path.join(folder, "digests.npy"))
+    numbers = np.uint64(number << 32) + np.arange(len(digests), dtype=np.uint64)
+    if job.exact_duplicates:
+        yield from _partitioned(EXACT, digests[:, 0], np.zeros_like(numbers), numbers)
+    near = job.near_duplicates
+    if near is not None and len(digests):
+        signatures = np.load(os.path.join(folder, "signatures.npy"))
+        words = np.load(os.path.join(folder, "words.npy"))
+        groups = near.band_hashes(signatures)[words > 0]
+        # The longest stays, wherever it comes from.
+        shortness = _LARGEST - np.minimum(words, _LARGEST)
+        order = (shortness << _BLOCK_BITS) + (digests[:, 1] >> _BLOCK_BITS)
+        order, numbers = (np.repeat(x[words > 0], near.bands) for x in (order, numbers))
+        yield from _partitioned(NEAR, groups.reshape(-1), order, numbers)
+
+
+def _partitioned(kind, groups, order, numbers):
+    rows = np.empty(len(groups), _ROW)
+    rows["group"], rows["order"], rows["number"] = groups, order, numbers
+    places = (groups % np.uint64(_PARTITIONS)).astype(np.int64)
+    for place in np.unique(places):
+        yield kind * _PARTITIONS + int(place), rows[places == place].tobytes()
+
+
+def find_dropped(
+    job: Job, partition: tuple[int, Iterable[bytes]]
+) -> Iterator[tuple[int, tuple[int, bytes]]]:
+    """Of the rows of a partition, which documents of which blocks go, and why."""
+    key, blobs = partition
+    kind = key // _PARTITIONS
+    rows = np.frombuffer(b"".join(blobs), _ROW)
+    similar = None
+    if kind == NEAR:
+        similar = _Similarity(job)
+    copies = find_copies(rows["group"], rows["order"], rows["number"], similar)
+    blocks = (copies >> _BLOCK_BITS).astype(np.int64)
+    for block in np.unique(blocks):
+        documents = (copies[blocks == block] & np.uint64(_LARGEST)).astype("<u4")
+        yield int(block), (kind, documents.tobytes())
+
+
+class _Similarity:
+    """Whether documents agree in enough of their signatures."""
+
+    def __init__(self, job):
+        self._job = job
+        self._threshold = job.near_duplicates.threshold
+        self._opened: dict[int, np.ndarray] = {}
+
+    def __call__(self, best, others):
+        signature = self._signature(best)
+        shares = [np.mean(signature == self._signature(other)) for other in others]
+        return np.array(shares) >= self._threshold
+
+    def _signature(self, number):
+        block = int(number >> _BLOCK_BITS)
+        if block not in self._opened:
+            if len(self._opened) >= _OPENED:
+                self._opened.clear()
+            folder = documents_folder(self._job, block)
+            path = os.path.join(folder, "signatures.npy")
+            self._opened[block] = np.load(path, mmap_mode="r")
+        return self._opened[block][int(number) & _LARGEST]
+
+
+def write_tokens(job: Job, joined: tuple[int, dict[str, Any]]) -> tuple[int, str]:
+    """Tokenises the documents of a block that stay, and sorts them by shards."""
+    number, of_block = joined
+    documents = documents_folder(job, number)
+    gone = {
+        kind: np.unique(
+            np.frombuffer(
+                b"".join(data for k, data in of_block["dropped"] if k == kind), "<u4"
+            )
+        )
+        for kind in (EXACT, NEAR)
+    }
+    gone[NEAR] = np.setdiff1d(gone[NEAR], gone[EXACT])
+    key = digest(
+        os.path.basename(documents),
+        job.tokenizer_digest,
+        job.shards,
+        [gone[kind].tolist() for kind in (EXACT, NEAR)],
+    )
+    folder = job.path(TOKENS, key)
+    if not os.path.isdir(folder):
+        with whole_folder(folder) as part:
+            _write_tokens(job, documents, gone, part)
+    return number, key
+
+
+def _write_tokens(job, documents, gone, part):
+    digests = np.load(os.path.join(documents, "digests.npy"))
+    ends = np.load(os.path.join(documents, "ends.npy"))
+    stay = np.ones(len(digests), bool)
+    for copies in gone.values():
+        stay[copies] = False
+    stay = np.flatnonzero(stay)
+    texts = np.memmap(os.path.join(documents, "texts"), mode="r") if ends[-1] else b""
+    ids, sentences, rows = tokenize_documents(
+        job.tokenizer(),
+        (bytes(texts[ends[k] : ends[k + 1]]) for k in stay),
+        ids_dtype(job.vocabulary_size),
+    )
+    table = np.empty(len(stay), DOCUMENT)
+    table["sentences"], table["tokens"] = rows.T
+    table["high"], table["low"] = digests[stay].T
+    table["shard"] = table["high"] % np.uint64(job.shards)
+    order = np.lexsort((table["low"], table["high"], table["shard"]))
+    np.save(os.path.join(part, "ids.npy"), _reordered(ids, table["tokens"], order))
+    np.save(
+        os.path.join(part, "sentences.npy"),
+        _reordered(sentences, table["sentences"], order),
+    )
+    full = table["tokens"][order] > 0
+    np.save(os.path.join(part, "table.npy"), table[order][full])
+    counts = {
+        "exact_duplicates": len(gone[EXACT]),
+        "near_duplicates": len(gone[NEAR]),
+        "empty": int((~full).sum()),
+    }
+    write_json(os.path.join(part, "report.json"), {"dropped": counts})
+
+
+def _reordered(values, sizes, order):
+    """Runs of values of some sizes, in another order."""
+    ends = np.cumsum(sizes)
+    starts = ends - sizes
+    runs = [values[starts[k] : ends[k]] for k in order]
+    return np.concatenate([values[:0], *runs])
+
+
+def write_plan(job: Job, joined: tuple[int, Iterable[tuple[int, str]]]) -> list[int]:
+    """Says of which files the shards are made; returns their numbers."""
+    _, keys = joined
+    ordered = [key for _, key in sorted(keys)]
+    plan = {"key": digest(ordered, job.shards), "tokens": ordered}
+    write_json(job.path(PLAN), plan)
+    os.makedirs(job.path(f"shards-{plan['key']}"), exist_ok=True)
+    os.makedirs(job.path(f"reports-{plan['key']}"), exist_ok=True)
+    return [*range(job.shards)]
+
+
+def write_shard_of(job: Job, number: int) -> int:
+    """Gathers the documents of a shard, in the order of their digests."""
+    plan = read_json(job.path(PLAN))
+    report = job.path(f"reports-{plan['key']}", f"{number:05}.json")
+    if os.path.exists(report):
+        return number
+    empty = (DOCUMENT, ids_dtype(job.vocabulary_size), np.uint32)
+    found = [tuple(np.zeros(0, dtype) for dtype in empty)]
+    found += [_of_shard(job.path(TOKENS, key), number) for key in plan["tokens"]]
+    table, ids, sentences = map(np.concatenate, zip(*found, strict=True))
+    order = np.lexsort((table["low"], table["high"]))
+    ends = np.cumsum(table["tokens"])
+    last = np.cumsum(table["sentences"])
+    starts, first = ends - table["tokens"], last - table["sentences"]
+    shard = write_shard(
+        job.path(f"shards-{plan['key']}"),
+        number,
+        job.shards,
+        ((ids[starts[k] : ends[k]], sentences[first[k] : last[k]]) for k in order),
+    )
+    write_json(report, shard._asdict())
+    return number
+
+
+def _of_shard(folder, shard):
+    """The documents of a shard among those of a block, with ids and sentences."""
+    table = np.load(os.path.join(folder, "table.npy"))
+    first, last = np.searchsorted(table["shard"], [shard, shard + 1])
+    arrays = [table[first:last]]
+    for name, column in (("ids", "tokens"), ("sentences", "sentences")):
+        array = np.load(os.path.join(folder, f"{name}.npy"), mmap_mode="r")
+        ends = np.r_[0, np.cumsum(table[column])]
+        arrays.append(np.array(array[ends[first] : ends[last]]))
+    return tuple(arrays)
