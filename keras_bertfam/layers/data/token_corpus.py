@@ -31,6 +31,14 @@ class TokenCorpus:
         num_slices: int.
         epoch: int or `None`.
         cache: path or `None`.
+
+    Example:
+
+    ```python
+    corpus = keras_bertfam.layers.read_tokens("prepared")
+    counts = corpus.count_tokens()
+    print(corpus.manifest.counts["tokens"], counts.argmax())
+    ```
     """
 
     folder: str
