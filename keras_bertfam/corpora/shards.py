@@ -36,15 +36,19 @@ def encode_record(ids: np.ndarray, lengths: np.ndarray) -> bytes:
     return zlib.crc32(data).to_bytes(4, "little") + data
 
 
+def is_whole(data: bytes) -> bool:
+    """Whether the bytes of a record have their checksum."""
+    expected = int.from_bytes(data[:4], "little")
+    return len(data) >= HEADER and zlib.crc32(memoryview(data)[4:]) == expected
+
+
 def decode_record(data: bytes, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
     """The ids and the lengths of sentences that are in the bytes of a record.
 
     Raises:
         ValueError: for bytes that aren't those of a record.
     """
-    if len(data) < HEADER or zlib.crc32(memoryview(data)[4:]) != int.from_bytes(
-        data[:4], "little"
-    ):
+    if not is_whole(data):
         raise ValueError("its checksum differs.")
     count = int.from_bytes(data[4:HEADER], "little")
     start = HEADER + 4 * count
