@@ -5,7 +5,7 @@ import keras
 import numpy as np
 import pytest
 
-from benchmarks import budget, gpu, growth, laws, recipes, tables, training
+from benchmarks import budget, gpu, growth, laws, recipes, shuffle, tables, training
 from benchmarks import quality_per_minute as quality
 from benchmarks.budget_sides import Work, keras_bertfam
 from benchmarks.gpu_rows import packed_batch, padded_batches, sequences, useful
@@ -220,3 +220,18 @@ def test_a_step_of_packed_rows():
     finally:
         keras.config.set_dtype_policy(policy)
     assert len(seconds) == 2 and min(seconds) > 0
+
+
+@pytest.mark.any_backend
+def test_killed_workers_lose_and_repeat_no_row():
+    found = shuffle.simulate(10**5 + 7, 64, kills=200, batch_size=96, every=3)
+    assert found["lost"] == found["repeated"] == 0
+    assert found["rows"] == (10**5 + 7) // 96 * 96
+    assert found["lives"] > 100
+
+
+@pytest.mark.any_backend
+def test_lost_and_repeated_rows_are_counted(monkeypatch):
+    monkeypatch.setattr(shuffle, "permuted", lambda rows, *_: rows // 2)
+    found = shuffle.simulate(1000, 1, kills=0, batch_size=100)
+    assert found["lost"] == found["repeated"] == 500

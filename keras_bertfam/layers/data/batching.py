@@ -90,3 +90,27 @@ def _slices(rows, bounds):
     return pairs.map(
         lambda start, stop: tf.nest.map_structure(lambda x: x[start:stop], rows)
     )
+
+
+def full_batches(dataset: TFDataset, batch_size: int) -> TFDataset:
+    """Fills smaller batches up with rows of zeros, for devices that share each batch.
+
+    Such rows have no tokens, and their weights are zero.
+
+    Args:
+        dataset: `tf.data.Dataset` of batches of up to `batch_size` rows.
+        batch_size: int.
+
+    Returns:
+        A `tf.data.Dataset` of batches of one shape.
+    """
+
+    def filled(x):
+        missing = tf.zeros([batch_size - tf.shape(x)[0], *x.shape[1:]], x.dtype)
+        rows = tf.concat([x, missing], 0)
+        return tf.ensure_shape(rows, [batch_size, *x.shape[1:]])
+
+    def fill(*batch):
+        return tf.nest.map_structure(filled, batch if len(batch) > 1 else batch[0])
+
+    return dataset.map(fill)
