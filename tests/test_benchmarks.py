@@ -5,7 +5,17 @@ import keras
 import numpy as np
 import pytest
 
-from benchmarks import budget, gpu, growth, laws, recipes, shuffle, tables, training
+from benchmarks import (
+    budget,
+    gpu,
+    growth,
+    laws,
+    recipes,
+    scale,
+    shuffle,
+    tables,
+    training,
+)
 from benchmarks import quality_per_minute as quality
 from benchmarks.budget_sides import Work, keras_bertfam
 from benchmarks.gpu_rows import packed_batch, padded_batches, sequences, useful
@@ -235,3 +245,16 @@ def test_lost_and_repeated_rows_are_counted(monkeypatch):
     monkeypatch.setattr(shuffle, "permuted", lambda rows, *_: rows // 2)
     found = shuffle.simulate(1000, 1, kills=0, batch_size=100)
     assert found["lost"] == found["repeated"] == 500
+
+
+@pytest.mark.any_backend
+def test_costs_of_corpora():
+    measured = scale.Measured(2.0, 0.25, 25, 50)
+    corpus = scale.Corpus("a", 1, 1000)
+    found = scale.costs(corpus, measured)
+    assert found["tokens"] == 250e6 and found["rows"] == 250e6 / 510
+    assert found["bands"] == 1000 * 16 * 8
+    # Two bytes a token, and eight a sentence; records add a few per cent.
+    assert 1 < found["disk"] / (500e6 + 80e6) < 1.05
+    assert found["hours"] == pytest.approx(500 / 3600)
+    assert [scale.duration(h) for h in (0.5, 2, 72)] == ["30 min", "2.0 h", "3.0 days"]

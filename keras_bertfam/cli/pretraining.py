@@ -14,8 +14,7 @@ from keras_bertfam import callbacks, distribution
 from keras_bertfam.cli.building import build
 from keras_bertfam.cli.clusters import cluster
 from keras_bertfam.cli.runs import FILE_NAME, PRECISIONS, TOKENIZERS, PretrainingRun
-from keras_bertfam.layers import read_documents
-from keras_bertfam.layers.data.batching import full_batches
+from keras_bertfam.layers import full_batches, read_documents
 from keras_bertfam.presets import folders, locks
 from keras_bertfam.types import Model, TFDataset
 

@@ -1,6 +1,6 @@
 """From documents to rows and batches: transformations of `tf.data` datasets."""
 
-from keras_bertfam.layers.data.batching import BatchByTokens
+from keras_bertfam.layers.data.batching import BatchByTokens, full_batches
 from keras_bertfam.layers.data.best_fit import PackSequences
 from keras_bertfam.layers.data.documents import read_documents, split_sentences
 from keras_bertfam.layers.data.packing import PackSentences
@@ -19,6 +19,7 @@ __all__ = [
     "PairSegments",
     "ParallelStreams",
     "StreamPosition",
+    "full_batches",
     "read_documents",
     "seeded_passes",
     "split_sentences",

@@ -4,8 +4,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keras_bertfam.layers import BatchByTokens
-from keras_bertfam.layers.data.batching import full_batches
+from keras_bertfam.layers import BatchByTokens, full_batches
 
 LENGTH = 512
 
