@@ -2,6 +2,7 @@
 
 Usage: python -m tests.distribution_worker OUTPUT.npz
        python -m tests.distribution_worker OUTPUT.npz BACKUP_DIR inside|outside STEPS
+           [PREPARED_CORPUS]
 
 With `TF_CONFIG` set in the environment of a worker. With a backup, `fit()` is called
 inside or outside of the strategy's scope, and the process kills itself with SIGKILL
@@ -18,7 +19,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_bertfam import callbacks
+from keras_bertfam import callbacks, layers
 from tests import tiny_masked_lm as tiny
 from tests.resume_worker import Recorder
 
@@ -48,7 +49,7 @@ def scope(strategy):
     return contextlib.nullcontext() if strategy is None else strategy.scope()
 
 
-def resumable(output, backup, where, steps):
+def resumable(output, backup, where, steps, corpus=None):
     """Writes the running mean of the loss at each batch of the epochs that it saw."""
     strategy, recorder = workers_strategy(), Recorder()
     with scope(strategy):
@@ -56,7 +57,11 @@ def resumable(output, backup, where, steps):
     extra = [callbacks.BackupAndResume(backup, save_freq=2), recorder]
     extra.append(keras.callbacks.LambdaCallback(on_train_batch_end=kill(int(steps))))
     with scope(strategy if where == "inside" else None):
-        model.fit(tiny.stream(model), epochs=2, callbacks=extra, verbose=2)
+        if corpus is None:
+            data = tiny.stream(model)
+        else:
+            data = model.preprocessor.dataset(layers.read_tokens(corpus), 8)
+        model.fit(data, epochs=2, callbacks=extra, verbose=2)
     np.savez(output, losses=np.array([*recorder.losses.values()]))
 
 

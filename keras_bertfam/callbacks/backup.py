@@ -37,8 +37,8 @@ class BackupAndResume(SetStreamPosition):
 
     Batches done before are passed over by the data's `StreamPosition`. Where that
     can't be - data without one, which must give the same batches in each process,
-    endless data (`Dataset.repeat()`) with `steps_per_epoch`, and PyTorch, whose
-    loop reads first - they are read and thrown away.
+    endless data (`Dataset.repeat()`) with `steps_per_epoch` that isn't of a prepared
+    corpus, and PyTorch, whose loop reads first - they are read and thrown away.
 
     Args:
         backup_dir: Path of a local directory, made if it isn't there.
@@ -108,7 +108,10 @@ class BackupAndResume(SetStreamPosition):
                     _assign(variable, resume["arrays"][name])
         done, to_read = resume["batch"], 0
         endless = self.steps_per_epoch and self.cardinality == -1
-        if endless or not resume["positioned"]:
+        batches = getattr(self._data_position(), "batches", None)
+        if endless and resume["positioned"] and batches:
+            self._move(*divmod(number * batches + first + done, batches))
+        elif endless or not resume["positioned"]:
             self._move(number, 0)
             to_read = first + done
         else:

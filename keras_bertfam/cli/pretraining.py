@@ -14,7 +14,12 @@ from keras_bertfam import callbacks, distribution
 from keras_bertfam.cli.building import build
 from keras_bertfam.cli.clusters import cluster
 from keras_bertfam.cli.runs import FILE_NAME, PRECISIONS, TOKENIZERS, PretrainingRun
-from keras_bertfam.layers import full_batches, read_documents
+from keras_bertfam.layers import (
+    TokenCorpus,
+    full_batches,
+    read_documents,
+    read_tokens,
+)
 from keras_bertfam.presets import folders, locks
 from keras_bertfam.types import Model, TFDataset
 
@@ -59,23 +64,41 @@ def _pretrain(run, report):
     return model
 
 
-def begin(run: PretrainingRun) -> TFDataset:
+def begin(run: PretrainingRun) -> TFDataset | TokenCorpus:
     """Sets seed and precision, and checks all that can be before anything is learned.
 
     Args:
         run: `PretrainingRun`.
 
     Returns:
-        The documents, a `tf.data.Dataset` of strings.
+        The documents, see `read`.
 
     Raises:
         ValueError: for a run without files or output, or one in the same place that
-            was killed, unless it is to be resumed with the same settings.
+            was killed, unless it is to be resumed with the same settings; and for
+            a prepared corpus with a vocabulary that is to be learned.
     """
     _check(run)
     keras.config.set_dtype_policy(PRECISIONS[run.precision])
     keras.utils.set_random_seed(run.seed)
-    return read(run, run.files)
+    documents = read(run, run.files)
+    if isinstance(documents, TokenCorpus):
+        _check_prepared(run)
+    return documents
+
+
+def _check_prepared(run):
+    if run.new_words or run.one_per_file:
+        name = "new_words" if run.new_words else "one_per_file"
+        raise ValueError(
+            f"`{name}` must be left out with a prepared corpus, whose text is tokens "
+            f"already. Received: {getattr(run, name)}."
+        )
+    if (run.teacher or run.preset) is None and run.tokenizer in (None, *TOKENIZERS):
+        raise ValueError(
+            "`tokenizer` must be the preset that the corpus was prepared with. "
+            f"Received: {run.tokenizer!r}."
+        )
 
 
 def _check(run):
@@ -110,21 +133,22 @@ def has_backup(folder: str) -> bool:
     return os.path.exists(os.path.join(folder, "backup.npz"))
 
 
-def read(run: PretrainingRun, files: Sequence[str]) -> TFDataset:
-    """The documents of files of a run."""
+def read(run: PretrainingRun, files: Sequence[str]) -> TFDataset | TokenCorpus:
+    """The documents of files of a run, or the prepared corpus that is the only one."""
+    if len(files) == 1 and os.path.isdir(files[0]):
+        return read_tokens(files[0])
     return read_documents([*files], one_per_file=run.one_per_file)
 
 
 def train(
-    run: PretrainingRun, model: Model, documents: TFDataset
+    run: PretrainingRun, model: Model, documents: TFDataset | TokenCorpus
 ) -> keras.callbacks.History:
     """Trains a compiled task and writes its preset and settings, as a whole.
 
     Args:
         run: `PretrainingRun`.
         model: a pre-training task.
-        documents: `tf.data.Dataset` of strings, or of what the preprocessor's `pack`
-            made of them.
+        documents: what `dataset` of the preprocessor takes.
 
     Returns:
         The history of `fit()`.

@@ -85,7 +85,9 @@ class PretrainingRun:
     The fields' own descriptions are the help of the options of the same names.
     """
 
-    files: tuple[str, ...] = _setting((), "Text files, blank lines between documents.")
+    files: tuple[str, ...] = _setting(
+        (), "Text files, blank lines between documents; or a prepared corpus."
+    )
     output: str = _setting("", "Preset directory to write.")
     family: str = _setting(
         "bert",

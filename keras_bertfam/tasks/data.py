@@ -5,7 +5,11 @@ from typing import Any
 import keras
 
 from keras_bertfam.layers.data.arrays import as_rows
-from keras_bertfam.layers.data.pipelines import checked_batch_size, ready_to_iterate
+from keras_bertfam.layers.data.pipelines import (
+    checked_batch_size,
+    ready_to_iterate,
+    remember_count,
+)
 from keras_bertfam.layers.data.seeding import shuffled_batches
 from keras_bertfam.tasks.failures import usable_after_errors
 from keras_bertfam.tasks.inputs import (
@@ -13,7 +17,6 @@ from keras_bertfam.tasks.inputs import (
     is_arrays,
     is_preprocessed,
     may_end,
-    remember_count,
     remember_shapes,
     yields_batches,
 )

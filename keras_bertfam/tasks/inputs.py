@@ -8,6 +8,7 @@ from typing import Any
 
 import keras
 
+from keras_bertfam.layers.data.pipelines import remember_count, remembered_count
 from keras_bertfam.types import TFDataset
 
 
@@ -40,22 +41,15 @@ def split_off_last(data: TFDataset, share: float) -> tuple[TFDataset, TFDataset]
     return data.take(kept), data.skip(kept)
 
 
-# Of datasets that don't tell and are in use: batches of a pass, and their shapes.
-_counts: Any = weakref.WeakKeyDictionary()
+# Of datasets that don't tell and are in use: the shapes of their batches.
 _shapes: Any = weakref.WeakKeyDictionary()
-
-
-def remember_count(dataset: TFDataset, batches: int) -> TFDataset:
-    """The dataset, of which `known_count` knows how many batches a pass has."""
-    _counts[dataset] = batches
-    return dataset
 
 
 def known_count(x: Any) -> int | None:
     """How many batches one pass over the training data has, if it needn't be read."""
     if hasattr(x, "cardinality"):
         length = int(x.cardinality())
-        return length if length >= 0 else _counts.get(x)
+        return length if length >= 0 else remembered_count(x)
     return len(x) if hasattr(x, "__len__") else None
 
 

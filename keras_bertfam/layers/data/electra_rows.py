@@ -2,8 +2,10 @@
 
 import tensorflow as tf
 
+from keras_bertfam.corpora.row_kinds import RowKind
 from keras_bertfam.layers.data.pairing_electra import ElectraSegments
 from keras_bertfam.layers.data.rows import BatchOptions, PackedRows, is_prepared
+from keras_bertfam.layers.data.token_rows import TokenRows
 from keras_bertfam.types import TFDataset, TFRagged, TFTensor, Tokenizer
 
 
@@ -52,13 +54,30 @@ class ElectraRows(PackedRows):
         packing = self.check_packing(options.packing or self.packing)
         if is_prepared(documents) or packing != "segments":
             return super().prepare(documents, options)
+        self._check_segments()
+        return self._segments(options.break_lines).tokenize(documents)
+
+    def _check_segments(self):
         if self.sequence_ids:
             raise ValueError(
                 "A row of two segments holds one sequence. Expected "
                 '`sequence_ids=False`, or `packing="full"`, "doc" or "best_fit". '
                 "Received: sequence_ids=True."
             )
-        return self._segments(options.break_lines).tokenize(documents)
+
+    def token_rows(self, options: BatchOptions) -> TokenRows:
+        if self.check_packing(options.packing or self.packing) != "segments":
+            return super().token_rows(options)
+        self._check_segments()
+        segments = self._segments()
+        kind = RowKind(
+            "segments",
+            self.sequence_length,
+            short_rate=segments.random_length_rate,
+            shortest=5,
+            short_rows=True,
+        )
+        return TokenRows(kind, segments.rows_of_tokens)
 
     def of_pass(
         self, prepared: TFDataset, options: BatchOptions, seed: TFTensor

@@ -2,11 +2,13 @@
 
 import tensorflow as tf
 
+from keras_bertfam.corpora.row_kinds import RowKind
 from keras_bertfam.layers.data.best_fit import PackSequences
 from keras_bertfam.layers.data.pairing import PairSegments
 from keras_bertfam.layers.data.pipelines import check_at_least
 from keras_bertfam.layers.data.rows import BatchOptions, Rows, is_prepared
 from keras_bertfam.layers.data.segments import truncated_lengths
+from keras_bertfam.layers.data.token_rows import TokenRows
 from keras_bertfam.types import Config, TFDataset, TFRagged, TFTensor, Tokenizer
 
 # Which pairing of `PairSegments`, and whether several pairs share a row.
@@ -97,6 +99,19 @@ class PairedRows(Rows):
             self.sequence_length, self._max_pairs, self.tokenizer.pad_token_id
         )
         return pairs.build_batches(prepared, seed).map(_without_padding).apply(pack)
+
+    def token_rows(self, options: BatchOptions) -> TokenRows:
+        packing = self.check_packing(options.packing)
+        if packing not in ("segments", "sentences"):
+            raise ValueError(
+                '`packing` must be "segments" or "sentences" with a prepared corpus, '
+                f"whose rows are of one pair. Received: {packing!r}."
+            )
+        pairs = self._make_pairs(options)
+        budget = self.sequence_length - 2 - self.separators
+        short = pairs.short_sequence_rate if packing == "segments" else 0.0
+        kind = RowKind(packing, budget, short_rate=short)
+        return TokenRows(kind, pairs.rows_of_tokens, pairs.draws_partners)
 
     def lay_out_pairs(self, first: TFRagged, second: TFRagged) -> dict[str, TFTensor]:
         """Lays a pair in each row out, and cuts what is too long. Works in a graph.

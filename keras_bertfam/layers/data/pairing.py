@@ -14,6 +14,7 @@ from keras_bertfam.layers.data.segments import (
     uniform_below,
     window_seeds,
 )
+from keras_bertfam.layers.data.token_rows import sentences_in
 from keras_bertfam.types import TFDataset, TFTensor, Tokenizer
 
 
@@ -123,7 +124,7 @@ class PairSegments(SegmentBuilder):
         self.single_sentence = single_sentence
         if pairing == "sentences":  # two of them don't fill a row
             self._warn_if_short = lambda lengths, document: None
-        self._draws_partners = objective == "nsp" or single_sentence == "random"
+        self.draws_partners = objective == "nsp" or single_sentence == "random"
 
     def build(self, windows: TFDataset, seed: int | TFTensor) -> TFDataset:
         return self.build_batches(windows, seed).unbatch()
@@ -157,7 +158,7 @@ class PairSegments(SegmentBuilder):
         both["whole_document"] = tf.unique(both["whole_document"]).idx
         total = tf.size(both["lengths"])
         enough = tf.constant(True)
-        if self._draws_partners:
+        if self.draws_partners:
             enough = tf.reduce_max(tf.pad(both["whole_document"], [[1, 0]])) > 0
             tf.debugging.Assert(
                 enough | ~last | (done == total),
@@ -180,7 +181,7 @@ class PairSegments(SegmentBuilder):
         """
         whole, begin = both["whole_document"], tf.size(pool["lengths"])
         kept = tf.range(tf.size(whole)) >= begin
-        if not self._draws_partners:
+        if not self.draws_partners:
             return kept
         last = tf.reduce_max(tf.pad(whole, [[1, 0]]))
         return kept | (tf.reduce_all(whole[begin:] == last) & (whole == last - 1))
@@ -197,7 +198,7 @@ class PairSegments(SegmentBuilder):
             end = sentences.reach(begin, target)
         split = begin + 1 + uniform_below(end - begin - 1, seeds[2])
         single = end - begin == 1
-        is_random = single & self._draws_partners
+        is_random = single & self.draws_partners
         if self.objective == "nsp":
             is_random |= coin(0.5, sentences.count, seeds[3])
         begin = orbit(tf.where(is_random, split, end), first)
@@ -206,21 +207,63 @@ class PairSegments(SegmentBuilder):
         )
         a = sentences.range(begin, split)
         b = sentences.range(split, end)
-        if self._draws_partners:
+        if self.draws_partners:
             other = self._partners(
                 sentences, window["whole_document"], begin, target - a[1], seeds[4:6]
             )
             b = _choose(is_random, other, b)
+        return self._pairs(window["tokens"], a, b, single, is_random, seeds[6:])
+
+    def rows_of_tokens(
+        self, found: dict[str, TFTensor], seed: TFTensor
+    ) -> dict[str, TFTensor]:
+        """The rows of a prepared corpus. Works in a graph.
+
+        A random B begins where its row of another document does.
+
+        Args:
+            found: what `BatchSource.read` gives, of partners too if there may be a
+                random B.
+            seed: int64 tensor of shape `(2,)`.
+        """
+        count = tf.size(found["targets"])
+        if self.draws_partners:
+            names = ("token_ids", "lengths", "marks")
+            found = {
+                **found,
+                **{n: tf.concat([found[n], found[f"other_{n}"]], 0) for n in names},
+            }
+        tokens, _, sentences = sentences_in(found)
+        seeds = window_seeds(seed, 0, 6)
+        rows = tf.range(count)
+        begin = tf.searchsorted(sentences.document, rows)
+        end = tf.gather(sentences.document_end, begin)
+        split = begin + 1 + uniform_below(end - begin - 1, seeds[0])
+        single = end - begin == 1
+        is_random = single & self.draws_partners
+        if self.objective == "nsp":
+            is_random |= coin(0.5, count, seeds[1])
+        a = sentences.range(begin, split)
+        b = sentences.range(split, end)
+        if self.draws_partners:
+            start = tf.searchsorted(sentences.document, rows + count)
+            other = self._from(sentences, start, found["targets"] - a[1])
+            b = _choose(is_random, other, b)
+        return self._pairs(tokens, a, b, single, is_random, seeds[2:])
+
+    def _pairs(self, tokens, a, b, single, is_random, seeds):
+        """Lays pairs out, perhaps swapped, and cut to fit."""
+        budget = self.sequence_length - 2 - self.separators
         label = is_random
         if self.objective == "sop":
-            swapped = ~single & coin(0.5, tf.size(begin), seeds[6])
+            swapped = ~single & coin(0.5, tf.size(single), seeds[0])
             a, b = _choose(swapped, b, a), _choose(swapped, a, b)
             label |= swapped
         sizes = truncated_lengths(a[1], b[1], budget)
-        a = truncate(a, sizes[0], seeds[7])
-        b = truncate(b, sizes[1], seeds[8])
+        a = truncate(a, sizes[0], seeds[1])
+        b = truncate(b, sizes[1], seeds[2])
         return {
-            **self.lay_out(window["tokens"], a, b),
+            **self.lay_out(tokens, a, b),
             "sentence_label": tf.cast(label, tf.int32),
             "sentence_weight": tf.cast(is_random | ~single, tf.float32),
         }
@@ -242,6 +285,10 @@ class PairSegments(SegmentBuilder):
         lowest = tf.searchsorted(document, drawn)
         highest = tf.searchsorted(document, drawn, side="right")
         start = lowest + uniform_below(highest - lowest, seeds[1])
+        return self._from(sentences, start, size)
+
+    def _from(self, sentences, start, size):
+        """Token ranges of about `size` tokens from sentences on."""
         if self.pairing == "sentences":
             return sentences.range(start, start + 1)
         return sentences.range(start, sentences.reach(start, size))

@@ -13,6 +13,7 @@ from keras_bertfam.layers.data.segments import (
     uniform_below,
     window_seeds,
 )
+from keras_bertfam.layers.data.token_rows import sentences_in
 from keras_bertfam.types import TFDataset, TFTensor, Tokenizer
 
 
@@ -95,27 +96,49 @@ class ElectraSegments(SegmentBuilder):
 
     def _rows(self, window, seeds):
         sentences = Sentences(window["lengths"], window["document"])
-        full = self.sequence_length
-        special = 2 + self.separators
-        count = sentences.count
+        full, count = self.sequence_length, sentences.count
         drawn = 5 + uniform_below(tf.fill([count], full - 4), seeds[1])
         random_length = coin(self.random_length_rate, count, seeds[0])
         target = tf.where(random_length, drawn, full)
         begin = orbit(sentences.reach(tf.range(count), target), 0)
-        rows = tf.size(begin)
-        limit = (tf.gather(target, begin) - special) // 2
-        alone = coin(self.single_segment_rate, rows, seeds[2])
+        return self._rows_from(
+            window["tokens"], sentences, begin, tf.gather(target, begin), seeds[2:]
+        )
+
+    def rows_of_tokens(
+        self, found: dict[str, TFTensor], seed: TFTensor
+    ) -> dict[str, TFTensor]:
+        """The rows of a prepared corpus. Works in a graph.
+
+        Args:
+            found: what `BatchSource.read` gives.
+            seed: int64 tensor of shape `(2,)`.
+        """
+        tokens, _, sentences = sentences_in(found)
+        targets = found["targets"]
+        begin = tf.searchsorted(sentences.document, tf.range(tf.size(targets)))
+        seeds = window_seeds(seed, 0, 2)
+        return self._rows_from(tokens, sentences, begin, targets, seeds)
+
+    def _rows_from(self, tokens, sentences, begin, target, seeds):
+        """Rows that begin with sentences, each with a target length."""
+        full = self.sequence_length
+        special = 2 + self.separators
+        count, rows = sentences.count, tf.size(begin)
+        lengths = sentences.bounds[1:] - sentences.bounds[:-1]
+        limit = (target - special) // 2
+        alone = coin(self.single_segment_rate, rows, seeds[0])
         limit = tf.where(alone, tf.int32.max // 2, limit)
         # The row of each sentence, and whether it goes to the row's first segment.
         row = tf.searchsorted(begin, tf.range(count), side="right") - 1
         ends = tf.concat([begin[1:], [count]], 0)[:rows]
-        extra = coin(0.5, rows, seeds[3])
-        first = _in_first(window["lengths"], begin, ends, limit, extra)
+        extra = coin(0.5, rows, seeds[1])
+        first = _in_first(lengths, begin, ends, limit, extra)
         order = tf.argsort(2 * row + tf.cast(~first, tf.int32), stable=True)
-        ragged = tf.RaggedTensor.from_row_lengths(window["tokens"], window["lengths"])
+        ragged = tf.RaggedTensor.from_row_lengths(tokens, lengths)
         tokens = tf.gather(ragged, order).flat_values
         sizes = [
-            tf.math.unsorted_segment_sum(tf.where(x, window["lengths"], 0), row, rows)
+            tf.math.unsorted_segment_sum(tf.where(x, lengths, 0), row, rows)
             for x in (first, ~first)
         ]
         at = tf.gather(sentences.bounds, begin)

@@ -2,9 +2,11 @@
 
 import tensorflow as tf
 
+from keras_bertfam.corpora.row_kinds import RowKind
 from keras_bertfam.layers.data.parallel_streams import ParallelStreams, join_segments
 from keras_bertfam.layers.data.rows import BatchOptions, Rows
 from keras_bertfam.layers.data.seeding import fold, shuffle
+from keras_bertfam.layers.data.token_rows import TokenRows
 from keras_bertfam.tokenizers.graph import document_end_id
 from keras_bertfam.tokenizers.texts import check_documents
 from keras_bertfam.types import TFDataset, TFRagged, TFTensor, Tokenizer
@@ -41,6 +43,23 @@ class ParallelRows(Rows):
         self.next_rate = next_rate
 
     def prepare(self, documents: TFDataset, options: BatchOptions) -> TFDataset:
+        self._check(options)
+        return check_documents(documents)
+
+    def token_rows(self, options: BatchOptions) -> TokenRows:
+        self._check(options)
+        window = self.sequence_length - 3
+        kind = RowKind(
+            "windows",
+            window,
+            document_end_id(self.tokenizer),
+            advance=self.reuse_length or window,
+        )
+        return TokenRows(
+            kind, lambda found, seed: found, both_directions=self.both_directions
+        )
+
+    def _check(self, options):
         for name in ("packing", "tokens_per_batch"):
             if (value := getattr(options, name)) is not None:
                 raise ValueError(
@@ -55,7 +74,6 @@ class ParallelRows(Rows):
                 f"next_rate={self.next_rate}, B may come from another one. "
                 f"Received: batch_size={options.rows}."
             )
-        return check_documents(documents)
 
     def batches(
         self,

@@ -1,11 +1,15 @@
 """How the library's datasets run: in parallel, in order, without autotuning."""
 
 import numbers
+import weakref
+from typing import Any
 
 import tensorflow as tf
 
 from keras_bertfam.types import TFDataset
 
+# Of datasets that don't tell and are in use: the batches of a pass.
+_counts: Any = weakref.WeakKeyDictionary()
 PARALLEL = {"num_parallel_calls": tf.data.AUTOTUNE, "deterministic": True}
 
 
@@ -26,6 +30,18 @@ def check_at_least(least: int, **values: int | None) -> None:
     for name, value in values.items():
         if value is not None and value < least:
             raise ValueError(f"`{name}` must be at least {least}. Received: {value}.")
+
+
+def remember_count(dataset: TFDataset, batches: int) -> TFDataset:
+    """The dataset, of which `remembered_count` knows how many batches a pass has."""
+    _counts[dataset] = batches
+    return dataset
+
+
+def remembered_count(dataset: TFDataset) -> int | None:
+    """How many batches a pass has, if it was said."""
+    count: int | None = _counts.get(dataset)
+    return count
 
 
 def ready_to_iterate(dataset: TFDataset) -> TFDataset:

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 import tensorflow as tf
 
+from keras_bertfam.corpora.row_kinds import RowKind
 from keras_bertfam.layers.data.batching import BatchByTokens
 from keras_bertfam.layers.data.best_fit import PackSequences
 from keras_bertfam.layers.data.documents import tokenize_sentences
@@ -20,6 +21,7 @@ from keras_bertfam.layers.data.pipelines import (
     checked_batch_size,
 )
 from keras_bertfam.layers.data.seeding import shuffle
+from keras_bertfam.layers.data.token_rows import TokenRows, blocks
 from keras_bertfam.types import TFDataset, TFRagged, TFTensor, Tokenizer
 
 
@@ -113,6 +115,17 @@ class Rows:
             seed: int64 tensor of shape `(2,)`: that of the pass.
         """
         return prepared
+
+    def token_rows(self, options: BatchOptions) -> TokenRows:
+        """How rows are made of a prepared corpus.
+
+        Args:
+            options: `BatchOptions`.
+
+        Raises:
+            ValueError: for a packing that a prepared corpus can't have.
+        """
+        raise TypeError(f"{type(self).__name__} must define `token_rows`.")
 
     def batches(
         self,
@@ -272,6 +285,25 @@ class PackedRows(Rows):
             sequence_ids=self.sequence_ids,
             break_lines=options.break_lines,
         )(documents)
+
+    def token_rows(self, options: BatchOptions) -> TokenRows:
+        packing = self.check_packing(options.packing or self.packing)
+        if packing == "best_fit":
+            raise ValueError(
+                '`packing` must not be "best_fit" with a prepared corpus, of which any '
+                f"row is read by its number. Received: {packing!r}."
+            )
+        separator = self.end_token_id if packing == "full" else None
+        kind = RowKind(packing, self._budget(), separator)
+
+        def lay_out(found, seed):
+            pad = self.tokenizer.pad_token_id
+            rows = blocks(found, self.start_token_id, self.end_token_id, pad)
+            if not self.sequence_ids:
+                del rows["sequence_ids"]
+            return rows
+
+        return TokenRows(kind, lay_out)
 
     def _sequences(self, texts):
         """Texts between special tokens, pieces of long ones, and none of empty ones."""

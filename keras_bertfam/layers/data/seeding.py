@@ -95,6 +95,10 @@ class StreamPosition:
         epoch: int. The number of the next pass. Defaults to `0`.
         batch: int. The first batch of the next pass. Defaults to `0`.
 
+    Attributes:
+        batches: int or `None`. How many batches a pass has, if the data that reads
+            this was made of a prepared corpus, any of whose batches can come next.
+
     Example:
 
     ```python
@@ -104,6 +108,7 @@ class StreamPosition:
     """
 
     def __init__(self, epoch: int = 0, batch: int = 0) -> None:
+        self.batches: int | None = None
         # A table and not `tf.Variable`s: under `tf.distribute` a variable
         # becomes one per device, which a dataset on the CPU can't capture.
         with tf.init_scope(), tf.device("CPU:0"):

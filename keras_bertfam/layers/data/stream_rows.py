@@ -5,6 +5,7 @@ from typing import ClassVar
 
 import tensorflow as tf
 
+from keras_bertfam.corpora.row_kinds import RowKind
 from keras_bertfam.layers.data.pipelines import PARALLEL
 from keras_bertfam.layers.data.rows import (
     BatchOptions,
@@ -14,6 +15,7 @@ from keras_bertfam.layers.data.rows import (
 )
 from keras_bertfam.layers.data.seeding import fold
 from keras_bertfam.layers.data.text_pairs import PairLayout
+from keras_bertfam.layers.data.token_rows import TokenRows, blocks
 from keras_bertfam.layers.data.token_stream import PackStream
 from keras_bertfam.types import TFDataset, TFRagged, TFTensor, Tokenizer
 
@@ -62,6 +64,17 @@ class StreamRows(PackedRows):
         )
         rows = documents.apply(pack)
         return rows if self.sequence_ids else rows.map(_without_sequences)
+
+    def token_rows(self, options: BatchOptions) -> TokenRows:
+        if self.check_packing(options.packing or self.packing) != "stream":
+            return super().token_rows(options)
+        kind = RowKind("stream", self.sequence_length, self.end_token_id)
+
+        def lay_out(found, seed):
+            rows = blocks(found, None, None, self.tokenizer.pad_token_id)
+            return rows if self.sequence_ids else _without_sequences(rows)
+
+        return TokenRows(kind, lay_out)
 
 
 def _without_sequences(row):

@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_bertfam import optimizers
 from keras_bertfam.layers.data.length_batches import length_buckets
-from keras_bertfam.layers.data.pipelines import checked_batch_size
+from keras_bertfam.layers.data.pipelines import checked_batch_size, remember_count
 from keras_bertfam.layers.modeling.dense import take_positions
 from keras_bertfam.layers.modeling.summary_head import SummaryHead
 from keras_bertfam.models.base import TokenBackbone
@@ -29,7 +29,6 @@ from keras_bertfam.tasks.finetuning.summary import (
 from keras_bertfam.tasks.inputs import (
     is_arrays,
     is_preprocessed,
-    remember_count,
     remember_shapes,
 )
 from keras_bertfam.tasks.resizing import with_new_tokens

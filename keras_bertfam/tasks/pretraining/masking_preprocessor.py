@@ -8,6 +8,7 @@ import keras
 from keras_bertfam.layers.corruption.mask_tokens import MaskTokens
 from keras_bertfam.layers.corruption.strategies import MaskingStrategy, get_strategy
 from keras_bertfam.layers.data.rows import PackedRows, is_prepared
+from keras_bertfam.layers.data.token_corpus import TokenCorpus
 from keras_bertfam.presets.families import family_of_tokenizer
 from keras_bertfam.tasks.pretraining.packing_preprocessor import PackingPreprocessor
 from keras_bertfam.tokenizers.counting import count_tokens
@@ -128,17 +129,21 @@ class MaskingPreprocessor(PackingPreprocessor):
             seed=self.seed,
         )
 
-    def adapt(self, documents: TFDataset) -> None:
+    def adapt(self, documents: TFDataset | TokenCorpus) -> None:
         """Counts tokens where the strategy needs that and has no counts yet.
 
         Args:
-            documents: `tf.data.Dataset` of scalar strings, gone through once.
+            documents: `tf.data.Dataset` of scalar strings, or a prepared corpus; gone
+                through once.
 
         Raises:
             ValueError: for documents that are packed already.
         """
         strategy: Any = self.strategy
         if not strategy.uses_counts or strategy.token_counts is not None:
+            return
+        if isinstance(documents, TokenCorpus):
+            strategy.set_counts(documents.count_tokens())
             return
         if is_prepared(documents):
             raise ValueError(

@@ -6,13 +6,18 @@ import keras_hub
 import tensorflow as tf
 
 from keras_bertfam.layers.data import documents as whole_documents
-from keras_bertfam.layers.data.pipelines import PARALLEL, ready_to_iterate
+from keras_bertfam.layers.data.pipelines import (
+    PARALLEL,
+    ready_to_iterate,
+    remember_count,
+)
 from keras_bertfam.layers.data.rows import BatchOptions, Rows
 from keras_bertfam.layers.data.seeding import (
     StreamPosition,
     batch_seed,
     seeded_passes,
 )
+from keras_bertfam.layers.data.token_corpus import TokenCorpus, token_batches
 from keras_bertfam.presets.tokenizer_presets import PresetPreprocessor
 from keras_bertfam.tokenizers.graph import (
     as_graph_layer,
@@ -119,13 +124,13 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
         """
         raise TypeError(f"{type(self).__name__} must define `example`.")
 
-    def adapt(self, documents: TFDataset) -> None:
+    def adapt(self, documents: TFDataset | TokenCorpus) -> None:
         """Learns from documents what the corruption has to know of them, if anything.
 
         `dataset` calls it with what is trained on.
 
         Args:
-            documents: `tf.data.Dataset` of scalar strings.
+            documents: `tf.data.Dataset` of scalar strings, or a prepared corpus.
         """
 
     def corrupt(self, rows: dict[str, TFTensor], seed: TFTensor | None = None) -> Any:
@@ -193,7 +198,7 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
 
     def dataset(
         self,
-        documents: TFDataset,
+        documents: TFDataset | TokenCorpus,
         batch_size: int | None = None,
         *,
         training: bool = True,
@@ -216,14 +221,17 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
 
         Args:
             documents: `tf.data.Dataset` of scalar strings; or what `pack` gives,
-                where there is that method.
+                where there is that method; or a prepared corpus, what
+                `keras_bertfam.layers.read_tokens` gives, all of whose rows are
+                shuffled.
             batch_size: int or `None`. Rows in a batch. Defaults to 32, as Keras's
                 `fit` does, unless there are `tokens_per_batch`.
             training: bool. `False` gives the same batches in each pass, without
                 shuffling, and the last one even if it is smaller.
             shuffle_buffer: int. How many pieces of data are held in memory to
                 shuffle among; `0` for none. A piece is what stands for itself: a
-                row, or a whole document where rows go on from batch to batch.
+                row, or a whole document where rows go on from batch to batch. Of
+                a prepared corpus nothing is held, whatever the number.
                 Defaults to `10_000`.
             packing: string or `None`. How text is cut into rows, of those that the
                 preprocessor knows; see `pack`. `None` is its default.
@@ -255,9 +263,18 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
             tokens_per_batch,
             shuffle_documents,
         )
+        if isinstance(documents, TokenCorpus):
+            documents.manifest.check_tokenizer(self.tokenizer)
         if training:  # what is held out teaches nothing
             self.adapt(documents)
         rows, _ = self.parts()
+        position = self.position if training else None
+        if isinstance(documents, TokenCorpus):
+            made, count = token_batches(
+                documents, rows, options, self.seed, position, self.corrupt
+            )
+            self.position.batches = count if training else None
+            return remember_count(ready_to_iterate(made), count)
         prepared = rows.prepare(documents, options)
         shuffled = training and shuffle_documents > 0
         if shuffled and prepared is documents:
@@ -282,7 +299,6 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
         def corrupt(seed, batch):
             return self.corrupt(rows.complete(batch, seed), seed)
 
-        position = self.position if training else None
         passes = seeded_passes(batches, self.seed, position, duplicates)
         return ready_to_iterate(passes.map(corrupt, **PARALLEL))
 

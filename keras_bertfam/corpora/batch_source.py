@@ -1,0 +1,185 @@
+"""Which rows of a prepared corpus make a batch, and what they hold."""
+
+import dataclasses
+import functools
+import json
+import os
+
+import numpy as np
+
+from keras_bertfam.corpora.manifest import Manifest
+from keras_bertfam.corpora.permutation import permuted
+from keras_bertfam.corpora.row_kinds import RowKind
+from keras_bertfam.corpora.row_reader import ENDS, STARTS, RowReader
+
+# Where rows continue those of the batch before: most batches until they go elsewhere.
+_STEPS = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchSource:
+    """The batches of a corpus, each a function of seed, pass and batch alone.
+
+    Batch `k` of a pass has the rows that a permutation, a function of seed and pass,
+    puts at `k * batch_size` and after. Nothing is held or gone through to find them.
+
+    Args:
+        folder: of the corpus.
+        kind: `RowKind`. Each row of `"windows"` goes on, for some batches, where that
+            row of the batch before was.
+        batch_size: int.
+        seed: int.
+        pad_token_id: int.
+        shuffled: bool.
+        drop_remainder: bool. Whether the last batch is left out if it isn't full.
+        slices: int. In how many parts a batch is read.
+        partners: bool. Whether each row comes with a random one of another document.
+        both_directions: bool. Whether half of the windows are read backwards.
+        cache: see `RowIndex`.
+        manifest: see `RowIndex`.
+    """
+
+    folder: str
+    kind: RowKind
+    batch_size: int
+    seed: int = 0
+    pad_token_id: int = 0
+    shuffled: bool = True
+    drop_remainder: bool = True
+    slices: int = 1
+    partners: bool = False
+    both_directions: bool = False
+    cache: str | None = None
+    manifest: Manifest | None = dataclasses.field(
+        default=None, compare=False, repr=False
+    )
+
+    @functools.cached_property
+    def reader(self) -> RowReader:
+        """What reads rows."""
+        return RowReader(
+            self.folder, self.kind, self.pad_token_id, self.manifest, self.cache
+        )
+
+    def to_json(self) -> str:
+        """All but the manifest, for `from_json` in another process."""
+        fields = {**vars(self), "kind": dataclasses.asdict(self.kind)}
+        names = [field.name for field in dataclasses.fields(self)]
+        names.remove("manifest")
+        fields |= {"folder": os.path.abspath(self.folder)}
+        return json.dumps({name: fields[name] for name in names})
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "BatchSource":
+        """What `to_json` wrote."""
+        fields = json.loads(text)
+        return cls(**{**fields, "kind": RowKind(**fields["kind"])})
+
+    @functools.cached_property
+    def batches(self) -> int:
+        """How many batches a pass has.
+
+        Raises:
+            ValueError: if there is none.
+        """
+        count = self.reader.index.count
+        if self.kind.kind == "windows":
+            batches = self._turns * self._steps
+        else:
+            rest = 0 if self.drop_remainder else self.batch_size - 1
+            batches = (count + rest) // self.batch_size
+        if batches < 1:
+            what = "rows" if count else "text"
+            raise ValueError(
+                f"The corpus must have {what} for a batch at least: prepare more text, "
+                "or make `batch_size` or `sequence_length` smaller. Received: "
+                f"batch_size={self.batch_size}, and {count} rows of {self.kind.length} "
+                f"tokens in {self.folder}."
+            )
+        return batches
+
+    def read(self, epoch: int, batch: int, part: int = 0) -> dict[str, np.ndarray]:
+        """A slice of a batch.
+
+        Args:
+            epoch: int. The pass.
+            batch: int.
+            part: int in [0, `slices`).
+
+        Returns:
+            What `RowReader.read` gives; with `partners`, the same of these as
+            `other_...`. For windows `token_ids`, `starts_sentence`, bool of their
+            shape, and `continues` and `reversed_rows`, bool `(rows,)`.
+
+        Raises:
+            OSError, ValueError: as `RowReader.read`.
+        """
+        if self.kind.kind == "windows":
+            return self._read_windows(epoch, batch, part)
+        numbers = self.rows(epoch, batch, part)
+        if not self.partners:
+            return self.reader.read(numbers)
+        others = self.reader.others(numbers, self.seed, epoch, 1)
+        found = self.reader.read(np.concatenate([numbers, others]))
+        count = len(numbers)
+        own = {name: x[:count] for name, x in found.items()}
+        return {**own, **{f"other_{name}": x[count:] for name, x in found.items()}}
+
+    def rows(self, epoch: int, batch: int, part: int = 0) -> np.ndarray:
+        """The numbers of the rows of a slice of a batch, int64 `(rows,)`."""
+        if self.kind.kind == "windows":
+            return self._windows(epoch, batch, part)[0]
+        size = self.batch_size // self.slices
+        begin = batch * self.batch_size + part * size
+        end = min(begin + size, self.reader.index.count)
+        return self._in_order(np.arange(begin, end), self.reader.index.count, epoch)
+
+    def _in_order(self, places, count, epoch):
+        return permuted(places, count, self.seed, epoch) if self.shuffled else places
+
+    @property
+    def _streams(self):
+        return self.batch_size // (2 if self.both_directions else 1)
+
+    @functools.cached_property
+    def _turns(self):
+        """How often a stream goes on elsewhere in the corpus."""
+        return -(-(self.reader.index.count // self._streams) // _STEPS)
+
+    @functools.cached_property
+    def _steps(self):
+        """For how many batches a stream goes on before."""
+        return self.reader.index.count // self._streams // max(self._turns, 1)
+
+    def _windows(self, epoch, batch, part):
+        """The windows of a slice of a batch, and those before them, if any."""
+        turn, step = divmod(batch, self._steps)
+        size = self._streams // self.slices
+        places = turn * self._streams + part * size + np.arange(size)
+        stretches = self.reader.index.count // self._steps
+        begins = self._in_order(places, stretches, epoch) * self._steps
+        numbers, last = begins + step, begins - 1 + self._steps
+        before = numbers - min(step, 1)
+        if self.both_directions:
+            numbers = np.concatenate([numbers, last - step])
+            before = np.concatenate([before, last - step + min(step, 1)])
+        return numbers, before
+
+    def _read_windows(self, epoch, batch, part):
+        numbers, before = self._windows(epoch, batch, part)
+        bounds = self.reader.index.bounds
+        shards, others = (
+            np.searchsorted(bounds, x, side="right") for x in (numbers, before)
+        )
+        found = self.reader.read(numbers)
+        ids, marks = found["token_ids"], found["marks"]
+        reversed_rows = np.arange(len(ids)) >= self._streams // self.slices
+        starts = marks & STARTS > 0
+        starts[reversed_rows] = (marks & ENDS > 0)[reversed_rows, ::-1]
+        ids[reversed_rows] = ids[reversed_rows, ::-1]
+        return {
+            "token_ids": ids,
+            "starts_sentence": starts,
+            "continues": (numbers != before) & (shards == others),
+            "reversed_rows": reversed_rows,
+        }

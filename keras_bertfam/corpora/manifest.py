@@ -1,0 +1,219 @@
+"""What a prepared corpus says of itself, in the `manifest.json` of its folder."""
+
+import dataclasses
+import functools
+import hashlib
+import json
+import os
+import re
+import tempfile
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+
+from keras_bertfam.types import Config, Path, Tokenizer
+from keras_bertfam.version import __version__
+from keras_bertfam.whole_files import write_text
+
+FILE = "manifest.json"
+FORMAT = 1
+_FILE_NAME = re.compile(r"tokens-\d{5,}-of-\d{5,}\.(array_record|tfrecord)")
+# What of a tokenizer's config makes no ids.
+_UNRELATED = {"config_file", "dtype", "name", "sequence_length", "trainable"}
+
+
+class Shard(NamedTuple):
+    """What a manifest says of a shard.
+
+    Attributes:
+        file: name of the file with its tokens.
+        documents: int.
+        sentences: int.
+        tokens: int.
+        records: int.
+        bytes: int. The size of the file.
+        sha256: hexadecimal, of the file.
+        lengths_sha256: the same, of the file with its lengths.
+    """
+
+    file: str
+    documents: int
+    sentences: int
+    tokens: int
+    records: int
+    bytes: int
+    sha256: str
+    lengths_sha256: str
+
+    @property
+    def lengths_file(self) -> str:
+        """Name of the file with its lengths."""
+        stem = self.file.removeprefix("tokens").partition(".")[0]
+        return f"lengths{stem}.npz"
+
+
+@dataclasses.dataclass(frozen=True)
+class Manifest:
+    """What is in a prepared corpus.
+
+    Args:
+        tokenizer: dict of `digest`, see `tokenizer_digest`, `class_name` and
+            `vocabulary_size`.
+        dtype: `"uint16"` or `"uint32"`, that of ids in records.
+        shards: list of `Shard`.
+        filters: list of dicts of `name`, `arguments` and `dropped`, the number of
+            documents.
+        sources: list of dicts of `name` and `bytes`.
+        settings: dict of the other arguments that the corpus was prepared by.
+        version: the package's that wrote it.
+    """
+
+    tokenizer: Config
+    dtype: str
+    shards: list[Shard]
+    filters: list[Config] = dataclasses.field(default_factory=list)
+    sources: list[Config] = dataclasses.field(default_factory=list)
+    settings: Config = dataclasses.field(default_factory=dict)
+    version: str = __version__
+
+    @functools.cached_property
+    def counts(self) -> dict[str, int]:
+        """The number of `documents`, `sentences` and `tokens`."""
+        names = ("documents", "sentences", "tokens")
+        return {n: sum(getattr(shard, n) for shard in self.shards) for n in names}
+
+    @classmethod
+    def read(cls, folder: Path) -> "Manifest":
+        """The manifest of a prepared corpus.
+
+        Args:
+            folder: path.
+
+        Raises:
+            FileNotFoundError: if there is no such folder.
+            ValueError: for a folder without a manifest, or one that can't be read.
+        """
+        folder = os.fspath(folder)
+        path = os.path.join(folder, FILE)
+        if not os.path.isdir(folder):
+            raise FileNotFoundError(
+                "`folder` must be that of a prepared corpus, which `python -m "
+                f"keras_bertfam prepare` writes. Received: {folder!r}."
+            )
+        try:
+            with open(path, encoding="utf-8") as file:
+                content = json.load(file)
+        except FileNotFoundError:
+            raise ValueError(
+                f"`folder` must have a {FILE}, the last file of a prepared corpus to "
+                f"be written: without it a corpus isn't whole. Received: {folder!r}."
+            ) from None
+        except ValueError as error:
+            raise ValueError(f"{path} must be JSON in UTF-8: {error}.") from error
+        return cls._of(content, path)
+
+    @classmethod
+    def _of(cls, content, path):
+        if not isinstance(content, dict) or content.get("format") != FORMAT:
+            received = content.get("format") if isinstance(content, dict) else content
+            raise ValueError(
+                f"{path} must be of format {FORMAT}, which this version reads. "
+                f"Received: {received!r}."
+            )
+        try:
+            if content["shard_columns"] != [*Shard._fields]:
+                raise ValueError(f"shard_columns={content['shard_columns']!r}")
+            shards = [Shard(*row) for row in content["shards"]]
+            names = {field.name for field in dataclasses.fields(cls)} - {"shards"}
+            manifest = cls(shards=shards, **{name: content[name] for name in names})
+            manifest._check(content["counts"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"{path} must be the manifest of a prepared corpus. Received: "
+                f"{type(error).__name__}: {error}."
+            ) from error
+        return manifest
+
+    def _check(self, counts):
+        kinds = {"digest": str, "class_name": str, "vocabulary_size": int}
+        for name, kind in kinds.items():
+            if not isinstance(self.tokenizer[name], kind):
+                raise ValueError(f"tokenizer {name}={self.tokenizer[name]!r}")
+        if self.dtype != str(ids_dtype(self.tokenizer["vocabulary_size"])):
+            raise ValueError(f"dtype={self.dtype!r}")
+        for shard in self.shards:
+            if not _FILE_NAME.fullmatch(shard.file):
+                raise ValueError(f"shard {shard.file!r}")
+        if counts != self.counts:
+            raise ValueError(f"counts={counts}, and {self.counts} in shards")
+
+    def write(self, folder: Path) -> None:
+        """Writes it to a folder, as a whole."""
+        content = {"format": FORMAT, "version": self.version, "counts": self.counts}
+        for name in ("tokenizer", "dtype", "filters", "sources", "settings"):
+            content[name] = getattr(self, name)
+        content["shard_columns"] = [*Shard._fields]
+        lines = [f"{json.dumps(n)}: {json.dumps(v)}" for n, v in content.items()]
+        rows = ",\n".join(json.dumps(shard) for shard in self.shards)
+        lines.append(f'"shards": [\n{rows}\n]')
+        write_text(os.path.join(folder, FILE), "{" + ",\n".join(lines) + "}\n")
+
+    def check_tokenizer(self, tokenizer: Tokenizer) -> None:
+        """Raises an error unless a tokenizer gives the ids that the corpus has.
+
+        Args:
+            tokenizer: a tokenizer layer.
+
+        Raises:
+            ValueError: for another tokenizer than that the corpus was prepared with.
+        """
+        received = describe_tokenizer(tokenizer)
+        if received["digest"] != self.tokenizer["digest"]:
+            raise ValueError(
+                "`tokenizer` must be the one that the corpus was prepared with: "
+                f"{self.tokenizer}. Received: {received}."
+            )
+
+
+def ids_dtype(vocabulary_size: int) -> np.dtype:
+    """The dtype of ids in records: the smallest of two that holds all."""
+    return np.dtype("uint16" if vocabulary_size <= 1 << 16 else "uint32")
+
+
+def describe_tokenizer(tokenizer: Tokenizer) -> Config:
+    """What a manifest says of a tokenizer: digest, class and size."""
+    return {
+        "digest": tokenizer_digest(tokenizer),
+        "class_name": type(tokenizer).__name__,
+        "vocabulary_size": int(tokenizer.vocabulary_size()),
+    }
+
+
+def tokenizer_digest(tokenizer: Tokenizer) -> str:
+    """A digest of all that a tokenizer's ids depend on: class, config, vocabulary.
+
+    Args:
+        tokenizer: a tokenizer layer with its vocabulary.
+
+    Returns:
+        Str, the SHA-256 in hexadecimal. A tokenizer that was saved and loaded has
+        the same.
+    """
+    config = {k: v for k, v in tokenizer.get_config().items() if k not in _UNRELATED}
+    name = keras.saving.get_registered_name(type(tokenizer))
+    digest = hashlib.sha256(_canonical([name, config]))
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer.save_assets(folder)
+        for name in sorted(os.listdir(folder)):
+            with open(os.path.join(folder, name), "rb") as file:
+                content = file.read()
+            if name.endswith(".json"):  # a table, in whatever order
+                content = _canonical(json.loads(content))
+            digest.update(_canonical([name, len(content)]) + content)
+    return digest.hexdigest()
+
+
+def _canonical(value: Any) -> bytes:
+    text = json.dumps(value, sort_keys=True, default=str)
+    return text.encode()

@@ -1,0 +1,78 @@
+"""Permutations of any size that are computed, not held."""
+
+import numpy as np
+
+_ROUNDS = 8
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_FACTORS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+
+
+def permuted(numbers: np.ndarray, count: int, *seed: int) -> np.ndarray:
+    """Where a random permutation of `range(count)` takes numbers.
+
+    A Feistel network permutes a power of four that is at least `count`; what comes out
+    too large goes through it again until it isn't. Memory and time depend on how many
+    numbers are asked for alone.
+
+    Args:
+        numbers: int array, each in [0, `count`).
+        count: int.
+        *seed: ints. Which permutation it is.
+
+    Returns:
+        An int64 array of the shape of `numbers`, of as many different ones.
+
+    Example:
+
+    ```python
+    import numpy as np
+    from keras_bertfam.corpora.permutation import permuted
+
+    epoch, batch = 3, 7
+    rows = permuted(np.arange(64) + 64 * batch, 10**12, epoch)
+    ```
+
+    Reference: [Black and Rogaway, 2002](https://doi.org/10.1007/3-540-45760-7_9).
+    """
+    half = np.uint64(max(1, -(-max(count - 1, 1).bit_length() // 2)))
+    entropy = [int(number) % 2**64 for number in (*seed, count)]
+    keys = np.random.SeedSequence(entropy).generate_state(_ROUNDS, np.uint64)
+    numbers = np.asarray(numbers)
+    values = _through(numbers.astype(np.uint64).ravel(), half, keys)
+    while (outside := np.flatnonzero(values >= count)).size:
+        values[outside] = _through(values[outside], half, keys)
+    return values.astype(np.int64).reshape(numbers.shape)
+
+
+def _through(values, half, keys):
+    """A Feistel network over `2 * half` bits."""
+    mask = (np.uint64(1) << half) - np.uint64(1)
+    left, right = values >> half, values & mask
+    for key in keys:
+        left, right = right, left ^ (hashed(right + key) & mask)
+    return (left << half) | right
+
+
+def hashed(values: np.ndarray) -> np.ndarray:
+    """SplitMix64 of a uint64 array: numbers that look random."""
+    values = values + _GOLDEN
+    values = (values ^ (values >> np.uint64(30))) * _FACTORS[0]
+    values = (values ^ (values >> np.uint64(27))) * _FACTORS[1]
+    return values ^ (values >> np.uint64(31))
+
+
+def uniform_below(
+    limits: np.ndarray | int, numbers: np.ndarray, *seed: int
+) -> np.ndarray:
+    """Ints that look random, in [0, `limits`), a function of numbers and a seed.
+
+    Args:
+        limits: int array of the shape of `numbers`, or int. At least 1.
+        numbers: int array.
+        *seed: ints.
+    """
+    entropy = [int(number) % 2**64 for number in seed]
+    key = np.random.SeedSequence(entropy).generate_state(1, np.uint64)
+    bits = hashed(hashed(np.asarray(numbers).astype(np.uint64) + key))
+    share = (bits >> np.uint64(11)).astype(np.float64) / 2**53
+    return np.minimum((share * limits).astype(np.int64), np.asarray(limits) - 1)

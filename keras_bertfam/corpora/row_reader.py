@@ -1,0 +1,225 @@
+"""Rows of a prepared corpus as arrays, read by their numbers."""
+
+import collections
+import os
+import threading
+
+import numpy as np
+
+from keras_bertfam.corpora.manifest import Manifest
+from keras_bertfam.corpora.permutation import uniform_below
+from keras_bertfam.corpora.row_index import RowIndex
+from keras_bertfam.corpora.row_kinds import RowKind
+from keras_bertfam.corpora.shard_reader import ShardReader
+from keras_bertfam.corpora.shards import HEADER
+from keras_bertfam.types import Path
+
+_OPEN_SHARDS = 256  # each is an open file
+STARTS, ENDS = 1, 2  # what a token does of a sentence
+
+
+class RowReader:
+    """Reads rows of a prepared corpus at random. May be shared by threads.
+
+    Args:
+        folder: path of the corpus.
+        kind: `RowKind`.
+        pad_token_id: int. What fills rows that are shorter. Defaults to `0`.
+        manifest: see `RowIndex`.
+        cache: see `RowIndex`.
+
+    Raises:
+        OSError, ValueError: as `RowIndex`.
+
+    Example, the 64 rows that come first in pass 3 of a corpus:
+
+    ```python
+    import numpy as np
+    from keras_bertfam.corpora.permutation import permuted
+    from keras_bertfam.corpora.row_kinds import RowKind
+    from keras_bertfam.corpora.row_reader import RowReader
+
+    reader = RowReader("prepared", RowKind("full", 126, separator=102))
+    rows = reader.read(permuted(np.arange(64), reader.index.count, 3))
+    ```
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        kind: RowKind,
+        pad_token_id: int = 0,
+        manifest: Manifest | None = None,
+        cache: Path | None = None,
+    ) -> None:
+        self.kind = kind
+        self.pad_token_id = pad_token_id
+        self._folder = os.fspath(folder)
+        self._manifest = manifest or Manifest.read(folder)
+        self.index = RowIndex(folder, kind, self._manifest, cache)
+        self._dtype = np.dtype(self._manifest.dtype).newbyteorder("<")
+        self._shards: collections.OrderedDict[int, ShardReader] = (
+            collections.OrderedDict()
+        )
+        self._lock = threading.Lock()
+
+    def read(self, numbers: np.ndarray) -> dict[str, np.ndarray]:
+        """Reads rows.
+
+        Args:
+            numbers: int array `(rows,)`.
+
+        Returns:
+            A dict of int32 arrays: `token_ids`, `(rows, width)`, padded; `sequence_ids`
+            of that shape, 1, 2, ... for a row's documents and 0 at padding; `lengths`,
+            `(rows,)`. For rows of whole sentences and for windows, `marks` of the first
+            shape: 1 where a sentence starts, and 2 more where it ends. For segments,
+            `targets`, `(rows,)`.
+
+        Raises:
+            OSError: if a shard isn't there.
+            ValueError: if it is damaged: which, at which record.
+        """
+        shards, row = self.index.find(numbers)
+        owner = np.repeat(np.arange(len(numbers)), row["records"])
+        records = row["record"][owner] + _within(row["records"])
+        data = self._data(shards[owner], records)
+        closing = self.index.closing(shards[owner], records)
+        parts = _Records(data, self._dtype, closing, owner, len(numbers))
+        out = parts.rows(row, self.kind, self.pad_token_id)
+        if self.kind.in_documents or self.kind.kind == "windows":
+            out["marks"] = parts.marks(row, self.kind.width)
+        if self.kind.in_documents:
+            out["targets"] = row["target"].astype(np.int32)
+        return out
+
+    def others(self, numbers: np.ndarray, *seed: int) -> np.ndarray:
+        """A random row of another document for each row, uniformly.
+
+        Args:
+            numbers: int array `(rows,)`. Rows of whole sentences.
+            *seed: ints. What is drawn is a function of these and the number.
+
+        Raises:
+            ValueError: for a corpus of one document.
+        """
+        shards, row = self.index.find(numbers)
+        elsewhere = self.index.count - row["siblings"]
+        if not elsewhere.all():
+            raise ValueError(
+                "The corpus must have two documents at least: a random segment needs "
+                "another one. Received: one."
+            )
+        drawn = uniform_below(elsewhere, numbers, *seed)
+        begins = self.index.bounds[shards] + row["first"]
+        return drawn + np.where(drawn >= begins, row["siblings"], 0)
+
+    def _data(self, shards, records):
+        """The bytes of records."""
+        order = np.argsort(shards, kind="stable")
+        bounds = np.flatnonzero(np.diff(shards[order])) + 1
+        data: list[bytes] = [b""] * len(order)
+        for places in np.split(order, bounds) if len(order) else ():
+            shard = self._shard(int(shards[places[0]]))
+            found = shard.data(records[places].tolist())
+            for place, each in zip(places.tolist(), found, strict=True):
+                data[place] = each
+        return data
+
+    def _shard(self, number):
+        with self._lock:
+            reader = self._shards.pop(number, None)
+            if reader is None:
+                file = self._manifest.shards[number].file
+                path = os.path.join(self._folder, file)
+                reader = ShardReader(path, self._dtype)
+                while len(self._shards) >= _OPEN_SHARDS:
+                    self._shards.popitem(last=False)
+            self._shards[number] = reader
+            return reader
+
+
+class _Records:
+    """The records of some rows, decoded all at once.
+
+    Args:
+        data: list of bytes, as `encode_record` gives them.
+        dtype: of ids.
+        closing: uint8 array `(records,)`: see `ShardRows`.
+        owner: int array of that shape: the row of each, ascending.
+        count: int. How many rows there are.
+    """
+
+    def __init__(self, data, dtype, closing, owner, count):
+        sizes = np.fromiter(map(len, data), np.int64, len(data))
+        self._begins = np.cumsum(sizes) - sizes
+        blob = b"".join(data)
+        self._halves = np.frombuffer(blob, "<u2")
+        self._ids = np.frombuffer(blob, dtype)
+        self._sentences = self._numbers(self._begins + 4)
+        at = self._begins + HEADER + 4 * self._sentences
+        self._at = at // dtype.itemsize
+        self._tokens = (self._begins + sizes - at) // dtype.itemsize
+        self._owner = owner
+        self._has_separator = closing > 1
+        # Tokens and separators of the row before each record.
+        lengths = self._tokens + self._has_separator
+        self._before = _since_first(lengths, owner, count)
+        self._ends = self._before + lengths
+        self._document = _since_first(closing & 1, owner, count)
+
+    def _numbers(self, at):
+        """The uint32 numbers at bytes, which may lie at any even one."""
+        at = at // 2
+        return self._halves[at] + (self._halves[at + 1].astype(np.int64) << 16)
+
+    def rows(self, row, kind, pad_token_id):
+        """Token ids, the document of each, and lengths."""
+        offset = row["offset"][self._owner]
+        low = np.maximum(self._before, offset)
+        high = np.minimum(self._ends, offset + row["length"][self._owner])
+        sizes = high - low
+        place = np.repeat(low - self._before, sizes) + _within(sizes)
+        ids = self._ids[
+            np.minimum(np.repeat(self._at, sizes) + place, len(self._ids) - 1)
+        ]
+        if kind.separator is not None:
+            ids = np.where(place < np.repeat(self._tokens, sizes), ids, kind.separator)
+        inside = np.arange(kind.width) < row["length"][:, None]
+        token_ids = np.full(inside.shape, pad_token_id, np.int32)
+        token_ids[inside] = ids
+        sequence_ids = np.zeros(inside.shape, np.int32)
+        sequence_ids[inside] = np.repeat(self._document + 1, sizes)
+        return {
+            "token_ids": token_ids,
+            "sequence_ids": sequence_ids,
+            "lengths": row["length"].astype(np.int32),
+        }
+
+    def marks(self, row, width):
+        """Where sentences start and end."""
+        lengths = self._numbers(
+            np.repeat(self._begins + HEADER, self._sentences)
+            + 4 * _within(self._sentences)
+        )
+        record = np.repeat(np.arange(len(self._sentences)), self._sentences)
+        ends = _since_first(lengths, record, len(self._sentences)) + lengths
+        owner = self._owner[record]
+        first = self._before[record] + ends - lengths - row["offset"][owner]
+        marks = np.zeros((len(row["offset"]), width), np.int32)
+        for place, mark in ((first, STARTS), (first + lengths - 1, ENDS)):
+            inside = (place >= 0) & (place < row["length"][owner])
+            marks[owner[inside], place[inside]] += mark
+        return marks
+
+
+def _within(counts):
+    """0, 1, ... for each of some counts, one after the other."""
+    return np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+
+
+def _since_first(values, owner, count):
+    """The sum of the values before each, among those of the same owner."""
+    before = np.cumsum(values, dtype=np.int64) - values
+    first = np.searchsorted(owner, np.arange(count))
+    return before - before[first][owner] if len(owner) else before

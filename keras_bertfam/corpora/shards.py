@@ -1,0 +1,207 @@
+"""Shards of a prepared corpus: records of token ids, read by their number.
+
+A record is a run of sentences of one document: the CRC-32 of the rest as a uint32, the
+number of sentences and the tokens of each, uint32 as well, and the ids, all little
+endian. Beside the records of a shard, a NumPy archive has three arrays of uint32:
+`sentences` (tokens of each), `documents` and `records` (sentences of each).
+"""
+
+import hashlib
+import os
+import zipfile
+import zlib
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from keras_bertfam.corpora.manifest import Shard
+from keras_bertfam.types import Path
+from keras_bertfam.whole_files import written_aside
+
+RECORD_TOKENS = 1024  # a record has no more, unless its one sentence has
+HEADER = 8
+_LENGTHS = ("sentences", "documents", "records")
+
+
+def encode_record(ids: np.ndarray, lengths: np.ndarray) -> bytes:
+    """The bytes of a record.
+
+    Args:
+        ids: array of shape `(tokens,)` of the manifest's dtype.
+        lengths: int array of shape `(sentences,)`.
+    """
+    table = np.concatenate([[len(lengths)], lengths]).astype("<u4").tobytes()
+    data = table + ids.astype(ids.dtype.newbyteorder("<"), copy=False).tobytes()
+    return zlib.crc32(data).to_bytes(4, "little") + data
+
+
+def is_whole(data: bytes) -> bool:
+    """Whether the bytes of a record have their checksum."""
+    expected = int.from_bytes(data[:4], "little")
+    return len(data) >= HEADER and zlib.crc32(memoryview(data)[4:]) == expected
+
+
+def decode_record(data: bytes, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The ids and the lengths of sentences that are in the bytes of a record.
+
+    Raises:
+        ValueError: for bytes that aren't those of a record.
+    """
+    if not is_whole(data):
+        raise ValueError("its checksum differs.")
+    count = int.from_bytes(data[4:HEADER], "little")
+    start = HEADER + 4 * count
+    lengths = np.frombuffer(data[HEADER:start], "<u4")
+    ids = np.frombuffer(data, np.dtype(dtype).newbyteorder("<"), offset=start)
+    if len(ids) != lengths.sum(dtype=np.int64):
+        raise ValueError("its lengths are not those of its ids.")
+    return ids, lengths
+
+
+def split_records(lengths: np.ndarray) -> np.ndarray:
+    """How many sentences each record of a document has.
+
+    Args:
+        lengths: int array of shape `(sentences,)`.
+
+    Returns:
+        An int64 array. Each record has as many sentences as have `RECORD_TOKENS`
+        tokens, or one.
+    """
+    ends = np.cumsum(lengths, dtype=np.int64)
+    counts, first, before = [], 0, 0
+    while first < len(lengths):
+        last = int(np.searchsorted(ends, before + RECORD_TOKENS, side="right"))
+        counts.append(max(last, first + 1) - first)
+        first += counts[-1]
+        before = ends[first - 1]
+    return np.array(counts, np.int64)
+
+
+def write_shard(
+    folder: Path,
+    number: int,
+    of: int,
+    documents: Iterable[tuple[np.ndarray, np.ndarray]],
+) -> Shard:
+    """Writes a shard and the file with its lengths, each as a whole.
+
+    Args:
+        folder: path.
+        number: int. Which shard it is.
+        of: int. How many there are.
+        documents: tuples of the ids of a document, of the manifest's dtype, and of
+            its sentences' lengths. None is empty.
+
+    Returns:
+        `Shard`, what a manifest says of it.
+    """
+    extension = "array_record" if has_array_record() else "tfrecord"
+    name = f"tokens-{number:05}-of-{of:05}.{extension}"
+    path = os.path.join(folder, name)
+    lengths: dict[str, list[np.ndarray]] = {key: [] for key in _LENGTHS}
+    with written_aside(path) as part:
+        _write_records(part, extension, _records(documents, lengths))
+        size, digest = os.path.getsize(part), file_digest(part)
+    arrays = {
+        key: np.concatenate([np.zeros(0, "<u4"), *parts]).astype("<u4")
+        for key, parts in lengths.items()
+    }
+    total = int(arrays["sentences"].sum(dtype=np.int64))
+    counts = [len(arrays["documents"]), len(arrays["sentences"]), total]
+    shard = Shard(name, *counts, len(arrays["records"]), size, digest, "")
+    with written_aside(os.path.join(folder, shard.lengths_file)) as part:
+        with open(part, "wb") as file:
+            np.savez(file, **arrays)
+        return shard._replace(lengths_sha256=file_digest(part))
+
+
+def _records(documents, lengths):
+    """The bytes of all records; adds to the lists of lengths."""
+    for ids, sentences in documents:
+        counts = split_records(sentences)
+        lengths["sentences"].append(sentences)
+        lengths["documents"].append([len(sentences)])
+        lengths["records"].append(counts)
+        bounds = np.cumsum(counts)[:-1]
+        tokens = np.cumsum(sentences, dtype=np.int64)[bounds - 1]
+        yield from map(
+            encode_record, np.split(ids, tokens), np.split(sentences, bounds)
+        )
+
+
+def has_array_record() -> bool:
+    """Whether ArrayRecord is there, which has no wheel for some systems."""
+    try:
+        import array_record.python.array_record_module  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def _write_records(path, extension, records):
+    if extension == "array_record":
+        from array_record.python.array_record_module import ArrayRecordWriter
+
+        writer = ArrayRecordWriter(path, "group_size:1,uncompressed")
+    else:
+        import tensorflow as tf
+
+        writer = tf.io.TFRecordWriter(path)
+    try:
+        for record in records:
+            writer.write(record)
+    finally:
+        writer.close()
+
+
+def file_digest(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def read_lengths(folder: Path, shard: Shard) -> dict[str, np.ndarray]:
+    """The lengths in a shard.
+
+    Args:
+        folder: path of the corpus.
+        shard: `Shard`.
+
+    Returns:
+        A dict of uint32 arrays: `sentences`, `documents` and `records`.
+
+    Raises:
+        OSError: if the file isn't there.
+        ValueError: if it is damaged.
+    """
+    path = os.path.join(folder, shard.lengths_file)
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {key: file[key] for key in _LENGTHS}
+    except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} is damaged: {error}.") from error
+    sizes = {key: len(array) for key, array in arrays.items()}
+    expected = {key: getattr(shard, key) for key in _LENGTHS}
+    tokens = int(arrays["sentences"].sum(dtype=np.int64))
+    if sizes != expected or tokens != shard.tokens:
+        raise ValueError(
+            f"{path} is damaged: expected {expected} and {shard.tokens} tokens. "
+            f"Received: {sizes} and {tokens}."
+        )
+    return arrays
+
+
+def check_shard(folder: Path, shard: Shard) -> None:
+    """Raises an error unless both files of a shard are as they were written.
+
+    Raises:
+        OSError: if one isn't there.
+        ValueError: if one is damaged.
+    """
+    named = {shard.file: shard.sha256, shard.lengths_file: shard.lengths_sha256}
+    for name, expected in named.items():
+        path = os.path.join(folder, name)
+        if file_digest(path) != expected:
+            raise ValueError(f"{path} is damaged: its SHA-256 is not {expected}.")

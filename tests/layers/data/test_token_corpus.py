@@ -1,0 +1,247 @@
+"""Prepared corpora as documents of the preprocessors of pre-training."""
+
+import os
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_bertfam.corpora.row_reader import RowReader
+from keras_bertfam.layers import BertTokenizer, SmoothedTokens, read_tokens
+from keras_bertfam.layers.data.pipelines import remembered_count
+from keras_bertfam.layers.data.rows import BatchOptions, PackedRows
+from keras_bertfam.layers.data.stream_rows import StreamRows
+from keras_bertfam.tasks import (
+    CausalLMPreprocessor,
+    DenoisingPreprocessor,
+    MaskedLMPreprocessor,
+    MaskedLMSentencePairPreprocessor,
+    PermutationLMPreprocessor,
+    ReplacedTokenDetectionPreprocessor,
+    SpanBoundaryLMPreprocessor,
+)
+from tests import tiny_corpus
+from tests.tiny_masked_lm import SPECIALS, WORDS
+
+LENGTH = 16
+PREPROCESSORS = {
+    "words": (MaskedLMPreprocessor, {"strategy": "words"}),
+    "ngrams": (MaskedLMPreprocessor, {"strategy": "ngrams", "sequence_ids": True}),
+    "rare": (MaskedLMPreprocessor, {"strategy": "smoothed_tokens"}),
+    "spans": (SpanBoundaryLMPreprocessor, {}),
+    "nsp": (MaskedLMSentencePairPreprocessor, {"sentence_objective": "nsp"}),
+    "sop": (MaskedLMSentencePairPreprocessor, {"sentence_objective": "sop"}),
+    "electra": (ReplacedTokenDetectionPreprocessor, {}),
+    "xlnet": (PermutationLMPreprocessor, {}),
+    "clm": (CausalLMPreprocessor, {}),
+    "bart": (DenoisingPreprocessor, {"objective": "bart"}),
+}
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return BertTokenizer([*SPECIALS, *WORDS], lowercase=True)
+
+
+@pytest.fixture(scope="module")
+def folder(tokenizer, tmp_path_factory):
+    return tiny_corpus.prepare(tmp_path_factory.mktemp("prepared"), tokenizer)
+
+
+def make(name, tokenizer, **settings):
+    cls, own = PREPROCESSORS[name]
+    return cls(tokenizer, LENGTH, **{**own, **settings})
+
+
+def batches_of(dataset):
+    return [tf.nest.map_structure(lambda x: x.numpy(), batch) for batch in dataset]
+
+
+def assert_equal(one, two):
+    tf.nest.assert_same_structure(one, two)
+    pairs = zip(tf.nest.flatten(one), tf.nest.flatten(two), strict=True)
+    assert all(np.array_equal(x, y) for x, y in pairs)
+
+
+@pytest.mark.parametrize("name", PREPROCESSORS)
+def test_every_preprocessor_takes_a_prepared_corpus(name, folder, tokenizer):
+    preprocessor = make(name, tokenizer)
+    corpus = read_tokens(folder)
+    data = preprocessor.dataset(corpus, 8)
+    documents = tf.data.Dataset.from_tensor_slices(tiny_corpus.texts())
+    assert data.element_spec == preprocessor.dataset(documents, 8).element_spec
+    first = batches_of(data)
+    assert len(first) == remembered_count(data) == preprocessor.position.batches > 2
+    assert preprocessor.position.epoch == 1
+    second = batches_of(data)
+    assert not all(
+        np.array_equal(x, y)
+        for x, y in zip(tf.nest.flatten(first), tf.nest.flatten(second), strict=True)
+    )
+    preprocessor.position.set(0, 2)
+    assert_equal(batches_of(data), first[2:])
+    fewer = [read_tokens(folder, 2, index) for index in range(2)]
+    parts = [
+        batches_of(make(name, tokenizer).dataset(part, 8).take(2)) for part in fewer
+    ]
+    whole = make(name, tokenizer).dataset(read_tokens(folder, num_slices=2), 8).take(2)
+    joined = tf.nest.map_structure(lambda *x: np.concatenate(x), *parts)
+    assert_equal(joined, batches_of(whole))
+
+
+def rows_of_documents(rows, folder, tokenizer, options):
+    """The rows that documents become, shard by shard."""
+    found = []
+    for part in tiny_corpus.shares(tiny_corpus.texts()):
+        prepared = rows.prepare(tf.data.Dataset.from_tensor_slices(part), options)
+        found += batches_of(prepared)
+    return found
+
+
+@pytest.mark.parametrize("sequence_ids", [False, True])
+@pytest.mark.parametrize("packing", ["full", "doc", "stream"])
+def test_rows_are_those_of_documents(packing, sequence_ids, folder, tokenizer):
+    kind = StreamRows if packing == "stream" else PackedRows
+    start, end = tokenizer.start_token_id, tokenizer.end_token_id
+    rows = kind(tokenizer, LENGTH, start, end, sequence_ids=sequence_ids)
+    options = BatchOptions(8, packing=packing, break_lines=packing == "stream")
+    expected = rows_of_documents(rows, folder, tokenizer, options)
+    made = rows.token_rows(options)
+    reader = RowReader(folder, made.kind, tokenizer.pad_token_id)
+    assert reader.index.count == len(expected)
+    found = made.lay_out(reader.read(np.arange(len(expected))), None)
+    for name in found:
+        each = np.stack([row[name] for row in expected])
+        np.testing.assert_array_equal(found[name].numpy(), each, err_msg=name)
+
+
+def text_of(batch, part):
+    ids, segments, inside = (
+        batch[0][n] for n in ("token_ids", "segment_ids", "padding_mask")
+    )
+    special = [2, 3]
+    return [
+        tuple(x for x in row[kept] if x not in special)
+        for row, kept in zip(ids, inside & (segments == part), strict=True)
+    ]
+
+
+def runs_in(folder, tokenizer):
+    """The documents' ids, a tuple each."""
+    ragged = tokenizer(tf.constant(tiny_corpus.texts()))
+    return [tuple(row) for row in ragged.to_list()]
+
+
+def within(run, text):
+    size = len(run)
+    return any(text[i : i + size] == run for i in range(len(text) - size + 1))
+
+
+@pytest.mark.parametrize("objective", ["nsp", "sop"])
+def test_labels_of_pairs_say_how_the_segments_were(objective, folder, tokenizer):
+    preprocessor = make(objective, tokenizer, mask_selection_rate=0.0)
+    documents = runs_in(folder, tokenizer)
+    counts = [0, 0]
+    for batch in batches_of(preprocessor.dataset(read_tokens(folder), 8)):
+        pairs = zip(text_of(batch, 0), text_of(batch, 1), strict=True)
+        labels, weights = batch[1]["sentence"], batch[2]["sentence"]
+        for (a, b), label, weight in zip(pairs, labels, weights, strict=True):
+            assert a and (b or not weight)
+            if not weight:
+                continue
+            counts[label] += 1
+            both = [text for text in documents if within(a, text) and within(b, text)]
+            if label == 0 or objective == "sop":
+                assert both
+    assert min(counts) > 10
+
+
+def test_another_tokenizer_is_refused(folder):
+    other = BertTokenizer([*SPECIALS, *WORDS[::-1]], lowercase=True)
+    with pytest.raises(ValueError, match="`tokenizer` must be the one that the corpus"):
+        make("words", other).dataset(read_tokens(folder), 8)
+
+
+def test_counts_of_tokens(folder, tokenizer):
+    preprocessor = make("rare", tokenizer)
+    preprocessor.dataset(read_tokens(folder), 8)
+    strategy = preprocessor.strategy
+    assert isinstance(strategy, SmoothedTokens)
+    ids = np.concatenate(runs_in(folder, tokenizer))
+    assert strategy.token_counts == np.bincount(ids, minlength=21).tolist()
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("words", {"packing": "best_fit"}, '`packing` must not be "best_fit"'),
+        ("sop", {"packing": "best_fit"}, '`packing` must be "segments" or'),
+        ("words", {"shuffle_documents": 5}, "`shuffle_documents` must be 0"),
+        ("words", {"break_lines": False}, "`break_lines` must be True"),
+        (
+            "words",
+            {"batch_size": None, "tokens_per_batch": 64},
+            "`tokens_per_batch` must be None",
+        ),
+        ("words", {"batch_size": 5000}, "must have rows for a batch at least"),
+        ("xlnet", {"batch_size": 2000}, "must have rows for a batch at least"),
+        ("words", {"batch_size": 0}, "`batch_size` must be at least 1"),
+        ("xlnet", {"batch_size": 2}, "`batch_size` must give at least 2 streams"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(name, settings, message, folder, tokenizer):
+    arguments = {"batch_size": 8, **settings}
+    with pytest.raises(ValueError, match=re.escape(message)):
+        make(name, tokenizer).dataset(read_tokens(folder), **arguments)
+
+
+def test_corpora_that_are_none(tokenizer, tmp_path):
+    with pytest.raises(FileNotFoundError, match="prepared corpus"):
+        read_tokens(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match="without it a corpus isn't whole"):
+        read_tokens(tmp_path)
+    empty = read_tokens(tiny_corpus.prepare(tmp_path, tokenizer, []))
+    with pytest.raises(ValueError, match="must have text for a batch"):
+        make("words", tokenizer).dataset(empty, 8)
+    with pytest.raises(ValueError, match="must divide `num_slices`"):
+        read_tokens(tmp_path, 2, 0, num_slices=3)
+    with pytest.raises(ValueError, match="`worker_index` must be less"):
+        read_tokens(tmp_path, 2, 2)
+    sliced = read_tokens(tmp_path, num_slices=3)
+    with pytest.raises(ValueError, match="`batch_size` must be a multiple of 3"):
+        make("words", tokenizer).dataset(sliced, 8)
+
+
+def test_a_damaged_shard_ends_the_pass_by_its_name(tokenizer, tmp_path):
+    folder = tiny_corpus.prepare(tmp_path / "corpus", tokenizer)
+    data = make("words", tokenizer).dataset(read_tokens(folder), 8)
+    name = next(name for name in os.listdir(folder) if name.startswith("tokens"))
+    path = f"{folder}/{name}"
+    with open(path, "r+b") as file:
+        content = bytearray(file.read())
+        content[len(content) // 2] ^= 255
+        file.seek(0)
+        file.write(content)
+    with pytest.raises(tf.errors.OpError, match=re.escape(f"{path} is damaged")):
+        batches_of(data)
+
+
+def test_held_out_text_is_in_order_and_whole(folder, tokenizer):
+    preprocessor = make("words", tokenizer)
+    data = preprocessor.dataset(read_tokens(folder), 8, training=False)
+    first, second = batches_of(data), batches_of(data)
+    assert_equal(first, second)
+    sizes = [len(batch[1]) for batch in first]
+    count = remembered_count(data)
+    assert len(sizes) == count and sizes[:-1] == [8] * (count - 1)
+    assert 0 < sizes[-1] <= 8
+
+
+def test_duplicates_and_passes_by_their_numbers(folder, tokenizer):
+    preprocessor = make("words", tokenizer)
+    data = preprocessor.dataset(read_tokens(folder), 8, duplicates=2)
+    passes = [batches_of(data) for _ in range(3)]
+    assert_equal(passes[2], passes[0])
+    second = preprocessor.dataset(read_tokens(folder, epoch=1), 8)
+    assert_equal(batches_of(second), passes[1])
