@@ -45,6 +45,12 @@ def texts():
     return x, y, weights
 
 
+def permuted():
+    x, y, weights = masked()
+    ranks = np.argsort(np.random.default_rng(0).random((ROWS, LENGTH)))
+    return {**x, "perm_ranks": ranks.astype("int32")}, y, weights
+
+
 MODELS = {
     # Neither one of its biases nor its vocabulary can be divided.
     "bert": (tasks.MaskedLM, models.BertBackbone, {"vocabulary_size": 33}, masked),
@@ -56,7 +62,7 @@ MODELS = {
         {"head_dim": 8, "gated": True, "tie_embeddings": False},
         texts,
     ),
-    "xlnet": (tasks.PermutationLM, models.XLNetBackbone, {}, masked),
+    "xlnet": (tasks.PermutationLM, models.XLNetBackbone, {}, permuted),
 }
 
 
