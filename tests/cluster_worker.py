@@ -1,6 +1,6 @@
-"""A pre-training run of a file, as the command has it, with a backup every two steps.
+"""Pre-training runs of files, as the command has them, with a backup every two steps.
 
-Usage: python -m tests.cluster_worker RUN.yaml STEPS
+Usage: python -m tests.cluster_worker STEPS RUN.yaml...
 
 The process kills itself with SIGKILL after so many steps; never if that is 0.
 """
@@ -14,12 +14,13 @@ from keras_bertfam.cli.runs import PretrainingRun
 from tests.distribution_worker import kill
 
 
-def main(path, steps):
+def main(steps, *paths):
     pretraining.SAVE_FREQ = 2
     make_callbacks = pretraining._callbacks
     die = keras.callbacks.LambdaCallback(on_train_batch_end=kill(int(steps)))
     pretraining._callbacks = lambda *args: [*make_callbacks(*args), die]
-    pretraining.pretrain(PretrainingRun.read(path, resume=True))
+    for path in paths:
+        pretraining.pretrain(PretrainingRun.read(path, resume=True))
 
 
 if __name__ == "__main__":

@@ -44,9 +44,12 @@ def make_run(text_file, output, **settings):
     )
 
 
-def run_processes(run, folder, backend, count, steps=0, devices=1):
-    """Runs as many processes; returns their exit codes and the ends of their logs."""
-    run.write(folder / "settings.yaml")
+def run_processes(runs, folder, backend, count, steps=0, devices=1):
+    """Makes runs in as many processes; returns exit codes and the ends of logs."""
+    settings = []
+    for number, run in enumerate(runs):
+        settings.append(str(folder / f"settings-{number}.yaml"))
+        run.write(settings[-1])
     addresses = [f"localhost:{port}" for port in free_ports(count)]
     processes = []
     for index in range(count):
@@ -71,7 +74,7 @@ def run_processes(run, folder, backend, count, steps=0, devices=1):
         with open(folder / f"{index}.log", "wb") as log:
             processes.append(
                 subprocess.Popen(
-                    [*command, folder / "settings.yaml", str(last)],
+                    [*command, str(last), *settings],
                     cwd=ROOT,
                     env=environment,
                     stdout=log,
@@ -109,14 +112,14 @@ def test_two_workers_of_tensorflow_equal_one_process(text_file, tmp_path):
         validation=(text_file,),
         checkpoints=1,
     )
-    codes, logs = run_processes(shared, tmp_path, "tensorflow", 2)
+    codes, logs = run_processes([shared], tmp_path, "tensorflow", 2)
     assert codes == [0, 0], logs
     # The first one tells, and writes.
     assert "Wrote" in logs[0] and "Wrote" not in logs[1]
     assert sorted(os.listdir(tmp_path)) == [
         "0.log",
         "1.log",
-        "settings.yaml",
+        "settings-0.yaml",
         "shared",
         "shared-checkpoints",
         "text.txt",
@@ -137,13 +140,11 @@ def test_processes_of_jax_are_killed_and_one_goes_on(text_file, tmp_path):
         model_parallel=2,
         validation=(text_file,),
     )
-    codes, logs = run_processes(run, tmp_path, "jax", 2, steps=5)
+    codes, logs = run_processes([run], tmp_path, "jax", 2, steps=5)
     assert codes == [-signal.SIGKILL] * 2, logs
     assert sorted(os.listdir(tmp_path / "shared-backup")) == ["backup.npz", "run.yaml"]
-    codes, logs = run_processes(run, tmp_path, "jax", 1, devices=2)
-    assert codes == [0], logs
     single = make_run(text_file, tmp_path / "single")
-    codes, logs = run_processes(single, tmp_path, "jax", 1)
+    codes, logs = run_processes([run, single], tmp_path, "jax", 1, devices=2)
     assert codes == [0], logs
     check_equal(tmp_path / "single", tmp_path / "shared")
 
