@@ -56,7 +56,7 @@ if XLA_FLAGS not in os.environ.get("XLA_FLAGS", "") and were_tried(TRIED):
 # and checked, the package's own text. In other files the marker `any_backend` says so.
 ONCE = """
     analysis/test_attention_page.py analysis/test_plots.py analysis/test_report.py
-    conformance/test_hf_tokenizers.py datasets layers/corruption layers/data
+    conformance/test_hf_tokenizers.py corpora datasets layers/corruption layers/data
     metrics/test_squad.py tasks/*/*_preprocessor.py tasks/test_recipes.py test_cli.py
     test_prediction.py test_pretraining_examples.py test_pretraining_runs.py
     test_analyse.py test_benchmarks.py test_whole_files.py

@@ -21,6 +21,7 @@ from keras_bertfam.models import BertBackbone
 from keras_bertfam.presets import directory
 from keras_bertfam.presets.families import BACKBONES
 from keras_bertfam.tasks import MaskedLM, MaskedLMPreprocessor
+from tests import tiny_corpus
 from tests.tiny_masked_lm import SPECIALS, WORDS
 from tests.tiny_sentence_piece import train_sentence_piece
 
@@ -31,6 +32,7 @@ NO_MODELS = "prepares data, and no backend takes part"
 TENSORFLOW_ONLY = {
     "export/saved_model.py:*": "written by TensorFlow: tests/export asks the others",
     "models/exported.py:*": "written by TensorFlow: tests/models asks the others",
+    "corpora/*": NO_MODELS,
     "datasets/*": NO_MODELS,
     "layers/corruption/*": NO_MODELS,
     "layers/data/*": NO_MODELS,
@@ -85,6 +87,7 @@ def files(tmp_path_factory):
     (folder / "pairs.jsonl").write_text(line)
     tokenizer = BertTokenizer(str(folder / "vocab.txt"), lowercase=True)
     sizes = {"num_heads": 2, "hidden_dim": 8, "intermediate_dim": 16}
+    tiny_corpus.prepare(folder / "prepared", tokenizer, [text] * 60)
     backbone = BertBackbone(len(VOCABULARY), 2, max_sequence_length=32, **sizes)
     preprocessor = MaskedLMPreprocessor(tokenizer, sequence_length=32)
     MaskedLM(backbone, preprocessor).save_to_preset(str(folder / "my_bert"))

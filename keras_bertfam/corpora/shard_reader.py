@@ -71,10 +71,11 @@ class ShardReader:
         Raises:
             IndexError, ValueError: as `records`.
         """
+        count = len(self)
         for number in numbers:
-            if not 0 <= number < len(self):
+            if not 0 <= number < count:
                 raise IndexError(
-                    f"A record of {self.path} must be in [0, {len(self)}). "
+                    f"A record of {self.path} must be in [0, {count}). "
                     f"Received: {number}."
                 )
         try:
@@ -113,7 +114,9 @@ class _ArrayRecords:
         return self._reader.num_records()
 
     def read(self, numbers):
-        return self._reader.read(numbers)
+        # A call for each: one for all takes four times as long.
+        read = self._reader.read
+        return [read([number])[0] for number in numbers]
 
 
 class _TFRecords:

@@ -296,6 +296,9 @@ def test_windows_go_on_where_the_batch_before_was(both, tmp_path):
             )
     assert going_on > 0.8 * len(batches) * 8
     assert not batches[0]["continues"].any()
+    halves = dataclasses.replace(source, slices=2)
+    parts = [halves.rows(0, 3, part) for part in range(2)]
+    assert sorted(np.concatenate(parts)) == sorted(source.rows(0, 3))
     if not both:
         return
     rows = source.rows(0, 0)

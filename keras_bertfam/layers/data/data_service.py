@@ -19,7 +19,7 @@ def data_worker(dispatcher_address: str, port: int = 0) -> Any:
     A dispatcher, any number of workers, and a trainer, each a process, on any
     machines that see the corpus by the same path:
 
-    ```python notest
+    ```text
     # The dispatcher:
     service = tf.data.experimental.service
     service.DispatchServer(service.DispatcherConfig(port=5050)).join()

@@ -31,6 +31,14 @@ class TokenCorpus:
         num_slices: int.
         epoch: int or `None`.
         cache: path or `None`.
+
+    Example:
+
+    ```python
+    corpus = keras_bertfam.layers.read_tokens("prepared")
+    counts = corpus.count_tokens()
+    print(corpus.manifest.counts["tokens"], counts.argmax())
+    ```
     """
 
     folder: str
@@ -180,7 +188,7 @@ def token_batches(
         for part in parts:
             own_seed = whole if corpus.num_slices == 1 else fold(whole, part)
             found = _read(source, corpus.epoch is not None, epoch, batch, part)
-            found = made.lay_out(found, fold(own_seed, 2))
+            found = _with_size(source, made.lay_out(found, fold(own_seed, 2)))
             examples.append(corrupt(rows.complete(found, own_seed), own_seed))
         if len(examples) == 1:
             return examples[0]
@@ -239,11 +247,19 @@ def _read(source, by_name, epoch, batch, part):
         outputs = read_by_name(source.to_json(), names, types, epoch, batch, part)
     else:
         outputs = tf.numpy_function(read, [epoch, batch], types, stateful=False)
-    size = source.batch_size // source.slices if source.drop_remainder else None
-    return {
-        name: tf.ensure_shape(x, [size, *shape])
+    found = {
+        name: tf.ensure_shape(x, [None, *shape])
         for name, x, shape in zip(names, outputs, shapes, strict=True)
     }
+    return found if source.partners else _with_size(source, found)
+
+
+def _with_size(source, rows):
+    """Rows whose number is static, where it is the same in all batches."""
+    if not (source.drop_remainder or source.kind.kind == "windows"):
+        return rows
+    size = source.batch_size // source.slices
+    return {name: tf.ensure_shape(x, [size, *x.shape[1:]]) for name, x in rows.items()}
 
 
 def _signature(source):

@@ -267,14 +267,10 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
             documents.manifest.check_tokenizer(self.tokenizer)
         if training:  # what is held out teaches nothing
             self.adapt(documents)
-        rows, _ = self.parts()
-        position = self.position if training else None
+            self.position.batches = None
         if isinstance(documents, TokenCorpus):
-            made, count = token_batches(
-                documents, rows, options, self.seed, position, self.corrupt
-            )
-            self.position.batches = count if training else None
-            return remember_count(ready_to_iterate(made), count)
+            return self._of_tokens(documents, options)
+        rows, _ = self.parts()
         prepared = rows.prepare(documents, options)
         shuffled = training and shuffle_documents > 0
         if shuffled and prepared is documents:
@@ -299,8 +295,19 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
         def corrupt(seed, batch):
             return self.corrupt(rows.complete(batch, seed), seed)
 
+        position = self.position if training else None
         passes = seeded_passes(batches, self.seed, position, duplicates)
         return ready_to_iterate(passes.map(corrupt, **PARALLEL))
+
+    def _of_tokens(self, corpus, options):
+        rows, _ = self.parts()
+        position = self.position if options.training else None
+        batches, count = token_batches(
+            corpus, rows, options, self.seed, position, self.corrupt
+        )
+        if position is not None:
+            position.batches = count
+        return remember_count(ready_to_iterate(batches), count)
 
     def get_config(self) -> Config:
         return {

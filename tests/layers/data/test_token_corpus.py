@@ -26,8 +26,7 @@ from tests.tiny_masked_lm import SPECIALS, WORDS
 
 LENGTH = 16
 PREPROCESSORS = {
-    "words": (MaskedLMPreprocessor, {"strategy": "words"}),
-    "ngrams": (MaskedLMPreprocessor, {"strategy": "ngrams", "sequence_ids": True}),
+    "words": (MaskedLMPreprocessor, {"strategy": "words", "sequence_ids": True}),
     "rare": (MaskedLMPreprocessor, {"strategy": "smoothed_tokens"}),
     "spans": (SpanBoundaryLMPreprocessor, {}),
     "nsp": (MaskedLMSentencePairPreprocessor, {"sentence_objective": "nsp"}),
@@ -41,7 +40,7 @@ PREPROCESSORS = {
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return BertTokenizer([*SPECIALS, *WORDS], lowercase=True)
+    return BertTokenizer([*SPECIALS, ".", "##s", *WORDS], lowercase=True)
 
 
 @pytest.fixture(scope="module")
@@ -64,49 +63,52 @@ def assert_equal(one, two):
     assert all(np.array_equal(x, y) for x, y in pairs)
 
 
-@pytest.mark.parametrize("name", PREPROCESSORS)
+@pytest.mark.parametrize("name", ["nsp", "spans"])
+def test_batches_have_the_parts_of_those_of_documents(name, folder, tokenizer):
+    preprocessor = make(name, tokenizer)
+    documents = tf.data.Dataset.from_tensor_slices(tiny_corpus.texts())
+    data = preprocessor.dataset(read_tokens(folder), 8)
+    assert data.element_spec == preprocessor.dataset(documents, 8).element_spec
+
+
+@pytest.mark.parametrize(
+    "name", ["words", "spans", "nsp", "electra", "xlnet", "clm", "bart"]
+)
 def test_every_preprocessor_takes_a_prepared_corpus(name, folder, tokenizer):
     preprocessor = make(name, tokenizer)
-    corpus = read_tokens(folder)
-    data = preprocessor.dataset(corpus, 8)
-    documents = tf.data.Dataset.from_tensor_slices(tiny_corpus.texts())
-    assert data.element_spec == preprocessor.dataset(documents, 8).element_spec
+    data = preprocessor.dataset(read_tokens(folder), 8)
+    specs = tf.nest.flatten(data.element_spec)
+    assert all(spec.shape.is_fully_defined() for spec in specs)
     first = batches_of(data)
     assert len(first) == remembered_count(data) == preprocessor.position.batches > 2
     assert preprocessor.position.epoch == 1
     second = batches_of(data)
-    assert not all(
-        np.array_equal(x, y)
-        for x, y in zip(tf.nest.flatten(first), tf.nest.flatten(second), strict=True)
-    )
+    pairs = zip(tf.nest.flatten(first), tf.nest.flatten(second), strict=True)
+    assert not all(np.array_equal(x, y) for x, y in pairs)
     preprocessor.position.set(0, 2)
     assert_equal(batches_of(data), first[2:])
-    fewer = [read_tokens(folder, 2, index) for index in range(2)]
-    parts = [
-        batches_of(make(name, tokenizer).dataset(part, 8).take(2)) for part in fewer
-    ]
-    whole = make(name, tokenizer).dataset(read_tokens(folder, num_slices=2), 8).take(2)
+
+
+def test_workers_share_each_batch(folder, tokenizer):
+    def batches(*arguments, **kwargs):
+        corpus = read_tokens(folder, *arguments, **kwargs)
+        return batches_of(make("rare", tokenizer).dataset(corpus, 8).take(2))
+
+    parts = [batches(2, index) for index in range(2)]
     joined = tf.nest.map_structure(lambda *x: np.concatenate(x), *parts)
-    assert_equal(joined, batches_of(whole))
+    assert_equal(joined, batches(num_slices=2))
 
 
-def rows_of_documents(rows, folder, tokenizer, options):
-    """The rows that documents become, shard by shard."""
-    found = []
-    for part in tiny_corpus.shares(tiny_corpus.texts()):
-        prepared = rows.prepare(tf.data.Dataset.from_tensor_slices(part), options)
-        found += batches_of(prepared)
-    return found
-
-
-@pytest.mark.parametrize("sequence_ids", [False, True])
 @pytest.mark.parametrize("packing", ["full", "doc", "stream"])
-def test_rows_are_those_of_documents(packing, sequence_ids, folder, tokenizer):
+def test_rows_are_those_of_documents(packing, tokenizer, tmp_path):
     kind = StreamRows if packing == "stream" else PackedRows
     start, end = tokenizer.start_token_id, tokenizer.end_token_id
-    rows = kind(tokenizer, LENGTH, start, end, sequence_ids=sequence_ids)
+    rows = kind(tokenizer, LENGTH, start, end, sequence_ids=True)
     options = BatchOptions(8, packing=packing, break_lines=packing == "stream")
-    expected = rows_of_documents(rows, folder, tokenizer, options)
+    documents = tiny_corpus.texts(30, seed=1)
+    folder = tiny_corpus.prepare(tmp_path, tokenizer, documents, shards=1)
+    documents = tf.data.Dataset.from_tensor_slices(documents)
+    expected = batches_of(rows.prepare(documents, options))
     made = rows.token_rows(options)
     reader = RowReader(folder, made.kind, tokenizer.pad_token_id)
     assert reader.index.count == len(expected)
@@ -140,7 +142,9 @@ def within(run, text):
 
 @pytest.mark.parametrize("objective", ["nsp", "sop"])
 def test_labels_of_pairs_say_how_the_segments_were(objective, folder, tokenizer):
-    preprocessor = make(objective, tokenizer, mask_selection_rate=0.0)
+    preprocessor = make(
+        objective, tokenizer, mask_token_rate=0.0, random_token_rate=0.0
+    )
     documents = runs_in(folder, tokenizer)
     counts = [0, 0]
     for batch in batches_of(preprocessor.dataset(read_tokens(folder), 8)):
@@ -158,7 +162,7 @@ def test_labels_of_pairs_say_how_the_segments_were(objective, folder, tokenizer)
 
 
 def test_another_tokenizer_is_refused(folder):
-    other = BertTokenizer([*SPECIALS, *WORDS[::-1]], lowercase=True)
+    other = BertTokenizer([*SPECIALS, ".", "##s", *WORDS[::-1]], lowercase=True)
     with pytest.raises(ValueError, match="`tokenizer` must be the one that the corpus"):
         make("words", other).dataset(read_tokens(folder), 8)
 
@@ -169,7 +173,7 @@ def test_counts_of_tokens(folder, tokenizer):
     strategy = preprocessor.strategy
     assert isinstance(strategy, SmoothedTokens)
     ids = np.concatenate(runs_in(folder, tokenizer))
-    assert strategy.token_counts == np.bincount(ids, minlength=21).tolist()
+    assert strategy.token_counts == np.bincount(ids, minlength=23).tolist()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,46 @@
+"""A run on a prepared corpus goes on without reading what was before."""
+
+import keras
+import pytest
+
+from keras_bertfam.corpora.batch_source import BatchSource
+from keras_bertfam.layers import read_tokens
+from tests import tiny_corpus
+from tests.callbacks.test_backup import check_resumes, whole_run
+
+ENDLESS = keras.backend.backend() != "torch"  # where it can be resumed
+STEPS = {"steps_per_epoch": 5} if ENDLESS else {}
+
+
+@pytest.fixture
+def batches_read(monkeypatch):
+    """The passes and numbers of the batches that are read, in order."""
+    found, read = [], BatchSource.read
+
+    def recorded(source, epoch, batch, part=0):
+        found.append((epoch, batch))
+        return read(source, epoch, batch, part)
+
+    monkeypatch.setattr(BatchSource, "read", recorded)
+    return found
+
+
+def test_a_killed_run_reads_on_where_it_was(tmp_path, batches_read):
+    def data(model):
+        folder = tmp_path / "prepared"
+        if not folder.exists():
+            tiny_corpus.prepare(folder, model.preprocessor.tokenizer)
+        made = model.preprocessor.dataset(read_tokens(folder), 4)
+        return made.repeat() if ENDLESS else made
+
+    at = (1, 3)
+    whole, copies = whole_run(tmp_path, [at], data, **STEPS)
+    # Keras first asks for a batch to learn the shapes.
+    begun = batches_read.count((0, 0))
+    assert len({*batches_read}) > 15
+    batches_read.clear()
+    check_resumes(whole, copies[at], at, data, **STEPS)
+    if ENDLESS:
+        assert batches_read.count((0, 0)) == begun - 1
+    else:  # its loop reads before it asks what to do with it
+        assert batches_read.count((0, 20)) == 0
