@@ -2,11 +2,9 @@
 
 Usage: python -m tests.objective_worker mirrored OBJECTIVE
        python -m tests.objective_worker killed OBJECTIVE BACKUP_DIR
-       python -m tests.objective_worker devices OBJECTIVE...
 
 The first compares two logical devices with one, and a run on two with one that goes on
-from its backup, and prints JSON. The second kills itself with SIGKILL in mid-epoch. The
-third compares JAX's devices with one, and prints JSON.
+from its backup, and prints JSON. The second kills itself with SIGKILL in mid-epoch.
 """
 
 import contextlib
@@ -103,20 +101,9 @@ def resumable(objective, directory, *extra):
     return recorder
 
 
-def devices(objectives):
-    results = {}
-    for objective in objectives:
-        one = train(objective)
-        with keras.distribution.DataParallel(auto_shard_dataset=False).scope():
-            results[objective] = [one, train(objective)]
-    return results
-
-
 if __name__ == "__main__":
     if sys.argv[1] == "mirrored":
         print(json.dumps(mirrored(sys.argv[2])))
-    elif sys.argv[1] == "devices":
-        print(json.dumps(devices(sys.argv[2:])))
     else:
         kill = At(*KILLED_AT, lambda: os.kill(os.getpid(), signal.SIGKILL))
         resumable(sys.argv[2], sys.argv[3], kill)

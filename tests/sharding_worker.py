@@ -48,7 +48,8 @@ def texts():
 def permuted():
     x, y, weights = masked()
     ranks = np.argsort(np.random.default_rng(0).random((ROWS, LENGTH)))
-    return {**x, "perm_ranks": ranks.astype("int32")}, y, weights
+    x |= {"perm_ranks": ranks.astype("int32"), "continues": np.ones(ROWS, bool)}
+    return x, y, weights
 
 
 MODELS = {
@@ -64,13 +65,15 @@ MODELS = {
     ),
     "xlnet": (tasks.PermutationLM, models.XLNetBackbone, {}, permuted),
 }
+# Each group of devices has that of its rows.
+MEMORY = {"xlnet": {"memory_length": 6, "reuse_length": 6, "batch_size": ROWS}}
 
 
 def train(name):
     """The losses of four steps and an evaluation, and what is split."""
     task, backbone, arguments, make_batch = MODELS[name]
     keras.utils.set_random_seed(1)
-    model = task(backbone(**{**SIZES, **arguments}))
+    model = task(backbone(**{**SIZES, **arguments}), **MEMORY.get(name, {}))
     model.compile(keras.optimizers.Adam(1e-2, epsilon=1e-5))
     batch = tf.data.Dataset.from_tensors(make_batch())
     recorder = StepLosses()

@@ -28,11 +28,11 @@ BACKEND = keras.backend.backend()
 pytestmark = pytest.mark.slow
 
 
-def run_worker(*arguments, **environment):
+def run_worker(*arguments):
     return subprocess.run(
         [sys.executable, "-m", "tests.objective_worker", *map(str, arguments)],
         cwd=ROOT,
-        env={**os.environ, "KERAS_BACKEND": BACKEND, **environment},
+        env={**os.environ, "KERAS_BACKEND": BACKEND},
         timeout=900,
         capture_output=True,
     )
@@ -62,26 +62,6 @@ def test_two_replicas_equal_one_device(objective):
         whole, resumed = results["interrupted"]
         assert len(whole) > 7
         np.testing.assert_allclose(resumed, whole, atol=1e-5)
-
-
-@pytest.mark.skipif(BACKEND != "tensorflow", reason="a slow test, run once")
-def test_devices_of_jax_equal_one():
-    pytest.importorskip("jax")
-    flags = os.environ.get("XLA_FLAGS", "")
-    done = run_worker(
-        "devices",
-        *("replaced_tokens", "permutation_lm", "distillation"),
-        KERAS_BACKEND="jax",
-        JAX_PLATFORMS="cpu",
-        XLA_FLAGS=f"{flags} --xla_force_host_platform_device_count=2",
-    )
-    assert done.returncode == 0, done.stderr.decode()[-3000:]
-    for objective, runs in json.loads(done.stdout.splitlines()[-1]).items():
-        one, two = runs
-        tolerance = LOOSE.get(objective, 1e-5)
-        for name in ("losses", "weights"):
-            np.testing.assert_allclose(two[name], one[name], atol=tolerance)
-        assert two["evaluation"] == pytest.approx(one["evaluation"], abs=tolerance)
 
 
 # The one with the most in its backup is killed in earnest. Of the others the backup is
