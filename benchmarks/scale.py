@@ -89,9 +89,10 @@ def costs(corpus: Corpus, measured: Measured, sequence_length: int = 512) -> dic
 
 
 def duration(hours: float) -> str:
-    """Hours as minutes, hours or days."""
+    """Hours as seconds, minutes, hours or days."""
     if hours < 1:
-        return f"{60 * hours:.0f} min"
+        seconds = 3600 * hours
+        return f"{seconds:.0f} s" if seconds < 90 else f"{60 * hours:.0f} min"
     return f"{hours:.1f} h" if hours < 48 else f"{hours / 24:.1f} days"
 
 

@@ -257,4 +257,5 @@ def test_costs_of_corpora():
     # Two bytes a token, and eight a sentence; records add a few per cent.
     assert 1 < found["disk"] / (500e6 + 80e6) < 1.05
     assert found["hours"] == pytest.approx(500 / 3600)
-    assert [scale.duration(h) for h in (0.5, 2, 72)] == ["30 min", "2.0 h", "3.0 days"]
+    said = [scale.duration(hours) for hours in (0.01, 0.5, 2, 72)]
+    assert said == ["36 s", "30 min", "2.0 h", "3.0 days"]
