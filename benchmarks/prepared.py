@@ -100,7 +100,7 @@ def first_batch(shards=100_000):
                 (shard.file, name),
                 (shard.lengths_file, many[-1].lengths_file),
             ):
-                os.link(os.path.join(folder, old), os.path.join(folder, new))
+                os.symlink(old, os.path.join(folder, new))
         Manifest(manifest.tokenizer, manifest.dtype, many).write(folder)
         made = preprocessor(128)
         start = time.perf_counter()

@@ -2,7 +2,7 @@
 
 import dataclasses
 import zlib
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,7 +34,7 @@ class RowKind:
         short_rows: bool. Whether that is drawn for each row, not each document.
     """
 
-    kind: Literal["full", "doc", "stream", "windows", "segments", "sentences"]
+    kind: str
     length: int
     separator: int | None = None
     advance: int = 0

@@ -29,7 +29,8 @@ def test_a_killed_run_reads_on_where_it_was(tmp_path, batches_read):
     def data(model):
         folder = tmp_path / "prepared"
         if not folder.exists():
-            tiny_corpus.prepare(folder, model.preprocessor.tokenizer)
+            texts = tiny_corpus.texts(12)
+            tiny_corpus.prepare(folder, model.preprocessor.tokenizer, texts)
         made = model.preprocessor.dataset(read_tokens(folder), 4)
         return made.repeat() if ENDLESS else made
 
@@ -37,10 +38,8 @@ def test_a_killed_run_reads_on_where_it_was(tmp_path, batches_read):
     whole, copies = whole_run(tmp_path, [at], data, **STEPS)
     # Keras first asks for a batch to learn the shapes.
     begun = batches_read.count((0, 0))
-    assert len({*batches_read}) > 15
+    assert len({*batches_read}) > 12
     batches_read.clear()
     check_resumes(whole, copies[at], at, data, **STEPS)
-    if ENDLESS:
+    if ENDLESS:  # PyTorch's loop reads before it asks what to do with it
         assert batches_read.count((0, 0)) == begun - 1
-    else:  # its loop reads before it asks what to do with it
-        assert batches_read.count((0, 20)) == 0

@@ -63,7 +63,7 @@ def assert_equal(one, two):
     assert all(np.array_equal(x, y) for x, y in pairs)
 
 
-@pytest.mark.parametrize("name", ["nsp", "spans"])
+@pytest.mark.parametrize("name", ["nsp", "bart"])
 def test_batches_have_the_parts_of_those_of_documents(name, folder, tokenizer):
     preprocessor = make(name, tokenizer)
     documents = tf.data.Dataset.from_tensor_slices(tiny_corpus.texts())
@@ -77,8 +77,6 @@ def test_batches_have_the_parts_of_those_of_documents(name, folder, tokenizer):
 def test_every_preprocessor_takes_a_prepared_corpus(name, folder, tokenizer):
     preprocessor = make(name, tokenizer)
     data = preprocessor.dataset(read_tokens(folder), 8)
-    specs = tf.nest.flatten(data.element_spec)
-    assert all(spec.shape.is_fully_defined() for spec in specs)
     first = batches_of(data)
     assert len(first) == remembered_count(data) == preprocessor.position.batches > 2
     assert preprocessor.position.epoch == 1
