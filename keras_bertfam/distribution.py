@@ -1,7 +1,7 @@
-"""What Keras's trainer needs to run under `tf.distribute`.
+"""What Keras's trainer needs to run under `tf.distribute`, and processes have to know.
 
-Under JAX and PyTorch, whose arrays and gradients are global already, everything
-here is the identity.
+Under JAX and PyTorch, whose arrays and gradients are global already, what is here for
+the trainer is the identity.
 """
 
 import contextlib
@@ -10,6 +10,9 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_bertfam.sharding import ModelParallel as ModelParallel
+from keras_bertfam.sharding import as_numpy as as_numpy
+from keras_bertfam.sharding import gathered as gathered
 from keras_bertfam.types import Mixin, Model, Tensor
 
 if keras.backend.backend() == "tensorflow":

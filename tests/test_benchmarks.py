@@ -5,7 +5,17 @@ import keras
 import numpy as np
 import pytest
 
-from benchmarks import budget, gpu, growth, laws, recipes, tables, training
+from benchmarks import (
+    budget,
+    gpu,
+    growth,
+    laws,
+    recipes,
+    scale,
+    shuffle,
+    tables,
+    training,
+)
 from benchmarks import quality_per_minute as quality
 from benchmarks.budget_sides import Work, keras_bertfam
 from benchmarks.gpu_rows import packed_batch, padded_batches, sequences, useful
@@ -220,3 +230,32 @@ def test_a_step_of_packed_rows():
     finally:
         keras.config.set_dtype_policy(policy)
     assert len(seconds) == 2 and min(seconds) > 0
+
+
+@pytest.mark.any_backend
+def test_killed_workers_lose_and_repeat_no_row():
+    found = shuffle.simulate(20_007, 12, kills=60, batch_size=96, every=3)
+    assert found["lost"] == found["repeated"] == 0
+    assert found["rows"] == 20_007 // 96 * 96
+    assert found["lives"] > 30
+
+
+@pytest.mark.any_backend
+def test_lost_and_repeated_rows_are_counted(monkeypatch):
+    monkeypatch.setattr(shuffle, "permuted", lambda rows, *_: rows // 2)
+    found = shuffle.simulate(1000, 1, kills=0, batch_size=100)
+    assert found["lost"] == found["repeated"] == 500
+
+
+@pytest.mark.any_backend
+def test_costs_of_corpora():
+    measured = scale.Measured(2.0, 0.25, 25, 50)
+    corpus = scale.Corpus("a", 1, 1000)
+    found = scale.costs(corpus, measured)
+    assert found["tokens"] == 250e6 and found["rows"] == 250e6 / 510
+    assert found["bands"] == 1000 * 16 * 8
+    # Two bytes a token, and eight a sentence; records add a few per cent.
+    assert 1 < found["disk"] / (500e6 + 80e6) < 1.05
+    assert found["hours"] == pytest.approx(500 / 3600)
+    said = [scale.duration(hours) for hours in (0.01, 0.5, 2, 72)]
+    assert said == ["36 s", "30 min", "2.0 h", "3.0 days"]

@@ -40,6 +40,7 @@ TENSORFLOW_ONLY = {
     "tasks/recipes.py:*": "reads tables",
     "tokenizers/*": NO_MODELS,
 }
+JAX_ONLY = "sharding.py:*"
 # `make test` is to stay short; `make test-slow` runs it on TensorFlow.
 pytestmark = [pytest.mark.slow] if keras.backend.backend() == "tensorflow" else []
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
@@ -119,6 +120,8 @@ def test_docstring(code, files, monkeypatch, request):
     reasons = [why for part, why in TENSORFLOW_ONLY.items() if fnmatch(name, part)]
     if reasons and keras.backend.backend() != "tensorflow":
         pytest.skip(reasons[0])
+    if fnmatch(name, JAX_ONLY) and keras.backend.backend() != "jax":
+        pytest.skip("splits weights over JAX's devices")
     monkeypatch.chdir(files)
     if "load_weights=False" not in code:  # a download
         code = code.replace("bert_base_en_uncased", "my_bert")

@@ -30,9 +30,10 @@ class BackupAndResume(SetStreamPosition):
     of its middle, and loses the seeds.
 
     After a full run the file is deleted. State of other callbacks (patience of
-    `EarlyStopping`) isn't kept. With `tf.distribute.MultiWorkerMirroredStrategy`
-    the chief writes, so `backup_dir` must be shared by all workers; what each
-    replica keeps for itself, such as XLNet's memory, is kept for the chief's only.
+    `EarlyStopping`) isn't kept. With `tf.distribute.MultiWorkerMirroredStrategy`, or
+    JAX's processes, the first one writes, so `backup_dir` must be shared by all; what
+    each replica of the former keeps for itself, such as XLNet's memory, is kept for the
+    first's only. Any number of processes can go on with it, if that isn't the case.
 
     Batches done before are passed over by the data's `StreamPosition`. Where that
     can't be - data without one, which must give the same batches in each process,
@@ -238,7 +239,7 @@ def _array(variable):
     """The values of a variable; of each replica, where each has its own."""
     parts = distribution.own_variables(variable)
     if not parts:
-        return ops.convert_to_numpy(variable)
+        return distribution.as_numpy(variable)
     return np.stack([ops.convert_to_numpy(part) for part in parts])
 
 

@@ -127,13 +127,16 @@ class PresetCheckpoint(keras.callbacks.Callback):
         every = self.save_freq
         if isinstance(every, int) and self._since_save >= every:
             self._since_save = 0
-            self._save_step()
+            with distribution.gathered(self.model):
+                self._save_step()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        if self.save_freq == "epoch":
-            self._save_step()
-        if self.monitor is not None:
-            self._save_best((logs or {}).get(self.monitor), sorted(logs or {}))
+        # Before the first process writes what others would decide by.
+        with distribution.gathered(self.model):
+            if self.save_freq == "epoch":
+                self._save_step()
+            if self.monitor is not None:
+                self._save_best((logs or {}).get(self.monitor), sorted(logs or {}))
 
     def _save_step(self):
         name = f"step-{self._update():06d}"

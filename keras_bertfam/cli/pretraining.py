@@ -10,10 +10,16 @@ from typing import Any
 
 import keras
 
-from keras_bertfam import callbacks
+from keras_bertfam import callbacks, distribution
 from keras_bertfam.cli.building import build
+from keras_bertfam.cli.clusters import cluster
 from keras_bertfam.cli.runs import FILE_NAME, PRECISIONS, TOKENIZERS, PretrainingRun
-from keras_bertfam.layers import TokenCorpus, read_documents, read_tokens
+from keras_bertfam.layers import (
+    TokenCorpus,
+    full_batches,
+    read_documents,
+    read_tokens,
+)
 from keras_bertfam.presets import folders, locks
 from keras_bertfam.types import Model, TFDataset
 
@@ -23,6 +29,9 @@ SAVE_FREQ = 500  # steps between two backups
 def pretrain(run: PretrainingRun, report: Callable[[str], Any] = print) -> Model:
     """Pre-trains by the settings of a run, and writes its preset.
 
+    With a `distribution` all processes are to call it, with the same settings, files
+    and shared folders; the first one writes.
+
     Args:
         run: `PretrainingRun`.
         report: function that takes a line of text.
@@ -31,8 +40,20 @@ def pretrain(run: PretrainingRun, report: Callable[[str], Any] = print) -> Model
         The task.
 
     Raises:
-        ValueError: as `begin`, and for settings that don't go together.
+        ValueError: as `begin` and `cluster`, and for settings that don't go together.
     """
+    if run.distribution is None:
+        return _pretrain(run, report)
+    with cluster(run.distribution, run.model_parallel) as shares:
+        if run.batch_size % shares:
+            raise ValueError(
+                f"`batch_size` must be a multiple of the {shares} devices that share "
+                f"each batch. Received: {run.batch_size}."
+            )
+        return _pretrain(run, report if distribution.is_chief() else lambda line: None)
+
+
+def _pretrain(run, report):
     documents = begin(run)
     if (run.teacher or run.preset) is None and run.tokenizer in (None, *TOKENIZERS):
         report(f"Learning a vocabulary of at most {run.vocabulary_size} tokens.")
@@ -142,10 +163,14 @@ def train(
     held_out = None
     if run.validation:
         held_out = dataset(read(run, run.validation), training=False)
+        if run.distribution:
+            held_out = full_batches(held_out, run.batch_size)
     if run.steps_per_epoch is not None:
         data = data.repeat()
-    with _alone(run) as backup:
-        run.write(os.path.join(backup, FILE_NAME))
+    chief = distribution.is_chief()
+    with _alone(run) if chief else contextlib.nullcontext(backup_folder(run)) as backup:
+        if chief:
+            run.write(os.path.join(backup, FILE_NAME))
         history = model.fit(
             data,
             epochs=run.epochs,
@@ -153,9 +178,11 @@ def train(
             validation_data=held_out,
             callbacks=_callbacks(run, backup),
             # A bar on a terminal, a line an epoch in a file.
-            verbose=1 if sys.stdout.isatty() else 2,
+            verbose=(1 if sys.stdout.isatty() else 2) if chief else 0,
         )
-        save(run, model)
+        with distribution.gathered(model):
+            if chief:
+                save(run, model)
     return history
 
 
@@ -199,7 +226,9 @@ def _callbacks(run, backup):
         callbacks.BackupAndResume(backup, SAVE_FREQ, delete_checkpoint=False)
     ]
     if run.tensorboard is not None:
-        chosen.append(callbacks.TensorBoard(run.tensorboard))
+        # All have to ask for the sums over all, and logs are of one.
+        part = "" if distribution.is_chief() else "others"
+        chosen.append(callbacks.TensorBoard(os.path.join(run.tensorboard, part)))
     if run.checkpoints:
         chosen.append(
             callbacks.PresetCheckpoint(

@@ -1,15 +1,15 @@
 """The settings of a pre-training run: from options or a file, and back to one."""
 
-import contextlib
 import dataclasses
 import difflib
-import types
 import typing
 from collections.abc import Mapping
 from typing import Any
 
 import yaml
 
+from keras_bertfam.cli.clusters import BACKENDS
+from keras_bertfam.cli.settings import check_choice, checked
 from keras_bertfam.layers.corruption.objectives import DenoisingObjective
 from keras_bertfam.layers.data.electra_rows import ElectraRows
 from keras_bertfam.layers.data.paired_rows import PairedRows
@@ -136,6 +136,10 @@ class PretrainingRun:
     checkpoints: int = _setting(
         0, "How many of the last epochs' presets to keep beside the best."
     )
+    distribution: str | None = _setting(
+        None, "What shares each batch: multi_worker (TF_CONFIG) or jax (its devices)."
+    )
+    model_parallel: int = _setting(1, "Of jax's devices, how many share the weights.")
     resume: bool = _setting(False, "Go on with a run that was killed, if there is one.")
     backbone_arguments: Config = _setting({}, "Other arguments of the backbone.")
     preprocessor_arguments: Config = _setting({}, "Of the preprocessor.")
@@ -146,15 +150,16 @@ class PretrainingRun:
 
     def __post_init__(self) -> None:
         for name, kind in typing.get_type_hints(type(self)).items():
-            setattr(self, name, _checked(name, kind, getattr(self, name)))
-        _check_choice("family", self.family, families())
+            setattr(self, name, checked(name, kind, getattr(self, name)))
+        check_choice("family", self.family, families())
         if self.objective is not None:
-            _check_choice("objective", self.objective, OBJECTIVES)
-        _check_choice("precision", self.precision, PRECISIONS)
+            check_choice("objective", self.objective, OBJECTIVES)
+        check_choice("precision", self.precision, PRECISIONS)
+        check_choice("distribution", self.distribution, (None, *BACKENDS))
         rows = _ROWS.get(self.objective_name, PackedRows)
-        _check_choice("packing", self.packing, (None, *rows.packings))
+        check_choice("packing", self.packing, (None, *rows.packings))
         least = {"accumulate": 1, "batch_size": 1, "epochs": 1}
-        least |= {"checkpoints": 0, "new_words": 0}
+        least |= {"checkpoints": 0, "model_parallel": 1, "new_words": 0}
         for name, bound in least.items():
             if getattr(self, name) < bound:
                 raise ValueError(
@@ -170,6 +175,11 @@ class PretrainingRun:
                 "`strategy` must be left out with an objective that isn't masked "
                 f"language modelling. Received: {self.strategy!r}, "
                 f"objective={self.objective_name!r}."
+            )
+        if self.model_parallel > 1 and self.distribution != "jax":
+            raise ValueError(
+                "`model_parallel` must be 1 unless `distribution` is 'jax'. "
+                f"Received: {self.model_parallel}, distribution={self.distribution!r}."
             )
         new = self.preset is None
         if new and self.objective_name == "plm" and self.family != "xlnet":
@@ -236,7 +246,7 @@ class PretrainingRun:
         named = [name for name in sizes if f"_{asked}_" in name]
         if named:
             return named[0], {}
-        _check_choice("size", asked, [*SHAPES, *sizes])
+        check_choice("size", asked, [*SHAPES, *sizes])
         layers, width = SHAPES[asked]
         shape = {
             "num_layers": layers,
@@ -294,27 +304,3 @@ class PretrainingRun:
         text = yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
         head = f"# keras_bertfam {__version__}: pretrain --config {FILE_NAME}\n"
         write_text(path, head + text)
-
-
-def _check_choice(name, value, choices):
-    if value not in choices:
-        raise ValueError(f"`{name}` must be one of {[*choices]}. Received: {value!r}.")
-
-
-def _checked(name, kind, value):
-    """A value as its field's type; YAML has lists, and takes `1e-4` for a string."""
-    kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
-    wanted = typing.get_origin(kinds[0]) or kinds[0]
-    if value is None and type(None) in kinds:
-        return None
-    if wanted is tuple:
-        value = (value,) if isinstance(value, str) else value
-        if isinstance(value, (list, tuple)) and all(isinstance(v, str) for v in value):
-            return tuple(value)
-    elif wanted is float and isinstance(value, (str, int)):
-        with contextlib.suppress(ValueError):
-            return float(value)
-    elif isinstance(value, wanted) and (wanted is bool or not isinstance(value, bool)):
-        return value
-    what = "a list of strings" if wanted is tuple else wanted.__name__
-    raise ValueError(f"`{name}` must be of type {what}. Received: {value!r}.")

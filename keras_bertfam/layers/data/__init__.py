@@ -1,6 +1,6 @@
 """From documents to rows and batches: transformations of `tf.data` datasets."""
 
-from keras_bertfam.layers.data.batching import BatchByTokens
+from keras_bertfam.layers.data.batching import BatchByTokens, full_batches
 from keras_bertfam.layers.data.best_fit import PackSequences
 from keras_bertfam.layers.data.data_service import data_worker
 from keras_bertfam.layers.data.documents import read_documents, split_sentences
@@ -23,6 +23,7 @@ __all__ = [
     "StreamPosition",
     "TokenCorpus",
     "data_worker",
+    "full_batches",
     "read_documents",
     "read_tokens",
     "seeded_passes",

@@ -90,3 +90,39 @@ def _slices(rows, bounds):
     return pairs.map(
         lambda start, stop: tf.nest.map_structure(lambda x: x[start:stop], rows)
     )
+
+
+def full_batches(dataset: TFDataset, batch_size: int) -> TFDataset:
+    """Fills smaller batches up with rows of zeros, for devices that share each batch.
+
+    For held-out data, whose last batch may have fewer rows than there are devices, as
+    `keras.distribution` needs rows for each. Rows of zeros have no tokens, and weights
+    of zero.
+
+    Args:
+        dataset: `tf.data.Dataset` of batches of up to `batch_size` rows, with weights
+            if there are labels.
+        batch_size: int.
+
+    Returns:
+        A `tf.data.Dataset` of batches of one shape.
+
+    Example:
+
+    ```python
+    documents = keras_bertfam.layers.read_documents("corpus/*.txt")
+    model = keras_bertfam.tasks.MaskedLM.from_preset("my_bert")
+    held_out = model.preprocessor.dataset(documents, batch_size=8, training=False)
+    held_out = keras_bertfam.layers.full_batches(held_out, 8)
+    ```
+    """
+
+    def filled(x):
+        missing = tf.zeros([batch_size - tf.shape(x)[0], *x.shape[1:]], x.dtype)
+        rows = tf.concat([x, missing], 0)
+        return tf.ensure_shape(rows, [batch_size, *x.shape[1:]])
+
+    def fill(*batch):
+        return tf.nest.map_structure(filled, batch if len(batch) > 1 else batch[0])
+
+    return dataset.map(fill)

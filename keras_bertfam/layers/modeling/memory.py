@@ -21,11 +21,12 @@ class SegmentMemory(keras.layers.Layer):
     empty memory, as all do in the first batch of a pass. It is no part of saved
     files, but of `keras_bertfam.callbacks.BackupAndResume`.
 
-    Under `tf.distribute` each replica keeps the memory of its own rows.
+    Under `tf.distribute` and `keras.distribution` each replica keeps the memory of its
+    own rows.
 
     Args:
         num_layers: int.
-        batch_size: int. Rows of a batch, on each replica.
+        batch_size: int. Rows of a batch; under `tf.distribute`, on each replica.
         memory_length: int. Tokens remembered.
         width: int. Width of the states.
 
@@ -61,6 +62,8 @@ class SegmentMemory(keras.layers.Layer):
         self.width = width
 
     def build(self, input_shape: Shape | None = None) -> None:
+        devices = keras.distribution.distribution()
+
         def state(name, shape, dtype):
             # `add_weight` can't make a variable of which each replica has its own.
             return keras.Variable(
@@ -71,6 +74,7 @@ class SegmentMemory(keras.layers.Layer):
                 autocast=False,
                 aggregation="only_first_replica",
                 synchronization="on_read",
+                layout=None if devices is None else devices.get_data_layout(shape),
                 name=name,
             )
 
@@ -118,7 +122,7 @@ class SegmentMemory(keras.layers.Layer):
             for variable in (*self.states, self.lengths)
             for part in distribution.own_variables(variable) or [variable]
         ]
-        before = [np.array(ops.convert_to_numpy(part)) for part in variables]
+        before = [np.array(distribution.as_numpy(part)) for part in variables]
         try:
             yield
         finally:

@@ -4,7 +4,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keras_bertfam.layers import BatchByTokens
+from keras_bertfam.layers import BatchByTokens, full_batches
 
 LENGTH = 512
 
@@ -73,3 +73,23 @@ def test_errors():
         rows([1]).apply(BatchByTokens(511))
     with pytest.raises(ValueError, match="`padding_mask`.*int64"):
         tf.data.Dataset.range(3).apply(BatchByTokens(9))
+
+
+def test_smaller_batches_are_filled_up_with_zeros():
+    ids = np.arange(1, 11).reshape(5, 2)
+    x = {"token_ids": ids, "padding_mask": ids > 0}
+    batches = tf.data.Dataset.from_tensor_slices((x, ids, ids / 2)).batch(3)
+    full = full_batches(batches, 3)
+    assert full.element_spec[0]["token_ids"].shape == (3, 2)
+    assert full.cardinality() == 2
+    first, (x, y, weights) = full
+    np.testing.assert_array_equal(first[1], ids[:3])
+    np.testing.assert_array_equal(y, [*ids[3:], [0, 0]])
+    np.testing.assert_array_equal(x["padding_mask"], [[1, 1], [1, 1], [0, 0]])
+    np.testing.assert_array_equal(weights, [*ids[3:] / 2, [0, 0]])
+
+
+def test_batches_of_inputs_alone():
+    rows = tf.data.Dataset.from_tensor_slices({"token_ids": np.ones((5, 2))})
+    *_, last = full_batches(rows.batch(4), 4)
+    np.testing.assert_array_equal(last["token_ids"], [[1, 1], *[[0, 0]] * 3])

@@ -1,0 +1,158 @@
+"""How the weights of a trunk are split over devices: model parallelism under JAX."""
+
+import contextlib
+import re
+from collections.abc import Iterator
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_bertfam.types import Model
+
+_MODEL = "model"
+_COLUMNS, _ROWS, _VECTOR = (None, _MODEL), (_MODEL, None), (_MODEL,)
+# Ends of variables' paths, and how these are split: by the first that fits. Sub-layers
+# begin with a product by columns and end with one by rows, whose parts are summed
+# (Shoeybi et al., 2019, section 3).
+LAYOUTS: dict[str, tuple[tuple[str | None, ...], ...]] = {
+    r"(qkv|query|key_value|relative|(gated_)?intermediate)/kernel": (_COLUMNS,),
+    r"(qkv|query|key_value|(gated_)?intermediate)/bias": (_VECTOR,),
+    r"(attention|feed_forward)/output/kernel": (_ROWS,),
+    # Tables by tokens; by width where the vocabulary can't be divided.
+    r"token_embedding/embeddings": (_ROWS, _COLUMNS),
+    r"token_embedding/reverse_embeddings": (_COLUMNS, _ROWS),
+    r"output_bias": (_VECTOR, (None,)),
+}
+
+
+class ModelParallel(keras.distribution.ModelParallel):
+    """`keras.distribution.ModelParallel` that knows how to split a trunk.
+
+    Token tables, attention and feed-forward of all backbones of this library, and
+    what an optimizer keeps beside each of their weights, are split over the devices
+    of one axis of a mesh; norms, position tables and heads are on each device. Batches
+    are split over the other axis. Losses are those of one device, within float error.
+
+    Models have to be made in its scope. JAX only.
+
+    Args:
+        device_mesh: `keras.distribution.DeviceMesh` of two axes.
+        model_parallel_dim_name: string. The axis that weights are split over. It has
+            to divide the width of attention, `num_heads * head_dim`, and the
+            `intermediate_dim`, and either the vocabulary or the width of the
+            embeddings. Of these the vocabulary costs less: a larger
+            `vocabulary_size` than the tokenizer's is allowed.
+        auto_shard_dataset: bool. Whether each of several processes takes its rows of
+            the whole batches that it is given, or is given its rows only.
+
+    Raises:
+        ValueError: if the mesh has other axes; and, when a model is made, for a weight
+            that can't be divided.
+
+    Example:
+
+    ```python
+    count = len(keras.distribution.list_devices())
+    mesh = keras.distribution.DeviceMesh((1, count), ["batch", "model"])
+    with keras_bertfam.distribution.ModelParallel(mesh).scope():
+        backbone = keras_bertfam.models.BertBackbone.from_preset(
+            "bert_tiny_en_uncased", load_weights=False)
+    ```
+
+    Reference: [Shoeybi et al., 2019](https://arxiv.org/abs/1909.08053), section 3.
+    """
+
+    def __init__(
+        self,
+        device_mesh: keras.distribution.DeviceMesh,
+        model_parallel_dim_name: str = _MODEL,
+        auto_shard_dataset: bool = True,
+    ) -> None:
+        axes = getattr(device_mesh, "axis_names", None)
+        if axes is None or len(axes) != 2 or model_parallel_dim_name not in axes:
+            raise ValueError(
+                "`device_mesh` must be a `keras.distribution.DeviceMesh` of two axes, "
+                f"of which one is {model_parallel_dim_name!r}. Received: {device_mesh}."
+            )
+        (batch,) = (name for name in axes if name != model_parallel_dim_name)
+        super().__init__(
+            layout_map=keras.distribution.LayoutMap(device_mesh),
+            batch_dim_name=batch,
+            auto_shard_dataset=auto_shard_dataset,
+        )
+        self.model_parallel_dim_name = model_parallel_dim_name
+
+    def get_variable_layout(
+        self, variable: keras.Variable
+    ) -> keras.distribution.TensorLayout:
+        """The layout of a variable, by its path."""
+        for pattern, layouts in LAYOUTS.items():
+            if re.search(rf"(^|[/_]){pattern}$", variable.path):
+                return self._layout(variable, layouts)
+        return super().get_variable_layout(variable)
+
+    def _layout(self, variable, layouts):
+        mesh, name = self.device_mesh, self.model_parallel_dim_name
+        count = mesh.shape[mesh.axis_names.index(name)]
+        for layout in layouts:
+            pairs = zip(variable.shape, layout, strict=True)
+            if all(axis is None or size % count == 0 for size, axis in pairs):
+                axes = [axis and name for axis in layout]
+                return keras.distribution.TensorLayout(axes, mesh)
+        sizes = [variable.shape[layout.index(_MODEL)] for layout in layouts]
+        raise ValueError(
+            f"`device_mesh` must have a {name!r} axis that divides "
+            f"{' or '.join(map(str, sizes))}, for {variable.path!r} of shape "
+            f"{tuple(variable.shape)}. Received: {count} devices on that axis."
+        )
+
+
+def as_numpy(variable: keras.Variable) -> np.ndarray:
+    """The values of a variable, also if parts of it lie in other processes only.
+
+    All processes must ask for it at the same time.
+
+    Args:
+        variable: `keras.Variable`.
+
+    Returns:
+        A NumPy array of the variable's shape.
+    """
+    if _is_spread(variable):
+        from jax.experimental import multihost_utils
+
+        return multihost_utils.process_allgather(variable.value, tiled=True)
+    return ops.convert_to_numpy(variable)
+
+
+def _is_spread(variable):
+    """Whether this process lacks parts of a variable, or can't know that it doesn't."""
+    if keras.backend.backend() != "jax":
+        return False
+    value = variable.value
+    return not (value.is_fully_addressable or value.is_fully_replicated)
+
+
+@contextlib.contextmanager
+def gathered(model: Model) -> Iterator[None]:
+    """Has all weights of a model in each process meanwhile, so that it can be saved.
+
+    All processes must enter it. It does nothing unless weights are split over several
+    processes.
+
+    Args:
+        model: `keras.Model`.
+    """
+    spread = [variable for variable in model.variables if _is_spread(variable)]
+    before = [(variable, variable._layout, variable.value) for variable in spread]
+    try:
+        for variable in spread:
+            whole = as_numpy(variable)
+            variable._layout = None  # by which Keras would split it again
+            variable.assign(whole)
+        yield
+    finally:
+        for variable, layout, value in before:
+            variable._layout = layout
+            variable.assign(value)
