@@ -161,9 +161,18 @@ def test_heads_close_in_training_and_are_pruned(tmp_path):
 @pytest.mark.any_backend
 def test_pruned_task_is_saved_and_trained(tmp_path):
     texts, labels = tiny.texts(8)
-    pruned = prune_heads(make_classifier(), {0: [0, 1], 1: [1]})
+    whole = make_classifier(head_dim=64)
+    whole.save_to_preset(tmp_path / "whole")
+    pruned = prune_heads(whole, {0: [0, 1], 1: [1]})
     expected = pruned.predict(texts, verbose=0)
     pruned.save_to_preset(tmp_path / "pruned")
+    sizes = [
+        sum(file.stat().st_size for file in (tmp_path / name).glob("*.weights.h5"))
+        for name in ("whole", "pruned")
+    ]
+    # Queries, keys, values and outputs of 3 heads, and biases of all but outputs.
+    gone = 4 * 3 * 64 * (4 * 16 + 3)
+    assert sizes[0] - sizes[1] == pytest.approx(gone, rel=0.1)
     again = TextClassifier.from_preset(tmp_path / "pruned")
     assert again.backbone.pruned_heads == ((0, 1), (1,))
     np.testing.assert_allclose(again.predict(texts, verbose=0), expected, atol=1e-5)
