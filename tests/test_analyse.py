@@ -132,6 +132,9 @@ def test_a_task_for_each_kind_of_checkpoint(preset, tmp_path):
         model = analysis.load_model(path)
         assert type(model) is expected
         np.testing.assert_array_equal(model.backbone.weights[0], backbone.weights[0])
+        if name == "decoder":
+            html = overview.overview(model, ["the cat sat"])
+            assert "<th>perplexity</th>" in html and "<h2>Heads</h2>" in html
     assert isinstance(model.backbone, models.EncoderDecoderBackbone)
     html = overview.overview(model, [("the cat", "a dog")])
     assert "<td>encoder 1</td>" in html and "<td>decoder 2</td>" in html

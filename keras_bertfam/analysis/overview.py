@@ -24,7 +24,7 @@ from keras_bertfam.tasks.finetuning.text_classifier_preprocessor import (
 )
 from keras_bertfam.types import Model
 
-MOST_VIEWED = 4
+MOST_VIEWED, _MOST_ROWS = 4, 30
 _OF_TEXTS = (TextClassifierPreprocessor, TextRegressorPreprocessor)
 
 
@@ -78,15 +78,21 @@ def overview(
         f"<h1>{html.escape(name)}</h1>",
         f"<p>{'; '.join(f'{key}: {value}' for key, value in facts.items())}</p>",
     ]
-    for each, body in made:
-        if body is not None:
-            heading = f"<h2>{html.escape(each.title)}</h2>\n<p>{html.escape(each.text)}"
-            parts.append(f"<section>{heading}</p>\n{body}</section>")
+    shown = [(each, body) for each, body in made if body is not None]
+    links = (f'<a href="#{_anchor(e)}">{html.escape(e.title)}</a>' for e, _ in shown)
+    parts.append(f"<nav>{' · '.join(links)}</nav>")
+    for each, body in shown:
+        heading = f"<h2>{html.escape(each.title)}</h2>\n<p>{html.escape(each.text)}"
+        parts.append(f'<section id="{_anchor(each)}">{heading}</p>\n{body}</section>')
     left_out = [each.title.lower() for each, body in made if body is None]
     if left_out:
         names = html.escape(", ".join(left_out))
         parts.append(f"<p>Left out, as they don't apply here: {names}.</p>")
     return page(name, "\n".join(parts), ["overview.css"])
+
+
+def _anchor(section):
+    return "".join(sign if sign.isalnum() else "-" for sign in section.title.lower())
 
 
 def as_image(figure: Any, text: str) -> str:
@@ -103,7 +109,10 @@ def as_image(figure: Any, text: str) -> str:
 
 
 def as_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """A table of a page; floats have four digits, and texts no markup."""
+    """A table of a page; floats have four digits, and texts no markup.
+
+    A long one is shown when its number of rows is clicked.
+    """
 
     def line(tag, cells):
         texts = (
@@ -113,7 +122,10 @@ def as_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
         return f"<tr>{''.join(made)}</tr>"
 
     lines = [line("th", columns), *(line("td", row) for row in rows)]
-    return "<table>\n{}\n</table>".format("\n".join(lines))
+    table = "<table>\n{}\n</table>".format("\n".join(lines))
+    if len(rows) <= _MOST_ROWS:
+        return table
+    return f"<details><summary>{len(rows)} rows</summary>\n{table}\n</details>"
 
 
 def _attention(model, texts):
