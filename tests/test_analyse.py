@@ -82,11 +82,11 @@ def test_words_in_context_and_probes(preset, tmp_path, monkeypatch):
     assert "<td>The [Cat] sat .</td><td>a &lt; dog &gt; and a [cat]</td>" in html
     assert "<td>a &lt; [dog] &gt; and a cat</td>" in html
     assert html.count("data:image/png") == 3
-    # Words that are always the same are known; so is what follows one another.
-    assert "<tr><td>0</td><td>1</td>" in html and "of the most frequent label" in html
+    assert "<th>selectivity</th>" in html and "of the most frequent label" in html
     assert "<tr><td>det</td><td>to dependent</td><td>10</td>" in html
 
 
+@pytest.mark.slow
 def test_a_fine_tuned_task_on_labelled_examples(tmp_path):
     texts, labels = tiny.texts(24)
     names = ["odd", "<even>"]
@@ -111,7 +111,7 @@ def test_a_fine_tuned_task_on_labelled_examples(tmp_path):
     assert f"<tr><td>accuracy</td><td>{accuracy:.4g}</td></tr>" in html
     assert "<td>&lt;even&gt;</td>" in html and "<even>" not in html
     code, text = run(*arguments, input="the cat\n")
-    assert code == 2 and "`label` must be a column" in text
+    assert code == 2 and "`label` must be the column" in text
 
 
 @pytest.mark.slow

@@ -78,16 +78,15 @@ def _of_words(path: str) -> list[Section]:
 
 
 def _examples(model, path, text, label):
+    if label is None and tables.label_of_conll(path) is None:
+        raise ValueError(
+            "`label` must be the column of the labels of `labelled`. Received: None."
+        )
     names = getattr(model, "label_names", None)
     kind = "regression" if isinstance(model, tasks.TextRegressor) else None
-    examples = datasets.load_examples(
+    return datasets.load_examples(
         path, text=[*text] or None, label=label, label_names=names, kind=kind
     )
-    if examples.y is None:
-        raise ValueError(
-            f"`label` must be a column with labels. Received: label={label!r}."
-        )
-    return examples
 
 
 def load_model(preset: str) -> Model:

@@ -65,5 +65,5 @@ def test_parts_of_speech_are_read_off_the_embeddings(columns, model):
     report = probe(backbone, sentences, tags, tokenizer=tokenizer, **settings)
     assert report.label_names[:2] == ["ADJ", "ADP"]
     assert sum(report.counts) == sum(map(len, sentences))
-    assert report.majority < 0.3 < report.majority + 0.15 < report.scores[0, 0]
+    assert report.majority < 0.2 and report.scores[0, 0] > 0.3
     assert np.isfinite(report.scores).all()
