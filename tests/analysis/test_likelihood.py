@@ -8,9 +8,13 @@ from tests import tiny_fine_tuning, tiny_text_to_text
 from tests import tiny_masked_lm as tiny
 
 
+@pytest.fixture(scope="module")
+def model():
+    return tiny.make_model()
+
+
 @pytest.mark.parametrize("batch_size", [1, 4, 64])
-def test_the_sum_is_that_of_fill_mask(batch_size):
-    model = tiny.make_model()
+def test_the_sum_is_that_of_fill_mask(model, batch_size):
     texts = ["the cat sat", "a dog"]
     sums, counts = pseudo_log_likelihood(model, texts, batch_size)
     assert counts.tolist() == [3, 2]
@@ -24,8 +28,8 @@ def test_the_sum_is_that_of_fill_mask(batch_size):
         assert received == pytest.approx(expected, abs=1e-4)
 
 
-def test_texts_without_a_token_count_for_nothing():
-    sums, counts = pseudo_log_likelihood(tiny.make_model(), ["", "the cat"])
+def test_texts_without_a_token_count_for_nothing(model):
+    sums, counts = pseudo_log_likelihood(model, ["", "the cat"])
     assert sums[0] == counts[0] == 0 and counts[1] == 2
 
 
@@ -81,6 +85,6 @@ def test_without_a_token_that_begins_texts_the_first_one_has_no_probability(writ
 
 
 @pytest.mark.any_backend
-def test_what_reads_both_sides_has_no_likelihood():
+def test_what_reads_both_sides_has_no_likelihood(model):
     with pytest.raises(ValueError, match="reads from left to right.*MaskedLM"):
-        log_likelihood(tiny.make_model(), ["the cat"])
+        log_likelihood(model, ["the cat"])
