@@ -67,8 +67,8 @@ def seconds(models, test, rounds):
 
 
 def main(
-    limit: Annotated[int, typer.Option(help="Examples to train on.")] = 20_000,
-    examples: Annotated[int, typer.Option(help="To measure importance.")] = 512,
+    limit: Annotated[int, typer.Option(help="Examples to train on.")] = 12_000,
+    examples: Annotated[int, typer.Option(help="To measure importance.")] = 256,
     rounds: Annotated[int, typer.Option(help="Times each is asked.", min=2)] = 8,
     plot: Annotated[str | None, typer.Option(help="Where to draw it.")] = None,
 ):
