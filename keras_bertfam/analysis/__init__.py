@@ -7,7 +7,7 @@ from keras_bertfam.analysis.head_importance import head_importance
 from keras_bertfam.analysis.head_pruning import add_head_gates, prune_heads
 from keras_bertfam.analysis.head_roles import HeadRoles, head_roles
 from keras_bertfam.analysis.layerwise import layer_transitions, plot_layer_transitions
-from keras_bertfam.analysis.likelihood import pseudo_log_likelihood
+from keras_bertfam.analysis.likelihood import log_likelihood, pseudo_log_likelihood
 from keras_bertfam.analysis.minimal_pairs import minimal_pairs, read_blimp
 from keras_bertfam.analysis.occurrences import WordVectors, word_vectors
 from keras_bertfam.analysis.probe_data import arcs, entities
@@ -46,6 +46,7 @@ __all__ = [
     "head_roles",
     "layer_transitions",
     "least_important",
+    "log_likelihood",
     "minimal_pairs",
     "plot_calibration",
     "plot_layer_transitions",

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
+from keras_bertfam.analysis.head_rows import heads_left
 from keras_bertfam.analysis.word_states import tokenizer_of
 from keras_bertfam.layers.modeling import CrossAttention
 from keras_bertfam.tasks.finetuning.text_classifier_preprocessor import (
@@ -44,10 +45,11 @@ class TextAttention:
         query_segments: list of int, the segment of each.
         key_segments: list of int.
         causal: bool. Whether a token sees those before it and itself only.
-        weights: for each layer a float32 array `(heads, queries, keys)`.
+        weights: for each layer a float32 array `(heads, queries, keys)`, in which
+            pruned heads have zeros.
         queries: for each layer a float32 array `(heads, queries, head_dim)`, with the
-            scale of the scores.
-        keys: for each layer a float32 array `(heads, keys, head_dim)`.
+            scale of the scores; pruned heads have zeros.
+        keys: for each layer a float32 array `(heads, keys, head_dim)`, likewise.
     """
 
     name: str
@@ -79,8 +81,8 @@ def text_attentions(
     layers = _attention_layers(backbone)
     if not layers:
         raise ValueError(
-            "`model` must be a backbone of `keras_bertfam.models`, or a task with "
-            f"one. Received: {type(model).__name__}."
+            "`model` must be a backbone of `keras_bertfam.models` that has a head "
+            f"left, or a task with one. Received: {type(model).__name__}."
         )
     tokenizer = tokenizer_of(model, tokenizer)
     rows = model_inputs(model, texts, tokenizer, sequence_length)
@@ -93,6 +95,8 @@ def text_attentions(
             f"`model` must compute finite numbers. Received: {type(model).__name__}, "
             "whose attention has others."
         )
+    if getattr(backbone, "pruned_heads", None):
+        recorded["self"] = [*_with_pruned(recorded["self"], heads_left(backbone))]
     strings = token_strings(tokenizer)
     return [
         [
@@ -210,6 +214,17 @@ def _watched(
     finally:
         for layer, _ in layers:
             layer.watcher = None
+
+
+def _with_pruned(recorded, left):
+    """What the layers told, with zeros for heads, and layers, that are pruned."""
+    rest = iter(recorded)
+    for heads in left:
+        parts = next(rest) if heads.any() else [x[:, :0] for x in recorded[0]]
+        whole = [np.zeros((len(x), len(heads), *x.shape[2:]), "float32") for x in parts]
+        for zeros, x in zip(whole, parts, strict=True):
+            zeros[:, heads] = x
+        yield whole
 
 
 def _of_text(row, name, rows, parts, strings, causal):

@@ -68,7 +68,8 @@ def attention_view(
     *neurons* takes a head's weights apart: query, keys, their products, whose sum
     with the scale is the score, and the softmax. Where a text is a pair, lines
     can be shown from one segment to another only; a model with encoder and decoder
-    has the attention of each and that of the decoder to the encoder.
+    has the attention of each and that of the decoder to the encoder. Pruned heads keep
+    their numbers and are blank.
 
     Weights are rounded to 1/255, and queries and keys as is needed to keep the page
     under 1 MB, where 12 layers of 12 heads and 64 tokens have room: to 1/127 of the

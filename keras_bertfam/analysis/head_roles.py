@@ -55,7 +55,8 @@ class RelationScore:
 class HeadRoles(RoleTables):
     """What `head_roles` gives. As a string it is tables, and `plot()` is a figure.
 
-    Arrays have the shape `(num_layers, num_heads)` and numbers begin with 0.
+    Arrays have the shape `(num_layers, num_heads)` and numbers begin with 0. Pruned
+    heads have `nan`, and 0 as offset.
 
     Attributes:
         confidence: float array: the mean over tokens of the greatest attention weight,
@@ -109,8 +110,8 @@ def head_roles(
     """What each attention head of a model attends to, in plain sentences.
 
     Args:
-        model: a backbone with its heads, or a task with any head: of any family that
-            reads one row of tokens.
+        model: a backbone, or a task with any head: of any family that reads one row
+            of tokens. Some of its heads may be pruned.
         sentences: list of str, which are split at white space, or of lists of words.
             Those that are longer than a row are read in parts, if they have no
             dependencies.
@@ -161,7 +162,9 @@ def head_roles(
         sums.add(row)
         if dependencies is not None:
             arcs.add(row, dependencies[number])
-    return HeadRoles(**sums.means(), relations=arcs.scores(least_arcs))
+    return HeadRoles(
+        **sums.means(rows.left), relations=arcs.scores(least_arcs, rows.left)
+    )
 
 
 class _Sums:
@@ -222,24 +225,29 @@ class _Sums:
             found[..., inside] = row.attention[:, :, plain[inside], there[inside]]
             self._note(name, found)
 
-    def means(self) -> dict[str, Any]:
-        shape = self.sums["confidence"].shape
-        nothing = np.full(shape, np.nan)
+    def means(self, left: np.ndarray) -> dict[str, Any]:
+        nothing = np.full(left.shape, np.nan)
+        flat = left.ravel()
+        distances = self.sums.pop("distances") / self.counts["distances"]
+        points = np.full((left.size, 2), np.nan)
+        points[flat] = plane_of(distances[np.ix_(flat, flat)])
         found = {
-            name: total / self.counts[name] if self.counts[name] else nothing
+            name: _of_left(total / self.counts[name], left)
+            if self.counts[name]
+            else nothing
             for name, total in self.sums.items()
         }
         places = np.array(sorted(self.at_offsets, key=lambda k: (abs(k), k)))
         counts = np.stack([self.at_offsets[k] for k in places.tolist()])
         return {
             "confidence": found["confidence"],
-            "offsets": places[counts.argmax(axis=0)],
-            "positional": counts.max(axis=0) / counts.sum(axis=0),
+            "offsets": np.where(left, places[counts.argmax(axis=0)], 0),
+            "positional": _of_left(counts.max(axis=0) / counts.sum(axis=0), left),
             "rare": found.get("rare", nothing),
             "patterns": {name: found[name] for name in PATTERNS},
             "entropy": found["entropy"],
-            "distances": found["distances"],
-            "map": plane_of(found["distances"]),
+            "distances": _of_left(distances, np.outer(flat, flat)),
+            "map": points,
         }
 
 
@@ -265,16 +273,20 @@ class _Arcs:
         offsets = self.offsets.setdefault(key, {})
         offsets[answer - query] = offsets.get(answer - query, 0) + 1
 
-    def scores(self, least: int) -> list[RelationScore]:
+    def scores(self, least: int, left: np.ndarray) -> list[RelationScore]:
         found = []
         for (relation, direction), offsets in self.offsets.items():
             count = sum(offsets.values())
             if count >= least:
                 offset = min(offsets, key=lambda k: (-offsets[k], abs(k), k))
-                accuracy = self.found[relation, direction] / count
+                accuracy = _of_left(self.found[relation, direction] / count, left)
                 rest = (accuracy, offsets[offset] / count, offset)
                 found.append(RelationScore(relation, direction, count, *rest))
         return sorted(found, key=lambda s: (-s.count, s.relation, s.direction))
+
+
+def _of_left(values, left):
+    return np.where(left, values, np.nan)
 
 
 def _check_dependencies(sentences, dependencies):

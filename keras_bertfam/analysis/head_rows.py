@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from keras_bertfam.analysis.word_states import WordRows
+from keras_bertfam.analysis.word_states import WordRows, reads_rows
 from keras_bertfam.layers.data.pipelines import checked_batch_size
 from keras_bertfam.types import Model, Tokenizer
 
@@ -20,7 +20,8 @@ class HeadRow:
         token_ids: int array `(tokens,)`, without padding.
         words: int array `(tokens,)`, the number of each token's word, -1 for special
             tokens.
-        attention: float32 array `(num_layers, num_heads, tokens, tokens)`.
+        attention: float32 array `(num_layers, num_heads, tokens, tokens)`, zeros for
+            pruned heads.
     """
 
     token_ids: np.ndarray
@@ -42,11 +43,12 @@ class HeadRows:
     Attributes:
         tokenizer: the one that is used.
         words: list of lists of words.
+        left: bool array `(num_layers, num_heads)`: which heads aren't pruned.
 
     Raises:
         ValueError: for a model that reads something else than rows of tokens, or
-            whose heads are pruned; without sentences; for one without a word, or that
-            doesn't fit a row.
+            whose heads are all pruned; without sentences; for one without a word, or
+            that doesn't fit a row.
     """
 
     def __init__(
@@ -58,12 +60,12 @@ class HeadRows:
         whole: bool,
     ) -> None:
         self._backbone: Any = getattr(model, "backbone", model)
-        pruned = getattr(self._backbone, "pruned_heads", None)
-        if "token_ids" not in getattr(self._backbone, "input_names", ()) or pruned:
+        if not has_heads(self._backbone):
             raise ValueError(
-                "`model` must be an encoder or decoder with all its heads. Received: "
-                f"{type(self._backbone).__name__}, pruned_heads={pruned}."
+                "`model` must be an encoder or decoder that has a head left. Received: "
+                f"{type(self._backbone).__name__}."
             )
+        self.left = heads_left(self._backbone)
         rows = WordRows(model, sentences, tokenizer)
         self.tokenizer: Any = rows.tokenizer
         self.words = [list(words) for words in rows.words]
@@ -100,8 +102,24 @@ class HeadRows:
             layers = [ops.convert_to_numpy(x) for x in outputs["attentions"]]
             for row, words in enumerate(numbers):
                 count = len(words)
-                attention = np.stack([x[row, :, :count, :count] for x in layers])
+                heads = [x[row, :, :count, :count] for x in layers]
+                attention = np.zeros((*self.left.shape, count, count), "float32")
+                attention[self.left] = np.concatenate(heads)
                 yield HeadRow(batch["token_ids"][row, :count], words, attention)
+
+
+def has_heads(model: Model) -> bool:
+    """Whether a model's backbone reads rows of tokens, by a head at least."""
+    backbone = getattr(model, "backbone", model)
+    return reads_rows(backbone) and bool(heads_left(backbone).any())
+
+
+def heads_left(backbone: Any) -> np.ndarray:
+    """Which heads aren't pruned, bool `(num_layers, num_heads)`."""
+    left = np.ones((backbone.num_layers, backbone.num_heads), bool)
+    for layer, heads in enumerate(getattr(backbone, "pruned_heads", None) or ()):
+        left[layer, list(heads)] = False
+    return left
 
 
 def _numbered(batch, rows):

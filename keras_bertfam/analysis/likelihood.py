@@ -1,10 +1,12 @@
-"""How probable masked language models find whole texts."""
+"""How probable language models find whole texts."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from keras import ops
 
+from keras_bertfam.layers.modeling import LanguageModelHead
 from keras_bertfam.types import Model
 
 
@@ -41,26 +43,108 @@ def pseudo_log_likelihood(
 
     Reference: [Salazar et al., 2020](https://arxiv.org/abs/1910.14659), section 2.
     """
+    inputs, inside = _encoded(task, texts)
+    rows, positions = np.nonzero(inside)
+    sums = np.zeros(len(inside))
+    for index, real in _batches(len(rows), batch_size):
+        batch = {name: value[rows[index]] for name, value in inputs.items()}
+        each, place = np.arange(batch_size), positions[index]
+        targets = batch["token_ids"][each, place]
+        batch["token_ids"][each, place] = task.preprocessor.tokenizer.mask_token_id
+        batch["mask_positions"] = place[:, None].astype("int32")
+        logits = task.masked_lm_logits(batch)[:, 0]
+        log_probabilities = ops.convert_to_numpy(ops.log_softmax(logits))
+        picked = log_probabilities[each, targets][:real]
+        np.add.at(sums, rows[index[:real]], picked)
+    return sums, np.bincount(rows, minlength=len(inside))
+
+
+def log_likelihood(
+    task: Model, texts: Sequence[str], batch_size: int = 64
+) -> tuple[np.ndarray, np.ndarray]:
+    """Log-probability of every token given those before it in its text.
+
+    Texts begin with the start token, if the tokenizer has one, as in GPT-2's case;
+    else their first token has no probability and doesn't count. That a text ends
+    isn't counted either.
+
+    Args:
+        task: a `keras_bertfam.tasks.CausalLM` with a preprocessor.
+        texts: list of str, cut at the preprocessor's `sequence_length`.
+        batch_size: int. Texts at once.
+
+    Returns:
+        Two NumPy arrays of shape `(len(texts),)`: float64 sums of the natural
+        logarithms, and int64 counts of tokens, special ones excluded.
+
+    Raises:
+        ValueError: for another task, or one without a preprocessor.
+
+    Example:
+
+    ```python
+    documents = keras_bertfam.layers.read_documents("corpus/*.txt")
+    tokenizer = keras_bertfam.tokenizers.train_byte_pair(
+        documents, 300, family="gpt2")
+    backbone = keras_bertfam.models.GPT2Backbone(
+        tokenizer.vocabulary_size(), num_layers=2, num_heads=2, hidden_dim=16,
+        intermediate_dim=32)
+    model = keras_bertfam.tasks.CausalLM(
+        backbone, keras_bertfam.tasks.CausalLMPreprocessor(tokenizer))
+    sums, counts = keras_bertfam.analysis.log_likelihood(
+        model, ["The cats sleep.", "The cats sleeps."])
+    perplexity = np.exp(-sums.sum() / counts.sum())
+    ```
+
+    Reference: [Warstadt et al., 2019](https://arxiv.org/abs/1912.00582), section 4.
+    """
+    if not _reads_from_left_to_right(task):
+        raise ValueError(
+            "`task` must be a language model that reads from left to right, as "
+            f"`CausalLM`. Received: {type(task).__name__}."
+        )
+    inputs, inside = _encoded(task, texts)
+    targets, inside = inputs["token_ids"][:, 1:], inside[:, 1:]
+    inputs = {name: value[:, :-1] for name, value in inputs.items()}
+    found = np.zeros(inside.shape)
+    for index, real in _batches(len(inside) if inside.any() else 0, batch_size):
+        batch = {name: value[index] for name, value in inputs.items()}
+        states = task.backbone(batch, return_pooled=False, training=False)
+        # The head gives cross-entropies in chunks, and never has all logits.
+        scores = task.head(states["sequence_output"], targets=targets[index])
+        found[index[:real]] = -ops.convert_to_numpy(scores)[:real, :, 0]
+    return np.where(inside, found, 0.0).sum(axis=1), inside.sum(axis=1)
+
+
+def likelihood_of(task: Model) -> Callable[..., tuple[np.ndarray, np.ndarray]] | None:
+    """What says how probable a task finds texts, or `None` if nothing does."""
+    if hasattr(task, "masked_lm_logits"):
+        return pseudo_log_likelihood
+    return log_likelihood if _reads_from_left_to_right(task) else None
+
+
+def _reads_from_left_to_right(task):
+    causal = getattr(getattr(task, "backbone", None), "causal", False)
+    return causal and isinstance(getattr(task, "head", None), LanguageModelHead)
+
+
+def _encoded(task: Model, texts: Sequence[str]) -> tuple[dict[str, Any], np.ndarray]:
+    """Rows of texts, and which of their tokens are neither special nor padding."""
     if task.preprocessor is None:
         raise ValueError("`task` must have a preprocessor. Received one of None.")
     tokenizer = task.preprocessor.tokenizer
     inputs = task.preprocessor.encode(texts)
     inputs = {name: np.asarray(value) for name, value in inputs.items()}
-    ids = inputs["token_ids"]
-    special = [tokenizer.start_token_id, tokenizer.end_token_id]
-    rows, positions = np.nonzero(inputs["padding_mask"] & ~np.isin(ids, special))
-    sums = np.zeros(len(ids))
-    for start in range(0, len(rows), batch_size):
-        # One shape for all batches: the last one is filled up with its end.
-        index = np.minimum(np.arange(start, start + batch_size), len(rows) - 1)
-        batch = {name: value[rows[index]] for name, value in inputs.items()}
-        each, place = np.arange(batch_size), positions[index]
-        targets = batch["token_ids"][each, place]
-        batch["token_ids"][each, place] = tokenizer.mask_token_id
-        batch["mask_positions"] = place[:, None].astype("int32")
-        logits = task.masked_lm_logits(batch)[:, 0]
-        log_probabilities = ops.convert_to_numpy(ops.log_softmax(logits))
-        real = min(batch_size, len(rows) - start)
-        picked = log_probabilities[each, targets][:real]
-        np.add.at(sums, rows[start : start + real], picked)
-    return sums, np.bincount(rows, minlength=len(ids))
+    ends = (tokenizer.start_token_id, tokenizer.end_token_id)
+    special = [token for token in ends if token is not None]
+    return inputs, inputs["padding_mask"] & ~np.isin(inputs["token_ids"], special)
+
+
+def _batches(count: int, size: int) -> Iterator[tuple[np.ndarray, int]]:
+    """Numbers of rows, and how many are no repetition.
+
+    All batches have one shape: the last one is filled up with its end.
+    """
+    for start in range(0, count, size):
+        index = np.minimum(np.arange(start, start + size), count - 1)
+        yield index, min(size, count - start)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_bertfam.analysis.likelihood import pseudo_log_likelihood
+from keras_bertfam.analysis.likelihood import likelihood_of
 from keras_bertfam.analysis.report import Report
 from keras_bertfam.types import Model, Path
 
@@ -23,11 +23,12 @@ def minimal_pairs(
 ) -> Report:
     """How often the acceptable sentence of a pair is the more probable one.
 
-    The probability is the pseudo-log-likelihood, so that a pair takes a row for each
-    token of both sentences. A tie counts as wrong.
+    The probability of a masked language model is the pseudo-log-likelihood, so that a
+    pair takes a row for each token of both sentences; of one that reads from left to
+    right it is the likelihood itself. A tie counts as wrong.
 
     Args:
-        task: see `pseudo_log_likelihood`.
+        task: see `pseudo_log_likelihood` and `log_likelihood`.
         pairs: dict from names of phenomena to lists of tuples of two strings, the
             acceptable sentence and the other; such as `read_blimp` gives.
         batch_size: int. Rows at once.
@@ -40,8 +41,8 @@ def minimal_pairs(
         that the model is wrong about, by the difference, the greatest first.
 
     Raises:
-        ValueError: without pairs of strings for each phenomenon, or as
-            `pseudo_log_likelihood`.
+        ValueError: without pairs of strings for each phenomenon, or for a task that
+            isn't a language model or has no preprocessor.
 
     Example:
 
@@ -64,11 +65,17 @@ def minimal_pairs(
             )
     if not pairs:
         raise ValueError(f"`pairs` must have a phenomenon. Received: {pairs!r}.")
+    likelihood = likelihood_of(task)
+    if likelihood is None:
+        raise ValueError(
+            "`task` must be a masked language model, or one that reads from left to "
+            f"right. Received: {type(task).__name__}."
+        )
     margins = {}
     errors: list[dict[str, Any]] = []
     for name, given in pairs.items():
         texts = [text for pair in given for text in pair]
-        sums, _ = pseudo_log_likelihood(task, texts, batch_size)
+        sums, _ = likelihood(task, texts, batch_size)
         margins[name] = sums[::2] - sums[1::2]
         errors += [
             {

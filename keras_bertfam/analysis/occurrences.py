@@ -73,7 +73,11 @@ class WordVectors:
         return " ".join([*before, f"[{words[place]}]", *behind])
 
     def nearest_contexts(
-        self, word: str, occurrence: int = 0, count: int = 5
+        self,
+        word: str,
+        occurrence: int = 0,
+        count: int = 5,
+        width: int | None = None,
     ) -> list[tuple[float, str]]:
         """Where a word, or another, is used most like at one occurrence.
 
@@ -81,6 +85,7 @@ class WordVectors:
             word: str.
             occurrence: int. Which occurrence of the word, counted from 0.
             count: int. How many neighbours.
+            width: see `context`.
 
         Returns:
             List of tuples of the cosine of the angle between the vectors and of the
@@ -104,7 +109,7 @@ class WordVectors:
         cosines = cosines / np.maximum(lengths * lengths[own], 1e-12)
         order = np.argsort(-cosines, kind="stable")
         order = order[order != own][: max(count, 0)]
-        return [(float(cosines[k]), self.context(k)) for k in order]
+        return [(float(cosines[k]), self.context(k, width)) for k in order]
 
     def static_vectors(self) -> dict[str, np.ndarray]:
         """A vector for each word, the mean of its occurrences.

@@ -13,12 +13,19 @@ from keras import ops
 from keras_bertfam.analysis.attention import checked_texts, model_inputs
 from keras_bertfam.analysis.attention_view import attention_view
 from keras_bertfam.analysis.head_roles import head_roles
+from keras_bertfam.analysis.head_rows import has_heads
 from keras_bertfam.analysis.layerwise import layer_transitions, plot_layer_transitions
-from keras_bertfam.analysis.likelihood import pseudo_log_likelihood
+from keras_bertfam.analysis.likelihood import likelihood_of, pseudo_log_likelihood
 from keras_bertfam.analysis.pages import page
+from keras_bertfam.analysis.saliency import token_saliency
+from keras_bertfam.tasks.finetuning.text_classifier_preprocessor import (
+    TextClassifierPreprocessor,
+    TextRegressorPreprocessor,
+)
 from keras_bertfam.types import Model
 
-MOST_VIEWED = 4
+MOST_VIEWED, _MOST_ROWS = 4, 30
+_OF_TEXTS = (TextClassifierPreprocessor, TextRegressorPreprocessor)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,15 +78,21 @@ def overview(
         f"<h1>{html.escape(name)}</h1>",
         f"<p>{'; '.join(f'{key}: {value}' for key, value in facts.items())}</p>",
     ]
-    for each, body in made:
-        if body is not None:
-            heading = f"<h2>{html.escape(each.title)}</h2>\n<p>{html.escape(each.text)}"
-            parts.append(f"<section>{heading}</p>\n{body}</section>")
+    shown = [(each, body) for each, body in made if body is not None]
+    links = (f'<a href="#{_anchor(e)}">{html.escape(e.title)}</a>' for e, _ in shown)
+    parts.append(f"<nav>{' · '.join(links)}</nav>")
+    for each, body in shown:
+        heading = f"<h2>{html.escape(each.title)}</h2>\n<p>{html.escape(each.text)}"
+        parts.append(f'<section id="{_anchor(each)}">{heading}</p>\n{body}</section>')
     left_out = [each.title.lower() for each, body in made if body is None]
     if left_out:
         names = html.escape(", ".join(left_out))
         parts.append(f"<p>Left out, as they don't apply here: {names}.</p>")
     return page(name, "\n".join(parts), ["overview.css"])
+
+
+def _anchor(section):
+    return "".join(sign if sign.isalnum() else "-" for sign in section.title.lower())
 
 
 def as_image(figure: Any, text: str) -> str:
@@ -96,7 +109,10 @@ def as_image(figure: Any, text: str) -> str:
 
 
 def as_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """A table of a page; floats have four digits, and texts no markup."""
+    """A table of a page; floats have four digits, and texts no markup.
+
+    A long one is shown when its number of rows is clicked.
+    """
 
     def line(tag, cells):
         texts = (
@@ -106,15 +122,21 @@ def as_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
         return f"<tr>{''.join(made)}</tr>"
 
     lines = [line("th", columns), *(line("td", row) for row in rows)]
-    return "<table>\n{}\n</table>".format("\n".join(lines))
+    table = "<table>\n{}\n</table>".format("\n".join(lines))
+    if len(rows) <= _MOST_ROWS:
+        return table
+    return f"<details><summary>{len(rows)} rows</summary>\n{table}\n</details>"
 
 
 def _attention(model, texts):
-    shown = texts[:MOST_VIEWED]
-    note = ""
-    if len(texts) > len(shown):
-        note = f"<p>Of {len(texts)} texts these are the first {len(shown)}.</p>"
-    return note + attention_view(model, shown)._repr_html_()
+    view = attention_view(model, texts[:MOST_VIEWED])
+    return _first_of(texts) + view._repr_html_()
+
+
+def _first_of(texts):
+    if len(texts) <= MOST_VIEWED:
+        return ""
+    return f"<p>Of {len(texts)} texts these are the first {MOST_VIEWED}.</p>"
 
 
 def _layers(model, texts):
@@ -140,9 +162,7 @@ def _layers(model, texts):
 
 
 def _roles(model, texts):
-    backbone = getattr(model, "backbone", model)
-    pairs = isinstance(texts[0], tuple)
-    if pairs or getattr(backbone, "pruned_heads", ()) is not None:
+    if isinstance(texts[0], tuple) or not has_heads(model):
         return None
     roles = head_roles(model, texts)
     tables = (
@@ -153,9 +173,10 @@ def _roles(model, texts):
 
 
 def _likelihood(model, texts):
-    if not hasattr(model, "masked_lm_logits") or isinstance(texts[0], tuple):
+    likelihood = likelihood_of(model)
+    if likelihood is None or isinstance(texts[0], tuple):
         return None
-    sums, counts = pseudo_log_likelihood(model, texts)
+    sums, counts = likelihood(model, texts)
     each = np.exp(-sums / np.maximum(counts, 1))
     rows = [
         [text, int(count), float(total), float(perplexity) if count else "none"]
@@ -164,8 +185,20 @@ def _likelihood(model, texts):
         )
     ]
     overall = float(np.exp(-sums.sum() / max(counts.sum(), 1)))
-    columns = ["text", "tokens", "log-probability", "pseudo-perplexity"]
+    pseudo = "pseudo-" if likelihood is pseudo_log_likelihood else ""
+    columns = ["text", "tokens", "log-probability", f"{pseudo}perplexity"]
     return as_table(columns, rows) + f"<p>Of all texts: {overall:.4g}.</p>"
+
+
+def _saliency(model, texts):
+    preprocessor = getattr(model, "preprocessor", None)
+    if not isinstance(preprocessor, _OF_TEXTS):
+        return None
+    masked = getattr(preprocessor.tokenizer, "mask_token_id", None) is not None
+    baseline = "mask" if masked else "zero"
+    found = token_saliency(model, texts[:MOST_VIEWED], baseline=baseline)
+    images = (as_image(saliency.plot(), str(saliency)) for saliency in found)
+    return _first_of(texts) + "\n".join(images)
 
 
 SECTIONS = [
@@ -190,8 +223,15 @@ SECTIONS = [
     ),
     Section(
         "Likelihood",
-        "The logarithm of each token's probability given all others of its text, "
-        "summed; and the exponential of minus its mean.",
+        "The logarithm of each token's probability, summed, and the exponential of "
+        "minus its mean. It is given all others of its text, or those before it if the "
+        "model reads from left to right.",
         _likelihood,
+    ),
+    Section(
+        "Saliency",
+        "What each token adds to the output, the one of the greatest class, where "
+        "there is nothing but masks at first: integrated gradients.",
+        _saliency,
     ),
 ]

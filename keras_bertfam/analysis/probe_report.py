@@ -140,7 +140,8 @@ class ProbeReport:
         logs = np.log2(np.maximum(shares, 1e-30) * len(shares))
         return float(shares @ logs)
 
-    def __repr__(self) -> str:
+    def table(self) -> tuple[list[str], list[list[Any]]]:
+        """The names of the columns and the rows, one for each probe."""
         columns, values = ["probe", self.metric], [self.probes, self.scores.mean(0)]
         optional = {
             "control": self.control_scores,
@@ -155,12 +156,19 @@ class ProbeReport:
             if array is not None:
                 columns.append(name)
                 values.append(array.mean(0))
+        return columns, [*map(list, zip(*values, strict=True))]
+
+    @property
+    def title(self) -> str:
+        """What was measured, and what can be said of all probes, in a line."""
         said = [f"center of gravity {self.center_of_gravity:.2f}"]
         if self.expected_layer is not None:
             said.append(f"expected layer {self.expected_layer:.2f}")
         said.append(f"{self.majority:.4g} of the most frequent label")
-        title = f"{self.metric}, {len(self.scores)} seed(s); " + ", ".join(said)
-        return title + "\n" + as_text(columns, [*zip(*values, strict=True)])
+        return f"{self.metric}, {len(self.scores)} seed(s); " + ", ".join(said)
+
+    def __repr__(self) -> str:
+        return f"{self.title}\n{as_text(*self.table())}"
 
     def plot(self, path: Path | None = None) -> Any:
         """The scores over the layers, and the shares of the mix.

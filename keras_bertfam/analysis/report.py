@@ -54,7 +54,8 @@ class Report:
     pairs: np.ndarray | None = None
 
     def __repr__(self) -> str:
-        parts = (f"{title}\n{as_text(*table)}" for title, table in self._tables())
+        tables = self.tables().items()
+        parts = (f"{title}\n{as_text(*table)}" for title, table in tables)
         return "\n\n".join([self.title, *parts])
 
     def to_markdown(self) -> str:
@@ -63,7 +64,7 @@ class Report:
         Of more than 20 classes it has the most frequent confusions, as the text has.
         """
         parts = [f"## {_escaped(self.title)}"]
-        for title, table in self._tables():
+        for title, table in self.tables().items():
             parts += [f"### {title}", _as_markdown(*table)]
         return "\n\n".join(parts) + "\n"
 
@@ -98,26 +99,26 @@ class Report:
         figure.suptitle(self.title)
         return plots.written(figure, path)
 
-    def _tables(self):
-        """Titles with their tables: lists of columns' names and of rows."""
-        yield "Scores", (["score", "value"], list(self.scores.items()))
+    def tables(self) -> dict[str, Any]:
+        """The report as titles with pairs of the columns' names and the rows."""
+        names: list[Any] = [*(self.classes or ())]
+        rows: list[Any] = [*map(list, self.scores.items())]
+        found: dict[str, Any] = {"Scores": (["score", "value"], rows)}
         if self.classes is not None:
             columns = ["class", "precision", "recall", "f1", "support"]
             rows = [[name, *each.values()] for name, each in self.classes.items()]
-            yield "Classes", (columns, rows)
+            found["Classes"] = (columns, rows)
         if self.confusion is not None and len(self.confusion) <= plots.MOST_IN_CELLS:
-            pairs = zip(self.classes or (), self.confusion, strict=True)
-            rows = [[name, *row] for name, row in pairs]
-            yield (
-                "Confusion: true in rows, predicted in columns",
-                (["", *(self.classes or ())], rows),
-            )
+            rows = [[n, *row] for n, row in zip(names, self.confusion, strict=True)]
+            title = "Confusion: true in rows, predicted in columns"
+            found[title] = (["", *names], rows)
         elif self.confusion is not None:
             columns = ["true", "predicted", "count"]
-            yield "The most frequent confusions", (columns, self._confused())
+            found["The most frequent confusions"] = (columns, self._confused())
         if self.errors:
             rows = [list(error.values()) for error in self.errors]
-            yield "The worst errors", (list(self.errors[0]), rows)
+            found["The worst errors"] = (list(self.errors[0]), rows)
+        return found
 
     def _confused(self):
         names = list(self.classes or ())

@@ -66,7 +66,8 @@ class RoleTables:
         Returns:
             Dict from titles to pairs of the names of the columns and the rows.
         """
-        places = list(np.ndindex(*self.confidence.shape))
+        # Pruned heads are left out.
+        places = [*map(tuple, np.argwhere(self._left()).tolist())]
         columns = ["layer", "head", "confidence", "offset", "share there", "rare token"]
         parts = (self.confidence, self.offsets, self.positional, self.rare)
         heads = [
@@ -87,14 +88,18 @@ class RoleTables:
             found["Relations, and the head that finds most"] = self._relations()
         return found
 
+    def _left(self):
+        return ~np.isnan(self.confidence)
+
     def _layers(self):
         layers, heads = self.confidence.shape
         blocks = self.distances.reshape(layers, heads, layers, heads)
-        pairs = max(heads * (heads - 1), 1)
-        rows = [
-            [k, self.entropy[k].mean(), blocks[k, :, k].sum() / pairs]
-            for k in range(layers)
-        ]
+        rows = []
+        for k, left in enumerate(self._left()):
+            count = left.sum()
+            if count:
+                distance = np.nansum(blocks[k, :, k]) / max(count * (count - 1), 1)
+                rows.append([k, self.entropy[k, left].mean(), distance])
         return ["layer", "entropy (nats)", "distance between heads (nats)"], rows
 
     def _relations(self):
@@ -132,12 +137,31 @@ class RoleTables:
         }
         figure, panels = new_figure(len(maps) + 2 + bool(self.relations), 4.5)
         for axes, (title, values) in zip(panels, maps.items(), strict=False):
-            _draw_heads(figure, axes, title, values, 1)
+            draw_heads(figure, axes, title, values, 1)
         rest = panels[len(maps) :]
-        _draw_heads(figure, rest[0], "entropy (nats)", self.entropy, None)
+        draw_heads(figure, rest[0], "entropy (nats)", self.entropy, None)
         self._draw_map(figure, rest[1])
         if self.relations:
             self._draw_relations(rest[2])
+        return written(figure, path)
+
+    def plot_relations(self, path: Path | None = None) -> Any:
+        """The relations alone, as bars: the best head beside the best fixed offset.
+
+        Args:
+            path: see `plot`.
+
+        Returns:
+            A `matplotlib.figure.Figure`.
+
+        Raises:
+            ValueError: without relations.
+            ImportError: see `plot`.
+        """
+        if not self.relations:
+            raise ValueError("`plot_relations` needs relations. Received: none.")
+        figure, [axes] = new_figure(1, 8)
+        self._draw_relations(axes)
         return written(figure, path)
 
     def _draw_map(self, figure, axes):
@@ -163,10 +187,20 @@ class RoleTables:
 
 
 def _best(score):
-    return np.unravel_index(score.accuracy.argmax(), score.accuracy.shape)
+    return np.unravel_index(np.nanargmax(score.accuracy), score.accuracy.shape)
 
 
-def _draw_heads(figure, axes, title, values, most):
+def draw_heads(
+    figure: Any, axes: Any, title: str, values: np.ndarray, most: float | None
+) -> None:
+    """Draws a number of each head as a map of colour.
+
+    Args:
+        figure, axes: of `matplotlib`.
+        title: str.
+        values: float array `(num_layers, num_heads)`.
+        most: float, the end of the scale, which begins with 0; `None` is the greatest.
+    """
     image = axes.imshow(values, vmin=0, vmax=most, aspect="auto")
     figure.colorbar(image, ax=axes)
     axes.set(title=title, xlabel="head", ylabel="layer")

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from keras import ops
 
 from keras_bertfam.analysis import plots
 from keras_bertfam.analysis.gradients import gradient_of
+from keras_bertfam.analysis.word_states import reads_rows
 from keras_bertfam.layers.data.arrays import refuse_single
 from keras_bertfam.layers.data.pipelines import check_at_least
 from keras_bertfam.types import Model, Path, Tensor
@@ -159,6 +161,11 @@ class _Line:
                     f"{baseline!r}."
                 )
         self.embedding = task.backbone.token_embedding
+        self.first = None
+        if not reads_rows(task):
+            # The text is read on both sides, the decoder's after its start token.
+            ids = np.array([task.backbone.record.start_token_ids], "int32")
+            self.first = ops.cast(self.embedding(ids), "float32")
         nodes, weights = np.polynomial.legendre.leggauss(steps)
         self.nodes, self.weights = (nodes + 1) / 2, weights / 2
         self.gradient = gradient_of(lambda *x: ops.sum(self._output(*x)), task)
@@ -201,7 +208,7 @@ class _Line:
 
     def _output(self, states, rows, chosen):
         """The output of each row, given the states of its tokens' embeddings."""
-        with _embedded_as(self.embedding, states):
+        with _embedded_as(self.embedding, states, self.first):
             outputs = self.task(rows, training=False)
         if callable(self.target):
             values = ops.cast(self.target(outputs), "float32")
@@ -224,11 +231,19 @@ class _Line:
 
 
 @contextlib.contextmanager
-def _embedded_as(layer: Any, states: Tensor) -> Iterator[None]:
-    """Within it a layer gives some states, whatever tokens it is given."""
+def _embedded_as(layer: Any, states: Tensor, first: Tensor | None) -> Iterator[None]:
+    """Within it a layer gives some states, whatever tokens it is given.
+
+    With `first`, float `(1, 1, width)`, the second call gives this and the states
+    before the last one: it is that of a decoder.
+    """
+    calls = itertools.count()
 
     def call(ids: Tensor, reverse: bool = False) -> Tensor:
         found = ops.reshape(states, (*ids.shape, states.shape[-1]))
+        if first is not None and next(calls):
+            begin = ops.broadcast_to(first, (found.shape[0], 1, first.shape[-1]))
+            found = ops.concatenate([begin, found[:, :-1]], axis=1)
         return ops.cast(found, layer.compute_dtype)
 
     names = ("call", "quantized_call")  # the second of quantised layers

@@ -105,6 +105,12 @@ def tokenizer_of(model: Model, tokenizer: Tokenizer | None) -> Tokenizer:
     return tokenizer
 
 
+def reads_rows(model: Model) -> bool:
+    """Whether a model's backbone reads single rows of tokens, not two sides."""
+    backbone = getattr(model, "backbone", model)
+    return "token_ids" in getattr(backbone, "input_names", ())
+
+
 class WordRows:
     """Sentences of words as the rows that a model reads.
 

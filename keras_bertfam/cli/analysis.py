@@ -5,8 +5,15 @@ import sys
 from collections.abc import Sequence
 from typing import Any, TextIO
 
-from keras_bertfam import models, tasks
-from keras_bertfam.analysis.overview import overview
+from keras_bertfam import datasets, models, tasks
+from keras_bertfam.analysis.overview import SECTIONS, Section, overview
+from keras_bertfam.analysis.overview_data import (
+    labelled_sections,
+    probes_section,
+    relations_section,
+    words_section,
+)
+from keras_bertfam.datasets import tables
 from keras_bertfam.presets import directory, formats, hub
 from keras_bertfam.presets.heads import task_name
 from keras_bertfam.presets.names import list_presets
@@ -15,7 +22,16 @@ from keras_bertfam.whole_files import write_text
 
 
 def analyse(
-    preset: str, files: Sequence[str], output: str, lines: TextIO | None = None
+    preset: str,
+    files: Sequence[str],
+    output: str,
+    lines: TextIO | None = None,
+    *,
+    words: Sequence[str] = (),
+    probe: str | None = None,
+    labelled: str | None = None,
+    text: Sequence[str] = (),
+    label: str | None = None,
 ) -> None:
     """Writes the page of a checkpoint and the texts of files.
 
@@ -25,12 +41,52 @@ def analyse(
             without any, `lines` are read.
         output: where to write it.
         lines: file object, standard input by default.
+        words: words to show in the contexts that they have in the texts.
+        probe: path of a file of CoNLL or CoNLL-U, or `None`: words with labels that
+            probes of each layer are trained for, and dependencies to find in heads.
+        labelled: table of labelled examples to score a fine-tuned task on, see
+            `keras_bertfam.datasets.load_examples`, or `None`.
+        text, label: its columns.
 
     Raises:
-        ValueError: without a text, or for a line of more than two; or as `overview`.
+        ValueError: without a text, or for a line of more than two; for tables without
+            these columns; or as `overview`.
     """
-    texts = _texts(files, lines)
-    write_text(output, overview(load_model(preset), texts))
+    texts, model = _texts(files, lines), load_model(preset)
+    sections = [*SECTIONS]
+    if words:
+        sections.append(words_section(words))
+    if probe is not None:
+        sections += _of_words(probe)
+    if labelled is not None:
+        sections += labelled_sections(_examples(model, labelled, text, label))
+    write_text(output, overview(model, texts, sections))
+
+
+def _of_words(path: str) -> list[Section]:
+    examples = datasets.load_examples(path, kind="tagging")
+    found = [probes_section(examples.x, examples.y)]
+    if tables.label_of_conll(path) == "upos":
+        heads, relations = (
+            datasets.load_examples(path, label=name).y for name in ("head", "deprel")
+        )
+        rows = zip(heads, relations, strict=True)
+        if all(head.isdecimal() for row in heads for head in row):
+            arcs = [[*zip(map(int, h), r, strict=True)] for h, r in rows]
+            found.append(relations_section(examples.x, arcs))
+    return found
+
+
+def _examples(model, path, text, label):
+    if label is None and tables.label_of_conll(path) is None:
+        raise ValueError(
+            "`label` must be the column of the labels of `labelled`. Received: None."
+        )
+    names = getattr(model, "label_names", None)
+    kind = "regression" if isinstance(model, tasks.TextRegressor) else None
+    return datasets.load_examples(
+        path, text=[*text] or None, label=label, label_names=names, kind=kind
+    )
 
 
 def load_model(preset: str) -> Model:

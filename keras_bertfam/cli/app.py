@@ -209,10 +209,35 @@ def analyse(
         typer.Argument(help="With a text a line, or two and a tab. Default: stdin."),
     ] = None,
     output: Annotated[str, typer.Option(help="The page to write.")] = "report.html",
+    words: Annotated[
+        str, typer.Option(help="Words to show in their contexts, as play,bank.")
+    ] = "",
+    probe: Annotated[
+        str | None, typer.Option(help="Labels of words to probe for: .conllu, .conll.")
+    ] = None,
+    labelled: Annotated[
+        str | None, typer.Option(help="Table of examples to score the task on.")
+    ] = None,
+    text: Annotated[
+        list[str] | None,
+        typer.Option(help="Column of the texts in it. Twice for pairs."),
+    ] = None,
+    label: Annotated[
+        str | None, typer.Option(help="Column of the labels in it.")
+    ] = None,
 ) -> None:
     """Write a page that shows what a model makes of texts: attention, layers, ..."""
     with _errors_as_messages():
-        analysis.analyse(preset, files or (), output)
+        analysis.analyse(
+            preset,
+            files or (),
+            output,
+            words=[word.strip() for word in words.split(",") if word.strip()],
+            probe=probe,
+            labelled=labelled,
+            text=text or (),
+            label=label,
+        )
     typer.echo(f"Wrote {output}.")
 
 

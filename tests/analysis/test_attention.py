@@ -4,7 +4,7 @@ import pytest
 from keras import ops
 
 from keras_bertfam import tasks
-from keras_bertfam.analysis import attention_view
+from keras_bertfam.analysis import attention_view, prune_heads
 from keras_bertfam.analysis.attention import text_attentions
 from tests import tiny_fine_tuning as tiny
 from tests import tiny_text_to_text
@@ -65,6 +65,21 @@ def test_shared_layers_and_relative_positions():
     assert found.query_tokens == "the cat [SEP] [CLS]".split()
     assert found.queries[0].shape == found.keys[0].shape == (2, 4, 8)
     np.testing.assert_allclose(found.weights[1].sum(-1), 1, atol=1e-5)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("heads", [{0: [0, 1], 1: [0]}, {1: [0, 1]}])
+def test_pruned_heads_keep_their_numbers_and_have_no_weights(backbone, heads):
+    pruned, tokenizer = prune_heads(backbone, heads), tiny.make_tokenizer()
+    [[found]] = text_attentions(pruned, ["the cats sat"], tokenizer)
+    assert [x.shape for x in found.weights] == [(2, 6, 6)] * 2
+    assert [x.shape for x in (*found.queries, *found.keys)] == [(2, 6, 8)] * 4
+    sums = np.stack(found.weights).sum(-1)
+    expected = np.ones((2, 2, 6))
+    for layer, numbers in heads.items():
+        expected[layer, numbers] = 0
+    np.testing.assert_allclose(sums, expected, atol=1e-5)
+    attention_view(pruned, ["the cats sat"], tokenizer=tokenizer)
 
 
 @pytest.mark.any_backend

@@ -1,5 +1,7 @@
 import numpy as np
 import pytest
+from scipy import stats
+from scipy.spatial import distance
 
 from keras_bertfam.analysis import head_roles, prune_heads, word_attention
 from keras_bertfam.analysis.attention_measures import (
@@ -121,6 +123,11 @@ def test_heads_have_the_roles_they_were_made_for(backbone, tmp_path):
     figure = roles.plot(tmp_path / "roles.png")
     assert (tmp_path / "roles.png").read_bytes().startswith(b"\x89PNG")
     assert "confidence" in [axes.get_title() for axes in figure.axes]
+    [axes] = roles.plot_relations().axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == [
+        "x, to dependent",
+        "x, to head",
+    ]
 
 
 def test_rare_tokens_by_the_sentences_themselves(backbone):
@@ -137,6 +144,36 @@ def test_rare_tokens_by_the_sentences_themselves(backbone):
 
 
 @pytest.mark.any_backend
+def test_heads_that_are_left_keep_their_roles_and_numbers(backbone):
+    arguments = {"tokenizer": BertTokenizer(VOCABULARY, lowercase=True)}
+    whole = head_roles(backbone, SENTENCES, TO_TREE, **arguments)
+    gone = [HEADS.index("uniform"), HEADS.index("previous")]
+    pruned = prune_heads(backbone, {0: gone})
+    roles = head_roles(pruned, SENTENCES, TO_TREE, **arguments)
+    left = np.delete(np.arange(len(HEADS)), gone)
+    for name in ("confidence", "positional", "rare", "entropy"):
+        values, others = getattr(roles, name)[0], getattr(whole, name)[0]
+        np.testing.assert_allclose(values[left], others[left], atol=1e-5)
+        assert np.isnan(values[gone]).all()
+    assert roles.offsets[0, left].tolist() == whole.offsets[0, left].tolist()
+    distances = roles.distances[np.ix_(left, left)]
+    np.testing.assert_allclose(
+        distances, whole.distances[np.ix_(left, left)], atol=1e-5
+    )
+    assert np.isnan(roles.distances[gone]).all() and np.isnan(roles.map[gone]).all()
+    apart = np.linalg.norm(roles.map[left][:, None] - roles.map[left], axis=-1)
+    assert np.isfinite(apart).all()
+    tables = roles.tables()
+    assert [row[1] for row in tables["Roles of heads"][1]] == left.tolist()
+    assert [row[4] for row in [*tables.values()][-1][1]][1] == HEADS.index("rare")
+    assert roles.roles_of(0, gone[0]) == [] and "nan" not in repr(roles)
+    assert len(roles.plot().axes) > 5
+    assert roles.tables()["Layers"][1][0][1] == pytest.approx(
+        roles.entropy[0, left].mean()
+    )
+
+
+@pytest.mark.any_backend
 def test_what_has_no_roles_is_refused(backbone):
     tokenizer = BertTokenizer(VOCABULARY, lowercase=True)
     wrong = [
@@ -147,7 +184,7 @@ def test_what_has_no_roles_is_refused(backbone):
         ((backbone, ["the"], []), "`dependencies` must have a list for each of 1"),
         ((backbone, ["the"], [[(1, "x")]]), "`dependencies` must have a head from 0"),
         ((backbone, ["the"], [[]]), "Received for sentence 0"),
-        ((prune_heads(backbone, {0: [1]}), ["the"]), "with all its heads"),
+        ((prune_heads(backbone, {0: range(6)}), ["the"]), "that has a head left"),
     ]
     for arguments, message in wrong:
         with pytest.raises(ValueError, match=message):
@@ -156,6 +193,9 @@ def test_what_has_no_roles_is_refused(backbone):
         head_roles(backbone, ["the"], tokenizer=tokenizer, token_counts=np.ones(3))
     with pytest.raises(ValueError, match="`tokenizer` must be given"):
         head_roles(backbone, ["the"])
+    roles = head_roles(backbone, ["the cat"], tokenizer=tokenizer)
+    with pytest.raises(ValueError, match="`plot_relations` needs relations"):
+        roles.plot_relations()
 
 
 @pytest.mark.any_backend
@@ -171,6 +211,18 @@ def test_attention_of_words_is_summed_to_and_averaged_from():
             ValueError, match="`words` must have a number for each of 3"
         ):
             word_attention(attention, np.array(words))
+
+
+@pytest.mark.any_backend
+def test_entropies_and_divergences_are_those_of_scipy():
+    attention = np.random.default_rng(0).dirichlet(np.ones(6), (3, 6))
+    theirs = stats.entropy(attention, axis=-1)
+    np.testing.assert_allclose(entropies(attention), theirs, atol=1e-3)
+    for first, second in [(0, 1), (1, 2)]:
+        pair = attention[first], attention[second]
+        expected = np.mean(distance.jensenshannon(*pair, axis=-1) ** 2)
+        found = divergences(attention)[first, second]
+        assert found == pytest.approx(expected, rel=0.01)
 
 
 @pytest.mark.any_backend

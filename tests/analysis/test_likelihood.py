@@ -1,13 +1,20 @@
 import numpy as np
 import pytest
+from keras import ops
 
-from keras_bertfam.analysis.likelihood import pseudo_log_likelihood
+from keras_bertfam.analysis import log_likelihood, pseudo_log_likelihood
+from keras_bertfam.tasks import CausalLM, CausalLMPreprocessor
+from tests import tiny_fine_tuning, tiny_text_to_text
 from tests import tiny_masked_lm as tiny
 
 
+@pytest.fixture(scope="module")
+def model():
+    return tiny.make_model()
+
+
 @pytest.mark.parametrize("batch_size", [1, 4, 64])
-def test_the_sum_is_that_of_fill_mask(batch_size):
-    model = tiny.make_model()
+def test_the_sum_is_that_of_fill_mask(model, batch_size):
     texts = ["the cat sat", "a dog"]
     sums, counts = pseudo_log_likelihood(model, texts, batch_size)
     assert counts.tolist() == [3, 2]
@@ -21,8 +28,8 @@ def test_the_sum_is_that_of_fill_mask(batch_size):
         assert received == pytest.approx(expected, abs=1e-4)
 
 
-def test_texts_without_a_token_count_for_nothing():
-    sums, counts = pseudo_log_likelihood(tiny.make_model(), ["", "the cat"])
+def test_texts_without_a_token_count_for_nothing(model):
+    sums, counts = pseudo_log_likelihood(model, ["", "the cat"])
     assert sums[0] == counts[0] == 0 and counts[1] == 2
 
 
@@ -31,3 +38,53 @@ def test_a_preprocessor_is_needed():
     model.preprocessor = None
     with pytest.raises(ValueError, match="must have a preprocessor"):
         pseudo_log_likelihood(model, ["the cat"])
+
+
+@pytest.fixture(scope="module")
+def writer():
+    tokenizer = tiny_fine_tuning.make_tokenizer()
+    size = tokenizer.vocabulary_size()
+    backbone = tiny_text_to_text.make("GPT2", vocabulary_size=size)
+    return CausalLM(backbone, CausalLMPreprocessor(tokenizer, 12))
+
+
+@pytest.mark.parametrize("batch_size", [2, 64])
+def test_each_token_is_given_those_before_it(writer, batch_size):
+    texts = ["the cats sat", "", "a dog"]
+    sums, counts = log_likelihood(writer, texts, batch_size)
+    assert counts.tolist() == [4, 0, 2] and sums[1] == 0
+    for row, tokens in [(0, "[CLS] the cat ##s sat"), (2, "[CLS] a dog")]:
+        ids = [[*map(writer.preprocessor.tokenizer.token_to_id, tokens.split())]]
+        logits = writer({"token_ids": np.array(ids, "int32")}, training=False)
+        logs = ops.convert_to_numpy(ops.log_softmax(logits))[0]
+        expected = logs[np.arange(counts[row]), ids[0][1:]].sum()
+        assert sums[row] == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.any_backend
+def test_without_a_token_that_begins_texts_the_first_one_has_no_probability(writer):
+    class Bare:
+        def __init__(self, tokenizer):
+            self.tokenizer = tokenizer
+
+        def encode(self, texts):
+            return {"token_ids": np.array([[5, 6, 7, 0], [8, 0, 0, 0]], "int32")} | {
+                "padding_mask": np.array([[1, 1, 1, 0], [1, 0, 0, 0]], bool)
+            }
+
+    class Tokenizer:
+        start_token_id = end_token_id = None
+
+    whole = writer.preprocessor
+    try:
+        writer.preprocessor = Bare(Tokenizer)
+        sums, counts = log_likelihood(writer, ["the first", "one"])
+    finally:
+        writer.preprocessor = whole
+    assert counts.tolist() == [2, 0] and sums[0] < 0 == sums[1]
+
+
+@pytest.mark.any_backend
+def test_what_reads_both_sides_has_no_likelihood(model):
+    with pytest.raises(ValueError, match="reads from left to right.*MaskedLM"):
+        log_likelihood(model, ["the cat"])

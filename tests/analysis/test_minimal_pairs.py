@@ -4,7 +4,14 @@ import zipfile
 import numpy as np
 import pytest
 
-from keras_bertfam.analysis import minimal_pairs, pseudo_log_likelihood, read_blimp
+from keras_bertfam.analysis import (
+    log_likelihood,
+    minimal_pairs,
+    pseudo_log_likelihood,
+    read_blimp,
+)
+from keras_bertfam.tasks import CausalLM, CausalLMPreprocessor, TextEmbedder
+from tests import tiny_fine_tuning, tiny_text_to_text
 from tests import tiny_masked_lm as tiny
 
 PAIRS = {
@@ -29,6 +36,22 @@ def test_shares_and_errors_are_those_of_the_sums():
     assert len(differences) == 4 - right and differences == sorted(differences)
     assert "| order |" in report.to_markdown() and "ties" in str(report)
     assert len(report.plot().axes[0].patches) == 3
+
+
+@pytest.mark.any_backend
+def test_models_that_read_from_left_to_right_have_their_likelihood():
+    tokenizer = tiny_fine_tuning.make_tokenizer()
+    size = tokenizer.vocabulary_size()
+    backbone = tiny_text_to_text.make("GPT2", vocabulary_size=size)
+    model = CausalLM(backbone, CausalLMPreprocessor(tokenizer, 12))
+    report = minimal_pairs(model, PAIRS)
+    texts = [text for pair in PAIRS["order"] for text in pair]
+    sums, _ = log_likelihood(model, texts)
+    right = int(np.sum(sums[::2] > sums[1::2]))
+    assert report.scores["order"] == pytest.approx(100 * right / 3)
+    assert report.scores["ties"] == 0
+    with pytest.raises(ValueError, match="`task` must be a masked.*TextEmbedder"):
+        minimal_pairs(TextEmbedder(backbone=tiny_fine_tuning.make_backbone()), PAIRS)
 
 
 @pytest.mark.any_backend

@@ -18,7 +18,7 @@ from keras_bertfam.tasks import (
     TokenClassifierPreprocessor,
 )
 from tests import tiny_fine_tuning as tiny
-from tests import tiny_questions
+from tests import tiny_questions, tiny_text_to_text
 
 TEXTS = ["the cat sat", "a dog"]
 
@@ -53,6 +53,20 @@ def test_scores_add_up_to_what_changes(family):
         token.strip("[]<>").lower() in ("cls", "sep") for token in found[1].tokens
     ]
     assert not found[1].scores[special].any() and sum(special) == 2
+
+
+@pytest.mark.any_backend
+def test_a_decoder_reads_the_text_a_token_later():
+    tokenizer = tiny.make_tokenizer()
+    size = tokenizer.vocabulary_size()
+    preprocessor = TextClassifierPreprocessor(tokenizer, 12)
+    backbone = tiny_text_to_text.make("Bart", vocabulary_size=size)
+    model = TextClassifier(backbone, 2, preprocessor)
+    found = token_saliency(model, TEXTS, 1, steps=64, batch_size=64)
+    rows = {name: np.asarray(v) for name, v in preprocessor(TEXTS).items()}
+    outputs = ops.convert_to_numpy(model(rows, training=False))
+    np.testing.assert_allclose([s.output for s in found], outputs[:, 1], atol=1e-4)
+    check_complete(found, 2)
 
 
 @pytest.mark.any_backend

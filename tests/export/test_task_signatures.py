@@ -12,6 +12,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_bertfam import tasks
+from keras_bertfam.analysis import prune_heads
 from keras_bertfam.export import export_saved_model
 from keras_bertfam.export.signatures import without_padding
 from keras_bertfam.layers import train_sentence_piece
@@ -90,6 +91,23 @@ def test_classifier(tmp_path):
         np.testing.assert_allclose(answers["probabilities"], softmax(logits), atol=1e-5)
         assert answers["label_ids"] == logits.argmax(1).tolist()
         assert answers["labels"] == [["no", "yes"][k] for k in logits.argmax(1)]
+
+
+@pytest.mark.any_backend
+@pytest.mark.slow
+def test_a_pruned_classifier_is_as_small_as_its_weights(tmp_path):
+    preprocessor = tasks.TextClassifierPreprocessor(tiny.make_tokenizer(), 16)
+    backbone = tiny.make_backbone(head_dim=256, initializer_range=0.3)
+    whole = tasks.TextClassifier(backbone, 2, preprocessor)
+    model = prune_heads(whole, {0: [1], 1: [0, 1]})
+    path = export_saved_model(model, str(tmp_path / "1"))
+    (answers,) = ask(path, ("serving_default", {"text": TEXTS}))
+    expected = softmax(outputs(model, TEXTS))
+    np.testing.assert_allclose(answers["probabilities"], expected, atol=1e-5)
+    [variables] = (tmp_path / "1" / "variables").glob("variables.data*")
+    size = variables.stat().st_size
+    assert size == pytest.approx(4 * model.count_params(), rel=0.1)
+    assert size < 2 * whole.count_params()
 
 
 @pytest.mark.any_backend

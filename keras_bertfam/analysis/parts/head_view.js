@@ -2,7 +2,8 @@
 "use strict";
 
 const ROW = 24; // as high as a token, as the style sheet says
-const WIDE = 260;
+const WIDE = 260; // at most; beside tokens, as narrow as can be, there is less
+const BESIDE = 250;
 const FAINT = 0.01; // lines of less can't be seen, and take most of the time
 
 /** The buttons of a layer's heads. Where one head is shown, they choose it. */
@@ -81,7 +82,9 @@ function drawHeadView(main, state, changed) {
 }
 
 function paintLines(canvas, [from, to], attention, state) {
-  const context = sized(canvas, WIDE, ROW * Math.max(from.length, to.length));
+  const room = document.querySelector("main").clientWidth - BESIDE;
+  const wide = Math.max(80, Math.min(WIDE, room));
+  const context = sized(canvas, wide, ROW * Math.max(from.length, to.length));
   const at = state.pointed ?? state.pinned;
   const count = attention.heads[state.layer];
   const shows = (i, j) =>
@@ -94,10 +97,11 @@ function paintLines(canvas, [from, to], attention, state) {
       for (let j = 0; j < to.length; j++) {
         const weight = weightOf(attention, state.layer, head, i, j);
         if (weight < FAINT || !shows(i, j)) continue;
-        context.globalAlpha = weight;
+        // A token's lines stand out; those of many heads leave each other room.
+        context.globalAlpha = at ? Math.sqrt(weight) : weight / Math.sqrt(state.heads.size);
         context.beginPath();
         context.moveTo(0, (i + 0.5) * ROW);
-        context.lineTo(WIDE, (j + 0.5) * ROW);
+        context.lineTo(wide, (j + 0.5) * ROW);
         context.stroke();
       }
     }

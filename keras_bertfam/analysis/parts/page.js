@@ -152,4 +152,5 @@ document.addEventListener("keydown", (event) => {
   changed(action);
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => changed());
+window.addEventListener("resize", () => state.view === "heads" && changed());
 changed(() => (state.heads = allHeads(state)));
