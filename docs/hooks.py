@@ -72,6 +72,8 @@ def as_notebook(parts):
     made = []
     for number, (kind, text) in enumerate(parts):
         cell = {"cell_type": kind, "id": f"cell-{number}", "metadata": {}}
+        if kind == "markdown":  # to the pages beside it
+            text = re.sub(r"(\]\([\w./]+)\.md\)", r"\1.html)", text)
         cell["source"] = text.splitlines(keepends=True)
         if kind == "code":
             cell |= {"execution_count": None, "outputs": []}
