@@ -54,14 +54,14 @@ def text_files(source: Path | Iterable[Path], name: str = "source") -> list[str]
     Raises:
         FileNotFoundError: If there is no file, or one is missing.
     """
-    single = isinstance(source, (str, os.PathLike))
-    items = sorted(str(item) for item in ([source] if single else source))
+    given = [source] if isinstance(source, (str, os.PathLike)) else [*source]
+    items = sorted(map(str, given))
     found = [_files_of(item) for item in items]
     paths = sorted(path for each in found for path in each)
     missing = [item for item, each in zip(items, found, strict=True) if not each]
     if missing or not paths:
         received = repr(source)
-        if missing and not single:
+        if missing and given != [source]:
             received = f"{len(missing)} not found, such as {missing[0]!r}"
         raise FileNotFoundError(
             f"`{name}` must name existing text files, by a glob pattern or a list of "
