@@ -67,6 +67,16 @@ format: $(VENV)/.with-dev ## Apply the formatting.
 	$(run) -m ruff check --fix .
 	$(run) -m ruff format .
 
+.PHONY: docs
+docs: $(VENV)/.with-dev ## Build the site of docs/ into build/site.
+	$(run) -m mkdocs build --strict --quiet
+
+.PHONY: docs-gallery
+docs-gallery: $(VENV)/.with-dev ## Make the pictures of the site's gallery, and the site.
+	mkdir -p build/gallery
+	cd build && TF_CPP_MIN_LOG_LEVEL=3 $(abspath $(run)) ../docs/gallery.py
+	$(MAKE) docs
+
 .PHONY: bench
 bench: $(VENV)/.with-bench ## Measure ours beside the peers; ARGS=--quick for a short run.
 	$(run) -m benchmarks $(ARGS)

@@ -45,7 +45,7 @@ def text_files(source: Path | Iterable[Path], name: str = "source") -> list[str]
     """The paths of text files that exist.
 
     Args:
-        source: a glob pattern or a list of paths.
+        source: a glob pattern, or a list of paths and patterns.
         name: str. The argument's name for the error.
 
     Returns:
@@ -54,17 +54,23 @@ def text_files(source: Path | Iterable[Path], name: str = "source") -> list[str]
     Raises:
         FileNotFoundError: If there is no file, or one is missing.
     """
-    if isinstance(source, (str, os.PathLike)):
-        paths = sorted(filter(os.path.isfile, glob.glob(str(source), recursive=True)))
-    else:
-        paths = sorted(str(path) for path in source)
-    missing = [path for path in paths if not os.path.isfile(path)]
+    given = [source] if isinstance(source, (str, os.PathLike)) else [*source]
+    items = sorted(map(str, given))
+    found = [_files_of(item) for item in items]
+    paths = sorted(path for each in found for path in each)
+    missing = [item for item, each in zip(items, found, strict=True) if not each]
     if missing or not paths:
         received = repr(source)
-        if missing:
+        if missing and given != [source]:
             received = f"{len(missing)} not found, such as {missing[0]!r}"
         raise FileNotFoundError(
             f"`{name}` must name existing text files, by a glob pattern or a list of "
             f"paths. Received: {received}."
         )
     return paths
+
+
+def _files_of(path_or_pattern):
+    if os.path.isfile(path_or_pattern):
+        return [path_or_pattern]
+    return [*filter(os.path.isfile, glob.glob(path_or_pattern, recursive=True))]

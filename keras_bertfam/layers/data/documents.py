@@ -48,8 +48,8 @@ def read_documents(
     sorted order, some thousand lines at a time.
 
     Args:
-        source: a glob pattern or a list of paths of text files; `"tfds:NAME"`;
-            or a `tf.data.Dataset` of scalar strings, one document each.
+        source: a glob pattern, or a list of paths and patterns, of text files;
+            `"tfds:NAME"`; or a `tf.data.Dataset` of scalar strings, one document each.
         split: string. The split of a TFDS dataset. Defaults to `"train"`.
         feature: string. The text feature of a TFDS dataset. Defaults to `"text"`.
         max_bytes: int. A document in a text file is cut, at a line's end, about

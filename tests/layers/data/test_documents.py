@@ -112,6 +112,7 @@ def test_a_file_is_a_document(tmp_path, monkeypatch, at_once):
     (tmp_path / "c.txt").write_text("four")
     files = str(tmp_path / "*.txt")
     assert read(files, one_per_file=True) == ["one\ntwo\nthree", "four"]
+    assert read([files], one_per_file=True) == ["one\ntwo\nthree", "four"]
     assert read(files) == ["one", "two", "three", "four"]
 
 

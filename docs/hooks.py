@@ -1,0 +1,94 @@
+"""What `mkdocs` makes of more than Markdown: tutorials, their notebooks, colours.
+
+A tutorial is a script of cells, which begin with `# %%`; those with `# %% [markdown]`
+are text in comments. It becomes a page and a notebook beside the script itself. After
+a cell that writes `"gallery/NAME"` the page shows that file, once `make docs-gallery`
+has made it.
+"""
+
+import json
+import pathlib
+import re
+
+from mkdocs.structure.files import File
+from pygments.formatters import HtmlFormatter
+
+DOCS = pathlib.Path(__file__).parent
+PICTURES = DOCS.parent / "build" / "gallery"
+SCRIPTS = ("tutorials/*.py", "gallery.py")
+_CELL = re.compile(r"^# %%( \[markdown\])?\n", re.MULTILINE)
+_PICTURE = re.compile(r'"gallery/([\w.-]+)"')
+
+
+def on_files(files, config):
+    for script in sorted(path for part in SCRIPTS for path in DOCS.glob(part)):
+        parts = cells(script.read_text("utf-8"))
+        name = script.relative_to(DOCS).with_suffix("").as_posix()
+        page = as_page(parts, script.stem)
+        files.append(File.generated(config, f"{name}.md", content=page))
+        if script.parent != DOCS:
+            notebook = json.dumps(as_notebook(parts), indent=1)
+            files.append(File.generated(config, f"{name}.ipynb", content=notebook))
+    for picture in sorted(PICTURES.glob("*")):
+        uri = f"gallery/{picture.name}"
+        files.append(File.generated(config, uri, abs_src_path=str(picture)))
+    files.append(File.generated(config, "pygments.css", content=colours()))
+    return files
+
+
+def cells(script):
+    """Pairs of `"markdown"` or `"code"` and the text of a cell."""
+    _, *parts = _CELL.split(script)
+    found = []
+    for mark, text in zip(parts[::2], parts[1::2], strict=True):
+        if mark:
+            text = re.sub(r"^# ?", "", text, flags=re.MULTILINE)
+        found.append(("markdown" if mark else "code", text.strip("\n")))
+    return found
+
+
+def as_page(parts, stem):
+    """Markdown with the code in fences, and a line that says where to get it."""
+    blocks = []
+    for kind, text in parts:
+        blocks.append(text if kind == "markdown" else f"```python\n{text}\n```")
+        blocks += [_shown(name) for name in _PICTURE.findall(text) if kind == "code"]
+    if stem != "gallery":
+        links = f"*As [a notebook]({stem}.ipynb), or [a script]({stem}.py).*"
+        blocks.insert(1, links)
+    return "\n\n".join(blocks) + "\n"
+
+
+def _shown(name):
+    if not (PICTURES / name).exists():
+        return "*(`make docs-gallery` makes this picture.)*"
+    if name.endswith(".html"):
+        return f'<iframe class="view" src="gallery/{name}" title="{name}"></iframe>'
+    return f"![{name}](gallery/{name})"
+
+
+def as_notebook(parts):
+    """A notebook of format 4.5, which Jupyter and Colab open."""
+    made = []
+    for number, (kind, text) in enumerate(parts):
+        cell = {"cell_type": kind, "id": f"cell-{number}", "metadata": {}}
+        if kind == "markdown":  # to the pages beside it
+            text = re.sub(r"(\]\([\w./]+)\.md\)", r"\1.html)", text)
+        cell["source"] = text.splitlines(keepends=True)
+        if kind == "code":
+            cell |= {"execution_count": None, "outputs": []}
+        made.append(cell)
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    metadata = {"kernelspec": kernel, "language_info": {"name": "python"}}
+    return {"cells": made, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
+
+
+def colours():
+    """Style sheets of Pygments for a light and a dark page."""
+    light, dark = (HtmlFormatter(style=s) for s in ("default", "github-dark"))
+    return "\n".join(
+        [
+            light.get_style_defs(".highlight"),
+            dark.get_style_defs('[data-bs-theme="dark"] .highlight'),
+        ]
+    )

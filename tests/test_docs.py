@@ -1,0 +1,248 @@
+"""What the site says is so: its links, tables, commands, messages and code."""
+
+import ast
+import importlib.util
+import inspect
+import json
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+import keras
+import pytest
+import typer
+
+import keras_bertfam
+from keras_bertfam import layers, models, optimizers, tasks
+from keras_bertfam.cli.app import app
+from keras_bertfam.presets.families import BACKBONES
+from tests.test_documented_code import BLOCK, files, no_uploads  # noqa: F401
+
+ROOT = pathlib.Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
+PAPERS = [page for page in PAGES if page.startswith("papers/")]
+pytestmark = pytest.mark.any_backend
+# Pages run with numbers like these in place of their own.
+TINY = {
+    "accumulation_steps": 2,
+    "batch_size": 4,
+    "epochs": 1,
+    "mask_selection_length": 5,
+    "memory_length": 12,
+    "reuse_length": 8,
+    "sequence_length": 32,
+}
+
+
+def text_of(page):
+    return (DOCS / page).read_text("utf-8")
+
+
+def hooks():
+    spec = importlib.util.spec_from_file_location("hooks", DOCS / "hooks.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def scripts():
+    return [DOCS / "tutorials" / f"{name}.py" for name in ("pretrain", "classify")]
+
+
+@pytest.mark.slow
+def test_the_site_builds_strictly(tmp_path):
+    """Links and anchors inside of it are checked by the build."""
+    pytest.importorskip("mkdocstrings_handlers.python")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"]
+    done = subprocess.run(
+        [*command, "--site-dir", tmp_path], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    pages = [*tmp_path.rglob("*.html")]
+    assert len(pages) > len(PAGES)
+    loaded = re.compile(r"<(?:script|img|iframe)[^>]*\ssrc=\"(https?:[^\"]*)\"")
+    styles = re.compile(r"<link[^>]*\shref=\"(https?:[^\"]*)\"[^>]*stylesheet")
+    for page in pages:
+        html = page.read_text("utf-8")
+        assert not loaded.findall(html) + styles.findall(html), page
+    built = (tmp_path / "api" / "layers.html").read_text("utf-8")
+    assert "<strong>Call arguments:</strong>" in built
+    assert 'id="keras_bertfam.layers.corruption.MaskTokens"' in built
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_to_the_outside_are_well_formed(page):
+    text = text_of(page)
+    for link in re.findall(r"\]\((https?:[^)\s]*)\)", text):
+        assert re.fullmatch(r"https://[\w.-]+\.[a-z]+(/[\w./?=&#%~-]*)?", link), link
+    assert "](http://" not in text
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_names_are_there(page):
+    names = re.findall(
+        r"\bkeras_bertfam\.([A-Za-z]\w*(?:\.[A-Za-z]\w*)*)", text_of(page)
+    )
+    for name in {*names} - {"presets.families"}:
+        found = keras_bertfam
+        for part in name.split("."):
+            if not hasattr(found, part) and inspect.ismodule(found):
+                importlib.import_module(f"{found.__name__}.{part}")
+            found = getattr(found, part)
+
+
+def rows_of(text):
+    """The heads of tables, and the cells of their rows."""
+    for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        lines = [
+            [cell.strip() for cell in line.strip().strip("|").split(" | ")]
+            for line in table.splitlines()
+        ]
+        yield [cell.strip("| ") for cell in lines[0]], lines[2:]
+
+
+def default_of(argument):
+    """That of `Class(argument)`, as the family has it."""
+    name, argument = re.fullmatch(r"`(\w+)\((\w+)\)`", argument).groups()
+    holders = (tasks, models, layers, optimizers)
+    cls = next(getattr(each, name) for each in holders if hasattr(each, name))
+    record = getattr(cls, "record", None)
+    if record is not None and argument in record.arguments:
+        return record.arguments[argument]
+    for each in cls.__mro__:
+        own = vars(each).get("__init__")
+        parameter = own and inspect.signature(own).parameters.get(argument)
+        if parameter is not None:
+            return parameter.default
+    raise AssertionError(f"{name} has no {argument}")
+
+
+@pytest.mark.parametrize("page", PAPERS)
+def test_tables_of_choices(page):
+    for head, rows in rows_of(text_of(page)):
+        if head[-2:] == ["argument", "default"]:
+            for _, argument, default in rows:
+                expected = ast.literal_eval(default.strip("`"))
+                assert default_of(argument) == expected, (page, argument)
+        if head[0].startswith("`pretraining_recipe("):
+            recipe = eval(head[0].strip("`"), {**vars(tasks)})
+            for setting, value, _ in rows:
+                given = getattr(recipe, setting.strip("`"))
+                assert given == ast.literal_eval(value.strip("`")), (page, setting)
+
+
+def commands():
+    found = {}
+    for page in [*PAGES, "../README.md"]:
+        text = text_of(page).replace("\\\n", " ")
+        spans = re.findall(r"`(python -m keras_bertfam [^`]*)`", text)
+        lines = re.findall(r"^ {4}.*?(python -m keras_bertfam .*)$", text, re.MULTILINE)
+        for line in [*spans, *lines]:
+            found.setdefault(re.split(r"[|>]", " ".join(line.split()))[0], page)
+    return found
+
+
+@pytest.mark.parametrize("line", commands())
+def test_commands_take_their_options(line):
+    name, *arguments = shlex.split(line)[3:]
+    command = typer.main.get_command(app).commands[name]
+    if arguments != ["..."]:
+        command.make_context(name, arguments)
+
+
+def test_messages_are_those_of_the_code():
+    said = []
+    for path in (ROOT / "keras_bertfam").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                said.append(node.value)
+    quoted = re.findall(r"^> (.+)$", text_of("errors.md"), re.MULTILINE)
+    assert len(quoted) > 20
+    for part in (part.strip() for line in quoted for part in line.split("…")):
+        assert any(part in each for each in said), part
+
+
+def test_notebooks():
+    module = hooks()
+    for script in scripts():
+        text = script.read_text("utf-8")
+        cells = module.cells(text)
+        assert cells[0][0] == "markdown" and cells[0][1].startswith("# ")
+        notebook = json.loads(json.dumps(module.as_notebook(cells)))
+        sources = ["".join(cell["source"]) for cell in notebook["cells"]]
+        code = [
+            s for s, (kind, _) in zip(sources, cells, strict=True) if kind == "code"
+        ]
+        assert ast.dump(ast.parse("\n".join(code))) == ast.dump(ast.parse(text))
+        page = module.as_page(cells, script.stem)
+        assert f"[a notebook]({script.stem}.ipynb)" in page
+        assert BLOCK.findall(page) == [f"{part}\n" for part in code]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_code_that_is_only_shown_is_python(page):
+    for block in re.findall(r"```py\n(.*?)```", text_of(page), re.DOTALL):
+        ast.parse(block)
+
+
+def shrunk(code):
+    """Code with tiny numbers, and few characters for a vocabulary."""
+    for name, number in TINY.items():
+        code = re.sub(rf"{name}=[\d_]+", f"{name}={number}", code)
+    return code
+
+
+@pytest.fixture
+def tiny_sizes(monkeypatch):
+    """Published sizes, tiny in all that may be."""
+    small = {"num_layers": 1, "num_heads": 2, "hidden_dim": 16, "intermediate_dim": 32}
+    for cls in BACKBONES.values():
+        sizes = {}
+        for name, size in cls.presets_table.items():
+            more = {n: 8 for n in ("embedding_dim", "head_dim") if n in size}
+            sizes[name] = {**size, **small, **more}
+        monkeypatch.setattr(cls, "presets_table", sizes)
+
+
+@pytest.fixture
+def eager_steps(monkeypatch):
+    """Steps that aren't traced, which takes longer than to run a few of them."""
+    compile, fit = keras.Model.compile, keras.Model.fit
+
+    def eager(self, *args, **kwargs):
+        compile(self, *args, **{**kwargs, "run_eagerly": True, "jit_compile": False})
+
+    def short(self, *args, **kwargs):
+        return fit(self, *args, **{**kwargs, "steps_per_epoch": 1, "verbose": 0})
+
+    monkeypatch.setattr(keras.Model, "compile", eager)
+    monkeypatch.setattr(keras.Model, "fit", short)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("eager_steps", "tiny_sizes", "no_uploads")
+@pytest.mark.filterwarnings("ignore:.*was loaded in part")  # heads are new
+@pytest.mark.parametrize("page", [p for p in PAGES if BLOCK.search(text_of(p))])
+def test_page(page, files, tmp_path, monkeypatch):  # noqa: F811
+    """Blocks of a page run one after the other, as they stand."""
+    monkeypatch.chdir(files)
+    names = {"keras": keras}
+    for block in BLOCK.findall(text_of(page)):
+        if "onnx" in block and importlib.util.find_spec("tf2onnx") is None:
+            continue
+        exec(compile(shrunk(block), page, "exec"), names)
+
+
+@pytest.mark.slow
+def test_tutorials(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for script in scripts():
+        code = re.sub(r"epochs=\d+", "epochs=1", script.read_text("utf-8"))
+        code = code.replace("python_documentation()", "python_documentation()[:20]")
+        code = code.replace("list(train[0])", "list(train[0][:64])")
+        code = code.replace("list(train[1])", "list(train[1][:64])")
+        exec(compile(code, script.name, "exec"), {})
+    assert (tmp_path / "python_packages" / "task.json").exists()
