@@ -20,6 +20,7 @@ from benchmarks import (
     quantization,
     sentences,
     serving,
+    text_to_text,
     training,
 )
 
@@ -27,6 +28,7 @@ BENCHMARKS = {
     name: benchmark
     for module in (
         training,
+        text_to_text,
         sentences,
         electra,
         pipeline,
