@@ -21,6 +21,7 @@ from benchmarks import (
     quantization,
     sentences,
     serving,
+    text_to_text,
     training,
 )
 
@@ -28,6 +29,7 @@ BENCHMARKS = {
     name: benchmark
     for module in (
         training,
+        text_to_text,
         sentences,
         electra,
         pipeline,

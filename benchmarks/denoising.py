@@ -11,14 +11,23 @@ NOISE, SPANS = 85, 28  # of a row: 15 %, in spans of 3
 VOCABULARY_SIZE, END, SENTINELS = 32100, 1, 100
 
 
-def spans_numpy():
-    """A collator in NumPy: a mask for each row, then a batch at once."""
+def spans_numpy(shuffled=False):
+    """A collator in NumPy: a mask for each row, then a batch at once.
+
+    Args:
+        shuffled: bool. Whether it works as the script of `transformers` that was
+            for T5: rows come as lists, and borders are shuffled marks.
+    """
     rng = np.random.default_rng(0)
     batches = [_rows(seed) for seed in range(4)]
+    if shuffled:
+        batches = [rows.tolist() for rows in batches]
+    parts = _shuffled_parts if shuffled else _parts
 
     def run():
         for number in range(BATCHES):
-            _collate(batches[number % len(batches)], rng)
+            rows = np.array(batches[number % len(batches)])
+            _collate(rows, parts, rng)
 
     return repeated(run)
 
@@ -71,15 +80,23 @@ def _parts(total, rng):
     return np.diff(borders, prepend=0, append=total)
 
 
-def _mask(rng):
+def _shuffled_parts(total, rng):
+    """The same, by marks of where parts begin."""
+    begins = np.arange(total - 1) < SPANS - 1
+    rng.shuffle(begins)
+    part = np.cumsum(np.pad(begins, [[1, 0]]))
+    return np.unique(part, return_counts=True)[1]
+
+
+def _mask(parts, rng):
     """Where the noise of a row is."""
-    sizes = np.stack([_parts(TEXT - NOISE, rng), _parts(NOISE, rng)], 1)
+    sizes = np.stack([parts(TEXT - NOISE, rng), parts(NOISE, rng)], 1)
     return np.repeat(np.tile([False, True], SPANS), sizes.reshape(-1))
 
 
-def _collate(ids, rng):
+def _collate(ids, parts, rng):
     """Inputs, targets and the decoder's inputs of a batch."""
-    noise = np.stack([_mask(rng) for _ in ids])
+    noise = np.stack([_mask(parts, rng) for _ in ids])
     inputs, targets = (_replaced(ids, mask) for mask in (noise, ~noise))
     decoder = np.concatenate([np.zeros_like(targets[:, :1]), targets[:, :-1]], 1)
     return inputs, targets, decoder
@@ -99,7 +116,12 @@ BENCHMARKS = {
     "spans": Benchmark(
         f"Random spans of batches of ({BATCH}, {TEXT})",
         (
-            Competitor("numpy, one process", "denoising:spans_numpy"),
+            Competitor("numpy", "denoising:spans_numpy"),
+            Competitor(
+                "numpy, as transformers' script",
+                "denoising:spans_numpy",
+                {"shuffled": True},
+            ),
             Competitor("keras_bertfam", "denoising:spans_keras_bertfam"),
         ),
         amount=BATCH * BATCHES * TEXT / 1e6,

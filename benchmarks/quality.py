@@ -18,7 +18,7 @@ import typer
 from benchmarks.corpus import DATA
 from benchmarks.quality_peer import finetune_transformers
 from keras_bertfam import datasets, metrics, optimizers
-from keras_bertfam.cli.finetuning import make_model
+from keras_bertfam.cli.finetuning_heads import make_model
 from keras_bertfam.metrics.callback import predicted_labels
 from keras_bertfam.tasks import TextEmbedder
 

@@ -96,7 +96,7 @@ def fit_ours(task, elements, **compile_arguments):
 
     optimizer = keras_bertfam.optimizers.AdamW(LEARNING_RATE)
     compile_arguments.setdefault("jit_compile", keras.backend.backend() != "torch")
-    return _fit(task, elements, optimizer, **compile_arguments)
+    return fit(task, elements, optimizer, **compile_arguments)
 
 
 def keras_hub(size, compiled="auto"):
@@ -110,10 +110,10 @@ def keras_hub(size, compiled="auto"):
     )
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     optimizer = keras.optimizers.AdamW(LEARNING_RATE)
-    return _fit(model, batch(size), optimizer, loss=loss, jit_compile=compiled)
+    return fit(model, batch(size), optimizer, loss=loss, jit_compile=compiled)
 
 
-def _fit(model, elements, optimizer, **compile_arguments):
+def fit(model, elements, optimizer, **compile_arguments):
     import tensorflow as tf
 
     model.compile(optimizer, weighted_metrics=None, **compile_arguments)

@@ -75,7 +75,8 @@ def main(
     )
     model.compile(keras_bertfam.optimizers.AdamW(schedule, beta_2=0.98, clipnorm=1.0))
     data = model.preprocessor.dataset(tuple(train), batch_size)
-    model.fit(data, epochs=epochs, verbose=2)
+    validated = model.preprocessor.dataset(tuple(held_out), batch_size, training=False)
+    model.fit(data, epochs=epochs, validation_data=validated, verbose=2)
     written = []
     for start in range(0, len(held_out[0]), batch_size):
         written += model.generate(held_out[0][start : start + batch_size], length)

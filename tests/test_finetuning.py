@@ -7,7 +7,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from keras_bertfam.cli import finetuning
+from keras_bertfam.cli import finetuning, finetuning_heads
 from keras_bertfam.cli.app import app
 from keras_bertfam.cli.finetuning_data import load_own
 from keras_bertfam.datasets import TASKS, TaskData, load_examples
@@ -85,7 +85,7 @@ def test_command(preset, data):
     assert done.exit_code == 2
     assert "sst3" in done.output
     with pytest.raises(ValueError, match="`packed` must be .*'multiple_choice'"):
-        finetuning.make_model(TASKS["race"], preset, packed=True)
+        finetuning_heads.make_model(TASKS["race"], preset, packed=True)
 
 
 @pytest.mark.slow
@@ -194,7 +194,7 @@ def test_metrics_of_a_kind():
 
 
 def test_choices_have_their_names(preset):
-    model = finetuning.make_model(TASKS["race"], preset, sequence_length=24)
+    model = finetuning_heads.make_model(TASKS["race"], preset, sequence_length=24)
     x = {"context": ["the cat"], "choices": [["a", "dog", "sat", "mat"]]}
     ((best, _),) = model.choose(x)
     assert best in tuple("ABCD")

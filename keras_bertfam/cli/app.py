@@ -148,6 +148,9 @@ def finetune(
     packed: Annotated[
         bool, typer.Option("--packed", help="Examples share rows in training.")
     ] = False,
+    as_text: Annotated[
+        bool, typer.Option("--as-text", help="T5 or BART learns to write the answers.")
+    ] = False,
 ) -> None:
     """Fine-tune on a task, or a file, by the published recipe; report the metrics."""
     with _errors_as_messages():
@@ -168,6 +171,7 @@ def finetune(
             validation=validation,
             validation_split=validation_split,
             packed=packed,
+            as_text=as_text,
         )
 
 

@@ -11,6 +11,7 @@ from keras_bertfam.cli.runs import (
 )
 from keras_bertfam.presets import names
 from keras_bertfam.presets.families import FAMILIES
+from keras_bertfam.tasks.pretraining.usual import usual_task
 from keras_bertfam.types import Config, Model, TFDataset, Tokenizer
 
 
@@ -116,7 +117,8 @@ def make_tokenizer(run: PretrainingRun, documents: TFDataset) -> Tokenizer:
     family = FAMILIES[run.family]
     kind = run.tokenizer or family.tokenizer
     if kind not in TOKENIZERS:
-        loaded = tasks.MaskedLM.from_preset(kind, load_weights=False).preprocessor
+        cls = usual_task(models.Backbone.from_preset(kind, load_weights=False))
+        loaded = cls.from_preset(kind, load_weights=False).preprocessor
         if loaded is None:
             raise ValueError(f"`tokenizer` must have a tokenizer. Received: {kind!r}.")
         return loaded.tokenizer
@@ -125,7 +127,8 @@ def make_tokenizer(run: PretrainingRun, documents: TFDataset) -> Tokenizer:
         forms = {"bart": "bart", "gpt2": "gpt2", "openai-gpt": "gpt"}
         form = forms.get(run.family, "roberta")
         return tokenizers.train_byte_pair(documents, size, family=form)
-    if kind == "sentence_piece" and run.family == "t5":  # its clean-up is in the model
+    to_text = OBJECTIVES[run.objective_name][0] == "TextToText"
+    if kind == "sentence_piece" and to_text:  # with sentinels, for any family
         return tokenizers.train_sentence_piece(documents, size, family="t5")
     published = names.published(getattr(models, family.backbone))
     cased = run.cased

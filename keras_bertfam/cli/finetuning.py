@@ -11,82 +11,11 @@ from typing import Any
 
 import keras
 
-from keras_bertfam import datasets, metrics, optimizers, tasks
-from keras_bertfam.cli import glue
+from keras_bertfam import datasets, tasks
+from keras_bertfam.cli import finetuning_heads, finetuning_text, glue
 from keras_bertfam.cli.finetuning_data import load_own, load_parts
 from keras_bertfam.presets import folders
-from keras_bertfam.tasks.finetuning.packed_preprocessor import PackedPreprocessor
 from keras_bertfam.types import Model, Path
-
-_CLASSES: dict[str, Any] = {
-    "classification": tasks.TextClassifier,
-    "regression": tasks.TextRegressor,
-    "tagging": tasks.TokenClassifier,
-    "multiple_choice": tasks.MultipleChoice,
-    "question_answering": tasks.SpanQuestionAnswering,
-}
-
-
-def make_model(
-    task: datasets.TaskData,
-    preset: str,
-    load_weights: bool = True,
-    sequence_length: int | None = None,
-    end_head: str = "independent",
-    packed: bool = False,
-) -> Model:
-    """A model for a task from a preset, with a new head.
-
-    Args:
-        task: `keras_bertfam.datasets.TaskData`.
-        preset: str.
-        load_weights: bool.
-        sequence_length: int, or `None` for the preprocessor's default.
-        end_head: of `SpanQuestionAnswering`.
-        packed: bool. Whether examples share rows in training.
-
-    Returns:
-        A task with a preprocessor.
-
-    Raises:
-        ValueError: for a task without classes, a preset without a tokenizer, and
-            `packed` with a task or family that doesn't take it.
-    """
-    cls = _CLASSES[task.kind]
-    if packed and not issubclass(cls.preprocessor_cls, PackedPreprocessor):
-        raise ValueError(
-            f"`packed` must be `False` for tasks of kind {task.kind!r}. Received: "
-            f"packed={packed}, for {task.name!r}."
-        )
-    arguments: dict[str, Any] = {}
-    if task.kind in ("classification", "tagging"):
-        if task.label_names is None:
-            raise ValueError(f"{task.name!r} must have `label_names`. Received: None.")
-        arguments["label_names"] = list(task.label_names)
-    elif task.kind == "question_answering":
-        arguments["end_head"] = end_head
-    model = cls.from_preset(preset, load_weights=load_weights, **arguments)
-    if model.preprocessor is None:
-        raise ValueError(f"`preset` must have a tokenizer. Received: {preset!r}.")
-    changes: dict[str, Any] = {}
-    if sequence_length is not None:
-        changes = {"sequence_length": sequence_length, "buckets": None}
-    if task.kind == "multiple_choice":
-        changes["label_names"] = task.label_names
-    if packed:
-        changes["packed"] = True
-    if task.symmetric and model.preprocessor.new_tokens:  # as GPT
-        changes["both_orders"] = True
-    if changes:
-        config = {**_settings(model.preprocessor.get_config()), **changes}
-        config["tokenizer"] = model.preprocessor.tokenizer
-        model.preprocessor = type(model.preprocessor)(**config)
-    return model
-
-
-def _settings(config):
-    """Constructor arguments of a preprocessor from its config."""
-    return {k: v for k, v in config.items() if k not in ("config_file", "dtype")}
 
 
 def train(
@@ -97,6 +26,7 @@ def train(
     recipe: tasks.FineTuningRecipe,
     seed: int = 0,
     jit: bool | str = "auto",
+    way: Any = finetuning_heads,
 ) -> dict[str, float]:
     """Trains with early stopping on the first metric of the task.
 
@@ -108,25 +38,24 @@ def train(
         recipe: `FineTuningRecipe`.
         seed: int, of the order of examples.
         jit: `jit_compile` of `keras.Model.compile`.
+        way: the module `finetuning_heads` or `finetuning_text`, which made the model.
 
     Returns:
         Dict of the best epoch's metrics.
     """
     learning_rate, batch_size, epochs = settings
+    x, y = way.prepare(model, train_set)
     model.preprocessor.seed = seed
-    optimizer = optimizers.fine_tuning_optimizer(
-        model, learning_rate, **recipe.optimizer_arguments()
-    )
-    model.compile(optimizer, jit_compile=jit)
+    model.compile(way.optimizer(model, learning_rate, recipe), jit_compile=jit)
     names = train_set.task.metrics
     watched = f"val_{names[0]}"
-    scores = metrics.TaskMetrics(validation_set, batch_size=batch_size)
+    scores = way.Scores(validation_set, batch_size=batch_size)
     stop = keras.callbacks.EarlyStopping(
         watched, mode="max", patience=2, restore_best_weights=True
     )
     history = model.fit(
-        train_set.x,
-        train_set.y,
+        x,
+        y,
         batch_size=batch_size,
         epochs=epochs,
         callbacks=[scores, stop],
@@ -157,6 +86,7 @@ def finetune(
     validation: Any = None,
     validation_split: float = 0.1,
     packed: bool = False,
+    as_text: bool = False,
 ) -> dict[str, Any]:
     """Fine-tunes by the recipe of a preset's family.
 
@@ -186,6 +116,9 @@ def finetune(
         validation_split: float, this share.
         packed: bool. Whether examples share rows in training; see
             `TextClassifierPreprocessor`.
+        as_text: bool. Whether a `TextToText` learns to write the answers, see
+            `keras_bertfam.datasets.as_text_pairs`; labels of a table of your own are
+            the texts to be written.
 
     Returns:
         A dict of the medians of the metrics and the `settings` that reached them; of
@@ -208,15 +141,17 @@ def finetune(
             label=label,
             validation=validation,
             packed=packed,
+            as_text=as_text,
         )
         return glue.finetune_all(one, _check_data, data, output, report)
     if output is not None:
         folders.check_destination(output)
+    way: Any = finetuning_text if as_text else finetuning_heads
     own = {"text": text, "label": label, "validation": validation}
     others: dict[str, Any] = {}
     if task is None:
         train_set, validation_set = load_own(
-            data, **own, share=validation_split, limit=limit
+            data, **own, share=validation_split, limit=limit, kind=way.OWN_KIND
         )
     elif any(value is not None for value in own.values()):
         given = {name: value for name, value in own.items() if value is not None}
@@ -226,10 +161,10 @@ def finetune(
         )
     else:
         train_set, validation_set, others = load_parts(
-            _supported(task), data, limit, report
+            _supported(task, way), data, limit, report
         )
     facts = train_set.task
-    recipe, longest = _recipe_of(preset, facts)
+    recipe, longest = _recipe_of(preset, facts, way)
     if sequence_length is None and recipe.sequence_length is not None:
         sequence_length = min(recipe.sequence_length, longest)
     first = facts.metrics[0]
@@ -243,12 +178,13 @@ def finetune(
         runs = []
         for seed in seeds:
             keras.utils.set_random_seed(seed)
-            model = make_model(
+            model = way.make_model(
                 facts, preset, load_weights, sequence_length, recipe.end_head, packed
             )
             start = time.perf_counter()
-            run = train(model, train_set, validation_set, settings, recipe, seed, jit)
-            run |= _scores_of(others, model)
+            data_sets = (train_set, validation_set)
+            run = train(model, *data_sets, settings, recipe, seed, jit, way)
+            run |= _scores_of(others, model, way)
             seconds = time.perf_counter() - start
             name = f"{_described(settings)}, seed {seed}"
             report(f"{name}: {formatted(run)}, {seconds:.0f} s")
@@ -270,18 +206,18 @@ def _nan_last(score):
     return float("-inf") if math.isnan(score) else score
 
 
-def _supported(task):
+def _supported(task, way):
     task = datasets.get_task(task)
-    if task.kind not in _CLASSES:
+    if task.kind not in way.CLASSES:
         raise ValueError(
-            f"`task` must be one of kind {', '.join(_CLASSES)}. "
+            f"`task` must be one of kind {', '.join(way.CLASSES)}. "
             f"Received: {task.name!r}, of kind {task.kind!r}."
         )
     return task
 
 
 def _check_data(task, data):
-    load_parts(_supported(task), data, limit=1, report=lambda line: None)
+    load_parts(datasets.get_task(task), data, limit=1, report=lambda line: None)
 
 
 def _card(task, scores):
@@ -291,17 +227,17 @@ def _card(task, scores):
     return {**told, "scores": scores}
 
 
-def _scores_of(parts, model):
+def _scores_of(parts, model, way):
     return {
         f"{name}_{part}": value
         for part, examples in parts.items()
-        for name, value in metrics.TaskMetrics(examples).compute(model).items()
+        for name, value in way.Scores(examples).compute(model).items()
     }
 
 
-def _recipe_of(preset, task):
+def _recipe_of(preset, task, way=finetuning_heads):
     """The recipe, and the longest row that the preset's backbone takes."""
-    backbone_cls = _CLASSES[task.kind].backbone_cls
+    backbone_cls = way.CLASSES[task.kind].backbone_cls
     backbone = backbone_cls.from_preset(preset, load_weights=False)
     record, width = backbone.record, backbone.hidden_dim
     family = type(backbone).__name__ if record is None else record.name

@@ -14,6 +14,7 @@ def load_own(
     validation: Any,
     share: float,
     limit: int | None,
+    kind: str | None = None,
 ) -> tuple[datasets.Examples, datasets.Examples]:
     """Examples of a table to train on, and to validate on.
 
@@ -23,6 +24,7 @@ def load_own(
         validation: a table to validate on, or `None` for a share of `data`.
         share: float, this share.
         limit: int or `None`. Only so many of each.
+        kind: str or `None`, see `load_examples`.
 
     Returns:
         Tuple of two `Examples`.
@@ -33,6 +35,7 @@ def load_own(
             "Received: neither."
         )
     columns: dict[str, Any] = {"text": text, "label": label, "limit": limit}
+    columns["kind"] = kind
     if validation is None:
         parts = datasets.load_examples(data, **columns, validation_split=share)
     else:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
 from keras_bertfam import tasks
+from keras_bertfam.cli.writing import write_texts
 from keras_bertfam.datasets import tables
 from keras_bertfam.datasets.forms import Form
 from keras_bertfam.presets import directory
@@ -166,6 +167,16 @@ def _find(model, given):
         yield {"answer": answer["text"], **found}
 
 
+def _write(model, given):
+    if len(given) > 1:
+        raise ValueError(
+            "`text` must be one column for a TextToText, which reads one text. "
+            f"Received: {len(given)}."
+        )
+    for text in write_texts(model, given[0]):
+        yield {"written": text}
+
+
 # The usual columns, and what gives the answers.
 _TASKS: dict[Any, tuple[tuple[str, ...], Callable[..., Iterator[dict[str, Any]]]]] = {
     tasks.TextClassifier: (("text",), _classify),
@@ -174,4 +185,5 @@ _TASKS: dict[Any, tuple[tuple[str, ...], Callable[..., Iterator[dict[str, Any]]]
     tasks.TextEmbedder: (("text",), _embed),
     tasks.MultipleChoice: (("context", "choices"), _choose),
     tasks.SpanQuestionAnswering: (("question", "context"), _find),
+    tasks.TextToText: (("text",), _write),
 }

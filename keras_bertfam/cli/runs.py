@@ -201,11 +201,11 @@ class PretrainingRun:
                 f"tokenizer={self.tokenizer!r}."
             )
         kind = self.tokenizer or FAMILIES[self.family].tokenizer
-        keeps_case = (kind, self.family) == ("sentence_piece", "t5")
+        keeps_case = (kind, task) == ("sentence_piece", "TextToText")
         if self.cased is False and (keeps_case or kind == "byte_pair"):
             raise ValueError(
                 f"`cased` must be left out or true for a {kind} vocabulary of the "
-                f"family {self.family!r}, which keeps case. Received: False."
+                f"objective {self.objective_name!r}, which keeps case. Received: False."
             )
         if self.preset is None and self.new_words:
             raise ValueError(

@@ -148,6 +148,7 @@ _ARRANGED = {
     "tagging": _with_labels(_tags),
     "question_answering": _arrange_questions,
     "multiple_choice": _arrange_choices,
+    "text_to_text": _with_labels(lambda task, label: str(label)),
 }
 
 

@@ -94,8 +94,9 @@ def load_examples(
         label: name of the labels' column, or `None` without labels.
         label_names: sequence of strings, the classes in order, such as those of the
             table that a model was trained on; `None` infers them.
-        kind: `"classification"`, `"regression"` or `"tagging"`; `None` infers it.
-            `"tagging"` also reads text files of any name as CoNLL.
+        kind: `"classification"`, `"regression"`, `"tagging"` or `"text_to_text"`,
+            whose labels are texts; `None` infers it, but for the last. `"tagging"`
+            also reads text files of any name as CoNLL.
         delimiter: str between the values of a line. `None` is a tab in `.tsv`, and in
             `.csv` what of `,`, `;`, tab and `|` makes the columns asked for.
         header: names of the columns of a text file without a first line of names.

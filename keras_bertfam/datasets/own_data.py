@@ -12,7 +12,8 @@ from keras_bertfam.datasets.forms import Form
 from keras_bertfam.datasets.task_data import TaskData
 from keras_bertfam.layers.data.labels import check_labels
 
-_KINDS = ("classification", "regression", "tagging")
+_KINDS = ("classification", "regression", "tagging", "text_to_text")
+_WITHOUT_NAMES = ("regression", "text_to_text")
 # "007" is a name, and so is "nan".
 _NUMBER = re.compile(r"[-+]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
 
@@ -54,7 +55,7 @@ def load_table(
     elif kind is None:
         known = label_names or table.label_names
         kind = "classification" if known else _kind_of(labels)
-    if kind == "regression":
+    if kind in _WITHOUT_NAMES:
         label_names = None
     else:
         label_names = label_names or table.label_names
@@ -84,7 +85,7 @@ def _check_arguments(form, label_names, kind):
         raise ValueError(
             f"`kind` must be one of {_KINDS} or `None`. Received: {kind!r}."
         )
-    if label_names is not None and (kind == "regression" or form.label is None):
+    if label_names is not None and (kind in _WITHOUT_NAMES or form.label is None):
         raise ValueError(
             "`label_names` must be `None` without a column of classes. Received: "
             f"label_names={list(label_names)}, label={form.label!r}, kind={kind!r}."

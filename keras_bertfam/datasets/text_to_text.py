@@ -8,7 +8,7 @@ from typing import Any
 from keras_bertfam import metrics
 from keras_bertfam.datasets.examples import Examples
 
-_KINDS = ("classification", "regression", "question_answering")
+_KINDS = ("classification", "regression", "question_answering", "text_to_text")
 _NONE = -1  # the class of a text that is no label, and the number of one that is none
 _PUNCTUATION = re.compile(r"([!-/:-@\[-`{-~])")
 
@@ -20,10 +20,11 @@ def as_text_pairs(examples: Examples) -> tuple[list[str], list[str] | None]:
     the alphabet: `"mnli hypothesis: ... premise: ..."`; questions have no name of a
     task, and spaces around punctuation: `"question: ... context: ..."`. The targets are
     the names of classes, numbers to the nearest .2 as `"3.8"`, or the first answer, and
-    `""` for none.
+    `""` for none. Of a table of one's own whose kind is `"text_to_text"`, texts of one
+    column and targets are as they are.
 
     Args:
-        examples: `Examples` of classes, numbers or questions.
+        examples: `Examples` of classes, numbers, questions or texts.
 
     Returns:
         A tuple of two lists of strings for `TextToText`. The second is `None` where
@@ -50,16 +51,18 @@ def as_text_pairs(examples: Examples) -> tuple[list[str], list[str] | None]:
     """
     _check(examples)
     task = examples.task
-    questions = task.kind == "question_answering"
+    questions, free = (task.kind == k for k in ("question_answering", "text_to_text"))
     x = examples.x if isinstance(examples.x, (dict, tuple)) else (examples.x,)
     named = x if isinstance(x, dict) else dict(zip(task.columns, x, strict=True))
     names = ("question", "context") if questions else sorted(named)
-    begin = [] if questions else [task.name if task.prefix is None else task.prefix]
+    prefix = "" if questions or free else task.name
+    prefix = prefix if task.prefix is None else task.prefix
+    begin = [prefix] if prefix else []
     inputs = []
     for texts in zip(*(named[name] for name in names), strict=True):
-        if questions:
-            texts = tuple(map(_spaced, texts))
-        parts = [f"{name}: {text}" for name, text in zip(names, texts, strict=True)]
+        parts = [*map(_spaced, texts)] if questions else [*texts]
+        if not free or len(names) > 1:
+            parts = [f"{name}: {text}" for name, text in zip(names, parts, strict=True)]
         inputs.append(" ".join([*begin, *parts]))
     if examples.y is None:
         return inputs, None
@@ -75,7 +78,7 @@ def labels_of_texts(examples: Examples, texts: Sequence[str]) -> list[Any]:
 
     Returns:
         A list of numbers of classes, -1 for a text that isn't exactly the name of one;
-        of floats, -1 for what is no number; or of answers as they are.
+        of floats, -1 for what is no number; or of answers and texts as they are.
 
     Raises:
         ValueError: for another number of texts.
@@ -86,7 +89,7 @@ def labels_of_texts(examples: Examples, texts: Sequence[str]) -> list[Any]:
             f"`texts` must be one for each of the {len(examples)} examples. "
             f"Received: {len(texts)}."
         )
-    if examples.task.kind == "question_answering":
+    if examples.task.kind in ("question_answering", "text_to_text"):
         return [*texts]
     if examples.task.kind == "regression":
         return [*map(_number, texts)]
@@ -157,6 +160,8 @@ def _target(task, label):
         return f"{round(5 * label) / 5:.1f}"
     if task.kind == "question_answering":
         return next(map(_spaced, label["text"]), "")
+    if task.kind == "text_to_text":
+        return label
     return task.label_names[label] if task.label_names else str(label)
 
 

@@ -6,17 +6,29 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bertfam.export.signatures import Signature, serving_signatures, strings
+from keras_bertfam.models.decoder import DecoderBackbone
 from keras_bertfam.tasks.pretraining.causal_lm import CausalLM
 from keras_bertfam.tasks.pretraining.generation import UNWRITTEN
 from keras_bertfam.tasks.pretraining.generation_inputs import (
+    begun_ids,
     check_max_length,
     special_ids,
     stop_ids,
-    token_rows,
 )
 from keras_bertfam.tasks.pretraining.text_to_text import TextToText
-from keras_bertfam.tokenizers.graph import tokenize
+from keras_bertfam.tokenizers.graph import tokenize, tokenize_with_masks
 from keras_bertfam.tokenizers.texts import to_utf8
+
+
+@serving_signatures.register
+def _(
+    model: DecoderBackbone, preprocessor: Any, **options: Any
+) -> dict[str, Signature]:
+    def encode(tokens):
+        batch = _as_batch(_checked(tokens, model, model.max_sequence_length))
+        return {**model(batch, training=False), "padding_mask": batch["padding_mask"]}
+
+    return _signatures(preprocessor.tokenizer, encode, "A")
 
 
 @serving_signatures.register
@@ -27,7 +39,9 @@ def _(
     length = _length(max_length, preprocessor.sequence_length, 1, positions)
     write = _writer(model, length, **options)
     return _signatures(
-        model, lambda tokens: write(_checked(tokens, model, length - 1), {}), "A"
+        preprocessor.tokenizer,
+        lambda tokens: write(_checked(tokens, model.backbone, length - 1), {}),
+        "A",
     )
 
 
@@ -36,20 +50,27 @@ def _(
     model: TextToText, preprocessor: Any, max_length: int | None = None, **options: Any
 ) -> dict[str, Signature]:
     positions = model.backbone.max_sequence_length
-    first = list(model.backbone.record.start_token_ids)
+    first = begun_ids(model)
     usual = preprocessor.layout.target_length
     length = _length(max_length, usual, len(first), positions)
-    write = _writer(model, length, first=len(first), **options)
+    tokenizer = preprocessor.tokenizer
+    unsaid, _ = special_ids(tokenizer)
+    write = _writer(model, length, first=len(first), unsaid=unsaid, **options)
 
     def answer(tokens):
-        tokens = _checked(tokens, model, positions)
-        ids = tokens.to_tensor()
-        mask = tf.sequence_mask(tokens.row_lengths(), tf.shape(ids)[1])
-        inputs = {"encoder_token_ids": ids, "encoder_padding_mask": mask}
+        batch = _as_batch(_checked(tokens, model.backbone, positions))
         begun = tf.tile(tf.constant([first], tf.int32), [tokens.nrows(), 1])
+        inputs = {f"encoder_{name}": x for name, x in batch.items()}
         return write(tf.RaggedTensor.from_tensor(begun), inputs)
 
-    return _signatures(model, answer, "A text to start with.", specials=True)
+    return _signatures(tokenizer, answer, "A text to start with.", specials=True)
+
+
+def _as_batch(tokens):
+    """Rows of tokens as a backbone takes them."""
+    ids = tokens.to_tensor()
+    mask = tf.sequence_mask(tokens.row_lengths(), tf.shape(ids)[1])
+    return {"token_ids": ids, "padding_mask": mask}
 
 
 def _length(max_length, usual, begun, positions):
@@ -59,26 +80,29 @@ def _length(max_length, usual, begun, positions):
     return length
 
 
-def _signatures(model, answer, example, specials=False):
+def _signatures(tokenizer, answer, example, specials=False):
     """The signatures of a function of rows of tokens: from text, and from the ids."""
-    tokenizer = model.preprocessor.tokenizer
     start, end = special_ids(tokenizer) if specials else ([], [])
+    in_graph = tokenize_with_masks if specials else tokenize
 
-    def of_text(text):
-        tokens = tokenize(tokenizer, to_utf8(text))
+    def encode(text):
+        tokens = in_graph(tokenizer, to_utf8(text))
         before, after = (
             tf.tile(tf.constant([ids], tf.int32), [tokens.nrows(), 1])
             for ids in (start, end)
         )
-        return answer(tf.concat([before, tokens, after], 1))
+        return tf.concat([before, tokens, after], 1)
 
     def of_rows(token_ids, padding_mask):
         return answer(tf.ragged.boolean_mask(token_ids, padding_mask))
 
-    rows, _ = token_rows(model, [example], specials)
+    in_graph_of_its_own = tf.function(encode, autograph=False)
+    row = in_graph_of_its_own(tf.constant([example])).to_tensor().numpy()
     return {
         "serving_default": Signature(
-            of_text, {"text": strings("text")}, {"text": [example]}
+            lambda text: answer(encode(text)),
+            {"text": strings("text")},
+            {"text": [example]},
         ),
         "token_ids": Signature(
             of_rows,
@@ -89,16 +113,16 @@ def _signatures(model, answer, example, specials=False):
                 ),
             },
             {
-                "token_ids": np.array(rows, "int32"),
-                "padding_mask": np.ones((1, len(rows[0])), bool),
+                "token_ids": row,
+                "padding_mask": np.ones(row.shape, bool),
             },
         ),
     }
 
 
-def _checked(tokens, model, most):
-    """The rows, once they are known to be what `generate` takes."""
-    lengths, size = tokens.row_lengths(), model.backbone.vocabulary_size
+def _checked(tokens, backbone, most):
+    """The rows, once they are known to be what a backbone takes."""
+    lengths, size = tokens.row_lengths(), backbone.vocabulary_size
     ids = tokens.with_flat_values(
         (tokens.flat_values >= 0) & (tokens.flat_values < size)
     )
@@ -116,7 +140,7 @@ def _checked(tokens, model, most):
         return tokens.with_flat_values(tf.identity(tokens.flat_values))
 
 
-def _writer(model, length, sampler, stop_token_ids, first=0, **options):
+def _writer(model, length, sampler, stop_token_ids, first=0, unsaid=(), **options):
     """A function from the beginnings of texts, and other inputs, to the outputs.
 
     Args:
@@ -125,6 +149,7 @@ def _writer(model, length, sampler, stop_token_ids, first=0, **options):
         sampler: `keras_hub.samplers.Sampler`.
         stop_token_ids: see `generate`.
         first: int, how many tokens of each text aren't given back.
+        unsaid: ids that aren't part of the strings.
     """
     stop = stop_ids(model, stop_token_ids)
     tokenizer = model.preprocessor.tokenizer
@@ -142,9 +167,12 @@ def _writer(model, length, sampler, stop_token_ids, first=0, **options):
             stops |= new & (written == token)
         after = tf.cumsum(tf.cast(stops, tf.int32), 1, exclusive=True) > 0
         written, stops, kept = (x[:, first:] for x in (written, stops, ~after))
-        said = tf.ragged.boolean_mask(written, kept & ~stops)
+        # A table may have more rows than there are tokens.
+        said = kept & ~stops & (written < tokenizer.vocabulary_size())
+        for token in unsaid:
+            said &= written != token
         return {
-            "text": tokenizer.detokenize(said),
+            "text": tokenizer.detokenize(tf.ragged.boolean_mask(written, said)),
             "token_ids": tf.where(kept, written, tokenizer.pad_token_id),
             "padding_mask": kept,
         }

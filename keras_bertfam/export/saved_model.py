@@ -16,11 +16,11 @@ from keras_bertfam.export import (  # noqa: F401
 )
 from keras_bertfam.export.signatures import serving_signatures
 from keras_bertfam.export.warmup import write_warmup_requests
-from keras_bertfam.models.encoder import EncoderBackbone
+from keras_bertfam.models.base import TokenBackbone
 from keras_bertfam.models.exported import run_with_tensorflow
 from keras_bertfam.presets import directory, folders
 from keras_bertfam.tasks.pretraining.generation import as_sampler
-from keras_bertfam.tasks.pretraining.masked_lm import MaskedLM
+from keras_bertfam.tasks.pretraining.usual import usual_task
 from keras_bertfam.types import Model, Path
 
 _EXPORT = """
@@ -60,7 +60,7 @@ def export_saved_model(
     - `probabilities`, float32 `(batch, count, top_k)`.
 
     Of a backbone: `sequence_output`, `padding_mask` and, if it has a pooler,
-    `pooled_output`.
+    `pooled_output`. A `DecoderBackbone` takes the inputs of `CausalLM`.
 
     Of `CausalLM` and `TextToText`, which write texts as their `generate` does, the
     whole loop in the graph:
@@ -180,11 +180,11 @@ def _load_preset(path):
         cls = keras.saving.get_registered_object(config["registered_name"])
         model = cls.from_preset(path)
         return model, model.preprocessor
-    backbone = EncoderBackbone.from_preset(path)
+    backbone = TokenBackbone.from_preset(path)
     preprocessor = directory.load_serialized(path, directory.PREPROCESSOR_FILE)
     if preprocessor is None:
         tokenizer = directory.load_serialized(path, directory.TOKENIZER_FILE)
-        usual = MaskedLM.usual_preprocessor
+        usual = usual_task(backbone).usual_preprocessor
         preprocessor = tokenizer and usual(tokenizer, backbone)
     return backbone, preprocessor
 

@@ -2,6 +2,7 @@
 
 import os
 
+import keras
 import keras_hub
 import numpy as np
 import pytest
@@ -35,7 +36,9 @@ def causal(documents):
 @pytest.fixture(scope="module")
 def seq2seq(documents):
     tokenizer = train_sentence_piece(documents, 40, family="t5", sentinels=3)
-    preprocessor = tasks.TextToTextPreprocessor(tokenizer, sequence_length=10)
+    preprocessor = tasks.TextToTextPreprocessor(
+        tokenizer, sequence_length=10, decoder_start_token_id=5
+    )
     size = tokenizer.vocabulary_size()
     return tasks.TextToText(make("T5", vocabulary_size=size), preprocessor)
 
@@ -80,6 +83,27 @@ def test_a_saved_model_goes_on_as_generate(causal, tmp_path):
         served["token_ids"](**padded([[5] * 16]))
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"in \[0, 279\)"):
         served["token_ids"](**padded([[5, -1]]))
+
+
+def test_backbones_alone(causal, seq2seq, tmp_path):
+    preset = tmp_path / "preset"
+    causal.backbone.save_to_preset(preset)
+    tokenizer = causal.preprocessor.tokenizer
+    tokenizer.save_to_preset(preset)
+    served = tf.saved_model.load(export_saved_model(preset, tmp_path / "1")).signatures
+    answer = served["serving_default"](text=tf.constant(PROMPTS))
+    rows = padded([np.asarray(tokenizer(text)).tolist() for text in PROMPTS])
+    expected = causal.backbone(rows)["sequence_output"]
+    mask = rows["padding_mask"].numpy()
+    assert np.array_equal(answer["padding_mask"].numpy(), mask)
+    for found in (answer, served["token_ids"](**rows)):
+        states = found["sequence_output"].numpy()
+        expected = keras.ops.convert_to_numpy(expected)
+        np.testing.assert_allclose(states[mask], expected[mask], atol=1e-5)
+    seq2seq.backbone.save_to_preset(preset)
+    seq2seq.preprocessor.tokenizer.save_to_preset(preset)
+    with pytest.raises(TypeError, match="Received: T5Backbone"):
+        export_saved_model(preset, tmp_path / "2")
 
 
 def test_arguments(causal, tmp_path):

@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_bertfam.layers.modeling.dense import flat_dense, take_positions
 from keras_bertfam.layers.modeling.dropout import Dropout
+from keras_bertfam.layers.modeling.key_cache import with_rows
 from keras_bertfam.layers.modeling.sight import causal_mask, hiding
 from keras_bertfam.types import Config, Initializer, Shape, Tensor
 
@@ -235,12 +236,10 @@ class SelfAttention(MultiHeadAttention):
     ) -> Any:
         query, key, value = self._project(x, positions)
         if cache is not None:
-            at = (0, cache_index, 0, 0)
-            cache = tuple(
-                ops.slice_update(old, at, ops.cast(new, old.dtype))
+            key, value = cache = tuple(
+                with_rows(old, cache_index, new)
                 for old, new in zip(cache, (key, value), strict=True)
             )
-            key, value = cache
         causal = self.causal if causal is None else causal
         mask = attention_mask
         if mask is not None:

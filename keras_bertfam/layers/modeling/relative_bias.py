@@ -120,7 +120,11 @@ class RelativePositionBias(keras.layers.Layer):
     ) -> Tensor:
         # That of the first query and key comes after as many as there are queries.
         distances = queries - ops.arange(queries + keys, dtype="int32") + first_query
-        rows = ops.one_hot(self.bucket(distances), self.num_buckets, dtype="float32")
+        bucket = ops.expand_dims(self.bucket(distances), -1)
+        # PyTorch's `one_hot` looks at the numbers, which no graph has.
+        rows = ops.cast(
+            bucket == ops.arange(self.num_buckets, dtype="int32"), "float32"
+        )
         # By the product the gradient is dense, and the bias exact in any policy.
         by_distance = ops.transpose(ops.matmul(rows, ops.cast(self.table, "float32")))
         by_distance = ops.broadcast_to(

@@ -252,9 +252,12 @@ class TransformerStack(StackHeads, keras.layers.Layer):
         keys = length if cache is None else ops.shape(cache[0][0])[1]
         sizes = {"queries": length, "keys": keys}
         first = ops.convert_to_tensor(cache_index, "int32")
-        sight = seen = self._sight(attention_mask, prefix_mask, length, keys, first)
-        if self.relative_bias is not None:
-            bias = self.relative_bias(**sizes, first_query=first)
+        masks = (prefix_mask, attention_mask)
+        sight = seen = self._sight(masks, length, keys, first, cache is not None)
+        if self.relative_bias is not None or cache is not None:
+            bias = ops.zeros((), self.compute_dtype)
+            if self.relative_bias is not None:
+                bias = self.relative_bias(**sizes, first_query=first)
             sight = {**seen, **hide(bias, seen["attention_mask"])}
         for index in range(self.num_layers):
             attention, *crossing, feedforward = self.block(index)
@@ -295,13 +298,13 @@ class TransformerStack(StackHeads, keras.layers.Layer):
         both = zip((states, scores), asked, strict=True)
         return x, *(each if wanted else None for each, wanted in both)
 
-    def _sight(self, attention_mask, prefix_mask, *keys):
+    def _sight(self, masks, length, keys, first, cached):
         """What self-attention is told of which keys it sees, once for all layers."""
-        masks = (prefix_mask, attention_mask)
         plain = all(mask is None for mask in masks) and self.relative_bias is None
-        if not self.causal or plain:
-            return {"attention_mask": attention_mask}
-        return {"attention_mask": seen_keys(*keys, *masks), "causal": False}
+        if not self.causal or (plain and not cached):
+            return {"attention_mask": masks[1]}
+        seen = seen_keys(length, keys, first, *masks)
+        return {"attention_mask": seen, "causal": False}
 
     def compute_output_shape(self, input_shape: Shape, **kwargs: Any) -> Shape:
         return input_shape

@@ -14,6 +14,7 @@ from keras_bertfam.tasks.pretraining.generation_inputs import (
     check_rows,
     padded_width,
 )
+from keras_bertfam.tasks.pretraining.step_graph import Graphs, as_graph
 from keras_bertfam.types import Mixin, Model, Tensor
 
 # Tokens that are not written yet: no stop token of any vocabulary.
@@ -107,14 +108,19 @@ class Generation(Mixin):
             )
             return outputs["sequence_output"], outputs["cache"]
 
+        def step(*arguments):
+            last, cache = states(*arguments)
+            return self.head(last)[:, 0], last[:, 0], cache
+
         first, begun = states(start, decoder.empty_cache(batch, length), 0, context)
+        graphs = getattr(self._writers, "graphs", {})
 
         def following(prompt, cache, index):
             last = ops.slice(prompt, [0, index - 1], [ops.shape(prompt)[0], 1])
             # Contrastive search asks once for the rows, and then for copies of them.
             seen = context if cache is begun else copied
-            last, cache = states(last, cache, index - 1, seen)
-            return self.head(last)[:, 0], last[:, 0], cache
+            arguments = (last, cache, index - 1, seen)
+            return as_graph(step, arguments, graphs)(*arguments)
 
         more = length - ops.shape(start)[1]
         plain = type(sampler) is keras_hub.samplers.GreedySampler
@@ -137,7 +143,9 @@ class _Greedy(keras_hub.samplers.GreedySampler):
         return logits  # in the order of their probabilities
 
     def get_next_token(self, probabilities: Tensor) -> Tensor:
-        # XLA's `argmax` takes several times as long on a CPU.
+        if keras.backend.backend() == "torch":
+            return ops.argmax(probabilities, axis=-1)
+        # XLA's takes several times as long on a CPU.
         count = probabilities.shape[-1]
         best = ops.max(probabilities, axis=-1, keepdims=True)
         places = ops.arange(count, dtype="int32")
@@ -151,6 +159,7 @@ class _Writers:
     def __init__(self, variables: tuple) -> None:
         self.variables = variables
         self.known: dict[Any, Any] = {}
+        self.graphs: Graphs = {}
 
 
 class _Writer:

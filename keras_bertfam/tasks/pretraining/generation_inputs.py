@@ -1,5 +1,6 @@
 """What texts are written from: prompts as rows of tokens, and what they may be."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -93,7 +94,8 @@ def token_rows(
         task: a `LanguageModel`.
         inputs: string, list of strings, or lists or an array of ids; of arrays with
             padding a dict of `token_ids` and `padding_mask`.
-        specials: bool. Whether strings get the tokenizer's start and end tokens.
+        specials: bool. Whether strings are what an encoder reads: mask tokens in them
+            are single tokens, and they get the tokenizer's start and end tokens.
 
     Raises:
         ValueError: for strings without a preprocessor.
@@ -109,18 +111,41 @@ def token_rows(
             "`inputs` must be ids for a task without a preprocessor. Received: strings."
         )
     tokenizer = task.preprocessor.tokenizer
-    rows = [np.asarray(tokenizer(text)).tolist() for text in texts]
-    if specials:
-        start, end = special_ids(tokenizer)
-        rows = [[*start, *row, *end] for row in rows]
-    return rows, True
+    if not specials:
+        return [np.asarray(tokenizer(text)).tolist() for text in texts], True
+    start, end = special_ids(tokenizer)
+    return [[*start, *_with_masks(tokenizer, text), *end] for text in texts], True
+
+
+def _with_masks(tokenizer, text):
+    """The ids of a text, as `tokenize_with_masks` gives them in a graph."""
+    mask = getattr(tokenizer, "mask_token", None)
+    if mask is None:
+        return np.asarray(tokenizer(text)).tolist()
+    if mask.startswith("<"):
+        text = re.sub(f" *{mask}", mask, text)
+    first, *others = (np.asarray(tokenizer(part)).tolist() for part in text.split(mask))
+    return [*first, *(i for row in others for i in (tokenizer.mask_token_id, *row))]
 
 
 def special_ids(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
     """The ids before and after a text that an encoder reads, none or one each."""
     names = ("start_token_id", "end_token_id")
     start, end = (getattr(tokenizer, name, None) for name in names)
+    if start == end:  # as GPT-2's: texts only end with it
+        start = None
     return [start] if start is not None else [], [end] if end is not None else []
+
+
+def begun_ids(task: Model) -> list[int]:
+    """What a `TextToText` begins texts with: as the preprocessor lays out targets.
+
+    Without a preprocessor it is what the family's checkpoints begin with.
+    """
+    layout = getattr(task.preprocessor, "layout", None)
+    if layout is None:
+        return list(task.backbone.record.start_token_ids)
+    return [layout.decoder_start_token_id]
 
 
 def _integers(row, number):
@@ -133,10 +158,23 @@ def _integers(row, number):
     return array.tolist()
 
 
-def as_texts(task: Model, rows: Sequence[Sequence[int]], stop: Any) -> list[str]:
-    """Ids as strings, without stop tokens at the end."""
+def as_texts(
+    task: Model, rows: Sequence[Sequence[int]], stop: Any, specials: bool = False
+) -> list[str]:
+    """Ids as strings, without stop tokens at the end.
+
+    Args:
+        task: a `LanguageModel`.
+        rows: list of lists of ids.
+        stop: list of ids, or `None`.
+        specials: bool. Whether texts have start tokens, which are left out.
+    """
     tokenizer = task.preprocessor.tokenizer
     kept = [row[:-1] if row and row[-1] in (stop or ()) else row for row in rows]
+    unsaid = special_ids(tokenizer)[0] if specials else []
+    # A table may have more rows than there are tokens.
+    size = tokenizer.vocabulary_size()
+    kept = [[i for i in row if i < size and i not in unsaid] for row in kept]
     texts = [tokenizer.detokenize(list(row)) for row in kept]
     # Not every tokenizer makes strings of its tensors.
     return [

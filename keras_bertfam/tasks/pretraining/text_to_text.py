@@ -9,6 +9,7 @@ import numpy as np
 from keras_bertfam.models.encoder_decoder import EncoderDecoderBackbone, side_of
 from keras_bertfam.tasks.pretraining.generation_inputs import (
     as_texts,
+    begun_ids,
     check_rows,
     padded_width,
     stop_ids,
@@ -94,13 +95,15 @@ class TextToText(LanguageModel):
         Args:
             inputs: a string, a list of strings, or ids: lists or an array, or a dict
                 of the arrays `token_ids` and `padding_mask`. Strings get the start and
-                end tokens of the tokenizer, if it has them; ids are taken as they are.
+                end tokens of the tokenizer, if it has them, and mask tokens in them
+                are single tokens; ids are taken as they are.
             max_length: int. Tokens of a text, the first ones included.
             sampler: name or one of `keras_hub.samplers`.
             stop_token_ids: sequence of ids that end a text, or `None`. `"auto"` is the
                 end token of the preprocessor's tokenizer, and none without one.
-            start_token_ids: ids that each text begins with; `None` for those of the
-                family, T5's 0 and BART's 2.
+            start_token_ids: ids that each text begins with; `None` for the
+                preprocessor's `decoder_start_token_id`, and without a preprocessor for
+                those of the family, T5's 0 and BART's 2.
 
         Returns:
             A string, a list of strings, or a list of lists of ids, without the first
@@ -124,8 +127,7 @@ class TextToText(LanguageModel):
         sources, strings = token_rows(self, inputs, specials=True)
         positions = self.backbone.max_sequence_length
         check_rows(sources, self.backbone.vocabulary_size, positions)
-        start = self.backbone.record.start_token_ids
-        start = list(start if start_token_ids is None else start_token_ids)
+        start = begun_ids(self) if start_token_ids is None else list(start_token_ids)
         width = padded_width(max(map(len, sources)), positions)
         token_ids = np.zeros((len(sources), width), "int32")
         mask = np.zeros(token_ids.shape, bool)
@@ -139,7 +141,7 @@ class TextToText(LanguageModel):
         rows = [row[len(start) :] for row in rows]
         if not strings:
             return rows
-        texts = as_texts(self, rows, stop)
+        texts = as_texts(self, rows, stop, specials=True)
         return texts[0] if isinstance(inputs, str) else texts
 
     def _decoder(self):

@@ -112,8 +112,8 @@ def test_a_cache_goes_on_from_what_it_holds():
     cache = tuple(ops.zeros((2, 8, 2, 3)) for _ in range(2))
     first, cache = layer(x[:, :4], cache=cache)
     np.testing.assert_allclose(array(first), whole[:, :4], atol=1e-5)
-    for place in (4, 5):
-        step, cache = layer(x[:, place : place + 1], cache=cache, cache_index=place)
+    for place, index in ((4, 4), (5, ops.convert_to_tensor(5))):
+        step, cache = layer(x[:, place : place + 1], cache=cache, cache_index=index)
         np.testing.assert_allclose(array(step)[:, 0], whole[:, place], atol=1e-5)
 
 

@@ -1,0 +1,116 @@
+"""Fine-tuning with a head: the model of a task, and what it is trained on."""
+
+from typing import Any
+
+import keras
+
+from keras_bertfam import datasets, metrics, optimizers, tasks
+from keras_bertfam.tasks.finetuning.packed_preprocessor import PackedPreprocessor
+from keras_bertfam.types import Model
+
+CLASSES: dict[str, Any] = {
+    "classification": tasks.TextClassifier,
+    "regression": tasks.TextRegressor,
+    "tagging": tasks.TokenClassifier,
+    "multiple_choice": tasks.MultipleChoice,
+    "question_answering": tasks.SpanQuestionAnswering,
+}
+# Of tables of one's own; `None` infers it.
+OWN_KIND = None
+
+
+def make_model(
+    task: datasets.TaskData,
+    preset: str,
+    load_weights: bool = True,
+    sequence_length: int | None = None,
+    end_head: str = "independent",
+    packed: bool = False,
+) -> Model:
+    """A model for a task from a preset, with a new head.
+
+    Args:
+        task: `keras_bertfam.datasets.TaskData`.
+        preset: str.
+        load_weights: bool.
+        sequence_length: int, or `None` for the preprocessor's default.
+        end_head: of `SpanQuestionAnswering`.
+        packed: bool. Whether examples share rows in training.
+
+    Returns:
+        A task with a preprocessor.
+
+    Raises:
+        ValueError: for a task without classes, a preset without a tokenizer, and
+            `packed` with a task or family that doesn't take it.
+    """
+    cls = CLASSES[task.kind]
+    if packed and not issubclass(cls.preprocessor_cls, PackedPreprocessor):
+        raise ValueError(
+            f"`packed` must be `False` for tasks of kind {task.kind!r}. Received: "
+            f"packed={packed}, for {task.name!r}."
+        )
+    arguments: dict[str, Any] = {}
+    if task.kind in ("classification", "tagging"):
+        if task.label_names is None:
+            raise ValueError(f"{task.name!r} must have `label_names`. Received: None.")
+        arguments["label_names"] = list(task.label_names)
+    elif task.kind == "question_answering":
+        arguments["end_head"] = end_head
+    model = cls.from_preset(preset, load_weights=load_weights, **arguments)
+    if model.preprocessor is None:
+        raise ValueError(f"`preset` must have a tokenizer. Received: {preset!r}.")
+    changes: dict[str, Any] = {}
+    if sequence_length is not None:
+        changes = {"sequence_length": sequence_length, "buckets": None}
+    if task.kind == "multiple_choice":
+        changes["label_names"] = task.label_names
+    if packed:
+        changes["packed"] = True
+    if task.symmetric and model.preprocessor.new_tokens:  # as GPT
+        changes["both_orders"] = True
+    if changes:
+        config = {**_settings(model.preprocessor.get_config()), **changes}
+        config["tokenizer"] = model.preprocessor.tokenizer
+        model.preprocessor = type(model.preprocessor)(**config)
+    return model
+
+
+def _settings(config):
+    """Constructor arguments of a preprocessor from its config."""
+    return {k: v for k, v in config.items() if k not in ("config_file", "dtype")}
+
+
+def prepare(model: Model, examples: datasets.Examples) -> tuple[Any, Any]:
+    """What `fit()` takes of examples.
+
+    Args:
+        model: a task of `make_model`.
+        examples: `Examples`.
+
+    Returns:
+        Tuple of inputs and labels.
+    """
+    return examples.x, examples.y
+
+
+def optimizer(
+    model: Model, learning_rate: float, recipe: tasks.FineTuningRecipe
+) -> keras.optimizers.Optimizer:
+    """The optimizer of a recipe.
+
+    Args:
+        model: a task of `make_model`.
+        learning_rate: float, the peak.
+        recipe: `FineTuningRecipe`.
+
+    Returns:
+        An optimizer.
+    """
+    return optimizers.fine_tuning_optimizer(
+        model, learning_rate, **recipe.optimizer_arguments()
+    )
+
+
+# What adds the scores of examples to the logs, and computes them.
+Scores = metrics.TaskMetrics

@@ -1,0 +1,113 @@
+"""Fine-tuning as text, as T5's: examples are pairs of texts, and answers are written.
+
+The names are those of `finetuning_heads`.
+"""
+
+from typing import Any
+
+import keras
+
+from keras_bertfam import datasets, metrics, optimizers, tasks
+from keras_bertfam.cli.writing import write_texts
+from keras_bertfam.tasks.published import recipe_of
+from keras_bertfam.types import Model
+
+OWN_KIND = "text_to_text"
+_KINDS = ("classification", "regression", "question_answering", OWN_KIND)
+_AT_ONCE = 2048
+CLASSES: dict[str, Any] = dict.fromkeys(_KINDS, tasks.TextToText)
+
+
+def make_model(
+    task: datasets.TaskData,
+    preset: str,
+    load_weights: bool = True,
+    sequence_length: int | None = None,
+    end_head: str = "independent",
+    packed: bool = False,
+) -> Model:
+    """A `TextToText` from a preset.
+
+    Args:
+        task: `keras_bertfam.datasets.TaskData`.
+        preset: str.
+        load_weights: bool.
+        sequence_length: int, or `None` for the preset's.
+        end_head: of another task.
+        packed: bool. Whether pairs share rows in training.
+
+    Returns:
+        A task with a `TextToTextPreprocessor`.
+
+    Raises:
+        ValueError: for a preset without a tokenizer.
+    """
+    model = tasks.TextToText.from_preset(preset, load_weights=load_weights)
+    before = model.preprocessor
+    if before is None:
+        raise ValueError(f"`preset` must have a tokenizer. Received: {preset!r}.")
+    model.preprocessor = tasks.TextToTextPreprocessor(
+        before.tokenizer,
+        sequence_length or before.sequence_length,
+        packed=packed,
+        decoder_start_token_id=before.decoder_start_token_id,
+    )
+    return model
+
+
+def prepare(model: Model, examples: datasets.Examples) -> tuple[Any, Any]:
+    """Pairs of texts, after the model's rows are made to fit them.
+
+    Args:
+        model: what `make_model` gives. Targets get no longer than the longest one.
+        examples: `Examples`.
+
+    Returns:
+        Tuple of inputs and targets, lists of strings.
+    """
+    inputs, targets = datasets.as_text_pairs(examples)
+    config = model.preprocessor
+    longest = 3
+    for start in range(0, len(targets), _AT_ONCE):
+        part = targets[start : start + _AT_ONCE]
+        _, _, weights = config(part, part)
+        longest = max(longest, int(weights.numpy().sum(1).max()))
+    model.preprocessor = tasks.TextToTextPreprocessor(
+        config.tokenizer,
+        config.sequence_length,
+        target_length=longest,
+        packed=config.packed,
+        decoder_start_token_id=config.decoder_start_token_id,
+    )
+    return inputs, targets
+
+
+def optimizer(
+    model: Model, learning_rate: float, recipe: tasks.FineTuningRecipe
+) -> keras.optimizers.Optimizer:
+    """The optimizer of a recipe: a family's that was pre-trained by Adafactor is that.
+
+    Its rate is constant (Raffel et al., 2019, section 3.1.2).
+
+    Args:
+        model: a `TextToText`.
+        learning_rate: float.
+        recipe: `FineTuningRecipe`.
+
+    Returns:
+        An optimizer.
+    """
+    if recipe_of(model).optimizer == "adafactor":
+        return optimizers.Adafactor(learning_rate)
+    return optimizers.fine_tuning_optimizer(
+        model, learning_rate, **recipe.optimizer_arguments()
+    )
+
+
+class Scores(metrics.TaskMetrics):
+    """As `TaskMetrics`, of the texts that a `TextToText` writes for the examples."""
+
+    def compute(self, model: Model | None = None) -> dict[str, float]:
+        inputs, _ = datasets.as_text_pairs(self.examples)
+        texts = write_texts(model or self.model, inputs, self.batch_size)
+        return datasets.score_texts(self.examples, texts)

@@ -1,0 +1,25 @@
+"""The task that a backbone's checkpoints are usually for."""
+
+from typing import Any
+
+from keras_bertfam.models.decoder import DecoderBackbone
+from keras_bertfam.models.encoder_decoder import EncoderDecoderBackbone
+from keras_bertfam.tasks.pretraining.causal_lm import CausalLM
+from keras_bertfam.tasks.pretraining.masked_lm import MaskedLM
+from keras_bertfam.tasks.pretraining.text_to_text import TextToText
+from keras_bertfam.types import Model
+
+
+def usual_task(backbone: Model) -> Any:
+    """The class of a task that takes a backbone as it is.
+
+    Args:
+        backbone: any backbone of the library.
+
+    Returns:
+        `CausalLM` of a decoder, `TextToText` of an encoder with a decoder, and
+        `MaskedLM` of others.
+    """
+    if isinstance(backbone, EncoderDecoderBackbone):
+        return TextToText
+    return CausalLM if isinstance(backbone, DecoderBackbone) else MaskedLM
