@@ -65,7 +65,8 @@ def prepare(model: Model, examples: datasets.Examples) -> tuple[Any, Any]:
     Returns:
         Tuple of inputs and targets, lists of strings.
     """
-    inputs, targets = datasets.as_text_pairs(examples)
+    inputs, given = datasets.as_text_pairs(examples)
+    targets = given or []
     config = model.preprocessor
     longest = 3
     for start in range(0, len(targets), _AT_ONCE):
