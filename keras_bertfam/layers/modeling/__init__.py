@@ -15,6 +15,7 @@ from keras_bertfam.layers.modeling.heads import (
     SentencePairHead,
 )
 from keras_bertfam.layers.modeling.lm_head import LanguageModelHead
+from keras_bertfam.layers.modeling.local_attention import LocalSelfAttention
 from keras_bertfam.layers.modeling.memory import SegmentMemory
 from keras_bertfam.layers.modeling.relative_attention import (
     RelativeAttention,
@@ -43,6 +44,7 @@ __all__ = [
     "FeedForward",
     "HeadGates",
     "LanguageModelHead",
+    "LocalSelfAttention",
     "MaskedLMHead",
     "NoAttention",
     "Pooler",

@@ -15,16 +15,12 @@ from keras_bertfam.layers.modeling.span_head import (
     best_spans,
 )
 from keras_bertfam.metrics import answer_texts, best_null_threshold
+from keras_bertfam.tasks.finetuning import summary
 from keras_bertfam.tasks.finetuning.fine_tuning import FineTuningTask
+from keras_bertfam.tasks.finetuning.global_tokens import with_question_global
 from keras_bertfam.tasks.finetuning.reporting import AnswerReporting
 from keras_bertfam.tasks.finetuning.span_question_answering_preprocessor import (
     SpanQuestionAnsweringPreprocessor,
-)
-from keras_bertfam.tasks.finetuning.summary import (
-    check_layout,
-    states_of,
-    summary_token,
-    token_positions,
 )
 from keras_bertfam.tasks.losses import token_crossentropy
 from keras_bertfam.types import Config, Model, Tensor, Tokenizer
@@ -96,6 +92,7 @@ class SpanQuestionAnswering(AnswerReporting, FineTuningTask):
     preprocessor_cls = SpanQuestionAnsweringPreprocessor
     label_kind = "place"
     one_row_each = False  # but one for each window
+    has_global_tokens = True
     extra_inputs = ("span_mask", "start_mask")
     fixed_arguments = ("end_head",)
 
@@ -119,8 +116,8 @@ class SpanQuestionAnswering(AnswerReporting, FineTuningTask):
             if value < 1:
                 raise ValueError(f"`{name}` must be positive. Received: {value}.")
         # The token that stands for no answer.
-        none = "last" if summary_token(backbone) == "last" else "first"
-        check_layout(preprocessor, none)
+        none = "last" if summary.summary_token(backbone) == "last" else "first"
+        summary.check_layout(preprocessor, none)
         super().__init__(backbone, preprocessor, **kwargs)
         self.end_head, self._none = end_head, none
         self.null_threshold = null_threshold
@@ -152,8 +149,11 @@ class SpanQuestionAnswering(AnswerReporting, FineTuningTask):
         inputs = dict(inputs)
         names = ("span_mask", "start_mask", "start_positions")
         extra = {name: inputs.pop(name, None) for name in names}
-        states = states_of(self.backbone, inputs, training=training)
-        cls = token_positions(inputs, self._none)
+        inputs = with_question_global(
+            self.backbone, inputs, extra["span_mask"], self.preprocessor
+        )
+        states = summary.states_of(self.backbone, inputs, training=training)
+        cls = summary.token_positions(inputs, self._none)
         logits = self._logits(states, cls, **extra)
         if extra["start_mask"] is None:
             return logits
@@ -205,7 +205,7 @@ class SpanQuestionAnswering(AnswerReporting, FineTuningTask):
             for k, name in enumerate(("start_logits", "end_logits"))
         )
         if self.end_head == "conditional":
-            cls = token_positions(x, self._none)[:, 0]
+            cls = summary.token_positions(x, self._none)[:, 0]
             target = ops.cast(ops.cast(y[:, 0], "int32") == cls, "float32")
             logit = y_pred["no_answer"]
             losses += 0.5 * (ops.softplus(logit) - target * logit)
