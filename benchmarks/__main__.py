@@ -16,6 +16,7 @@ from benchmarks import (
     finetune,
     harness,
     imports,
+    longer,
     pipeline,
     quantization,
     sentences,
@@ -27,6 +28,7 @@ BENCHMARKS = {
     name: benchmark
     for module in (
         training,
+        longer,
         sentences,
         electra,
         pipeline,

@@ -122,7 +122,8 @@ def make_tokenizer(run: PretrainingRun, documents: TFDataset) -> Tokenizer:
         return loaded.tokenizer
     size = run.vocabulary_size
     if kind == "byte_pair":
-        forms = {"bart": "bart", "gpt2": "gpt2", "openai-gpt": "gpt"}
+        same = ("bart", "gpt2", "modernbert")
+        forms = {**{name: name for name in same}, "openai-gpt": "gpt"}
         form = forms.get(run.family, "roberta")
         return tokenizers.train_byte_pair(documents, size, family=form)
     if kind == "sentence_piece" and run.family == "t5":  # its clean-up is in the model

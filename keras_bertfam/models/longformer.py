@@ -68,13 +68,14 @@ def make_longformer(
 
     Args:
         model: an `EncoderBackbone` with a table of positions, such as BERT's or
-            RoBERTa's, or a pre-training task of one without a preprocessor.
+            RoBERTa's, or a task of one.
         max_sequence_length: int. Longest sequence of the Longformer.
         attention_window: see `EncoderBackbone`.
         **kwargs: other arguments of `LongformerBackbone`, such as `dropout`.
 
     Returns:
-        A `LongformerBackbone`, or a task of the same class with one.
+        A `LongformerBackbone`, or a task of the same class with one, and without a
+        preprocessor: that is to make longer rows.
 
     Raises:
         ValueError: for another kind of model, or a `max_sequence_length` that isn't
@@ -107,7 +108,8 @@ def make_longformer(
     _copy(backbone, longer)
     if model is backbone:
         return longer
-    task = type(model).from_config({**model.get_config(), "backbone": longer})
+    config = {**model.get_config(), "backbone": longer, "preprocessor": None}
+    task = type(model).from_config(config)
     theirs = {id(variable) for variable in backbone.weights}
     ours = {id(variable) for variable in longer.weights}
     pairs = zip(

@@ -28,7 +28,11 @@ from keras_bertfam.layers.modeling.relative_transformer import (
 )
 from keras_bertfam.layers.modeling.sampling import SampleTokens
 from keras_bertfam.layers.modeling.span_boundary import SpanBoundaryHead
-from keras_bertfam.layers.modeling.span_head import ConditionalSpanHead, SpanHead
+from keras_bertfam.layers.modeling.span_head import (
+    ConditionalSpanHead,
+    SpanHead,
+    TransformedSpanHead,
+)
 from keras_bertfam.layers.modeling.stack_heads import NoAttention
 from keras_bertfam.layers.modeling.sublayers import FeedForward, ResidualSublayer
 from keras_bertfam.layers.modeling.summary_head import SummaryHead
@@ -63,6 +67,7 @@ __all__ = [
     "SummaryHead",
     "TiedLogits",
     "TokenEmbedding",
+    "TransformedSpanHead",
     "TransformerStack",
     "relative_sinusoids",
 ]

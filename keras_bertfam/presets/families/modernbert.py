@@ -142,6 +142,7 @@ MODERNBERT = Family(
             "classifier": _LABELS,
             "choice": _LABELS,
             "token": _LABELS,
+            "span": _LABELS,
         },
         fixed={**ENCODER_ARGUMENTS, **_ARGUMENTS},
         required_config={

@@ -11,6 +11,7 @@ from keras_bertfam import distribution
 from keras_bertfam.layers.modeling.span_head import (
     ConditionalSpanHead,
     SpanHead,
+    TransformedSpanHead,
     best_conditional_spans,
     best_spans,
 )
@@ -122,7 +123,12 @@ class SpanQuestionAnswering(AnswerReporting, FineTuningTask):
         self.end_head, self._none = end_head, none
         self.null_threshold = null_threshold
         self.max_answer_length, self.n_best = max_answer_length, n_best
+        style = getattr(backbone.record, "head_style", None)
+        layers = {}
+        if style is not None and style.tokens and end_head == "independent":
+            heads, layers = {end_head: TransformedSpanHead}, style.layers(backbone)
         self.head = heads[end_head](
+            **layers,
             initializer=backbone.make_initializer(),
             dtype=backbone.dtype_policy,
             name="head",
