@@ -149,6 +149,12 @@ class LocalSelfAttention(SelfAttention):
         return_scores: bool = False,
         training: bool | None = None,
     ) -> Any:
+        if not (self.window if window is None else window):
+            if sequence_ids is None and global_tokens is None:
+                given = {"rotary": rotary, "return_scores": return_scores}
+                return super().call(
+                    x, attention_mask, positions, head_mask, training=training, **given
+                )
         rows, length = ops.shape(x)[:2]
         kept = return_scores or self.watcher is not None
         window, dilation = self._pattern(window, dilation)

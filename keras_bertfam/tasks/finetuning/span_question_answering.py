@@ -9,9 +9,6 @@ from keras import ops
 
 from keras_bertfam import distribution
 from keras_bertfam.layers.modeling.span_head import (
-    ConditionalSpanHead,
-    SpanHead,
-    TransformedSpanHead,
     best_conditional_spans,
     best_spans,
 )
@@ -20,6 +17,7 @@ from keras_bertfam.tasks.finetuning import summary
 from keras_bertfam.tasks.finetuning.fine_tuning import FineTuningTask
 from keras_bertfam.tasks.finetuning.global_tokens import with_question_global
 from keras_bertfam.tasks.finetuning.reporting import AnswerReporting
+from keras_bertfam.tasks.finetuning.span_heads import check_end_head, make_span_head
 from keras_bertfam.tasks.finetuning.span_question_answering_preprocessor import (
     SpanQuestionAnsweringPreprocessor,
 )
@@ -107,11 +105,7 @@ class SpanQuestionAnswering(AnswerReporting, FineTuningTask):
         n_best: int = 20,
         **kwargs: Any,
     ) -> None:
-        heads = {"independent": SpanHead, "conditional": ConditionalSpanHead}
-        if end_head not in heads:
-            raise ValueError(
-                f"`end_head` must be one of {sorted(heads)}. Received: {end_head!r}."
-            )
+        check_end_head(end_head)
         counts = {"max_answer_length": max_answer_length, "n_best": n_best}
         for name, value in counts.items():
             if value < 1:
@@ -123,16 +117,7 @@ class SpanQuestionAnswering(AnswerReporting, FineTuningTask):
         self.end_head, self._none = end_head, none
         self.null_threshold = null_threshold
         self.max_answer_length, self.n_best = max_answer_length, n_best
-        style = getattr(backbone.record, "head_style", None)
-        layers = {}
-        if style is not None and style.tokens and end_head == "independent":
-            heads, layers = {end_head: TransformedSpanHead}, style.layers(backbone)
-        self.head = heads[end_head](
-            **layers,
-            initializer=backbone.make_initializer(),
-            dtype=backbone.dtype_policy,
-            name="head",
-        )
+        self.head = make_span_head(end_head, backbone)
         self.head.build((None, None, backbone.hidden_dim))
         self.built = True
         self.compile()
