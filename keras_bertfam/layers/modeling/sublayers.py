@@ -178,6 +178,7 @@ class ResidualSublayer(keras.layers.Layer):
             only.
         return_scores: bool. If true, handed to the sub-layer.
         causal: bool or `None`. If given, handed to the sub-layer.
+        window: int or `None`; and `dilation`, a tuple of ints or `None`. The same.
         **kwargs: tensors that the sub-layer takes besides, see `SelfAttention`,
             `CrossAttention` and `RelativeAttention`. Pre-norm leaves them as they
             are.
@@ -230,6 +231,8 @@ class ResidualSublayer(keras.layers.Layer):
         positions: Tensor | None = None,
         return_scores: bool = False,
         causal: bool | None = None,
+        window: int | None = None,
+        dilation: tuple[int, ...] | None = None,
         training: bool | None = None,
         **kwargs: Tensor,
     ) -> Any:
@@ -239,8 +242,9 @@ class ResidualSublayer(keras.layers.Layer):
             kwargs["positions"] = positions
         if return_scores:
             kwargs["return_scores"] = True
-        if causal is not None:
-            kwargs["causal"] = causal
+        # Keras takes no dict of tensors and others, as these would be among `kwargs`.
+        given = {"causal": causal, "window": window, "dilation": dilation}
+        kwargs |= {name: each for name, each in given.items() if each is not None}
         if self.norm_first and self.norm is not None:
             x = self.norm(x)
         output = self.sublayer(x, **kwargs)
