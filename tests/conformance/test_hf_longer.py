@@ -24,7 +24,11 @@ SIZES = {
     "initializer_range": 0.3,
 }
 OTHERS = {
-    "Longformer": {"attention_window": [4, 8, 4], "sep_token_id": 2},
+    "Longformer": {
+        "attention_window": [4, 8, 4],
+        "sep_token_id": 2,
+        "type_vocab_size": 1,
+    },
     "ModernBert": {"local_attention": 4, "pad_token_id": 0},
 }
 
