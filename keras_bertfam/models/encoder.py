@@ -77,8 +77,8 @@ class EncoderBackbone(GlobalInputs, TokenBackbone):
             keys, of this base, and have no table. Of two, the second is for layers
             with a window.
         attention_window: int, or one for each layer. Even: how many tokens on both
-            sides together each token attends to; 0 for all. Fewer than layers are
-            repeated, as `(0, 128, 128)` is.
+            sides together each token attends to; 0 for all. They are a pattern, as
+            `(0, 128, 128)`, that is repeated for as many layers as there are.
         attention_dilation: int, or one for each layer, or for each layer one for each
             head, `None` for 1; see `keras_bertfam.layers.LocalSelfAttention`.
         max_global_tokens: int. Most tokens of a row that attend to all, by projections

@@ -91,7 +91,7 @@ def make_longformer(
     keras_bertfam.models.make_longformer(roberta).max_sequence_length  # 4096
     ```
     """
-    backbone = getattr(model, "backbone", model)
+    backbone: Model = getattr(model, "backbone", model)
     _check(backbone, max_sequence_length)
     config = {
         **backbone.get_config(),

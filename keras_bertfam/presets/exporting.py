@@ -68,8 +68,9 @@ def export_to_transformers(
     dtypes = {str(tensor.dtype) for tensor in tensors.values()}
     architecture = table.architecture(ours.ending)
     config |= ours.config
-    for key, styles in table.styles.items() if ours.styled else ():
-        config[key] = next(k for k, name in styles.items() if name == model.head_style)
+    for option, styles in table.styles.items() if ours.styled else ():
+        names = {name: value for value, name in styles.items()}
+        config[option] = names[model.head_style]
     if ours.labelled:
         config |= class_config(model)
     for role in ours.heads.keys() & table.dropouts.keys():

@@ -312,5 +312,5 @@ def pooler_variables(backbone: Model) -> list[keras.Variable]:
 
 def global_variables(backbone: Model) -> list[keras.Variable]:
     """The variables of a backbone's projections of global tokens, if it has any."""
-    layers = getattr(backbone, "global_projections", list)()
+    layers: list[Any] = getattr(backbone, "global_projections", list)()
     return [variable for layer in layers for variable in layer.variables]

@@ -140,7 +140,7 @@ def test_too_many_global_tokens_in_a_graph_are_no_numbers():
     ("cls", "arguments", "message"),
     [
         (models.BertBackbone, {"attention_window": 5}, "`attention_window` must be ev"),
-        (models.BertBackbone, {"attention_window": [2] * 4}, "from 1 to num_layers=3"),
+        (models.BertBackbone, {"attention_window": []}, "or a list of them by layer"),
         (models.BertBackbone, {"attention_dilation": 2}, "1 without `attention_window"),
         (models.BertBackbone, {"rotary_base": 0}, "positive number, or two"),
         (models.BertBackbone, {"rotary_base": 9.0, "head_dim": 3}, "must be even with"),

@@ -87,7 +87,7 @@ def for_each_block(x: Tensor, count: int | Tensor) -> Tensor:
     return ops.reshape(x, (rows * count, *rest))
 
 
-def _padded(x, before: int | Tensor, after: int | Tensor):
+def _padded(x, before, after):
     if isinstance(after, int) and not before and not after:
         return x
     pads: Sequence = [[0, 0], [before, after], *([0, 0] for _ in x.shape[2:])]

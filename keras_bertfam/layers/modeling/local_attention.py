@@ -134,7 +134,7 @@ class LocalSelfAttention(SelfAttention):
         window = self.window if window is None else window
         return window, self.dilation if dilation is None else tuple(dilation)
 
-    def call(
+    def call(  # type: ignore[override]
         self,
         x: Tensor,
         attention_mask: Tensor | None = None,
@@ -151,9 +151,14 @@ class LocalSelfAttention(SelfAttention):
     ) -> Any:
         if not (self.window if window is None else window):
             if sequence_ids is None and global_tokens is None:
-                given = {"rotary": rotary, "return_scores": return_scores}
                 return super().call(
-                    x, attention_mask, positions, head_mask, training=training, **given
+                    x,
+                    attention_mask,
+                    positions,
+                    head_mask,
+                    rotary=rotary,
+                    return_scores=return_scores,
+                    training=training,
                 )
         rows, length = ops.shape(x)[:2]
         kept = return_scores or self.watcher is not None
@@ -164,7 +169,8 @@ class LocalSelfAttention(SelfAttention):
             neighbours = self.neighbours(rows, length, *masks, window, dilation, whole)
         heads = self._project(x, None, rotary=rotary)
         if whole:
-            context, scores = self._mix(*heads, None, *neighbours, kept, training)
+            (bias,) = neighbours
+            context, scores = self._mix(*heads, None, bias, kept, training)
         else:
             context = self._by_blocks(
                 heads, window // 2, dilation, neighbours, global_tokens, training

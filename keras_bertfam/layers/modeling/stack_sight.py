@@ -22,8 +22,7 @@ def checked_windows(attention_window: Any, num_layers: int) -> Windows | None:
         A tuple of ints, 0 for all tokens; `None` if no layer has a window.
 
     Raises:
-        ValueError: for a window that is odd, negative or too long, and for more
-            windows than layers.
+        ValueError: for a window that is odd, negative or too long, and no windows.
     """
     windows = _by_layer("attention_window", attention_window, num_layers)
     found = tuple(check_window(window or 0) for window in windows)
@@ -46,12 +45,12 @@ def checked_dilations(
 
 
 def _by_layer(name, value, num_layers):
-    """One of the values for each layer, which are repeated as needed."""
+    """One of the values for each layer, a pattern that goes on as far as there are."""
     values = value if isinstance(value, (list, tuple)) else [value]
-    if not 1 <= len(values) <= num_layers:
+    if not values:
         raise ValueError(
-            f"`{name}` must be one value, or from 1 to num_layers={num_layers} of them "
-            f"by layer. Received: {value!r}."
+            f"`{name}` must be one value, or a list of them by layer. "
+            f"Received: {value!r}."
         )
     return [values[layer % len(values)] for layer in range(num_layers)]
 

@@ -1,5 +1,7 @@
 """The heads that find answers, by name and by family."""
 
+from typing import Any
+
 from keras_bertfam.layers.modeling.span_head import (
     ConditionalSpanHead,
     SpanHead,
@@ -29,7 +31,7 @@ def make_span_head(end_head: str, backbone: Model) -> SpanHead:
         A layer that isn't built.
     """
     style, layers = getattr(backbone.record, "head_style", None), {}
-    cls = END_HEADS[end_head]
+    cls: Any = END_HEADS[end_head]
     if style is not None and style.tokens and end_head == "independent":
         cls, layers = TransformedSpanHead, style.layers(backbone)
     return cls(
