@@ -170,7 +170,8 @@ class LocalSelfAttention(SelfAttention):
         heads = self._project(x, None, rotary=rotary)
         if whole:
             (bias,) = neighbours
-            context, scores = self._mix(*heads, None, bias, kept, training)
+            query, key, value = heads
+            context, scores = self._mix(query, key, value, None, bias, kept, training)
         else:
             context = self._by_blocks(
                 heads, window // 2, dilation, neighbours, global_tokens, training
