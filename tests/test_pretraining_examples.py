@@ -64,7 +64,7 @@ def load_main(name):
 
 @pytest.mark.slow
 def test_longformer_and_modernbert(text_file):
-    tiny.make_task().save_to_preset("short")
+    tiny.make_model().save_to_preset("short")
     make = load_main("make_longformer")
     model = make("short", "longer", [text_file], 96, 8, batch_size=2, steps=2)
     assert isinstance(model.backbone, models.LongformerBackbone)

@@ -155,7 +155,8 @@ def _tokenizer_json(source, path):
         return _bert_tokenizer(source, tokens, config, "lowercase")
     if model["type"] == "BPE":
         pairs = (m if isinstance(m, str) else " ".join(m) for m in model["merges"])
-        added = {each["content"]: each["id"] for each in content["added_tokens"]}
+        given = content.get("added_tokens") or []
+        added = {each["content"]: each["id"] for each in given if "id" in each}
         return _byte_pair_tokenizer(source, {**model["vocab"], **added}, list(pairs))
     if model["type"] == "Unigram":
         return _sentence_piece_tokenizer(source, _proto(content))
