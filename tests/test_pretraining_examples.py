@@ -53,6 +53,31 @@ def test_masked_lm(text_file):
     assert sorted(os.listdir(".")) == ["my_bert", "text.txt"]
 
 
+def load_main(name):
+    path = EXAMPLES / f"{name}.py"
+    assert len(path.read_text("utf-8").splitlines()) < 65
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.main
+
+
+@pytest.mark.slow
+def test_longformer_and_modernbert(text_file):
+    tiny.make_model().save_to_preset("short")
+    make = load_main("make_longformer")
+    model = make("short", "longer", [text_file], 96, 8, batch_size=2, steps=2)
+    assert isinstance(model.backbone, models.LongformerBackbone)
+    again = MaskedLM.from_preset("longer")
+    assert again.backbone.max_sequence_length == 96
+    assert again.fill_mask("the [MASK] .", top_k=1)[0]
+    pretrain = load_main("pretrain_modernbert")
+    sizes = {"size": "tiny", "vocabulary_size": 400, "tokens": 64}
+    model = pretrain("modern", [text_file], **sizes, lengths=(32, 64), steps=(2, 2))
+    assert model.backbone.rotary_base == (160_000, 10_000)
+    assert MaskedLM.from_preset("modern").fill_mask("the [MASK] .", top_k=1)[0]
+
+
 @pytest.mark.slow
 def test_sentence_pairs(text_file):
     run_example("pretrain_sentence_pairs", text_file, family="albert", output="pairs")

@@ -16,6 +16,8 @@ from keras_bertfam.models.encoder_decoder import EncoderDecoderBackbone
 from keras_bertfam.models.generator import make_generator
 from keras_bertfam.models.gpt import GPTBackbone
 from keras_bertfam.models.gpt2 import GPT2Backbone
+from keras_bertfam.models.longformer import LongformerBackbone, make_longformer
+from keras_bertfam.models.modernbert import ModernBertBackbone
 from keras_bertfam.models.roberta import RobertaBackbone
 from keras_bertfam.models.spanbert import SpanBertBackbone
 from keras_bertfam.models.t5 import T5Backbone
@@ -33,11 +35,14 @@ __all__ = [
     "EncoderDecoderBackbone",
     "GPT2Backbone",
     "GPTBackbone",
+    "LongformerBackbone",
+    "ModernBertBackbone",
     "RobertaBackbone",
     "SpanBertBackbone",
     "T5Backbone",
     "XLNetBackbone",
     "copy_layers",
     "make_generator",
+    "make_longformer",
     "teacher_layers",
 ]

@@ -28,6 +28,8 @@ def pretraining_optimizer(
     global_clipnorm: float | None = 1.0,
     optimizer: Literal["adamw", "lamb", "adafactor"] = "adamw",
     bias_correction: bool | None = None,
+    power: float = 1.0,
+    decay_steps: float = 0.1,
     **kwargs: Any,
 ) -> keras.optimizers.Optimizer:
     """Returns BERT's pre-training optimizer, or another family's.
@@ -51,7 +53,7 @@ def pretraining_optimizer(
             as it is.
         total_steps: Int or `None`, see `WarmupPolynomialDecay`.
         warmup_steps: Int (steps) or float in `[0, 1)` (part of `total_steps`).
-        schedule_form: `"join"`, `"hold"`, `"product"` or `"cosine"`, see
+        schedule_form: `"join"`, `"hold"`, `"product"`, `"cosine"` or `"stable"`, see
             `WarmupPolynomialDecay`, or `"rsqrt"` for `InverseSquareRootDecay`.
         weight_decay: Float, decoupled weight decay.
         beta_2: Float, decay of the second moment. RoBERTa's is .98.
@@ -63,6 +65,8 @@ def pretraining_optimizer(
         bias_correction: Bool, whether the moments are corrected for their bias.
             `None`: as Keras's `"adamw"` is, and as `"lamb"` isn't in its released
             code.
+        power: Float, see `WarmupPolynomialDecay`, and so `decay_steps`.
+        decay_steps: Int or float.
         **kwargs: Other arguments of the optimizer, such as
             `gradient_accumulation_steps`.
 
@@ -94,7 +98,12 @@ def pretraining_optimizer(
             learning_rate = InverseSquareRootDecay(learning_rate, warmup_steps)
         else:
             learning_rate = WarmupPolynomialDecay(
-                learning_rate, warmup_steps, total_steps, form=schedule_form
+                learning_rate,
+                warmup_steps,
+                total_steps,
+                power,
+                form=schedule_form,
+                decay_steps=decay_steps,
             )
     cls: Any = AdamW
     if optimizer == "adafactor":

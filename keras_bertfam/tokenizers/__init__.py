@@ -3,6 +3,7 @@
 from keras_bertfam.tokenizers.bart import BartTokenizer
 from keras_bertfam.tokenizers.counting import count_tokens, extend_vocabulary
 from keras_bertfam.tokenizers.gpt import GPTTokenizer
+from keras_bertfam.tokenizers.modernbert import ModernBertTokenizer
 from keras_bertfam.tokenizers.sentence_piece import AlbertTokenizer, XLNetTokenizer
 from keras_bertfam.tokenizers.t5 import T5Tokenizer
 from keras_bertfam.tokenizers.training import (
@@ -17,6 +18,7 @@ __all__ = [
     "BartTokenizer",
     "BertTokenizer",
     "GPTTokenizer",
+    "ModernBertTokenizer",
     "T5Tokenizer",
     "XLNetTokenizer",
     "count_tokens",

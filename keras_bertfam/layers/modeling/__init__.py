@@ -15,6 +15,7 @@ from keras_bertfam.layers.modeling.heads import (
     SentencePairHead,
 )
 from keras_bertfam.layers.modeling.lm_head import LanguageModelHead
+from keras_bertfam.layers.modeling.local_attention import LocalSelfAttention
 from keras_bertfam.layers.modeling.memory import SegmentMemory
 from keras_bertfam.layers.modeling.relative_attention import (
     RelativeAttention,
@@ -27,7 +28,11 @@ from keras_bertfam.layers.modeling.relative_transformer import (
 )
 from keras_bertfam.layers.modeling.sampling import SampleTokens
 from keras_bertfam.layers.modeling.span_boundary import SpanBoundaryHead
-from keras_bertfam.layers.modeling.span_head import ConditionalSpanHead, SpanHead
+from keras_bertfam.layers.modeling.span_head import (
+    ConditionalSpanHead,
+    SpanHead,
+    TransformedSpanHead,
+)
 from keras_bertfam.layers.modeling.stack_heads import NoAttention
 from keras_bertfam.layers.modeling.sublayers import FeedForward, ResidualSublayer
 from keras_bertfam.layers.modeling.summary_head import SummaryHead
@@ -43,6 +48,7 @@ __all__ = [
     "FeedForward",
     "HeadGates",
     "LanguageModelHead",
+    "LocalSelfAttention",
     "MaskedLMHead",
     "NoAttention",
     "Pooler",
@@ -61,6 +67,7 @@ __all__ = [
     "SummaryHead",
     "TiedLogits",
     "TokenEmbedding",
+    "TransformedSpanHead",
     "TransformerStack",
     "relative_sinusoids",
 ]

@@ -33,6 +33,10 @@ class PretrainingRecipe:
         rows: how documents become rows: `"segment_pairs"`, `"full_sentences"`,
             `"doc_sentences"`, `"electra_segments"` or `"parallel_streams"`.
         task_arguments: other arguments of the task.
+        power: of the decay, see `keras_bertfam.optimizers.WarmupPolynomialDecay`.
+        decay_steps: int, of `"stable"`: the last ones, in which the rate falls.
+        backbone_arguments: arguments of the backbone that aren't the family's.
+        phases: the recipes of what followed on it, in order.
 
     Example:
 
@@ -59,6 +63,10 @@ class PretrainingRecipe:
     masking: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     rows: str = "full_sentences"
     task_arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    power: float = 1.0
+    decay_steps: int = 0
+    backbone_arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    phases: tuple["PretrainingRecipe", ...] = ()
 
     def optimizer_arguments(self) -> dict[str, Any]:
         """Arguments of `keras_bertfam.optimizers.pretraining_optimizer`.
@@ -71,6 +79,10 @@ class PretrainingRecipe:
                 del values[name]
         if self.total_steps is not None and self.schedule_form != "rsqrt":
             values["warmup_steps"] = self.warmup_steps / self.total_steps
+        if self.power != 1:
+            values["power"] = self.power
+        if self.schedule_form == "stable":
+            values["decay_steps"] = self.decay_steps / (self.total_steps or 1)
         return values
 
     def settings(self) -> dict[str, Any]:
