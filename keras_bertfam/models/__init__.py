@@ -13,6 +13,7 @@ from keras_bertfam.models.distilbert import (
 from keras_bertfam.models.electra import ElectraBackbone
 from keras_bertfam.models.encoder import EncoderBackbone
 from keras_bertfam.models.encoder_decoder import EncoderDecoderBackbone
+from keras_bertfam.models.ernie import ErnieBackbone
 from keras_bertfam.models.generator import make_generator
 from keras_bertfam.models.gpt import GPTBackbone
 from keras_bertfam.models.gpt2 import GPT2Backbone
@@ -31,6 +32,7 @@ __all__ = [
     "ElectraBackbone",
     "EncoderBackbone",
     "EncoderDecoderBackbone",
+    "ErnieBackbone",
     "GPT2Backbone",
     "GPTBackbone",
     "RobertaBackbone",

@@ -1,5 +1,6 @@
 """Pre-training and fine-tuning tasks, each beside the preprocessor that feeds it."""
 
+from keras_bertfam.tasks.finetuning.entity_marks import mark_entities
 from keras_bertfam.tasks.finetuning.multiple_choice import MultipleChoice
 from keras_bertfam.tasks.finetuning.multiple_choice_preprocessor import (
     MultipleChoicePreprocessor,
@@ -122,6 +123,7 @@ __all__ = [
     "TokenClassifierPreprocessor",
     "WeightedMeanSquaredError",
     "fine_tuning_recipe",
+    "mark_entities",
     "pretraining_recipe",
     "resize_vocabulary",
 ]

@@ -3,6 +3,7 @@
 from keras_bertfam.layers.data.batching import BatchByTokens
 from keras_bertfam.layers.data.best_fit import PackSequences
 from keras_bertfam.layers.data.documents import read_documents, split_sentences
+from keras_bertfam.layers.data.lexicon import Lexicon
 from keras_bertfam.layers.data.packing import PackSentences
 from keras_bertfam.layers.data.pairing import PairSegments
 from keras_bertfam.layers.data.pairing_electra import ElectraSegments
@@ -13,6 +14,7 @@ from keras_bertfam.layers.data.token_stream import PackStream
 __all__ = [
     "BatchByTokens",
     "ElectraSegments",
+    "Lexicon",
     "PackSentences",
     "PackSequences",
     "PackStream",
