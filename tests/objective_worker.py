@@ -20,6 +20,7 @@ import numpy as np
 
 from keras_bertfam import callbacks
 from tests import (
+    tiny_bidirectional_lm,
     tiny_distiller,
     tiny_electra,
     tiny_masked_lm,
@@ -30,6 +31,7 @@ from tests import (
 from tests.resume_worker import At, Recorder
 
 OBJECTIVES = {
+    "bidirectional_lm": tiny_bidirectional_lm,
     "distillation": tiny_distiller,
     "permutation_lm": tiny_permutation_lm,
     "replaced_tokens": tiny_electra,

@@ -11,9 +11,11 @@ from keras_bertfam.models.distilbert import (
     teacher_layers,
 )
 from keras_bertfam.models.electra import ElectraBackbone
+from keras_bertfam.models.elmo import ElmoBackbone
 from keras_bertfam.models.encoder import EncoderBackbone
 from keras_bertfam.models.encoder_decoder import EncoderDecoderBackbone
 from keras_bertfam.models.ernie import ErnieBackbone
+from keras_bertfam.models.features import FeatureBackbone
 from keras_bertfam.models.generator import make_generator
 from keras_bertfam.models.gpt import GPTBackbone
 from keras_bertfam.models.gpt2 import GPT2Backbone
@@ -30,9 +32,11 @@ __all__ = [
     "DecoderBackbone",
     "DistilBertBackbone",
     "ElectraBackbone",
+    "ElmoBackbone",
     "EncoderBackbone",
     "EncoderDecoderBackbone",
     "ErnieBackbone",
+    "FeatureBackbone",
     "GPT2Backbone",
     "GPTBackbone",
     "RobertaBackbone",

@@ -1,5 +1,9 @@
 """Pre-training and fine-tuning tasks, each beside the preprocessor that feeds it."""
 
+from keras_bertfam.tasks.finetuning.elmo_preprocessor import (
+    ElmoTextClassifierPreprocessor,
+    ElmoTokenClassifierPreprocessor,
+)
 from keras_bertfam.tasks.finetuning.entity_marks import mark_entities
 from keras_bertfam.tasks.finetuning.multiple_choice import MultipleChoice
 from keras_bertfam.tasks.finetuning.multiple_choice_preprocessor import (
@@ -32,6 +36,10 @@ from keras_bertfam.tasks.losses import (
     Perplexity,
     TokenAccuracy,
     WeightedMeanSquaredError,
+)
+from keras_bertfam.tasks.pretraining.bidirectional_lm import BidirectionalLM
+from keras_bertfam.tasks.pretraining.bidirectional_lm_preprocessor import (
+    BidirectionalLMPreprocessor,
 )
 from keras_bertfam.tasks.pretraining.causal_lm import CausalLM
 from keras_bertfam.tasks.pretraining.causal_lm_preprocessor import (
@@ -82,6 +90,8 @@ from keras_bertfam.tasks.recipes import (
 from keras_bertfam.tasks.resizing import resize_vocabulary
 
 __all__ = [
+    "BidirectionalLM",
+    "BidirectionalLMPreprocessor",
     "CausalLM",
     "CausalLMPreprocessor",
     "CosineSimilarityError",
@@ -90,6 +100,8 @@ __all__ = [
     "DetectionCrossentropy",
     "Distiller",
     "DistillerPreprocessor",
+    "ElmoTextClassifierPreprocessor",
+    "ElmoTokenClassifierPreprocessor",
     "FINE_TUNING_RECIPES",
     "FineTuningRecipe",
     "LanguageModelCrossentropy",

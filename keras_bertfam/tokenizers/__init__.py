@@ -2,6 +2,7 @@
 
 from keras_bertfam.tokenizers.bart import BartTokenizer
 from keras_bertfam.tokenizers.counting import count_tokens, extend_vocabulary
+from keras_bertfam.tokenizers.elmo import ElmoTokenizer, train_words
 from keras_bertfam.tokenizers.gpt import GPTTokenizer
 from keras_bertfam.tokenizers.sentence_piece import AlbertTokenizer, XLNetTokenizer
 from keras_bertfam.tokenizers.t5 import T5Tokenizer
@@ -16,6 +17,7 @@ __all__ = [
     "AlbertTokenizer",
     "BartTokenizer",
     "BertTokenizer",
+    "ElmoTokenizer",
     "GPTTokenizer",
     "T5Tokenizer",
     "XLNetTokenizer",
@@ -24,4 +26,5 @@ __all__ = [
     "train_byte_pair",
     "train_sentence_piece",
     "train_word_piece",
+    "train_words",
 ]

@@ -79,7 +79,8 @@ class BertTokenizer(PresetTokenizer, keras_hub.tokenizers.BertTokenizer):
 
     def set_vocabulary(self, vocabulary: Path | Sequence[str] | None) -> None:
         self._fast_bert = None
-        self.vocabulary = None
+        tokens: Any = None
+        self.vocabulary = tokens
         try:
             super().set_vocabulary(vocabulary)
         except (RuntimeError, ValueError) as error:
@@ -103,9 +104,10 @@ class BertTokenizer(PresetTokenizer, keras_hub.tokenizers.BertTokenizer):
                 f"`vocabulary` must contain {', '.join(SPECIAL_TOKENS)}. "
                 f"Missing: {', '.join(missing)}."
             )
+        tokens = self.vocabulary
         # Arrays, which every graph takes for constants of its own.
-        self._is_inner = np.array([t.startswith("##") for t in self.vocabulary])
-        sizes = np.array([len(token) for token in self.vocabulary], "int32")
+        self._is_inner = np.array([t.startswith("##") for t in tokens])
+        sizes = np.array([len(token) for token in tokens], "int32")
         self._characters = sizes - 2 * self._is_inner
         with tf.init_scope(), tf.device("CPU:0"):
             self._fast_bert = tf_text.FastBertTokenizer(

@@ -66,8 +66,10 @@ class Lexicon:
     ) -> None:
         self.kind = check_kind(kind)
         self.ignore_case = ignore_case
-        from_file = isinstance(entries, (str, os.PathLike))
-        lines = _lines(entries) if from_file else list(entries)
+        if isinstance(entries, (str, os.PathLike)):
+            lines = _lines(entries)
+        else:
+            lines = list(entries)
         if not lines:
             raise ValueError("`entries` must not be empty. Received: no entries.")
         with tf.device("CPU:0"):
@@ -87,7 +89,7 @@ class Lexicon:
         if tf.reduce_any(without_marks(texts) != texts):
             raise ValueError(
                 "`entries` must not have marks, which stand around what is found. "
-                f"Received one with any of {''.join(MARKS.values())}."
+                f"Received one with any of {sorted(MARKS.values())}."
             )
         units = split_units(to_utf8(texts))
         units = tf.ragged.boolean_mask(units, ~_is_space(units))
@@ -132,7 +134,7 @@ class Lexicon:
         """Which pieces entries begin with, and which they end with."""
         opening, closing = MARKS[self.kind]
         flat = pieces.flat_values
-        others = "".join(m for kind, m in MARKS.items() if kind != self.kind)
+        others = "".join("".join(m) for k, m in MARKS.items() if k != self.kind)
         skipped = _is_space(flat) | tf.strings.regex_full_match(flat, f"[{others}]")
         place = tf.where(~skipped)[:, 0]
         words = tf.gather(flat, place)

@@ -10,7 +10,7 @@ from keras_bertfam.tokenizers.units import CUT
 from keras_bertfam.types import TFRagged, TFTensor, Tokenizer
 
 # What begins and ends a span of each kind.
-MARKS = {"phrase": "⟪⟫", "entity": "⟦⟧"}
+MARKS = {"phrase": ("⟪", "⟫"), "entity": ("⟦", "⟧")}
 
 
 def check_kind(kind: str) -> str:
@@ -33,7 +33,7 @@ def without_marks(texts: TFTensor, kept: str | None = None) -> TFTensor:
         texts: string tensor.
         kept: one of `MARKS`, or `None`.
     """
-    removed = "".join(marks for kind, marks in MARKS.items() if kind != kept)
+    removed = "".join("".join(m) for kind, m in MARKS.items() if kind != kept)
     return tf.strings.regex_replace(texts, f"[{removed}]", "")
 
 

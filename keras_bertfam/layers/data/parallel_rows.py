@@ -10,6 +10,21 @@ from keras_bertfam.tokenizers.texts import check_documents
 from keras_bertfam.types import TFDataset, TFRagged, TFTensor, Tokenizer
 
 
+def check_continued(documents: TFDataset, options: BatchOptions) -> TFDataset:
+    """Returns `documents` that can be laid out in rows that go on.
+
+    Raises:
+        ValueError: for options that make no sense for these, or no documents.
+    """
+    for name in ("packing", "tokens_per_batch"):
+        if (value := getattr(options, name)) is not None:
+            raise ValueError(
+                f"`{name}` must be `None` for rows that are full, each continued "
+                f"in the next batch. Received: {value!r}."
+            )
+    return check_documents(documents)
+
+
 class ParallelRows(Rows):
     """XLNet's rows of parallel streams; see `ParallelStreams` and `join_segments`.
 
@@ -41,12 +56,7 @@ class ParallelRows(Rows):
         self.next_rate = next_rate
 
     def prepare(self, documents: TFDataset, options: BatchOptions) -> TFDataset:
-        for name in ("packing", "tokens_per_batch"):
-            if (value := getattr(options, name)) is not None:
-                raise ValueError(
-                    f"`{name}` must be `None` for rows that are full, each continued "
-                    f"in the next batch. Received: {value!r}."
-                )
+        documents = check_continued(documents, options)
         streams = options.rows // (2 if self.both_directions else 1)
         least = 1 if self.next_rate == 1 else 2
         if streams < least:
@@ -55,7 +65,7 @@ class ParallelRows(Rows):
                 f"next_rate={self.next_rate}, B may come from another one. "
                 f"Received: batch_size={options.rows}."
             )
-        return check_documents(documents)
+        return documents
 
     def batches(
         self,

@@ -1,6 +1,7 @@
 """ERNIE 1.0's record."""
 
 import dataclasses
+from typing import Any
 
 from keras_bertfam.presets.families.bert import BERT
 from keras_bertfam.presets.families.recipes import FineTuningRecipe, PretrainingRecipe
@@ -19,6 +20,8 @@ _PRETRAINING = PretrainingRecipe(
     task_arguments={"sentence_objective": "nsp"},
 )
 
+_THEIRS: Any = BERT.transformers
+
 ERNIE = BERT.derived(
     "ernie",
     "ErnieBackbone",
@@ -29,10 +32,10 @@ ERNIE = BERT.derived(
     fine_tuning={"": FineTuningRecipe(source="of BERT: Devlin et al., 2018, A.3")},
     # Later ERNIEs add a table of tasks.
     transformers=dataclasses.replace(
-        BERT.transformers,
+        _THEIRS,
         title="Ernie",
         prefix="ernie",
-        required_config={**BERT.transformers.required_config, "use_task_id": False},
+        required_config={**_THEIRS.required_config, "use_task_id": False},
         signs=(),
     ),
 )

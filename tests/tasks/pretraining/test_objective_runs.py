@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from tests import (
+    tiny_bidirectional_lm,
     tiny_distiller,
     tiny_electra,
     tiny_permutation_lm,
@@ -88,6 +89,7 @@ def test_a_killed_run_continues_to_the_same_losses(objective, tmp_path):
 
 
 COMPILED = {
+    "bidirectional_lm": (tiny_bidirectional_lm, {}),
     "distillation": (tiny_distiller, {}),
     "permutation_lm": (tiny_permutation_lm, {"both_directions": False}),
     "permutation_lm, both directions": (tiny_permutation_lm, {}),
