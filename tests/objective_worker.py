@@ -25,6 +25,7 @@ from tests import (
     tiny_electra,
     tiny_masked_lm,
     tiny_permutation_lm,
+    tiny_recurrent_lm,
     tiny_sentence_pair,
     tiny_span_boundary,
 )
@@ -34,6 +35,7 @@ OBJECTIVES = {
     "bidirectional_lm": tiny_bidirectional_lm,
     "distillation": tiny_distiller,
     "permutation_lm": tiny_permutation_lm,
+    "recurrent_lm": tiny_recurrent_lm,
     "replaced_tokens": tiny_electra,
     "sentence_pair": tiny_sentence_pair,
     "span_boundary": tiny_span_boundary,

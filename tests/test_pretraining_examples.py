@@ -141,3 +141,12 @@ def test_ernie_in_three_stages(text_file):
 def test_elmo(text_file):
     load_example("pretrain_elmo").main(text_file, cell_dim=32, num_sampled=64, **SMALL)
     assert isinstance(models.Backbone.from_preset("my_elmo"), models.ElmoBackbone)
+
+
+@pytest.mark.slow
+def test_transformer_xl(text_file, capsys):
+    settings = {**SMALL, "num_layers": 1, "sequence_length": 16, "memory_length": 16}
+    load_example("pretrain_transformer_xl").main(
+        text_file, held_out=text_file, **settings
+    )
+    assert capsys.readouterr().out.count("perplexity") == 3

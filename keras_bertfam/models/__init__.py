@@ -22,6 +22,7 @@ from keras_bertfam.models.gpt2 import GPT2Backbone
 from keras_bertfam.models.roberta import RobertaBackbone
 from keras_bertfam.models.spanbert import SpanBertBackbone
 from keras_bertfam.models.t5 import T5Backbone
+from keras_bertfam.models.transformer_xl import TransformerXLBackbone
 from keras_bertfam.models.xlnet import XLNetBackbone
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "RobertaBackbone",
     "SpanBertBackbone",
     "T5Backbone",
+    "TransformerXLBackbone",
     "XLNetBackbone",
     "copy_layers",
     "make_generator",

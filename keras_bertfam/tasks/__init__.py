@@ -66,6 +66,10 @@ from keras_bertfam.tasks.pretraining.permutation_lm import PermutationLM
 from keras_bertfam.tasks.pretraining.permutation_lm_preprocessor import (
     PermutationLMPreprocessor,
 )
+from keras_bertfam.tasks.pretraining.recurrent_lm import RecurrentLM
+from keras_bertfam.tasks.pretraining.recurrent_lm_preprocessor import (
+    RecurrentLMPreprocessor,
+)
 from keras_bertfam.tasks.pretraining.replaced_token_detection import (
     ReplacedTokenDetection,
 )
@@ -116,6 +120,8 @@ __all__ = [
     "PermutationLMPreprocessor",
     "Perplexity",
     "PretrainingRecipe",
+    "RecurrentLM",
+    "RecurrentLMPreprocessor",
     "ReplacedTokenDetection",
     "ReplacedTokenDetectionPreprocessor",
     "SpanBoundaryLM",

@@ -1,5 +1,6 @@
 """Backend-agnostic layers."""
 
+from keras_bertfam.layers.modeling.adaptive import AdaptiveEmbedding, AdaptiveSoftmax
 from keras_bertfam.layers.modeling.attention import SelfAttention
 from keras_bertfam.layers.modeling.character_encoder import CharacterEncoder, Highway
 from keras_bertfam.layers.modeling.cross_attention import CrossAttention
@@ -42,6 +43,8 @@ from keras_bertfam.layers.modeling.tied_logits import TiedLogits
 from keras_bertfam.layers.modeling.transformer import TransformerStack
 
 __all__ = [
+    "AdaptiveEmbedding",
+    "AdaptiveSoftmax",
     "BidirectionalLSTM",
     "CharacterEncoder",
     "ConditionalSpanHead",

@@ -18,6 +18,7 @@ from tests import (
     tiny_distiller,
     tiny_electra,
     tiny_permutation_lm,
+    tiny_recurrent_lm,
     tiny_sentence_pair,
     tiny_span_boundary,
 )
@@ -93,6 +94,7 @@ COMPILED = {
     "distillation": (tiny_distiller, {}),
     "permutation_lm": (tiny_permutation_lm, {"both_directions": False}),
     "permutation_lm, both directions": (tiny_permutation_lm, {}),
+    "recurrent_lm": (tiny_recurrent_lm, {}),
     "sentence_pair": (tiny_sentence_pair, {}),
     "span_boundary": (tiny_span_boundary, {}),
     **{
