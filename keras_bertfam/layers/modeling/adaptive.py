@@ -187,7 +187,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
             )
         shape = ops.shape(x)
         x = ops.reshape(x, (-1, shape[-1]))
-        parameters = self._parameters()
+        parameters = self._flat_weights()
         if targets is None:
             found = self._log_probabilities(x, *parameters)
             found = ops.concatenate(found, axis=-1)
@@ -197,7 +197,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
         scores = in_chunks(self._scores, x, ids, parameters, size)
         return ops.reshape(scores, (*shape[:-1], 2))
 
-    def _parameters(self):
+    def _flat_weights(self):
         """All weights as a flat list, in the order of `_log_probabilities`."""
         weights = (self.cluster_kernel, self.cluster_bias, self.bias)
         flat = [ops.cast(w, self.compute_dtype) for w in weights]

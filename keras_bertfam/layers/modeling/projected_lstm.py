@@ -31,6 +31,14 @@ class ProjectedLSTMCell(keras.layers.Layer):
     Returns:
         A tuple of the output and the list of states.
 
+    Example:
+
+    ```python
+    cell = keras_bertfam.layers.ProjectedLSTMCell(cell_dim=32, projection_dim=8)
+    layer = keras.layers.RNN(cell)
+    layer(keras.random.normal((2, 5, 128))).shape  # (2, 8)
+    ```
+
     Reference: [Sak et al., 2014](https://arxiv.org/abs/1402.1128).
     """
 
