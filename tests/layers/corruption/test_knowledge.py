@@ -103,8 +103,8 @@ def test_the_basic_stage_and_strings():
 @pytest.mark.parametrize(
     "cls",
     [
-        MaskedLMSentencePairPreprocessor,
-        ReplacedTokenDetectionPreprocessor,
+        pytest.param(MaskedLMSentencePairPreprocessor, marks=pytest.mark.slow),
+        pytest.param(ReplacedTokenDetectionPreprocessor, marks=pytest.mark.slow),
         SpanBoundaryLMPreprocessor,
     ],
 )

@@ -121,6 +121,7 @@ def test_training_memory_perplexity_and_saving(tmp_path):
     assert again.perplexity(ids, 64) == pytest.approx(model.perplexity(ids, 64))
 
 
+@pytest.mark.slow
 def test_adaptive_embeddings_and_softmax(tmp_path):
     model = tiny.make_model(cutoffs=[8, 14], divisor=2)
     history = model.fit(tiny.stream(model), epochs=3, verbose=0).history
