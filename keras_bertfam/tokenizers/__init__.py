@@ -2,6 +2,7 @@
 
 from keras_bertfam.tokenizers.bart import BartTokenizer
 from keras_bertfam.tokenizers.counting import count_tokens, extend_vocabulary
+from keras_bertfam.tokenizers.elmo import ElmoTokenizer, train_words
 from keras_bertfam.tokenizers.gpt import GPTTokenizer
 from keras_bertfam.tokenizers.modernbert import ModernBertTokenizer
 from keras_bertfam.tokenizers.sentence_piece import AlbertTokenizer, XLNetTokenizer
@@ -17,6 +18,7 @@ __all__ = [
     "AlbertTokenizer",
     "BartTokenizer",
     "BertTokenizer",
+    "ElmoTokenizer",
     "GPTTokenizer",
     "ModernBertTokenizer",
     "T5Tokenizer",
@@ -26,4 +28,5 @@ __all__ = [
     "train_byte_pair",
     "train_sentence_piece",
     "train_word_piece",
+    "train_words",
 ]

@@ -17,8 +17,8 @@ class PretrainingRecipe:
         total_steps: updates.
         batch_size: rows of an update.
         sequence_length: tokens of a row, special ones included.
-        optimizer: `"adamw"`, `"lamb"` or `"adafactor"`, which has no moments' decay,
-            epsilon and correction.
+        optimizer: `"adamw"`, `"lamb"`, or `"adafactor"` or `"adagrad"`, which have no
+            moments' decay, epsilon and correction.
         schedule_form: see `keras_bertfam.optimizers.pretraining_optimizer`. That of
             `"rsqrt"` has warm-up steps by number.
         weight_decay: float, not of biases and norms.
@@ -74,7 +74,7 @@ class PretrainingRecipe:
         All but `total_steps`, which are those of a run. Warm-up is a share of them.
         """
         values = {name: getattr(self, name) for name in _OPTIMIZER_ARGUMENTS}
-        if self.optimizer == "adafactor":
+        if self.optimizer in ("adafactor", "adagrad"):
             for name in ("beta_2", "epsilon", "bias_correction"):
                 del values[name]
         if self.total_steps is not None and self.schedule_form != "rsqrt":
