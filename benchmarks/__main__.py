@@ -16,6 +16,7 @@ from benchmarks import (
     finetune,
     harness,
     imports,
+    longer,
     pipeline,
     prepared,
     quantization,
@@ -30,6 +31,7 @@ BENCHMARKS = {
     for module in (
         training,
         text_to_text,
+        longer,
         sentences,
         electra,
         pipeline,

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import numpy as np
 import typer
+
 from keras_bertfam.corpora.permutation import permuted
 
 SEED, EPOCH = 0, 3

@@ -20,18 +20,22 @@ import numpy as np
 
 from keras_bertfam import callbacks
 from tests import (
+    tiny_bidirectional_lm,
     tiny_distiller,
     tiny_electra,
     tiny_masked_lm,
     tiny_permutation_lm,
+    tiny_recurrent_lm,
     tiny_sentence_pair,
     tiny_span_boundary,
 )
 from tests.resume_worker import At, Recorder
 
 OBJECTIVES = {
+    "bidirectional_lm": tiny_bidirectional_lm,
     "distillation": tiny_distiller,
     "permutation_lm": tiny_permutation_lm,
+    "recurrent_lm": tiny_recurrent_lm,
     "replaced_tokens": tiny_electra,
     "sentence_pair": tiny_sentence_pair,
     "span_boundary": tiny_span_boundary,

@@ -37,12 +37,17 @@ def text_file(tmp_path, monkeypatch):
     return "text.txt"
 
 
-def run_example(name, *files, **settings):
+def load_example(name):
     path = EXAMPLES / f"{name}.py"
-    assert len(path.read_text("utf-8").splitlines()) < 60
+    assert len(path.read_text("utf-8").splitlines()) < 70
     spec = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    return module
+
+
+def run_example(name, *files, **settings):
+    module = load_example(name)
     return module.command(None, files=[*files], **{**SETTINGS, **settings})
 
 
@@ -51,6 +56,31 @@ def test_masked_lm(text_file):
     run_example("pretrain_masked_lm", text_file)
     assert MaskedLM.from_preset("my_bert").fill_mask("the [MASK] .", top_k=1)[0]
     assert sorted(os.listdir(".")) == ["my_bert", "text.txt"]
+
+
+def load_main(name):
+    path = EXAMPLES / f"{name}.py"
+    assert len(path.read_text("utf-8").splitlines()) < 65
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.main
+
+
+@pytest.mark.slow
+def test_longformer_and_modernbert(text_file):
+    tiny.make_model().save_to_preset("short")
+    make = load_main("make_longformer")
+    model = make("short", "longer", [text_file], 96, 8, batch_size=2, steps=2)
+    assert isinstance(model.backbone, models.LongformerBackbone)
+    again = MaskedLM.from_preset("longer")
+    assert again.backbone.max_sequence_length == 96
+    assert again.fill_mask("the [MASK] .", top_k=1)[0]
+    pretrain = load_main("pretrain_modernbert")
+    sizes = {"size": "tiny", "vocabulary_size": 400, "tokens": 64}
+    model = pretrain("modern", [text_file], **sizes, lengths=(32, 64), steps=(2, 2))
+    assert model.backbone.rotary_base == (160_000, 10_000)
+    assert MaskedLM.from_preset("modern").fill_mask("the [MASK] .", top_k=1)[0]
 
 
 @pytest.mark.slow
@@ -112,3 +142,36 @@ def test_what_writes_text(name, output, cls, text_file):
     loaded = cls.from_preset(output)
     assert type(loaded.preprocessor) is type(trained.preprocessor)
     assert type(loaded.backbone) is type(trained.backbone)
+
+
+SMALL = {"vocabulary_size": 400, "batch_size": 4, "epochs": 1, "hidden_dim": 32}
+
+
+@pytest.mark.slow
+def test_ernie_in_three_stages(text_file):
+    settings = {**SMALL, "sequence_length": 32, "num_layers": 1}
+    pathlib.Path("names.txt").write_text("Python\nimport statement\n", "utf-8")
+    main = load_example("pretrain_ernie").main
+    main(text_file, entities="names.txt", **settings)
+    assert {"my_ernie-basic", "my_ernie-phrase", "my_ernie-entity"} <= {
+        *os.listdir(".")
+    }
+    model = MaskedLM.from_preset("my_ernie-entity")
+    assert isinstance(model.backbone, models.ErnieBackbone)
+    assert model.preprocessor.strategy.stage == "entity"
+    assert model.fill_mask("the [MASK] .", top_k=1)[0]
+
+
+@pytest.mark.slow
+def test_elmo(text_file):
+    load_example("pretrain_elmo").main(text_file, cell_dim=32, num_sampled=64, **SMALL)
+    assert isinstance(models.Backbone.from_preset("my_elmo"), models.ElmoBackbone)
+
+
+@pytest.mark.slow
+def test_transformer_xl(text_file, capsys):
+    settings = {**SMALL, "num_layers": 1, "sequence_length": 16, "memory_length": 16}
+    load_example("pretrain_transformer_xl").main(
+        text_file, held_out=text_file, **settings
+    )
+    assert capsys.readouterr().out.count("perplexity") == 3

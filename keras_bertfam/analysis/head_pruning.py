@@ -13,7 +13,15 @@ from keras_bertfam.types import Model
 
 # What layers of attention have for each head, beside the output projection: dense
 # layers, and weights `(parts, num_heads, head_dim)`.
-_BY_HEADS = ("qkv", "query", "key_value", "relative", "biases", "segments")
+_BY_HEADS = (
+    "qkv",
+    "global_qkv",
+    "query",
+    "key_value",
+    "relative",
+    "biases",
+    "segments",
+)
 
 
 def prune_heads(model: Model, heads: Mapping[int, Iterable[int]]) -> Model:

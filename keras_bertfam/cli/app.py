@@ -279,10 +279,18 @@ def convert(
     ],
     destination: Annotated[str, typer.Argument(help="Folder to write.")],
     to: Annotated[Format, typer.Option(help="Who is to load it.")] = Format.keras,
+    longformer: Annotated[
+        int | None,
+        typer.Option(help="Make a Longformer for rows of so many tokens of it."),
+    ] = None,
+    attention_window: Annotated[
+        int, typer.Option(help="How many tokens each of the Longformer's sees.")
+    ] = 512,
 ) -> None:
     """Convert a checkpoint, heads and tokenizer included."""
     with _errors_as_messages():
-        conversion.convert(source, destination, to.value)
+        window = attention_window if longformer else None
+        conversion.convert(source, destination, to.value, longformer, window)
 
 
 @app.command()

@@ -124,7 +124,8 @@ def make_tokenizer(run: PretrainingRun, documents: TFDataset) -> Tokenizer:
         return loaded.tokenizer
     size = run.vocabulary_size
     if kind == "byte_pair":
-        forms = {"bart": "bart", "gpt2": "gpt2", "openai-gpt": "gpt"}
+        same = ("bart", "gpt2", "modernbert")
+        forms = {**{name: name for name in same}, "openai-gpt": "gpt"}
         form = forms.get(run.family, "roberta")
         return tokenizers.train_byte_pair(documents, size, family=form)
     to_text = OBJECTIVES[run.objective_name][0] == "TextToText"

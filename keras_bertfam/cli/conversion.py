@@ -6,6 +6,7 @@ import keras
 import typer
 
 from keras_bertfam.models.base import TokenBackbone
+from keras_bertfam.models.longformer import make_longformer
 from keras_bertfam.presets import (
     conversion,
     directory,
@@ -19,7 +20,13 @@ from keras_bertfam.presets.heads import task_name
 from keras_bertfam.presets.names import list_presets
 
 
-def convert(source: str, destination: str, to: str) -> None:
+def convert(
+    source: str,
+    destination: str,
+    to: str,
+    longest: int | None = None,
+    window: int | None = None,
+) -> None:
     """Convert a checkpoint, heads and tokenizer included, and say what became of it.
 
     Args:
@@ -27,6 +34,8 @@ def convert(source: str, destination: str, to: str) -> None:
             format that `from_preset` reads.
         destination: folder to write.
         to: `"keras"` or `"transformers"`.
+        longest: the `max_sequence_length` of a Longformer to make of it, or `None`.
+        window: its `attention_window`.
 
     Raises:
         ValueError: if both are one folder, or the destination can't be written.
@@ -43,6 +52,11 @@ def convert(source: str, destination: str, to: str) -> None:
     path = os.fspath(hub.locate(published or source))
     model, tokenizer = folders.read_whole(path, lambda: _load(path, published))
     typer.echo(f"Read {source}: {type(model).__name__} with {_size(model)} weights.")
+    if longest is not None:
+        preprocessor = getattr(model, "preprocessor", None)
+        tokenizer = tokenizer or getattr(preprocessor, "tokenizer", None)
+        model = make_longformer(model, longest, window)
+        typer.echo(f"Made a Longformer of {_size(model)} weights of it.")
     with folders.write_aside(destination) as folder:
         if to == "keras":
             model.save_to_preset(folder)

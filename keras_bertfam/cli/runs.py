@@ -91,8 +91,8 @@ class PretrainingRun:
     output: str = _setting("", "Preset directory to write.")
     family: str = _setting(
         "bert",
-        "bert, roberta, albert, distilbert, electra, spanbert, xlnet, openai-gpt, "
-        "gpt2, t5 or bart.",
+        "bert, roberta, albert, distilbert, electra, spanbert, ernie, xlnet, "
+        "openai-gpt, gpt2, t5 or bart.",
     )
     objective: str | None = _setting(
         None,

@@ -11,14 +11,20 @@ from keras_bertfam.models.distilbert import (
     teacher_layers,
 )
 from keras_bertfam.models.electra import ElectraBackbone
+from keras_bertfam.models.elmo import ElmoBackbone
 from keras_bertfam.models.encoder import EncoderBackbone
 from keras_bertfam.models.encoder_decoder import EncoderDecoderBackbone
+from keras_bertfam.models.ernie import ErnieBackbone
+from keras_bertfam.models.features import FeatureBackbone
 from keras_bertfam.models.generator import make_generator
 from keras_bertfam.models.gpt import GPTBackbone
 from keras_bertfam.models.gpt2 import GPT2Backbone
+from keras_bertfam.models.longformer import LongformerBackbone, make_longformer
+from keras_bertfam.models.modernbert import ModernBertBackbone
 from keras_bertfam.models.roberta import RobertaBackbone
 from keras_bertfam.models.spanbert import SpanBertBackbone
 from keras_bertfam.models.t5 import T5Backbone
+from keras_bertfam.models.transformer_xl import TransformerXLBackbone
 from keras_bertfam.models.xlnet import XLNetBackbone
 
 __all__ = [
@@ -29,15 +35,22 @@ __all__ = [
     "DecoderBackbone",
     "DistilBertBackbone",
     "ElectraBackbone",
+    "ElmoBackbone",
     "EncoderBackbone",
     "EncoderDecoderBackbone",
+    "ErnieBackbone",
+    "FeatureBackbone",
     "GPT2Backbone",
     "GPTBackbone",
+    "LongformerBackbone",
+    "ModernBertBackbone",
     "RobertaBackbone",
     "SpanBertBackbone",
     "T5Backbone",
+    "TransformerXLBackbone",
     "XLNetBackbone",
     "copy_layers",
     "make_generator",
+    "make_longformer",
     "teacher_layers",
 ]

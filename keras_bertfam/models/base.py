@@ -39,6 +39,7 @@ class TokenBackbone(
         argument_names: the arguments of the constructor that are attributes as
             they are; they make the config, and can't be changed later. See
             `arguments_of`.
+        max_global_tokens: int, see `EncoderBackbone`.
         pooler: layer that tasks may read the first token's state by, or `None`.
 
     Example:
@@ -54,6 +55,7 @@ class TokenBackbone(
     required_inputs: tuple[str, ...] = ("token_ids",)
     argument_names: Sequence[str] = ()
     pooler: Any
+    max_global_tokens = 0
     built: bool
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -200,7 +202,9 @@ class TokenBackbone(
 
     def input_signature(self) -> dict[str, keras.InputSpec]:
         names = ["token_ids", "padding_mask"]
-        if "segment_ids" in self.input_names and getattr(self, "num_segments", True):
+        # Tasks may tell by segments which tokens are global.
+        told = (getattr(self, "num_segments", True), self.max_global_tokens)
+        if "segment_ids" in self.input_names and any(told):
             names.append("segment_ids")
         return row_specs(names)
 

@@ -135,6 +135,7 @@ class DecoderBackbone(EncoderFamily):
             attention_mask=None if mask is None else ops.cast(mask, "bool"),
             cache=cache,
             cache_index=cache_index,
+            position_ids=position_ids,
             training=training,
             **arguments,
         )

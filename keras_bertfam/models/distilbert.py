@@ -91,10 +91,13 @@ def student_of(
     """
     layers = teacher_layers(teacher.num_layers) if layers is None else layers
     pruned = dict(enumerate(teacher.pruned_heads or ()))
+    by_layer = ("attention_window", "attention_dilation")
+    seen = {name: getattr(teacher, name) for name in by_layer}
     config = {
         **teacher.get_config(),
         "num_layers": len(layers),
         "pruned_heads": [pruned.get(layer, ()) for layer in layers],
+        **{name: [all_[k] for k in layers] for name, all_ in seen.items() if all_},
         "num_segments": 0,
         "pooler": False,
         "share": "none",

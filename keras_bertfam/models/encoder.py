@@ -7,16 +7,18 @@ from keras import ops
 
 from keras_bertfam.layers.modeling.embedding import EncoderEmbedding
 from keras_bertfam.layers.modeling.heads import Pooler
-from keras_bertfam.layers.modeling.sequences import separate_sequences
+from keras_bertfam.layers.modeling.sequences import restarted_positions
 from keras_bertfam.layers.modeling.stack_heads import checked_pruned_heads
+from keras_bertfam.layers.modeling.stack_sight import checked_sight
 from keras_bertfam.layers.modeling.transformer import TransformerStack
 from keras_bertfam.models.base import TokenBackbone, arguments_of, check_heads
+from keras_bertfam.models.global_inputs import GlobalInputs
 from keras_bertfam.presets.families.encoder import ENCODER
 from keras_bertfam.types import Config, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class EncoderBackbone(TokenBackbone):
+class EncoderBackbone(GlobalInputs, TokenBackbone):
     """Bidirectional Transformer encoder; a family is a set of its arguments.
 
     Args:
@@ -69,6 +71,18 @@ class EncoderBackbone(TokenBackbone):
             `keras_bertfam.analysis.prune_heads`. Heads keep the numbers they had.
         head_gates: dict of arguments of `keras_bertfam.layers.HeadGates`, such as
             `penalty`, or `None` for no gates.
+        norm_bias: bool. Whether norms have biases.
+        first_norm: bool. Whether pre-norm begins with the first block's attention.
+        rotary_base: float, or two, or `None`. Positions are rotations of queries and
+            keys, of this base, and have no table. Of two, the second is for layers
+            with a window.
+        attention_window: int, or one for each layer. Even: how many tokens on both
+            sides together each token attends to; 0 for all. They are a pattern, as
+            `(0, 128, 128)`, that is repeated for as many layers as there are.
+        attention_dilation: int, or one for each layer, or for each layer one for each
+            head, `None` for 1; see `keras_bertfam.layers.LocalSelfAttention`.
+        max_global_tokens: int. Most tokens of a row that attend to all, by projections
+            of their own, and that all attend to. 0 for none.
         shared_embeddings: dict or `None`. What to share with another backbone, see
             `shared` of `EncoderEmbedding`. No part of the config.
         dtype: Keras dtype or dtype policy.
@@ -83,7 +97,10 @@ class EncoderBackbone(TokenBackbone):
             - `sequence_ids`, int `(batch, length)`: the number of the sequence
               that each token of a packed row belongs to. Tokens see their own
               sequence only, and positions restart with each. A sequence's
-              tokens are contiguous.
+              tokens are contiguous;
+            - `global_attention_mask`, bool or int `(batch, length)`: 1 for global
+              tokens, of which a row has at most `max_global_tokens`; or in its place
+              `global_positions`, int `(batch, count)`, where they are, -1 for none.
 
             Padding goes on the right; for other padding pass `position_ids`.
         positions: int tensor `(batch, count)`. Return the sequence output at
@@ -124,6 +141,8 @@ class EncoderBackbone(TokenBackbone):
         "segment_ids",
         "position_ids",
         "sequence_ids",
+        "global_attention_mask",
+        "global_positions",
     )
 
     def __init__(
@@ -162,6 +181,12 @@ class EncoderBackbone(TokenBackbone):
         tie_embeddings: bool = True,
         pruned_heads: Any = None,
         head_gates: Config | None = None,
+        norm_bias: bool = True,
+        first_norm: bool = True,
+        rotary_base: Any = None,
+        attention_window: Any = None,
+        attention_dilation: Any = None,
+        max_global_tokens: int = 0,
         shared_embeddings: dict[str, Any] | None = None,
         dtype: Any = None,
         **kwargs: Any,
@@ -170,12 +195,16 @@ class EncoderBackbone(TokenBackbone):
         embedding_dim = embedding_dim or hidden_dim
         attention_dropout = dropout if attention_dropout is None else attention_dropout
         pruned_heads = checked_pruned_heads(pruned_heads, num_layers, num_heads)
+        attention_window, attention_dilation, rotary_base = checked_sight(
+            attention_window, attention_dilation, rotary_base, num_layers, num_heads
+        )
         super().__init__(dtype=dtype, **kwargs)
         self.keep_arguments(locals())
 
         # === Layers ===
         self.embeddings = EncoderEmbedding(
             **self.arguments_for(EncoderEmbedding),
+            learned_positions=rotary_base is None,
             initializer=self.make_initializer(table=True),
             reverse_initializer=self.make_initializer(),
             shared=shared_embeddings,
@@ -231,12 +260,11 @@ class EncoderBackbone(TokenBackbone):
     def _compute(self, inputs, positions, return_pooled, training, **arguments):
         """The outputs of a call; the stack takes the `arguments`."""
         token_ids = ops.cast(inputs["token_ids"], "int32")
-        mask = inputs.get("padding_mask")
+        mask, position_ids = inputs.get("padding_mask"), inputs.get("position_ids")
         mask = None if mask is None else ops.cast(mask, "bool")
-        position_ids = inputs.get("position_ids")
-        if inputs.get("sequence_ids") is not None:
-            mask, restarted = separate_sequences(inputs["sequence_ids"], mask)
-            position_ids = restarted if position_ids is None else position_ids
+        sequence_ids = inputs.get("sequence_ids")
+        if sequence_ids is not None and position_ids is None:
+            position_ids = restarted_positions(sequence_ids)
         pooled = self.pooler is not None if return_pooled is None else return_pooled
         if positions is not None and pooled:
             positions = ops.pad(ops.cast(positions, "int32"), [[0, 0], [1, 0]])
@@ -246,11 +274,15 @@ class EncoderBackbone(TokenBackbone):
             position_ids=position_ids,
             training=training,
         )
+        x, global_tokens = self._global_tokens(x, inputs)
         x, states, scores = _as_triple(
             self.encoder(
                 x,
                 attention_mask=mask,
                 positions=positions,
+                position_ids=position_ids,
+                sequence_ids=sequence_ids,
+                global_tokens=global_tokens,
                 training=training,
                 **arguments,
             )

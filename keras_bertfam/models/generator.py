@@ -70,6 +70,7 @@ def make_generator(
         "intermediate_dim": 4 * hidden_dim,
         "pooler": False,
         "pruned_heads": None,  # its heads are others
+        "attention_dilation": None,
         "head_gates": None,
     }
     shared = {

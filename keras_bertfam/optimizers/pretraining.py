@@ -26,8 +26,10 @@ def pretraining_optimizer(
     beta_2: float = 0.999,
     epsilon: float = 1e-6,
     global_clipnorm: float | None = 1.0,
-    optimizer: Literal["adamw", "lamb", "adafactor"] = "adamw",
+    optimizer: Literal["adamw", "lamb", "adafactor", "adagrad"] = "adamw",
     bias_correction: bool | None = None,
+    power: float = 1.0,
+    decay_steps: float = 0.1,
     **kwargs: Any,
 ) -> keras.optimizers.Optimizer:
     """Returns BERT's pre-training optimizer, or another family's.
@@ -51,23 +53,26 @@ def pretraining_optimizer(
             as it is.
         total_steps: Int or `None`, see `WarmupPolynomialDecay`.
         warmup_steps: Int (steps) or float in `[0, 1)` (part of `total_steps`).
-        schedule_form: `"join"`, `"hold"`, `"product"` or `"cosine"`, see
-            `WarmupPolynomialDecay`, or `"rsqrt"` for `InverseSquareRootDecay`.
+        schedule_form: `"join"`, `"hold"`, `"product"`, `"cosine"` or `"stable"`, see
+            `WarmupPolynomialDecay`, `"rsqrt"` for `InverseSquareRootDecay`, or
+            `"constant"` for the rate alone.
         weight_decay: Float, decoupled weight decay.
         beta_2: Float, decay of the second moment. RoBERTa's is .98.
         epsilon: Float.
         global_clipnorm: Float, or `None` for no clipping (as RoBERTa).
-        optimizer: `"adamw"`, `"lamb"` as for ALBERT, whose peak rate is .00176, or
-            `"adafactor"` as for T5, which has no `beta_2`, `epsilon` and
-            `bias_correction`.
+        optimizer: `"adamw"`, `"lamb"` as for ALBERT, whose peak rate is .00176,
+            `"adafactor"` as for T5, or `"adagrad"` as for ELMo, which begins with 1.
+            The last two have no `beta_2`, `epsilon` and `bias_correction`.
         bias_correction: Bool, whether the moments are corrected for their bias.
             `None`: as Keras's `"adamw"` is, and as `"lamb"` isn't in its released
             code.
+        power: Float, see `WarmupPolynomialDecay`, and so `decay_steps`.
+        decay_steps: Int or float.
         **kwargs: Other arguments of the optimizer, such as
             `gradient_accumulation_steps`.
 
     Returns:
-        An `AdamW`, `BertAdamW`, `Lamb` or `Adafactor`, not yet built.
+        An `AdamW`, `BertAdamW`, `Lamb`, `Adafactor` or `Adagrad`, not yet built.
 
     Raises:
         ValueError: for another `optimizer`.
@@ -84,21 +89,31 @@ def pretraining_optimizer(
     Reference: Devlin et al. 2019, appendix A.2; Lan et al. 2019, section 4.1; Raffel
     et al. 2019, section 3.1.2.
     """
-    if optimizer not in ("adamw", "lamb", "adafactor"):
+    if optimizer not in ("adamw", "lamb", "adafactor", "adagrad"):
         raise ValueError(
-            '`optimizer` must be "adamw", "lamb" or "adafactor". '
+            '`optimizer` must be "adamw", "lamb", "adafactor" or "adagrad". '
             f"Received: optimizer={optimizer!r}."
         )
     if not isinstance(learning_rate, keras.optimizers.schedules.LearningRateSchedule):
-        if schedule_form == "rsqrt":
+        if schedule_form == "constant":
+            learning_rate = float(learning_rate)
+        elif schedule_form == "rsqrt":
             learning_rate = InverseSquareRootDecay(learning_rate, warmup_steps)
         else:
             learning_rate = WarmupPolynomialDecay(
-                learning_rate, warmup_steps, total_steps, form=schedule_form
+                learning_rate,
+                warmup_steps,
+                total_steps,
+                power,
+                form=schedule_form,
+                decay_steps=decay_steps,
             )
     cls: Any = AdamW
     if optimizer == "adafactor":
         cls = Adafactor
+    elif optimizer == "adagrad":
+        cls = keras.optimizers.Adagrad
+        kwargs.setdefault("initial_accumulator_value", 1.0)
     else:
         kwargs |= {"beta_2": beta_2, "epsilon": epsilon}
     if optimizer == "lamb" or (optimizer == "adamw" and bias_correction is False):

@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_bertfam.types import Config, Tensor
 
-_FORMS = ("join", "hold", "product", "cosine")
+_FORMS = ("join", "hold", "product", "cosine", "stable")
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -24,7 +24,9 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
       runs over all steps, so the rate drops from about `p` at `t = w`;
     - `"product"` (ELECTRA): `min(t / w, 1) * decay(t, T)`;
     - `"cosine"` (GPT): as `"join"`, with `decay(s, n) = e + (p - e) *
-      (1 + cos(pi * s / n)) / 2`.
+      (1 + cos(pi * s / n)) / 2`;
+    - `"stable"` (ModernBERT): warm-up as `"join"`, then `p` until the last `d`
+      steps, which fall as `e + (p - e) * (1 - sqrt(s / d))`.
 
     From step `T` on the rate stays at `e`.
 
@@ -36,14 +38,16 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
             `None`: not known yet. `resolve()` fills it in, and `fit()` of this
             library's tasks calls it with epochs x steps.
         power: Positive float, the power of the polynomial; 1 is linear. Not read by
-            `"cosine"`.
+            `"cosine"` and `"stable"`.
         end_learning_rate: Float, the rate at `total_steps`.
-        form: `"join"`, `"hold"`, `"product"` or `"cosine"`.
+        form: `"join"`, `"hold"`, `"product"`, `"cosine"` or `"stable"`.
         name: Name of the schedule.
         gradient_accumulation_steps: Int, the number of batches of an update, or
             `None`: 1, until an optimizer that has it is compiled into one of this
             library's tasks or made by its functions. Keras asks for the rate of a
             batch, which is that of the update that it is part of.
+        decay_steps: Int, or float in `[0, 1)`, the part of `total_steps`: `d` of
+            `"stable"`, which alone reads it. 0: the rate stays at the peak.
 
     Raises:
         ValueError: if an argument is out of its range, or when an unresolved
@@ -58,9 +62,9 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
     optimizer = keras.optimizers.AdamW(schedule)
     ```
 
-    Reference: Devlin et al. 2019, appendix A.2 (`"hold"` is what its released
-    code does); Liu et al. 2019, table 9; Clark et al. 2020, appendix A; Radford et al.
-    2018, section 4.1.
+    Reference: Warner et al. 2024, section 2.2 (`"stable"`); Devlin et al. 2019,
+    appendix A.2 (`"hold"` is what its released code does); Liu et al. 2019, table 9;
+    Clark et al. 2020, appendix A; Radford et al. 2018, section 4.1.
     """
 
     def __init__(
@@ -73,6 +77,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         form: str = "join",
         name: str = "WarmupPolynomialDecay",
         gradient_accumulation_steps: int | None = None,
+        decay_steps: float = 0.1,
     ) -> None:
         super().__init__()
         if peak_learning_rate <= 0:
@@ -91,7 +96,8 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
             raise ValueError(
                 f"`form` must be one of {_FORMS}. Received: form={form!r}."
             )
-        _check_warmup(warmup_steps)
+        _check_part("warmup_steps", warmup_steps)
+        _check_part("decay_steps", decay_steps)
         check_accumulation(gradient_accumulation_steps)
         self.peak_learning_rate = peak_learning_rate
         self.warmup_steps = warmup_steps
@@ -101,6 +107,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         self.form = form
         self.name = name
         self.gradient_accumulation_steps = gradient_accumulation_steps
+        self.decay_steps = decay_steps
         if total_steps is not None:
             self.resolve(total_steps)
 
@@ -129,6 +136,12 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
                 "`warmup_steps` must not exceed `total_steps`. Received: "
                 f"warmup_steps={self.warmup_steps}, total_steps={total_steps}."
             )
+        both = [_steps(n, total_steps) for n in (self.warmup_steps, self.decay_steps)]
+        if self.form == "stable" and sum(both) > total_steps:
+            raise ValueError(
+                "`warmup_steps` and `decay_steps` must not exceed `total_steps` "
+                f"together. Received: {both[0]} and {both[1]} of {total_steps} steps."
+            )
         self.total_steps = int(total_steps)
 
     def __call__(self, step: int | Tensor) -> Tensor:
@@ -139,13 +152,13 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
                 "`resolve(total_steps)` before training."
             )
         total = self.total_steps
-        warmup = self.warmup_steps
-        if isinstance(warmup, float):
-            warmup = int(warmup * total)
+        warmup = _steps(self.warmup_steps, total)
         if self.gradient_accumulation_steps:
             step = ops.floor_divide(step, self.gradient_accumulation_steps)
         step = ops.cast(step, "float32")
-        if self.form in ("join", "cosine"):
+        if self.form == "stable":
+            rate = self._fall(step, total)
+        elif self.form in ("join", "cosine"):
             rate = self._decay(step - warmup, total - warmup)
         else:
             rate = self._decay(step, total)
@@ -163,6 +176,15 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
             return self.end_learning_rate + span * (1 - ops.cos(math.pi * left)) / 2
         return self.end_learning_rate + span * ops.power(left, self.power)
 
+    def _fall(self, step, total):
+        """The peak, and what is left of it in the last steps."""
+        steps = _steps(self.decay_steps, total)
+        if not steps:
+            return ops.full_like(step, self.peak_learning_rate)
+        done = ops.clip((step - (total - steps)) / steps, 0.0, 1.0)
+        span = self.peak_learning_rate - self.end_learning_rate
+        return self.peak_learning_rate - span * ops.sqrt(done)
+
     def get_config(self) -> Config:
         return {
             "peak_learning_rate": self.peak_learning_rate,
@@ -173,6 +195,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
             "form": self.form,
             "name": self.name,
             "gradient_accumulation_steps": self.gradient_accumulation_steps,
+            "decay_steps": self.decay_steps,
         }
 
 
@@ -252,12 +275,17 @@ class InverseSquareRootDecay(keras.optimizers.schedules.LearningRateSchedule):
 COUNTING = (WarmupPolynomialDecay, InverseSquareRootDecay)
 
 
-def _check_warmup(warmup_steps):
-    is_fraction = isinstance(warmup_steps, float)
-    if warmup_steps < 0 or (is_fraction and warmup_steps >= 1):
+def _steps(part, total):
+    """A number of steps, that may be given as a part of all."""
+    return int(part * total) if isinstance(part, float) else part
+
+
+def _check_part(name, steps):
+    is_fraction = isinstance(steps, float)
+    if steps < 0 or (is_fraction and steps >= 1):
         raise ValueError(
-            "`warmup_steps` must be an integer >= 0 (steps) or a float in "
-            f"[0, 1) (part of all steps). Received: warmup_steps={warmup_steps}."
+            f"`{name}` must be an integer >= 0 (steps) or a float in "
+            f"[0, 1) (part of all steps). Received: {name}={steps}."
         )
 
 

@@ -1,11 +1,12 @@
 """A backbone's arguments from a config of `transformers`, and back, by table."""
 
+import dataclasses
 import math
 import numbers
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from keras_bertfam.presets.families import transformers_tables
+from keras_bertfam.presets.families import FAMILIES, transformers_tables
 from keras_bertfam.presets.families.transformers_table import REQUIRED
 from keras_bertfam.presets.sizes import MAX_LAYERS
 from keras_bertfam.presets.source import CheckpointError, CheckpointSource
@@ -60,6 +61,8 @@ _RATES = ("dropout", "attention_dropout", "activation_dropout", "output_dropout"
 _FLOATS = ("layer_norm_epsilon", "initializer_range")
 _TEXTS = ("activation", "attention_type", "feed_forward")
 _FLAGS = ("tie_embeddings",)
+# What the form of a config has checked.
+_SEQUENCES = ("attention_window", "rotary_base")
 # What has no part in what a model computes.
 _FREE = ("name", "trainable", "dtype", "truncated_initializer", "pooler")
 _MAX_SIZE = 2**31 - 1
@@ -79,6 +82,7 @@ def to_ours(source: CheckpointSource) -> dict[str, Any]:
             expected, and models that no backbone here is.
     """
     table = transformers_tables()[source.family]
+    source = _in_our_form(source, table)
     for key, value in table.required_config.items():
         if source.config.get(key, value) != value:
             raise _unfit(source, key, repr(value))
@@ -111,6 +115,18 @@ def to_ours(source: CheckpointSource) -> dict[str, Any]:
     return arguments
 
 
+def _in_our_form(source, table):
+    """The source with a config whose keys are those of the table."""
+    if table.forms is None:
+        return source
+    try:
+        return dataclasses.replace(source, config=table.forms[0](source.config))
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+        raise CheckpointError(
+            f"The config of {source.path!r} is of no model here. {error}"
+        ) from error
+
+
 def _counts_offset(table):
     """Whether a config counts the rows before the first token's, as RoBERTa's."""
     return any(ours == "position_offset" for ours, _, _ in table.config)
@@ -135,6 +151,20 @@ def head_dropout(source: CheckpointSource, role: str) -> float:
     return 0.0
 
 
+def head_style(source: CheckpointSource) -> str:
+    """The name of the style of a checkpoint's heads.
+
+    Raises:
+        CheckpointError: for a config of a head that is of no style here.
+    """
+    for key, styles in transformers_tables()[source.family].styles.items():
+        value = source.config.get(key, next(iter(styles)))
+        if not isinstance(value, str) or value not in styles:
+            raise _unfit(source, key, " or ".join(map(repr, styles)))
+        return styles[value]
+    return FAMILIES[source.family].head_style.name
+
+
 def check_head(source: CheckpointSource, required: Mapping[str, tuple]) -> None:
     """Raise an error for a config of another head than ours.
 
@@ -150,6 +180,8 @@ def check_head(source: CheckpointSource, required: Mapping[str, tuple]) -> None:
 
 def _check(source, ours, theirs, value):
     """Raise an error for a value that an argument can't have."""
+    if ours in _SEQUENCES:
+        return
     if ours in _TEXTS:
         options = {"activation": _ACTIVATIONS, "feed_forward": _FEED_FORWARDS}.get(
             ours, ("bi", "uni")
@@ -216,6 +248,8 @@ def to_theirs(family: str, backbone: Model) -> dict[str, Any]:
             theirs[key] = _reader(ours, key)[1](arguments[ours])
     if _counts_offset(table):
         theirs["max_position_embeddings"] += arguments["position_offset"]
+    if table.forms is not None:
+        theirs = table.forms[1](theirs)
     back = to_ours(CheckpointSource("", family, theirs, {}))
     implied = {
         "embedding_dim": arguments["hidden_dim"],

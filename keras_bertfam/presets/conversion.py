@@ -19,7 +19,7 @@ from keras_bertfam.presets.checks import (
     check_zeros,
     prefix_of,
 )
-from keras_bertfam.presets.families import FAMILIES, backbones_of, transformers_tables
+from keras_bertfam.presets.families import backbones_of, transformers_tables
 from keras_bertfam.presets.families.rows import applying
 from keras_bertfam.presets.heads import (
     class_names,
@@ -177,7 +177,7 @@ def _head_arguments(cls, source, kwargs):
     if roles and "dropout" not in kwargs:
         arguments["dropout"] = configs.head_dropout(source, *roles)
     if ours is not None and ours.styled:
-        arguments["head_style"] = FAMILIES[source.family].head_style.name
+        arguments["head_style"] = configs.head_style(source)
     if ours is not None and ours.labelled:
         names = class_names(source, ours)
         if names and not {"num_classes", "label_names"} & kwargs.keys():

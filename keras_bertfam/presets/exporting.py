@@ -68,6 +68,9 @@ def export_to_transformers(
     dtypes = {str(tensor.dtype) for tensor in tensors.values()}
     architecture = table.architecture(ours.ending)
     config |= ours.config
+    for option, styles in table.styles.items() if ours.styled else ():
+        names = {name: value for value, name in styles.items()}
+        config[option] = names[model.head_style]
     if ours.labelled:
         config |= class_config(model)
     for role in ours.heads.keys() & table.dropouts.keys():
@@ -78,7 +81,12 @@ def export_to_transformers(
         preprocessor = getattr(model, "preprocessor", None)
         tokenizer = preprocessor.tokenizer if preprocessor else tokenizer
         if tokenizer is not None:
-            config = {**tokenizer_files.export_tokenizer(tokenizer, folder), **config}
+            ids = tokenizer_files.export_tokenizer(tokenizer, folder)
+            # What no config of the model says is the tokenizer's.
+            config = {
+                **config,
+                **{k: v for k, v in ids.items() if config.get(k) is None},
+            }
         config |= {"architectures": [architecture], "dtype": min(dtypes)}
         text = json.dumps(config, indent=2, sort_keys=True)
         pathlib.Path(folder, "config.json").write_text(text + "\n", "utf-8")
@@ -128,10 +136,12 @@ def checked_counterpart(model: Model, family: str) -> Counterpart:
             f"`transformers` has no {table.title} of this kind. Received: "
             f"{type(model).__name__}."
         )
-    if ours.styled and model.head_style != style:
+    known = [n for each in table.styles.values() for n in each.values()] or [style]
+    if ours.styled and model.head_style not in known:
         raise ValueError(
             f"`transformers`' {table.title} has a head of the style "
-            f"{style!r}. Received: head_style={model.head_style!r}."
+            f"{' or '.join(map(repr, known))}. Received: "
+            f"head_style={model.head_style!r}."
         )
     poolers = any("pooler" in row.ours for row in table.weights)
     if ours is BACKBONE and backbone.pooler is not None and not poolers:

@@ -14,6 +14,7 @@ TOKENIZER_FILES = {
     "word_piece": ("vocab.txt",),
     "byte_pair": ("vocab.json", "merges.txt"),
     "sentence_piece": ("spiece.model",),
+    "tokenizer_json": ("tokenizer.json",),
 }
 
 

@@ -44,6 +44,9 @@ def check_sizes(config: Any, shapes: Shapes, where: str) -> None:
     )
     shared = config.get("share") == "all" or "num_inner_repetitions" in config
     limits = dict.fromkeys(_SIZES, largest)
+    rotated = config.get("rotary_base") is not None
+    if rotated:  # no table has a row for each position
+        limits["max_sequence_length"] = _MAX_SIZE
     blocks = len(shapes) if shapes else MAX_LAYERS
     limits |= dict.fromkeys(("num_groups", "num_inner_repetitions"), blocks)
     limits["num_layers"] = MAX_LAYERS if shared else blocks
@@ -63,7 +66,8 @@ def check_sizes(config: Any, shapes: Shapes, where: str) -> None:
         )
     stored = sum(map(math.prod, shapes.values())) if shapes else _MAX_VALUES
     width = sizes.get("hidden_dim", 1)
-    positions = sizes.get("max_sequence_length", 0) + sizes.get("position_offset", 0)
+    positions = sizes.get("position_offset", 0)
+    positions += 0 if rotated else sizes.get("max_sequence_length", 0)
     tables = (*_SIZES[:2], "num_segments", "relative_buckets")
     rows = max(positions, *(sizes.get(name, 0) for name in tables))
     table = rows * sizes.get("embedding_dim", width)

@@ -21,6 +21,7 @@ from keras_bertfam.presets.piece_models import (
     PieceModel,
 )
 from keras_bertfam.presets.source import CheckpointError, CheckpointSource
+from keras_bertfam.presets.tokenizer_json import byte_pair_json
 from keras_bertfam.types import Config, Path, Tokenizer
 
 # What `transformers` calls our classes, and the files that KerasHub writes for each.
@@ -36,6 +37,7 @@ _EXPORTS = {
     "XLNetTokenizer": _PIECES,
     "T5Tokenizer": _PIECES,
 }
+_BY_JSON = ("ModernBertTokenizer",)
 _THEIR_NAMES = {"GPTTokenizer": "OpenAIGPTTokenizer"}
 _NAMES = ("pad", "unk", "cls", "sep", "mask")
 
@@ -153,7 +155,9 @@ def _tokenizer_json(source, path):
         return _bert_tokenizer(source, tokens, config, "lowercase")
     if model["type"] == "BPE":
         pairs = (m if isinstance(m, str) else " ".join(m) for m in model["merges"])
-        return _byte_pair_tokenizer(source, model["vocab"], list(pairs))
+        given = content.get("added_tokens") or []
+        added = {each["content"]: each["id"] for each in given if "id" in each}
+        return _byte_pair_tokenizer(source, {**model["vocab"], **added}, list(pairs))
     if model["type"] == "Unigram":
         return _sentence_piece_tokenizer(source, _proto(content))
     raise ValueError(f"no tokenizer here is of the type {model['type']!r}")
@@ -202,12 +206,14 @@ def export_tokenizer(tokenizer: Tokenizer, folder: Path) -> dict[str, int]:
         ValueError: for a tokenizer that `transformers` doesn't have.
     """
     names = [base.__name__ for base in type(tokenizer).__mro__]
-    name = next((name for name in names if name in _EXPORTS), None)
+    name = next((name for name in names if name in (*_EXPORTS, *_BY_JSON)), None)
     if name is None:
         raise ValueError(
             f"`transformers` has no {type(tokenizer).__name__}. Expected one of "
-            f"{', '.join(_EXPORTS)}."
+            f"{', '.join((*_EXPORTS, *_BY_JSON))}."
         )
+    if name in _BY_JSON:
+        return _export_json(tokenizer, folder)
     with tempfile.TemporaryDirectory() as assets:
         tokenizer.save_assets(assets)
         for ours, theirs in _EXPORTS[name].items():
@@ -219,8 +225,23 @@ def export_tokenizer(tokenizer: Tokenizer, folder: Path) -> dict[str, int]:
             config[theirs] = settings[ours]
     if name == "T5Tokenizer":
         config["extra_ids"] = 0  # the model has them
-    path = pathlib.Path(folder, "tokenizer_config.json")
-    path.write_text(json.dumps(config, indent=2) + "\n", "utf-8")
+    _write_json(folder, "tokenizer_config.json", config)
+    return _special_ids(tokenizer)
+
+
+def _special_ids(tokenizer):
     ids = {"pad_token_id": "pad", "bos_token_id": "start", "eos_token_id": "end"}
     special = {key: getattr(tokenizer, f"{n}_token_id") for key, n in ids.items()}
     return {key: int(value) for key, value in special.items() if value is not None}
+
+
+def _export_json(tokenizer, folder):
+    content, config = byte_pair_json(tokenizer)
+    _write_json(folder, "tokenizer.json", content)
+    _write_json(folder, "tokenizer_config.json", config)
+    return _special_ids(tokenizer)
+
+
+def _write_json(folder, name, content):
+    text = json.dumps(content, indent=2, ensure_ascii=False)
+    pathlib.Path(folder, name).write_text(text + "\n", "utf-8")

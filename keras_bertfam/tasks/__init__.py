@@ -1,5 +1,10 @@
 """Pre-training and fine-tuning tasks, each beside the preprocessor that feeds it."""
 
+from keras_bertfam.tasks.finetuning.elmo_preprocessor import (
+    ElmoTextClassifierPreprocessor,
+    ElmoTokenClassifierPreprocessor,
+)
+from keras_bertfam.tasks.finetuning.entity_marks import mark_entities
 from keras_bertfam.tasks.finetuning.multiple_choice import MultipleChoice
 from keras_bertfam.tasks.finetuning.multiple_choice_preprocessor import (
     MultipleChoicePreprocessor,
@@ -32,6 +37,10 @@ from keras_bertfam.tasks.losses import (
     TokenAccuracy,
     WeightedMeanSquaredError,
 )
+from keras_bertfam.tasks.pretraining.bidirectional_lm import BidirectionalLM
+from keras_bertfam.tasks.pretraining.bidirectional_lm_preprocessor import (
+    BidirectionalLMPreprocessor,
+)
 from keras_bertfam.tasks.pretraining.causal_lm import CausalLM
 from keras_bertfam.tasks.pretraining.causal_lm_preprocessor import (
     CausalLMPreprocessor,
@@ -57,6 +66,10 @@ from keras_bertfam.tasks.pretraining.permutation_lm import PermutationLM
 from keras_bertfam.tasks.pretraining.permutation_lm_preprocessor import (
     PermutationLMPreprocessor,
 )
+from keras_bertfam.tasks.pretraining.recurrent_lm import RecurrentLM
+from keras_bertfam.tasks.pretraining.recurrent_lm_preprocessor import (
+    RecurrentLMPreprocessor,
+)
 from keras_bertfam.tasks.pretraining.replaced_token_detection import (
     ReplacedTokenDetection,
 )
@@ -81,6 +94,8 @@ from keras_bertfam.tasks.recipes import (
 from keras_bertfam.tasks.resizing import resize_vocabulary
 
 __all__ = [
+    "BidirectionalLM",
+    "BidirectionalLMPreprocessor",
     "CausalLM",
     "CausalLMPreprocessor",
     "CosineSimilarityError",
@@ -89,6 +104,8 @@ __all__ = [
     "DetectionCrossentropy",
     "Distiller",
     "DistillerPreprocessor",
+    "ElmoTextClassifierPreprocessor",
+    "ElmoTokenClassifierPreprocessor",
     "FINE_TUNING_RECIPES",
     "FineTuningRecipe",
     "LanguageModelCrossentropy",
@@ -103,6 +120,8 @@ __all__ = [
     "PermutationLMPreprocessor",
     "Perplexity",
     "PretrainingRecipe",
+    "RecurrentLM",
+    "RecurrentLMPreprocessor",
     "ReplacedTokenDetection",
     "ReplacedTokenDetectionPreprocessor",
     "SpanBoundaryLM",
@@ -122,6 +141,7 @@ __all__ = [
     "TokenClassifierPreprocessor",
     "WeightedMeanSquaredError",
     "fine_tuning_recipe",
+    "mark_entities",
     "pretraining_recipe",
     "resize_vocabulary",
 ]

@@ -200,6 +200,8 @@ def _optimizer_settings(optimizer):
         "learning_rate": rate.peak_learning_rate,
         "schedule_form": rate.form,
         "warmup_steps": rate.warmup_steps,
+        "power": getattr(rate, "power", None),
+        "decay_steps": getattr(rate, "decay_steps", None),
     }
     if rate.total_steps not in (None, math.inf):
         settings["total_steps"] = rate.total_steps

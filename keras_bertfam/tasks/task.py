@@ -63,6 +63,8 @@ class PretrainingTask(
             backbone: rows of int32, and of bool if it's a mask.
         reads_pooler: whether the loss reads the backbone's pooler. One that it
             doesn't read isn't trained.
+        has_global_tokens: whether rows have global tokens, if the backbone can. The
+            projections of a task without aren't trained.
 
     Args:
         backbone: `keras_bertfam.models.EncoderBackbone`.
@@ -79,6 +81,7 @@ class PretrainingTask(
     label_kind: Any = None
     extra_inputs: tuple[str, ...] = ()
     reads_pooler = False
+    has_global_tokens = False
 
     def __init__(
         self, backbone: Model, preprocessor: Any = None, **kwargs: Any
@@ -130,9 +133,11 @@ class PretrainingTask(
         leaves them out of `trainable_variables`.
 
         Returns:
-            List of variables: those of the pooler, unless `reads_pooler`.
+            List of variables: those of the pooler, unless `reads_pooler`, and those
+            of global tokens only, unless `has_global_tokens`.
         """
-        return [] if self.reads_pooler else pooler_variables(self.backbone)
+        unused = [] if self.has_global_tokens else global_variables(self.backbone)
+        return unused + ([] if self.reads_pooler else pooler_variables(self.backbone))
 
     def _split_off_unused(self, variables, keep):
         unused = {id(v) for v in self.unused_variables()}
@@ -303,3 +308,9 @@ class PretrainingTask(
 def pooler_variables(backbone: Model) -> list[keras.Variable]:
     """The variables of a backbone's pooler; none without one."""
     return [] if backbone.pooler is None else backbone.pooler.variables
+
+
+def global_variables(backbone: Model) -> list[keras.Variable]:
+    """The variables of a backbone's projections of global tokens, if it has any."""
+    layers: list[Any] = getattr(backbone, "global_projections", list)()
+    return [variable for layer in layers for variable in layer.variables]

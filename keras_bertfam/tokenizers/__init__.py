@@ -2,7 +2,9 @@
 
 from keras_bertfam.tokenizers.bart import BartTokenizer
 from keras_bertfam.tokenizers.counting import count_tokens, extend_vocabulary
+from keras_bertfam.tokenizers.elmo import ElmoTokenizer, train_words
 from keras_bertfam.tokenizers.gpt import GPTTokenizer
+from keras_bertfam.tokenizers.modernbert import ModernBertTokenizer
 from keras_bertfam.tokenizers.sentence_piece import AlbertTokenizer, XLNetTokenizer
 from keras_bertfam.tokenizers.t5 import T5Tokenizer
 from keras_bertfam.tokenizers.training import (
@@ -16,7 +18,9 @@ __all__ = [
     "AlbertTokenizer",
     "BartTokenizer",
     "BertTokenizer",
+    "ElmoTokenizer",
     "GPTTokenizer",
+    "ModernBertTokenizer",
     "T5Tokenizer",
     "XLNetTokenizer",
     "count_tokens",
@@ -24,4 +28,5 @@ __all__ = [
     "train_byte_pair",
     "train_sentence_piece",
     "train_word_piece",
+    "train_words",
 ]

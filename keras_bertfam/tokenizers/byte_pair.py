@@ -13,7 +13,8 @@ from keras_bertfam.types import TFRagged, TFTensor, Tokenizer
 
 
 def is_byte_pair(tokenizer: Tokenizer) -> bool:
-    """Whether a tokenizer is one of byte-level BPE, such as RoBERTa's."""
+    """Whether a tokenizer, or the one in it, is one of byte-level BPE, as RoBERTa's."""
+    tokenizer = getattr(tokenizer, "unmarked", tokenizer)
     return isinstance(tokenizer, keras_hub.tokenizers.BytePairTokenizer)
 
 

@@ -1,5 +1,6 @@
 """What a dataset needs of a tokenizer: ops of the graph, and where words start."""
 
+import re
 import types
 
 import keras_hub
@@ -102,7 +103,7 @@ def has_vocabulary(tokenizer: Tokenizer) -> bool:
 def tokenize_with_masks(tokenizer: Tokenizer, texts: TFTensor) -> TFRagged:
     """Ids of texts, mask tokens in them included. Works in a graph.
 
-    The space before RoBERTa's `<mask>` is part of it.
+    The space before a mask token of byte-level BPE is part of it.
 
     Args:
         tokenizer: a tokenizer layer, with or without a mask token.
@@ -114,8 +115,8 @@ def tokenize_with_masks(tokenizer: Tokenizer, texts: TFTensor) -> TFRagged:
     mask = getattr(tokenizer, "mask_token", None)
     if mask is None:
         return tokenize(tokenizer, texts)
-    if mask.startswith("<"):
-        texts = tf.strings.regex_replace(texts, " *" + mask, mask)
+    if mask.startswith("<") or is_byte_pair(tokenizer):
+        texts = tf.strings.regex_replace(texts, " *" + re.escape(mask), mask)
     parts = tf.strings.split(texts, mask)
     ids = tokenize(tokenizer, parts.flat_values)
     masks = tf.fill([ids.nrows(), 1], tokenizer.mask_token_id)

@@ -6,6 +6,7 @@ import keras_hub
 
 from keras_bertfam.tokenizers.bart import BartTokenizer
 from keras_bertfam.tokenizers.gpt import WORD_END, GPTTokenizer
+from keras_bertfam.tokenizers.modernbert import ModernBertTokenizer
 from keras_bertfam.tokenizers.sentence_piece import AlbertTokenizer, XLNetTokenizer
 from keras_bertfam.tokenizers.t5 import T5Tokenizer
 
@@ -15,6 +16,12 @@ _ROBERTA_TOKENS = (("<s>", "<pad>", "</s>", "<unk>"), ("<mask>",), None)
 BYTE_PAIR: dict[str, tuple[Any, tuple[str, ...], tuple[str, ...], str | None]] = {
     "roberta": (keras_hub.tokenizers.RobertaTokenizer, *_ROBERTA_TOKENS),
     "bart": (BartTokenizer, *_ROBERTA_TOKENS),
+    "modernbert": (
+        ModernBertTokenizer,
+        (),
+        ("[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"),
+        None,
+    ),
     "gpt2": (keras_hub.tokenizers.GPT2Tokenizer, (), ("<|endoftext|>",), None),
     "gpt": (GPTTokenizer, ("<unk>",), (), WORD_END),
 }

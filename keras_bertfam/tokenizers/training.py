@@ -108,15 +108,17 @@ def train_byte_pair(
         add_prefix_space: bool. Whether a text begins with a space, so that its
             first word is as any other. Defaults to `False`.
         family: whose special tokens the vocabulary has and whose tokenizer it gets:
-            `"roberta"`, `"bart"`, `"gpt2"` or `"gpt"`. Defaults to `"roberta"`.
+            `"roberta"`, `"bart"`, `"modernbert"`, `"gpt2"` or `"gpt"`. Defaults to
+            `"roberta"`.
         **kwargs: passed to the tokenizer.
 
     Returns:
         A `keras_hub.tokenizers.RobertaTokenizer`, `BartTokenizer`,
-        `keras_hub.tokenizers.GPT2Tokenizer` or `GPTTokenizer`, whose calls run in the
-        graph. The first ids of the first two are `<s>`, `<pad>`, `</s>` and `<unk>`,
-        and the last is `<mask>`; GPT-2's last is `<|endoftext|>`, and GPT's first is
-        `<unk>`.
+        `ModernBertTokenizer`, `keras_hub.tokenizers.GPT2Tokenizer` or `GPTTokenizer`,
+        whose calls run in the graph. The first ids of the first two are `<s>`, `<pad>`,
+        `</s>` and `<unk>`, and the last is `<mask>`; ModernBERT's last are `[UNK]`,
+        `[CLS]`, `[SEP]`, `[PAD]` and `[MASK]`, GPT-2's last is `<|endoftext|>`, and
+        GPT's first is `<unk>`.
 
     Raises:
         FileNotFoundError: If a path is that of no file.

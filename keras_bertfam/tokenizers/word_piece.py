@@ -31,8 +31,9 @@ class BertTokenizer(PresetTokenizer, keras_hub.tokenizers.BertTokenizer):
     becomes [UNK].
 
     Args:
-        vocabulary: list of strings or the path of a file with a token per line.
-            It must hold [PAD], [UNK], [CLS], [SEP] and [MASK], and nothing twice.
+        vocabulary: list of strings or the path of a file with a token per line, as
+            in PaddlePaddle's files with a tab and its number after it. It must hold
+            [PAD], [UNK], [CLS], [SEP] and [MASK], and nothing twice.
         lowercase: bool. Lower-cases and strips accents. Defaults to `False`.
         max_input_chars_per_word: int. Counted after the clean-up. Defaults to `200`,
             as in BERT's code; `transformers` has 100.
@@ -78,9 +79,17 @@ class BertTokenizer(PresetTokenizer, keras_hub.tokenizers.BertTokenizer):
 
     def set_vocabulary(self, vocabulary: Path | Sequence[str] | None) -> None:
         self._fast_bert = None
+        tokens: Any = None
+        self.vocabulary = tokens
         try:
             super().set_vocabulary(vocabulary)
-        except RuntimeError as error:
+        except (RuntimeError, ValueError) as error:
+            plain = _without_numbers(self.vocabulary)
+            if plain is not None:
+                self.set_vocabulary(plain)
+                return
+            if isinstance(error, ValueError):
+                raise
             counts: collections.Counter[str] = collections.Counter(self.vocabulary)
             ((token, count),) = counts.most_common(1)
             raise ValueError(
@@ -95,9 +104,10 @@ class BertTokenizer(PresetTokenizer, keras_hub.tokenizers.BertTokenizer):
                 f"`vocabulary` must contain {', '.join(SPECIAL_TOKENS)}. "
                 f"Missing: {', '.join(missing)}."
             )
+        tokens = self.vocabulary
         # Arrays, which every graph takes for constants of its own.
-        self._is_inner = np.array([t.startswith("##") for t in self.vocabulary])
-        sizes = np.array([len(token) for token in self.vocabulary], "int32")
+        self._is_inner = np.array([t.startswith("##") for t in tokens])
+        sizes = np.array([len(token) for token in tokens], "int32")
         self._characters = sizes - 2 * self._is_inner
         with tf.init_scope(), tf.device("CPU:0"):
             self._fast_bert = tf_text.FastBertTokenizer(
@@ -194,3 +204,19 @@ class BertTokenizer(PresetTokenizer, keras_hub.tokenizers.BertTokenizer):
         config = super().get_config()
         config["max_input_chars_per_word"] = self.max_input_chars_per_word
         return config
+
+
+def _without_numbers(lines):
+    """The tokens of lines with the number of each after it, `None` for others."""
+    if not lines or "\t" not in lines[0]:
+        return None
+    tokens = []
+    for number, line in enumerate(lines):
+        token, _, said = line.rpartition("\t")
+        if said != str(number):
+            raise ValueError(
+                "`vocabulary` must have the number of each line, from 0, after its "
+                f"token, or no numbers. Received: {line!r} in line {number + 1}."
+            )
+        tokens.append(token)
+    return tokens

@@ -12,6 +12,7 @@ from keras_bertfam.models.family import EncoderFamily
 from keras_bertfam.presets.families import BACKBONES, FAMILIES
 from keras_bertfam.presets.families.bert import BERT
 from keras_bertfam.presets.families.record import size
+from keras_bertfam.presets.families.roberta import ROBERTA
 from tests.from_transformers import convert, max_difference, randomize
 from tests.tiny_fine_tuning import make_tokenizer
 
@@ -19,53 +20,56 @@ SIZES = {"num_layers": 2, "num_heads": 2, "hidden_dim": 16, "intermediate_dim": 
 
 
 @pytest.fixture
-def ernie():
-    """ERNIE 1.0, for as long as a test takes."""
-    record = BERT.derived(
-        "ernie",
-        "ErnieBackbone",
-        arguments={**BERT.arguments, "activation": "relu", "max_sequence_length": 513},
-        sizes={"ernie_base_zh": size(18000, 12, 768, source="nghuyong/ernie-1.0-base")},
+def camembert():
+    """CamemBERT, for as long as a test takes."""
+    record = ROBERTA.derived(
+        "camembert",
+        "CamembertBackbone",
+        tokenizer="sentence_piece",
+        sizes={
+            "camembert_base_fr": size(32005, 12, 768, source="almanach/camembert-base")
+        },
         transformers=dataclasses.replace(
-            BERT.transformers, title="Ernie", prefix="ernie"
+            ROBERTA.transformers, title="Camembert", signs=(), sign_file=None
         ),
     )
     register = keras.saving.register_keras_serializable("keras_bertfam")
-    yield register(type("ErnieBackbone", (EncoderFamily,), {"record": record}))
-    del FAMILIES["ernie"], BACKBONES["ernie"]
-    del keras.saving.get_custom_objects()["keras_bertfam>ErnieBackbone"]
+    yield register(type("CamembertBackbone", (EncoderFamily,), {"record": record}))
+    del FAMILIES["camembert"], BACKBONES["camembert"]
+    del keras.saving.get_custom_objects()["keras_bertfam>CamembertBackbone"]
 
 
-def test_names_sizes_and_recipes(ernie):
-    assert ernie.parameter_count(**ernie.presets_table["ernie_base_zh"]) == 99_866_112
-    found = presets.list_presets(ernie)["ernie_base_zh"]
-    assert found.backbone is ernie and found.tokenizer_files == ("vocab.txt",)
-    assert found.sources == ("hf://nghuyong/ernie-1.0-base",)
-    assert "ernie_base_zh" in presets.list_presets()
+def test_names_sizes_and_recipes(camembert):
+    arguments = camembert.presets_table["camembert_base_fr"]
+    # RoBERTa's 124,054,272, less 18,260 rows.
+    assert camembert.parameter_count(**arguments) == 110_030_592
+    found = presets.list_presets(camembert)["camembert_base_fr"]
+    assert found.backbone is camembert and found.tokenizer_files == ("spiece.model",)
+    assert found.sources == ("hf://almanach/camembert-base",)
+    assert "camembert_base_fr" in presets.list_presets()
     # What a record doesn't say is its base's.
-    base = tasks.fine_tuning_recipe("bert", "squad")
-    assert tasks.fine_tuning_recipe("ErnieBackbone", "squad") == base
-    assert tasks.pretraining_recipe("ernie").task == "MaskedLMSentencePair"
+    base = tasks.fine_tuning_recipe("roberta", "squad")
+    assert tasks.fine_tuning_recipe("CamembertBackbone", "squad") == base
+    assert tasks.pretraining_recipe("camembert").task == "MaskedLM"
 
 
-def test_defaults_head_and_layout(ernie):
-    backbone = ernie(40, **SIZES)
-    assert backbone.activation == "relu" and backbone.max_sequence_length == 513
-    tokenizer = make_tokenizer()
-    assert get_layout(None, tokenizer) is ernie.record.layout
+def test_defaults_head_and_layout(camembert):
+    backbone = camembert(40, **SIZES)
+    assert backbone.position_offset == 2 and backbone.layer_norm_epsilon == 1e-5
+    assert get_layout("roberta", make_tokenizer()) is camembert.record.layout
     task = tasks.TextClassifier(backbone, 2)
-    assert task.head_style == "bert" and task.reads_pooler
+    assert task.head_style == "roberta" and not task.reads_pooler
 
 
-def test_checkpoints_of_transformers(ernie, tmp_path):
+def test_checkpoints_of_transformers(camembert, tmp_path):
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     sizes = {"vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 2}
-    sizes |= {"num_attention_heads": 2, "intermediate_size": 12, "hidden_act": "relu"}
-    config = transformers.ErnieConfig(**sizes)
-    theirs = randomize(transformers.ErnieForMaskedLM(config), 0.1)
+    sizes |= {"num_attention_heads": 2, "intermediate_size": 12}
+    config = transformers.CamembertConfig(**sizes)
+    theirs = randomize(transformers.CamembertForMaskedLM(config), 0.1)
     ours = convert(tasks.MaskedLM, theirs)
-    assert type(ours.backbone) is ernie
+    assert type(ours.backbone) is camembert
     ids = torch.tensor([[3, 4, 5, 6]])
     with torch.no_grad():
         expected = theirs(ids).logits
@@ -76,20 +80,20 @@ def test_checkpoints_of_transformers(ernie, tmp_path):
         assert max_difference(again(ids).logits.numpy(), expected) < 1e-6
 
 
-def test_two_families_of_one_name(ernie):
+def test_two_families_of_one_name(camembert):
     with pytest.raises(ValueError, match="'bert', which BertBackbone has"):
         type("Other", (EncoderFamily,), {"record": BERT.derived("bert", "Other")})
     assert models.BertBackbone.record is FAMILIES["bert"] is BERT
 
 
-def test_a_class_is_defined_again(ernie):
-    record = dataclasses.replace(ernie.record, license="MIT")
-    again = type("ErnieBackbone", (EncoderFamily,), {"record": record})
-    assert FAMILIES["ernie"] is again.record
-    assert presets.list_presets()["ernie_base_zh"].backbone is again
+def test_a_class_is_defined_again(camembert):
+    record = dataclasses.replace(camembert.record, license="MIT")
+    again = type("CamembertBackbone", (EncoderFamily,), {"record": record})
+    assert FAMILIES["camembert"] is again.record
+    assert presets.list_presets()["camembert_base_fr"].backbone is again
 
 
-def test_a_layout_of_the_same_name(ernie):
+def test_a_layout_of_the_same_name(camembert):
     layout = dataclasses.replace(BERT.layout, start_last=True)
     record = BERT.derived("mine", "Mine", layout=layout)
     with pytest.raises(ValueError, match="`layout` must have a name of its own"):
@@ -108,10 +112,10 @@ def test_a_class_that_keras_does_not_know(tmp_path):
         del FAMILIES["mine"], BACKBONES["mine"]
 
 
-def test_the_signature_is_what_the_constructor_takes(ernie):
-    parameters = inspect.signature(ernie).parameters
-    assert parameters["activation"].default == "relu"
+def test_the_signature_is_what_the_constructor_takes(camembert):
+    parameters = inspect.signature(camembert).parameters
+    assert parameters["layer_norm_epsilon"].default == 1e-5
     with pytest.raises(TypeError):
-        inspect.signature(ernie).bind(40, 2, 2, 16, 24, 8)
+        inspect.signature(camembert).bind(40, 2, 2, 16, 24, 8)
     with pytest.raises(TypeError):
-        ernie(40, 2, 2, 16, 24, 8)
+        camembert(40, 2, 2, 16, 24, 8)

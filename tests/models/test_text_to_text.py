@@ -203,7 +203,7 @@ def test_errors():
         seq2seq({"encoder_token_ids": ids(1, 3)})
     with pytest.raises(ValueError, match="`decoder_token_ids` must be in .*to 30"):
         seq2seq(two_texts(decoder_token_ids=np.array([[30]])))
-    with pytest.raises(ValueError, match="longer than the position table"):
+    with pytest.raises(ValueError, match="longer than there are positions"):
         decoder({"token_ids": ids(1, 17)})
 
 

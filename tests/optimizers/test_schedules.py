@@ -23,6 +23,24 @@ def test_published_forms(form, steps, expected):
     np.testing.assert_allclose(rates(schedule, steps), expected, atol=1e-6)
 
 
+def test_warmup_stable_decay():
+    """The peak until the last steps, which fall as 1 - sqrt."""
+    schedule = WarmupPolynomialDecay(1.0, 10, 40, form="stable", decay_steps=16)
+    expected = [0, 0.5, 1, 1, 1, 0.5, 0.25, 0, 0]
+    steps = [0, 5, 10, 20, 24, 28, 33, 40, 50]
+    np.testing.assert_allclose(rates(schedule, steps), expected, atol=1e-6)
+    share = WarmupPolynomialDecay(1.0, 0, 40, form="stable", decay_steps=0.4)
+    np.testing.assert_allclose(rates(share, steps[5:]), expected[5:], atol=1e-6)
+    none = WarmupPolynomialDecay(
+        2.0, 4, 8, form="stable", decay_steps=0, end_learning_rate=1.0
+    )
+    assert rates(none, [2, 4, 8, 9]) == [1, 2, 2, 2]
+    with pytest.raises(ValueError, match="together. Received: 10 and 31 of 40"):
+        WarmupPolynomialDecay(1.0, 10, 40, form="stable", decay_steps=31)
+    again = WarmupPolynomialDecay.from_config(schedule.get_config())
+    assert again.get_config() == schedule.get_config()
+
+
 def test_power_and_end_rate():
     schedule = WarmupPolynomialDecay(
         3.0, 4, 12, power=3.0, end_learning_rate=1.0, form="join"
@@ -61,6 +79,7 @@ def test_total_steps_are_filled_in_once():
         ({"warmup_steps": -1}, "warmup_steps=-1"),
         ({"warmup_steps": 1.0}, "warmup_steps=1.0"),
         ({"warmup_steps": 5, "total_steps": 4}, "warmup_steps=5, total_steps=4"),
+        ({"decay_steps": 1.0}, "decay_steps=1.0"),
         ({"total_steps": 0}, "total_steps=0"),
         ({"total_steps": 2.5}, "total_steps=2.5"),
     ],

@@ -56,6 +56,16 @@ def test_published_numbers():
     assert (t5.optimizer, t5.schedule_form) == ("adafactor", "rsqrt")
     assert t5.optimizer_arguments()["warmup_steps"] == 10_000
     assert tasks.pretraining_recipe("openai-gpt").schedule_form == "cosine"
+    longformer = tasks.pretraining_recipe("longformer").optimizer_arguments()
+    assert longformer["power"] == 3 and longformer["learning_rate"] == 3e-5
+    modern = tasks.pretraining_recipe("modernbert")
+    assert modern.masking["mask_selection_rate"] == 0.3
+    (long,) = modern.phases
+    assert (modern.sequence_length, long.sequence_length) == (1024, 8192)
+    rows = (modern.batch_size * 1024, long.batch_size * 8192)
+    assert rows[0] == rows[1]  # tokens of a step
+    assert long.optimizer_arguments()["decay_steps"] == 10_600 / 63_600
+    assert long.backbone_arguments["rotary_base"] == (160_000, 10_000)
 
 
 def test_every_published_family_has_recipes():

@@ -9,6 +9,7 @@ from keras_bertfam.layers.corruption.document_noises import (
     TokenDeletion,
     TokenMasking,
 )
+from keras_bertfam.layers.corruption.knowledge import KnowledgeMasking
 from keras_bertfam.layers.corruption.mask_tokens import MaskTokens
 from keras_bertfam.layers.corruption.mixture import Mixture
 from keras_bertfam.layers.corruption.objectives import (
@@ -55,6 +56,7 @@ __all__ = [
     "IidDrop",
     "IidReplaceSpans",
     "IndependentTokens",
+    "KnowledgeMasking",
     "MaskTokens",
     "MaskingStrategy",
     "Mass",

@@ -26,6 +26,9 @@ class MaskingStrategy(Named):
             are the single tokens.
         uses_counts: bool. Whether it needs to know how often each token occurs: its
             `token_counts` are `None` until `set_counts` is called.
+        uses_marks: bool. Whether it reads the marks around spans of texts. Those of the
+            kind `marked` become `span_ids`, and all are left out of the text.
+        marked: `"phrase"`, `"entity"` or `None` for neither.
 
     Example:
 
@@ -54,6 +57,8 @@ class MaskingStrategy(Named):
     named: ClassVar[dict[str, type["MaskingStrategy"]]] = {}
     uses_words: ClassVar[bool] = False
     uses_counts: ClassVar[bool] = False
+    uses_marks: ClassVar[bool] = False
+    marked: str | None = None
 
     def check(self, vocabulary_size: int, starts_word: list[bool] | None) -> None:
         """Raises a `ValueError` if the strategy doesn't fit the vocabulary."""
@@ -111,7 +116,7 @@ def get_strategy(identifier: MaskingStrategy | Config | str) -> MaskingStrategy:
     Args:
         identifier: `MaskingStrategy`, what `keras.saving` serialised of one, or
             the `name` of one, such as `"tokens"`, `"words"`, `"ngrams"`,
-            `"spans"`, `"given_spans"`, `"smoothed_tokens"`.
+            `"spans"`, `"given_spans"`, `"knowledge"`, `"smoothed_tokens"`.
     """
     strategy: MaskingStrategy = MaskingStrategy.get(identifier)
     return strategy

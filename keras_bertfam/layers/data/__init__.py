@@ -4,6 +4,7 @@ from keras_bertfam.layers.data.batching import BatchByTokens, full_batches
 from keras_bertfam.layers.data.best_fit import PackSequences
 from keras_bertfam.layers.data.data_service import data_worker
 from keras_bertfam.layers.data.documents import read_documents, split_sentences
+from keras_bertfam.layers.data.lexicon import Lexicon
 from keras_bertfam.layers.data.packing import PackSentences
 from keras_bertfam.layers.data.pairing import PairSegments
 from keras_bertfam.layers.data.pairing_electra import ElectraSegments
@@ -15,6 +16,7 @@ from keras_bertfam.layers.data.token_stream import PackStream
 __all__ = [
     "BatchByTokens",
     "ElectraSegments",
+    "Lexicon",
     "PackSentences",
     "PackSequences",
     "PackStream",

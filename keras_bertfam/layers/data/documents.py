@@ -23,12 +23,12 @@ CONTINUES = "\0"
 _TITLE = r"\b(Mr|Mrs|Ms|Messrs|Dr|Prof|St|Mt|Rev|Hon|Capt|Col|Gen|Lt|Sgt|vs|cf)\.[ \t]+"
 _AFTER_TITLE = "\x01"
 _SENTENCE_END = (
-    r"""((?:[\pL\pN]{2}\.|[^\pL\pN]\.|[!?…])["'”’»)\]]*)[ \t]+"""
-    r"""(["'“‘«(\[]*[\p{Lu}\pN])|([。！？]["'”’」』）]*)"""
+    r"""((?:[\pL\pN]{2}\.|[^\pL\pN]\.|[!?…])["'”’»)\]⟫⟧]*)[ \t]+"""
+    r"""(["'“‘«(\[⟪⟦]*[\p{Lu}\pN])|([。！？]["'”’」』）⟫⟧]*)"""
 )
 
 # What ends a sentence that no space follows.
-_UNSPACED = r"""(?s).*[。！？]["'”’」』）]*"""
+_UNSPACED = r"""(?s).*[。！？]["'”’」』）⟫⟧]*"""
 
 
 def read_documents(

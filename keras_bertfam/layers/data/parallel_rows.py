@@ -12,6 +12,26 @@ from keras_bertfam.tokenizers.texts import check_documents
 from keras_bertfam.types import TFDataset, TFRagged, TFTensor, Tokenizer
 
 
+def check_continued_options(options: BatchOptions) -> None:
+    """Raises a `ValueError` for options that make no sense for rows that go on."""
+    for name in ("packing", "tokens_per_batch"):
+        if (value := getattr(options, name)) is not None:
+            raise ValueError(
+                f"`{name}` must be `None` for rows that are full, each continued "
+                f"in the next batch. Received: {value!r}."
+            )
+
+
+def check_continued(documents: TFDataset, options: BatchOptions) -> TFDataset:
+    """Returns `documents` that can be laid out in rows that go on.
+
+    Raises:
+        ValueError: for options that make no sense for these, or no documents.
+    """
+    check_continued_options(options)
+    return check_documents(documents)
+
+
 class ParallelRows(Rows):
     """XLNet's rows of parallel streams; see `ParallelStreams` and `join_segments`.
 
@@ -60,12 +80,7 @@ class ParallelRows(Rows):
         )
 
     def _check(self, options):
-        for name in ("packing", "tokens_per_batch"):
-            if (value := getattr(options, name)) is not None:
-                raise ValueError(
-                    f"`{name}` must be `None` for rows that are full, each continued "
-                    f"in the next batch. Received: {value!r}."
-                )
+        check_continued_options(options)
         streams = options.rows // (2 if self.both_directions else 1)
         least = 1 if self.next_rate == 1 else 2
         if streams < least:

@@ -46,6 +46,8 @@ class ParallelStreams:
     ```
     """
 
+    dtype = tf.int32  # of what is laid out
+
     def __init__(
         self,
         tokenizer: Tokenizer,
@@ -74,7 +76,7 @@ class ParallelStreams:
     def __call__(self, documents: TFDataset) -> TFDataset:
         chunks = batches_of_texts(documents, self.documents_at_once)
         chunks = chunks.map(self._tokenize, **PARALLEL)
-        nothing = tf.zeros([0], tf.int32)
+        nothing = tf.zeros([0], self.dtype)
         lengths = tf.zeros([self.batch_size], tf.int32)
         state = (nothing, lengths, tf.constant(False))
         return chunks.scan(state, self._step).unbatch()

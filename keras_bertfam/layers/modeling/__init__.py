@@ -1,6 +1,8 @@
 """Backend-agnostic layers."""
 
+from keras_bertfam.layers.modeling.adaptive import AdaptiveEmbedding, AdaptiveSoftmax
 from keras_bertfam.layers.modeling.attention import SelfAttention
+from keras_bertfam.layers.modeling.character_encoder import CharacterEncoder, Highway
 from keras_bertfam.layers.modeling.cross_attention import CrossAttention
 from keras_bertfam.layers.modeling.detection import (
     CopyingMaskedLMHead,
@@ -15,7 +17,12 @@ from keras_bertfam.layers.modeling.heads import (
     SentencePairHead,
 )
 from keras_bertfam.layers.modeling.lm_head import LanguageModelHead
-from keras_bertfam.layers.modeling.memory import SegmentMemory
+from keras_bertfam.layers.modeling.local_attention import LocalSelfAttention
+from keras_bertfam.layers.modeling.memory import SegmentMemory, StateMemory
+from keras_bertfam.layers.modeling.projected_lstm import (
+    BidirectionalLSTM,
+    ProjectedLSTMCell,
+)
 from keras_bertfam.layers.modeling.relative_attention import (
     RelativeAttention,
     relative_sinusoids,
@@ -25,9 +32,15 @@ from keras_bertfam.layers.modeling.relative_block import RelativeTransformerBloc
 from keras_bertfam.layers.modeling.relative_transformer import (
     RelativeTransformerStack,
 )
+from keras_bertfam.layers.modeling.sampled_logits import SampledLogits
 from keras_bertfam.layers.modeling.sampling import SampleTokens
+from keras_bertfam.layers.modeling.scalar_mix import ScalarMix
 from keras_bertfam.layers.modeling.span_boundary import SpanBoundaryHead
-from keras_bertfam.layers.modeling.span_head import ConditionalSpanHead, SpanHead
+from keras_bertfam.layers.modeling.span_head import (
+    ConditionalSpanHead,
+    SpanHead,
+    TransformedSpanHead,
+)
 from keras_bertfam.layers.modeling.stack_heads import NoAttention
 from keras_bertfam.layers.modeling.sublayers import FeedForward, ResidualSublayer
 from keras_bertfam.layers.modeling.summary_head import SummaryHead
@@ -35,6 +48,10 @@ from keras_bertfam.layers.modeling.tied_logits import TiedLogits
 from keras_bertfam.layers.modeling.transformer import TransformerStack
 
 __all__ = [
+    "AdaptiveEmbedding",
+    "AdaptiveSoftmax",
+    "BidirectionalLSTM",
+    "CharacterEncoder",
     "ConditionalSpanHead",
     "CopyingMaskedLMHead",
     "CrossAttention",
@@ -42,10 +59,13 @@ __all__ = [
     "EncoderEmbedding",
     "FeedForward",
     "HeadGates",
+    "Highway",
     "LanguageModelHead",
+    "LocalSelfAttention",
     "MaskedLMHead",
     "NoAttention",
     "Pooler",
+    "ProjectedLSTMCell",
     "RelativeAttention",
     "RelativePositionBias",
     "RelativeTransformerBlock",
@@ -53,14 +73,18 @@ __all__ = [
     "ReplacedTokenHead",
     "ResidualSublayer",
     "SampleTokens",
+    "SampledLogits",
+    "ScalarMix",
     "SegmentMemory",
     "SelfAttention",
     "SentencePairHead",
     "SpanBoundaryHead",
     "SpanHead",
+    "StateMemory",
     "SummaryHead",
     "TiedLogits",
     "TokenEmbedding",
+    "TransformedSpanHead",
     "TransformerStack",
     "relative_sinusoids",
 ]

@@ -9,6 +9,7 @@ from keras import ops
 from keras_bertfam.layers.modeling.dense import flat_dense, take_positions
 from keras_bertfam.layers.modeling.dropout import Dropout
 from keras_bertfam.layers.modeling.key_cache import with_rows
+from keras_bertfam.layers.modeling.rotary import rotary_at, rotate
 from keras_bertfam.layers.modeling.sight import causal_mask, hiding
 from keras_bertfam.types import Config, Initializer, Shape, Tensor
 
@@ -90,41 +91,46 @@ class MultiHeadAttention(keras.layers.Layer):
                 `"causal"`.
             bias: float tensor that broadcasts to the scores, or `None`.
         """
-        scores = None
-        asked, keep_scores = keep_scores, keep_scores or self.watcher is not None
-        drops = training and self.dropout_rate
-        causal = isinstance(mask, str)
-        if causal and (drops or keep_scores or bias is not None):
-            mask = causal_mask(ops.shape(query)[1], ops.shape(key)[1])
-            mask, causal = ops.expand_dims(mask, 1), False
-        if drops or keep_scores:
-            context, scores = self._explicitly(query, key, value, mask, bias, training)
-        elif bias is not None:
-            if mask is not None:
-                # PyTorch's kernel takes one of the two.
-                bias = bias + hiding(mask, self.compute_dtype)
-            context = ops.dot_product_attention(
-                query, key, value, bias=bias, scale=self.scale
-            )
-        else:
-            context = ops.dot_product_attention(
-                query,
-                key,
-                value,
-                mask=None if causal else mask,
-                scale=self.scale,
-                is_causal=causal,
-            )
+        kept = keep_scores or self.watcher is not None
+        context, scores = self._mix(query, key, value, mask, bias, kept, training)
+        if self.watcher is not None:
+            self.watcher(query * self.scale, key, scores)
+        return self._combine(context, head_mask), scores if keep_scores else None
+
+    def _combine(self, context, head_mask):
+        """The output of the heads' `(batch, queries, num_heads, head_dim)`."""
         if head_mask is not None:
             factors = ops.reshape(head_mask, (-1, 1, self.num_heads, 1))
             # Not in place, where PyTorch has no gradient.
             context = context * ops.cast(factors, context.dtype)
         count = ops.shape(context)[1]
         context = ops.reshape(context, (-1, count, self._inner_dim))
-        output = flat_dense(self.output_dense, context)
-        if self.watcher is not None:
-            self.watcher(query * self.scale, key, scores)
-        return output, scores if asked else None
+        return flat_dense(self.output_dense, context)
+
+    def _mix(self, query, key, value, mask, bias, keep_scores, training):
+        """Means of values `(batch, queries, num_heads, head_dim)`, and probabilities.
+
+        The probabilities are `None` where they needn't be computed.
+        """
+        drops = training and self.dropout_rate
+        causal = isinstance(mask, str)
+        if causal and (drops or keep_scores or bias is not None):
+            mask = causal_mask(ops.shape(query)[1], ops.shape(key)[1])
+            mask, causal = ops.expand_dims(mask, 1), False
+        if drops or keep_scores:
+            return self._explicitly(query, key, value, mask, bias, training)
+        arguments: dict[str, Any] = {"mask": None if causal else mask}
+        if bias is not None:
+            if mask is not None:
+                # PyTorch's kernel takes one of the two.
+                bias = bias + hiding(mask, self.compute_dtype)
+            arguments = {"bias": bias}
+        elif causal:
+            arguments["is_causal"] = True
+        context = ops.dot_product_attention(
+            query, key, value, scale=self.scale, **arguments
+        )
+        return context, None
 
     def _explicitly(self, query, key, value, mask, bias, training):
         """Attention by explicit, dropped probabilities, softmax in float32."""
@@ -186,6 +192,8 @@ class SelfAttention(MultiHeadAttention):
         bias: float tensor that is added to the scores, of a shape that broadcasts to
             `(batch, num_heads, length or count, length)`; see
             `RelativePositionBias`.
+        rotary: pair of float tensors, the positions of `x` by which queries and keys
+            are rotated, see `TransformerStack`.
         causal: bool or `None`. In place of that of the constructor, where
             `attention_mask` says all.
         cache: pair of float tensors `(batch, keys, num_heads, head_dim)`, the keys
@@ -228,13 +236,14 @@ class SelfAttention(MultiHeadAttention):
         positions: Tensor | None = None,
         head_mask: Tensor | None = None,
         bias: Tensor | None = None,
+        rotary: tuple[Tensor, Tensor] | None = None,
         causal: bool | None = None,
         cache: tuple[Tensor, Tensor] | None = None,
         cache_index: Tensor = 0,
         return_scores: bool = False,
         training: bool | None = None,
     ) -> Any:
-        query, key, value = self._project(x, positions)
+        query, key, value = self._project(x, positions, rotary=rotary)
         if cache is not None:
             key, value = cache = tuple(
                 with_rows(old, cache_index, new)
@@ -261,25 +270,36 @@ class SelfAttention(MultiHeadAttention):
         more = [part for part in (scores, cache) if part is not None]
         return (output, *more) if more else output
 
-    def _project(self, x, positions):
-        """Query, key and value, each `(batch, length, num_heads, head_dim)`."""
+    def _project(self, x, positions, layer=None, rotary=None):
+        """Query, key and value, each `(batch, length, num_heads, head_dim)`.
+
+        Args:
+            layer: the dense layer; `None` for `qkv`.
+        """
+        query, key, value = self._projected(x, positions, layer or self.qkv)
+        if rotary is not None:
+            query = rotate(query, rotary_at(rotary, positions))
+            key = rotate(key, rotary)
+        return query, key, value
+
+    def _projected(self, x, positions, layer):
         batch, length = ops.shape(x)[:2]
         heads = (self.num_heads, self.head_dim)
-        if positions is None or self.qkv.quantization_mode is not None:
-            qkv = ops.reshape(flat_dense(self.qkv, x), (batch, length, 3, *heads))
+        if positions is None or layer.quantization_mode is not None:
+            qkv = ops.reshape(flat_dense(layer, x), (batch, length, 3, *heads))
             query, key, value = qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2]
             if positions is not None:
                 query = ops.reshape(query, (batch, length, self._inner_dim))
                 query = take_positions(query, positions)
                 query = ops.reshape(query, (batch, -1, *heads))
             return query, key, value
-        kernel = ops.cast(self.qkv.kernel, self.compute_dtype)
+        kernel = ops.cast(layer.kernel, self.compute_dtype)
         inner, width = self._inner_dim, x.shape[-1]
         flat = ops.reshape(take_positions(x, positions), (-1, width))
         query = ops.matmul(flat, kernel[:, :inner])
         pair = ops.matmul(ops.reshape(x, (-1, width)), kernel[:, inner:])
         if self.use_bias:
-            bias = ops.cast(self.qkv.bias, self.compute_dtype)
+            bias = ops.cast(layer.bias, self.compute_dtype)
             query, pair = query + bias[:inner], pair + bias[inner:]
         pair = ops.reshape(pair, (batch, length, 2, *heads))
         query = ops.reshape(query, (batch, -1, *heads))

@@ -107,6 +107,9 @@ class EncoderEmbedding(keras.layers.Layer):
         layer_norm_epsilon: float.
         initializer: initializer of every table and kernel.
         embedding_norm: bool. Whether there is the norm.
+        norm_bias: bool. Whether the norm has a bias.
+        learned_positions: bool. Whether positions have a table, or are none of this
+            layer's, but for the longest sequence.
         tie_embeddings: bool. Whether logits are computed by the token table, or by
             an output table of its own.
         reverse_initializer: initializer of that; `None` for `initializer`.
@@ -144,6 +147,8 @@ class EncoderEmbedding(keras.layers.Layer):
         layer_norm_epsilon: float = 1e-12,
         initializer: Initializer = "glorot_uniform",
         embedding_norm: bool = True,
+        norm_bias: bool = True,
+        learned_positions: bool = True,
         tie_embeddings: bool = True,
         reverse_initializer: Initializer = None,
         shared: dict[str, Any] | None = None,
@@ -160,6 +165,8 @@ class EncoderEmbedding(keras.layers.Layer):
         self.layer_norm_epsilon = layer_norm_epsilon
         self.initializer = keras.initializers.get(initializer)
         self.embedding_norm = embedding_norm
+        self.norm_bias = norm_bias
+        self.learned_positions = learned_positions
         self.tie_embeddings = tie_embeddings
         self.reverse_initializer = keras.initializers.get(reverse_initializer)
         common = {"dtype": self.dtype_policy}
@@ -174,7 +181,9 @@ class EncoderEmbedding(keras.layers.Layer):
             **common,
         )
         self.tables = shared.pop("tables", None) or _Tables(
-            max_sequence_length and max_sequence_length + position_offset,
+            learned_positions
+            and max_sequence_length
+            and max_sequence_length + position_offset,
             num_segments,
             self.embedding_dim,
             self._initializer(),
@@ -184,7 +193,7 @@ class EncoderEmbedding(keras.layers.Layer):
         self.norm = shared.pop("norm", None)
         if self.norm is None and embedding_norm:
             self.norm = keras.layers.LayerNormalization(
-                epsilon=layer_norm_epsilon, name="norm", **common
+                epsilon=layer_norm_epsilon, center=norm_bias, name="norm", **common
             )
         if shared:
             raise ValueError(
@@ -232,6 +241,7 @@ class EncoderEmbedding(keras.layers.Layer):
         position_ids: Tensor | None = None,
         training: bool | None = None,
     ) -> Tensor:
+        self._check_length(token_ids)
         x = self.token_embedding(token_ids)
         if self.position_table is not None:
             x = x + self._positions(token_ids, position_ids)
@@ -244,14 +254,16 @@ class EncoderEmbedding(keras.layers.Layer):
             x = flat_dense(self.projection, x)
         return x
 
-    def _positions(self, token_ids, position_ids):
-        length = token_ids.shape[1]
-        if length is not None and length > self.max_sequence_length:
+    def _check_length(self, token_ids):
+        length, longest = token_ids.shape[1], self.max_sequence_length
+        if length is not None and longest is not None and length > longest:
             raise ValueError(
-                "`token_ids` is longer than the position table. Expected at "
-                f"most max_sequence_length={self.max_sequence_length} tokens. "
+                "`token_ids` is longer than there are positions. Expected at "
+                f"most max_sequence_length={longest} tokens. "
                 f"Received: token_ids.shape={tuple(token_ids.shape)}."
             )
+
+    def _positions(self, token_ids, position_ids):
         table = ops.cast(self.position_table, self.compute_dtype)
         if position_ids is None:
             end = self.position_offset + ops.shape(token_ids)[1]
@@ -283,6 +295,8 @@ class EncoderEmbedding(keras.layers.Layer):
             "layer_norm_epsilon": self.layer_norm_epsilon,
             "initializer": keras.initializers.serialize(self.initializer),
             "embedding_norm": self.embedding_norm,
+            "norm_bias": self.norm_bias,
+            "learned_positions": self.learned_positions,
             "tie_embeddings": self.tie_embeddings,
             "reverse_initializer": keras.initializers.serialize(
                 self.reverse_initializer

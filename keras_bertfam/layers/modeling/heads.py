@@ -136,6 +136,7 @@ class MaskedLMHead(TiedLogits):
         activation: `"gelu"` (erf), `"gelu_tanh"`, or a Keras activation name.
         layer_norm_epsilon: float.
         initializer: initializer of the kernel.
+        use_bias: bool. Whether dense layer and norm have biases. The logits have.
 
     Call arguments:
         x: float tensor of shape `(batch, count, hidden_dim)`.
@@ -165,6 +166,7 @@ class MaskedLMHead(TiedLogits):
         activation: str = "gelu",
         layer_norm_epsilon: float = 1e-12,
         initializer: Initializer = "glorot_uniform",
+        use_bias: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(token_embedding, **kwargs)
@@ -172,14 +174,19 @@ class MaskedLMHead(TiedLogits):
         self.activation = activation
         self.layer_norm_epsilon = layer_norm_epsilon
         self.initializer = keras.initializers.get(initializer)
+        self.use_bias = use_bias
         self.dense = keras.layers.Dense(
             token_embedding.output_dim,
+            use_bias=use_bias,
             kernel_initializer=self.initializer.clone(),
             dtype=self.dtype_policy,
             name="dense",
         )
         self.norm = keras.layers.LayerNormalization(
-            epsilon=layer_norm_epsilon, dtype=self.dtype_policy, name="norm"
+            epsilon=layer_norm_epsilon,
+            center=use_bias,
+            dtype=self.dtype_policy,
+            name="norm",
         )
 
     def build(self, input_shape: Shape) -> None:
@@ -199,4 +206,5 @@ class MaskedLMHead(TiedLogits):
             "activation": self.activation,
             "layer_norm_epsilon": self.layer_norm_epsilon,
             "initializer": keras.initializers.serialize(self.initializer),
+            "use_bias": self.use_bias,
         }

@@ -120,6 +120,7 @@ class RelativeAttention(keras.layers.Layer):
             all layers the same, instead of being this layer's own.
         dropout: float. Dropout rate on the attention probabilities.
         initializer: initializer of all weights.
+        use_segments: bool. Whether there are weights of segments, `r_s` and `s`.
 
     Call arguments:
         x: float tensor `(batch, queries, width)`.
@@ -137,7 +138,7 @@ class RelativeAttention(keras.layers.Layer):
         reversed_rows: bool tensor `(batch,)`. The rows whose tokens run
             backwards.
         biases: float tensor `(3, num_heads, head_dim)`: `r_w`, `r_r` and `r_s`,
-            with `tied_biases`.
+            with `tied_biases`; of two without `use_segments`.
         head_mask: float tensor `(num_heads,)` or `(batch, num_heads)` that multiplies
             the heads' outputs.
         return_scores: bool. Return the attention probabilities as well.
@@ -167,6 +168,7 @@ class RelativeAttention(keras.layers.Layer):
         tied_biases: bool = False,
         dropout: float = 0.0,
         initializer: Initializer = "glorot_uniform",
+        use_segments: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -176,6 +178,7 @@ class RelativeAttention(keras.layers.Layer):
         self.tied_biases = tied_biases
         self.dropout_rate = dropout
         self.initializer = keras.initializers.get(initializer)
+        self.use_segments = use_segments
         self.dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy)
 
     def build(self, input_shape: Shape) -> None:
@@ -204,8 +207,11 @@ class RelativeAttention(keras.layers.Layer):
         self.relative = dense(inner, width, "relative")
         self.output_dense = dense(width, inner, "output")
         # Not named biases: unlike those, they take part in weight decay.
-        self.biases = None if self.tied_biases else vectors(3, "r_w_r_s")
-        self.segments = vectors(2, "segments")
+        self.biases = self.segments = None
+        if not self.tied_biases:
+            self.biases = vectors(3 if self.use_segments else 2, "r_w_r_s")
+        if self.use_segments:
+            self.segments = vectors(2, "segments")
         self.built = True
 
     def call(
@@ -292,4 +298,5 @@ class RelativeAttention(keras.layers.Layer):
             "tied_biases": self.tied_biases,
             "dropout": self.dropout_rate,
             "initializer": keras.initializers.serialize(self.initializer),
+            "use_segments": self.use_segments,
         }

@@ -25,6 +25,7 @@ class RelativeTransformerBlock(keras.layers.Layer):
         attention_dropout: float. Dropout rate on attention probabilities.
         layer_norm_epsilon: float.
         initializer: initializer of the kernels.
+        use_segments: bool. See `RelativeAttention`.
 
     Takes the call arguments of `RelativeAttention` and returns what it returns.
 
@@ -50,6 +51,7 @@ class RelativeTransformerBlock(keras.layers.Layer):
         attention_dropout: float = 0.0,
         layer_norm_epsilon: float = 1e-12,
         initializer: Initializer = "glorot_uniform",
+        use_segments: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -62,6 +64,7 @@ class RelativeTransformerBlock(keras.layers.Layer):
         self.attention_dropout = attention_dropout
         self.layer_norm_epsilon = layer_norm_epsilon
         self.initializer = keras.initializers.get(initializer)
+        self.use_segments = use_segments
         common = {"dtype": self.dtype_policy}
         attention: keras.layers.Layer = NoAttention(
             use_bias=False, name="relative_attention", **common
@@ -73,6 +76,7 @@ class RelativeTransformerBlock(keras.layers.Layer):
                 tied_biases=tied_biases,
                 dropout=attention_dropout,
                 initializer=self.initializer.clone(),
+                use_segments=use_segments,
                 name="relative_attention",
                 **common,
             )
@@ -141,4 +145,5 @@ class RelativeTransformerBlock(keras.layers.Layer):
             "attention_dropout": self.attention_dropout,
             "layer_norm_epsilon": self.layer_norm_epsilon,
             "initializer": keras.initializers.serialize(self.initializer),
+            "use_segments": self.use_segments,
         }

@@ -35,6 +35,7 @@ class RelativeTransformerStack(StackHeads, keras.layers.Layer):
         initializer: initializer of the kernels.
         pruned_heads: for each layer a list of the heads that it lacks, or `None`.
         head_gates: dict of arguments of `HeadGates`, or `None` for no gates.
+        use_segments: bool. See `RelativeAttention`.
 
     Call arguments:
         content: float tensor `(batch, length, width)`, the content stream.
@@ -53,6 +54,7 @@ class RelativeTransformerStack(StackHeads, keras.layers.Layer):
             backwards: distances have the other sign there.
         head_mask: float tensor `(num_layers, num_heads)`, or `(num_layers, batch,
             num_heads)`; 0 switches a head off.
+        clamp_length: int or `None`. In place of that of the constructor.
         return_hidden_states: bool. Have the last block compute all states.
         return_scores: bool.
 
@@ -92,6 +94,7 @@ class RelativeTransformerStack(StackHeads, keras.layers.Layer):
         initializer: Initializer = "glorot_uniform",
         pruned_heads: Any = None,
         head_gates: Config | None = None,
+        use_segments: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -112,6 +115,7 @@ class RelativeTransformerStack(StackHeads, keras.layers.Layer):
         self.attention_dropout = attention_dropout
         self.layer_norm_epsilon = layer_norm_epsilon
         self.initializer = keras.initializers.get(initializer)
+        self.use_segments = use_segments
         self.dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy)
         self.head_gates = head_gates
         self._settle_heads(pruned_heads)
@@ -126,6 +130,7 @@ class RelativeTransformerStack(StackHeads, keras.layers.Layer):
                 attention_dropout=attention_dropout,
                 layer_norm_epsilon=layer_norm_epsilon,
                 initializer=self.initializer.clone(),
+                use_segments=use_segments,
                 name=f"block_{index}",
                 dtype=self.dtype_policy,
             )
@@ -154,7 +159,7 @@ class RelativeTransformerStack(StackHeads, keras.layers.Layer):
         if not self.untie_biases:
             self.biases = self.add_weight(
                 name="r_w_r_s",
-                shape=(3, self.num_heads, self.head_dim),
+                shape=(3 if self.use_segments else 2, self.num_heads, self.head_dim),
                 initializer=self.initializer.clone(),
             )
         self.built = True
@@ -169,13 +174,16 @@ class RelativeTransformerStack(StackHeads, keras.layers.Layer):
         memory: Sequence[Tensor] | None = None,
         reversed_rows: Tensor | None = None,
         head_mask: Tensor | None = None,
+        clamp_length: int | None = None,
         return_hidden_states: bool = False,
         return_scores: bool = False,
         training: bool | None = None,
     ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
         length = ops.shape(content)[1]
         remembered = 0 if memory is None else ops.shape(memory[0])[1]
-        relative = self._relative(length, remembered, content, reversed_rows)
+        relative = self._relative(
+            length, remembered, content, reversed_rows, clamp_length
+        )
         relative = self.dropout(relative, training=training)
         # Both streams are one tensor: the rows from `length` on are the query stream.
         two = queries is not None
@@ -220,14 +228,14 @@ class RelativeTransformerStack(StackHeads, keras.layers.Layer):
             return self.biases
         return ops.take(self.biases, np.array(heads, "int32"), axis=1)
 
-    def _relative(self, length, remembered, content, reversed_rows):
+    def _relative(self, length, remembered, content, reversed_rows, clamp_length):
         """Sinusoids; with reversed rows those of both directions."""
         x = relative_sinusoids(
             length,
             remembered + length,
             content.shape[-1],
             causal=self.causal,
-            clamp_length=self.clamp_length,
+            clamp_length=clamp_length or self.clamp_length,
         )
         if reversed_rows is not None:
             # The sine of the opposite distance is the opposite, the cosine equal.
@@ -257,6 +265,7 @@ class RelativeTransformerStack(StackHeads, keras.layers.Layer):
             "initializer": keras.initializers.serialize(self.initializer),
             "pruned_heads": self.pruned_heads,
             "head_gates": self.head_gates,
+            "use_segments": self.use_segments,
         }
 
 

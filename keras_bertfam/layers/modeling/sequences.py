@@ -5,27 +5,27 @@ from keras import ops
 from keras_bertfam.types import Tensor
 
 
-def separate_sequences(
-    sequence_ids: Tensor, padding_mask: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """Attention mask and positions of rows that hold several sequences.
+def same_sequence(sequence_ids: Tensor, padding_mask: Tensor | None) -> Tensor:
+    """Attention mask of rows that hold several sequences.
 
     Returns:
-        A bool tensor `(batch, length, length)`, true within a sequence, and an
-        int tensor `(batch, length)` that counts from 0 in each sequence.
+        A bool tensor `(batch, length, length)`, true within a sequence.
     """
     rows, keys = (ops.expand_dims(sequence_ids, axis) for axis in (2, 1))
     same = ops.equal(rows, keys)
     if padding_mask is not None:
         same = ops.logical_and(same, ops.expand_dims(padding_mask, 1))
-    return same, _places(sequence_ids)
+    return same
 
 
-def _places(sequence_ids):
+def restarted_positions(sequence_ids: Tensor) -> Tensor:
     """Where each token is in its sequence: as far as from the sequence's first token.
 
     Sorting brings the first tokens together, which costs less than to count
     equal ids of pairs.
+
+    Returns:
+        An int tensor `(batch, length)` that counts from 0 in each sequence.
     """
     index = ops.arange(ops.shape(sequence_ids)[1], dtype="int32")
     begins = ops.not_equal(sequence_ids[:, 1:], sequence_ids[:, :-1])

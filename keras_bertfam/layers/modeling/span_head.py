@@ -6,6 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_bertfam.layers.modeling.dense import get_activation
 from keras_bertfam.types import Config, Initializer, Shape, Tensor
 
 _NOWHERE = -1e30
@@ -56,6 +57,68 @@ class SpanHead(keras.layers.Layer):
     def get_config(self) -> Config:
         initializer = keras.initializers.serialize(self.initializer)
         return {**super().get_config(), "initializer": initializer}
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class TransformedSpanHead(SpanHead):
+    """`SpanHead` behind a dense layer, an activation and a norm, as ModernBERT's.
+
+    Dense layer and norm have no biases.
+
+    Args:
+        hidden_dim: int. Width of the dense layer.
+        activation: see `SummaryHead`.
+        norm_epsilon: float.
+        initializer: initializer of the kernels.
+
+    Takes and gives what `SpanHead` does.
+
+    Example:
+
+    ```python
+    head = keras_bertfam.layers.TransformedSpanHead(8)
+    start_logits, end_logits = head(keras.random.normal((2, 5, 8)))
+    ```
+
+    Reference: [Warner et al., 2024](https://arxiv.org/abs/2412.13663), released code.
+    """
+
+    def __init__(
+        self,
+        hidden_dim: int,
+        activation: str | None = "gelu",
+        norm_epsilon: float | None = 1e-5,
+        initializer: Initializer = "glorot_uniform",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(initializer, **kwargs)
+        self.hidden_dim = hidden_dim
+        get_activation(activation)  # or an error
+        self.activation = activation
+        self.norm_epsilon = norm_epsilon
+        self.dense = _dense(self, hidden_dim, "dense", use_bias=False)
+        self.norm = keras.layers.LayerNormalization(
+            epsilon=norm_epsilon, center=False, dtype=self.dtype_policy, name="norm"
+        )
+
+    def build(self, input_shape: Shape) -> None:
+        self.dense.build(input_shape)
+        shape = (*input_shape[:-1], self.hidden_dim)
+        self.norm.build(shape)
+        super().build(shape)
+
+    def call(self, states: Tensor) -> Any:
+        return super().call(
+            self.norm(get_activation(self.activation)(self.dense(states)))
+        )
+
+    def get_config(self) -> Config:
+        return {
+            **super().get_config(),
+            "hidden_dim": self.hidden_dim,
+            "activation": self.activation,
+            "norm_epsilon": self.norm_epsilon,
+        }
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")

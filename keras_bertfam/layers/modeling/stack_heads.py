@@ -11,6 +11,7 @@ from keras import ops
 from keras_bertfam.layers.modeling.attention import SelfAttention
 from keras_bertfam.layers.modeling.dense import take_positions
 from keras_bertfam.layers.modeling.head_gates import HeadGates
+from keras_bertfam.layers.modeling.local_attention import LocalSelfAttention
 from keras_bertfam.types import Config, Mixin, Shape, Tensor
 
 PrunedHeads = tuple[tuple[int, ...], ...]
@@ -76,8 +77,9 @@ class NoAttention(keras.layers.Layer):
     Args:
         use_bias: bool. Whether there is one; without it the output is zeros.
 
-    Takes the call arguments of `SelfAttention` and `RelativeAttention`, most of which
-    it doesn't read, and gives probabilities and a cache of no heads.
+    Takes the call arguments of `SelfAttention`, `LocalSelfAttention` and
+    `RelativeAttention`, most of which it doesn't read, and gives probabilities and a
+    cache of no heads.
 
     Example:
 
@@ -110,9 +112,15 @@ class NoAttention(keras.layers.Layer):
         positions: Tensor | None = None,
         head_mask: Tensor | None = None,
         bias: Tensor | None = None,
+        rotary: tuple[Tensor, Tensor] | None = None,
         causal: bool | None = None,
         cache: tuple[Tensor, Tensor] | None = None,
         cache_index: Tensor = 0,
+        sequence_ids: Tensor | None = None,
+        global_tokens: dict[str, Tensor] | None = None,
+        window: int | None = None,
+        dilation: Sequence[int] | None = None,
+        neighbours: tuple[Tensor, ...] | None = None,
         return_scores: bool = False,
         training: bool | None = None,
     ) -> Any:
@@ -178,6 +186,10 @@ class StackHeads(Mixin):
         common = {"use_bias": use_bias, "dtype": dtype, "name": "self_attention"}
         if not arguments["num_heads"]:
             return NoAttention(**common)
+        if self.is_local:
+            return LocalSelfAttention(
+                global_projections=bool(self.max_global_tokens), **common, **arguments
+            )
         return SelfAttention(causal=self.causal, **common, **arguments)
 
     def heads_of(self, layer: int) -> tuple[int, ...]:

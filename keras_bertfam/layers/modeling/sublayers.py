@@ -1,5 +1,6 @@
 """The two sub-layers of a Transformer block, and what goes around each."""
 
+import functools
 from typing import Any, Self
 
 import keras
@@ -119,16 +120,34 @@ def check_sharing(share: str, num_groups: int, num_layers: int) -> None:
         )
 
 
+def check_first_norm(first_norm: bool, norm_first: bool, share: str) -> None:
+    """Raise a `ValueError` for blocks whose first can't go without its first norm."""
+    if not first_norm and (not norm_first or share in ("attention", "all")):
+        raise ValueError(
+            "`first_norm` must be `True` unless norm_first=True and layers share no "
+            f"attention. Received: norm_first={norm_first}, share={share!r}."
+        )
+
+
+NO_NORM = "none"
+
+
 def make_norm(
-    kind: str, epsilon: float, name: str = "norm", dtype: Any = None
+    kind: str,
+    epsilon: float,
+    name: str = "norm",
+    dtype: Any = None,
+    bias: bool = True,
 ) -> keras.layers.Layer:
     """A norm: `"layer"` for layer norm, `"rms"` for T5's, by the root mean square.
+
+    The latter never has a bias.
 
     Raises:
         ValueError: for another kind.
     """
     kinds = {
-        "layer": keras.layers.LayerNormalization,
+        "layer": functools.partial(keras.layers.LayerNormalization, center=bias),
         "rms": keras.layers.RMSNormalization,
     }
     if kind not in kinds:
@@ -149,7 +168,8 @@ class ResidualSublayer(keras.layers.Layer):
         norm_first: bool. Pre-norm instead of post-norm.
         dropout: float. Dropout rate on the sub-layer's output.
         layer_norm_epsilon: float.
-        norm: `"layer"` or `"rms"`.
+        norm: `"layer"`, `"rms"`, or `"none"` for no norm.
+        norm_bias: bool. Whether the norm has a bias.
 
     Call arguments:
         x: float tensor of shape `(batch, length, width)`.
@@ -158,6 +178,7 @@ class ResidualSublayer(keras.layers.Layer):
             only.
         return_scores: bool. If true, handed to the sub-layer.
         causal: bool or `None`. If given, handed to the sub-layer.
+        window: int or `None`; and `dilation`, a tuple of ints or `None`. The same.
         **kwargs: tensors that the sub-layer takes besides, see `SelfAttention`,
             `CrossAttention` and `RelativeAttention`. Pre-norm leaves them as they
             are.
@@ -182,6 +203,7 @@ class ResidualSublayer(keras.layers.Layer):
         dropout: float = 0.0,
         layer_norm_epsilon: float = 1e-12,
         norm: str = "layer",
+        norm_bias: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -190,13 +212,16 @@ class ResidualSublayer(keras.layers.Layer):
         self.dropout_rate = dropout
         self.layer_norm_epsilon = layer_norm_epsilon
         self.norm_kind = norm
+        self.norm_bias = norm_bias
         common = {"dtype": self.dtype_policy}
-        self.norm = make_norm(norm, layer_norm_epsilon, **common)
+        self.norm = None
+        if norm != NO_NORM:
+            self.norm = make_norm(norm, layer_norm_epsilon, bias=norm_bias, **common)
         self.dropout = Dropout(dropout, name="dropout", **common)
 
     def build(self, input_shape: Shape) -> None:
         for layer in (self.sublayer, self.norm):
-            if not layer.built:
+            if layer is not None and not layer.built:
                 layer.build(input_shape)
         self.built = True
 
@@ -206,6 +231,8 @@ class ResidualSublayer(keras.layers.Layer):
         positions: Tensor | None = None,
         return_scores: bool = False,
         causal: bool | None = None,
+        window: int | None = None,
+        dilation: tuple[int, ...] | None = None,
         training: bool | None = None,
         **kwargs: Tensor,
     ) -> Any:
@@ -215,14 +242,15 @@ class ResidualSublayer(keras.layers.Layer):
             kwargs["positions"] = positions
         if return_scores:
             kwargs["return_scores"] = True
-        if causal is not None:
-            kwargs["causal"] = causal
-        if self.norm_first:
+        # Keras takes no dict of tensors and others, as these would be among `kwargs`.
+        given = {"causal": causal, "window": window, "dilation": dilation}
+        kwargs |= {name: each for name, each in given.items() if each is not None}
+        if self.norm_first and self.norm is not None:
             x = self.norm(x)
         output = self.sublayer(x, **kwargs)
         output, *rest = output if isinstance(output, tuple) else (output,)
         output = residual + self.dropout(output, training=training)
-        if not self.norm_first:
+        if not self.norm_first and self.norm is not None:
             output = self.norm(output)
         return (output, *rest) if rest else output
 
@@ -237,6 +265,7 @@ class ResidualSublayer(keras.layers.Layer):
             "dropout": self.dropout_rate,
             "layer_norm_epsilon": self.layer_norm_epsilon,
             "norm": self.norm_kind,
+            "norm_bias": self.norm_bias,
         }
 
     @classmethod

@@ -22,6 +22,8 @@ class SummaryHead(keras.layers.Layer):
         dropout: float. Dropout rate before the last dense layer.
         input_dropout: float. Dropout rate before the first one.
         initializer: initializer of the kernels.
+        norm_epsilon: float or `None`. With it, a layer norm follows the activation;
+            it and the first dense layer have no biases.
 
     Call arguments:
         x: float tensor of shape `(..., width)`, a state of each sequence.
@@ -49,6 +51,7 @@ class SummaryHead(keras.layers.Layer):
         dropout: float = 0.1,
         input_dropout: float = 0.0,
         initializer: Initializer = "glorot_uniform",
+        norm_epsilon: float | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -59,16 +62,27 @@ class SummaryHead(keras.layers.Layer):
         self.dropout = dropout
         self.input_dropout = input_dropout
         self.initializer = keras.initializers.get(initializer)
-        self.dense = None if hidden_dim is None else self._dense(hidden_dim, "dense")
+        self.norm_epsilon = norm_epsilon
+        self.dense = self.norm = None
+        if hidden_dim is not None:
+            self.dense = self._dense(hidden_dim, "dense", norm_epsilon is None)
+            if norm_epsilon is not None:
+                self.norm = keras.layers.LayerNormalization(
+                    epsilon=norm_epsilon,
+                    center=False,
+                    dtype=self.dtype_policy,
+                    name="norm",
+                )
         self.logits = self._dense(num_classes, "logits")
         self._first_dropout = Dropout(
             input_dropout, dtype=self.dtype_policy, name="input_dropout"
         )
         self._last_dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
 
-    def _dense(self, units, name):
+    def _dense(self, units, name, use_bias=True):
         return keras.layers.Dense(
             units,
+            use_bias=use_bias,
             kernel_initializer=self.initializer.clone(),
             dtype=self.dtype_policy,
             name=name,
@@ -79,6 +93,8 @@ class SummaryHead(keras.layers.Layer):
         if self.dense is not None:
             self.dense.build((None, width))
             width = self.hidden_dim
+            if self.norm is not None:
+                self.norm.build((None, width))
         self.logits.build((None, width))
         self.built = True
 
@@ -86,6 +102,7 @@ class SummaryHead(keras.layers.Layer):
         if self.dense is not None:
             x = self.dense(self._first_dropout(x, training=training))
             x = get_activation(self.activation)(x)
+            x = x if self.norm is None else self.norm(x)
         x = self._last_dropout(x, training=training)
         return ops.cast(self.logits(x), "float32")
 
@@ -101,4 +118,5 @@ class SummaryHead(keras.layers.Layer):
             "dropout": self.dropout,
             "input_dropout": self.input_dropout,
             "initializer": keras.initializers.serialize(self.initializer),
+            "norm_epsilon": self.norm_epsilon,
         }

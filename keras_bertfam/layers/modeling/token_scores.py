@@ -1,5 +1,7 @@
 """How well tokens are predicted, without their logits being kept."""
 
+from collections.abc import Callable, Sequence
+
 import keras
 from keras import ops
 
@@ -92,9 +94,32 @@ def token_scores(
         return scores_of_logits(token_ids, logits, statistics)
 
     parameters = (table,) if bias is None else (table, bias)
+    return in_chunks(scores, states, token_ids, parameters, table.shape[0])
+
+
+def in_chunks(
+    scores: Callable[..., Tensor],
+    states: Tensor,
+    token_ids: Tensor,
+    parameters: Sequence[Tensor],
+    logits_each: int,
+) -> Tensor:
+    """Scores of positions, of so many at a time that their logits aren't too many.
+
+    Args:
+        scores: function of states, ids and parameters, that is computed again for the
+            gradient.
+        states: float tensor of shape `(positions, width)`.
+        token_ids: int tensor of shape `(positions,)`.
+        parameters: tensors.
+        logits_each: int. Logits of a position.
+
+    Returns:
+        What `scores` gives for all positions, of shape `(positions, columns)`.
+    """
     token_ids = ops.cast(token_ids, "int32")
     positions = ops.shape(states)[0]
-    most = max(1, MOST_LOGITS // table.shape[0])
+    most = max(1, MOST_LOGITS // logits_each)
     if isinstance(positions, int) and positions <= most:
         return scores(states, token_ids, *parameters)
     chunks = -(-positions // most)
@@ -108,4 +133,4 @@ def token_scores(
     token_ids = ops.reshape(token_ids, (chunks, each))
     again = keras.remat(scores)
     of_chunks = ops.map(lambda chunk: again(*chunk, *parameters), (states, token_ids))
-    return ops.reshape(of_chunks, (-1, 4 if statistics else 2))[:positions]
+    return ops.reshape(of_chunks, (-1, of_chunks.shape[-1]))[:positions]

@@ -3,17 +3,18 @@
 from typing import Any
 
 import keras
-from keras import ops
 
 from keras_bertfam.layers.modeling.cross_attention import CrossAttention
 from keras_bertfam.layers.modeling.dense import take_positions
 from keras_bertfam.layers.modeling.dropout import Dropout
 from keras_bertfam.layers.modeling.relative_bias import RelativePositionBias
-from keras_bertfam.layers.modeling.sight import hide, seen_keys
 from keras_bertfam.layers.modeling.stack_heads import StackHeads
+from keras_bertfam.layers.modeling.stack_sight import StackSight
 from keras_bertfam.layers.modeling.sublayers import (
+    NO_NORM,
     FeedForward,
     ResidualSublayer,
+    check_first_norm,
     check_sharing,
     make_norm,
 )
@@ -24,12 +25,13 @@ _ARGUMENTS = (
     "num_layers num_heads head_dim intermediate_dim share num_groups norm_first "
     "activation attention_dropout layer_norm_epsilon causal cross_attention norm "
     "use_bias gated attention_scale activation_dropout output_dropout "
-    "relative_buckets relative_distance head_gates"
+    "relative_buckets relative_distance head_gates norm_bias first_norm rotary_base "
+    "attention_window attention_dilation max_global_tokens"
 ).split()
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class TransformerStack(StackHeads, keras.layers.Layer):
+class TransformerStack(StackSight, StackHeads, keras.layers.Layer):
     """A stack of Transformer blocks, with weights shared as asked.
 
     Args:
@@ -63,6 +65,10 @@ class TransformerStack(StackHeads, keras.layers.Layer):
         relative_distance: int. Its greatest distance.
         pruned_heads: for each layer a list of the heads that it lacks, or `None`.
         head_gates: dict of arguments of `HeadGates`, or `None` for no gates.
+        norm_bias: bool. Whether norms have biases.
+        first_norm: bool. Whether pre-norm begins with the first block's attention.
+        rotary_base: see `keras_bertfam.models.EncoderBackbone`, and so
+            `attention_window`, `attention_dilation` and `max_global_tokens`.
 
     Call arguments:
         x: float tensor of shape `(batch, length, width)`.
@@ -80,6 +86,9 @@ class TransformerStack(StackHeads, keras.layers.Layer):
         cross_mask: bool tensor `(batch, keys)` or `(batch, length, keys)`.
         cache: tuple of a pair for each layer, see `SelfAttention`.
         cache_index: int scalar, the position of the first token of `x`.
+        position_ids: int tensor `(batch, length)`, for rotary positions.
+        sequence_ids: int tensor `(batch, length)`. Tokens see their own sequence only.
+        global_tokens: what the method `global_tokens` gives.
         return_hidden_states: bool.
         return_scores: bool.
 
@@ -125,11 +134,18 @@ class TransformerStack(StackHeads, keras.layers.Layer):
         relative_distance: int = 128,
         pruned_heads: Any = None,
         head_gates: Config | None = None,
+        norm_bias: bool = True,
+        first_norm: bool = True,
+        rotary_base: Any = None,
+        attention_window: Any = None,
+        attention_dilation: Any = None,
+        max_global_tokens: int = 0,
         **kwargs: Any,
     ) -> None:
         values = locals()
         super().__init__(**kwargs)
         check_sharing(share, num_groups, num_layers)
+        check_first_norm(first_norm, norm_first, share)
         for name in _ARGUMENTS:
             setattr(self, name, values[name])
         self.dropout_rate = dropout
@@ -145,6 +161,7 @@ class TransformerStack(StackHeads, keras.layers.Layer):
             **common,
         }
         self._settle_heads(pruned_heads)
+        self._settle_sight()
         self.attention_layers = self._sublayers(
             "attention",
             lambda index, **kwargs: self._self_attention(index, **attending, **kwargs),
@@ -183,18 +200,20 @@ class TransformerStack(StackHeads, keras.layers.Layer):
             )
         if norm_first:
             self.final_norm = make_norm(
-                norm, layer_norm_epsilon, "final_norm", **common
+                norm, layer_norm_epsilon, "final_norm", bias=norm_bias, **common
             )
         self.dropout = Dropout(output_dropout, name="dropout", **common)
 
     def _sublayers(self, kind, make, name=None):
+        bare = not self.first_norm and kind == "attention" and name is None
         return [
             ResidualSublayer(
                 make(index, initializer=self.initializer.clone()),
                 norm_first=self.norm_first,
                 dropout=self.dropout_rate,
                 layer_norm_epsilon=self.layer_norm_epsilon,
-                norm=self.norm,
+                norm=NO_NORM if bare and not index else self.norm,
+                norm_bias=self.norm_bias,
                 name=f"{name or kind}_{index}",
                 dtype=self.dtype_policy,
             )
@@ -242,41 +261,30 @@ class TransformerStack(StackHeads, keras.layers.Layer):
         cross_mask: Tensor | None = None,
         cache: Any = None,
         cache_index: Tensor = 0,
+        position_ids: Tensor | None = None,
+        sequence_ids: Tensor | None = None,
+        global_tokens: dict[str, Tensor] | None = None,
         return_hidden_states: bool = False,
         return_scores: bool = False,
         training: bool | None = None,
     ) -> Any:
         states, scores, caches = [x], [], []
         head_masks = self._mask_of_each(head_mask, training)
-        length = ops.shape(x)[1]
-        keys = length if cache is None else ops.shape(cache[0][0])[1]
-        sizes = {"queries": length, "keys": keys}
-        first = ops.convert_to_tensor(cache_index, "int32")
-        masks = (prefix_mask, attention_mask)
-        sight = seen = self._sight(masks, length, keys, first, cache is not None)
-        if self.relative_bias is not None or cache is not None:
-            bias = ops.zeros((), self.compute_dtype)
-            if self.relative_bias is not None:
-                bias = self.relative_bias(**sizes, first_query=first)
-            sight = {**seen, **hide(bias, seen["attention_mask"])}
+        masks, caching = (attention_mask, prefix_mask), (positions, cache, cache_index)
+        tokens = (position_ids, sequence_ids, global_tokens)
+        sights = self._sights(x, *masks, *caching, *tokens)
         for index in range(self.num_layers):
             attention, *crossing, feedforward = self.block(index)
-            last = index == self.num_layers - 1
-            if last and positions is not None:
-                if self.relative_bias is not None:
-                    at = self.relative_bias(**sizes, positions=positions)
-                    sight = {**seen, "bias": at}
-                if len(getattr(cross_mask, "shape", ())) == 3:
-                    cross_mask = take_positions(cross_mask, positions)
-            if cache is not None:
-                sight |= {"cache": cache[index], "cache_index": first}
+            at = positions if index == self.num_layers - 1 else None
+            if at is not None and len(getattr(cross_mask, "shape", ())) == 3:
+                cross_mask = take_positions(cross_mask, at)
             outputs = attention(
                 x,
-                positions=positions if last else None,
+                positions=at,
                 head_mask=head_masks[index],
                 return_scores=return_scores,
                 training=training,
-                **sight,
+                **sights[index],
             )
             x, *more = outputs if isinstance(outputs, tuple) else (outputs,)
             if cache is not None:
@@ -297,14 +305,6 @@ class TransformerStack(StackHeads, keras.layers.Layer):
         asked = return_hidden_states, return_scores
         both = zip((states, scores), asked, strict=True)
         return x, *(each if wanted else None for each, wanted in both)
-
-    def _sight(self, masks, length, keys, first, cached):
-        """What self-attention is told of which keys it sees, once for all layers."""
-        plain = all(mask is None for mask in masks) and self.relative_bias is None
-        if not self.causal or (plain and not cached):
-            return {"attention_mask": masks[1]}
-        seen = seen_keys(length, keys, first, *masks)
-        return {"attention_mask": seen, "causal": False}
 
     def compute_output_shape(self, input_shape: Shape, **kwargs: Any) -> Shape:
         return input_shape

@@ -17,8 +17,8 @@ class PretrainingRecipe:
         total_steps: updates.
         batch_size: rows of an update.
         sequence_length: tokens of a row, special ones included.
-        optimizer: `"adamw"`, `"lamb"` or `"adafactor"`, which has no moments' decay,
-            epsilon and correction.
+        optimizer: `"adamw"`, `"lamb"`, or `"adafactor"` or `"adagrad"`, which have no
+            moments' decay, epsilon and correction.
         schedule_form: see `keras_bertfam.optimizers.pretraining_optimizer`. That of
             `"rsqrt"` has warm-up steps by number.
         weight_decay: float, not of biases and norms.
@@ -33,6 +33,10 @@ class PretrainingRecipe:
         rows: how documents become rows: `"segment_pairs"`, `"full_sentences"`,
             `"doc_sentences"`, `"electra_segments"` or `"parallel_streams"`.
         task_arguments: other arguments of the task.
+        power: of the decay, see `keras_bertfam.optimizers.WarmupPolynomialDecay`.
+        decay_steps: int, of `"stable"`: the last ones, in which the rate falls.
+        backbone_arguments: arguments of the backbone that aren't the family's.
+        phases: the recipes of what followed on it, in order.
 
     Example:
 
@@ -59,6 +63,10 @@ class PretrainingRecipe:
     masking: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     rows: str = "full_sentences"
     task_arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    power: float = 1.0
+    decay_steps: int = 0
+    backbone_arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    phases: tuple["PretrainingRecipe", ...] = ()
 
     def optimizer_arguments(self) -> dict[str, Any]:
         """Arguments of `keras_bertfam.optimizers.pretraining_optimizer`.
@@ -66,11 +74,15 @@ class PretrainingRecipe:
         All but `total_steps`, which are those of a run. Warm-up is a share of them.
         """
         values = {name: getattr(self, name) for name in _OPTIMIZER_ARGUMENTS}
-        if self.optimizer == "adafactor":
+        if self.optimizer in ("adafactor", "adagrad"):
             for name in ("beta_2", "epsilon", "bias_correction"):
                 del values[name]
         if self.total_steps is not None and self.schedule_form != "rsqrt":
             values["warmup_steps"] = self.warmup_steps / self.total_steps
+        if self.power != 1:
+            values["power"] = self.power
+        if self.schedule_form == "stable":
+            values["decay_steps"] = self.decay_steps / (self.total_steps or 1)
         return values
 
     def settings(self) -> dict[str, Any]:

@@ -18,7 +18,8 @@ class PublishedSize:
     Attributes:
         arguments: of the backbone's constructor, the family's own apart.
         source: repository of the weights on the Hugging Face hub, or `None`.
-        tokenizer: kind of the tokenizer, if it isn't the family's.
+        tokenizer: kind of the tokenizer, if it isn't the family's, or
+            `"tokenizer_json"` for one that is in such a file only.
     """
 
     arguments: Mapping[str, Any]
@@ -82,7 +83,11 @@ class HeadStyle:
         input_dropout: whether there is dropout before the dense layer as well.
         pooler: whether the backbone's own pooler is that dense layer, if it has one.
         token: whether it reads the row's `"first"` token, its `"last"`, which is the
-            start token, or the token at its `"end"`, which ends the text.
+            start token, or the token at its `"end"`, which ends the text; or the
+            `"mean"` of all.
+        norm: whether a norm follows the activation, both and the dense layer without
+            biases.
+        tokens: whether the heads that label tokens have that dense layer as well.
     """
 
     name: str
@@ -91,6 +96,16 @@ class HeadStyle:
     input_dropout: bool = False
     pooler: bool = False
     token: str = "first"
+    norm: bool = False
+    tokens: bool = False
+
+    def layers(self, backbone: Any) -> dict[str, Any]:
+        """Arguments of `SummaryHead`, what comes before the logits."""
+        return {
+            "hidden_dim": None if self.activation is None else backbone.hidden_dim,
+            "activation": self.activation,
+            "norm_epsilon": backbone.layer_norm_epsilon if self.norm else None,
+        }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,6 +133,7 @@ class Family:
         tokenizer_class: name of the class, ours or KerasHub's.
         layout: `Layout` of its rows.
         head_style: `HeadStyle` of its fine-tuned heads.
+        other_styles: those of some of its heads.
         arguments: of the constructor, those whose defaults aren't the trunk's.
         sizes: the published ones by name.
         pretraining: the published recipes, by the name of a size; `""` for others.
@@ -148,6 +164,7 @@ class Family:
     variants: Mapping[str, Variant] = dataclasses.field(default_factory=dict)
     transformers: TransformersTable | None = None
     reads: tuple[str, ...] = ()
+    other_styles: tuple[HeadStyle, ...] = ()
     start_token_ids: tuple[int, ...] = ()
     keras_hub: KerasHubTable | None = None
     tensorflow1: TensorFlow1Table | None = None

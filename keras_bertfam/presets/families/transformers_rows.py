@@ -126,6 +126,12 @@ _PLAIN_ARGUMENTS = {
 }
 ENCODER_ARGUMENTS = {
     **_PLAIN_ARGUMENTS,
+    "norm_bias": True,
+    "first_norm": True,
+    "rotary_base": None,
+    "attention_window": None,
+    "attention_dilation": None,
+    "max_global_tokens": 0,
     "embedding_dim": None,
     "position_offset": 0,
     "num_segments": 0,

@@ -1,7 +1,7 @@
 """How `transformers` writes a family: what a table of it consists of."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from keras_bertfam.presets.families.rows import Row
@@ -46,6 +46,11 @@ class TransformersTable:
         constants: patterns of names of tensors that older files have as well and that
             no model needs.
         zeros: names of tensors that must be zero, as no model here has them.
+        forms: pair of functions of a config, one that gives it with the keys of
+            `config`, where `transformers` says it otherwise, and its inverse. They
+            raise a `ValueError` for what can't be said.
+        styles: dict from a key of a config to a dict from its values to the names of
+            the styles of heads that they stand for, the first without the key.
         sign_file: name of a file that has to lie beside it, if any, unless the config
             has one type of token: the file may not be there.
     """
@@ -73,6 +78,8 @@ class TransformersTable:
     copies: Mapping[str, str] = dataclasses.field(default_factory=dict)
     constants: tuple[str, ...] = ()
     zeros: tuple[str, ...] = ()
+    forms: tuple[Callable[[dict], dict], Callable[[dict], dict]] | None = None
+    styles: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
     sign_file: str | None = None
 
     def architecture(self, ending: str) -> str:

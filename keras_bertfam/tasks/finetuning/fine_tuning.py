@@ -14,6 +14,10 @@ from keras_bertfam.models.base import TokenBackbone
 from keras_bertfam.models.exported import row_specs
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.families.record import HeadStyle
+from keras_bertfam.tasks.finetuning.global_tokens import (
+    with_second_global,
+    with_summaries_global,
+)
 from keras_bertfam.tasks.finetuning.language_model_beside import LanguageModelBeside
 from keras_bertfam.tasks.finetuning.reporting import Reporting
 from keras_bertfam.tasks.finetuning.summary import (
@@ -21,6 +25,7 @@ from keras_bertfam.tasks.finetuning.summary import (
     check_packed,
     flat_rows,
     is_encoder_decoder,
+    mean_states,
     states_of,
     summary_states,
     summary_token,
@@ -41,7 +46,8 @@ LINEAR = HeadStyle("linear", activation=None)
 
 def head_styles() -> dict[str, HeadStyle]:
     """The styles of the families' heads, and `LINEAR`, by name."""
-    styles = [record.head_style for record in FAMILIES.values()]
+    records = FAMILIES.values()
+    styles = [style for r in records for style in (r.head_style, *r.other_styles)]
     return {style.name: style for style in (*styles, LINEAR)}
 
 
@@ -209,6 +215,7 @@ class SummaryTask(LanguageModelBeside, FineTuningTask):
     """
 
     fixed_arguments: tuple[str, ...] = ("head_style", "dropout", "lm_weight")
+    has_global_tokens = True
     choices = False  # whether each of a group of rows has a score of its own
 
     def __init__(
@@ -238,11 +245,12 @@ class SummaryTask(LanguageModelBeside, FineTuningTask):
         check_layout(preprocessor, self._token)
         self._set_language_model(lm_weight)
         self.reads_pooler = bool(style.pooler and backbone.pooler)
-        dense = style.activation is not None and not self.reads_pooler
+        layers = style.layers(backbone)
+        if self.reads_pooler:
+            layers["hidden_dim"] = None
         self.head = SummaryHead(
             num_outputs,
-            hidden_dim=backbone.hidden_dim if dense else None,
-            activation=style.activation,
+            **layers,
             dropout=self.dropout,
             input_dropout=self.dropout if style.input_dropout else 0.0,
             initializer=backbone.make_initializer(),
@@ -261,9 +269,13 @@ class SummaryTask(LanguageModelBeside, FineTuningTask):
         return scores
 
     def call(self, inputs: dict[str, Tensor], training: bool | None = None) -> Any:
-        rows, group = inputs, None
+        rows, group = dict(inputs), None
         if len(inputs["token_ids"].shape) == 3:
             rows, group = flat_rows(inputs)
+        if self.choices:
+            rows = with_second_global(self.backbone, rows)
+        else:
+            rows = with_summaries_global(self.backbone, rows, self._token)
         states, losses = self._states(rows, training)
         if group is not None:
             states = ops.reshape(states, (*group, self.backbone.hidden_dim))
@@ -286,7 +298,10 @@ class SummaryTask(LanguageModelBeside, FineTuningTask):
             states = summary_states(self.backbone, rows, self._token, training)
             return states, None
         states = states_of(self.backbone, rows, training=training)
-        read = take_positions(states, token_positions(rows, self._token))
+        if self._token == "mean":
+            read = mean_states(states, rows.get("padding_mask"))
+        else:
+            read = take_positions(states, token_positions(rows, self._token))
         return read, self.token_losses(rows, states)
 
     def get_config(self) -> Config:

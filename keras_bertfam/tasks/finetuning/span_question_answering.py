@@ -9,22 +9,17 @@ from keras import ops
 
 from keras_bertfam import distribution
 from keras_bertfam.layers.modeling.span_head import (
-    ConditionalSpanHead,
-    SpanHead,
     best_conditional_spans,
     best_spans,
 )
 from keras_bertfam.metrics import answer_texts, best_null_threshold
+from keras_bertfam.tasks.finetuning import summary
 from keras_bertfam.tasks.finetuning.fine_tuning import FineTuningTask
+from keras_bertfam.tasks.finetuning.global_tokens import with_question_global
 from keras_bertfam.tasks.finetuning.reporting import AnswerReporting
+from keras_bertfam.tasks.finetuning.span_heads import check_end_head, make_span_head
 from keras_bertfam.tasks.finetuning.span_question_answering_preprocessor import (
     SpanQuestionAnsweringPreprocessor,
-)
-from keras_bertfam.tasks.finetuning.summary import (
-    check_layout,
-    states_of,
-    summary_token,
-    token_positions,
 )
 from keras_bertfam.tasks.losses import token_crossentropy
 from keras_bertfam.types import Config, Model, Tensor, Tokenizer
@@ -96,6 +91,7 @@ class SpanQuestionAnswering(AnswerReporting, FineTuningTask):
     preprocessor_cls = SpanQuestionAnsweringPreprocessor
     label_kind = "place"
     one_row_each = False  # but one for each window
+    has_global_tokens = True
     extra_inputs = ("span_mask", "start_mask")
     fixed_arguments = ("end_head",)
 
@@ -109,27 +105,19 @@ class SpanQuestionAnswering(AnswerReporting, FineTuningTask):
         n_best: int = 20,
         **kwargs: Any,
     ) -> None:
-        heads = {"independent": SpanHead, "conditional": ConditionalSpanHead}
-        if end_head not in heads:
-            raise ValueError(
-                f"`end_head` must be one of {sorted(heads)}. Received: {end_head!r}."
-            )
+        check_end_head(end_head)
         counts = {"max_answer_length": max_answer_length, "n_best": n_best}
         for name, value in counts.items():
             if value < 1:
                 raise ValueError(f"`{name}` must be positive. Received: {value}.")
         # The token that stands for no answer.
-        none = "last" if summary_token(backbone) == "last" else "first"
-        check_layout(preprocessor, none)
+        none = "last" if summary.summary_token(backbone) == "last" else "first"
+        summary.check_layout(preprocessor, none)
         super().__init__(backbone, preprocessor, **kwargs)
         self.end_head, self._none = end_head, none
         self.null_threshold = null_threshold
         self.max_answer_length, self.n_best = max_answer_length, n_best
-        self.head = heads[end_head](
-            initializer=backbone.make_initializer(),
-            dtype=backbone.dtype_policy,
-            name="head",
-        )
+        self.head = make_span_head(end_head, backbone)
         self.head.build((None, None, backbone.hidden_dim))
         self.built = True
         self.compile()
@@ -152,8 +140,11 @@ class SpanQuestionAnswering(AnswerReporting, FineTuningTask):
         inputs = dict(inputs)
         names = ("span_mask", "start_mask", "start_positions")
         extra = {name: inputs.pop(name, None) for name in names}
-        states = states_of(self.backbone, inputs, training=training)
-        cls = token_positions(inputs, self._none)
+        inputs = with_question_global(
+            self.backbone, inputs, extra["span_mask"], self.preprocessor
+        )
+        states = summary.states_of(self.backbone, inputs, training=training)
+        cls = summary.token_positions(inputs, self._none)
         logits = self._logits(states, cls, **extra)
         if extra["start_mask"] is None:
             return logits
@@ -205,7 +196,7 @@ class SpanQuestionAnswering(AnswerReporting, FineTuningTask):
             for k, name in enumerate(("start_logits", "end_logits"))
         )
         if self.end_head == "conditional":
-            cls = token_positions(x, self._none)[:, 0]
+            cls = summary.token_positions(x, self._none)[:, 0]
             target = ops.cast(ops.cast(y[:, 0], "int32") == cls, "float32")
             logit = y_pred["no_answer"]
             losses += 0.5 * (ops.softplus(logit) - target * logit)

@@ -53,10 +53,11 @@ def check_layout(preprocessor: Any, token: str) -> None:
         _check_not_packed(token)
 
 
-def _check_not_packed(token):
-    if token != "first":
+def _check_not_packed(token, packed=True):
+    if packed and token != "first":
+        what = "mean" if token == "mean" else "last token"
         raise ValueError(
-            "`packed` must be `False` where the last token stands for a text: examples "
+            f"`packed` must be `False` where the {what} stands for a text: examples "
             "that share a row are told by their first tokens. Received: packed=True."
         )
 
@@ -120,6 +121,15 @@ def _both_sides(inputs, start_token_ids):
     return both
 
 
+def mean_states(states: Tensor, padding_mask: Tensor | None) -> Tensor:
+    """The mean of a row's states, without those of padding: `(batch, 1, width)`."""
+    if padding_mask is None:
+        return ops.mean(states, axis=1, keepdims=True)
+    weights = ops.expand_dims(ops.cast(padding_mask, states.dtype), -1)
+    total = ops.sum(states * weights, axis=1, keepdims=True)
+    return total / ops.maximum(ops.sum(weights, axis=1, keepdims=True), 1)
+
+
 def summary_states(
     backbone: Model, inputs: dict[str, Tensor], token: str, training: bool | None
 ) -> Tensor:
@@ -139,6 +149,10 @@ def summary_states(
     """
     inputs = dict(inputs)
     starts = inputs.pop("sequence_starts", None)
+    if token == "mean":
+        _check_not_packed(token, starts is not None)
+        states = states_of(backbone, inputs, training=training)
+        return mean_states(states, inputs.get("padding_mask"))
     if starts is None:
         positions = token_positions(inputs, token)
     else:

@@ -42,7 +42,8 @@ class TokenClassifier(LabelledTask, FineTuningTask):
             preprocessed already.
         label_names: sequence of strings or `None`: the classes in order. With
             them, labels may be strings. `None` means the preprocessor's.
-        dropout: float. Dropout rate in the head.
+        dropout: float. Dropout rate in the head, which is dropout and dense, or as
+            that of ModernBERT's other tasks.
         activation: `None` for logits, or `"softmax"` for probabilities.
         **kwargs: arguments of `keras.Model`.
 
@@ -96,8 +97,10 @@ class TokenClassifier(LabelledTask, FineTuningTask):
         self.num_classes, self.label_names = classes
         self.dropout = dropout
         self.activation = activation
+        style = getattr(backbone.record, "head_style", None)
         self.head = SummaryHead(
             self.num_classes,
+            **(style.layers(backbone) if style is not None and style.tokens else {}),
             dropout=dropout,
             initializer=backbone.make_initializer(),
             dtype=backbone.dtype_policy,

@@ -157,6 +157,7 @@ def masked_lm_head(
         activation=backbone.activation,
         layer_norm_epsilon=backbone.layer_norm_epsilon,
         initializer=backbone.make_initializer(),
+        use_bias=getattr(backbone, "norm_bias", True),
         dtype=backbone.dtype_policy,
         name=name,
     )

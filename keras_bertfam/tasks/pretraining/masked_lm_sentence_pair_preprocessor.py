@@ -113,7 +113,7 @@ class MaskedLMSentencePairPreprocessor(MaskingPreprocessor):
 
     def make_rows(self) -> PairedRows:
         return PairedRows(
-            self.tokenizer,
+            self.text_tokenizer,
             self.sequence_length,
             objective=self.sentence_objective,
             short_sequence_rate=self.short_sequence_rate,
@@ -130,7 +130,7 @@ class MaskedLMSentencePairPreprocessor(MaskingPreprocessor):
             if isinstance(x, tuple):
                 rows = self._encode_pairs_in_graph(*_checked_pair(*x))
             else:
-                rows = self.encode(x, padding="max_length")
+                rows = self._encode_texts(x, "max_length")
                 rows["segment_ids"] = tf.zeros_like(rows["token_ids"])
             labels = tf.zeros(tf.shape(rows["token_ids"])[:-1], tf.int32)
             weights = tf.cast(labels, tf.float32)
@@ -157,8 +157,8 @@ class MaskedLMSentencePairPreprocessor(MaskingPreprocessor):
         )
 
     def _encode_pairs(self, first, second):
-        a = tokenize(self.tokenizer, to_utf8(first))
-        b = tokenize(self.tokenizer, to_utf8(second))
+        a = tokenize(self.text_tokenizer, to_utf8(first))
+        b = tokenize(self.text_tokenizer, to_utf8(second))
         rows, _ = self.parts()
         return rows.lay_out_pairs(a, b)
 

@@ -7,6 +7,7 @@ import keras
 
 from keras_bertfam.layers.corruption.mask_tokens import MaskTokens
 from keras_bertfam.layers.corruption.strategies import MaskingStrategy, get_strategy
+from keras_bertfam.layers.data.marks import MarkedTokenizer, with_spans
 from keras_bertfam.layers.data.rows import PackedRows, is_prepared
 from keras_bertfam.layers.data.token_corpus import TokenCorpus
 from keras_bertfam.presets.families import family_of_tokenizer
@@ -90,6 +91,24 @@ class MaskingPreprocessor(PackingPreprocessor):
         self.random_special_tokens = settings["random_special_tokens"]
         self.build_if_ready()
 
+    @property
+    def text_tokenizer(self) -> Any:
+        if not self.strategy.uses_marks:
+            return self.tokenizer
+        return MarkedTokenizer(self.tokenizer, self.strategy.marked)
+
+    def encode(self, texts: Any, padding: str = "longest") -> dict[str, TFTensor]:
+        rows = self._with_spans(super().encode(texts, padding))
+        return {name: value for name, value in rows.items() if name != "span_ids"}
+
+    def corrupt(self, rows: dict[str, TFTensor], seed: TFTensor | None = None) -> Any:
+        return super().corrupt(self._with_spans(rows), seed)
+
+    def _with_spans(self, rows):
+        if not self.strategy.uses_marks or "span_ids" in rows:
+            return rows  # rows of the user's own may have them
+        return with_spans(rows, self.tokenizer.vocabulary_size())
+
     def packed_rows(self, packing: str) -> PackedRows:
         """Blocks between start and end tokens, for `make_rows`.
 
@@ -97,7 +116,7 @@ class MaskingPreprocessor(PackingPreprocessor):
             packing: `"full"`, `"doc"` or `"best_fit"`, the default of `dataset`.
         """
         return PackedRows(
-            self.tokenizer,
+            self.text_tokenizer,
             self.sequence_length,
             start_token_id=self.tokenizer.start_token_id,
             end_token_id=self.tokenizer.end_token_id,

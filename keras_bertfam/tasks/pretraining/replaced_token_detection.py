@@ -20,7 +20,11 @@ from keras_bertfam.tasks.pretraining.replaced_token_detection_preprocessor impor
 from keras_bertfam.tasks.pretraining.replaced_token_variants import VARIANTS
 from keras_bertfam.tasks.pretraining.span_boundary_lm import SpanBoundaryLM
 from keras_bertfam.tasks.published import recipe_of
-from keras_bertfam.tasks.task import PretrainingTask, pooler_variables
+from keras_bertfam.tasks.task import (
+    PretrainingTask,
+    global_variables,
+    pooler_variables,
+)
 from keras_bertfam.types import Config, Model, Tensor
 
 _SLOTS = ("mask_positions", "mask_ids", "mask_weights")
@@ -278,6 +282,7 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
 
     def unused_variables(self) -> list[keras.Variable]:
         unused = [*super().unused_variables(), *pooler_variables(self.generator)]
+        unused += global_variables(self.generator)
         if not self.train_generator:
             used = {id(v) for v in self.backbone.variables}
             frozen = [*self.generator.variables, *self.generator_head.variables]

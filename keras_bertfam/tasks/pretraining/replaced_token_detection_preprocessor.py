@@ -94,7 +94,7 @@ class ReplacedTokenDetectionPreprocessor(MaskingPreprocessor):
 
     def make_rows(self) -> ElectraRows:
         return ElectraRows(
-            self.tokenizer,
+            self.text_tokenizer,
             self.sequence_length,
             sequence_ids=self.sequence_ids,
             **or_published(self.tokenizer, separators=None),

@@ -98,6 +98,11 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
         super().load_preset_assets(preset)
         self.build(None)
 
+    @property
+    def text_tokenizer(self) -> Any:
+        """What makes ids of texts for rows: the tokenizer, or one around it."""
+        return self.tokenizer
+
     def make_rows(self) -> Rows:
         """The kind of rows that documents become, such as `PackedRows`."""
         raise TypeError(f"{type(self).__name__} must define `make_rows`.")
@@ -160,7 +165,7 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
                     f"weights of the text itself. Received: {type(value).__name__}."
                 )
         with tf.device("CPU:0"):
-            return self.corrupt(self.encode(x, padding="max_length"), seed)
+            return self.corrupt(self._encode_texts(x, "max_length"), seed)
 
     def encode(self, texts: Any, padding: str = "longest") -> dict[str, TFTensor]:
         """Encodes strings, mask tokens in them included, without corruption.
@@ -176,6 +181,9 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
             A dict of `token_ids`, int32 `(batch, length)`, and `padding_mask`,
             bool of that shape; without the batch axis for a single string.
         """
+        return self._encode_texts(texts, padding)
+
+    def _encode_texts(self, texts, padding):
         if padding not in ("longest", "max_length"):
             raise ValueError(
                 f'`padding` must be "longest" or "max_length". Received: {padding!r}.'
@@ -191,7 +199,7 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
             return {k: v[0] for k, v in out.items()} if texts.shape.rank == 0 else out
 
     def _encode(self, texts, padding):
-        ids = tokenize_with_masks(self.tokenizer, texts)
+        ids = tokenize_with_masks(self.text_tokenizer, texts)
         rows, _ = self.parts()
         length = rows.sequence_length if padding == "max_length" else None
         return rows.lay_out(ids, length)

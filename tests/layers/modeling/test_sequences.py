@@ -2,7 +2,10 @@ import keras
 import numpy as np
 import pytest
 
-from keras_bertfam.layers.modeling.sequences import separate_sequences
+from keras_bertfam.layers.modeling.sequences import (
+    restarted_positions,
+    same_sequence,
+)
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
@@ -17,7 +20,8 @@ def test_positions_restart_and_sequences_see_themselves(dtype):
         ],
         dtype,
     )
-    same, positions = separate_sequences(keras.ops.convert_to_tensor(ids), ids > 0)
+    tensor = keras.ops.convert_to_tensor(ids)
+    same, positions = same_sequence(tensor, ids > 0), restarted_positions(tensor)
     expected = [
         [0, 1, 2, 0, 0, 1, 0, 1],
         [0, 1, 0, 1, 2, 3, 4, 0],
@@ -35,6 +39,6 @@ def test_positions_restart_and_sequences_see_themselves(dtype):
 def test_positions_of_random_rows():
     rng = np.random.default_rng(0)
     ids = np.cumsum(rng.random((16, 130)) < rng.random((16, 1)), axis=1)
-    _, positions = separate_sequences(ids.astype("int32"), None)
+    positions = restarted_positions(ids.astype("int32"))
     counted = [[list(row[:i]).count(row[i]) for i in range(130)] for row in ids]
     np.testing.assert_array_equal(keras.ops.convert_to_numpy(positions), counted)

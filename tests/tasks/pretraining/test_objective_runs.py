@@ -14,9 +14,11 @@ import numpy as np
 import pytest
 
 from tests import (
+    tiny_bidirectional_lm,
     tiny_distiller,
     tiny_electra,
     tiny_permutation_lm,
+    tiny_recurrent_lm,
     tiny_sentence_pair,
     tiny_span_boundary,
 )
@@ -88,9 +90,11 @@ def test_a_killed_run_continues_to_the_same_losses(objective, tmp_path):
 
 
 COMPILED = {
+    "bidirectional_lm": (tiny_bidirectional_lm, {}),
     "distillation": (tiny_distiller, {}),
     "permutation_lm": (tiny_permutation_lm, {"both_directions": False}),
     "permutation_lm, both directions": (tiny_permutation_lm, {}),
+    "recurrent_lm": (tiny_recurrent_lm, {}),
     "sentence_pair": (tiny_sentence_pair, {}),
     "span_boundary": (tiny_span_boundary, {}),
     **{

@@ -1,0 +1,119 @@
+"""Spans of texts, such as phrases and entities, that marks in them stand around."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from keras_bertfam.tokenizers.graph import tokenize
+from keras_bertfam.tokenizers.offsets import tokenize_with_offsets
+from keras_bertfam.tokenizers.units import CUT
+from keras_bertfam.types import TFRagged, TFTensor, Tokenizer
+
+# What begins and ends a span of each kind.
+MARKS = {"phrase": ("⟪", "⟫"), "entity": ("⟦", "⟧")}
+
+
+def check_kind(kind: str) -> str:
+    """The name of a kind of spans.
+
+    Raises:
+        ValueError: for another name than those of `MARKS`.
+    """
+    if kind not in MARKS:
+        raise ValueError(
+            f"`kind` must be one of {sorted(MARKS)}. Received: kind={kind!r}."
+        )
+    return kind
+
+
+def without_marks(texts: TFTensor, kept: str | None = None) -> TFTensor:
+    """Texts without the marks of all kinds but one.
+
+    Args:
+        texts: string tensor.
+        kept: one of `MARKS`, or `None`.
+    """
+    removed = "".join("".join(m) for kind, m in MARKS.items() if kind != kept)
+    return tf.strings.regex_replace(texts, f"[{removed}]", "")
+
+
+class MarkedTokenizer:
+    """A tokenizer of marked texts, whose ids also say where spans are.
+
+    To each id in a span is added the size of the vocabulary, and twice that to the
+    ids after a span's first: rows can be made of them as of any ids. `with_spans`
+    takes the two apart. Marks are no part of the text that is tokenised.
+
+    Args:
+        tokenizer: a tokenizer layer that `tokenize_with_offsets` takes.
+        kind: the spans that are meant, `"phrase"` or `"entity"`; `None` for none.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, kind: str | None) -> None:
+        self.unmarked = tokenizer
+        self.kind = None if kind is None else check_kind(kind)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.unmarked, name)
+
+    def __call__(self, texts: TFTensor) -> TFRagged:
+        texts = without_marks(tf.strings.regex_replace(texts, CUT, " "), self.kind)
+        if self.kind is None:
+            return tokenize(self.unmarked, texts)
+        bare = without_marks(texts)
+        ids, starts, ends = tokenize_with_offsets(self.unmarked, bare)
+        part, inside = self._parts(texts, bare, starts, ends)
+        first = tf.concat([part[:1] >= 0, part[1:] != part[:-1]], 0)
+        place = tf.where(inside, tf.where(first, 1, 2), 0)
+        size = self.unmarked.vocabulary_size()
+        return ids.with_flat_values(ids.flat_values + size * place)
+
+    def _parts(self, texts, bare, starts, ends):
+        """Which part of the texts each token is of, and whether that is a span.
+
+        A part is what lies between two marks. A token of two parts is in no span, and
+        a mark without its counterpart makes none.
+        """
+        opening, closing = MARKS[self.kind or ""]
+        cut = tf.strings.regex_replace(texts, f"([{opening}{closing}])", rf"{CUT}\1")
+        pieces = tf.strings.split(cut, CUT).flat_values
+        # The pieces before a text's first mark begin with none.
+        opened, closed = (
+            tf.strings.regex_full_match(pieces, f"(?s){mark}.*")
+            for mark in (opening, closing)
+        )
+        in_span = opened & tf.concat([closed[1:], [False]], 0)
+        sizes = tf.strings.length(without_marks(pieces))
+        begins = tf.cumsum(sizes, exclusive=True)
+        rows = starts.value_rowids()
+        at = tf.gather(tf.cumsum(tf.strings.length(bare), exclusive=True), rows)
+
+        def part_of(places):
+            return tf.searchsorted(begins, at + places, side="right") - 1
+
+        first, last = part_of(starts.flat_values), part_of(ends.flat_values - 1)
+        whole = (first == last) & (ends.flat_values > starts.flat_values)
+        return first, whole & tf.gather(in_span, first)
+
+
+def with_spans(rows: dict[str, TFTensor], vocabulary_size: int) -> dict[str, TFTensor]:
+    """Takes apart what `MarkedTokenizer` has put together.
+
+    Args:
+        rows: dict with `token_ids`, int32 `(..., length)`.
+        vocabulary_size: int, of the tokenizer.
+
+    Returns:
+        The dict with ids of the vocabulary, and `span_ids`, int32 of that shape: 1, 2,
+        ... for the spans of a row and 0 for what is in none.
+    """
+    place = rows["token_ids"] // vocabulary_size
+    padding = [[0, 0]] * (place.shape.rank - 1)
+    before = tf.pad(place[..., :-1], [*padding, [1, 0]])
+    begins = (place == 1) | ((place == 2) & (before == 0))  # its beginning was cut off
+    numbers = tf.cumsum(tf.cast(begins, tf.int32), axis=-1)
+    return {
+        **rows,
+        "token_ids": rows["token_ids"] % vocabulary_size,
+        "span_ids": tf.where(place > 0, numbers, 0),
+    }

@@ -1,0 +1,163 @@
+"""Which keys a query sees within a window."""
+
+from collections.abc import Sequence
+
+from keras import ops
+
+from keras_bertfam.layers.modeling import blocks
+from keras_bertfam.layers.modeling.sight import hiding
+from keras_bertfam.types import Tensor
+
+# Rows of more windows are cut into blocks; of shorter ones, all scores are computed.
+_WINDOWS = 2
+MOST_WINDOW = 2**16
+
+
+def check_window(window: int) -> int:
+    """The window.
+
+    Raises:
+        ValueError: for one that is odd, negative or too long.
+    """
+    whole = isinstance(window, int) and not isinstance(window, bool)
+    if not whole or window < 0 or window % 2 or window > MOST_WINDOW:
+        raise ValueError(
+            "`attention_window` must be even, as both sides see equally far, and from "
+            f"2 to {MOST_WINDOW}; 0 is for all tokens. Received: {window!r}."
+        )
+    return window
+
+
+def as_dilations(dilation: int | Sequence[int], num_heads: int) -> tuple[int, ...]:
+    """A dilation for each head.
+
+    Raises:
+        ValueError: for one that isn't a positive integer, or another number of them.
+    """
+    given = [dilation] * num_heads if isinstance(dilation, int) else dilation
+    lists = isinstance(given, (list, tuple)) and len(given) == num_heads
+    if not lists or any(type(each) is not int or each < 1 for each in given):
+        raise ValueError(
+            "`attention_dilation` must be a positive integer, or one for each of "
+            f"{num_heads} heads. Received: {dilation!r}."
+        )
+    return tuple(given)
+
+
+def pays(length: int | None, window: int, dilation: Sequence[int]) -> bool:
+    """Whether rows are long enough for blocks to cost less than all scores."""
+    if not window:
+        return False
+    return not isinstance(length, int) or length > _WINDOWS * window * max(dilation)
+
+
+def neighbours_in_rows(
+    length: int | Tensor,
+    window: int,
+    dilation: Sequence[int],
+    dtype: str,
+    padding_mask: Tensor | None = None,
+    sequence_ids: Tensor | None = None,
+    global_tokens: dict[str, Tensor] | None = None,
+) -> Tensor:
+    """What is added to all scores of rows.
+
+    Args:
+        length: int, the tokens of a row.
+        window: int; 0 for all tokens.
+        dilation: sequence of ints, one for each head.
+        dtype: of the result.
+        padding_mask: bool tensor `(batch, length)`, or `None`.
+        sequence_ids: int tensor `(batch, length)`, or `None`.
+        global_tokens: dict of tensors, see `tokens_at`, or `None`.
+
+    Returns:
+        Float tensor `(batch or 1, num_heads or 1, length, length)`.
+    """
+    places = ops.arange(length, dtype="int32")
+    apart = ops.abs(ops.expand_dims(places, 1) - ops.expand_dims(places, 0))
+    steps = dilation if len({*dilation}) > 1 else dilation[:1]
+    near = [_near(apart, window // 2 if window else length, step) for step in steps]
+    seen = ops.expand_dims(ops.stack(near), 0)
+    if global_tokens is not None:
+        here = ops.expand_dims(global_tokens["here"], (1, 2))
+        seen = ops.logical_or(seen, here)
+    if padding_mask is not None:
+        seen = ops.logical_and(seen, ops.expand_dims(padding_mask, (1, 2)))
+    if sequence_ids is not None:
+        pair = [ops.expand_dims(sequence_ids, axis) for axis in ((1, 3), (1, 2))]
+        seen = ops.logical_and(seen, ops.equal(*pair))
+    return hiding(seen, dtype)
+
+
+def _near(apart, size, step):
+    near = apart <= size * step
+    if step == 1:
+        return near
+    return ops.logical_and(near, ops.equal(apart % step, 0))
+
+
+def neighbours_in_blocks(
+    rows: int | Tensor,
+    length: int | Tensor,
+    size: int,
+    step: int,
+    dtype: str,
+    padding_mask: Tensor | None = None,
+    sequence_ids: Tensor | None = None,
+    global_tokens: dict[str, Tensor] | None = None,
+) -> Tensor:
+    """What is added to the scores of blocks, with the blocks beside them.
+
+    Args:
+        rows: int, the batch.
+        length: int, the tokens of a row.
+        size: int, of a block, which is how far a token sees on each side.
+        step: int, the dilation.
+        dtype: of the result.
+        padding_mask: bool tensor `(batch, length)`, or `None`.
+        sequence_ids: int tensor `(batch, length)`, or `None`.
+        global_tokens: dict of tensors, see `tokens_at`, or `None`. They are seen
+            beside the blocks, and not in them.
+
+    Returns:
+        Float tensor `(batch * step * blocks, 1, size, 3 * size)`, with global tokens
+        `3 * size + count`.
+    """
+    there = ops.ones((rows, length), "bool")
+    if padding_mask is not None:
+        there = ops.logical_and(there, padding_mask)
+    if global_tokens is not None:
+        there = ops.logical_and(there, ops.logical_not(global_tokens["here"]))
+    # Numbers, not truths, since these can be padded on each backend.
+    keys = blocks.around_blocks(blocks.fold(ops.cast(there, "int32"), step), size)
+    near = ops.arange(3 * size, dtype="int32") - ops.expand_dims(
+        ops.arange(size, dtype="int32"), 1
+    )
+    near = ops.logical_and(near >= 0, near <= 2 * size)
+    seen = ops.logical_and(ops.expand_dims(keys > 0, 2), near)
+    own = None
+    if sequence_ids is not None:
+        folded = blocks.fold(ops.cast(sequence_ids, "int32"), step)
+        own = blocks.blocks_of(folded, size)
+        theirs = blocks.around_blocks(folded, size)
+        same = ops.equal(ops.expand_dims(own, 3), ops.expand_dims(theirs, 2))
+        seen = ops.logical_and(seen, same)
+    if global_tokens is not None:
+        beside = _beside(global_tokens, sequence_ids, own, step, ops.shape(seen))
+        seen = ops.concatenate([seen, beside], axis=-1)
+    return hiding(ops.expand_dims(blocks.join_rows(seen), 1), dtype)
+
+
+def _beside(tokens, sequence_ids, own, step, shape):
+    """Which global tokens queries see: `(batch * step, blocks, size, count)`."""
+    rows, count, size = shape[:3]
+    seen = ops.expand_dims(blocks.for_each_block(tokens["valid"], step), (1, 2))
+    slots = ops.shape(tokens["valid"])[1]
+    seen = ops.broadcast_to(seen, (rows, count, size, slots))
+    if own is None:
+        return seen
+    ids = ops.cast(sequence_ids, "int32")
+    ids = ops.take_along_axis(ids, tokens["positions"], axis=1)
+    ids = ops.expand_dims(blocks.for_each_block(ids, step), (1, 2))
+    return ops.logical_and(seen, ops.equal(ops.expand_dims(own, 3), ids))

@@ -1,0 +1,164 @@
+"""ModernBERT's record."""
+
+import dataclasses
+
+from keras_bertfam.presets.families.modernbert_config import by_layer, of_transformers
+from keras_bertfam.presets.families.recipes import FineTuningRecipe, PretrainingRecipe
+from keras_bertfam.presets.families.record import (
+    Family,
+    HeadStyle,
+    Layout,
+    PublishedSize,
+    size,
+)
+from keras_bertfam.presets.families.rows import Rows, dense, norm, same
+from keras_bertfam.presets.families.transformers_rows import ENCODER_ARGUMENTS
+from keras_bertfam.presets.families.transformers_table import (
+    REQUIRED,
+    TransformersTable,
+)
+
+# Section 2.1: all but vocabulary, sizes and windows.
+_ARGUMENTS = {
+    "activation": "gelu",
+    "gated": True,
+    "use_bias": False,
+    "norm_bias": False,
+    "norm_first": True,
+    "first_norm": False,
+    "layer_norm_epsilon": 1e-5,
+    "dropout": 0.0,
+}
+
+
+def _size(*shape: int, intermediate_dim: int, source: str) -> PublishedSize:
+    return size(
+        50368,
+        *shape,
+        intermediate_dim=intermediate_dim,
+        source=f"answerdotai/ModernBERT-{source}",
+        tokenizer="tokenizer_json",
+    )
+
+
+# Section 2.2 and its tables: rows of 1,024 tokens with one base, then of 8,192 with
+# another in the layers that see all tokens. A step is of 4.7 M tokens in both. The
+# published optimizer is StableAdamW, which bounds updates where clipping bounds
+# gradients.
+_LONG = PretrainingRecipe(
+    task="MaskedLM",
+    source="Warner et al., 2024, section 2.2: 250 B tokens, and 50 B of the decay",
+    learning_rate=3e-4,
+    warmup_steps=0,
+    total_steps=63_600,
+    batch_size=576,
+    sequence_length=8192,
+    schedule_form="stable",
+    decay_steps=10_600,
+    weight_decay=1e-5,
+    beta_2=0.98,
+    masking={"mask_selection_rate": 0.3},
+    backbone_arguments={"rotary_base": (160_000.0, 10_000.0)},
+)
+_PRETRAINING = dataclasses.replace(
+    _LONG,
+    source="Warner et al., 2024, section 2.2: 1.7 T tokens of rows of 1,024",
+    learning_rate=8e-4,
+    warmup_steps=640,
+    total_steps=360_000,
+    batch_size=4608,
+    sequence_length=1024,
+    decay_steps=0,
+    backbone_arguments={"rotary_base": (10_000.0, 10_000.0)},
+    phases=(_LONG,),
+)
+
+_HEAD = dense("dense", "head.dense") + norm("norm", "head.norm")
+_LABELS = _HEAD + dense("logits", "classifier")
+_ATTENTION = "encoder.attention_layers.{layer}"
+_FEED_FORWARD = "encoder.feedforward_layers.{layer}"
+_WEIGHTS: Rows = (
+    *same("embeddings.token_embedding.embeddings", "embeddings.tok_embeddings.weight"),
+    *norm("embeddings.norm", "embeddings.norm"),
+    *dense(f"{_ATTENTION}.sublayer.qkv", "layers.{layer}.attn.Wqkv"),
+    *dense(f"{_ATTENTION}.sublayer.output_dense", "layers.{layer}.attn.Wo"),
+    *norm(f"{_ATTENTION}.norm", "layers.{layer}.attn_norm"),
+    *dense(f"{_FEED_FORWARD}.sublayer.gated_intermediate", "layers.{layer}.mlp.Wi"),
+    *dense(f"{_FEED_FORWARD}.sublayer.output_dense", "layers.{layer}.mlp.Wo"),
+    *norm(f"{_FEED_FORWARD}.norm", "layers.{layer}.mlp_norm"),
+    *norm("encoder.final_norm", "final_norm"),
+)
+_STYLE = HeadStyle("modernbert", activation="gelu", dropout=0.0, norm=True, tokens=True)
+
+MODERNBERT = Family(
+    name="modernbert",
+    backbone="ModernBertBackbone",
+    license="Apache-2.0",
+    tokenizer="byte_pair",
+    tokenizer_class="ModernBertTokenizer",
+    layout=Layout("bert", start_token="[CLS]"),
+    head_style=_STYLE,
+    other_styles=(dataclasses.replace(_STYLE, name="modernbert_mean", token="mean"),),
+    arguments={
+        **_ARGUMENTS,
+        "max_sequence_length": 8192,
+        "attention_window": (0, 128, 128),
+        "rotary_base": (160_000.0, 10_000.0),
+    },
+    sizes={
+        "modernbert_base_en": _size(22, 768, intermediate_dim=1152, source="base"),
+        "modernbert_large_en": _size(28, 1024, intermediate_dim=2624, source="large"),
+    },
+    pretraining={"": _PRETRAINING},
+    fine_tuning={
+        "": FineTuningRecipe(
+            (1e-5, 3e-5, 5e-5, 8e-5),
+            weight_decay=1e-5,
+            source="Warner et al., 2024, appendix on GLUE: rates and weight decay",
+        )
+    },
+    transformers=TransformersTable(
+        title="ModernBert",
+        prefix="model",
+        config=(
+            ("vocabulary_size", "vocab_size", REQUIRED),
+            ("num_layers", "num_hidden_layers", 22),
+            ("num_heads", "num_attention_heads", 12),
+            ("hidden_dim", "hidden_size", 768),
+            ("intermediate_dim", "intermediate_size", 1152),
+            ("max_sequence_length", "max_position_embeddings", 8192),
+            ("activation", "hidden_activation", "gelu"),
+            ("dropout", "embedding_dropout", 0.0),
+            ("attention_dropout", "attention_dropout", 0.0),
+            ("activation_dropout", "mlp_dropout", 0.0),
+            ("layer_norm_epsilon", "norm_eps", 1e-5),
+            ("initializer_range", "initializer_range", 0.02),
+            ("attention_window", "attention_window", REQUIRED),
+            ("rotary_base", "rotary_base", REQUIRED),
+        ),
+        weights=_WEIGHTS,
+        heads={
+            "masked_lm": _HEAD + same("bias", "decoder.bias"),
+            "classifier": _LABELS,
+            "choice": _LABELS,
+            "token": _LABELS,
+            "span": _LABELS,
+        },
+        fixed={**ENCODER_ARGUMENTS, **_ARGUMENTS},
+        required_config={
+            "norm_bias": False,
+            "attention_bias": False,
+            "mlp_bias": False,
+            "classifier_bias": False,
+            "decoder_bias": True,
+            "classifier_activation": "gelu",
+        },
+        head_activation="gelu",
+        dropouts=dict.fromkeys(
+            ("classifier", "token", "choice"), {"classifier_dropout": 0.0}
+        ),
+        copies={"decoder.weight": "embeddings.tok_embeddings.weight"},
+        forms=(by_layer, of_transformers),
+        styles={"classifier_pooling": {"cls": "modernbert", "mean": "modernbert_mean"}},
+    ),
+)

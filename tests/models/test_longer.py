@@ -1,0 +1,243 @@
+"""ModernBERT, Longformer, and what any encoder takes of them."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_bertfam import models, tasks
+from keras_bertfam.models import LongformerBackbone, ModernBertBackbone
+
+SIZES = {"num_layers": 3, "num_heads": 2, "hidden_dim": 16, "intermediate_dim": 24}
+LONGFORMER = {**SIZES, "attention_window": 4, "max_global_tokens": 5}
+COUNTS = {
+    "modernbert_base_en": 149_014_272,
+    "modernbert_large_en": 394_781_696,
+    "longformer_base_en": 148_068_096,
+    "longformer_large_en": 433_550_336,
+}
+
+
+def as_numpy(x):
+    return ops.convert_to_numpy(x)
+
+
+def states(backbone, **inputs):
+    return as_numpy(backbone(inputs)["sequence_output"])
+
+
+@pytest.mark.parametrize("name", COUNTS)
+@pytest.mark.any_backend
+def test_parameter_counts(name):
+    cls = LongformerBackbone if "longformer" in name else ModernBertBackbone
+    assert cls.parameter_count(**cls.presets_table[name]) == COUNTS[name]
+
+
+@pytest.mark.any_backend
+def test_formula_of_modernbert():
+    """V H + H + L (4 H^2 + 3 H I + 2 H) - H + H, and heads H^2 + H + V."""
+    for name in ("modernbert_base_en", "modernbert_large_en"):
+        size = ModernBertBackbone.presets_table[name]
+        layers, width, inner = (
+            size[k] for k in ("num_layers", "hidden_dim", "intermediate_dim")
+        )
+        block = 4 * width**2 + 3 * width * inner + 2 * width
+        assert 50368 * width + width + layers * block == COUNTS[name]
+
+
+ROWS = np.random.default_rng(0).integers(1, 40, (2, 21)).astype("int32")
+FAMILIES = {
+    "ModernBert": (ModernBertBackbone, {**SIZES, "attention_window": (0, 4, 4)}),
+    "Longformer": (LongformerBackbone, LONGFORMER),
+    "Bert": (models.BertBackbone, {**SIZES, "rotary_base": 100.0}),
+    "Albert": (
+        models.AlbertBackbone,
+        {**SIZES, "attention_window": (0, 4), "rotary_base": (1000.0, 10.0)},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_packed_rows_are_rows_of_their_own(name):
+    """Sequences that share a row, with padding, have the states they have alone."""
+    cls, arguments = FAMILIES[name]
+    keras.utils.set_random_seed(0)
+    backbone = cls(40, **arguments)
+    first, second = states(backbone, token_ids=ROWS[:, :9]), ROWS[:, 9:]
+    ids = np.repeat([[1] * 9 + [2] * 12], 2, axis=0).astype("int32")
+    packed = states(backbone, token_ids=ROWS, sequence_ids=ids)
+    np.testing.assert_allclose(packed[:, :9], first, atol=3e-6)
+    alone = states(backbone, token_ids=second)
+    np.testing.assert_allclose(packed[:, 9:], alone, atol=3e-6)
+    longer = np.pad(second, [[0, 0], [0, 7]])
+    padded = states(backbone, token_ids=longer, padding_mask=longer > 0)
+    np.testing.assert_allclose(padded[:, :12], alone, atol=3e-6)
+    # The last block at some positions only.
+    places = np.array([[3, 20], [8, 9]], "int32")
+    some = backbone({"token_ids": ROWS, "sequence_ids": ids}, positions=places)
+    picked = np.take_along_axis(packed, places[..., None], axis=1)
+    np.testing.assert_allclose(as_numpy(some["sequence_output"]), picked, atol=3e-6)
+    again = cls.from_config(backbone.get_config())
+    assert again.get_config() == backbone.get_config()
+
+
+def test_shared_attention_has_windows_of_its_layers():
+    cls, arguments = FAMILIES["Albert"]
+    backbone = cls(40, **arguments)
+    assert backbone.attention_window == (0, 4, 0)
+    assert len(backbone.encoder.attention_layers) == 1
+    scores = backbone({"token_ids": ROWS}, return_attention=True)["attentions"]
+    seen = [int((as_numpy(layer)[0, 0, 10] > 0).sum()) for layer in scores]
+    assert seen == [21, 5, 21]
+
+
+def test_a_preset_of_each(tmp_path):
+    for name in ("ModernBert", "Longformer"):
+        cls, arguments = FAMILIES[name]
+        backbone = cls(40, **arguments)
+        folder = str(tmp_path / name)
+        backbone.save_to_preset(folder)
+        again = models.Backbone.from_preset(folder)
+        assert type(again) is cls and again.get_config() == backbone.get_config()
+        np.testing.assert_array_equal(
+            states(again, token_ids=ROWS), states(backbone, token_ids=ROWS)
+        )
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({"global_positions": [[0, 9]]}, "must be from 0 to 8, in rows of 9"),
+        ({"global_positions": [[-2]]}, "or -1 for none. Received: -2 to -2"),
+        ({"global_positions": [[0] * 6]}, "at most max_global_tokens=5 of a row"),
+        ({"global_attention_mask": [[1] * 9]}, "at most max_global_tokens=5 of them"),
+        ({"global_attention_mask": [[1] * 3]}, "must have a row's 9 tokens"),
+        (
+            {"global_attention_mask": [[1] * 9], "global_positions": [[0]]},
+            "given without the other name",
+        ),
+    ],
+)
+@pytest.mark.any_backend
+def test_global_tokens_outside_and_too_many(inputs, message):
+    backbone = LongformerBackbone(40, **LONGFORMER)
+    inputs = {name: np.array(value, "int32") for name, value in inputs.items()}
+    with pytest.raises(ValueError, match=message):
+        backbone({"token_ids": ROWS[:1, :9], **inputs})
+
+
+def test_too_many_global_tokens_in_a_graph_are_no_numbers():
+    backbone = LongformerBackbone(40, **LONGFORMER)
+    mask = np.zeros((2, 21), bool)
+    mask[0, :5] = mask[1, :6] = True
+    out = states(
+        backbone, token_ids=ROWS, global_attention_mask=ops.convert_to_tensor(mask)
+    )
+    assert np.isfinite(out[0]).all() and np.isnan(out[1]).all()
+
+
+@pytest.mark.parametrize(
+    ("cls", "arguments", "message"),
+    [
+        (models.BertBackbone, {"attention_window": 5}, "`attention_window` must be ev"),
+        (models.BertBackbone, {"attention_window": []}, "or a list of them by layer"),
+        (models.BertBackbone, {"attention_dilation": 2}, "1 without `attention_window"),
+        (models.BertBackbone, {"rotary_base": 0}, "positive number, or two"),
+        (models.BertBackbone, {"rotary_base": 9.0, "head_dim": 3}, "must be even with"),
+        (models.BertBackbone, {"first_norm": False}, "unless norm_first=True"),
+        (models.BertBackbone, {"max_global_tokens": -1}, "from 0 to 65536"),
+        (models.GPT2Backbone, {"attention_window": 4}, "`causal` must be False"),
+        (ModernBertBackbone, {"share": "all"}, "share no attention"),
+    ],
+)
+@pytest.mark.any_backend
+def test_arguments_that_do_not_go_together(cls, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        cls(40, **{**SIZES, **arguments})
+
+
+def test_rows_longer_than_positions_and_no_global_tokens():
+    backbone = ModernBertBackbone(40, **SIZES, max_sequence_length=8)
+    with pytest.raises(ValueError, match="at most max_sequence_length=8"):
+        backbone({"token_ids": ROWS})
+    with pytest.raises(ValueError, match="max_global_tokens=0"):
+        backbone(
+            {"token_ids": ROWS[:, :8], "global_positions": np.zeros((2, 1), "int32")}
+        )
+
+
+@pytest.mark.parametrize("cls", [models.RobertaBackbone, models.BertBackbone])
+def test_a_longformer_of_another_encoder(cls):
+    """Rows 2 + 16 k + i are the old row 2 + i; short rows are as they were."""
+    keras.utils.set_random_seed(0)
+    old = cls(40, **SIZES, max_sequence_length=16)
+    task = tasks.MaskedLM(old)
+    new = models.make_longformer(task, 40, attention_window=32)
+    assert type(new) is tasks.MaskedLM and type(new.backbone) is LongformerBackbone
+    offset = {models.RobertaBackbone: 2, models.BertBackbone: 1}[cls]
+    table = as_numpy(old.embeddings.position_table)[old.position_offset :]
+    found = as_numpy(new.backbone.embeddings.position_table)
+    assert found.shape == (offset + 40, 16)
+    for row in range(40):
+        np.testing.assert_array_equal(found[offset + row], table[row % 16])
+    x = {"token_ids": ROWS[:, :16]}
+    np.testing.assert_allclose(as_numpy(new(x)), as_numpy(task(x)), atol=3e-6)
+    layer = new.backbone.encoder.attention_layers[1].sublayer
+    kernels = (layer.qkv.kernel, layer.global_qkv.kernel)
+    np.testing.assert_array_equal(*map(as_numpy, kernels))
+    with pytest.raises(ValueError, match="must see all tokens"):
+        models.make_longformer(new, 80)
+    with pytest.raises(ValueError, match="more than the 16 of `model`"):
+        models.make_longformer(old, 16)
+    with pytest.raises(ValueError, match="with a table of positions"):
+        models.make_longformer(models.BertBackbone(9, **SIZES, rotary_base=9.0))
+
+
+def test_what_tasks_train():
+    """Masked language modelling has no global tokens, and tasks of texts have."""
+    backbone = LongformerBackbone(40, **LONGFORMER)
+    theirs = {id(v) for layer in backbone.global_projections() for v in layer.variables}
+    assert len(theirs) == 6
+    for task, trained in (
+        (tasks.MaskedLM(backbone), False),
+        (tasks.TextClassifier(backbone, 2), True),
+        (tasks.TokenClassifier(backbone, 2), False),
+    ):
+        names = {id(v) for v in task.trainable_variables}
+        assert (theirs <= names) == trained and bool(theirs & names) == trained
+
+
+def test_global_tokens_by_task():
+    keras.utils.set_random_seed(0)
+    backbone = LongformerBackbone(40, **LONGFORMER, max_sequence_length=32)
+    first = np.zeros((2, 21), bool)
+    first[:, 0] = True
+
+    def given(task, **inputs):
+        mask = inputs.pop("mask")
+        ours = task(inputs)
+        return ours, task({**inputs, "global_attention_mask": mask})
+
+    same = given(tasks.TextClassifier(backbone, 2), token_ids=ROWS, mask=first)
+    np.testing.assert_allclose(*map(as_numpy, same), atol=1e-6)
+    # Two separators go before the context.
+    span = np.arange(21) >= [[6], [7]]
+    question = np.arange(21) < [[4], [5]]
+    qa = tasks.SpanQuestionAnswering(backbone)
+    same = given(qa, token_ids=ROWS, span_mask=span, mask=question)
+    np.testing.assert_allclose(
+        *(as_numpy(part["start_logits"]) for part in same), atol=1e-6
+    )
+    with pytest.raises(ValueError, match="must tell the question"):
+        qa({"token_ids": ROWS})
+    segments = (np.arange(21) >= 17).astype("int32")[None, None].repeat(2, axis=1)
+    choices = tasks.MultipleChoice(backbone)
+    same = given(
+        choices,
+        token_ids=ROWS[None],
+        segment_ids=segments,
+        mask=segments.astype(bool),
+    )
+    np.testing.assert_allclose(*map(as_numpy, same), atol=1e-6)
+    with pytest.raises(ValueError, match="must tell the choices"):
+        choices({"token_ids": ROWS[None]})

@@ -1,0 +1,84 @@
+"""Features of a frozen backbone, ELMo's and BERT's, under a mix and an LSTM."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_bertfam.models import FeatureBackbone
+from keras_bertfam.tasks import (
+    ElmoTextClassifierPreprocessor,
+    ElmoTokenClassifierPreprocessor,
+    TextClassifier,
+    TokenClassifier,
+)
+from tests.tiny_bidirectional_lm import make_backbone, make_tokenizer
+from tests.tiny_fine_tuning import compiled, texts
+from tests.tiny_fine_tuning import make_backbone as make_bert
+
+
+def test_text_classifier_and_saving(tmp_path):
+    keras.utils.set_random_seed(0)
+    features = FeatureBackbone(make_backbone(), lstm_dim=8, dropout=0.0)
+    preprocessor = ElmoTextClassifierPreprocessor(
+        make_tokenizer(), 18, label_names=["a", "b"], buckets=(18,)
+    )
+    model = TextClassifier(features, preprocessor=preprocessor)
+    assert model.dropout == 0.5 and features.record is not None
+    before = [ops.convert_to_numpy(w) for w in features.backbone.weights]
+    assert not features.backbone.trainable_variables
+    assert {v.path for v in model.trainable_variables} >= {features.mix.gamma.path}
+    compiled(model)
+    x, y = texts(48)
+    history = model.fit(x, [["a", "b"][k] for k in y], epochs=6, verbose=0).history
+    assert history["loss"][-1] < history["loss"][0]
+    for old, new in zip(before, features.backbone.weights, strict=True):
+        np.testing.assert_array_equal(old, ops.convert_to_numpy(new))
+    model.save_to_preset(tmp_path / "features")
+    again = TextClassifier.from_preset(str(tmp_path / "features"))
+    assert isinstance(again.backbone, FeatureBackbone) and again.backbone.frozen
+    np.testing.assert_allclose(
+        again.predict(x[:5], verbose=0), model.predict(x[:5], verbose=0), atol=1e-5
+    )
+    assert len(model.classify("a word never seen")) == 2
+    pairs = model.predict((x[:3], x[3:6]), verbose=0)
+    assert pairs.shape == (3, 2)
+
+
+def test_token_classifier():
+    keras.utils.set_random_seed(0)
+    features = FeatureBackbone(make_backbone(), lstm_dim=8, dropout=0.0)
+    preprocessor = ElmoTokenClassifierPreprocessor(make_tokenizer(), 18)
+    model = TokenClassifier(features, preprocessor=preprocessor, label_names=["O", "B"])
+    compiled(model)
+    x = [text.split() for text in texts(48)[0]]
+    y = [["B" if len(word) > 2 else "O" for word in row] for row in x]
+    history = model.fit(x, y, epochs=8, verbose=0).history
+    assert history["loss"][-1] < history["loss"][0] - 0.05
+    tagged = model.tag([["zebra", "of", "Ada", "."], ["x"] * 20])
+    assert [len(row) for row in tagged] == [4, 20]
+    right = [label == "B" for _, label, _ in tagged[0]]
+    assert len(right) == 4
+    encoded = preprocessor([["the", "redder", "cat"]])
+    assert encoded["word_positions"].numpy()[0, :3].tolist() == [1, 2, 3]
+    assert encoded["character_ids"].shape == (1, 8, 8)
+
+
+def test_any_backbone_and_what_a_mix_is_of():
+    backbone = make_bert("bert")
+    features = FeatureBackbone(backbone, frozen=False)
+    ids = {"token_ids": np.array([[2, 5, 6, 3]]), "padding_mask": np.ones((1, 4), bool)}
+    states = backbone(ids, return_hidden_states=True)["hidden_states"]
+    mean = np.mean([ops.convert_to_numpy(state) for state in states], axis=0)
+    outputs = features(ids, return_hidden_states=True)
+    found = ops.convert_to_numpy(outputs["sequence_output"])
+    np.testing.assert_allclose(found, mean, atol=1e-5)
+    assert len(outputs["hidden_states"]) == 4 and features.hidden_dim == 16
+    assert backbone.trainable
+    model = TextClassifier(features, 2)
+    assert model.head_style == "bert" and not model.reads_pooler
+    assert model(ids).shape == (1, 2)
+    with pytest.raises(ValueError, match="`return_pooled` must be false"):
+        features(ids, return_pooled=True)
+    with pytest.raises(ValueError, match="`tokenizer` must be an `ElmoTokenizer`"):
+        ElmoTextClassifierPreprocessor(object())
