@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from keras_bertfam import layers, models, tasks, tokenizers
+from keras_bertfam import layers, models, optimizers, tasks, tokenizers
 from keras_bertfam.cli.runs import SHAPES
 
 
@@ -48,7 +48,7 @@ def main(
             )
         arguments = phase.optimizer_arguments() | {"total_steps": count}
         arguments["learning_rate"] *= learning_rate / recipe.learning_rate
-        model.compile(**arguments)
+        model.compile(optimizers.pretraining_optimizer(**arguments))
         data = preprocessor.dataset(documents, batch_size=max(1, tokens // length))
         model.fit(data.repeat(), steps_per_epoch=count)
         model.save_to_preset(output)
