@@ -130,9 +130,7 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
         raise TypeError(f"{type(self).__name__} must define `example`.")
 
     def adapt(self, documents: TFDataset | TokenCorpus) -> None:
-        """Learns from documents what the corruption has to know of them, if anything.
-
-        `dataset` calls it with what is trained on.
+        """Learns of what is trained on what the corruption has to know, if anything.
 
         Args:
             documents: `tf.data.Dataset` of scalar strings, or a prepared corpus.
@@ -229,18 +227,16 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
 
         Args:
             documents: `tf.data.Dataset` of scalar strings; or what `pack` gives,
-                where there is that method; or a prepared corpus, what
-                `keras_bertfam.layers.read_tokens` gives, all of whose rows are
-                shuffled.
+                where there is that method; or a prepared corpus (`read_tokens`),
+                all of whose rows are shuffled.
             batch_size: int or `None`. Rows in a batch. Defaults to 32, as Keras's
                 `fit` does, unless there are `tokens_per_batch`.
             training: bool. `False` gives the same batches in each pass, without
                 shuffling, and the last one even if it is smaller.
             shuffle_buffer: int. How many pieces of data are held in memory to
                 shuffle among; `0` for none. A piece is what stands for itself: a
-                row, or a whole document where rows go on from batch to batch. Of
-                a prepared corpus nothing is held, whatever the number.
-                Defaults to `10_000`.
+                row, or a whole document where rows go on from batch to batch; of
+                a prepared corpus nothing is held. Defaults to `10_000`.
             packing: string or `None`. How text is cut into rows, of those that the
                 preprocessor knows; see `pack`. `None` is its default.
             break_lines: bool. Whether to break lines into sentences.
@@ -308,10 +304,9 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
         return ready_to_iterate(passes.map(corrupt, **PARALLEL))
 
     def _of_tokens(self, corpus, options):
-        rows, _ = self.parts()
         position = self.position if options.training else None
         batches, count = token_batches(
-            corpus, rows, options, self.seed, position, self.corrupt
+            corpus, self.parts()[0], options, self.seed, position, self.corrupt
         )
         if position is not None:
             position.batches = count
