@@ -15,6 +15,7 @@ class Saved:
     def __init__(self):
         self.optimizer = keras.optimizers.SGD()
         self.train_function = None
+        self.variables = []
 
     def save_to_preset(self, folder):
         os.makedirs(folder, exist_ok=True)

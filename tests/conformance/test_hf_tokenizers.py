@@ -52,7 +52,9 @@ def test_t5_with_sentinels(tmp_path):
     pathlib.Path(tmp_path, "spiece.model").write_bytes(tokenizer.proto)
     theirs = transformers.T5Tokenizer.from_pretrained(tmp_path, extra_ids=0)
     texts = ["<extra_id_0> a bat <extra_id_1> sat <extra_id_99>", "a<extra_id_7>"]
-    texts += [text.replace("\x0b", " ") for text in TEXTS]
+    # Without runs of a character, which two orders of pieces make equally probable.
+    same = str.maketrans({"\x0b": " ", "…": " ", "Ⅷ": " "})
+    texts += [text.translate(same) for text in TEXTS]
     graph = tf.function(lambda x: tokenize(tokenizer, x))
     ours = graph(tf.constant(texts)).to_list()
     assert [ids + [tokenizer.end_token_id] for ids in ours] == theirs(texts).input_ids

@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_bertfam import models, tasks, tokenizers
-from keras_bertfam.cli.finetuning import make_model
+from keras_bertfam.cli.finetuning_heads import make_model
 from keras_bertfam.datasets import get_task
 from tests.tiny_fine_tuning import compiled
 

@@ -149,7 +149,7 @@ def test_wrong_inputs():
     with pytest.raises(ValueError, match="`batch_size`"):
         preprocessor.dataset((["a"], [0]), 0)
     with pytest.raises(ValueError, match="`layout`"):
-        make(layout="elmo")
+        make(layout="gpt5")
     with pytest.raises(ValueError, match="different names"):
         make(label_names=["a", "a"])
 

@@ -273,8 +273,8 @@ def test_errors():
         TextClassifier(backbone)
     with pytest.raises(ValueError, match="of the preprocessor, 3. Received: 2"):
         TextClassifier(backbone, 2, preprocessor)
-    with pytest.raises(ValueError, match="`head_style`.*'elmo'"):
-        TextClassifier(backbone, 2, head_style="elmo")
+    with pytest.raises(ValueError, match="`head_style`.*'gpt5'"):
+        TextClassifier(backbone, 2, head_style="gpt5")
     with pytest.raises(ValueError, match="`activation`.*'relu'"):
         TextClassifier(backbone, 2, activation="relu")
     with pytest.raises(ValueError, match="preprocessor"):
