@@ -174,4 +174,4 @@ def test_transformer_xl(text_file, capsys):
     load_example("pretrain_transformer_xl").main(
         text_file, held_out=text_file, **settings
     )
-    assert capsys.readouterr().out.count("perplexity") == 3
+    assert capsys.readouterr().out.count("tokens: perplexity") == 3

@@ -110,7 +110,7 @@ def prepare(
 
     ```python
     tokenizer = keras_bertfam.tokenizers.BertTokenizer.from_preset("my_bert")
-    keras_bertfam.corpora.prepare("corpus/*.jsonl.gz", "prepared", tokenizer, workers=8)
+    keras_bertfam.corpora.prepare("corpus/*.txt", "my_corpus", tokenizer, workers=2)
     ```
 
     References: [Lee et al., 2021](https://arxiv.org/abs/2107.06499);
