@@ -13,6 +13,7 @@ import numpy as np
 
 from keras_bertfam.corpora.manifest import (
     FILE,
+    TOKENIZER,
     Manifest,
     Shard,
     describe_tokenizer,
@@ -41,7 +42,6 @@ from keras_bertfam.presets.loading import load_tokenizer
 from keras_bertfam.types import Path, Tokenizer
 from keras_bertfam.whole_files import written_aside
 
-TOKENIZER = "tokenizer"
 # Shards are of about so many bytes of text; below 16 of them, of fewer.
 _SHARD_BYTES, _SMALL_SHARD_BYTES, _FEW = 1 << 26, 1 << 22, 16
 
