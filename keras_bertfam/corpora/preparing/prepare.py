@@ -71,6 +71,9 @@ def prepare(
     workers. The work goes on in a folder beside `output`, which has to hold about twice
     the text; a run that was killed goes on from there if it is started again.
 
+    There is no length of rows here: shards hold whole documents, of which any run makes
+    rows of its own length.
+
     Args:
         sources: paths or patterns of files, `"tfds:NAME"` and `"hf:NAME"`. Files are
             text with blank lines between documents, `.jsonl` with an object a line,
