@@ -118,8 +118,8 @@ def serving_signatures(
     """
     raise TypeError(
         "`model` must be an `EncoderBackbone`, a task with `fill_mask`, such as "
-        "`MaskedLM`, `CausalLM`, `TextToText`, `RecurrentLM`, `BidirectionalLM`, their "
-        "backbones, or a fine-tuning task. "
+        "`MaskedLM`, `TextToText`, `CausalLM`, `RecurrentLM`, `BidirectionalLM`, the "
+        "backbone of one of these three, or a fine-tuning task. "
         f"Received: {type(model).__name__}."
     )
 
