@@ -1,43 +1,20 @@
 """An index of passages: built by an encoder, searched, saved and loaded."""
 
-import itertools
 import os
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 
 from keras_bertfam.presets import folders
 from keras_bertfam.retrieval import storing
 from keras_bertfam.retrieval.engines import checked_settings
-from keras_bertfam.retrieval.passages import Passage, Passages, as_passage
+from keras_bertfam.retrieval.passages import Found, Passages, as_passage, chunks_of
 from keras_bertfam.retrieval.vectors import Vectors
 from keras_bertfam.types import Path
 
 # Passages encoded at a time, in batches: these are of like length then.
 _BATCHES_AT_ONCE = 32
-
-
-class Found(NamedTuple):
-    """A passage that was found.
-
-    Attributes:
-        score: float, the inner product of its vector and the query's.
-        id: int.
-        passage: str, or tuple of title and text.
-
-    Example:
-
-    ```python
-    index = keras_bertfam.retrieval.Index.load("my_index", encoder=model)
-    best = index.find(["Who wrote Emma?"], k=1)[0][0]
-    print(best.score, best.passage)
-    ```
-    """
-
-    score: float
-    id: int
-    passage: Passage
 
 
 class Index:
@@ -128,11 +105,11 @@ class Index:
         checked_settings(kind, settings)
         index, read = None, 0
         known = Passages()
-        for chunk in _chunks(passages, batch_size * _BATCHES_AT_ONCE):
+        for chunk in chunks_of(passages, batch_size * _BATCHES_AT_ONCE):
             given = [as_passage(value, read + i) for i, value in enumerate(chunk)]
             read += len(given)
             if duplicates == "skip":
-                given = [p for p in given if _is_new(known, p)]
+                given = [p for p in given if known.take(p)]
             if not given:
                 continue
             vectors = np.asarray(encoder.encode(given, "passage", batch_size))
@@ -333,19 +310,3 @@ class Index:
 
 def _digest_of(encoder):
     return encoder.passage_digest() if hasattr(encoder, "passage_digest") else None
-
-
-def _is_new(known, passage):
-    if known.first_known([passage]) is not None:
-        return False
-    known.extend([passage])
-    return True
-
-
-def _chunks(values, size):
-    """Lists of up to so many values of an iterable."""
-    if hasattr(values, "as_numpy_iterator"):
-        values = values.as_numpy_iterator()
-    values = iter(values)
-    while chunk := list(itertools.islice(values, size)):
-        yield chunk

@@ -1,10 +1,33 @@
 """The texts of an index, by their ids."""
 
 import hashlib
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeAlias, overload
+from typing import Any, NamedTuple, TypeAlias, overload
 
 Passage: TypeAlias = str | tuple[str, str]
+
+
+class Found(NamedTuple):
+    """A passage that was found.
+
+    Attributes:
+        score: float, the inner product of its vector and the query's.
+        id: int.
+        passage: str, or tuple of title and text.
+
+    Example:
+
+    ```python
+    index = keras_bertfam.retrieval.Index.load("my_index", encoder=model)
+    best = index.find(["Who wrote Emma?"], k=1)[0][0]
+    print(best.score, best.passage)
+    ```
+    """
+
+    score: float
+    id: int
+    passage: Passage
 
 
 class Passages(Sequence[Passage]):
@@ -54,6 +77,13 @@ class Passages(Sequence[Passage]):
         known.update(map(_digest, passages))
         self._passages += passages
 
+    def take(self, passage: Passage) -> bool:
+        """Adds a passage unless it is there, and says whether it did."""
+        if self.first_known([passage]) is not None:
+            return False
+        self.extend([passage])
+        return True
+
     def _known(self):
         """Digests of all passages, which take less memory than a set of them."""
         if len(self._digests) < len(self._passages):  # they were loaded
@@ -90,3 +120,12 @@ def as_passage(value: Any, number: int | str) -> Passage:
             f"`passages` must have text. Received: {value!r}, number {number}."
         )
     return parts[0] if len(parts) == 1 else (parts[0], parts[1])
+
+
+def chunks_of(values: Any, size: int) -> Iterator[list[Any]]:
+    """Lists of up to so many values of an iterable, or of a `tf.data.Dataset`."""
+    if hasattr(values, "as_numpy_iterator"):
+        values = values.as_numpy_iterator()
+    values = iter(values)
+    while chunk := list(itertools.islice(values, size)):
+        yield chunk
