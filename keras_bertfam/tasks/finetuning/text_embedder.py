@@ -97,10 +97,11 @@ class TextEmbedder(TextVectors, FineTuningTask):
     Raises:
         ValueError: for an unknown `pooling`.
 
-    `predict()` takes a list of strings and returns their vectors; `encode()` does so for
-    `retrieval.Index`, a title before its text; `similarity()` compares texts. `fit()` takes tuples of two lists, with the similarity of each
-    pair: `compile()` without arguments is Sentence-BERT's regression objective,
-    the mean squared error of the cosine, with AdamW at 2e-5.
+    `predict()` takes a list of strings and returns their vectors; `encode()` does so
+    for `retrieval.Index`, with a title before its text; `similarity()` compares texts.
+    `fit()` takes tuples of two lists, with the similarity of each pair: `compile()`
+    without arguments is Sentence-BERT's regression objective, the mean squared error of
+    the cosine, with AdamW at 2e-5.
 
     Reference: [Reimers and Gurevych, 2019](https://arxiv.org/abs/1908.10084),
     section 3.
