@@ -184,7 +184,8 @@ def test_configuration_and_errors():
             preprocessor(x, None)
     with pytest.raises(ValueError, match="`y` must be None"):
         preprocessor((["w1"], ["w2"]), [1])
-    with pytest.raises(ValueError, match="documents of more than one sentence"):
+    error = tf.errors.InvalidArgumentError
+    with pytest.raises(error, match="documents of more than one sentence"):
         for _ in dataset(preprocessor, ["w1", "w2"]):
             pass
 
