@@ -119,7 +119,7 @@ def serving_signatures(
     raise TypeError(
         "`model` must be an `EncoderBackbone`, a task with `fill_mask`, such as "
         "`MaskedLM`, `TextToText`, `CausalLM`, `RecurrentLM`, `BidirectionalLM`, the "
-        "backbone of one of these three, or a fine-tuning task. "
+        "backbone of one of these three, `DualEncoder` or a fine-tuning task. "
         f"Received: {type(model).__name__}."
     )
 
