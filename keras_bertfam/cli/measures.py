@@ -135,9 +135,10 @@ def _frozen(trained):
     )
     model = tasks.TextEmbedder(trained.model.backbone, preprocessor, normalize=False)
     (test, labels), (train, train_labels) = docstring_parts()
-    x, x_train = (model.predict(texts, _BATCH, verbose=0) for texts in (test, train))
-    mean, scale = x_train.mean(0), x_train.std(0) + 1e-6
-    x, x_train = ((each - mean) / scale for each in (x, x_train))
+    x = model.predict([*test, *train], 4 * _BATCH, verbose=0)
+    learned = x[len(test) :]
+    x = (x - learned.mean(0)) / (learned.std(0) + 1e-6)
+    x, x_train = x[: len(test)], x[len(test) :]
     y = np.array([[label == p for p in PACKAGES] for label in train_labels], float)
     penalty = 0.01 * len(train) * np.eye(x.shape[1])
     weights = np.linalg.solve(
