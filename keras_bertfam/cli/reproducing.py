@@ -86,11 +86,11 @@ def reproduce(
     folders.check_destination(output)
     # Presets' writers lock the folder itself.
     with pretraining.held(os.path.join(output, ".running"), output):
-        if data:
-            files = (tuple(data), tuple(held_out))
-        else:
-            files = tuple((path,) for path in write_documentation(output))
-        runner = _Runner(known, output, scale, files, bool(data), changes or {}, report)
+        given = bool(data)
+        if not given:
+            data, held_out = ([path] for path in write_documentation(output))
+        files = (tuple(data), tuple(held_out))
+        runner = _Runner(known, output, scale, files, given, changes or {}, report)
         runner.check(chosen)
         for seed in range(seeds):
             for row in chosen:
