@@ -214,6 +214,18 @@ def test_measures(few_docstrings):
 
 
 @pytest.mark.any_backend
+def test_the_parameters_of_alberts_table():
+    table = read_table("albert-4")
+    found = []
+    for row in [name for name in table.rows if name.startswith("E=128")]:
+        run = table.run(row, "paper")
+        trained = measures.Trained(None, run, None, run)
+        found.append(measures.measure(trained, ["published_parameters"]))
+    expected = [11_683_584, 63_647_232, 37_686_528, 89_650_176]
+    assert [each["published_parameters"] for each in found] == expected
+
+
+@pytest.mark.any_backend
 def test_accuracy_and_perplexity_by_logits():
     def logits(x):  # all tokens are equally likely
         return keras.ops.zeros((*x["mask_positions"].shape, 21))

@@ -60,10 +60,11 @@ def remarks(table: PaperTable, scores: Scores) -> list[str]:
     for name in table.columns:
         known = MEASURES[name]
         values = [found for each in scores.values() if (found := _of(each, name))]
-        if len(values) < 2 or not several or isinstance(values[0][0], int):
+        ranges = [max(each) - min(each) for each in values if len(each) > 1]
+        if len(values) < 2 or not ranges or isinstance(values[0][0], int):
             continue  # no seed changes counts
-        means = [statistics.fmean(each) for each in values]
-        apart, within = max(means) - min(means), max(max(v) - min(v) for v in values)
+        means, within = [*map(statistics.fmean, values)], max(ranges)
+        apart = max(means) - min(means)
         verdict = "" if apart > within else ": they can't be told apart"
         lines.append(
             f"{known.title}: best and worst row differ by {_number(known, apart)}, "
