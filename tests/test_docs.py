@@ -184,8 +184,25 @@ def test_notebooks():
 
 @pytest.mark.parametrize("page", PAGES)
 def test_code_that_is_only_shown_is_python(page):
+    """And what it calls of the library is there, with these arguments."""
     for block in re.findall(r"```py\n(.*?)```", text_of(page), re.DOTALL):
-        ast.parse(block)
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.Call):
+                check_call(node)
+
+
+def check_call(node):
+    place, *names = ast.unparse(node.func).split(".")
+    if place not in ("layers", "models", "optimizers", "tasks", "tokenizers"):
+        return
+    found = importlib.import_module(f"keras_bertfam.{place}")
+    for name in names:
+        found = getattr(found, name)
+    parameters = inspect.signature(found).parameters.values()
+    known = [parameter.name for parameter in parameters]
+    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        for keyword in node.keywords:
+            assert keyword.arg in (None, *known), ast.unparse(node)
 
 
 def shrunk(code):
@@ -237,6 +254,7 @@ def test_page(page, files, tmp_path, monkeypatch):  # noqa: F811
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eager_steps")
 def test_tutorials(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for script in scripts():

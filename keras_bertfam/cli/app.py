@@ -14,6 +14,7 @@ from keras_bertfam.cli import (
     prediction,
     preparing,
     pretraining,
+    reproducing,
 )
 from keras_bertfam.cli import demo as demo_steps
 from keras_bertfam.cli.options import takes_a_run
@@ -43,6 +44,7 @@ def _pretrain(run: PretrainingRun) -> None:
 
 
 app.command("pretrain")(takes_a_run(_pretrain))
+app.command("reproduce")(_errors_as_messages()(reproducing.command))
 
 
 @app.command()

@@ -150,10 +150,19 @@ def make_tokenizer(run: PretrainingRun, documents: TFDataset) -> Tokenizer:
     )
 
 
-def make_backbone(run: PretrainingRun, tokenizer: Tokenizer) -> Model:
-    """The family's encoder in the size that is asked for, for a tokenizer."""
-    name, shape = run.published_size()
-    arguments = {"vocabulary_size": tokenizer.vocabulary_size(), **shape}
+def make_backbone(run: PretrainingRun, tokenizer: Tokenizer | None = None) -> Model:
+    """The family's encoder in the size that is asked for.
+
+    Args:
+        run: `PretrainingRun`.
+        tokenizer: what its vocabulary is of, or `None` for one of the published size.
+
+    Returns:
+        A backbone with new weights.
+    """
+    name, arguments = run.published_size()
+    if tokenizer is not None:
+        arguments = {"vocabulary_size": tokenizer.vocabulary_size(), **arguments}
     return getattr(models, FAMILIES[run.family].backbone).from_preset(
         name, load_weights=False, **{**arguments, **run.backbone_arguments}
     )

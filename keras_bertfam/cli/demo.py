@@ -10,23 +10,22 @@ import textwrap
 import keras
 import numpy as np
 import typer
-from keras import ops
 
 from keras_bertfam.analysis import plots
 from keras_bertfam.cli import building, pretraining
+from keras_bertfam.cli.documentation import write_documentation
+from keras_bertfam.cli.measures import PACKAGES, docstring_parts, masked_logits
 from keras_bertfam.cli.recipes import with_recipe
 from keras_bertfam.cli.runs import PretrainingRun
-from keras_bertfam.corpus import python_docstrings, python_documentation
+from keras_bertfam.corpus import python_documentation
 from keras_bertfam.export import export_saved_model
-from keras_bertfam.tasks import MaskedLM, MaskedLMPreprocessor, TextClassifier
+from keras_bertfam.tasks import MaskedLM, TextClassifier
 
 SENTENCES = (
     "[MASK] the object is not found , an exception is raised .",
     "the default [MASK] of the argument is none .",
     "the [MASK] of the list is returned .",
 )
-# What it learns to tell apart: the docstrings of these packages.
-PACKAGES = ("asyncio", "email", "importlib", "logging")
 # What a client needs: no keras, no keras_bertfam.
 CLIENT = """
 import json, sys
@@ -48,14 +47,10 @@ def run(output: str, epochs: int) -> None:
     """
     os.makedirs(output, exist_ok=True)
     texts = python_documentation()
-    held_out, train = texts[::10], [t for i, t in enumerate(texts) if i % 10]
     words = sum(len(text.split()) for text in texts)
     _say("Text", f"{len(texts)} documents of Python's documentation, {words:,} words;")
-    _say("", f"{len(held_out)} documents are held out")
-    paths = [
-        _write_documents(os.path.join(output, name), part)
-        for name, part in (("train.txt", train), ("held_out.txt", held_out))
-    ]
+    _say("", f"{len(texts[::10])} documents are held out")
+    paths = write_documentation(output)
     preset = os.path.join(output, "preset")
     chosen = {
         "files": (paths[0],),
@@ -101,12 +96,6 @@ def run(output: str, epochs: int) -> None:
         typer.echo(f"{'':10s}{command}")
 
 
-def _write_documents(path, documents):
-    with open(path, "w", encoding="utf-8") as file:
-        file.write("\n\n".join(documents) + "\n")
-    return path
-
-
 def _say(title, text):
     for i, line in enumerate(textwrap.wrap(text, 76) or [""]):
         typer.echo(f"{title if i == 0 else '':10s}{line}")
@@ -115,13 +104,8 @@ def _say(title, text):
 def _report_accuracy(model, held_out):
     """How often masked tokens are right, at the paper's share, and the surest words."""
     tokenizer = model.preprocessor.tokenizer
-    usual = MaskedLMPreprocessor(tokenizer, model.preprocessor.sequence_length, seed=0)
-    batches = [*usual.dataset(held_out, 32, training=False).as_numpy_iterator()]
-    logits = [ops.convert_to_numpy(model.masked_lm_logits(x)) for x, _, _ in batches]
-    targets = np.concatenate([y[w > 0] for _, y, w in batches])
-    logits = np.concatenate(
-        [part[w > 0] for part, (_, _, w) in zip(logits, batches, strict=True)]
-    )
+    length = model.preprocessor.sequence_length
+    targets, logits = masked_logits(model, tokenizer, held_out, length)
     guesses = logits.argmax(-1)
     _say(
         "Held out",
@@ -169,20 +153,13 @@ def _reload(path, answers):
 
 def _classify(preset, path):
     """Fine-tune to tell from which package a docstring is."""
-    examples = python_docstrings(PACKAGES)
-    examples = [
-        examples[k] for k in np.random.default_rng(0).permutation(len(examples))
-    ]
-    count = len(examples) // 5
-    (held_out, labels), (train, train_labels) = (
-        [[*column] for column in zip(*part, strict=True)]
-        for part in (examples[:count], examples[count:])
-    )
+    (held_out, labels), (train, train_labels) = docstring_parts()
     model = TextClassifier.from_preset(preset, label_names=PACKAGES)
     model.compile(learning_rate=1e-3)
     model.fit(train, train_labels, batch_size=16, epochs=3, verbose=0)
     accuracy = model.evaluate(held_out, labels, return_dict=True, verbose=0)["accuracy"]
     model.save_to_preset(path)
+    count = len(labels)
     most = max(labels.count(package) for package in PACKAGES) / count
     _say(
         "Use",

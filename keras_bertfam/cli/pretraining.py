@@ -5,7 +5,7 @@ import fcntl
 import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -160,9 +160,8 @@ def train(
     """
 
     def dataset(documents, **kwargs):
-        return model.preprocessor.dataset(
-            documents, run.batch_size, packing=run.packing, **kwargs
-        )
+        settings = {"packing": run.packing, **run.dataset_arguments, **kwargs}
+        return model.preprocessor.dataset(documents, run.batch_size, **settings)
 
     data = dataset(documents)
     held_out = None
@@ -195,14 +194,7 @@ def train(
 def _alone(run):
     """The folder of a run's state, which no other process has; it goes at its end."""
     folder = backup_folder(run)
-    os.makedirs(folder, exist_ok=True)
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        if locks.lock(descriptor, fcntl.LOCK_EX) is False:
-            raise ValueError(
-                "`output` must be that of one run at a time. "
-                f"Received: {run.output!r}, whose {folder} is in use."
-            )
+    with held(folder, run.output):
         try:
             yield folder
         except BaseException:
@@ -210,6 +202,28 @@ def _alone(run):
                 shutil.rmtree(folder)
             raise
         shutil.rmtree(folder)
+
+
+@contextlib.contextmanager
+def held(folder: str, output: str) -> Iterator[None]:
+    """Makes a folder, and holds it as long as no other process does.
+
+    Args:
+        folder: path.
+        output: str, what a user has given as `output`.
+
+    Raises:
+        ValueError: if another process holds it.
+    """
+    os.makedirs(folder, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        if locks.lock(descriptor, fcntl.LOCK_EX) is False:
+            raise ValueError(
+                "`output` must be that of one run at a time. "
+                f"Received: {output!r}, whose {folder} is in use."
+            )
+        yield
     finally:
         locks.lock(descriptor, fcntl.LOCK_UN)  # also if a child process has it open
         os.close(descriptor)

@@ -33,8 +33,18 @@ def with_recipe(name: str, given: Config) -> Config:
     """
     if name not in RECIPES:
         raise ValueError(f"`recipe` must be one of {[*RECIPES]}. Received: {name!r}.")
-    merged: dict[str, Any] = {**RECIPES[name]}
-    for key, value in given.items():
-        both = isinstance(value, dict) and key in merged
-        merged[key] = {**merged[key], **value} if both else value
-    return merged
+    return merged(RECIPES[name], given)
+
+
+def merged(*parts: Config) -> Config:
+    """Settings of a run of which later ones take the place of earlier ones.
+
+    Args:
+        *parts: dicts. Of arguments that are dicts, the earlier ones' other keys stay.
+    """
+    found: dict[str, Any] = {}
+    for part in parts:
+        for name, value in part.items():
+            both = isinstance(value, dict) and isinstance(found.get(name), dict)
+            found[name] = {**found[name], **value} if both else value
+    return found

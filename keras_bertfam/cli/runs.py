@@ -143,6 +143,7 @@ class PretrainingRun:
     resume: bool = _setting(False, "Go on with a run that was killed, if there is one.")
     backbone_arguments: Config = _setting({}, "Other arguments of the backbone.")
     preprocessor_arguments: Config = _setting({}, "Of the preprocessor.")
+    dataset_arguments: Config = _setting({}, "Of its `dataset`.")
     task_arguments: Config = _setting({}, "Of the task.")
     optimizer_arguments: Config = _setting(
         {}, "Of `keras_bertfam.optimizers.pretraining_optimizer`."

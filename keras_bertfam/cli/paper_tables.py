@@ -1,0 +1,194 @@
+"""Papers' tables as runs: a file for each, which says its rows, columns and figures."""
+
+import dataclasses
+import difflib
+import importlib.resources
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from keras_bertfam.cli.measures import MEASURES
+from keras_bertfam.cli.recipes import merged, with_recipe
+from keras_bertfam.cli.runs import PretrainingRun
+from keras_bertfam.types import Config, Path
+
+_FOLDER = importlib.resources.files("keras_bertfam.cli") / "tables"
+# In the place of a number of updates: the settings that the paper had.
+PAPER = "paper"
+# What values in a file are, if not keys and values.
+_KINDS: dict[str, tuple[Any, str]] = {
+    "source": (str, "a text"),
+    "columns": (list, "a list"),
+    "figures": (list, "a list"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Arguments:
+    """Settings of a `PretrainingRun`, in two sizes.
+
+    Attributes:
+        settings: dict, of both sizes.
+        small: dict, of a run of minutes, beside those of the recipe `quick`.
+        published: dict, of the paper's.
+    """
+
+    settings: Config = dataclasses.field(default_factory=dict)
+    small: Config = dataclasses.field(default_factory=dict)
+    published: Config = dataclasses.field(default_factory=dict)
+
+    def at(self, published: bool) -> Config:
+        """Those of one of the sizes."""
+        return merged(self.settings, self.published if published else self.small)
+
+
+@dataclasses.dataclass(frozen=True)
+class Row(Arguments):
+    """A row of a table.
+
+    Attributes:
+        figures: sequence of what the paper's row has, str or number, or `None`.
+    """
+
+    figures: Sequence[Any] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class PaperTable(Arguments):
+    """A table of a paper, or one like it.
+
+    Attributes:
+        source: str, the paper and its table.
+        columns: names of `MEASURES`.
+        figures: sequence of str, the paper's columns.
+        rows: dict from names to `Row`.
+        teacher: `Arguments` of a run that comes first, or `None`. Its preset is the
+            `teacher` of the rows' runs.
+    """
+
+    source: str = ""
+    columns: Sequence[str] = ()
+    figures: Sequence[str] = ()
+    rows: Mapping[str, Row] = dataclasses.field(default_factory=dict)
+    teacher: Arguments | None = None
+
+    def run(
+        self,
+        row: str | None,
+        scale: float | str = 1.0,
+        changes: Config | None = None,
+    ) -> PretrainingRun:
+        """The settings of a row.
+
+        Args:
+            row: str, its name, or `None` for the teacher.
+            scale: float, by which the number of updates is multiplied; or `"paper"`
+                for the paper's settings.
+            changes: dict of settings that take the place of the table's.
+
+        Raises:
+            ValueError: for settings that a run doesn't have.
+        """
+        paper = scale == PAPER
+        own: Any = self.teacher if row is None else self.rows[row]
+        shared = [] if row is None else [self.at(paper)]
+        given = merged(*shared, own.at(paper), changes or {})
+        given = with_recipe("published" if paper else "quick", given)
+        if not paper and "steps_per_epoch" in given:
+            given["steps_per_epoch"] = max(1, round(given["steps_per_epoch"] * scale))
+        known = [field.name for field in dataclasses.fields(PretrainingRun)]
+        for name in given:
+            _check_known(name, known, f"A setting of the row {row!r}")
+        return PretrainingRun(**{"epochs": 1, **given})
+
+
+def names() -> list[str]:
+    """Those of the tables that come with the library."""
+    files = (file.name for file in _FOLDER.iterdir())
+    return sorted(name[:-5] for name in files if name.endswith(".yaml"))
+
+
+def read_table(name: Path) -> PaperTable:
+    """A table that comes with the library, or one of a file.
+
+    Args:
+        name: one of `names()`, or the path of a YAML file that ends in `.yaml`, with
+            what `PaperTable` has.
+
+    Raises:
+        ValueError: for an unknown name, a file that isn't YAML or lacks rows or
+            columns, an unknown key or measure, two rows of one name, and a row with
+            more figures than the table has columns for.
+    """
+    name = os.fspath(name)
+    if name in names():
+        text = (_FOLDER / f"{name}.yaml").read_text("utf-8")
+    elif name.endswith((".yaml", ".yml")):
+        with open(name, encoding="utf-8") as file:
+            text = file.read()
+    else:
+        raise ValueError(
+            f"`table` must be one of {names()}, or a file that ends in .yaml. "
+            f"Received: {name!r}."
+        )
+    try:
+        given = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(f"{name} must be YAML. {error}.") from error
+    given = _fields(PaperTable, given, name)
+    rows = given.get("rows")
+    if not isinstance(rows, Mapping) or not rows or not given.get("columns"):
+        raise ValueError(f"{name} must have `rows` and `columns`. Received: {given!r}.")
+    rows = {
+        str(row): Row(**_fields(Row, settings or {}, f"The row {row!r} of {name}"))
+        for row, settings in rows.items()
+    }
+    teacher = given.get("teacher")
+    if teacher is not None:
+        teacher = Arguments(**_fields(Arguments, teacher, f"The teacher of {name}"))
+    places = [folder_name(row) for row in (*rows, *(["teacher"] if teacher else []))]
+    if len({*places}) < len(places) or not all(places):
+        raise ValueError(
+            f"`rows` of {name} must have names that differ in letters and digits"
+            f"{', also from teacher' if teacher else ''}. Received: {[*rows]}."
+        )
+    table = PaperTable(**{**given, "rows": rows, "teacher": teacher})
+    for column in table.columns:
+        _check_known(column, MEASURES, f"A column of {name}")
+    for row, settings in rows.items():
+        if len(settings.figures) > len(table.figures):
+            raise ValueError(
+                f"`figures` of the row {row!r} of {name} must be at most "
+                f"{len(table.figures)}. Received: {settings.figures!r}."
+            )
+    return table
+
+
+def folder_name(row: str) -> str:
+    """What the folder of a row is called."""
+    parts = "".join(c if c.isalnum() else " " for c in row).split()
+    return "-".join(parts)
+
+
+def _fields(cls, given, what):
+    """What makes an object of a class, of a file; lists and dicts where they are."""
+    fields = {field.name: field for field in dataclasses.fields(cls)}
+    if not isinstance(given, Mapping):
+        raise ValueError(f"{what} must have {[*fields]}. Received: {given!r}.")
+    for name, value in given.items():
+        _check_known(name, fields, f"A key of {what}")
+        kind, said = _KINDS.get(name, (Mapping, "keys and values"))
+        if not isinstance(value, kind):
+            raise ValueError(f"`{name}` of {what} must be {said}. Received: {value!r}.")
+    return dict(given)
+
+
+def _check_known(name, known, what):
+    if name not in known:
+        near = difflib.get_close_matches(str(name), known, 1)
+        raise ValueError(
+            f"{what} must be one of {[*known]}. Received: "
+            f"{name!r}{''.join(f'; the nearest is {n!r}' for n in near)}."
+        )

@@ -1,0 +1,284 @@
+"""A paper's table: its rows pre-trained one after the other, and measured."""
+
+import dataclasses
+import json
+import math
+import os
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import keras
+import typer
+import yaml
+
+from keras_bertfam.cli import paper_report, pretraining
+from keras_bertfam.cli.documentation import write_documentation
+from keras_bertfam.cli.measures import Trained, measure
+from keras_bertfam.cli.paper_tables import (
+    PAPER,
+    PaperTable,
+    folder_name,
+    names,
+    read_table,
+)
+from keras_bertfam.cli.runs import PretrainingRun
+from keras_bertfam.presets import folders
+from keras_bertfam.types import Config, Path
+from keras_bertfam.whole_files import write_text
+
+_RESULTS = "results.json"
+_TEACHER = ""  # in the place of a row's name
+# Where a run is, and how it was begun, which changes nothing about it.
+_PLACES = ("files", "output", "teacher", "resume")
+
+
+def reproduce(
+    table: Path,
+    output: str,
+    rows: Sequence[str] = (),
+    seeds: int = 2,
+    scale: float | str = 1.0,
+    data: Sequence[str] = (),
+    held_out: Sequence[str] = (),
+    changes: Config | None = None,
+    report: Callable[[str], Any] = print,
+) -> dict[str, list[dict[str, Any]]]:
+    """Pre-trains the rows of a paper's table, and writes ours beside the paper's.
+
+    What `output` holds is kept: a row and seed that is finished isn't trained again,
+    so a killed call goes on, and another may have more rows or seeds.
+
+    Args:
+        table: name of a table, or a file, see `read_table`.
+        output: folder for `table.md`, `table.png` (with `matplotlib`), `results.json`
+            and, of each row and seed, a preset.
+        rows: names of rows; all by default.
+        seeds: int. How many runs a row has.
+        scale: float, by which the number of updates is multiplied; or `"paper"` for
+            the paper's settings.
+        data: text files or a prepared corpus; Python's documentation by default.
+        held_out: text files or a prepared corpus to measure on, if there is `data`.
+        changes: dict of settings of all runs, see `PretrainingRun`.
+        report: function that takes a line of text.
+
+    Returns:
+        Dict from names of rows to lists of what `measure` gives, one of each seed.
+
+    Raises:
+        ValueError: for an unknown table, row or setting, `data` without `held_out`, or
+            an `output` that is in use or holds results of other settings.
+    """
+    known = read_table(table)
+    chosen = _chosen(known, rows)
+    if seeds < 1:
+        raise ValueError(f"`seeds` must be at least 1. Received: {seeds}.")
+    if scale != PAPER and not (
+        isinstance(scale, (int, float)) and 0 < scale < math.inf
+    ):
+        raise ValueError(
+            f"`scale` must be a positive number or {PAPER!r}. Received: {scale!r}."
+        )
+    if bool(data) != bool(held_out):
+        raise ValueError(
+            "`data` and `held_out` must both be given, or none. Received: "
+            f"data={[*data]}, held_out={[*held_out]}."
+        )
+    folders.check_destination(output)
+    # Presets' writers lock the folder itself.
+    with pretraining.held(os.path.join(output, ".running"), output):
+        given = bool(data)
+        if not given:
+            data, held_out = ([path] for path in write_documentation(output))
+        files = (tuple(data), tuple(held_out))
+        runner = _Runner(known, output, scale, files, given, changes or {}, report)
+        runner.check(chosen)
+        for seed in range(seeds):
+            for row in chosen:
+                runner.finish(row, seed)
+        runner.draw()
+        return runner.scores()
+
+
+def _chosen(table, rows):
+    for row in rows:
+        if row not in table.rows:
+            raise ValueError(
+                f"`rows` must be some of {[*table.rows]}. Received: {row!r}."
+            )
+    return [row for row in table.rows if row in rows or not rows]
+
+
+@dataclasses.dataclass
+class _Runner:
+    """What finishes rows, and keeps what is measured."""
+
+    table: PaperTable
+    output: str
+    scale: float | str
+    files: tuple[tuple[str, ...], ...]
+    given: bool  # whether the text is the user's
+    changes: Config
+    report: Callable[[str], Any]
+
+    def __post_init__(self) -> None:
+        self.path = os.path.join(self.output, _RESULTS)
+        self.results: dict[str, dict[str, Any]] = {}
+        if os.path.exists(self.path):
+            with open(self.path, encoding="utf-8") as file:
+                try:
+                    self.results = dict(json.load(file))
+                except (TypeError, ValueError) as error:
+                    raise ValueError(
+                        f"{self.path} must be what was written there. {error}."
+                    ) from error
+
+    def run(self, row: str, seed: int, scale: float | str) -> PretrainingRun:
+        """The settings of a row, or of the teacher."""
+        changes = {
+            **self.changes,
+            "files": self.files[0],
+            "output": self.place(row, seed),
+            "seed": seed,
+            "resume": True,
+        }
+        if self.table.teacher is not None and row != _TEACHER:
+            changes["teacher"] = self.place(_TEACHER, seed)
+        return self.table.run(None if row == _TEACHER else row, scale, changes)
+
+    def _paper(self, row, seed):
+        """The paper's run, if a column asks for it."""
+        asked = row != _TEACHER and "published_parameters" in self.table.columns
+        return self.run(row, seed, PAPER if asked else self.scale)
+
+    def place(self, row: str, seed: int) -> str:
+        """Where the preset of a row is written."""
+        return os.path.join(self.output, f"{folder_name(row or 'teacher')}-{seed}")
+
+    def check(self, rows: Sequence[str]) -> None:
+        """Raises a `ValueError` for what would fail later, or has other results."""
+        teacher = [] if self.table.teacher is None else [_TEACHER]
+        for row in (*teacher, *rows):
+            self.run(row, 0, self.scale)
+            self._paper(row, 0)
+            for seed in self.results.get(row, {}):
+                self._check_same(row, int(seed))
+        pretraining.read(self.run(rows[0], 0, self.scale), self.files[1])
+
+    def _check_same(self, row, seed):
+        before = self.results[row][str(seed)]["settings"]
+        now = self._settings(self.run(row, seed, self.scale))
+        for name, value in now.items():
+            if before.get(name) != value:
+                raise ValueError(
+                    f"`{name}` must be {before.get(name)!r}, as in the results in "
+                    f"{self.output}, or `output` be another folder. "
+                    f"Received: {value!r}."
+                )
+
+    def _settings(self, run):
+        """A run's settings as JSON has them, without where it is."""
+        settings = dataclasses.asdict(run)
+        kept = {name: v for name, v in settings.items() if name not in _PLACES}
+        text = [[*files] for files in self.files] if self.given else []
+        return json.loads(json.dumps({**kept, "text": text}))
+
+    def finish(self, row: str, seed: int) -> None:
+        """Pre-trains and measures, unless that is done."""
+        if row != _TEACHER and self.table.teacher is not None:
+            self.finish(_TEACHER, seed)
+        columns = [] if row == _TEACHER else self.table.columns
+        known = self.results.get(row, {}).get(str(seed))
+        if known is not None and {*columns} <= {*known["scores"]}:
+            if row != _TEACHER or os.path.isdir(self.place(row, seed)):
+                return
+        run = self.run(row, seed, self.scale)
+        self.report(f"{row or 'The teacher'}, seed {seed}:")
+        task = pretraining.pretrain(run, lambda line: None)
+        scores: dict[str, Any] = {}
+        if columns:
+            held_out = pretraining.read(run, self.files[1])
+            trained = Trained(task, run, held_out, self._paper(row, seed))
+            scores = measure(trained, columns)
+        found = {"settings": self._settings(run), "scores": scores}
+        self.results.setdefault(row, {})[str(seed)] = found
+        write_text(self.path, json.dumps(self.results, indent=1) + "\n")
+        self.write()
+        keras.utils.clear_session()
+
+    def scores(self) -> dict[str, list[dict[str, Any]]]:
+        """What is measured of each row, by seed, in the table's order."""
+        return {
+            row: [found["scores"] for found in self.results.get(row, {}).values()]
+            for row in self.table.rows
+        }
+
+    def write(self) -> None:
+        """Writes the table as far as it is."""
+        text = paper_report.as_markdown(self.table, self.scores())
+        path = os.path.join(self.output, "table.md")
+        write_text(path, f"{self.table.source}\n\n{text}\n")
+
+    def draw(self) -> None:
+        """Draws the table, if that is possible."""
+        path = os.path.join(self.output, "table.png")
+        try:
+            paper_report.draw(self.table, self.scores(), path)
+        except ImportError as error:
+            self.report(f"There is no {path}: {error}")
+
+
+def command(
+    table: Annotated[
+        str, typer.Argument(help=f"{', '.join(names())}; or a file of yours, .yaml.")
+    ],
+    output: Annotated[
+        str | None, typer.Option(help="Folder. Default: build/reproduce/TABLE.")
+    ] = None,
+    rows: Annotated[
+        list[str] | None, typer.Option(help="Name of a row. May be repeated.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="Runs of each row.")] = 2,
+    scale: Annotated[
+        str, typer.Option(help="Times as many updates; or paper, for its settings.")
+    ] = "1",
+    data: Annotated[
+        list[str] | None, typer.Option(help="Text files, or a prepared corpus.")
+    ] = None,
+    held_out: Annotated[
+        list[str] | None, typer.Option(help="The same to measure on.")
+    ] = None,
+    change: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Setting of all runs, such as size=base."),
+    ] = None,
+) -> None:
+    """Pre-train a paper's table row by row; ours beside the paper's, with spread."""
+    stem = os.path.splitext(os.path.basename(table))[0]
+    output = output or os.path.join("build", "reproduce", stem)
+    scores = reproduce(
+        table,
+        output,
+        rows or (),
+        seeds,
+        scale if scale == PAPER else _as_number(scale),
+        data or (),
+        held_out or (),
+        dict(map(_as_setting, change or ())),
+        typer.echo,
+    )
+    typer.echo(f"\n{paper_report.as_text(read_table(table), scores)}")
+    typer.echo(f"\nWrote {output}: table.md, table.png, results.json, presets.")
+
+
+def _as_number(text):
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _as_setting(text):
+    name, sign, value = text.partition("=")
+    if not sign:
+        raise ValueError(f"`set` must be a name, = and a value. Received: {text!r}.")
+    return name.strip(), yaml.safe_load(value)

@@ -1,0 +1,266 @@
+"""Papers' tables: their files, what is measured, and runs that are killed."""
+
+import json
+import os
+import re
+import types
+
+import keras
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from keras_bertfam.cli import measures, paper_report, pretraining, reproducing
+from keras_bertfam.cli.app import app
+from keras_bertfam.cli.paper_tables import names, read_table
+from keras_bertfam.cli.runs import PretrainingRun
+from tests import tiny_sentence_pair
+
+TABLE = """
+source: ours
+columns: [masked_accuracy, parameters]
+figures: [GLUE, size]
+settings: {objective: mlm}
+small: {size: tiny, steps_per_epoch: 10, vocabulary_size: 300, batch_size: 4}
+published: {size: base}
+rows:
+  all: {figures: [78.5, 110M]}
+  words, whole: {settings: {strategy: words}}
+"""
+
+
+@pytest.fixture
+def table(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(TABLE)
+    return str(path)
+
+
+@pytest.fixture
+def trainer(monkeypatch):
+    """In place of training and measuring: what was trained, and when to be killed."""
+    log = types.SimpleNamespace(trained=[], killed_at=None)
+
+    def pretrain(run, report):
+        log.trained.append((run.strategy, run.seed, run.steps_per_epoch))
+        if len(log.trained) == log.killed_at:
+            raise KeyboardInterrupt
+
+    def measure(trained, columns):
+        accuracy = 0.25 + 0.01 * len(log.trained)
+        return {**dict.fromkeys(columns, accuracy), "parameters": 1234}
+
+    monkeypatch.setattr(pretraining, "pretrain", pretrain)
+    monkeypatch.setattr(pretraining, "read", lambda run, files: None)
+    monkeypatch.setattr(reproducing, "measure", measure)
+    return log
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("name", names())
+def test_runs_of_the_tables(name):
+    table = read_table(name)
+    changes = {"teacher": "teacher"} if table.teacher else {}
+    for row in table.rows:
+        small, paper = (table.run(row, scale, changes) for scale in (1.0, "paper"))
+        assert small.sequence_length <= paper.sequence_length
+        assert small.optimizer_arguments["schedule_form"] == "join"
+        assert len(table.rows[row].figures) in (0, len(table.figures))
+        if not changes:
+            assert small.size == "tiny" and not paper.published_size()[1]
+        steps = table.run(row, 0.5, changes).steps_per_epoch
+        assert steps == small.steps_per_epoch // 2
+    if table.teacher:
+        assert table.run(None).size == "tiny" and table.run(None, "paper").size
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("rows: [", "must be YAML"),
+        ("rows: {a: }", "must have `rows` and `columns`"),
+        ("- rows", "must have ['settings', 'small', 'published', 'source'"),
+        ("colums: [parameters]", "Received: 'colums'; the nearest is 'columns'"),
+        ("columns: parameters", "`columns` of"),
+        ("columns: [parameter]\nrows: {a: }", "the nearest is 'parameters'"),
+        ("columns: [frozen]\nrows: {a: , A B: , A-B: }", "names that differ in"),
+        ("columns: [frozen]\nrows: {a: {figures: [1]}}", "must be at most 0"),
+        ("columns: [frozen]\nrows: {a: {setting: {}}}", "nearest is 'settings'"),
+    ],
+)
+def test_files_that_are_wrong(text, message, tmp_path):
+    (tmp_path / "table.yaml").write_text(text)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        read_table(tmp_path / "table.yaml")
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["roberta-9"], "`table` must be one of"),
+        (["roberta-1", "--rows", "statics"], "`rows` must be some of"),
+        (["roberta-1", "--seeds", "0"], "`seeds` must be at least 1"),
+        (["roberta-1", "--scale", "much"], "`scale` must be a positive number"),
+        (["roberta-1", "--scale", "inf"], "`scale` must be a positive number"),
+        (["roberta-1", "--data", "a.txt"], "must both be given"),
+        (["roberta-1", "--set", "size"], "must be a name, = and a value"),
+        (["roberta-1", "--set", "sizes=tiny"], "the nearest is 'size'"),
+        (["roberta-1", "--set", "epochs=many"], "`epochs` must be of type int"),
+    ],
+)
+def test_what_is_asked_wrongly(arguments, message, tmp_path, trainer):
+    arguments += ["--output", str(tmp_path / "out")]
+    result = CliRunner().invoke(app, ["reproduce", *arguments])
+    said = " ".join(re.sub(r"[│╭╰─╮╯]", "", result.output).split())
+    assert result.exit_code == 2 and message in said and not trainer.trained
+
+
+@pytest.mark.any_backend
+def test_killed_and_resumed(table, tmp_path, trainer):
+    output = str(tmp_path / "out")
+    trainer.killed_at = 3
+    with pytest.raises(KeyboardInterrupt):
+        reproducing.reproduce(table, output, scale=0.5, report=str)
+    assert trainer.trained == [(None, 0, 5), ("words", 0, 5), (None, 1, 5)]
+    with open(os.path.join(output, "table.md"), encoding="utf-8") as file:
+        assert "| words, whole | 27.0 | 1,234 | – | – |" in file.read()
+    scores = reproducing.reproduce(table, output, scale=0.5, report=str)
+    assert trainer.trained[3:] == [(None, 1, 5), ("words", 1, 5)]
+    assert [len(found) for found in scores.values()] == [2, 2]
+    assert reproducing.reproduce(table, output, scale=0.5, report=str) == scores
+    reproducing.reproduce(table, output, ["all"], 3, scale=0.5, report=str)
+    assert trainer.trained[5:] == [(None, 2, 5)]
+    with pytest.raises(ValueError, match="`steps_per_epoch` must be 5, as in the res"):
+        reproducing.reproduce(table, output, report=str)
+    with pytest.raises(ValueError, match=r"`text` must be \[\], as in the results"):
+        reproducing.reproduce(
+            table, output, scale=0.5, data=["a"], held_out=["b"], report=str
+        )
+    with pretraining.held(os.path.join(output, ".running"), output):
+        with pytest.raises(ValueError, match="one run at a time"):
+            reproducing.reproduce(table, output, scale=0.5, report=str)
+    with open(os.path.join(output, "results.json"), "w") as file:
+        file.write("{")
+    with pytest.raises(ValueError, match="must be what was written there"):
+        reproducing.reproduce(table, output, scale=0.5, report=str)
+
+
+@pytest.mark.any_backend
+def test_the_teacher_is_trained_once(tmp_path, trainer):
+    said = []
+    rows = [f"{row}, seed 0:" for row in read_table("distilbert-losses").rows]
+    (tmp_path / "teacher-0").mkdir()  # what the trainer would have written
+    for _ in range(2):
+        reproducing.reproduce(
+            "distilbert-losses", str(tmp_path), seeds=1, report=said.append
+        )
+        assert said == ["The teacher, seed 0:", *rows]
+
+
+@pytest.mark.any_backend
+def test_reports(table, tmp_path):
+    pytest.importorskip("matplotlib")
+    known = read_table(table)
+    scores = {
+        "all": [{"masked_accuracy": x, "parameters": 1234} for x in (0.2, 0.3)],
+        "words, whole": [{"masked_accuracy": 0.21, "parameters": 99}],
+    }
+    text = paper_report.as_text(known, scores)
+    row, other = text.splitlines()[3:5]
+    assert row.split() == "all 25.0 ± 7.1 1,234 78.5 110M".split()
+    assert other.split() == "words, whole 21.0 99 – –".split()
+    assert len(row) == len(other)
+    remarks = paper_report.remarks(known, scores)
+    assert remarks[0].startswith("Of 1 to 2 seeds, mean ± standard deviation;")
+    assert remarks[1:] == [
+        "masked accuracy: best and worst row differ by 4.0, seeds of one row by up to "
+        "10.0: they can't be told apart."
+    ]
+    apart = {**scores, "words, whole": [{"masked_accuracy": 0.5, "parameters": 99}]}
+    assert (
+        "25.0, seeds of one row by up to 10.0." in paper_report.remarks(known, apart)[1]
+    )
+    assert paper_report.remarks(known, {"all": []}) == ["No row is trained yet."]
+    paper_report.draw(known, scores, tmp_path / "table.png")
+    assert (tmp_path / "table.png").stat().st_size > 1000
+
+
+@pytest.fixture
+def few_docstrings(monkeypatch):
+    """Texts that a word tells apart, in place of thousands."""
+    texts = [
+        (" ".join([word] * 4), measures.PACKAGES[k % 4])
+        for k, word in enumerate(tiny_sentence_pair.WORDS)
+    ]
+    monkeypatch.setattr(measures, "python_docstrings", lambda packages: texts * 4)
+
+
+@pytest.mark.filterwarnings("ignore:The median of 24 documents")
+def test_measures(few_docstrings):
+    model = tiny_sentence_pair.make_model("nsp")
+    run = PretrainingRun(sequence_length=16)
+    documents = tiny_sentence_pair.documents(24)
+    trained = measures.Trained(model, run, documents, run.changed(size="tiny"))
+    asked = [name for name in measures.MEASURES if name != "fine_tuned"]
+    found = measures.measure(trained, asked)
+    assert found["targets"] is None and found["parameters"] == 2_888
+    assert found["published_parameters"] == 4_385_920
+    for name in ("masked_accuracy", "nsp_accuracy", "sop_accuracy"):
+        assert 0 <= found[name] <= 1
+    assert found["frozen"] > 0.9
+    assert json.loads(json.dumps(found)) == found
+
+
+@pytest.mark.any_backend
+def test_the_parameters_of_alberts_table():
+    table = read_table("albert-4")
+    found = []
+    for row in [name for name in table.rows if name.startswith("E=128")]:
+        run = table.run(row, "paper")
+        trained = measures.Trained(None, run, None, run)
+        found.append(measures.measure(trained, ["published_parameters"]))
+    expected = [11_683_584, 63_647_232, 37_686_528, 89_650_176]
+    assert [each["published_parameters"] for each in found] == expected
+
+
+@pytest.mark.any_backend
+def test_accuracy_and_perplexity_by_logits():
+    def logits(x):  # all tokens are equally likely
+        return keras.ops.zeros((*x["mask_positions"].shape, 21))
+
+    task = types.SimpleNamespace(
+        preprocessor=tiny_sentence_pair.make_model().preprocessor,
+        masked_lm_logits=logits,
+    )
+    run = PretrainingRun(sequence_length=16)
+    trained = measures.Trained(task, run, tiny_sentence_pair.documents(), run)
+    found = measures.measure(trained, ["masked_accuracy", "masked_perplexity"])
+    np.testing.assert_allclose(found["masked_perplexity"], 21, rtol=1e-5)
+    assert found["masked_accuracy"] == 0  # the first is padding
+
+
+@pytest.mark.slow
+def test_fine_tuning_changes_nothing(few_docstrings):
+    model = tiny_sentence_pair.make_model("nsp")
+    run = PretrainingRun(sequence_length=16)
+    before = model.backbone.get_weights()
+    trained = measures.Trained(model, run, tiny_sentence_pair.documents(), run)
+    assert 0 <= measures.measure(trained, ["fine_tuned"])["fine_tuned"] <= 1
+    for old, new in zip(before, model.backbone.get_weights(), strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
+@pytest.mark.slow
+def test_a_table(table, tmp_path):
+    output = tmp_path / "out"
+    arguments = ["--output", str(output), "--seeds", "1", "--scale", "0.2"]
+    arguments += ["--set", "sequence_length=32"]
+    result = CliRunner().invoke(app, ["reproduce", table, *arguments])
+    assert result.exit_code == 0, result.output
+    assert re.search(r"all +\d+\.\d +\d{3},\d{3} +78.5 +110M", result.output)
+    assert {"all-0", "words-whole-0", "table.md", "table.png"} <= {*os.listdir(output)}
+    assert (
+        PretrainingRun.read(output / "words-whole-0" / "run.yaml").strategy == "words"
+    )
