@@ -1,6 +1,6 @@
 """What docstrings and README.md show runs, in a folder with the files they name.
 
-On each backend, and with published sizes of one layer.
+README.md's on each backend. Published sizes have one layer.
 """
 
 import ast
@@ -32,19 +32,7 @@ from tests.tiny_sentence_piece import train_sentence_piece
 
 PACKAGE = pathlib.Path(keras_bertfam.__file__).parent
 VOCABULARY = [*SPECIALS, ".", "!", "##s", *WORDS]
-# What runs on TensorFlow only, by patterns of the files' and objects' names.
-NO_MODELS = "prepares data, and no backend takes part"
-TENSORFLOW_ONLY = {
-    "export/saved_model.py:*": "written by TensorFlow: tests/export asks the others",
-    "models/exported.py:*": "written by TensorFlow: tests/models asks the others",
-    "corpora/*": NO_MODELS,
-    "datasets/*": NO_MODELS,
-    "layers/corruption/*": NO_MODELS,
-    "layers/data/*": NO_MODELS,
-    "tasks/*_preprocessor.py:*": NO_MODELS,
-    "tasks/recipes.py:*": "reads tables",
-    "tokenizers/*": NO_MODELS,
-}
+# What needs JAX. All others run on TensorFlow: tests of each module ask the others.
 JAX_ONLY = "sharding.py:*"
 # `make test` is to stay short; `make test-slow` runs it on TensorFlow.
 pytestmark = [pytest.mark.slow] if keras.backend.backend() == "tensorflow" else []
@@ -59,7 +47,10 @@ def examples():
                 text = ast.get_docstring(node) or ""
                 owner = getattr(node, "name", "")
                 for block in BLOCK.findall(text):
-                    yield pytest.param(block, id=f"{name}:{owner}")
+                    example = f"{name}:{owner}"
+                    backend = "jax" if fnmatch(example, JAX_ONLY) else "tensorflow"
+                    if backend == keras.backend.backend():
+                        yield pytest.param(block, id=example)
 
 
 @pytest.fixture(scope="module")
@@ -124,13 +115,7 @@ def no_uploads(monkeypatch):
 
 @pytest.mark.filterwarnings("ignore:.*was loaded in part")  # heads are new
 @pytest.mark.parametrize("code", [*examples()])
-def test_docstring(code, files, monkeypatch, request):
-    name = request.node.callspec.id
-    reasons = [why for part, why in TENSORFLOW_ONLY.items() if fnmatch(name, part)]
-    if reasons and keras.backend.backend() != "tensorflow":
-        pytest.skip(reasons[0])
-    if fnmatch(name, JAX_ONLY) and keras.backend.backend() != "jax":
-        pytest.skip("splits weights over JAX's devices")
+def test_docstring(code, files, monkeypatch):
     monkeypatch.chdir(files)
     if "load_weights=False" not in code:  # a download
         code = code.replace("bert_base_en_uncased", "my_bert")
@@ -139,13 +124,6 @@ def test_docstring(code, files, monkeypatch, request):
         pytest.importorskip("transformers")
     names = {"keras": keras, "keras_bertfam": keras_bertfam, "np": np, "tf": tf}
     exec(code, names)
-
-
-@pytest.mark.any_backend
-def test_what_runs_on_tensorflow_only_is_there():
-    names = [example.id for example in examples()]
-    for part in TENSORFLOW_ONLY:
-        assert any(fnmatch(name, part) for name in names), part
 
 
 @pytest.mark.filterwarnings("ignore:.*was loaded in part")
@@ -157,7 +135,7 @@ def test_readme(files, monkeypatch):
     first, *others = BLOCK.findall(text)
     first = first.replace("batch_size=64", "batch_size=4")
     left_out = ["import grpc"]  # needs a server
-    if keras.backend.backend() != "tensorflow":  # see TENSORFLOW_ONLY
+    if keras.backend.backend() != "tensorflow":  # which writes SavedModels
         left_out += ["tf.saved_model.load", "export("]
         first = first.replace("keras_bertfam.export.export_saved_model", "print")
     if importlib.util.find_spec("tf2onnx") is None:
