@@ -173,7 +173,7 @@ class CausalLM(LanguageModel):
         texts = as_texts(self, rows, stop)
         return texts[0] if isinstance(inputs, str) else texts
 
-    def _decoder(self):
+    def _decoder(self, inputs):
         if not hasattr(self.backbone, "empty_cache"):
             raise ValueError(
                 "`backbone` must be a `DecoderBackbone` to write texts. "
