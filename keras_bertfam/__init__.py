@@ -13,6 +13,7 @@ from keras_bertfam import (
     models,
     optimizers,
     presets,
+    retrieval,
     tasks,
     tokenizers,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "models",
     "optimizers",
     "presets",
+    "retrieval",
     "tasks",
     "tokenizers",
 ]

@@ -70,6 +70,35 @@ def global_sum(x: Tensor) -> Tensor:
     return context.all_reduce(tf.distribute.ReduceOp.SUM, x)
 
 
+def rows_of_all(x: Tensor) -> tuple[Tensor, Tensor | None, Any]:
+    """The rows of all replicas, with gradients to the replicas that they come from.
+
+    Replicas may have unequally many; rows of zeros fill the smaller batches up.
+
+    Args:
+        x: Float tensor `(rows, width)`.
+
+    Returns:
+        A tuple of the rows of all replicas, one replica's after the other's; a bool
+        tensor of which are there, or `None` if all are; and where those of this replica
+        begin. Outside of a replica `(x, None, 0)`.
+    """
+    context = _replica_context()
+    if context is None:
+        return x, None, 0
+    replicas, own = context.num_replicas_in_sync, context.replica_id_in_sync_group
+    mine = tf.one_hot(own, replicas)
+    sizes = global_sum(mine * tf.cast(tf.shape(x)[0], "float32"))
+    sizes = tf.cast(sizes, "int32")
+    longest = tf.reduce_max(sizes)
+    padded = tf.pad(x, [[0, longest - tf.shape(x)[0]], [0, 0]])
+    spread = tf.cast(mine, x.dtype)[:, None, None] * padded[None]
+    # The gradient of the sum is the sum of all replicas' gradients.
+    rows = tf.reshape(global_sum(spread), [-1, x.shape[1]])
+    inside = tf.reshape(tf.sequence_mask(sizes, longest), [-1])
+    return rows, inside, own * longest
+
+
 def global_mean(total: Tensor, weight: Tensor) -> Tensor:
     """The global weighted mean, as the loss that a replica has to return.
 

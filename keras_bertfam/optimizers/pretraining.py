@@ -1,6 +1,7 @@
 """The published pre-training optimizer, and what `fit()` settles about it."""
 
 import warnings
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import keras
@@ -30,6 +31,7 @@ def pretraining_optimizer(
     bias_correction: bool | None = None,
     power: float = 1.0,
     decay_steps: float = 0.1,
+    warmup_bounds: Sequence[int] | None = None,
     **kwargs: Any,
 ) -> keras.optimizers.Optimizer:
     """Returns BERT's pre-training optimizer, or another family's.
@@ -66,8 +68,9 @@ def pretraining_optimizer(
         bias_correction: Bool, whether the moments are corrected for their bias.
             `None`: as Keras's `"adamw"` is, and as `"lamb"` isn't in its released
             code.
-        power: Float, see `WarmupPolynomialDecay`, and so `decay_steps`.
+        power: Float, see `WarmupPolynomialDecay`, and so the next two.
         decay_steps: Int or float.
+        warmup_bounds: Pair of ints or `None`.
         **kwargs: Other arguments of the optimizer, such as
             `gradient_accumulation_steps`.
 
@@ -107,6 +110,7 @@ def pretraining_optimizer(
                 power,
                 form=schedule_form,
                 decay_steps=decay_steps,
+                warmup_bounds=warmup_bounds,
             )
     cls: Any = AdamW
     if optimizer == "adafactor":

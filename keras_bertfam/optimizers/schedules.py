@@ -1,6 +1,7 @@
 """The published learning-rate schedules."""
 
 import math
+from collections.abc import Sequence
 
 import keras
 from keras import ops
@@ -48,6 +49,8 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
             batch, which is that of the update that it is part of.
         decay_steps: Int, or float in `[0, 1)`, the part of `total_steps`: `d` of
             `"stable"`, which alone reads it. 0: the rate stays at the peak.
+        warmup_bounds: Pair of ints, or `None`: the least and the most warm-up steps
+            that a part of the total makes; never more than the total.
 
     Raises:
         ValueError: if an argument is out of its range, or when an unresolved
@@ -78,6 +81,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         name: str = "WarmupPolynomialDecay",
         gradient_accumulation_steps: int | None = None,
         decay_steps: float = 0.1,
+        warmup_bounds: Sequence[int] | None = None,
     ) -> None:
         super().__init__()
         if peak_learning_rate <= 0:
@@ -98,6 +102,11 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
             )
         _check_part("warmup_steps", warmup_steps)
         _check_part("decay_steps", decay_steps)
+        if warmup_bounds is not None and not 0 <= warmup_bounds[0] <= warmup_bounds[1]:
+            raise ValueError(
+                "`warmup_bounds` must be two ascending numbers of steps. "
+                f"Received: warmup_bounds={warmup_bounds}."
+            )
         check_accumulation(gradient_accumulation_steps)
         self.peak_learning_rate = peak_learning_rate
         self.warmup_steps = warmup_steps
@@ -108,6 +117,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         self.name = name
         self.gradient_accumulation_steps = gradient_accumulation_steps
         self.decay_steps = decay_steps
+        self.warmup_bounds = None if warmup_bounds is None else [*warmup_bounds]
         if total_steps is not None:
             self.resolve(total_steps)
 
@@ -136,7 +146,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
                 "`warmup_steps` must not exceed `total_steps`. Received: "
                 f"warmup_steps={self.warmup_steps}, total_steps={total_steps}."
             )
-        both = [_steps(n, total_steps) for n in (self.warmup_steps, self.decay_steps)]
+        both = [self._warmup(total_steps), _steps(self.decay_steps, total_steps)]
         if self.form == "stable" and sum(both) > total_steps:
             raise ValueError(
                 "`warmup_steps` and `decay_steps` must not exceed `total_steps` "
@@ -152,7 +162,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
                 "`resolve(total_steps)` before training."
             )
         total = self.total_steps
-        warmup = _steps(self.warmup_steps, total)
+        warmup = self._warmup(total)
         if self.gradient_accumulation_steps:
             step = ops.floor_divide(step, self.gradient_accumulation_steps)
         step = ops.cast(step, "float32")
@@ -168,6 +178,14 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         if self.form == "product":
             return rate * ops.minimum(ramp, 1.0)
         return ops.where(step < warmup, self.peak_learning_rate * ramp, rate)
+
+    def _warmup(self, total):
+        """The number of warm-up steps."""
+        steps = _steps(self.warmup_steps, total)
+        if self.warmup_bounds is None:
+            return steps
+        least, most = self.warmup_bounds
+        return min(max(steps, least), most, total)
 
     def _decay(self, step, total):
         left = 1.0 - ops.clip(step / max(total, 1), 0.0, 1.0)
@@ -196,6 +214,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
             "name": self.name,
             "gradient_accumulation_steps": self.gradient_accumulation_steps,
             "decay_steps": self.decay_steps,
+            "warmup_bounds": self.warmup_bounds,
         }
 
 

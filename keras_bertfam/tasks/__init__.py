@@ -53,6 +53,10 @@ from keras_bertfam.tasks.pretraining.distiller import Distiller
 from keras_bertfam.tasks.pretraining.distiller_preprocessor import (
     DistillerPreprocessor,
 )
+from keras_bertfam.tasks.pretraining.dual_encoder import DualEncoder
+from keras_bertfam.tasks.pretraining.dual_encoder_preprocessor import (
+    DualEncoderPreprocessor,
+)
 from keras_bertfam.tasks.pretraining.generated_losses import LanguageModelCrossentropy
 from keras_bertfam.tasks.pretraining.masked_lm import MaskedLM
 from keras_bertfam.tasks.pretraining.masked_lm_preprocessor import (
@@ -104,6 +108,8 @@ __all__ = [
     "DetectionCrossentropy",
     "Distiller",
     "DistillerPreprocessor",
+    "DualEncoder",
+    "DualEncoderPreprocessor",
     "ElmoTextClassifierPreprocessor",
     "ElmoTokenClassifierPreprocessor",
     "FINE_TUNING_RECIPES",

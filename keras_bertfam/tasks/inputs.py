@@ -104,7 +104,7 @@ def is_arrays(x: Any) -> bool:
 def is_preprocessed(x: Any) -> bool:
     """Whether it is what preprocessors make, and models take."""
     return isinstance(x, dict) and not x.keys().isdisjoint(
-        ("token_ids", "encoder_token_ids")
+        ("token_ids", "encoder_token_ids", "query_token_ids", "passage_token_ids")
     )
 
 

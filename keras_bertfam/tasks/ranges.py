@@ -11,7 +11,7 @@ from keras_bertfam.types import Model
 
 _PLACE = Range("length", axis=-1)
 # How names of inputs begin where there are two texts.
-_SIDES = ("", "encoder_", "decoder_")
+_SIDES = ("", "encoder_", "decoder_", "query_", "passage_")
 _LABELS = {
     "token": lambda task: _token(task.backbone),
     "class": lambda task: Range("num_classes", task.num_classes),
@@ -79,7 +79,7 @@ def ranges_of(task: Model) -> dict[str, Any]:
     return {
         **{f"{side}{name}": ids[name] for side in _SIDES for name in ids},
         "mask_ids": _token(backbone),
-        "segment_ids": Range("num_segments", segments),
+        **{f"{side}segment_ids": Range("num_segments", segments) for side in _SIDES},
         **dict.fromkeys(places, _PLACE),
         "y": _labels_of(task, task.label_kind, task.loss),
     }

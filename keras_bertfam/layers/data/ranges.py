@@ -11,6 +11,8 @@ import tensorflow as tf
 from keras_bertfam.layers.data.arrays import as_tf_tensors
 from keras_bertfam.types import TFTensor
 
+# Inputs whose length is that of rows, the one that targets are of first.
+_TOKENS = ("token_ids", "decoder_token_ids", "query_token_ids", "passage_token_ids")
 # Of `_refuse`, and of assertions in pipelines.
 _FAILED = re.compile(
     r"ValueError: (?P<here>`.+? in row \d+\.)|assertion failed: \[(?P<there>`.+?\.)\]",
@@ -54,7 +56,7 @@ def check_ranges(
         ranges: dict from the names in `x` to a `Range`, and from `"y"` to that of
             labels, or to a dict of them. What isn't named must be finite.
         x: dict of arrays or tensors, `token_ids` among them, or `decoder_token_ids`
-            beside those of an encoder.
+            beside those of an encoder, or those of queries or passages.
         y: array, tensor, dict of them, or `None`.
         sample_weight: the same.
 
@@ -101,7 +103,7 @@ def plain_error(error: BaseException) -> ValueError | None:
 
 
 def _checks(ranges: Any, x: Any, y: Any, sample_weight: Any) -> Iterator[_Check]:
-    name = "token_ids" if "token_ids" in x else "decoder_token_ids"
+    name = next(name for name in _TOKENS if name in x)
     token_ids = as_tf_tensors(x[name])
     if token_ids.shape.rank in (0, 1):
         raise ValueError(

@@ -23,6 +23,7 @@ from keras_bertfam.layers.modeling.projected_lstm import (
     BidirectionalLSTM,
     ProjectedLSTMCell,
 )
+from keras_bertfam.layers.modeling.projection import VectorProjection
 from keras_bertfam.layers.modeling.relative_attention import (
     RelativeAttention,
     relative_sinusoids,
@@ -86,5 +87,6 @@ __all__ = [
     "TokenEmbedding",
     "TransformedSpanHead",
     "TransformerStack",
+    "VectorProjection",
     "relative_sinusoids",
 ]

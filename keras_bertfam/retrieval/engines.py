@@ -1,0 +1,117 @@
+"""What finds vectors: the kinds of FAISS's indices, by inner product."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from keras_bertfam.types import Config
+
+# Vectors that FAISS wants for each cell that it learns.
+_VECTORS_OF_A_CELL = 39
+
+
+def import_faiss() -> Any:
+    """FAISS, which is an extra.
+
+    Raises:
+        ImportError: with what to install.
+    """
+    try:
+        import faiss
+    except ImportError as error:
+        raise ImportError(
+            "An index needs FAISS. Install it by `pip install "
+            "'keras-bertfam[retrieval]'`."
+        ) from error
+    return faiss
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """A kind of index.
+
+    Attributes:
+        class_name: of FAISS's class.
+        settings: dict of the settings it has, with their defaults.
+        make: function of a width, a number of vectors and the settings.
+        tune: function of an index and the settings, of what a search reads.
+        learns: whether it is made when all vectors are there.
+    """
+
+    class_name: str
+    make: Callable[[int, int, Config], Any]
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    tune: Callable[[Any, Config], None] = lambda engine, settings: None
+    learns: bool = False
+
+
+def _exact(dim, count, settings):
+    return import_faiss().IndexFlatIP(dim)
+
+
+def _ivf(dim, count, settings):
+    faiss = import_faiss()
+    nlist = settings["nlist"]
+    if nlist is None:
+        nlist = min(round(4 * math.sqrt(count)), count // _VECTORS_OF_A_CELL)
+        nlist = max(nlist, 1)
+    if nlist > count:
+        raise ValueError(
+            "`nlist` must be at most the number of vectors that its cells are learnt "
+            f"from, {count}. Received: nlist={nlist}."
+        )
+    metric = faiss.METRIC_INNER_PRODUCT
+    return faiss.IndexIVFFlat(faiss.IndexFlatIP(dim), dim, nlist, metric)
+
+
+def _tune_ivf(engine, settings):
+    engine.nprobe = settings["nprobe"]
+
+
+def _hnsw(dim, count, settings):
+    faiss = import_faiss()
+    engine = faiss.IndexHNSWFlat(dim, settings["m"], faiss.METRIC_INNER_PRODUCT)
+    engine.hnsw.efConstruction = settings["ef_construction"]
+    return engine
+
+
+def _tune_hnsw(engine, settings):
+    engine.hnsw.efSearch = settings["ef_search"]
+
+
+KINDS = {
+    "exact": Kind("IndexFlatIP", _exact),
+    "ivf": Kind(
+        "IndexIVFFlat", _ivf, {"nlist": None, "nprobe": 16}, _tune_ivf, learns=True
+    ),
+    "hnsw": Kind(
+        "IndexHNSWFlat",
+        _hnsw,
+        {"m": 32, "ef_construction": 80, "ef_search": 64},
+        _tune_hnsw,
+    ),
+}
+
+
+def checked_settings(kind: str, settings: Mapping[str, Any]) -> Config:
+    """The settings of a kind, those that aren't given by default.
+
+    Raises:
+        ValueError: for an unknown kind, or settings that it hasn't, or aren't positive.
+    """
+    if kind not in KINDS:
+        raise ValueError(f"`kind` must be one of {tuple(KINDS)}. Received: {kind!r}.")
+    known = KINDS[kind].settings
+    if not {*settings} <= {*known}:
+        raise ValueError(
+            f"The settings of kind={kind!r} must be of {tuple(known)}. "
+            f"Received: {sorted(settings)}."
+        )
+    for name, value in settings.items():
+        missing = value is None and known[name] is None
+        if not missing and (not isinstance(value, int) or value < 1):
+            raise ValueError(
+                f"`{name}` must be a positive integer. Received: {value!r}."
+            )
+    return {**known, **settings}

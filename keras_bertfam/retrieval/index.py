@@ -1,0 +1,312 @@
+"""An index of passages: built by an encoder, searched, saved and loaded."""
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from keras_bertfam.presets import folders
+from keras_bertfam.retrieval import storing
+from keras_bertfam.retrieval.engines import checked_settings
+from keras_bertfam.retrieval.passages import Found, Passages, as_passage, chunks_of
+from keras_bertfam.retrieval.vectors import Vectors
+from keras_bertfam.types import Path
+
+# Passages encoded at a time, in batches: these are of like length then.
+_BATCHES_AT_ONCE = 32
+
+
+class Index:
+    """Finds the passages whose vectors have the greatest inner product with a query's.
+
+    Vectors and the search are FAISS's, `pip install 'keras-bertfam[retrieval]'`.
+
+    Args:
+        dim: int. Width of the vectors.
+        kind: `"exact"`: compares with all vectors; `"ivf"`: with those of the cells
+            nearest to the query, of cells learnt from the vectors that are there at
+            the first search; `"hnsw"`: goes from vector to vector in a graph.
+        encoder: what the vectors are of: a task with `encode`, as `DualEncoder` and
+            `TextEmbedder`; or `None` for an index that is only asked by vectors.
+        **settings: of `"ivf"`: `nlist`, the number of cells, by default four times the
+            root of the number of vectors, and `nprobe`, how many are searched, 16. Of
+            `"hnsw"`: `m`, the links of a vector, 32, `ef_construction`, 80, and
+            `ef_search`, 64: how many vectors are kept in mind to find links, and
+            answers. More of each finds more, in more time.
+
+    Raises:
+        ValueError: for an argument out of its range.
+        ImportError: without FAISS.
+
+    Example:
+
+    ```python
+    index = keras_bertfam.retrieval.Index(2)
+    index.add([[1.0, 0.0], [0.0, 1.0]], ["A cat.", ("Dogs", "A dog.")])
+    scores, ids = index.search([[0.0, 2.0]], k=1)
+    index.passages[ids[0, 0]]  # ("Dogs", "A dog.")
+    ```
+
+    Reference: [Douze et al., 2024](https://arxiv.org/abs/2401.08281).
+    """
+
+    def __init__(
+        self, dim: int, kind: str = "exact", encoder: Any = None, **settings: Any
+    ) -> None:
+        self._vectors = Vectors(dim, kind, settings)
+        self._passages = Passages()
+        self.dim = dim
+        self.kind = kind
+        self.encoder = encoder
+        self._digest = _digest_of(encoder)
+
+    @classmethod
+    def build(
+        cls,
+        passages: Iterable[Any],
+        encoder: Any,
+        kind: str = "exact",
+        batch_size: int = 32,
+        duplicates: str = "error",
+        **settings: Any,
+    ) -> Self:
+        """An index of passages, with the vectors that an encoder makes of them.
+
+        Args:
+            passages: iterable, such as a `tf.data.Dataset`, of strings or of tuples of
+                title and text, not in batches. Read once, some at a time.
+            encoder: see `Index`.
+            kind: see `Index`.
+            batch_size: int, of the encoder.
+            duplicates: `"error"` or `"skip"`: what becomes of a passage that is there
+                already.
+            **settings: see `Index`.
+
+        Returns:
+            An `Index`.
+
+        Raises:
+            ValueError: for an argument out of its range, no passages, one without text,
+                or one that is there already.
+
+        Example:
+
+        ```python
+        model = keras_bertfam.tasks.DualEncoder.from_preset("my_retriever")
+        passages = tf.data.TextLineDataset("passages.txt")
+        index = keras_bertfam.retrieval.Index.build(passages, model)
+        ```
+        """
+        if duplicates not in ("error", "skip"):
+            raise ValueError(
+                f'`duplicates` must be "error" or "skip". Received: {duplicates!r}.'
+            )
+        checked_settings(kind, settings)
+        index, read = None, 0
+        known = Passages()
+        for chunk in chunks_of(passages, batch_size * _BATCHES_AT_ONCE):
+            given = [as_passage(value, read + i) for i, value in enumerate(chunk)]
+            read += len(given)
+            if duplicates == "skip":
+                given = [p for p in given if known.take(p)]
+            if not given:
+                continue
+            vectors = np.asarray(encoder.encode(given, "passage", batch_size))
+            if index is None:
+                index = cls(vectors.shape[-1], kind, encoder, **settings)
+            index.add(vectors, given)
+        if index is None:
+            raise ValueError("`passages` must have a passage. Received: none.")
+        return index
+
+    def add(self, vectors: Any, passages: Sequence[Any]) -> np.ndarray:
+        """Adds passages with their vectors; after an error, none of them.
+
+        Args:
+            vectors: float array `(count, dim)`.
+            passages: list of strings, or of tuples of title and text.
+
+        Returns:
+            int64 array `(count,)`, their ids, the numbers in order of adding.
+
+        Raises:
+            ValueError: for vectors of another width, not finite, or of another number;
+                passages without text, or that are there already.
+        """
+        vectors = self._vectors.checked(vectors)
+        given = [as_passage(value, number) for number, value in enumerate(passages)]
+        if len(given) != len(vectors):
+            raise ValueError(
+                "`vectors` and `passages` must be equally many. Received: "
+                f"{len(vectors)} and {len(given)}."
+            )
+        twice = self._passages.first_known(given)
+        if twice is not None:
+            raise ValueError(
+                "`passages` must be there once each. Received again: "
+                f"{given[twice]!r}, number {twice}."
+            )
+        first = len(self)
+        self._vectors.add(vectors)
+        self._passages.extend(given)
+        return np.arange(first, len(self))
+
+    def search(self, vectors: Any, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """The passages with the greatest scores for each query, the greatest first.
+
+        Args:
+            vectors: float array `(count, dim)`, of queries.
+            k: int. How many passages.
+
+        Returns:
+            A tuple of arrays `(count, k)`: float32 scores, and int64 ids. Where cells
+            or links lead to fewer passages, the id is -1 and the score `-inf`.
+
+        Raises:
+            ValueError: for vectors of another width, an empty index, or a `k` that is
+                more than its passages.
+        """
+        vectors = self._vectors.checked(vectors)
+        self._check_not_empty()
+        if not isinstance(k, (int, np.integer)) or not 1 <= k <= len(self):
+            raise ValueError(
+                f"`k` must be in [1, {len(self)}], the passages of the index. "
+                f"Received: {k!r}."
+            )
+        return self._vectors.search(vectors, int(k))
+
+    def find(
+        self, questions: Sequence[str], k: int = 5, batch_size: int = 32
+    ) -> list[list[Found]]:
+        """The passages that answer questions, the best first.
+
+        Args:
+            questions: list of strings.
+            k: int. How many passages for each.
+            batch_size: int, of the encoder.
+
+        Returns:
+            List of lists of `Found`.
+
+        Raises:
+            ValueError: without an encoder, for a question that is too long for it, and
+                as `search`.
+        """
+        if self.encoder is None:
+            raise ValueError(
+                "`find` needs the encoder of the index: give it to `build` or `load`."
+            )
+        if isinstance(questions, str):
+            raise ValueError(
+                f"`questions` must be a list of strings. Received: {questions!r}."
+            )
+        vectors = self.encoder.encode(list(questions), "query", batch_size)
+        return [
+            [
+                Found(float(score), int(number), self.passages[number])
+                for score, number in zip(*row, strict=True)
+                if number >= 0
+            ]
+            for row in zip(*self.search(vectors, k), strict=True)
+        ]
+
+    def vectors(self, ids: Any) -> np.ndarray:
+        """The vectors of passages.
+
+        Args:
+            ids: int array of any shape.
+
+        Returns:
+            float32 array of that shape and `dim`.
+
+        Raises:
+            IndexError: for an id that no passage has.
+        """
+        ids = np.asarray(ids, "int64")
+        outside = ids[(ids < 0) | (ids >= len(self))]
+        if outside.size:
+            self._passages[int(outside[0])]  # which raises the error
+        return self._vectors.take(ids)
+
+    def __len__(self) -> int:
+        return len(self._passages)
+
+    @property
+    def passages(self) -> Passages:
+        """Sequence of the passages, by their ids."""
+        return self._passages
+
+    def save(self, folder: Path) -> None:
+        """Writes the index and its texts, as a whole or not at all.
+
+        Args:
+            folder: path of the folder to write, new or an old index's.
+
+        Raises:
+            ValueError: for an empty index.
+        """
+        self._check_not_empty()
+        facts = {
+            "dim": self.dim,
+            "count": len(self),
+            "kind": self.kind,
+            "settings": self._vectors.settings,
+            "encoder": self._digest,
+        }
+        with folders.write_aside(folder) as aside:
+            storing.write(aside, self._vectors.engine(), self._passages, facts)
+
+    @classmethod
+    def load(cls, folder: Path, encoder: Any = None) -> Self:
+        """Reads an index that was saved.
+
+        All of it is checked by sizes and digests, and nothing in it is run.
+
+        Args:
+            folder: path.
+            encoder: the one that it was built with, which then makes the vectors of
+                questions; or `None`.
+
+        Returns:
+            An `Index`.
+
+        Raises:
+            FileNotFoundError: if there is no such folder.
+            CheckpointError: for a folder without a whole index.
+            ValueError: for another encoder, or one that was trained since.
+        """
+        stored = folders.read_whole(folder, lambda: storing.read(folder))
+        manifest = stored.manifest
+        shape = manifest["dim"], manifest["kind"]
+        index = cls(*shape, **manifest["settings"])
+        index._vectors = Vectors(*shape, manifest["settings"], stored.engine)
+        index._passages = Passages(stored.passages)
+        index._digest = manifest.get("encoder")
+        if encoder is not None:
+            index.check_encoder(encoder, f"The index in {os.fspath(folder)!r}")
+            index.encoder = encoder
+        return index
+
+    def check_encoder(self, encoder: Any, name: str = "The index") -> None:
+        """Raises a `ValueError` unless its vectors are what an encoder makes today.
+
+        Args:
+            encoder: see `Index`.
+            name: of the index, for the error.
+        """
+        digest = _digest_of(encoder)
+        if digest != self._digest:
+            raise ValueError(
+                f"{name} must be of this encoder, as it is now: an encoder that was "
+                "trained since, or has other rows, needs a new index. Expected: "
+                f"{self._digest}. Received: {digest}."
+            )
+
+    def _check_not_empty(self):
+        if not len(self):
+            raise ValueError("The index must have passages. Received: an empty index.")
+
+
+def _digest_of(encoder):
+    return encoder.passage_digest() if hasattr(encoder, "passage_digest") else None

@@ -1,0 +1,131 @@
+"""The texts of an index, by their ids."""
+
+import hashlib
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias, overload
+
+Passage: TypeAlias = str | tuple[str, str]
+
+
+class Found(NamedTuple):
+    """A passage that was found.
+
+    Attributes:
+        score: float, the inner product of its vector and the query's.
+        id: int.
+        passage: str, or tuple of title and text.
+
+    Example:
+
+    ```python
+    index = keras_bertfam.retrieval.Index.load("my_index", encoder=model)
+    best = index.find(["Who wrote Emma?"], k=1)[0][0]
+    print(best.score, best.passage)
+    ```
+    """
+
+    score: float
+    id: int
+    passage: Passage
+
+
+class Passages(Sequence[Passage]):
+    """Passages by their ids, which begin at 0. Each is there once.
+
+    Args:
+        passages: of which each is there once.
+    """
+
+    def __init__(self, passages: Iterable[Passage] = ()) -> None:
+        self._passages = list(passages)
+        self._digests: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self._passages)
+
+    @overload
+    def __getitem__(self, number: int) -> Passage: ...
+
+    @overload
+    def __getitem__(self, number: slice) -> list[Passage]: ...
+
+    def __getitem__(self, number: Any) -> Any:
+        # A search gives -1 where it finds nothing: that isn't the last one.
+        if not isinstance(number, slice) and not 0 <= number < len(self):
+            raise IndexError(
+                f"An id must be in [0, {len(self)}), the passages. Received: {number}."
+            )
+        return self._passages[number]
+
+    def __iter__(self) -> Iterator[Passage]:
+        return iter(self._passages)
+
+    def first_known(self, passages: Sequence[Passage]) -> int | None:
+        """The first that is there, or among those before it; `None` without one."""
+        seen: set[int] = set()
+        for number, passage in enumerate(passages):
+            digest = _digest(passage)
+            if digest in seen or digest in self._known():
+                return number
+            seen.add(digest)
+        return None
+
+    def extend(self, passages: Sequence[Passage]) -> None:
+        """Adds passages, none of which is there."""
+        known = self._known()
+        known.update(map(_digest, passages))
+        self._passages += passages
+
+    def take(self, passage: Passage) -> bool:
+        """Adds a passage unless it is there, and says whether it did."""
+        if self.first_known([passage]) is not None:
+            return False
+        self.extend([passage])
+        return True
+
+    def _known(self):
+        """Digests of all passages, which take less memory than a set of them."""
+        if len(self._digests) < len(self._passages):  # they were loaded
+            self._digests = set(map(_digest, self._passages))
+        return self._digests
+
+
+def _digest(passage):
+    title, text = ("", passage) if isinstance(passage, str) else passage
+    content = f"{len(title)} {title}{text}".encode()
+    return int.from_bytes(hashlib.blake2b(content, digest_size=12).digest(), "big")
+
+
+def as_passage(value: Any, number: int | str) -> Passage:
+    """A passage as a str, or a tuple of title and text.
+
+    Args:
+        value: str, bytes, a list or tuple of two, or an array of one of these.
+        number: of the passage, for the error.
+
+    Raises:
+        ValueError: for another value, or a passage without text.
+    """
+    value = value.tolist() if hasattr(value, "tolist") else value
+    parts = list(value) if isinstance(value, (list, tuple)) else [value]
+    parts = [x.decode() if isinstance(x, bytes) else x for x in parts]
+    if not all(isinstance(x, str) for x in parts) or len(parts) not in (1, 2):
+        raise ValueError(
+            "`passages` must be strings, or tuples of title and text. Received: "
+            f"{value!r}, number {number}."
+        )
+    if not parts[-1].strip():
+        raise ValueError(
+            f"`passages` must have text. Received: {value!r}, number {number}."
+        )
+    return parts[0] if len(parts) == 1 else (parts[0], parts[1])
+
+
+def chunks_of(values: Any, size: int) -> Iterator[list[Any]]:
+    """Lists of up to so many values of an iterable, or of a `tf.data.Dataset`."""
+    if hasattr(values, "as_numpy_iterator"):
+        values = values.as_numpy_iterator()
+    values = iter(values)
+    while chunk := list(itertools.islice(values, size)):
+        yield chunk

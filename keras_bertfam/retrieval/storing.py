@@ -1,0 +1,156 @@
+"""An index on disk: vectors, texts, and a manifest that both are checked against."""
+
+import hashlib
+import json
+import os
+from typing import Any, NamedTuple
+
+from keras_bertfam.presets.source import CheckpointError
+from keras_bertfam.retrieval.engines import KINDS, checked_settings, import_faiss
+from keras_bertfam.retrieval.passages import Passage, as_passage
+from keras_bertfam.types import Config, Path
+from keras_bertfam.version import __version__
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+VECTORS = "vectors.faiss"
+PASSAGES = "passages.jsonl"
+_FIELDS = {"dim": int, "count": int, "kind": str, "settings": dict, "files": dict}
+
+
+class Stored(NamedTuple):
+    """What a folder has.
+
+    Attributes:
+        manifest: dict.
+        engine: index of FAISS.
+        passages: list of passages.
+    """
+
+    manifest: Config
+    engine: Any
+    passages: list[Passage]
+
+
+def write(folder: Path, engine: Any, passages: Any, facts: Config) -> None:
+    """Writes an index to a folder that isn't read yet.
+
+    Args:
+        folder: path.
+        engine: index of FAISS.
+        passages: iterable of passages.
+        facts: dict of what the manifest says besides.
+    """
+    import_faiss().write_index(engine, os.path.join(folder, VECTORS))
+    with open(os.path.join(folder, PASSAGES), "w", encoding="utf-8") as file:
+        for passage in passages:
+            file.write(json.dumps(passage, ensure_ascii=False) + "\n")
+    files = {
+        name: _facts_of(os.path.join(folder, name)) for name in (VECTORS, PASSAGES)
+    }
+    manifest = {"format": FORMAT, "version": __version__, **facts, "files": files}
+    with open(os.path.join(folder, MANIFEST), "w", encoding="utf-8") as file:
+        json.dump(manifest, file, indent=1)
+
+
+def read(folder: Path) -> Stored:
+    """Reads the index of a folder, and checks all of it.
+
+    Raises:
+        FileNotFoundError: if there is no such folder.
+        CheckpointError: for a folder without a whole index.
+    """
+    folder = os.fspath(folder)
+    if not os.path.isdir(folder):
+        raise FileNotFoundError(
+            f"`folder` must be one that an index was saved to. Received: {folder!r}."
+        )
+    manifest = _manifest(os.path.join(folder, MANIFEST))
+    for name in (VECTORS, PASSAGES):
+        path = os.path.join(folder, name)
+        found = _facts_of(path) if os.path.isfile(path) else None
+        if found != manifest["files"].get(name):
+            raise CheckpointError(
+                f"{path} must be the file that {MANIFEST} tells of. Expected: "
+                f"{manifest['files'].get(name)}. Received: {found}."
+            )
+    engine = _engine(os.path.join(folder, VECTORS), manifest)
+    passages = _passages(os.path.join(folder, PASSAGES))
+    counts = (engine.ntotal, len(passages))
+    if counts != (manifest["count"],) * 2:
+        raise CheckpointError(
+            f"{folder!r} must have as many vectors and passages as {MANIFEST} says, "
+            f"{manifest['count']}. Received: {counts[0]} and {counts[1]}."
+        )
+    return Stored(manifest, engine, passages)
+
+
+def _manifest(path):
+    try:
+        with open(path, encoding="utf-8") as file:
+            content = json.load(file)
+    except FileNotFoundError:
+        raise CheckpointError(
+            f"The folder of an index must have a {MANIFEST}. Received: {path!r}, which "
+            "isn't there."
+        ) from None
+    except ValueError as error:
+        raise CheckpointError(f"{path} must be JSON in UTF-8: {error}.") from error
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise CheckpointError(
+            f"{path} must be of format {FORMAT}, which this version reads. Received: "
+            f"{content.get('format') if isinstance(content, dict) else content!r}."
+        )
+    for name, kind in _FIELDS.items():
+        if not isinstance(content.get(name), kind):
+            raise CheckpointError(
+                f"{path} must have {name!r}, of type {kind.__name__}. Received: "
+                f"{content.get(name)!r}."
+            )
+    try:
+        checked_settings(content["kind"], content["settings"])
+    except ValueError as error:
+        raise CheckpointError(f"{path} must be of an index. {error}") from error
+    return content
+
+
+def _engine(path, manifest):
+    faiss = import_faiss()
+    try:
+        engine = faiss.read_index(path)
+    except RuntimeError as error:
+        raise CheckpointError(f"{path} must be an index of FAISS. {error}") from error
+    expected = {
+        "class": KINDS[manifest["kind"]].class_name,
+        "width": manifest["dim"],
+        "metric": faiss.METRIC_INNER_PRODUCT,
+    }
+    received = {
+        "class": type(engine).__name__,
+        "width": engine.d,
+        "metric": engine.metric_type,
+    }
+    if received != expected:
+        raise CheckpointError(
+            f"{path} must be what {MANIFEST} says, {expected}. Received: {received}."
+        )
+    return engine
+
+
+def _passages(path):
+    passages = []
+    with open(path, encoding="utf-8") as file:
+        for number, line in enumerate(file):
+            try:
+                passages.append(as_passage(json.loads(line), number))
+            except ValueError as error:
+                raise CheckpointError(
+                    f"{path} must have a passage in each line. {error}"
+                ) from error
+    return passages
+
+
+def _facts_of(path):
+    with open(path, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return {"bytes": os.path.getsize(path), "sha256": digest}

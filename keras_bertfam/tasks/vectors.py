@@ -1,0 +1,92 @@
+"""What the tasks share that make vectors of texts, to be found by."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_bertfam.corpora.manifest import tokenizer_digest
+from keras_bertfam.types import Config, Mixin
+
+# Of a config, what no vector depends on.
+_UNRELATED = ("name", "trainable", "dtype")
+
+
+class TextVectors(Mixin):
+    """Mixin of tasks that make vectors of texts."""
+
+    def encode(
+        self,
+        texts: Sequence[Any],
+        kind: str = "query",
+        batch_size: int = 32,
+        too_long: str | None = None,
+    ) -> np.ndarray:
+        """Vectors of texts.
+
+        Args:
+            texts: list of strings; passages may be tuples of title and text.
+            kind: `"query"` or `"passage"`.
+            batch_size: int.
+            too_long: `"error"` or `"cut"`: what becomes of texts that don't fit in a
+                row. `None` cuts passages and refuses queries.
+
+        Returns:
+            float32 array of shape `(len(texts), width)`, in their order.
+
+        Raises:
+            ValueError: for an argument that it can't be, or a text that is too long.
+
+        Example:
+
+        ```python
+        model = keras_bertfam.tasks.DualEncoder.from_preset("my_retriever")
+        questions = model.encode(["Who wrote Emma?"])
+        passages = model.encode([("Emma", "A novel by Jane Austen.")], "passage")
+        print(questions @ passages.T)
+        ```
+        """
+        if kind not in ("query", "passage"):
+            raise ValueError(
+                f'`kind` must be "query" or "passage". Received: {kind!r}.'
+            )
+        if too_long not in (None, "error", "cut"):
+            raise ValueError(
+                f'`too_long` must be "error", "cut" or `None`. Received: {too_long!r}.'
+            )
+        if self.preprocessor is None:
+            raise ValueError("`encode` needs a task with a preprocessor.")
+        if too_long is None:
+            too_long = "error" if kind == "query" else "cut"
+        vectors = self._encode(list(texts), kind, batch_size, too_long)
+        return np.asarray(vectors, "float32")
+
+    def passage_digest(self) -> str:
+        """A digest of all that the vectors of passages depend on.
+
+        An index keeps it, and knows by it an encoder that isn't, or is no longer, the
+        one that its vectors are of.
+
+        Returns:
+            Str, the SHA-256 in hexadecimal, of configs, weights, tokenizer and row
+            length. A task that was saved and loaded has the same.
+        """
+        models, settings = self._passage_parts()
+        preprocessor = self.preprocessor
+        if preprocessor is not None:
+            settings["sequence_length"] = preprocessor.sequence_length
+            settings["tokenizer"] = tokenizer_digest(preprocessor.tokenizer)
+        configs: list[Config] = [settings]
+        for model in models:
+            config = model.get_config()
+            configs.append({k: v for k, v in config.items() if k not in _UNRELATED})
+        text = json.dumps(configs, sort_keys=True, default=str)
+        digest = hashlib.sha256(text.encode())
+        for weight in (weight for model in models for weight in model.weights):
+            value = keras.ops.convert_to_numpy(weight)
+            digest.update(f"{value.shape}".encode())
+            digest.update(np.ascontiguousarray(value, "float32").tobytes())
+        return digest.hexdigest()
