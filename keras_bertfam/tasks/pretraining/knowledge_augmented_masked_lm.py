@@ -53,7 +53,7 @@ class KnowledgeAugmentedMaskedLM(PassageReader):
         `log_probabilities` makes one of them.
 
     `compile()` without arguments is otherwise the training of the backbone's family.
-    The index is no part of what is saved; `keras_bertfam.callbacks.RefreshIndex` keeps
+    The index is no part of what is saved; `keras_bertfam.tasks.RefreshIndex` keeps
     it up to date.
 
     Raises:
@@ -73,7 +73,7 @@ class KnowledgeAugmentedMaskedLM(PassageReader):
     model = keras_bertfam.tasks.KnowledgeAugmentedMaskedLM(
         reader, preprocessor, retriever)
     documents = keras_bertfam.layers.read_documents("marked/*.txt")
-    refresh = keras_bertfam.callbacks.RefreshIndex(search, "my_indices", every=500)
+    refresh = keras_bertfam.tasks.RefreshIndex(search, "my_indices", every=500)
     model.fit(preprocessor.dataset(documents, batch_size=32), callbacks=[refresh])
     ```
 

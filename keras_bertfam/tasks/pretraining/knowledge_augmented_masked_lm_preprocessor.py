@@ -111,7 +111,8 @@ class KnowledgeAugmentedMaskedLMPreprocessor(
         self.passage_length = passage_length
         self.num_candidates = num_candidates
         self.null_passage = null_passage
-        self.exclude_source = exclude_source
+        self.exclude_source = self.excluding = exclude_source
+        self.num_passages = num_candidates - null_passage
         super().__init__(
             tokenizer,
             sequence_length,
@@ -122,16 +123,6 @@ class KnowledgeAugmentedMaskedLMPreprocessor(
             seed=seed,
             **kwargs,
         )
-
-    @property
-    def num_passages(self) -> int:
-        """int: how many passages are looked up for each text."""
-        return self.num_candidates - self.null_passage
-
-    @property
-    def excluding(self) -> bool:
-        """bool: whether passages of a text's own document are left out."""
-        return self.exclude_source
 
     def check_fits(self, search: Any) -> None:
         theirs = search.retriever.preprocessor.tokenizer

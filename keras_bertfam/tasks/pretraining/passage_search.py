@@ -181,17 +181,15 @@ class PassageSearch:
             found = found[:, :count]
             if (found < 0).any():
                 raise ValueError(
-                    f"`index` must find {count + more} passages for each query: more of "
-                    "its cells or links have to be searched. Received fewer in row "
-                    f"{int(np.argmax((found < 0).any(1)))}."
+                    f"`index` must find {count + more} passages for each query, for "
+                    "which more of its cells or links have to be searched. Received "
+                    f"fewer in row {int(np.argmax((found < 0).any(1)))}."
                 )
             return found.astype("int32"), self._index.vectors(found)
 
     def texts(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Titles and texts of passages, arrays of bytes; -1 is an empty passage."""
-        pairs = [
-            ("", "") if i < 0 else _titled(self.passages[i]) for i in numbers.flat
-        ]
+        pairs = [("", "") if i < 0 else _titled(self.passages[i]) for i in numbers.flat]
         columns = [*zip(*pairs, strict=True)]
         titles, texts = (
             np.array([text.encode() for text in column], object).reshape(numbers.shape)

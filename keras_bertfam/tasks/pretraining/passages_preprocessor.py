@@ -67,15 +67,11 @@ class PassagesPreprocessor(Mixin):
         if titles is not None:
             titles = tokenize(rows.tokenizer, to_utf8(titles))
         if kind == "query":
-            longest = tf.cast(tf.reduce_max(ids.row_lengths()), tf.int32)
-            length = rows.sequence_length
-            tf.debugging.Assert(
-                longest <= rows.room(tf.zeros([], tf.int32)),
-                [
-                    f"Queries must fit into {length} tokens, special ones included. "
-                    "Received, without these, one of:",
-                    longest,
-                ],
+            most = rows.room(tf.zeros([], tf.int32))
+            refuse_over(
+                tf.cast(ids.row_lengths(), tf.int32) - most,
+                f"`x` must be queries that fit into rows of {rows.sequence_length} "
+                "tokens, special ones included.",
             )
         return rows(ids, titles, rows.sequence_length)
 
@@ -110,3 +106,18 @@ class PassagesPreprocessor(Mixin):
         shape = [None, count]
         vectors = tf.ensure_shape(vectors, [*shape, search.index.dim])
         return (*(tf.ensure_shape(x, shape) for x in (found, *texts)), vectors)
+
+
+def refuse_over(over: TFTensor, expected: str) -> None:
+    """Raises a `tf.errors.InvalidArgumentError` for tokens over. Works in a graph.
+
+    Args:
+        over: int32 tensor `(rows,)`, the tokens that each row has too many.
+        expected: sentence, what must be.
+    """
+    most = tf.reduce_max(tf.concat([over, [0]], 0))
+    row = tf.argmax(tf.concat([over, [0]], 0))
+    said = tf.strings.format(
+        f"{expected} Received: {{}} tokens too many, in row {{}}.", (most, row)
+    )
+    tf.debugging.Assert(most <= 0, [said])

@@ -7,7 +7,10 @@ import tensorflow as tf
 
 from keras_bertfam.layers.data.arrays import as_strings
 from keras_bertfam.layers.data.pipelines import check_at_least
-from keras_bertfam.tasks.pretraining.passages_preprocessor import PassagesPreprocessor
+from keras_bertfam.tasks.pretraining.passages_preprocessor import (
+    PassagesPreprocessor,
+    refuse_over,
+)
 from keras_bertfam.tasks.pretraining.text_to_text_preprocessor import (
     TextToTextPreprocessor,
 )
@@ -128,13 +131,10 @@ class RetrievalAugmentedGeneratorPreprocessor(
         asked = tf.gather(asked, repeated)
         layout = self.layout
         room = self.sequence_length - layout.specials - asked.row_lengths()
-        tf.debugging.Assert(
-            tf.reduce_all(room > 0),
-            [
-                f"Questions must leave room for a passage in {self.sequence_length} "
-                "tokens. Tokens over:",
-                tf.reduce_max(1 - room),
-            ],
+        refuse_over(
+            tf.cast(1 - room[:: self.num_passages], tf.int32),
+            "`x` must be questions that leave room for a passage in rows of "
+            f"{self.sequence_length} tokens.",
         )
         kept = tf.ragged.range(tf.minimum(passages.row_lengths(), room))
         inputs = tf.concat([tf.gather(passages, kept, batch_dims=1), asked], 1)
