@@ -93,12 +93,16 @@ def export_saved_model(
       int32, in characters, -1 for none, `no_answer_odds`, float32, and
       `n_best_text`, `n_best_start`, `n_best_end`, `n_best_score`, `(batch, n_best)`.
 
-    They have the signature `token_ids` too, for rows as their preprocessors make them:
-    `token_ids` and, if the backbone tells segments apart, `segment_ids`, int32
-    `(batch, length)`, with the same outputs. Those of `TokenClassifier` are by token
-    then; rows of `MultipleChoice` are `(batch, choices, length)`;
-    `SpanQuestionAnswering` takes `span_mask` and `start_mask`, bool, as well, and gives
-    `starts`, `ends`, `scores` `(batch, n_best)` and `no_answer`, in tokens.
+    Of `DualEncoder`: `serving_default` takes `text`, queries, and `passages` takes
+    `title`, `""` for none, and `text`, string `(batch,)`; both give `embeddings`,
+    float32 `(batch, width)`. What is longer than a row is cut.
+
+    Those for fine-tuning have the signature `token_ids` too, for rows as their
+    preprocessors make them: `token_ids` and, if the backbone tells segments apart,
+    `segment_ids`, int32 `(batch, length)`, with the same outputs. Those of
+    `TokenClassifier` are by token then; rows of `MultipleChoice` are `(batch, choices,
+    length)`; `SpanQuestionAnswering` takes `span_mask` and `start_mask`, bool, as well,
+    and gives `starts`, `ends`, `scores` `(batch, n_best)` and `no_answer`, in tokens.
 
     Warm-up requests for TensorFlow Serving lie in `assets.extra`.
 

@@ -108,7 +108,7 @@ def serving_signatures(
     """
     raise TypeError(
         "`model` must be an `EncoderBackbone`, a task with `fill_mask`, such as "
-        "`MaskedLM`, `CausalLM`, `TextToText`, or a fine-tuning task. "
+        "`MaskedLM`, `CausalLM`, `TextToText`, `DualEncoder` or a fine-tuning task. "
         f"Received: {type(model).__name__}."
     )
 

@@ -15,6 +15,7 @@ from keras_bertfam.tasks.finetuning.text_classifier import TextClassifier
 from keras_bertfam.tasks.finetuning.text_embedder import TextEmbedder
 from keras_bertfam.tasks.finetuning.text_regressor import TextRegressor
 from keras_bertfam.tasks.finetuning.token_classifier import TokenClassifier
+from keras_bertfam.tasks.pretraining.dual_encoder import DualEncoder
 
 
 def _of_texts(model, preprocessor, name_outputs, pairs=True):
@@ -72,6 +73,29 @@ def _(model: TextRegressor, preprocessor: Any, **options: Any) -> dict[str, Sign
 @serving_signatures.register
 def _(model: TextEmbedder, preprocessor: Any, **options: Any) -> dict[str, Signature]:
     return _of_texts(model, preprocessor, lambda x: {"embeddings": x}, pairs=False)
+
+
+@serving_signatures.register
+def _(model: DualEncoder, preprocessor: Any, **options: Any) -> dict[str, Signature]:
+    def queries(text):
+        rows = preprocessor.encode_texts("query", text)
+        return {"embeddings": model.query_vectors(rows)}
+
+    def passages(title, text):
+        rows = preprocessor.encode_texts("passage", (title, text))
+        return {"embeddings": model.passage_vectors(rows)}
+
+    text, title = ["A text to start with."], ["Its title"]
+    return {
+        "serving_default": Signature(
+            queries, {"text": strings("text")}, {"text": text}
+        ),
+        "passages": Signature(
+            passages,
+            {"title": strings("title"), "text": strings("text")},
+            {"title": title, "text": text},
+        ),
+    }
 
 
 @serving_signatures.register

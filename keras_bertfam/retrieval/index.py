@@ -93,9 +93,11 @@ class Index:
         Example:
 
         ```python
-        model = keras_bertfam.tasks.DualEncoder.from_preset("my_retriever")
-        passages = tf.data.TextLineDataset("passages.txt")
+        model = keras_bertfam.tasks.DualEncoder.from_preset("my_bert")
+        passages = tf.data.TextLineDataset("vocab.txt")
         index = keras_bertfam.retrieval.Index.build(passages, model)
+        index.save("my_index")
+        index = keras_bertfam.retrieval.Index.load("my_index", model)
         ```
         """
         if duplicates not in ("error", "skip"):

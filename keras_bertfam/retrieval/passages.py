@@ -19,7 +19,9 @@ class Found(NamedTuple):
     Example:
 
     ```python
-    index = keras_bertfam.retrieval.Index.load("my_index", encoder=model)
+    model = keras_bertfam.tasks.DualEncoder.from_preset("my_bert")
+    passages = ["Emma is a novel by Jane Austen.", "A cat is an animal."]
+    index = keras_bertfam.retrieval.Index.build(passages, model)
     best = index.find(["Who wrote Emma?"], k=1)[0][0]
     print(best.score, best.passage)
     ```

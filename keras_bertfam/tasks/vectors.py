@@ -43,7 +43,7 @@ class TextVectors(Mixin):
         Example:
 
         ```python
-        model = keras_bertfam.tasks.DualEncoder.from_preset("my_retriever")
+        model = keras_bertfam.tasks.DualEncoder.from_preset("my_bert")
         questions = model.encode(["Who wrote Emma?"])
         passages = model.encode([("Emma", "A novel by Jane Austen.")], "passage")
         print(questions @ passages.T)

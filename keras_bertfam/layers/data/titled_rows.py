@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import numpy as np
 import tensorflow as tf
 
 from keras_bertfam.layers.data.layouts import head, special_ids
@@ -100,3 +101,19 @@ class TitledRows:
         if last:
             segments = tf.where(flat == tf.gather(lengths, owner) - 1, 2, segments)
         return ids, place.with_flat_values(segments)
+
+
+def refuse_too_long(over: np.ndarray, sequence_length: int) -> None:
+    """Raises a `ValueError` for the first text that doesn't fit in its row.
+
+    Args:
+        over: int array: by how many tokens each is longer than there is room for.
+        sequence_length: int. Tokens of a row.
+    """
+    if (over > 0).any():
+        row = int(np.argmax(over > 0))
+        raise ValueError(
+            f"`texts` must fit into rows of {sequence_length} tokens, special ones "
+            f"included. Received: one of {sequence_length + int(over[row])}, in row "
+            f"{row}."
+        )

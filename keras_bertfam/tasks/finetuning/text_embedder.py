@@ -20,6 +20,7 @@ from keras_bertfam.tasks.finetuning.text_embedder_preprocessor import (
     TextEmbedderPreprocessor,
 )
 from keras_bertfam.tasks.losses import WeightedMeanLoss, without_last
+from keras_bertfam.tasks.vectors import TextVectors
 from keras_bertfam.types import Config, Model, Tensor
 
 
@@ -71,7 +72,7 @@ def _unit(x):
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class TextEmbedder(FineTuningTask):
+class TextEmbedder(TextVectors, FineTuningTask):
     """Turns texts into vectors, with any backbone of the library.
 
     Args:
@@ -96,10 +97,11 @@ class TextEmbedder(FineTuningTask):
     Raises:
         ValueError: for an unknown `pooling`.
 
-    `predict()` takes a list of strings and returns their vectors; `similarity()`
-    compares texts. `fit()` takes tuples of two lists, with the similarity of each
-    pair: `compile()` without arguments is Sentence-BERT's regression objective,
-    the mean squared error of the cosine, with AdamW at 2e-5.
+    `predict()` takes a list of strings and returns their vectors; `encode()` does so
+    for `retrieval.Index`, with a title before its text; `similarity()` compares texts.
+    `fit()` takes tuples of two lists, with the similarity of each pair: `compile()`
+    without arguments is Sentence-BERT's regression objective, the mean squared error of
+    the cosine, with AdamW at 2e-5.
 
     Reference: [Reimers and Gurevych, 2019](https://arxiv.org/abs/1908.10084),
     section 3.
@@ -225,6 +227,16 @@ class TextEmbedder(FineTuningTask):
         vectors = ops.convert_to_tensor(vectors)
         a, b = vectors[: len(first)], vectors[len(first) :]
         return ops.convert_to_numpy(cosine(a, b))
+
+    def _encode(self, texts, kind, batch_size, too_long):
+        texts = [x if isinstance(x, str) else " ".join(x) for x in texts]
+        if too_long == "error":
+            self.preprocessor.check_lengths(texts)
+        return self.predict(texts, batch_size=batch_size, verbose=0)
+
+    def _passage_parts(self):
+        settings = {"pooling": self.pooling, "normalize": self.normalize}
+        return [self.backbone], settings
 
     def _report(self, x, labels, given, batch_size, worst):
         cosines = self.similarity(*texts_of(x).values(), batch_size)

@@ -5,13 +5,14 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_bertfam.layers.data.arrays import as_label_tensor, is_pairs
+from keras_bertfam.layers.data.arrays import as_label_tensor, as_strings, is_pairs
 from keras_bertfam.layers.data.labels import (
     check_values,
     finite_numbers,
     one_each,
 )
 from keras_bertfam.layers.data.layouts import truncate_pair
+from keras_bertfam.layers.data.titled_rows import refuse_too_long
 from keras_bertfam.tasks.finetuning.packed_preprocessor import PackedPreprocessor
 from keras_bertfam.types import TFTensor
 
@@ -59,6 +60,12 @@ class TextEmbedderPreprocessor(PackedPreprocessor):
     ```
     """
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._sizes_in_graph = tf.function(
+            lambda texts: self.tokenize(texts).row_lengths(), reduce_retracing=True
+        )
+
     def features(self, x: Any) -> dict[str, TFTensor]:
         budget = self.sequence_length - self._layout.specials(1)
         parts = [self.tokenize(text) for text in tf.nest.flatten(x)]
@@ -73,6 +80,13 @@ class TextEmbedderPreprocessor(PackedPreprocessor):
             )
             for name, value in rows.items()
         }
+
+    def check_lengths(self, texts: Any) -> None:
+        """Raises a `ValueError` for a text, of a list of strings, that is too long."""
+        with tf.device("CPU:0"):
+            sizes = self._sizes_in_graph(as_strings(texts, name="texts"))
+            over = sizes.numpy() + self._layout.specials(1) - self.sequence_length
+        refuse_too_long(over, self.sequence_length)
 
     def targets(self, x: Any, y: TFTensor) -> TFTensor:
         if x is not None and x["token_ids"].shape.rank == 2:

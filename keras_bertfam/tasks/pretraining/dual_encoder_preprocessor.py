@@ -12,7 +12,7 @@ from keras_bertfam.layers.data.labels import finite_numbers, one_each
 from keras_bertfam.layers.data.layouts import get_layout
 from keras_bertfam.layers.data.length_batches import length_buckets
 from keras_bertfam.layers.data.pipelines import PARALLEL, ready_to_iterate
-from keras_bertfam.layers.data.titled_rows import TitledRows
+from keras_bertfam.layers.data.titled_rows import TitledRows, refuse_too_long
 from keras_bertfam.tasks.pretraining.packing_preprocessor import PackingPreprocessor
 from keras_bertfam.tokenizers.graph import tokenize
 from keras_bertfam.tokenizers.texts import to_utf8
@@ -261,13 +261,7 @@ class DualEncoderPreprocessor(PackingPreprocessor):
             if titles is not None:
                 beside = tf.minimum(self._sizes_in_graph(titles), rows_of.title_length)
             over = (sizes - rows_of.room(beside)).numpy()
-        if (over > 0).any():
-            row = int(np.argmax(over > 0))
-            length = rows_of.sequence_length
-            raise ValueError(
-                f"`texts` must fit into rows of {length} tokens, special ones "
-                f"included. Received: one of {length + int(over[row])}, in row {row}."
-            )
+        refuse_too_long(over, rows_of.sequence_length)
 
     def get_config(self) -> Config:
         return {

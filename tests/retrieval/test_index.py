@@ -1,0 +1,230 @@
+import json
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_bertfam.presets import CheckpointError
+from keras_bertfam.retrieval import Index
+from keras_bertfam.retrieval.engines import KINDS
+
+pytestmark = pytest.mark.any_backend
+DIM = 8
+SETTINGS = {"exact": {}, "ivf": {"nlist": 8, "nprobe": 3}, "hnsw": {"m": 8}}
+
+
+class Encoder:
+    """Texts of numbers to vectors that these seed."""
+
+    def __init__(self, digest="a"):
+        self.digest = digest
+
+    def encode(self, texts, kind="query", batch_size=32):
+        assert kind in ("query", "passage")
+        texts = [text if isinstance(text, str) else text[1] for text in texts]
+        if kind == "query" and any(len(text) > 20 for text in texts):
+            raise ValueError("`texts` must fit into rows of 20 tokens.")
+        return np.stack([random(1, int(text.split()[-1]))[0] for text in texts])
+
+    def passage_digest(self):
+        return self.digest
+
+
+def random(count, seed=0):
+    return np.random.default_rng(seed).normal(size=(count, DIM)).astype("float32")
+
+
+def texts(count, first=0):
+    return [f"number {k}" for k in range(first, first + count)]
+
+
+def make(kind="exact", count=500, **kwargs):
+    index = Index(DIM, kind, **{**SETTINGS[kind], **kwargs})
+    index.add(random(count), texts(count))
+    return index
+
+
+def nearest(queries, vectors, k):
+    scores = queries @ vectors.T
+    ids = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    return np.take_along_axis(scores, ids, 1), ids
+
+
+def test_exact_search_is_a_matrix_product():
+    index, queries = make(), random(1500, 1)
+    scores, ids = index.search(queries, 7)
+    expected, numbers = nearest(queries, random(500), 7)
+    np.testing.assert_allclose(scores, expected, rtol=1e-5)
+    assert (ids == numbers).mean() > 0.999  # ties by rounding aside
+    assert ids.dtype == "int64" and scores.dtype == "float32"
+    assert index.passages[ids[0, 0]] == f"number {ids[0, 0]}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_kinds_find_most(kind):
+    index, queries = make(kind), random(200, 1)
+    more = index.add(random(100, 2), texts(100, 500))  # to what is there already
+    assert more.tolist() == list(range(500, 600)) and len(index) == 600
+    index.search(queries, 1)
+    index.add(random(100, 3), texts(100, 600))
+    every = np.concatenate([random(500), random(100, 2), random(100, 3)])
+    _, expected = nearest(queries, every, 10)
+    _, ids = index.search(queries, 10)
+    recall = np.mean([len({*a} & {*b}) for a, b in zip(ids, expected, strict=True)])
+    assert recall >= {"exact": 10, "ivf": 6, "hnsw": 9}[kind]
+    numbers = np.array([[3, 650], [599, 0]])
+    np.testing.assert_allclose(index.vectors(numbers), every[numbers], rtol=1e-6)
+
+
+def test_where_cells_have_too_few():
+    index = make("ivf", 100, nlist=50, nprobe=1)
+    scores, ids = index.search(random(5, 1), 90)
+    assert (ids[:, -1] == -1).all() and np.isneginf(scores[:, -1]).all()
+    with pytest.raises(IndexError, match=r"in \[0, 100\).*-1"):
+        index.passages[ids[0, -1]]
+
+
+def test_build_from_iterables_and_streams():
+    titled = [("Title", "number 3"), ("", "number 4")]
+    streams = (
+        iter(texts(100)),
+        tf.data.Dataset.from_tensor_slices(texts(100)),
+        titled,
+        tf.data.Dataset.from_tensor_slices(titled),
+    )
+    for passages in streams:
+        index = Index.build(passages, Encoder(), batch_size=1)
+        assert index.passages[len(index) - 1] in ("number 99", ("", "number 4"))
+    index = Index.build(texts(80), Encoder(), "hnsw", m=8)
+    found = index.find(["number 7", "and 30"], k=2)
+    assert [row[0].passage for row in found] == ["number 7", "number 30"]
+    assert found[0][0].score > found[0][1].score and found[1][0].id == 30
+    twice = [*texts(5), *texts(7)]
+    assert [*Index.build(twice, Encoder(), duplicates="skip").passages] == texts(7)
+    for passages, message in (
+        (twice, "Received again: 'number 0', number 5"),
+        ([], "`passages` must have a passage. Received: none"),
+        (["a 1", " "], "must have text. Received: ' ', number 1"),
+        ([("a", "")], "must have text"),
+        ([1], "strings, or tuples of title and text. Received: 1, number 0"),
+        (tf.data.Dataset.from_tensor_slices(texts(9)).batch(3), "or tuples"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Index.build(passages, Encoder())
+    with pytest.raises(ValueError, match="`duplicates` must be.*'keep'"):
+        Index.build(texts(3), Encoder(), duplicates="keep")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_saved_and_loaded(kind, tmp_path):
+    index = make(kind, encoder=Encoder())
+    index.save(tmp_path / "index")
+    loaded = Index.load(tmp_path / "index", Encoder())
+    for old, new in zip(
+        *(i.search(random(9, 1), 5) for i in (index, loaded)), strict=True
+    ):
+        np.testing.assert_array_equal(old, new)
+    assert [*loaded.passages] == texts(500) and loaded.kind == kind
+    loaded.find(["number 3"])
+    loaded.add(random(1, 9), ["number 500"])
+    with pytest.raises(ValueError, match="Received again: 'number 500'"):
+        loaded.add(random(1, 9), ["number 500"])
+    loaded.save(tmp_path / "index")  # over the old one
+    assert len(Index.load(tmp_path / "index")) == 501
+    with pytest.raises(
+        ValueError, match="of this encoder, as it is now.*a. Received: b"
+    ):
+        Index.load(tmp_path / "index", Encoder("b"))
+    with pytest.raises(ValueError, match="`find` needs the encoder"):
+        Index.load(tmp_path / "index").find(["number 1"])
+
+
+def damaged(folder, name, change):
+    path = pathlib.Path(folder) / name
+    content = path.read_bytes()
+    path.write_bytes(change(content))
+    try:
+        Index.load(folder)
+    finally:
+        path.write_bytes(content)
+
+
+def test_damaged_folders(tmp_path):
+    folder = tmp_path / "index"
+    make(count=20).save(folder)
+
+    def manifest(**changes):
+        return lambda content: json.dumps({**json.loads(content), **changes}).encode()
+
+    for name, change, message in (
+        ("vectors.faiss", lambda x: x[:-1], "vectors.faiss must be the file that"),
+        ("passages.jsonl", lambda x: x[:-1] + b" ", "passages.jsonl must be the file"),
+        ("manifest.json", lambda x: b"{", "must be JSON"),
+        ("manifest.json", lambda x: b"[]", "must be of format 1"),
+        ("manifest.json", manifest(format=2), "format 1.*Received: 2"),
+        ("manifest.json", manifest(count="20"), "must have 'count', of type int"),
+        ("manifest.json", manifest(count=21), "as many vectors.*21.*20 and 20"),
+        ("manifest.json", manifest(dim=9), "'width': 9.*'width': 8"),
+        ("manifest.json", manifest(kind="hnsw"), "IndexHNSWFlat.*IndexFlatIP"),
+        ("manifest.json", manifest(kind="flat"), "must be of an index.*'flat'"),
+        ("manifest.json", manifest(settings={"m": 3}), "must be of an index"),
+    ):
+        with pytest.raises(CheckpointError, match=message):
+            damaged(folder, name, change)
+    (folder / "manifest.json").unlink()
+    with pytest.raises(CheckpointError, match="must have a manifest.json"):
+        Index.load(folder)
+    with pytest.raises(FileNotFoundError, match="an index was saved to"):
+        Index.load(tmp_path / "nothing")
+
+
+def test_a_save_that_fails_leaves_the_old_index(tmp_path, monkeypatch):
+    make(count=20).save(tmp_path / "index")
+    with monkeypatch.context() as patch:
+        patch.setattr(json, "dump", lambda *args, **kwargs: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            make(count=30).save(tmp_path / "index")
+    assert len(Index.load(tmp_path / "index")) == 20
+    assert [path.name for path in tmp_path.iterdir()] == ["index"]
+
+
+def test_errors(tmp_path, monkeypatch):
+    index = Index(DIM)
+    for call in (
+        lambda: index.search(random(1), 1),
+        lambda: index.save(tmp_path / "i"),
+    ):
+        with pytest.raises(ValueError, match="must have passages.*an empty index"):
+            call()
+    index.add(random(3), texts(3))
+    for k in (0, 4, 1.5):
+        with pytest.raises(ValueError, match=rf"`k` must be in \[1, 3\].*{k}"):
+            index.search(random(1), k)
+    for call, message in (
+        (lambda: index.search(random(1)[:, :5], 1), r"\(count, 8\).*shape \(1, 5\)"),
+        (lambda: index.search(random(1)[0], 1), r"\(count, 8\).*shape \(8,\)"),
+        (lambda: index.search(random(2) / [[1], [0]], 1), "finite.*row 1"),
+        (lambda: index.add(random(2), ["a"]), "equally many. Received: 2 and 1"),
+        (lambda: index.add(random(1), ["number 2"]), "again: 'number 2', number 0"),
+        (lambda: index.add(random(2), ["a", "a"]), "again: 'a', number 1"),
+        (lambda: index.find("number 1"), "needs the encoder"),
+        (lambda: Index(0), "`dim` must be a positive integer. Received: 0"),
+        (lambda: Index(DIM, "flat"), r"`kind` must be one of \('exact'.*'flat'"),
+        (lambda: Index(DIM, "ivf", m=3), r"\('nlist', 'nprobe'\). Received: \['m'\]"),
+        (lambda: Index(DIM, "hnsw", m=0), "`m` must be a positive integer"),
+        (lambda: make("ivf", 5).search(random(1), 1), "`nlist` must be at most.*5"),
+    ):
+        with pytest.raises(ValueError, match=message), np.errstate(divide="ignore"):
+            call()
+    assert len(index) == 3  # nothing of what was refused
+    with pytest.raises(IndexError, match=r"\[0, 3\).*3"):
+        index.vectors([0, 3])
+    index = Index.build(texts(3), Encoder())
+    with pytest.raises(ValueError, match="`questions` must be a list"):
+        index.find("number 1")
+    with pytest.raises(ValueError, match="must fit into rows of 20"):
+        index.find(["a question that is too long 1"])
+    monkeypatch.setitem(__import__("sys").modules, "faiss", None)
+    with pytest.raises(ImportError, match=r"keras-bertfam\[retrieval\]"):
+        Index(DIM)

@@ -1,0 +1,210 @@
+import collections
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy.stats import chisquare
+
+from keras_bertfam.layers import BertTokenizer, read_tokens
+from keras_bertfam.layers.data.titled_rows import TitledRows
+from keras_bertfam.presets.families import FAMILIES
+from keras_bertfam.tasks import DualEncoderPreprocessor
+from tests import tiny_corpus
+from tests.tiny_masked_lm import SPECIALS as BERT_SPECIALS
+from tests.tiny_masked_lm import WORDS as BERT_WORDS
+
+WORDS = [f"w{i}" for i in range(60)]
+SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+FIRST = len(SPECIALS)
+SIDES = ("query", "passage")
+
+
+def make(sequence_length=16, query_length=8, **kwargs):
+    tokenizer = BertTokenizer([*SPECIALS, *WORDS])
+    return DualEncoderPreprocessor(
+        tokenizer, sequence_length, query_length, seed=3, **kwargs
+    )
+
+
+def dataset(preprocessor, texts, batch_size=1, **kwargs):
+    documents = tf.data.Dataset.from_tensor_slices(texts)
+    kwargs = {"break_lines": False, "shuffle_buffer": 0, **kwargs}
+    return preprocessor.dataset(documents, batch_size, **kwargs)
+
+
+def words(ids):
+    """The numbers of the words of a row."""
+    return [int(i) - FIRST for i in ids if i >= FIRST]
+
+
+def pairs(batches):
+    for x, _, _ in batches:
+        both = (x[f"{side}_token_ids"].numpy() for side in SIDES)
+        yield from ((words(q), words(p)) for q, p in zip(*both, strict=True))
+
+
+def lines(*sentences):
+    return "\n".join(" ".join(f"w{i}" for i in s) for s in sentences)
+
+
+def test_a_sentence_is_taken_out_of_its_block():
+    # Blocks of 14 tokens: three sentences, then two, and one alone that is dropped.
+    first = [[0, 1, 2, 3], [4, 5, 6, 7, 8], [9, 10], [11, 12, 13, 14], [15]]
+    second = [[20, 21, 22, 23, 24, 25, 26], [27, 28, 29, 30, 31, 32, 33], [34, 35]]
+    blocks = [sum(first[:3], []), sum(first[3:], []), sum(second[:2], [])]
+    texts = [lines(*first), lines([50, 51]), lines(*second), ""]
+    batches = dataset(make(mask_rate=1.0), texts, training=False)
+    found = [*pairs(batches)]
+    sentences = [*first, *second]
+    for (query, passage), block in zip(found, blocks, strict=True):
+        assert query in [s[:6] for s in sentences]  # cut to eight with special ones
+        whole = next(s for s in sentences if s[:6] == query)
+        assert passage == [w for w in block if w not in whole]
+    kept = [*pairs(dataset(make(mask_rate=0.0), texts, training=False))]
+    assert [passage for _, passage in kept] == blocks
+
+
+def test_shapes_labels_and_layout():
+    preprocessor = make()
+    x, y, weight = next(iter(dataset(preprocessor, [lines([1, 2], [3]), "w4\nw5"], 2)))
+    assert {name: value.shape for name, value in x.items()} == {
+        f"{side}_{name}": (2, length)
+        for side, length in (("query", 8), ("passage", 16))
+        for name in ("token_ids", "segment_ids", "padding_mask")
+    }
+    assert y.numpy().tolist() == [0, 0] and weight.numpy().tolist() == [1.0, 1.0]
+    row = x["query_token_ids"].numpy()[1]
+    assert row[0] == 2 and row[2] == 3 and not row[3:].any()
+    assert x["query_padding_mask"].numpy()[1].tolist() == [True] * 3 + [False] * 5
+
+
+def test_titles_begin_blocks_and_are_no_queries():
+    texts = ["w50 w51\n" + lines([0, 1], [2, 3]), "w52\n" + lines([4], [5])]
+    batches = dataset(make(titles=True, mask_rate=1.0), texts, 2, training=False)
+    (x, _, _), *_ = batches
+    for row, title in ((0, [50, 51]), (1, [52])):
+        ids = x["passage_token_ids"].numpy()[row].tolist()
+        end = 1 + len(title)
+        assert words(ids[:end]) == title and ids[end] == 3
+        segments = x["passage_segment_ids"].numpy()[row].tolist()
+        size = int(x["passage_padding_mask"].numpy()[row].sum())
+        expected = [0] * (end + 1) + [1] * (size - end - 1) + [0] * (16 - size)
+        assert segments == expected
+        assert not set(words(x["query_token_ids"].numpy()[row])) & set(title)
+    # A title leaves less room, and takes half of a row at most.
+    long = ["w50 " * 30 + "\n" + lines([0, 1, 2], [3, 4, 5], [6], [7])]
+    (_, passage), *_ = pairs(dataset(make(titles=True, mask_rate=0.0), long))
+    assert passage == [50] * 6 + [0, 1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_rate_and_choice_are_as_published(seed):
+    """P(the query is still in its block) = .1, and each sentence is as likely."""
+    texts = [lines(*([4 * k + i] for i in range(4))) for k in range(14)] * 120
+    preprocessor = make(mask_rate=0.9)
+    preprocessor.seed = seed
+    kept, places = 0, collections.Counter()
+    for (query,), passage in pairs(dataset(preprocessor, texts, 64)):
+        kept += query in passage
+        places[query % 4] += 1
+    total = sum(places.values())
+    assert total > 1600
+    assert chisquare([kept, total - kept], [0.1 * total, 0.9 * total]).pvalue > 1e-3
+    assert chisquare([places[i] for i in range(4)]).pvalue > 1e-3
+
+
+def test_passes_differ_and_are_resumed():
+    texts = [lines(*([4 * k + i] for i in range(4))) for k in range(14)]
+    preprocessor = make(documents_at_once=3)
+    batches = dataset(preprocessor, texts, 3, shuffle_buffer=20)
+    first, second = [*pairs(batches)], [*pairs(batches)]
+    assert first != second and len(first) == len(second) == 12
+    preprocessor.position.set(1, 2)
+    assert [*pairs(batches)] == second[6:]
+    packed = preprocessor.pack(tf.data.Dataset.from_tensor_slices(texts), None, False)
+    preprocessor.position.set(0)
+    assert [*pairs(preprocessor.dataset(packed, 3, shuffle_buffer=20))] == first
+
+
+def test_prepared_corpora(tmp_path):
+    tokenizer = BertTokenizer([*BERT_SPECIALS, *BERT_WORDS], lowercase=True)
+    preprocessor = DualEncoderPreprocessor(tokenizer, 16, 8, mask_rate=1.0)
+    corpus = read_tokens(tiny_corpus.prepare(tmp_path / "prepared", tokenizer))
+    single, rows = 0, 0
+    for x, _, weight in preprocessor.dataset(corpus, 8):
+        sizes = x["passage_padding_mask"].numpy().sum(1)
+        assert ((sizes == 2) <= (weight.numpy() == 0)).all()
+        single, rows = single + (weight.numpy() == 0).sum(), rows + len(sizes)
+    assert 0 < single < rows / 2
+    with pytest.raises(ValueError, match="`titles` must be `False`.*prepared corpus"):
+        DualEncoderPreprocessor(tokenizer, 16, titles=True).dataset(corpus, 8)
+
+
+def test_calls_on_pairs():
+    preprocessor = make()
+    x, y, weight = preprocessor((["w1", "w2 " * 9], ["w3", "w4 " * 20]), None, [2, 0.5])
+    assert words(x["query_token_ids"].numpy()[1]) == [2] * 6
+    assert words(x["passage_token_ids"].numpy()[1]) == [4] * 14
+    assert y.numpy().tolist() == [0, 0] and weight.numpy().tolist() == [2.0, 0.5]
+    given = {
+        "query": ["w1", "w2"],
+        "passage": [["w3", "w4"], ["w5", "w6"]],
+        "title": [["w7", ""], ["", "w8"]],
+    }
+    x, _, _ = preprocessor(given)
+    ids = x["passage_token_ids"].numpy()
+    assert ids.shape == (2, 2, 16)
+    assert [words(row) for row in ids[0]] == [[7, 3], [4]]
+    plain, _, _ = preprocessor((["w1", "w2"], ["w4", "w5"]), None)
+    np.testing.assert_array_equal(ids[0, 1], plain["passage_token_ids"].numpy()[0])
+    # A text without a title is laid out as any other row.
+    assert x["passage_segment_ids"].numpy()[0, 1].tolist() == [0] * 16
+
+
+def test_configuration_and_errors():
+    preprocessor = make(titles=True, mask_rate=0.5)
+    copy = keras.layers.deserialize(keras.layers.serialize(preprocessor))
+    assert copy.get_config() == preprocessor.get_config()
+    for arguments, message in (
+        ({"mask_rate": 1.5}, r"`mask_rate` must be in \[0, 1\]. Received: 1.5"),
+        ({"query_length": 2}, "`query_length` must be at least 3. Received: 2"),
+        ({"documents_at_once": 0}, "`documents_at_once`.*0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            make(**arguments)
+    for x, message in (
+        (["w1"], "tuple of queries and passages.*`dataset` takes documents.*list"),
+        ({"query": ["w1"]}, r"Received: \['query'\]"),
+        ((["w1"], ["w2", "w3"]), "a query for each passage"),
+        (("w1", "w2"), "a query for each passage"),
+        (([1], ["w2"]), "`query` must be strings"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            preprocessor(x, None)
+    with pytest.raises(ValueError, match="`y` must be None"):
+        preprocessor((["w1"], ["w2"]), [1])
+    with pytest.raises(ValueError, match="documents of more than one sentence"):
+        for _ in dataset(preprocessor, ["w1", "w2"]):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("family", "ids", "segments"),
+    [
+        ("roberta", [2, 9, 3, 3, 7, 8, 3], [0, 0, 0, 0, 1, 1, 1]),
+        ("xlnet", [9, 3, 7, 8, 3, 2], [0, 0, 1, 1, 1, 2]),
+    ],
+)
+def test_layouts_of_other_families(family, ids, segments):
+    tokenizer = BertTokenizer([*SPECIALS, *WORDS])
+    rows = TitledRows(tokenizer, FAMILIES[family].layout, 8)
+    texts, titles = (tf.ragged.constant(x) for x in ([[7, 8], [7]], [[9], []]))
+    out = rows(texts, tf.cast(titles, tf.int32), 8)
+    size = len(ids)
+    assert out["token_ids"].numpy()[0].tolist() == ids + [0] * (8 - size)
+    assert out["segment_ids"].numpy()[0].tolist() == segments + [0] * (8 - size)
+    assert out["padding_mask"].numpy().sum(1).tolist() == [size, 3]
+    np.testing.assert_array_equal(
+        out["token_ids"][1:], rows(texts[1:], None, 8)["token_ids"]
+    )
