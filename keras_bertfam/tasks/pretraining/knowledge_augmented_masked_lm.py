@@ -63,18 +63,25 @@ class KnowledgeAugmentedMaskedLM(PassageReader):
     Example:
 
     ```python
-    retriever = keras_bertfam.tasks.DualEncoder.from_preset("my_retriever")
-    index = keras_bertfam.retrieval.Index.load("my_index")
-    preprocessor = keras_bertfam.tasks.KnowledgeAugmentedMaskedLMPreprocessor(
-        retriever.preprocessor.tokenizer, num_candidates=8)
+    tokenizer = keras_bertfam.tokenizers.BertTokenizer("vocab.txt", lowercase=True)
+    retriever = keras_bertfam.tasks.DualEncoder(
+        keras_bertfam.models.Backbone.from_preset("my_bert"),
+        keras_bertfam.tasks.DualEncoderPreprocessor(
+            tokenizer, sequence_length=32, query_length=16))
+    passages = ["⟦Jane Austen⟧ wrote Emma.", "⟦Paris⟧ is in France.", "A ⟦cat⟧ sat."]
+    plain = [p.replace("⟦", "").replace("⟧", "") for p in passages]
+    index = keras_bertfam.retrieval.Index.build(plain, retriever)
     search = keras_bertfam.tasks.PassageSearch(retriever, index)
+    preprocessor = keras_bertfam.tasks.KnowledgeAugmentedMaskedLMPreprocessor(
+        tokenizer, sequence_length=16, passage_length=16, num_candidates=3)
     preprocessor.search = search
-    reader = keras_bertfam.models.BertBackbone.from_preset("my_bert")
+    reader = keras_bertfam.models.Backbone.from_preset("my_bert")
     model = keras_bertfam.tasks.KnowledgeAugmentedMaskedLM(
         reader, preprocessor, retriever)
-    documents = keras_bertfam.layers.read_documents("marked/*.txt")
-    refresh = keras_bertfam.tasks.RefreshIndex(search, "my_indices", every=500)
-    model.fit(preprocessor.dataset(documents, batch_size=32), callbacks=[refresh])
+    texts = tf.data.Dataset.from_tensor_slices({"text": passages, "source": [0, 1, 2]})
+    refresh = keras_bertfam.tasks.RefreshIndex(
+        search, "my_indices", every=1, background=False)
+    model.fit(preprocessor.dataset(texts, batch_size=3), callbacks=[refresh])
     ```
 
     Reference: [Guu et al., 2020](https://arxiv.org/abs/2002.08909), section 3.

@@ -76,12 +76,15 @@ class KnowledgeAugmentedMaskedLMPreprocessor(
     Example:
 
     ```python
-    retriever = keras_bertfam.tasks.DualEncoder.from_preset("my_retriever")
+    tokenizer = keras_bertfam.tokenizers.BertTokenizer("vocab.txt", lowercase=True)
+    retriever = keras_bertfam.tasks.DualEncoder(
+        keras_bertfam.models.Backbone.from_preset("my_bert"),
+        keras_bertfam.tasks.DualEncoderPreprocessor(tokenizer, sequence_length=32))
     passages = ["⟦Jane Austen⟧ wrote Emma.", "⟦Paris⟧ is in France."]
     plain = [p.replace("⟦", "").replace("⟧", "") for p in passages]
     index = keras_bertfam.retrieval.Index.build(plain, retriever)
     preprocessor = keras_bertfam.tasks.KnowledgeAugmentedMaskedLMPreprocessor(
-        retriever.preprocessor.tokenizer, num_candidates=2)
+        tokenizer, num_candidates=2)
     preprocessor.search = keras_bertfam.tasks.PassageSearch(retriever, index)
     texts = tf.data.Dataset.from_tensor_slices({"text": passages, "source": [0, 1]})
     batches = preprocessor.dataset(texts, batch_size=2)

@@ -1,11 +1,14 @@
 """What REALM and RAG share: passages that a retriever scores and a model reads."""
 
+import os
+from collections.abc import Mapping
 from typing import Any, Self
 
 import keras
 from keras import ops
 
 from keras_bertfam import distribution
+from keras_bertfam.presets import folders
 from keras_bertfam.tasks.losses import Perplexity, token_crossentropy
 from keras_bertfam.tasks.pretraining.marginals import (
     check_marginalization,
@@ -13,7 +16,9 @@ from keras_bertfam.tasks.pretraining.marginals import (
     token_marginal,
 )
 from keras_bertfam.tasks.task import PretrainingTask
-from keras_bertfam.types import Config, Model, Tensor
+from keras_bertfam.types import Config, Model, Path, Tensor
+
+_FOLDER = "retriever"
 
 
 class PassageReader(PretrainingTask):
@@ -152,8 +157,26 @@ class PassageReader(PretrainingTask):
         config = super()._config_from(preset, backbone)
         if "retriever" in config:
             saved = config["retriever"]
-            config["retriever"] = keras.saving.deserialize_keras_object(saved)
+            retriever = keras.saving.deserialize_keras_object(saved)
+            if retriever.preprocessor is not None:  # whose vocabulary isn't in a config
+                made = type(retriever.preprocessor)
+                folder = os.path.join(preset, _FOLDER)
+                retriever.preprocessor = made.from_preset(folder)
+            config["retriever"] = retriever
         return config
+
+    def save_to_preset(
+        self,
+        preset_dir: Path,
+        max_shard_size: float = 10,
+        card: Mapping[str, Any] | None = None,
+    ) -> None:
+        """As that of other tasks; a folder `retriever` in it has its preprocessor."""
+        with folders.write_aside(preset_dir) as folder:
+            super().save_to_preset(folder, max_shard_size, card)
+            if self.retriever.preprocessor is not None:
+                path = os.path.join(folder, _FOLDER)
+                self.retriever.preprocessor.save_to_preset(path)
 
 
 def inputs_of(inputs: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

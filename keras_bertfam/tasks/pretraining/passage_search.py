@@ -39,11 +39,15 @@ class PassageSearch:
     Example:
 
     ```python
-    retriever = keras_bertfam.tasks.DualEncoder.from_preset("my_retriever")
-    index = keras_bertfam.retrieval.Index.load("my_index")
+    tokenizer = keras_bertfam.tokenizers.BertTokenizer("vocab.txt", lowercase=True)
+    retriever = keras_bertfam.tasks.DualEncoder(
+        keras_bertfam.models.Backbone.from_preset("my_bert"),
+        keras_bertfam.tasks.DualEncoderPreprocessor(tokenizer, sequence_length=32))
+    passages = ["Jane Austen wrote Emma.", ("Paris", "It is in France.")]
+    index = keras_bertfam.retrieval.Index.build(passages, retriever)
     search = keras_bertfam.tasks.PassageSearch(retriever, index)
     query = retriever.preprocessor.encode_texts("query", ["Who wrote Emma?"])
-    numbers = search.find(query, count=5)  # (1, 5)
+    numbers = search.find(query, count=1)  # (1, 1)
     [search.passages[number] for number in numbers[0]]
     ```
     """

@@ -63,8 +63,11 @@ class RefreshIndex(keras.callbacks.Callback):
     Example:
 
     ```python
-    retriever = keras_bertfam.tasks.DualEncoder.from_preset("my_retriever")
-    index = keras_bertfam.retrieval.Index.load("my_index")
+    tokenizer = keras_bertfam.tokenizers.BertTokenizer("vocab.txt", lowercase=True)
+    retriever = keras_bertfam.tasks.DualEncoder(
+        keras_bertfam.models.Backbone.from_preset("my_bert"),
+        keras_bertfam.tasks.DualEncoderPreprocessor(tokenizer, sequence_length=32))
+    index = keras_bertfam.retrieval.Index.build(["A passage."], retriever)
     search = keras_bertfam.tasks.PassageSearch(retriever, index)
     refresh = keras_bertfam.tasks.RefreshIndex(search, "my_indices", every=500)
     ```

@@ -76,17 +76,23 @@ class RetrievalAugmentedGenerator(Generation, PassageReader):
     Example:
 
     ```python
-    generator = keras_bertfam.tasks.TextToText.from_preset("my_bart")
-    retriever = keras_bertfam.tasks.DualEncoder.from_preset("my_retriever")
-    index = keras_bertfam.retrieval.Index.load("my_index")
+    tokenizer = keras_bertfam.tokenizers.BertTokenizer("vocab.txt", lowercase=True)
+    retriever = keras_bertfam.tasks.DualEncoder(
+        keras_bertfam.models.Backbone.from_preset("my_bert"),
+        keras_bertfam.tasks.DualEncoderPreprocessor(tokenizer, sequence_length=32))
+    passages = ["Jane Austen wrote Emma.", ("Paris", "It is in France.")]
+    index = keras_bertfam.retrieval.Index.build(passages, retriever)
     preprocessor = keras_bertfam.tasks.RetrievalAugmentedGeneratorPreprocessor(
-        generator.preprocessor.tokenizer, sequence_length=256, num_passages=5)
+        tokenizer, sequence_length=64, num_passages=2)
     preprocessor.search = keras_bertfam.tasks.PassageSearch(retriever, index)
+    backbone = keras_bertfam.models.T5Backbone(
+        tokenizer.vocabulary_size(), num_layers=2, num_heads=2, hidden_dim=16,
+        intermediate_dim=32)
     model = keras_bertfam.tasks.RetrievalAugmentedGenerator(
-        generator, preprocessor, retriever)
+        backbone, preprocessor, retriever)
     questions, answers = ["Who wrote Emma?"], ["Jane Austen"]
     model.fit(preprocessor.dataset((questions, answers), batch_size=1))
-    model.generate(questions, max_length=32, return_sources=True)
+    model.generate(questions, max_length=8, return_sources=True)
     ```
 
     Reference: [Lewis et al., 2020](https://arxiv.org/abs/2005.11401), section 2.

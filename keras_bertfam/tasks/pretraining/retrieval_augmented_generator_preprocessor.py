@@ -63,11 +63,14 @@ class RetrievalAugmentedGeneratorPreprocessor(
     Example:
 
     ```python
-    retriever = keras_bertfam.tasks.DualEncoder.from_preset("my_retriever")
-    index = keras_bertfam.retrieval.Index.load("my_index")
-    tokenizer = keras_bertfam.tokenizers.BartTokenizer("vocab.json", "merges.txt")
+    tokenizer = keras_bertfam.tokenizers.BertTokenizer("vocab.txt", lowercase=True)
+    retriever = keras_bertfam.tasks.DualEncoder(
+        keras_bertfam.models.Backbone.from_preset("my_bert"),
+        keras_bertfam.tasks.DualEncoderPreprocessor(tokenizer, sequence_length=32))
+    passages = ["Jane Austen wrote Emma.", ("Paris", "It is in France.")]
+    index = keras_bertfam.retrieval.Index.build(passages, retriever)
     preprocessor = keras_bertfam.tasks.RetrievalAugmentedGeneratorPreprocessor(
-        tokenizer, sequence_length=256, num_passages=5)
+        tokenizer, sequence_length=64, num_passages=2)
     preprocessor.search = keras_bertfam.tasks.PassageSearch(retriever, index)
     x, y, sample_weight = preprocessor(["Who wrote Emma?"], ["Jane Austen"])
     ```
