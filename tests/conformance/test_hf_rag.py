@@ -33,13 +33,20 @@ def make_theirs(kind):
     return randomize(transformers.RagModel(config), 0.1)
 
 
+def question_tower(theirs):
+    """DPR's encoder is a BERT, by another name."""
+    tower = theirs.question_encoder.question_encoder.bert_model
+    bert = transformers.BertModel(
+        transformers.BertConfig(**BERT), add_pooling_layer=False
+    )
+    bert.load_state_dict(tower.state_dict(), strict=False)
+    return convert(models.BertBackbone, bert)
+
+
 @pytest.mark.parametrize("kind", PAD)
 def test_scores_logits_and_likelihoods(kind):
     theirs = make_theirs(kind)
-    tower = theirs.question_encoder.question_encoder.bert_model
-    retriever = tasks.DualEncoder(
-        convert(models.BertBackbone, tower), projection_dim=None
-    )
+    retriever = tasks.DualEncoder(question_tower(theirs), projection_dim=None)
     generator = convert(tasks.TextToText, theirs.generator)
     ours = tasks.RetrievalAugmentedGenerator(generator, None, retriever)
     decoder = DECODER.copy()

@@ -99,7 +99,7 @@ class PassageReader(PretrainingTask):
             y = ops.repeat(y, x[self.row_ids].shape[1], axis=0)
         return super()._labels_known((x, y, sample_weight))
 
-    def _losses(self, y, y_pred, sample_weight):
+    def _token_losses(self, y, y_pred, sample_weight):
         """Losses of tokens and their weights, both `(batch, tokens)`."""
         weights = ops.ones_like(y) if sample_weight is None else sample_weight
         weights = ops.cast(weights, "float32")
@@ -116,7 +116,7 @@ class PassageReader(PretrainingTask):
         sample_weight: Any = None,
         training: bool = True,
     ) -> Tensor:
-        losses, weights = self._losses(y, y_pred, sample_weight)
+        losses, weights = self._token_losses(y, y_pred, sample_weight)
         total, count = ops.sum(losses * weights), ops.sum(weights)
         return distribution.global_mean(total, count) + self.added_losses()
 
@@ -124,7 +124,7 @@ class PassageReader(PretrainingTask):
         self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
     ) -> dict[str, Any]:
         if self._reads_scores:
-            losses, _ = self._losses(y, y_pred, sample_weight)
+            losses, _ = self._token_losses(y, y_pred, sample_weight)
             scores = ops.stack([losses, ops.zeros_like(losses)], axis=-1)
             known = ops.expand_dims(scores, -2)
         else:

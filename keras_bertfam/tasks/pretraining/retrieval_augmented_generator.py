@@ -128,6 +128,7 @@ class RetrievalAugmentedGenerator(Generation, PassageReader):
         """`TextToText`: the generator alone, with the same weights."""
         if self._alone.task is None:
             self._alone.task = TextToText(self.backbone)
+        self._alone.task.run_eagerly = self.run_eagerly
         return self._alone.task
 
     def call(
