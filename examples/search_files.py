@@ -22,12 +22,12 @@ def search(encoder, files, questions, reader=None, k=3):
             if paragraph.strip():
                 sources.setdefault(" ".join(paragraph.split()), path)
     index = keras_bertfam.retrieval.Index.build(sources, encoder)
-    results = []
+    results, k = [], min(k, len(index))
     for question, found in zip(questions, index.find(questions, k), strict=True):
         answer = None
         if reader is not None:
-            asked = [{"question": question, "context": found[0].passage}]
-            answer = reader.predict(asked, verbose=0)[0]["text"]
+            asked = {"question": question, "context": found[0].passage}
+            answer = reader.predict(asked, verbose=0)["text"]
         passages = [(each.score, sources[each.passage], each.passage) for each in found]
         results.append((answer, passages))
     return results

@@ -22,6 +22,7 @@ from keras_bertfam import callbacks
 from tests import (
     tiny_bidirectional_lm,
     tiny_distiller,
+    tiny_dual_encoder,
     tiny_electra,
     tiny_masked_lm,
     tiny_permutation_lm,
@@ -34,6 +35,7 @@ from tests.resume_worker import At, Recorder
 OBJECTIVES = {
     "bidirectional_lm": tiny_bidirectional_lm,
     "distillation": tiny_distiller,
+    "dual_encoder": tiny_dual_encoder,
     "permutation_lm": tiny_permutation_lm,
     "recurrent_lm": tiny_recurrent_lm,
     "replaced_tokens": tiny_electra,

@@ -61,7 +61,10 @@ class TextVectors(Mixin):
             raise ValueError("`encode` needs a task with a preprocessor.")
         if too_long is None:
             too_long = "error" if kind == "query" else "cut"
-        vectors = self._encode(list(texts), kind, batch_size, too_long)
+        texts = list(texts)
+        if any(isinstance(text, tuple) for text in texts):
+            texts = [text if isinstance(text, tuple) else ("", text) for text in texts]
+        vectors = self._encode(texts, kind, batch_size, too_long)
         return np.asarray(vectors, "float32")
 
     def passage_digest(self) -> str:

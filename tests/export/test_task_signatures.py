@@ -17,6 +17,7 @@ from keras_bertfam.export import export_saved_model
 from keras_bertfam.export.signatures import without_padding
 from keras_bertfam.layers import train_sentence_piece
 from keras_bertfam.models import AlbertBackbone
+from tests import tiny_dual_encoder
 from tests import tiny_fine_tuning as tiny
 
 # Imports nothing but TensorFlow, as a server does.
@@ -225,3 +226,18 @@ def test_a_padding_token_inside_a_row_is_a_token_of_its_text():
     found = without_padding(tf.constant(ids), GPT2())
     assert found.numpy().sum(-1).tolist() == [[3, 5], [0, 1]]
     assert found[0, 0].numpy().tolist() == [True, True, True, False, False]
+
+
+@pytest.mark.any_backend
+@pytest.mark.slow
+def test_dual_encoder(tmp_path):
+    model = tiny_dual_encoder.make_model(towers=2)
+    path = export_saved_model(model, str(tmp_path / "1"))
+    served = tf.saved_model.load(path).signatures
+    texts = tf.constant(TEXTS)
+    answers = served["serving_default"](text=texts)["embeddings"]
+    np.testing.assert_allclose(answers, model.encode(TEXTS), atol=1e-5)
+    titles = tf.constant(["", "red hat", ""])
+    answers = served["passages"](title=titles, text=texts)["embeddings"]
+    pairs = [TEXTS[0], ("red hat", TEXTS[1]), TEXTS[2]]
+    np.testing.assert_allclose(answers, model.encode(pairs, "passage"), atol=1e-5)

@@ -106,7 +106,9 @@ class InverseCloze(SegmentBuilder):
     def _rows(self, window, seeds):
         sentences = Sentences(window["lengths"], window["document"])
         sizes = window["title_lengths"]
-        titles = tf.RaggedTensor.from_row_lengths(window["title_tokens"], sizes)
+        titles = tf.RaggedTensor.from_row_lengths(
+            window["title_tokens"], tf.cast(sizes, tf.int64)
+        )
         first = tf.range(sentences.count)
         room = tf.gather(self.block_rows.room(sizes), window["document"])
         goal = sentences.bounds[:-1] + room
@@ -155,10 +157,9 @@ class InverseCloze(SegmentBuilder):
             side: x.with_flat_values(tf.gather(tokens, x.flat_values))
             for side, x in places.items()
         }
-        query_length = self.query_rows.sequence_length
         parts = {
-            "query": self.query_rows(texts["query"], None, query_length),
-            "passage": self.block_rows(texts["passage"], titles, self.sequence_length),
+            "query": self.query_rows(texts["query"]),
+            "passage": self.block_rows(texts["passage"], titles),
         }
         return {
             f"{side}_{name}": x

@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bertfam.layers.data.layouts import head, special_ids
+from keras_bertfam.layers.data.length_batches import pad_rows
 from keras_bertfam.presets.families.record import Layout
 from keras_bertfam.types import TFRagged, TFTensor, Tokenizer
 
@@ -41,7 +42,7 @@ class TitledRows:
         self,
         texts: TFRagged,
         titles: TFRagged | None = None,
-        length: int | TFTensor | None = None,
+        buckets: list[int] | None = None,
     ) -> dict[str, TFTensor]:
         """Rows of texts. Works in a graph.
 
@@ -49,25 +50,17 @@ class TitledRows:
             texts: ragged int32 tensor `(rows, None)`.
             titles: ragged int32 tensor `(rows, None)`, empty where there is none; or
                 `None` for texts without titles.
-            length: int or `None`. What rows are padded to; the longest if `None`.
+            buckets: lengths, see `length_buckets`, of which rows are padded to the
+                least that they fit in; `sequence_length` by default.
 
         Returns:
             A dict of `token_ids` and `segment_ids`, int32 `(rows, length)`, and
             `padding_mask`, bool of that shape. A text behind a title is segment 1.
         """
         ids, segments = self._joined(texts, titles)
-        pad = self.tokenizer.pad_token_id
-        dense = ids.to_tensor(pad, shape=[None, length])
-        dense = tf.ensure_shape(dense, [None, length])
-        width = tf.shape(dense)[1]
-        inside = tf.sequence_mask(ids.row_lengths(), width)
-        return {
-            "token_ids": dense,
-            "segment_ids": tf.reshape(
-                segments.to_tensor(0, shape=[None, length]), tf.shape(dense)
-            ),
-            "padding_mask": tf.ensure_shape(inside, [None, length]),
-        }
+        rows = {"token_ids": ids, "segment_ids": segments}
+        buckets = buckets or [self.sequence_length]
+        return pad_rows((rows, None, None), buckets, self.tokenizer.pad_token_id)[0]
 
     def _joined(self, texts, titles):
         """Ids and segments of rows, ragged."""
@@ -84,7 +77,8 @@ class TitledRows:
         parts = [
             titles,
             tf.RaggedTensor.from_row_lengths(
-                tf.fill([tf.reduce_sum(between)], separator_id), between
+                tf.fill([tf.reduce_sum(between)], separator_id),
+                tf.cast(between, tf.int64),
             ),
             texts,
             tf.fill([rows, 1], end_id),

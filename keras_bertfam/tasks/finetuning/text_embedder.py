@@ -229,7 +229,7 @@ class TextEmbedder(TextVectors, FineTuningTask):
         return ops.convert_to_numpy(cosine(a, b))
 
     def _encode(self, texts, kind, batch_size, too_long):
-        texts = [x if isinstance(x, str) else " ".join(x) for x in texts]
+        texts = [" ".join(x).strip() if isinstance(x, tuple) else x for x in texts]
         if too_long == "error":
             self.preprocessor.check_lengths(texts)
         return self.predict(texts, batch_size=batch_size, verbose=0)

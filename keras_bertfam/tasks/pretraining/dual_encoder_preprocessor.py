@@ -163,13 +163,12 @@ class DualEncoderPreprocessor(PackingPreprocessor):
 
     def _pairs(self, texts):
         shape = tf.shape(texts["passage"])
-        query = self._laid_out("query", texts["query"], None, self.query_length)
+        query = self._laid_out("query", texts["query"])
         titles = texts.get("title")
         passage = self._laid_out(
             "passage",
             tf.reshape(texts["passage"], [-1]),
             None if titles is None else tf.reshape(titles, [-1]),
-            self.sequence_length,
         )
         if texts["passage"].shape.rank == 2:
             count = texts["passage"].shape[1]
@@ -183,11 +182,11 @@ class DualEncoderPreprocessor(PackingPreprocessor):
         sides = {"query": query, "passage": passage}
         return {f"{s}_{n}": x for s, rows in sides.items() for n, x in rows.items()}
 
-    def _laid_out(self, kind, texts, titles, length):
+    def _laid_out(self, kind, texts, titles=None, buckets=None):
         ids = tokenize(self.tokenizer, to_utf8(texts))
         if titles is not None:
             titles = tokenize(self.tokenizer, to_utf8(titles))
-        return self.rows_of(kind)(ids, titles, length)
+        return self.rows_of(kind)(ids, titles, buckets)
 
     def _sizes(self, texts):
         ids = tokenize(self.tokenizer, to_utf8(texts))
@@ -203,10 +202,14 @@ class DualEncoderPreprocessor(PackingPreprocessor):
 
         Returns:
             A dict of `token_ids`, `segment_ids` and `padding_mask`, `(batch, length)`,
-            as long as the longest row needs.
+            of one of few lengths, by the longest row.
+
+        Raises:
+            ValueError: for another kind.
         """
         titles, texts = texts if isinstance(texts, tuple) else (None, texts)
-        return self._laid_out(kind, texts, titles, None)
+        buckets = length_buckets(None, self.rows_of(kind).sequence_length)
+        return self._laid_out(kind, texts, titles, buckets)
 
     def inputs(
         self, kind: str, texts: Any, batch_size: int, too_long: str
@@ -226,29 +229,18 @@ class DualEncoderPreprocessor(PackingPreprocessor):
         Raises:
             ValueError: for what isn't texts, or is too long.
         """
-        rows_of, length = self.rows_of(kind), self.rows_of(kind).sequence_length
         given = as_texts(texts)
         if kind == "query" and isinstance(given, tuple):
             raise ValueError(
                 '`texts` must be strings where `kind` is "query". Received: pairs.'
             )
         if too_long == "error":
-            self._check_lengths(given, rows_of)
+            self._check_lengths(given, self.rows_of(kind))
         rows, places = rows_by_size(given)
-        buckets = tf.constant(length_buckets(None, length))
 
         def encode(*parts):
-            titles, strings = parts if len(parts) == 2 else (None, parts[0])
-            out = self._laid_out(kind, strings, titles, None)
-            width = tf.shape(out["token_ids"])[1]
-            more = tf.gather(buckets, tf.searchsorted(buckets, width[None]))[0] - width
-            pads = {"token_ids": self.tokenizer.pad_token_id, "padding_mask": False}
-            return {
-                f"{kind}_{name}": tf.pad(
-                    x, [[0, 0], [0, more]], constant_values=pads.get(name, 0)
-                )
-                for name, x in out.items()
-            }
+            row = self.encode_texts(kind, parts if len(parts) == 2 else parts[0])
+            return {f"{kind}_{name}": x for name, x in row.items()}
 
         batches = rows.batch(batch_size).map(encode, **PARALLEL)
         return ready_to_iterate(batches), places

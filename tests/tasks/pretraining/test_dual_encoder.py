@@ -106,7 +106,7 @@ def test_encode(towers):
     np.testing.assert_allclose(towers.encode(QUERIES), x["query"], atol=1e-5)
     vectors = towers.encode(PASSAGES, "passage", batch_size=2)
     np.testing.assert_allclose(vectors, x["passage"], atol=1e-5)
-    titled = towers.encode([("", PASSAGES[0]), ("cat", "a dog")], "passage")
+    titled = towers.encode([PASSAGES[0], ("cat", "a dog")], "passage")
     np.testing.assert_allclose(titled[0], vectors[0], atol=1e-5)
     assert np.abs(titled[1] - vectors[1]).max() > 1e-3
     long = " ".join(WORDS)

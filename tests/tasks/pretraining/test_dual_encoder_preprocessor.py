@@ -200,11 +200,9 @@ def test_layouts_of_other_families(family, ids, segments):
     tokenizer = BertTokenizer([*SPECIALS, *WORDS])
     rows = TitledRows(tokenizer, FAMILIES[family].layout, 8)
     texts, titles = (tf.ragged.constant(x) for x in ([[7, 8], [7]], [[9], []]))
-    out = rows(texts, tf.cast(titles, tf.int32), 8)
+    out = rows(texts, tf.cast(titles, tf.int32))
     size = len(ids)
     assert out["token_ids"].numpy()[0].tolist() == ids + [0] * (8 - size)
     assert out["segment_ids"].numpy()[0].tolist() == segments + [0] * (8 - size)
     assert out["padding_mask"].numpy().sum(1).tolist() == [size, 3]
-    np.testing.assert_array_equal(
-        out["token_ids"][1:], rows(texts[1:], None, 8)["token_ids"]
-    )
+    np.testing.assert_array_equal(out["token_ids"][1:], rows(texts[1:])["token_ids"])

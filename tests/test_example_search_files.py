@@ -1,0 +1,29 @@
+"""The example that searches text files."""
+
+import importlib.util
+import pathlib
+
+import pytest
+
+from keras_bertfam.tasks import TextEmbedder, TextEmbedderPreprocessor
+from tests import tiny_fine_tuning as tiny
+
+PATH = pathlib.Path(__file__).parents[1] / "examples" / "search_files.py"
+
+
+@pytest.mark.any_backend
+@pytest.mark.slow
+def test_passages_with_their_files(tmp_path, capsys):
+    spec = importlib.util.spec_from_file_location("search_files", PATH)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    (tmp_path / "a.txt").write_text("the cat sat\n\na red\nmat\n\n \n")
+    (tmp_path / "b.txt").write_text("a blue hat\n\nthe cat sat")
+    preprocessor = TextEmbedderPreprocessor(tiny.make_tokenizer(), 16)
+    model = TextEmbedder(tiny.make_backbone(num_layers=1), preprocessor)
+    model.save_to_preset(str(tmp_path / "preset"))
+    module.main(str(tmp_path / "preset"), str(tmp_path / "*.txt"), ["a red mat"], k=2)
+    question, first, second = capsys.readouterr().out.splitlines()[-3:]
+    assert question == "a red mat"
+    assert first.strip() == f"1.000  {tmp_path / 'a.txt'}: a red mat"
+    assert "txt: " in second
