@@ -30,6 +30,7 @@ def make_theirs(kind):
     config = transformers.RagConfig.from_question_encoder_generator_configs(
         transformers.DPRConfig(**BERT), cls(**arguments), n_docs=PASSAGES
     )
+    config.generator.bos_token_id = None  # T5's has none, which it is asked for
     return randomize(transformers.RagModel(config), 0.1)
 
 

@@ -141,9 +141,11 @@ class PassageReader(PretrainingTask):
         return [*super().unused_variables(), *self.retriever.unused_variables()]
 
     def get_config(self) -> Config:
+        retriever = keras.layers.serialize(self.retriever)
+        retriever.pop("compile_config", None)  # it isn't trained by itself here
         return {
             **super().get_config(),
-            "retriever": keras.layers.serialize(self.retriever),
+            "retriever": retriever,
             "marginalization": self.marginalization,
         }
 
@@ -156,14 +158,14 @@ class PassageReader(PretrainingTask):
     def _config_from(cls, preset, backbone):
         config = super()._config_from(preset, backbone)
         if "retriever" in config:
-            saved = config["retriever"]
-            retriever = keras.saving.deserialize_keras_object(saved)
-            if retriever.preprocessor is not None:  # whose vocabulary isn't in a config
-                made = type(retriever.preprocessor)
-                folder = os.path.join(preset, _FOLDER)
-                retriever.preprocessor = made.from_preset(folder)
-            config["retriever"] = retriever
+            made = keras.saving.get_registered_object(
+                config["retriever"]["registered_name"]
+            )
+            config["retriever"] = made.from_preset(os.path.join(preset, _FOLDER))
         return config
+
+    def _not_task_weights(self):
+        return [*super()._not_task_weights(), self.retriever]
 
     def save_to_preset(
         self,
@@ -171,12 +173,10 @@ class PassageReader(PretrainingTask):
         max_shard_size: float = 10,
         card: Mapping[str, Any] | None = None,
     ) -> None:
-        """As that of other tasks; a folder `retriever` in it has its preprocessor."""
+        """As that of other tasks; a folder `retriever` in it is the retriever's."""
         with folders.write_aside(preset_dir) as folder:
             super().save_to_preset(folder, max_shard_size, card)
-            if self.retriever.preprocessor is not None:
-                path = os.path.join(folder, _FOLDER)
-                self.retriever.preprocessor.save_to_preset(path)
+            self.retriever.save_to_preset(os.path.join(folder, _FOLDER))
 
 
 def inputs_of(inputs: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -20,9 +20,12 @@ END = 1
 def make_task(marginalization="sequence", **kwargs):
     generator = tasks.TextToText(make("T5", vocabulary_size=SIZE, num_layers=1))
     retriever = tiny_passages.make_retriever()
-    return tasks.RetrievalAugmentedGenerator(
+    task = tasks.RetrievalAugmentedGenerator(
         generator, None, retriever, marginalization, **kwargs
     )
+    # Loops over tokens take longer to be compiled than to run a few of them.
+    task.run_eagerly = keras.backend.backend() == "tensorflow"
+    return task
 
 
 @pytest.fixture(scope="module")
