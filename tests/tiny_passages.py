@@ -1,5 +1,7 @@
 """A retriever and an index of passages, as small as can be."""
 
+import functools
+
 import keras
 import numpy as np
 
@@ -33,7 +35,19 @@ def make_retriever(towers=2, **kwargs):
     return DualEncoder(bert(3), preprocessor, tower, **settings)
 
 
-def make_search(retriever=None, texts=None, sources=None, **kwargs):
-    retriever = make_retriever() if retriever is None else retriever
-    index = Index.build(passages() if texts is None else texts, retriever, **kwargs)
+@functools.cache
+def known():
+    """A retriever that no test trains, and an index of its vectors."""
+    retriever = make_retriever()
+    return retriever, Index.build(passages(), retriever)
+
+
+def make_search(sources=None, trained=False):
+    """What finds passages; of a retriever of its own if that is to be trained."""
+    retriever, index = known()
+    if trained:
+        other = make_retriever()
+        for ours, theirs in zip(other.weights, retriever.weights, strict=True):
+            ours.assign(keras.ops.copy(theirs))
+        retriever = other
     return PassageSearch(retriever, index, sources)

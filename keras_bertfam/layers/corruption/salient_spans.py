@@ -40,6 +40,7 @@ class SalientSpans(GivenSpans):
     """
 
     name = "salient_spans"
+    uses_words = False
     uses_marks = True
     marked = "entity"
 

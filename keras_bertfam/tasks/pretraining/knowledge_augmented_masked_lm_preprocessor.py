@@ -147,6 +147,7 @@ class KnowledgeAugmentedMaskedLMPreprocessor(
             source = tf.reshape(tf.convert_to_tensor(x["source"]), tf.shape(texts))
             return self.corrupt({**rows, "source": source}, seed)
 
+    @tf.autograph.experimental.do_not_convert
     def example(
         self, rows: dict[str, TFTensor], corrupted: dict[str, TFTensor]
     ) -> tuple[dict[str, TFTensor], TFTensor, TFTensor]:
@@ -206,7 +207,7 @@ class KnowledgeAugmentedMaskedLMPreprocessor(
         sizes = ids.row_lengths()
         inside = tf.sequence_mask(sizes, length)
         text = tf.sequence_mask(masked.row_lengths(), length)
-        rows = ids.to_tensor(self.tokenizer.pad_token_id, [None, length])
+        rows = ids.to_tensor(self.tokenizer.pad_token_id, shape=[None, length])
         return {
             "token_ids": tf.ensure_shape(rows, [None, length]),
             "segment_ids": tf.cast(inside & ~text, tf.int32),

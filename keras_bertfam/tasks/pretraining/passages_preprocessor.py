@@ -73,7 +73,7 @@ class PassagesPreprocessor(Mixin):
                 f"`x` must be queries that fit into rows of {rows.sequence_length} "
                 "tokens, special ones included.",
             )
-        return rows(ids, titles, rows.sequence_length)
+        return rows(ids, titles)
 
     def find_passages(
         self, query: dict[str, TFTensor], sources: TFTensor | None = None

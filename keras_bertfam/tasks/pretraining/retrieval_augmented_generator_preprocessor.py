@@ -104,6 +104,7 @@ class RetrievalAugmentedGeneratorPreprocessor(
         self.title_separator = title_separator
         self.passage_separator = passage_separator
 
+    @tf.autograph.experimental.do_not_convert
     def _rows(self, example, padded=True):
         layout, targets = self.layout, self._tokenize(example["decoder_text"])
         weight = example.get("sample_weight")
@@ -111,6 +112,7 @@ class RetrievalAugmentedGeneratorPreprocessor(
         rows = layout.rows(targets[:, :0], targets, sample_weight=weight)
         return {**rows, **self._question_rows(example["encoder_text"])}
 
+    @tf.autograph.experimental.do_not_convert
     def _question_rows(self, questions):
         """What is read for questions: all that a batch has but the decoder's part."""
         query = self.rows_of("query", questions)
@@ -161,6 +163,7 @@ class RetrievalAugmentedGeneratorPreprocessor(
         Raises:
             ValueError: for what isn't strings.
         """
+        self.check_search()
         with tf.device("CPU:0"):
             questions = as_strings(x, name="encoder_text")
             single = questions.shape.rank == 0

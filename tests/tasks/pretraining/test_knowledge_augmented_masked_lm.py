@@ -24,7 +24,7 @@ ROWS = {"text": [*map(marked, TEXTS)], "source": np.arange(len(TEXTS))}
 
 
 def make_task(**kwargs):
-    preprocessor = make()
+    preprocessor = make(trained=True)
     task = tasks.KnowledgeAugmentedMaskedLM(
         tiny_passages.bert(), preprocessor, preprocessor.search.retriever, **kwargs
     )
