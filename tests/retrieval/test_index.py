@@ -25,7 +25,8 @@ class Encoder:
         texts = [text if isinstance(text, str) else text[1] for text in texts]
         if kind == "query" and any(len(text) > 20 for text in texts):
             raise ValueError("`texts` must fit into rows of 20 tokens.")
-        return np.stack([random(1, int(text.split()[-1]))[0] for text in texts])
+        vectors = [random(1, int(text.split()[-1]))[0] for text in texts]
+        return np.stack([x / np.linalg.norm(x) for x in vectors])
 
     def passage_digest(self):
         return self.digest

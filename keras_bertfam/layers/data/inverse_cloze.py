@@ -72,29 +72,24 @@ class InverseCloze(SegmentBuilder):
         self.titles = titles
 
     def _window(self, documents):
-        titles, texts = self._take_titles(documents)
+        titles, texts = None, documents
+        if self.titles:
+            titles, texts = _take_titles(documents)
         tokens, index = sentences_of(self.tokenizer, texts, self.break_lines)
         lengths = tf.cast(tokens.row_lengths(), tf.int32)
         kept, document = tf.unique(index)
-        names = tokenize(self.tokenizer, to_utf8(tf.gather(titles, kept)))
-        names = names[:, : self.block_rows.title_length]
         self._warn_if_short(lengths, document)
-        return {
+        window = {
             "tokens": tokens.flat_values,
             "lengths": lengths,
             "document": document,
-            "title_tokens": names.flat_values,
-            "title_lengths": tf.cast(names.row_lengths(), tf.int32),
         }
-
-    def _take_titles(self, documents):
-        """Titles, empty where there are none, and the texts behind them."""
-        if not self.titles:
-            return tf.zeros_like(documents), documents
-        goes_on = continues(documents)  # whose title went with the piece before
-        titles = tf.strings.regex_replace(documents, r"(?s)\n.*", "")
-        texts = tf.strings.regex_replace(documents, r"^[^\n]*\n?", "")
-        return tf.where(goes_on, "", titles), tf.where(goes_on, documents, texts)
+        if titles is not None:
+            names = tokenize(self.tokenizer, to_utf8(tf.gather(titles, kept)))
+            names = names[:, : self.block_rows.title_length]
+            window["title_tokens"] = names.flat_values
+            window["title_lengths"] = tf.cast(names.row_lengths(), tf.int32)
+        return window
 
     def build(self, windows: TFDataset, seed: int | TFTensor) -> TFDataset:
         examples = windows.enumerate().map(
@@ -105,21 +100,25 @@ class InverseCloze(SegmentBuilder):
 
     def _rows(self, window, seeds):
         sentences = Sentences(window["lengths"], window["document"])
-        sizes = window["title_lengths"]
-        titles = tf.RaggedTensor.from_row_lengths(
-            window["title_tokens"], tf.cast(sizes, tf.int64)
-        )
-        first = tf.range(sentences.count)
-        room = tf.gather(self.block_rows.room(sizes), window["document"])
-        goal = sentences.bounds[:-1] + room
+        first, document = tf.range(sentences.count), window["document"]
+        tokens, title_size = window["tokens"], tf.zeros_like(document)
+        if self.titles:
+            sizes = window["title_lengths"]
+            title_at = tf.gather(tf.cumsum(sizes, exclusive=True), document)
+            title_at += tf.size(tokens)
+            title_size = tf.gather(sizes, document)
+            tokens = tf.concat([tokens, window["title_tokens"]], 0)
+        goal = sentences.bounds[:-1] + self.block_rows.room(title_size)
         fitting = tf.searchsorted(sentences.bounds, goal, side="right") - 1
         following = tf.minimum(tf.maximum(fitting, first + 1), sentences.document_end)
         begin = orbit(following, 0)
         end = tf.gather(following, begin)
         several = end - begin > 1
         begin, end = (tf.boolean_mask(x, several) for x in (begin, end))
-        titles = tf.gather(titles, tf.gather(window["document"], begin))
-        rows = self._examples(window["tokens"], sentences, begin, end, titles, seeds)
+        title = None
+        if self.titles:
+            title = tf.gather(title_at, begin), tf.gather(title_size, begin)
+        rows = self._examples(tokens, sentences, begin, end, title, seeds)
         return {**rows, "weight": tf.ones_like(begin, tf.float32)}
 
     def rows_of_tokens(
@@ -142,30 +141,30 @@ class InverseCloze(SegmentBuilder):
         examples = self._examples(tokens, sentences, begin, end, None, seeds)
         return {**examples, "weight": tf.cast(end - begin > 1, tf.float32)}
 
-    def _examples(self, tokens, sentences, begin, end, titles, seeds):
+    def _examples(self, tokens, sentences, begin, end, title, seeds):
         """A query and a block of each range of sentences."""
         query = begin + uniform_below(end - begin, seeds[0])
         removed = coin(self.mask_rate, tf.size(begin), seeds[1])
         at = [tf.gather(sentences.bounds, x) for x in (begin, query, query + 1, end)]
-        before = tf.ragged.range(at[0], at[1])
-        after = tf.ragged.range(tf.where(removed, at[2], at[1]), at[3])
-        places = {
-            "query": tf.ragged.range(at[1], at[2]),
-            "passage": tf.concat([before, after], 1),
-        }
-        texts = {
-            side: x.with_flat_values(tf.gather(tokens, x.flat_values))
-            for side, x in places.items()
-        }
+        behind = tf.where(removed, at[2], at[1])
+        block = [(at[0], at[1] - at[0]), (behind, at[3] - behind)]
         parts = {
-            "query": self.query_rows(texts["query"]),
-            "passage": self.block_rows(texts["passage"], titles),
+            "query": self.query_rows.lay_out(tokens, [(at[1], at[2] - at[1])]),
+            "passage": self.block_rows.lay_out(tokens, block, title),
         }
         return {
             f"{side}_{name}": x
             for side, rows in parts.items()
             for name, x in rows.items()
         }
+
+
+def _take_titles(documents):
+    """Titles, empty where there are none, and the texts behind them."""
+    goes_on = continues(documents)  # whose title went with the piece before
+    titles = tf.strings.regex_replace(documents, r"(?s)\n.*", "")
+    texts = tf.strings.regex_replace(documents, r"^[^\n]*\n?", "")
+    return tf.where(goes_on, "", titles), tf.where(goes_on, documents, texts)
 
 
 class InverseClozeRows(Rows):

@@ -1,14 +1,17 @@
 """A text in a row, behind its title if it has one."""
 
 import dataclasses
+from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
 
-from keras_bertfam.layers.data.layouts import head, special_ids
-from keras_bertfam.layers.data.length_batches import pad_rows
+from keras_bertfam.layers.data.layouts import special_ids
 from keras_bertfam.presets.families.record import Layout
 from keras_bertfam.types import TFRagged, TFTensor, Tokenizer
+
+# Where ranges of tokens begin, and their lengths.
+Ranges: TypeAlias = tuple[TFTensor, TFTensor]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +53,33 @@ class TitledRows:
             texts: ragged int32 tensor `(rows, None)`.
             titles: ragged int32 tensor `(rows, None)`, empty where there is none; or
                 `None` for texts without titles.
+            buckets: see `lay_out`.
+
+        Returns:
+            See `lay_out`.
+        """
+        tokens, text = texts.flat_values, _ranges(texts)
+        if titles is None:
+            return self.lay_out(tokens, [text], None, buckets)
+        at, sizes = _ranges(titles)
+        title = (at + tf.size(tokens), sizes)
+        tokens = tf.concat([tokens, titles.flat_values], 0)
+        return self.lay_out(tokens, [text], title, buckets)
+
+    def lay_out(
+        self,
+        tokens: TFTensor,
+        texts: list[Ranges],
+        title: Ranges | None = None,
+        buckets: list[int] | None = None,
+    ) -> dict[str, TFTensor]:
+        """Rows of ranges of tokens. Works in a graph.
+
+        Args:
+            tokens: int32 tensor of rank 1.
+            texts: list of pairs of int32 tensors `(rows,)`: where in `tokens` a part of
+                each row's text begins, and its length. The parts follow each other.
+            title: such a pair, of length 0 where there is none; or `None`.
             buckets: lengths, see `length_buckets`, of which rows are padded to the
                 least that they fit in; `sequence_length` by default.
 
@@ -57,44 +87,65 @@ class TitledRows:
             A dict of `token_ids` and `segment_ids`, int32 `(rows, length)`, and
             `padding_mask`, bool of that shape. A text behind a title is segment 1.
         """
-        ids, segments = self._joined(texts, titles)
-        rows = {"token_ids": ids, "segment_ids": segments}
-        buckets = buckets or [self.sequence_length]
-        return pad_rows((rows, None, None), buckets, self.tokenizer.pad_token_id)[0]
-
-    def _joined(self, texts, titles):
-        """Ids and segments of rows, ragged."""
-        rows, separators = texts.nrows(), self.layout.separators
-        if titles is None:
-            titles = tf.RaggedTensor.from_row_lengths(
-                tf.zeros([0], tf.int32), tf.zeros([rows], tf.int64)
-            )
-        titles = titles[:, : self.title_length]
-        sizes = tf.cast(titles.row_lengths(), tf.int32)
-        texts = head(texts, self.room(sizes))
-        start_id, separator_id, end_id = special_ids(self.tokenizer, self.layout)
-        between = tf.where(sizes > 0, separators, 0)
-        parts = [
-            titles,
-            tf.RaggedTensor.from_row_lengths(
-                tf.fill([tf.reduce_sum(between)], separator_id),
-                tf.cast(between, tf.int64),
-            ),
-            texts,
-            tf.fill([rows, 1], end_id),
-        ]
+        at, sizes, titled = self._pieces(tf.size(tokens), texts, title)
+        ends = tf.cumsum(sizes, axis=1)
+        total = ends[:, -1:]
+        width: Any = self.sequence_length
+        if buckets is not None:
+            longest = tf.reduce_max(tf.pad(total, [[1, 0], [0, 0]]))
+            width = tf.gather(buckets, tf.searchsorted(buckets, longest[None])[0])
+        place = tf.broadcast_to(tf.range(width), [tf.shape(total)[0], width])
+        piece = tf.searchsorted(ends, place, side="right")
+        inside = place < total
+        known = tf.where(inside, piece, 0)
+        index = tf.gather(at - ends + sizes, known, batch_dims=1) + place
+        ids = tf.gather(
+            tf.concat([tokens, self._specials()], 0), tf.where(inside, index, 0)
+        )
         last = self.layout.start_last
-        parts.insert(len(parts) if last else 0, tf.fill([rows, 1], start_id))
-        ids = tf.concat(parts, 1)
-        lengths = tf.cast(ids.row_lengths(), tf.int32)
-        place = tf.ragged.range(lengths)
-        begin = tf.where(sizes > 0, sizes + separators + (0 if last else 1), lengths)
-        flat = place.flat_values
-        owner = place.value_rowids()
-        segments = tf.cast(flat >= tf.gather(begin, owner), tf.int32)
+        begun = inside & (piece >= (2 if last else 3)) & titled[:, None]
+        segments = tf.cast(begun, tf.int32)
         if last:
-            segments = tf.where(flat == tf.gather(lengths, owner) - 1, 2, segments)
-        return ids, place.with_flat_values(segments)
+            segments = tf.where(inside & (place == total - 1), 2, segments)
+        rows = {
+            "token_ids": tf.where(inside, ids, self.tokenizer.pad_token_id),
+            "segment_ids": segments,
+            "padding_mask": inside,
+        }
+        static = [None, self.sequence_length if buckets is None else None]
+        return {name: tf.ensure_shape(x, static) for name, x in rows.items()}
+
+    def _specials(self):
+        start_id, separator_id, end_id = special_ids(self.tokenizer, self.layout)
+        return [start_id, *[separator_id] * self.layout.separators, end_id]
+
+    def _pieces(self, count, texts, title):
+        """Where the pieces of rows begin, and their sizes, `(rows, pieces)`.
+
+        Special tokens are behind the `count` tokens. And which rows have a title.
+        """
+        none = tf.zeros_like(texts[0][1])
+        title_at, title_size = (none, none) if title is None else title
+        title_size = tf.minimum(title_size, self.title_length)
+        titled, left = title_size > 0, self.room(title_size)
+        separators = self.layout.separators
+        between = tf.where(titled, separators, 0)
+        pieces = [(title_at, title_size), (count + 1 + none, between)]
+        for at, size in texts:
+            kept = tf.minimum(size, left)
+            left -= kept
+            pieces.append((at, kept))
+        pieces.append((count + 1 + separators + none, 1 + none))
+        start = len(pieces) if self.layout.start_last else 0
+        pieces.insert(start, (count + none, 1 + none))
+        at, sizes = (tf.stack(part, 1) for part in zip(*pieces, strict=True))
+        return at, sizes, titled
+
+
+def _ranges(ragged):
+    """Where each row begins in the flat values, and how long it is, int32."""
+    bounds = tf.cast(ragged.row_splits, tf.int32)
+    return bounds[:-1], bounds[1:] - bounds[:-1]
 
 
 def refuse_too_long(over: np.ndarray, sequence_length: int) -> None:

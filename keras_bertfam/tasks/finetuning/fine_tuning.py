@@ -14,15 +14,21 @@ from keras_bertfam.models.base import TokenBackbone
 from keras_bertfam.models.exported import row_specs
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.families.record import HeadStyle
-from keras_bertfam.tasks.finetuning.global_tokens import (
+from keras_bertfam.tasks.finetuning.language_model_beside import LanguageModelBeside
+from keras_bertfam.tasks.finetuning.packed_preprocessor import check_packed
+from keras_bertfam.tasks.finetuning.reporting import Reporting
+from keras_bertfam.tasks.global_tokens import (
     with_second_global,
     with_summaries_global,
 )
-from keras_bertfam.tasks.finetuning.language_model_beside import LanguageModelBeside
-from keras_bertfam.tasks.finetuning.reporting import Reporting
-from keras_bertfam.tasks.finetuning.summary import (
+from keras_bertfam.tasks.inputs import (
+    is_arrays,
+    is_preprocessed,
+    remember_shapes,
+)
+from keras_bertfam.tasks.resizing import with_new_tokens
+from keras_bertfam.tasks.summary import (
     check_layout,
-    check_packed,
     flat_rows,
     is_encoder_decoder,
     mean_states,
@@ -31,12 +37,6 @@ from keras_bertfam.tasks.finetuning.summary import (
     summary_token,
     token_positions,
 )
-from keras_bertfam.tasks.inputs import (
-    is_arrays,
-    is_preprocessed,
-    remember_shapes,
-)
-from keras_bertfam.tasks.resizing import with_new_tokens
 from keras_bertfam.tasks.task import PretrainingTask
 from keras_bertfam.types import Config, Model, Tensor
 

@@ -11,7 +11,7 @@ from keras_bertfam.layers.data.pipelines import PARALLEL
 from keras_bertfam.tasks.finetuning.fine_tuning_preprocessor import (
     FineTuningPreprocessor,
 )
-from keras_bertfam.types import Config, TFDataset, TFTensor
+from keras_bertfam.types import Config, Model, TFDataset, TFTensor
 
 _SAMPLE = 4096
 
@@ -104,6 +104,30 @@ class PackedPreprocessor(FineTuningPreprocessor):
 
     def get_config(self) -> Config:
         return {**super().get_config(), "packed": self.packed}
+
+
+def check_packed(preprocessor: Any, backbone: Model) -> None:
+    """Raises a `ValueError` if a backbone can't take a preprocessor's packed rows."""
+    if not getattr(preprocessor, "packed", False):
+        return
+    if not isinstance(preprocessor, PackedPreprocessor):
+        raise ValueError(
+            f"`packed` must be `False` for {type(preprocessor).__name__}. Received: "
+            "packed=True."
+        )
+    name = type(backbone).__name__
+    if "sequence_ids" not in backbone.input_names:
+        raise ValueError(
+            f"`packed` must be `False` with {name}, whose attention doesn't keep the "
+            "sequences of a row apart. Received: packed=True."
+        )
+    longest = backbone.max_sequence_length
+    if preprocessor.row_length > longest:
+        raise ValueError(
+            f"`packed` must be `False` where packed rows, of {preprocessor.row_length} "
+            f"tokens, are longer than max_sequence_length={longest} of {name}. "
+            "Received: packed=True."
+        )
 
 
 def _sizes(token_ids):

@@ -13,14 +13,14 @@ from keras_bertfam.layers.modeling.span_head import (
     best_spans,
 )
 from keras_bertfam.metrics import answer_texts, best_null_threshold
-from keras_bertfam.tasks.finetuning import summary
+from keras_bertfam.tasks import summary
 from keras_bertfam.tasks.finetuning.fine_tuning import FineTuningTask
-from keras_bertfam.tasks.finetuning.global_tokens import with_question_global
 from keras_bertfam.tasks.finetuning.reporting import AnswerReporting
 from keras_bertfam.tasks.finetuning.span_heads import check_end_head, make_span_head
 from keras_bertfam.tasks.finetuning.span_question_answering_preprocessor import (
     SpanQuestionAnsweringPreprocessor,
 )
+from keras_bertfam.tasks.global_tokens import with_question_global
 from keras_bertfam.tasks.losses import token_crossentropy
 from keras_bertfam.types import Config, Model, Tensor, Tokenizer
 

@@ -9,17 +9,17 @@ from keras import ops
 
 from keras_bertfam.tasks.finetuning.fine_tuning import FineTuningTask
 from keras_bertfam.tasks.finetuning.reporting import report_of_numbers, texts_of
-from keras_bertfam.tasks.finetuning.summary import (
+from keras_bertfam.tasks.finetuning.text_embedder_preprocessor import (
+    TextEmbedderPreprocessor,
+)
+from keras_bertfam.tasks.losses import WeightedMeanLoss, without_last
+from keras_bertfam.tasks.summary import (
     check_layout,
     flat_rows,
     states_of,
     summary_states,
     summary_token,
 )
-from keras_bertfam.tasks.finetuning.text_embedder_preprocessor import (
-    TextEmbedderPreprocessor,
-)
-from keras_bertfam.tasks.losses import WeightedMeanLoss, without_last
 from keras_bertfam.tasks.vectors import TextVectors
 from keras_bertfam.types import Config, Model, Tensor
 

@@ -21,10 +21,10 @@ from keras_bertfam.tasks.finetuning.labelled import (
     settle_classes,
 )
 from keras_bertfam.tasks.finetuning.reporting import report_title, texts_of
-from keras_bertfam.tasks.finetuning.summary import states_of
 from keras_bertfam.tasks.finetuning.token_classifier_preprocessor import (
     TokenClassifierPreprocessor,
 )
+from keras_bertfam.tasks.summary import states_of
 from keras_bertfam.types import Config, Model, Tensor
 
 

@@ -10,13 +10,7 @@ from keras_bertfam.layers.modeling.projection import VectorProjection
 from keras_bertfam.layers.modeling.token_scores import crossentropy
 from keras_bertfam.models.encoder_decoder import side_of
 from keras_bertfam.models.exported import row_specs
-from keras_bertfam.tasks.finetuning.global_tokens import with_summaries_global
-from keras_bertfam.tasks.finetuning.summary import (
-    check_layout,
-    flat_rows,
-    summary_states,
-    summary_token,
-)
+from keras_bertfam.tasks.global_tokens import with_summaries_global
 from keras_bertfam.tasks.losses import AccuracyOfEach
 from keras_bertfam.tasks.pretraining.dual_encoder_preprocessor import (
     DualEncoderPreprocessor,
@@ -24,6 +18,12 @@ from keras_bertfam.tasks.pretraining.dual_encoder_preprocessor import (
 from keras_bertfam.tasks.pretraining.inverse_cloze import (
     INVERSE_CLOZE_RECIPE,
     WARMUP_BOUNDS,
+)
+from keras_bertfam.tasks.summary import (
+    check_layout,
+    flat_rows,
+    summary_states,
+    summary_token,
 )
 from keras_bertfam.tasks.task import (
     PretrainingTask,

@@ -152,7 +152,15 @@ class DualEncoderPreprocessor(PackingPreprocessor):
             )
         with tf.device("CPU:0"):
             texts = _as_texts(x)
-            rows = self._pairs_in_graph(texts)
+            # Of one rank: the graph that is traced for several knows none.
+            shape = texts["passage"].shape
+            flat = {n: tf.reshape(x, [-1]) for n, x in texts.items()}
+            rows = self._pairs_in_graph(flat)
+            length = self.sequence_length
+            for name in (n for n in rows if n.startswith("passage")):
+                rows[name] = tf.reshape(
+                    rows[name], [-1, *([shape[1]] if shape.rank == 2 else []), length]
+                )
             weight = tf.ones(tf.shape(texts["query"]))
             if sample_weight is not None:
                 given = finite_numbers(
@@ -162,24 +170,10 @@ class DualEncoderPreprocessor(PackingPreprocessor):
         return self.example({**rows, "weight": weight}, {})
 
     def _pairs(self, texts):
-        shape = tf.shape(texts["passage"])
-        query = self._laid_out("query", texts["query"])
-        titles = texts.get("title")
-        passage = self._laid_out(
-            "passage",
-            tf.reshape(texts["passage"], [-1]),
-            None if titles is None else tf.reshape(titles, [-1]),
-        )
-        if texts["passage"].shape.rank == 2:
-            count = texts["passage"].shape[1]
-            passage = {
-                name: tf.ensure_shape(
-                    tf.reshape(value, [*tf.unstack(shape), self.sequence_length]),
-                    [None, count, self.sequence_length],
-                )
-                for name, value in passage.items()
-            }
-        sides = {"query": query, "passage": passage}
+        sides = {
+            "query": self._laid_out("query", texts["query"]),
+            "passage": self._laid_out("passage", texts["passage"], texts.get("title")),
+        }
         return {f"{s}_{n}": x for s, rows in sides.items() for n, x in rows.items()}
 
     def _laid_out(self, kind, texts, titles=None, buckets=None):
@@ -281,12 +275,12 @@ def _as_texts(x):
     }
     shapes = {name: value.shape for name, value in texts.items()}
     shape = shapes["passage"]
-    if shapes["query"].rank != 1 or not (
+    if (shapes["query"].rank, shape[1:].is_fully_defined()) != (1, True) or not (
         shapes["query"].is_compatible_with(shape[:1])
         and shapes.get("title", shape).is_compatible_with(shape)
     ):
         raise ValueError(
-            "`x` must have a query for each passage, or row of passages, and as many "
-            f"titles as passages. Received: shapes {shapes}."
+            "`x` must have a query for each passage, or row of so many passages, and "
+            f"as many titles as passages. Received: shapes {shapes}."
         )
     return texts

@@ -45,9 +45,8 @@ def loss_of(queries, passages, weights=1.0):
 
 @pytest.mark.parametrize("hard", [False, True])
 def test_loss_is_over_all_passages_of_the_batch(towers, hard):
-    passages = list(zip(PASSAGES, WRONG, strict=True)) if hard else PASSAGES
-    passages = [list(row) for row in passages] if hard else passages
-    x = inputs(towers, passages)
+    rows = [list(row) for row in zip(PASSAGES, WRONG, strict=True)]
+    x = inputs(towers, rows if hard else PASSAGES)
     out = as_numpy(towers(x))
     assert out["query"].shape == (3, 6) and out["query"].dtype == "float32"
     given = out["passage"] if hard else out["passage"][:, None]

@@ -177,14 +177,15 @@ def test_configuration_and_errors():
         (["w1"], "tuple of queries and passages.*`dataset` takes documents.*list"),
         ({"query": ["w1"]}, r"Received: \['query'\]"),
         ((["w1"], ["w2", "w3"]), "a query for each passage"),
-        (("w1", "w2"), "a query for each passage"),
+        (("w1", ["w2"]), "a query for each passage"),
         (([1], ["w2"]), "`query` must be strings"),
     ):
         with pytest.raises(ValueError, match=message):
             preprocessor(x, None)
     with pytest.raises(ValueError, match="`y` must be None"):
         preprocessor((["w1"], ["w2"]), [1])
-    with pytest.raises(ValueError, match="documents of more than one sentence"):
+    error = tf.errors.InvalidArgumentError
+    with pytest.raises(error, match="documents of more than one sentence"):
         for _ in dataset(preprocessor, ["w1", "w2"]):
             pass
 

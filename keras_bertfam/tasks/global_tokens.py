@@ -5,7 +5,7 @@ from typing import Any
 from keras import ops
 
 from keras_bertfam.layers.data.layouts import get_layout
-from keras_bertfam.tasks.finetuning.summary import token_positions
+from keras_bertfam.tasks.summary import token_positions
 from keras_bertfam.types import Model, Tensor
 
 _GIVEN = ("global_attention_mask", "global_positions")

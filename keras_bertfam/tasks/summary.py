@@ -6,7 +6,6 @@ from keras import ops
 
 from keras_bertfam.layers.data.layouts import layouts
 from keras_bertfam.models.encoder_decoder import EncoderDecoderBackbone
-from keras_bertfam.tasks.finetuning.packed_preprocessor import PackedPreprocessor
 from keras_bertfam.types import Model, Tensor
 
 
@@ -175,27 +174,3 @@ def flat_rows(inputs: dict[str, Tensor]) -> tuple[dict[str, Tensor], tuple[Any, 
     rows = {name: ops.reshape(value, (-1, shape[2])) for name, value in inputs.items()}
     group = inputs["token_ids"].shape[1]
     return rows, (-1, shape[1] if group is None else group)
-
-
-def check_packed(preprocessor: Any, backbone: Model) -> None:
-    """Raises a `ValueError` if a backbone can't take a preprocessor's packed rows."""
-    if not getattr(preprocessor, "packed", False):
-        return
-    if not isinstance(preprocessor, PackedPreprocessor):
-        raise ValueError(
-            f"`packed` must be `False` for {type(preprocessor).__name__}. Received: "
-            "packed=True."
-        )
-    name = type(backbone).__name__
-    if "sequence_ids" not in backbone.input_names:
-        raise ValueError(
-            f"`packed` must be `False` with {name}, whose attention doesn't keep the "
-            "sequences of a row apart. Received: packed=True."
-        )
-    longest = backbone.max_sequence_length
-    if preprocessor.row_length > longest:
-        raise ValueError(
-            f"`packed` must be `False` where packed rows, of {preprocessor.row_length} "
-            f"tokens, are longer than max_sequence_length={longest} of {name}. "
-            "Received: packed=True."
-        )
