@@ -41,6 +41,7 @@ class PassageReader(PretrainingTask):
 
     label_kind = "token"
     row_ids = "token_ids"
+    fixed_arguments = ("marginalization",)
 
     def __init__(
         self,

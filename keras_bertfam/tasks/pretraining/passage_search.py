@@ -79,12 +79,23 @@ class PassageSearch:
                 f"shape={self.sources.shape}, dtype={self.sources.dtype}."
             )
         self.retriever = retriever
-        config = {**retriever.get_config(), "preprocessor": None}
-        self._copy = type(retriever).from_config(config)
+        self._copy = self.copied_retriever()
         self._index = index
         self._lock = threading.RLock()
         self.step = 0
-        self.adopt(index, None, 0)
+
+    def copied_retriever(self) -> Model:
+        """A `DualEncoder` with the weights that the retriever has now.
+
+        What a step trains is left to the step: under JAX `predict` takes the memory
+        of what it reads.
+        """
+        config = {**self.retriever.get_config(), "preprocessor": None}
+        copy = type(self.retriever).from_config(config)
+        copy.preprocessor = self.retriever.preprocessor
+        for ours, theirs in zip(copy.weights, self.retriever.weights, strict=True):
+            ours.assign(ops.copy(theirs))
+        return copy
 
     def __len__(self) -> int:
         return len(self._index)

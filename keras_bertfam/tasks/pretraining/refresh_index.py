@@ -162,7 +162,8 @@ class RefreshIndex(keras.callbacks.Callback):
 
     def _make_here(self, step):
         self.model  # noqa: B018 under JAX this writes the step's state
-        index = _anew(self.search.index, self.search.retriever, self.batch_size)
+        encoder = self.search.copied_retriever()
+        index = _anew(self.search.index, encoder, self.batch_size)
         self._save(index, step)
         self.search.adopt(index, None, step)
 

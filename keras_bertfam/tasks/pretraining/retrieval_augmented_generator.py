@@ -148,7 +148,8 @@ class RetrievalAugmentedGenerator(Generation, PassageReader):
         }
 
     def _passage_vectors(self, inputs, training):
-        return ops.stop_gradient(inputs["passage_vectors"])
+        vectors = ops.convert_to_tensor(inputs["passage_vectors"])
+        return ops.stop_gradient(vectors)
 
     def unused_variables(self) -> list[keras.Variable]:
         parts = (self.retriever.passage_backbone, self.retriever.passage_projection)

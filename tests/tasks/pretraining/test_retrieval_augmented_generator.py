@@ -84,7 +84,8 @@ def test_losses_and_what_is_trained(task, marginalization):
     if marginalization == "sequence":
         whole = prior + (likelihoods * weights[:, None]).sum(-1)
         expected = -np.log(np.exp(whole).sum(1)).sum()
-    task.marginalization = marginalization
+    cls = tasks.RetrievalAugmentedGenerator
+    task = cls(task.backbone, None, task.retriever, marginalization)
     loss, gradients = loss_and_gradients(task, x, y, weights)
     assert loss == pytest.approx(expected / weights.sum(), rel=1e-4)
     found = task.test_on_batch(x, y, weights, return_dict=True)
@@ -189,20 +190,16 @@ def test_fit_and_answers_from_texts():
     preprocessor.search = search
     backbone = make("T5", vocabulary_size=word_piece().vocabulary_size(), num_layers=1)
     task = tasks.RetrievalAugmentedGenerator(backbone, preprocessor, search.retriever)
-    task.compile(keras.optimizers.Adam(0.02))
+    eagerly = keras.backend.backend() == "tensorflow"
+    task.compile(keras.optimizers.Adam(0.02), run_eagerly=eagerly)
     questions = tiny_passages.passages(8, seed=4)
     answers = [text.split()[0] for text in questions]
     data = preprocessor.dataset((questions, answers), batch_size=8)
     losses = task.fit(data, epochs=8, verbose=0).history["loss"]
     assert losses[-1] < losses[0] - 0.5
-    texts, sources = task.generate(
-        questions[:2], 5, "thorough", num_beams=2, return_sources=True
-    )
-    assert len(texts) == 2 and all(isinstance(text, str) for text in texts)
-    assert all(len(found) == 2 for found in sources)
-    assert {name for found in sources for name, _ in found} <= {*search.passages}
-    text, found = task.generate(questions[0], 5, return_sources=True)
+    text, found = task.generate(questions[0], 5, "fast", 1, return_sources=True)
     assert isinstance(text, str) and found[0][1] >= found[1][1]
+    assert {name for name, _ in found} <= {*search.passages}
 
 
 @pytest.mark.any_backend
