@@ -20,7 +20,12 @@ from keras_bertfam.layers import BertTokenizer
 from keras_bertfam.models import BertBackbone
 from keras_bertfam.presets import directory
 from keras_bertfam.presets.families import BACKBONES
-from keras_bertfam.tasks import MaskedLM, MaskedLMPreprocessor
+from keras_bertfam.tasks import (
+    MaskedLM,
+    MaskedLMPreprocessor,
+    TokenClassifier,
+    TokenClassifierPreprocessor,
+)
 from tests import tiny_corpus
 from tests.tiny_masked_lm import SPECIALS, WORDS
 from tests.tiny_sentence_piece import train_sentence_piece
@@ -92,6 +97,9 @@ def files(tmp_path_factory):
     backbone = BertBackbone(len(VOCABULARY), 2, max_sequence_length=32, **sizes)
     preprocessor = MaskedLMPreprocessor(tokenizer, sequence_length=32)
     MaskedLM(backbone, preprocessor).save_to_preset(str(folder / "my_bert"))
+    words = TokenClassifierPreprocessor(tokenizer, 32, label_names=["O", "B-a", "I-a"])
+    tagger = TokenClassifier(backbone, preprocessor=words)
+    tagger.save_to_preset(str(folder / "my_tagger"))
     return folder
 
 

@@ -27,6 +27,7 @@ def make_backbone(cls=BertBackbone, **settings):
             "hidden_dim": 16,
             "intermediate_dim": 24,
             "max_sequence_length": 16,
+            "initializer_range": 0.3,
             "dropout": 0.0,
             "dtype": keras.config.dtype_policy(),
             **settings,

@@ -223,7 +223,7 @@ class ElmoBackbone(TokenBackbone):
 
         Example:
 
-        ```python
+        ```py
         backbone = keras_bertfam.models.ElmoBackbone.from_allennlp(
             "elmo_options.json", "elmo_weights.hdf5")
         ```

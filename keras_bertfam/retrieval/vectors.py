@@ -34,20 +34,21 @@ class Vectors:
         if engine is not None:
             self._kind.tune(engine, self.settings)
         elif not self._kind.learns:
-            self._start(0)
+            self._engine = self._new(0)
 
-    def _start(self, count):
-        self._engine = self._kind.make(self.dim, count, self.settings)
-        self._kind.tune(self._engine, self.settings)
+    def _new(self, count: int) -> Any:
+        engine = self._kind.make(self.dim, count, self.settings)
+        self._kind.tune(engine, self.settings)
+        return engine
 
     def engine(self) -> Any:
         """The index of FAISS, its cells learnt."""
         if self._engine is None:
             vectors = np.concatenate(self._waiting)
-            self._start(len(vectors))
-            self._engine.train(vectors)
-            self._engine.add(vectors)
-            self._waiting = []
+            engine = self._new(len(vectors))
+            engine.train(vectors)
+            engine.add(vectors)
+            self._engine, self._waiting = engine, []
         return self._engine
 
     def checked(self, vectors: Any) -> np.ndarray:

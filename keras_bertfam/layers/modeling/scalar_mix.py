@@ -39,7 +39,7 @@ class ScalarMix(keras.layers.Layer):
         "bert_tiny_en_uncased", load_weights=False)
     inputs = {"token_ids": keras.ops.array([[101, 7592, 102]])}
     states = backbone(inputs, return_hidden_states=True)["hidden_states"]
-    keras_bertfam.layers.ScalarMix(3)(states).shape  # (1, 3, 128)
+    keras_bertfam.layers.ScalarMix(len(states))(states).shape  # (1, 3, 128)
     ```
 
     Reference: [Peters et al., 2018](https://arxiv.org/abs/1802.05365), equation 1.

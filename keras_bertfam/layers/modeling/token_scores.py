@@ -7,8 +7,9 @@ from keras import ops
 
 from keras_bertfam.types import Tensor
 
-# Logits that are computed at a time, 128 MiB in float32.
-MOST_LOGITS = 2**25
+# Logits that are computed at a time, 256 MiB in float32. A batch of GPT-2's is within
+# it, whose chunks would cost a product more: a quarter of the projection.
+MOST_LOGITS = 2**26
 
 
 def crossentropy(token_ids: Tensor, logits: Tensor) -> Tensor:

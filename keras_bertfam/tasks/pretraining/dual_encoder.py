@@ -150,7 +150,7 @@ class DualEncoder(TextVectors, PretrainingTask):
         return self.projection_dim or self.backbone.hidden_dim
 
     def query_vectors(
-        self, inputs: dict[str, Tensor], training: bool = False
+        self, inputs: dict[str, Tensor], training: bool | None = False
     ) -> Tensor:
         """Vectors of queries.
 
@@ -164,7 +164,7 @@ class DualEncoder(TextVectors, PretrainingTask):
         return self._vectors(self.backbone, self.projection, inputs, training)
 
     def passage_vectors(
-        self, inputs: dict[str, Tensor], training: bool = False
+        self, inputs: dict[str, Tensor], training: bool | None = False
     ) -> Tensor:
         """Vectors of passages.
 

@@ -77,13 +77,16 @@ def test_one_tower_or_two(model, towers):
     assert all("pooler" in path or "seed" in path for path in left), left
 
 
+@pytest.mark.any_backend
 def test_a_projected_vector_is_normed(model):
     vectors = model.encode(QUERIES)
     np.testing.assert_allclose(vectors.mean(1), 0, atol=1e-5)
     np.testing.assert_allclose(vectors.std(1), 1, atol=0.1)
 
 
-@pytest.mark.parametrize("pooling", ["cls", "mean"])
+@pytest.mark.parametrize(
+    "pooling", ["mean", pytest.param("cls", marks=pytest.mark.slow)]
+)
 def test_states_as_vectors(pooling):
     model = tiny.make_model(projection_dim=None, pooling=pooling)
     assert model.vector_dim == 16
@@ -148,6 +151,7 @@ def test_round_trips_and_digests(towers, tmp_path):
     assert loaded.passage_digest() != digest
 
 
+@pytest.mark.any_backend
 def test_recipe(model):
     model = DualEncoder(model.backbone, model.preprocessor)
     model.compile(total_steps=100_000)
@@ -163,6 +167,7 @@ def test_recipe(model):
     assert "Lee et al., 2019" in lines[0] and "mask_rate" in lines[0]
 
 
+@pytest.mark.any_backend
 def test_errors(model):
     backbone = model.backbone
     with pytest.raises(ValueError, match='`pooling` must be "cls" or "mean".*max'):
@@ -184,8 +189,9 @@ def test_errors(model):
 def test_training_finds_the_passages():
     model = tiny.make_model()
     data = tiny.stream(model)
-    history = model.fit(data, epochs=8, verbose=0).history
-    assert history["accuracy"][-1] > 0.6 > 0.3 > history["accuracy"][0]
+    history = model.fit(data, epochs=5, verbose=0).history
+    assert history["loss"][-1] < 0.8 * history["loss"][0]
+    assert history["accuracy"][-1] > history["accuracy"][0] > 1 / 8
     losses = model.fit((QUERIES, PASSAGES), batch_size=3, verbose=0).history["loss"]
     assert np.isfinite(losses).all()
     out = model.predict((QUERIES, PASSAGES), batch_size=2, verbose=0)
@@ -210,6 +216,7 @@ def test_other_backbones():
     assert set(as_numpy(xlnet(x))) == {"query"}
 
 
+@pytest.mark.any_backend
 def test_mixed_precision():
     model = tiny.make_model()
     backbone = tiny.make_backbone(dtype="mixed_bfloat16")
