@@ -79,6 +79,7 @@ def likelihoods(task, x, y):
     return prior, np.stack(found, 1)
 
 
+@pytest.mark.any_backend
 def test_losses_and_what_is_trained(task):
     x, y, weights = arrays(next(iter(data_of(task))))
     for name in ("sequence", "token"):
@@ -164,6 +165,7 @@ def test_a_run_that_goes_on(tmp_path):
         np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
+@pytest.mark.any_backend
 def test_saved_and_loaded(task, tmp_path):
     x, *_ = arrays(next(iter(data_of(task))))
     expected = ops.convert_to_numpy(task.log_probabilities(task(x)))

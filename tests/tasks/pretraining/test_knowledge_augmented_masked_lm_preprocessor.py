@@ -67,6 +67,7 @@ def test_one_span_and_its_candidates(preprocessor):
             assert words(ids, mask) == ["[CLS]", *body, "[SEP]"]
 
 
+@pytest.mark.slow
 def test_candidates_are_the_best_of_other_documents():
     sources = np.arange(12) // 3  # documents of three passages
     preprocessor = make(sources, null_passage=False)
@@ -91,6 +92,7 @@ def test_other_tokens_and_none(preprocessor):
     assert float(np.sum(weights)) == 0.0
 
 
+@pytest.mark.slow
 def test_batches_and_their_order(preprocessor):
     rows = {"text": [*map(marked, TEXTS)], "source": np.arange(12)}
     data = preprocessor.dataset(tf.data.Dataset.from_tensor_slices(rows), 5)

@@ -134,6 +134,7 @@ def likeliest(task, x, marginalization, length=2):
     return list(texts[int(np.argmax(scores))])
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("decoding", ["token", "thorough"])
 def test_wide_searches_find_the_likeliest_text(task, decoding):
     x = {name: value[:1] for name, value in batch().items()}
@@ -148,6 +149,7 @@ def test_wide_searches_find_the_likeliest_text(task, decoding):
     assert [*shares] == sorted(shares, reverse=True)
 
 
+@pytest.mark.any_backend
 def test_fast_search_asks_each_passage_for_its_own_texts(task):
     x = batch(3, seed=5)
     each = []
@@ -166,6 +168,7 @@ def test_fast_search_asks_each_passage_for_its_own_texts(task):
         assert alone == [own[0] for own in each]
 
 
+@pytest.mark.any_backend
 def test_saved_and_loaded(tmp_path):
     task = make_task("token")
     inputs, y, weights = targets()
@@ -182,6 +185,7 @@ def test_saved_and_loaded(tmp_path):
         np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_fit_and_answers_from_texts():
     search = tiny_passages.make_search(trained=True)
     preprocessor = tasks.RetrievalAugmentedGeneratorPreprocessor(

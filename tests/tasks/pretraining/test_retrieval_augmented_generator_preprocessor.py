@@ -60,6 +60,7 @@ def test_rows_have_passage_and_question(search):
     )
 
 
+@pytest.mark.slow
 def test_batches_and_their_order(search):
     preprocessor = make(search)
     questions = tiny_passages.passages(5, seed=3)
