@@ -61,8 +61,11 @@ def ranges_of(task: Model) -> dict[str, Any]:
         labels, or a dict of them.
     """
     backbone = task.backbone
-    tower = getattr(task, "retriever", task).backbone
-    rows = {**dict.fromkeys(_SIDES, backbone), **dict.fromkeys(_TOWERS, tower)}
+    retriever: Any = getattr(task, "retriever", task)
+    rows = {
+        **dict.fromkeys(_SIDES, backbone),
+        **dict.fromkeys(_TOWERS, retriever.backbone),
+    }
     places = (
         "mask_positions",
         "span_bounds",

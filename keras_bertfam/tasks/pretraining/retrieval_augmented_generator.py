@@ -216,7 +216,7 @@ class RetrievalAugmentedGenerator(Generation, PassageReader):
                 self, batch, start, max_length, num_beams, stop, decoding == "fast"
             )
         rows = [row[len(start) :] for row in rows]
-        written = as_texts(self, rows, stop, specials=True) if strings else rows
+        written: Any = as_texts(self, rows, stop, specials=True) if strings else rows
         sources = self._sources(batch, strings) if return_sources else []
         if isinstance(inputs, str):
             written, sources = written[0], sources[:1] and sources[0]
