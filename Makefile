@@ -15,6 +15,8 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,\
 run := $(VENV)/bin/python
 pip := $(run) -m pip --disable-pip-version-check -qq
 pytest = $(run) -m pytest -q -n $(WORKERS) --dist loadfile
+# One file whose tests are shared out to the processes.
+documented = tests/test_documented_code.py
 
 .PHONY: help
 help: ## Show this list.
@@ -38,9 +40,11 @@ test-tensorflow test-jax test-torch: test-%: $(VENV)/.with-dev
 
 .PHONY: test-slow
 test-slow: $(VENV)/.with-dev $(VENV)/.with-bench ## Run the tests marked slow.
-	@# In two parts, as the processes grow with the tests that they run.
+	@# In parts, as the processes grow with the tests that they run.
 	KERAS_BACKEND=tensorflow $(pytest) -m slow $(ARGS) tests/tasks
-	KERAS_BACKEND=tensorflow $(pytest) -m slow $(ARGS) --ignore=tests/tasks
+	KERAS_BACKEND=tensorflow $(pytest) -m slow $(ARGS) --dist load $(documented)
+	KERAS_BACKEND=tensorflow $(pytest) -m slow $(ARGS) --ignore=tests/tasks \
+		--ignore=$(documented)
 
 .PHONY: test-wheel
 test-wheel: $(VENV)/.with-dev ## Build the wheel and try it away from the checkout.
