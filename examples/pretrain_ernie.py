@@ -4,7 +4,11 @@
 
 The files have blank lines between documents; the lists have an entry per line, and are
 looked up in the text. With `--tagger`, the preset of a `TokenClassifier`, entities are
-what that finds. Text that is marked already, ⟪phrases⟫ and ⟦entities⟧, needs neither.
+what that finds; WNUT-17's six types by one that is trained by
+
+    python -m keras_bertfam finetune --task wnut17 --preset my_bert --output my_tagger
+
+Text that is marked already, ⟪phrases⟫ and ⟦entities⟧, needs neither.
 Started again after a kill, it goes on where it was. Set KERAS_BACKEND to choose the
 backend.
 """

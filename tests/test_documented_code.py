@@ -84,6 +84,7 @@ def files(tmp_path_factory):
     for split in ("train", "dev"):
         table = "\n".join(["sentence\tlabel", *rows])
         (folder / "data" / "sst2" / f"{split}.tsv").write_text(table)
+    (folder / "entities.txt").write_text("\n".join(WORDS[:2]))
     line = '{"context": "a", "question": "b", "choices": ["c", "d"], "label": 1}\n'
     (folder / "mine.jsonl").write_text(line)
     names = ("negative", "positive")

@@ -16,7 +16,10 @@ from keras_bertfam.tasks import (
     MaskedLMSentencePair,
     SpanBoundaryLM,
     TextToText,
+    TokenClassifier,
+    TokenClassifierPreprocessor,
 )
+from tests import tiny_fine_tuning as fine_tuning
 from tests import tiny_masked_lm as tiny
 
 EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
@@ -151,8 +154,14 @@ SMALL = {"vocabulary_size": 400, "batch_size": 4, "epochs": 1, "hidden_dim": 32}
 def test_ernie_in_three_stages(text_file):
     settings = {**SMALL, "sequence_length": 32, "num_layers": 1}
     pathlib.Path("names.txt").write_text("Python\nimport statement\n", "utf-8")
+    tagger = fine_tuning.make_backbone(num_layers=1, max_sequence_length=32)
+    TokenClassifier(
+        tagger,
+        preprocessor=TokenClassifierPreprocessor(fine_tuning.make_tokenizer(), 32),
+        label_names=["O", "B-name", "I-name"],
+    ).save_to_preset("tagger")
     main = load_example("pretrain_ernie").main
-    main(text_file, entities="names.txt", **settings)
+    main(text_file, phrases="names.txt", tagger="tagger", **settings)
     assert {"my_ernie-basic", "my_ernie-phrase", "my_ernie-entity"} <= {
         *os.listdir(".")
     }
@@ -174,4 +183,4 @@ def test_transformer_xl(text_file, capsys):
     load_example("pretrain_transformer_xl").main(
         text_file, held_out=text_file, **settings
     )
-    assert capsys.readouterr().out.count("perplexity") == 3
+    assert capsys.readouterr().out.count("tokens: perplexity") == 3

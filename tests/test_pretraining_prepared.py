@@ -8,6 +8,9 @@ from typer.testing import CliRunner
 
 from keras_bertfam import tasks
 from keras_bertfam.cli.app import app
+from keras_bertfam.cli.building import make_tokenizer
+from keras_bertfam.cli.pretraining import begin
+from keras_bertfam.cli.runs import PretrainingRun
 from tests import tiny_corpus
 from tests import tiny_masked_lm as tiny
 
@@ -41,8 +44,21 @@ def test_a_prepared_corpus_is_trained_on(folder):
     assert tasks.MaskedLM.from_preset(str(folder / "out")).preprocessor is not None
 
 
+def test_a_corpus_has_its_tokenizer(folder):
+    prepared = folder / "prepared"
+    run = PretrainingRun(files=(str(prepared),), output=str(folder / "own"))
+    with pytest.raises(ValueError, match="`tokenizer` must be the preset that .* None"):
+        begin(run)
+    tokenizer = tiny.make_model().preprocessor.tokenizer
+    tokenizer.save_to_preset(str(prepared / "tokenizer"))
+    corpus = begin(run)
+    made = make_tokenizer(run, corpus)
+    corpus.manifest.check_tokenizer(made)
+    assert made.get_vocabulary() == tokenizer.get_vocabulary()
+
+
 def test_what_a_prepared_corpus_has_done_already(folder):
-    code, output = command(folder)
+    code, output = command(folder, "--tokenizer", "word_piece")
     assert code and "`tokenizer` must be the preset that the corpus was" in output
     code, output = command(folder, "--preset", folder / "preset", "--new-words", 5)
     assert code and "`new_words` must be left out with a prepared corpus" in output

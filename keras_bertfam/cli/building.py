@@ -9,8 +9,10 @@ from keras_bertfam.cli.runs import (
     PretrainingRun,
     families,
 )
+from keras_bertfam.layers import TokenCorpus
 from keras_bertfam.presets import names
 from keras_bertfam.presets.families import FAMILIES
+from keras_bertfam.presets.loading import load_tokenizer
 from keras_bertfam.tasks.pretraining.usual import usual_task
 from keras_bertfam.types import Config, Model, TFDataset, Tokenizer
 
@@ -113,7 +115,12 @@ def load(
 
 
 def make_tokenizer(run: PretrainingRun, documents: TFDataset) -> Tokenizer:
-    """The family's kind of tokenizer, learned from documents, or that of a preset."""
+    """The family's kind of tokenizer, learned from documents, or that of a preset.
+
+    A prepared corpus has one.
+    """
+    if run.tokenizer is None and isinstance(documents, TokenCorpus):
+        return load_tokenizer(documents.tokenizer_folder)
     family = FAMILIES[run.family]
     kind = run.tokenizer or family.tokenizer
     if kind not in TOKENIZERS:

@@ -24,6 +24,7 @@ from keras_bertfam.presets import folders, locks
 from keras_bertfam.types import Model, TFDataset
 
 SAVE_FREQ = 500  # steps between two backups
+_LEARNED = (None, *TOKENIZERS)
 
 
 def pretrain(run: PretrainingRun, report: Callable[[str], Any] = print) -> Model:
@@ -55,7 +56,8 @@ def pretrain(run: PretrainingRun, report: Callable[[str], Any] = print) -> Model
 
 def _pretrain(run, report):
     documents = begin(run)
-    if (run.teacher or run.preset) is None and run.tokenizer in (None, *TOKENIZERS):
+    learned = (run.teacher or run.preset) is None and run.tokenizer in _LEARNED
+    if learned and not isinstance(documents, TokenCorpus):
         report(f"Learning a vocabulary of at most {run.vocabulary_size} tokens.")
     model = build(run, documents)
     model.recipe(report)
@@ -83,20 +85,23 @@ def begin(run: PretrainingRun) -> TFDataset | TokenCorpus:
     keras.utils.set_random_seed(run.seed)
     documents = read(run, run.files)
     if isinstance(documents, TokenCorpus):
-        _check_prepared(run)
+        _check_prepared(run, documents)
     return documents
 
 
-def _check_prepared(run):
+def _check_prepared(run, corpus):
     if run.new_words or run.one_per_file:
         name = "new_words" if run.new_words else "one_per_file"
         raise ValueError(
             f"`{name}` must be left out with a prepared corpus, whose text is tokens "
             f"already. Received: {getattr(run, name)}."
         )
-    if (run.teacher or run.preset) is None and run.tokenizer in (None, *TOKENIZERS):
+    has_its_own = run.tokenizer is None and os.path.isdir(corpus.tokenizer_folder)
+    known = run.teacher or run.preset or has_its_own
+    if not known and run.tokenizer in _LEARNED:
         raise ValueError(
-            "`tokenizer` must be the preset that the corpus was prepared with. "
+            "`tokenizer` must be the preset that the corpus was prepared with, or left "
+            f"out where that is in {corpus.tokenizer_folder!r}. "
             f"Received: {run.tokenizer!r}."
         )
 

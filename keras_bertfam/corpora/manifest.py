@@ -17,6 +17,7 @@ from keras_bertfam.version import __version__
 from keras_bertfam.whole_files import write_text
 
 FILE = "manifest.json"
+TOKENIZER = "tokenizer"  # the preset beside it
 FORMAT = 1
 _FILE_NAME = re.compile(r"tokens-\d{5,}-of-\d{5,}\.(array_record|tfrecord)")
 # What of a tokenizer's config makes no ids.

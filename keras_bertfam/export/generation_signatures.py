@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from keras_bertfam.export.signatures import Signature, serving_signatures, strings
 from keras_bertfam.models.decoder import DecoderBackbone
+from keras_bertfam.models.transformer_xl import TransformerXLBackbone
 from keras_bertfam.tasks.pretraining.causal_lm import CausalLM
 from keras_bertfam.tasks.pretraining.generation import UNWRITTEN
 from keras_bertfam.tasks.pretraining.generation_inputs import (
@@ -15,27 +16,29 @@ from keras_bertfam.tasks.pretraining.generation_inputs import (
     special_ids,
     stop_ids,
 )
+from keras_bertfam.tasks.pretraining.recurrent_lm import RecurrentLM
 from keras_bertfam.tasks.pretraining.text_to_text import TextToText
 from keras_bertfam.tokenizers.graph import tokenize, tokenize_with_masks
 from keras_bertfam.tokenizers.texts import to_utf8
+from keras_bertfam.types import Model
 
 
-@serving_signatures.register
-def _(
-    model: DecoderBackbone, preprocessor: Any, **options: Any
-) -> dict[str, Signature]:
+@serving_signatures.register(DecoderBackbone)
+@serving_signatures.register(TransformerXLBackbone)
+def _(model: Model, preprocessor: Any, **options: Any) -> dict[str, Signature]:
     def encode(tokens):
-        batch = _as_batch(_checked(tokens, model, model.max_sequence_length))
+        batch = _as_batch(_checked(tokens, model, _positions(model)))
         return {**model(batch, training=False), "padding_mask": batch["padding_mask"]}
 
     return _signatures(preprocessor.tokenizer, encode, "A")
 
 
-@serving_signatures.register
+@serving_signatures.register(CausalLM)
+@serving_signatures.register(RecurrentLM)
 def _(
-    model: CausalLM, preprocessor: Any, max_length: int | None = None, **options: Any
+    model: Model, preprocessor: Any, max_length: int | None = None, **options: Any
 ) -> dict[str, Signature]:
-    positions = model.backbone.max_sequence_length
+    positions = _positions(model.backbone)
     length = _length(max_length, preprocessor.sequence_length, 1, positions)
     write = _writer(model, length, **options)
     return _signatures(
@@ -64,6 +67,11 @@ def _(
         return write(tf.RaggedTensor.from_tensor(begun), inputs)
 
     return _signatures(tokenizer, answer, "A text to start with.", specials=True)
+
+
+def _positions(backbone):
+    """How many positions there are, `None` for any number."""
+    return getattr(backbone, "max_sequence_length", None)
 
 
 def _as_batch(tokens):

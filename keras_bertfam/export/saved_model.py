@@ -13,6 +13,7 @@ from keras_bertfam.export import (  # noqa: F401
     generation_signatures,
     question_signatures,
     task_signatures,
+    word_signatures,
 )
 from keras_bertfam.export.signatures import serving_signatures
 from keras_bertfam.export.warmup import write_warmup_requests
@@ -60,10 +61,11 @@ def export_saved_model(
     - `probabilities`, float32 `(batch, count, top_k)`.
 
     Of a backbone: `sequence_output`, `padding_mask` and, if it has a pooler,
-    `pooled_output`. A `DecoderBackbone` takes the inputs of `CausalLM`.
+    `pooled_output`. A `DecoderBackbone` and Transformer-XL's take the inputs of
+    `CausalLM`.
 
-    Of `CausalLM` and `TextToText`, which write texts as their `generate` does, the
-    whole loop in the graph:
+    Of `CausalLM`, `RecurrentLM` and `TextToText`, which write texts as their `generate`
+    does, the whole loop in the graph:
 
     - `serving_default` takes `text`, string `(batch,)`, prompts of any lengths;
     - `token_ids` takes `token_ids`, int32, and `padding_mask`, bool, `(batch,
@@ -74,6 +76,15 @@ def export_saved_model(
     the first tokens). What `generate` refuses is a `tf.errors.InvalidArgumentError`. A
     sampler's random numbers go on from call to call, and are the same again in another
     process.
+
+    ELMo, alone, in `BidirectionalLM` or in a `FeatureBackbone`, has `serving_default`
+    for `text`, and `words` for `words`, string `(batch, words)`, filled up with `""`.
+    All have the output `words`, those of the text between `<S>` and `</S>`; the
+    backbone `padding_mask`, `sequence_output` and `hidden_states`, float32 `(batch,
+    num_layers + 1, length, hidden_dim)`; a `FeatureBackbone` no `hidden_states`;
+    `BidirectionalLM` `forward_log_probabilities` and `backward_log_probabilities`,
+    float32 `(batch, length)`, of each word after those before and after it, 0 for the
+    first of a direction and for padding.
 
     Of the fine-tuning tasks:
 
@@ -99,10 +110,11 @@ def export_saved_model(
 
     Those for fine-tuning have the signature `token_ids` too, for rows as their
     preprocessors make them: `token_ids` and, if the backbone tells segments apart,
-    `segment_ids`, int32 `(batch, length)`, with the same outputs. Those of
-    `TokenClassifier` are by token then; rows of `MultipleChoice` are `(batch, choices,
-    length)`; `SpanQuestionAnswering` takes `span_mask` and `start_mask`, bool, as well,
-    and gives `starts`, `ends`, `scores` `(batch, n_best)` and `no_answer`, in tokens.
+    `segment_ids`, int32 `(batch, length)`, with the same outputs. On ELMo it is
+    `character_ids`, int32 `(batch, length, max_characters)`. Those of `TokenClassifier`
+    are by token then; rows of `MultipleChoice` are `(batch, choices, length)`;
+    `SpanQuestionAnswering` takes `span_mask` and `start_mask`, bool, as well, and gives
+    `starts`, `ends`, `scores` `(batch, n_best)` and `no_answer`, in tokens.
 
     Warm-up requests for TensorFlow Serving lie in `assets.extra`.
 

@@ -63,9 +63,11 @@ def of_rows(
 ) -> dict[str, Signature]:
     """The signature `token_ids` of a task: rows as its preprocessor makes them.
 
+    That of a task which reads words by their characters is `character_ids`.
+
     Args:
         model: a task. What its `input_signature()` names is asked for, but for the
-            padding mask, which the padding token tells.
+            padding mask, which the padding token or padding characters tell.
         preprocessor: its preprocessor.
         rows: dict of tensors, an example.
         name_outputs: from the task's outputs and the padding mask to a dict.
@@ -75,9 +77,16 @@ def of_rows(
     """
     specs = dict(model.input_signature())
     del specs["padding_mask"]
+    by_characters = "character_ids" in specs
+    if by_characters:
+        del specs["token_ids"]
 
     def answer(**inputs):
-        mask = without_padding(inputs["token_ids"], preprocessor.tokenizer)
+        if by_characters:
+            mask = tf.reduce_any(inputs["character_ids"] > 0, -1)
+            inputs["token_ids"] = tf.cast(mask, tf.int32)  # only its shape is read
+        else:
+            mask = without_padding(inputs["token_ids"], preprocessor.tokenizer)
         outputs = model({**inputs, "padding_mask": mask}, training=False)
         return name_outputs(outputs, mask)
 
@@ -86,7 +95,8 @@ def of_rows(
         for name, spec in specs.items()
     }
     example = {name: np.asarray(rows[name]) for name in specs}
-    return {"token_ids": Signature(answer, inputs, example)}
+    name = "character_ids" if by_characters else "token_ids"
+    return {name: Signature(answer, inputs, example)}
 
 
 @functools.singledispatch
@@ -108,13 +118,24 @@ def serving_signatures(
     """
     raise TypeError(
         "`model` must be an `EncoderBackbone`, a task with `fill_mask`, such as "
-        "`MaskedLM`, `CausalLM`, `TextToText`, `DualEncoder` or a fine-tuning task. "
+        "`MaskedLM`, `TextToText`, `CausalLM`, `RecurrentLM`, `BidirectionalLM`, the "
+        "backbone of one of these three, `DualEncoder` or a fine-tuning task. "
         f"Received: {type(model).__name__}."
     )
 
 
-def _of_tokens(function, preprocessor):
-    """Signatures of a function of token ids: from text, and from the ids."""
+def of_tokens(
+    function: Callable[[Any], dict[str, Any]], preprocessor: Any
+) -> dict[str, Signature]:
+    """Signatures of a function of token ids: from text, and from the ids.
+
+    Args:
+        function: from int32 `(batch, length)` to a dict of tensors.
+        preprocessor: what encodes texts, with a tokenizer.
+
+    Returns:
+        Dict of `Signature`s.
+    """
     text = [f"A {preprocessor.tokenizer.mask_token} to start with."]
     token_ids = np.asarray(preprocessor.encode(text)["token_ids"], "int32")
 
@@ -143,7 +164,7 @@ def _(
         outputs = model({"token_ids": token_ids, "padding_mask": mask}, training=False)
         return {**outputs, "padding_mask": mask}
 
-    return _of_tokens(encode, preprocessor)
+    return of_tokens(encode, preprocessor)
 
 
 @serving_signatures.register
@@ -180,4 +201,4 @@ def _(
             "probabilities": tf.where(real[..., None], values, 0.0),
         }
 
-    return _of_tokens(fill_mask, preprocessor)
+    return of_tokens(fill_mask, preprocessor)

@@ -9,6 +9,7 @@ from keras import ops
 from keras_bertfam.layers.modeling.adaptive import AdaptiveEmbedding
 from keras_bertfam.layers.modeling.dropout import Dropout
 from keras_bertfam.layers.modeling.embedding import TokenEmbedding
+from keras_bertfam.layers.modeling.key_cache import with_rows
 from keras_bertfam.layers.modeling.relative_transformer import (
     RelativeTransformerStack,
 )
@@ -59,11 +60,15 @@ class TransformerXLBackbone(TokenBackbone):
         memory_length: int. Add `memory`: the last so many states of the memory given
             and of the tokens. No gradient flows through them.
         same_length, clamp_length: in place of those of the constructor, if given.
+        cache: what `empty_cache` or an earlier call gave for the tokens before these,
+            all of which are remembered.
+        cache_index: int scalar, how many these are.
 
     Returns:
         Dict of float tensors: `sequence_output` `(batch, length or count, hidden_dim)`;
         `hidden_states`, list of `num_layers + 1`; `attentions`, list of `num_layers`
-        `(batch, num_heads, length, keys)`; `memory`, list of `num_layers`.
+        `(batch, num_heads, length, keys)`; `memory`, list of `num_layers`. With a
+        `cache` it has `sequence_output` and the new `cache`.
 
     Raises:
         ValueError: for an odd `hidden_dim`, or one that `num_heads` doesn't divide, ids
@@ -179,11 +184,15 @@ class TransformerXLBackbone(TokenBackbone):
         same_length: bool | None = None,
         clamp_length: int | None = None,
         training: bool | None = None,
+        cache: Any = None,
+        cache_index: Tensor = 0,
     ) -> dict[str, Any]:
         if return_pooled:
             raise ValueError(
                 "`return_pooled` must be false: Transformer-XL has no pooler."
             )
+        if cache is not None:
+            return self._go_on(inputs, cache, cache_index, training)
         memory = inputs.get("memory") or None
         same = self.same_length if same_length is None else same_length
         x = self.token_embedding(ops.cast(inputs["token_ids"], "int32"))
@@ -212,6 +221,53 @@ class TransformerXLBackbone(TokenBackbone):
                 )
             ]
         return outputs
+
+    def _go_on(self, inputs, cache, cache_index, training):
+        """The outputs for the tokens that follow those in the cache."""
+        first = ops.convert_to_tensor(cache_index, "int32")
+        batch, keys = ops.shape(cache[0])[:2]
+        slots = ops.arange(keys, dtype="int32")
+        # The states just before the tokens come last, as in a memory.
+        order = ops.mod(slots + first, keys)
+        known = ops.broadcast_to(slots >= keys - first, (batch, keys))
+        outputs = self.call(
+            {
+                "token_ids": inputs["token_ids"],
+                "memory": [ops.take(states, order, axis=1) for states in cache],
+                "memory_mask": known,
+            },
+            return_hidden_states=True,
+            training=training,
+        )
+        after = zip(cache, outputs["hidden_states"][:-1], strict=True)
+        cache = tuple(with_rows(states, first, new) for states, new in after)
+        return {"sequence_output": outputs["sequence_output"], "cache": cache}
+
+    def empty_cache(self, batch_size: int | Tensor, keys: int) -> tuple:
+        """The cache of a model that has seen nothing, with room for `keys` tokens.
+
+        Returns:
+            A tuple of a float tensor `(batch_size, keys, hidden_dim)` for each layer,
+            for its inputs.
+
+        Example:
+
+        ```python
+        backbone = keras_bertfam.models.TransformerXLBackbone(
+            vocabulary_size=100, num_layers=2, num_heads=2, hidden_dim=16,
+            intermediate_dim=32)
+        cache = backbone.empty_cache(1, keys=8)
+        prompt = {"token_ids": keras.ops.array([[1, 2, 3]])}
+        cache = backbone(prompt, cache=cache)["cache"]
+        outputs = backbone(
+            {"token_ids": keras.ops.array([[4]])}, cache=cache, cache_index=3)
+        outputs["sequence_output"].shape  # (1, 1, 16)
+        ```
+        """
+        shape = (batch_size, keys, self.hidden_dim)
+        return tuple(
+            ops.zeros(shape, self.compute_dtype) for _ in range(self.num_layers)
+        )
 
     def _visible(self, inputs, memory, same_length):
         """Which keys, of the memory and then of the tokens, each token sees."""

@@ -47,6 +47,8 @@ def check_sizes(config: Any, shapes: Shapes, where: str) -> None:
     rotated = config.get("rotary_base") is not None
     if rotated:  # no table has a row for each position
         limits["max_sequence_length"] = _MAX_SIZE
+    if "max_characters" in config:  # nor for each word
+        limits["vocabulary_size"] = _MAX_SIZE
     blocks = len(shapes) if shapes else MAX_LAYERS
     limits |= dict.fromkeys(("num_groups", "num_inner_repetitions"), blocks)
     limits["num_layers"] = MAX_LAYERS if shared else blocks

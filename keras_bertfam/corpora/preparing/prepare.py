@@ -13,6 +13,7 @@ import numpy as np
 
 from keras_bertfam.corpora.manifest import (
     FILE,
+    TOKENIZER,
     Manifest,
     Shard,
     describe_tokenizer,
@@ -41,7 +42,6 @@ from keras_bertfam.presets.loading import load_tokenizer
 from keras_bertfam.types import Path, Tokenizer
 from keras_bertfam.whole_files import written_aside
 
-TOKENIZER = "tokenizer"
 # Shards are of about so many bytes of text; below 16 of them, of fewer.
 _SHARD_BYTES, _SMALL_SHARD_BYTES, _FEW = 1 << 26, 1 << 22, 16
 
@@ -70,6 +70,9 @@ def prepare(
     tokenised. The same sources and settings give the same bytes, whatever the number of
     workers. The work goes on in a folder beside `output`, which has to hold about twice
     the text; a run that was killed goes on from there if it is started again.
+
+    There is no length of rows here: shards hold whole documents, of which any run makes
+    rows of its own length.
 
     Args:
         sources: paths or patterns of files, `"tfds:NAME"` and `"hf:NAME"`. Files are
@@ -110,7 +113,7 @@ def prepare(
 
     ```python
     tokenizer = keras_bertfam.tokenizers.BertTokenizer.from_preset("my_bert")
-    keras_bertfam.corpora.prepare("corpus/*.jsonl.gz", "prepared", tokenizer, workers=8)
+    keras_bertfam.corpora.prepare("corpus/*.txt", "my_corpus", tokenizer, workers=2)
     ```
 
     References: [Lee et al., 2021](https://arxiv.org/abs/2107.06499);

@@ -1,6 +1,7 @@
 """Prepared corpora in place of documents: batches by their numbers, at any of them."""
 
 import dataclasses
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -8,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bertfam.corpora.batch_source import BatchSource
-from keras_bertfam.corpora.manifest import Manifest
+from keras_bertfam.corpora.manifest import TOKENIZER, Manifest
 from keras_bertfam.corpora.shard_reader import ShardReader
 from keras_bertfam.layers.data.data_service import read_by_name
 from keras_bertfam.layers.data.pipelines import PARALLEL, check_at_least
@@ -48,6 +49,11 @@ class TokenCorpus:
     num_slices: int = 1
     epoch: int | None = None
     cache: str | None = None
+
+    @property
+    def tokenizer_folder(self) -> str:
+        """Where `prepare` has saved the tokenizer, as a preset."""
+        return os.path.join(self.folder, TOKENIZER)
 
     def count_tokens(self) -> np.ndarray:
         """How often each token occurs, by reading all of it.

@@ -8,7 +8,7 @@ from keras_bertfam.layers.data.parallel_streams import ParallelStreams
 from keras_bertfam.layers.data.rows import BatchOptions, Rows
 from keras_bertfam.layers.data.seeding import shuffle
 from keras_bertfam.tokenizers.texts import to_utf8
-from keras_bertfam.types import TFDataset, TFTensor, Tokenizer
+from keras_bertfam.types import TFDataset, TFRagged, TFTensor, Tokenizer
 
 
 class WordStreams(ParallelStreams):
@@ -64,9 +64,13 @@ class WordStreams(ParallelStreams):
         }
 
 
-def between_sentence_tokens(tokenizer: Tokenizer, sentences: TFTensor) -> TFTensor:
+def between_sentence_tokens(tokenizer: Tokenizer, sentences: TFTensor) -> TFRagged:
     """The words of sentences between `<S>` and `</S>`, ragged `(batch, None)`."""
-    words = tokenizer.split_words(sentences)
+    return with_sentence_tokens(tokenizer, tokenizer.split_words(sentences))
+
+
+def with_sentence_tokens(tokenizer: Tokenizer, words: TFRagged) -> TFRagged:
+    """Words of sentences, ragged `(batch, None)`, between `<S>` and `</S>`."""
     start, end = (
         tf.fill([words.nrows(), 1], token)
         for token in (tokenizer.start_token, tokenizer.end_token)

@@ -1,4 +1,4 @@
-"""Keys and values of the tokens that a decoder has seen."""
+"""What a decoder knows of the tokens that it has seen."""
 
 import keras
 from keras import ops
@@ -10,9 +10,9 @@ def with_rows(cache: Tensor, index: Tensor, rows: Tensor) -> Tensor:
     """A cache with other rows from a place on.
 
     Args:
-        cache: float tensor `(batch, keys, num_heads, head_dim)`.
+        cache: float tensor `(batch, keys, ...)`.
         index: int scalar, the first place.
-        rows: float tensor `(batch, count, num_heads, head_dim)`.
+        rows: float tensor `(batch, count, ...)`.
 
     Returns:
         A tensor like `cache`.
@@ -23,4 +23,5 @@ def with_rows(cache: Tensor, index: Tensor, rows: Tensor) -> Tensor:
         # a tensor, which takes as long as the attention to the rows.
         places = ops.arange(rows.shape[1], dtype="int64") + ops.cast(index, "int64")
         return cache.index_copy(1, places, rows)
-    return ops.slice_update(cache, (0, index, 0, 0), rows)
+    others = (0,) * (len(cache.shape) - 2)
+    return ops.slice_update(cache, (0, index, *others), rows)

@@ -262,7 +262,8 @@ class SummaryTask(LanguageModelBeside, FineTuningTask):
 
     def input_signature(self) -> dict[str, keras.InputSpec]:
         grouped = self.choices or getattr(self.preprocessor, "both_orders", False)
-        return row_specs(super().input_signature(), rank=3 if grouped else 2)
+        signature = super().input_signature()
+        return row_specs(signature, rank=3) if grouped else signature
 
     def as_outputs(self, scores: Tensor) -> Tensor:
         """What the model returns, of the head's float32 `(..., num_outputs)`."""

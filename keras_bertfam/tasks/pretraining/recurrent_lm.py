@@ -12,6 +12,7 @@ from keras_bertfam.layers.modeling.memory import SegmentMemory
 from keras_bertfam.layers.modeling.tied_logits import TiedLogits
 from keras_bertfam.models.transformer_xl import TransformerXLBackbone
 from keras_bertfam.tasks.losses import MaskedCrossentropy, token_metrics
+from keras_bertfam.tasks.pretraining.continuation import Continuation
 from keras_bertfam.tasks.pretraining.recurrent_lm_preprocessor import (
     RecurrentLMPreprocessor,
 )
@@ -20,13 +21,14 @@ from keras_bertfam.types import Config, Model, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class RecurrentLM(PretrainingTask):
+class RecurrentLM(Continuation, PretrainingTask):
     """Predicts each token from those before it, those of earlier batches included.
 
     With `memory_length` the inputs of each layer for a batch's tokens are kept for the
     next batch, whose rows go on from there. The data says which rows do (`continues`):
     those of the first batch in a pass don't, so each pass over the data starts with an
-    empty memory. Evaluation leaves it as it was.
+    empty memory. Evaluation leaves it as it was, and so does `generate`, which
+    remembers all of a text.
 
     Args:
         backbone: `keras_bertfam.models.TransformerXLBackbone`.
@@ -67,6 +69,7 @@ class RecurrentLM(PretrainingTask):
         "continues": keras.ops.array([True]),
     }).shape  # (1, 4, 100)
     model.perplexity([5, 6, 7, 8, 5, 6, 7, 8], memory_length=16, sequence_length=2)
+    model.generate([[5, 6, 7]], max_length=6)
     ```
     """
 

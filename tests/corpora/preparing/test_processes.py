@@ -2,6 +2,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -90,10 +91,18 @@ def test_killed_with_two_workers_and_gone_on_with_one(folder):
 
 @pytest.mark.slow
 def test_errors_come_back_from_processes():
+    busy = threading.Event()
     with processes.process_pool(2):
+        assert processes.call(os.getpid) == os.getpid()
+        thread = threading.Thread(target=processes.call, args=[busy.wait])
+        thread.start()
+        waits_for(processes._this_process.locked)
         with pytest.raises(ValueError, match="invalid literal"):
             processes.call(int, "a")
         assert processes.call(os.getpid) != os.getpid()
         with pytest.raises(OSError, match="A worker was killed"):
             processes.call(os.abort)
+        busy.set()
+        thread.join()
+        assert not processes._this_process.locked()
     assert processes.call(os.getpid) == os.getpid()

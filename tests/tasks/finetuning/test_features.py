@@ -17,17 +17,35 @@ from tests.tiny_fine_tuning import compiled, texts
 from tests.tiny_fine_tuning import make_backbone as make_bert
 
 
-def test_text_classifier_and_saving(tmp_path):
+def make_classifier():
     keras.utils.set_random_seed(0)
     features = FeatureBackbone(make_backbone(), lstm_dim=8, dropout=0.0)
     preprocessor = ElmoTextClassifierPreprocessor(
         make_tokenizer(), 18, label_names=["a", "b"], buckets=(18,)
     )
-    model = TextClassifier(features, preprocessor=preprocessor)
+    return TextClassifier(features, preprocessor=preprocessor)
+
+
+def test_a_frozen_backbone_and_saving(tmp_path):
+    model = make_classifier()
+    features = model.backbone
     assert model.dropout == 0.5 and features.record is not None
-    before = [ops.convert_to_numpy(w) for w in features.backbone.weights]
     assert not features.backbone.trainable_variables
     assert {v.path for v in model.trainable_variables} >= {features.mix.gamma.path}
+    model.save_to_preset(tmp_path / "features")
+    again = TextClassifier.from_preset(str(tmp_path / "features"))
+    assert isinstance(again.backbone, FeatureBackbone) and again.backbone.frozen
+    x = model.preprocessor(["a word never seen"])
+    x = {name: np.asarray(value) for name, value in x.items()}
+    one, other = (ops.convert_to_numpy(m(x)) for m in (model, again))
+    np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_text_classifier_and_saving(tmp_path):
+    model = make_classifier()
+    features = model.backbone
+    before = [ops.convert_to_numpy(w) for w in features.backbone.weights]
     compiled(model)
     x, y = texts(48)
     history = model.fit(x, [["a", "b"][k] for k in y], epochs=6, verbose=0).history
@@ -36,7 +54,6 @@ def test_text_classifier_and_saving(tmp_path):
         np.testing.assert_array_equal(old, ops.convert_to_numpy(new))
     model.save_to_preset(tmp_path / "features")
     again = TextClassifier.from_preset(str(tmp_path / "features"))
-    assert isinstance(again.backbone, FeatureBackbone) and again.backbone.frozen
     np.testing.assert_allclose(
         again.predict(x[:5], verbose=0), model.predict(x[:5], verbose=0), atol=1e-5
     )
@@ -45,11 +62,29 @@ def test_text_classifier_and_saving(tmp_path):
     assert pairs.shape == (3, 2)
 
 
-def test_token_classifier():
+def make_tagger():
     keras.utils.set_random_seed(0)
     features = FeatureBackbone(make_backbone(), lstm_dim=8, dropout=0.0)
     preprocessor = ElmoTokenClassifierPreprocessor(make_tokenizer(), 18)
-    model = TokenClassifier(features, preprocessor=preprocessor, label_names=["O", "B"])
+    return TokenClassifier(features, preprocessor=preprocessor, label_names=["O", "B"])
+
+
+def test_words_of_a_tagger():
+    model = make_tagger()
+    x = model.preprocessor([["the", "redder", "cat"], ["a"]])
+    x = {name: np.asarray(value) for name, value in x.items()}
+    assert x["word_positions"][0, :3].tolist() == [1, 2, 3]
+    assert x["character_ids"].shape == (2, 8, 8)
+    assert x["word_mask"].sum() == 4
+    logits = ops.convert_to_numpy(model(x))
+    assert logits.shape == (2, 8, 2) and np.isfinite(logits).all()
+    signature = model.input_signature()["character_ids"]
+    assert signature.shape == (None, None, 8)
+
+
+@pytest.mark.slow
+def test_token_classifier():
+    model = make_tagger()
     compiled(model)
     x = [text.split() for text in texts(48)[0]]
     y = [["B" if len(word) > 2 else "O" for word in row] for row in x]
@@ -59,9 +94,6 @@ def test_token_classifier():
     assert [len(row) for row in tagged] == [4, 20]
     right = [label == "B" for _, label, _ in tagged[0]]
     assert len(right) == 4
-    encoded = preprocessor([["the", "redder", "cat"]])
-    assert encoded["word_positions"].numpy()[0, :3].tolist() == [1, 2, 3]
-    assert encoded["character_ids"].shape == (1, 8, 8)
 
 
 def test_any_backbone_and_what_a_mix_is_of():

@@ -38,7 +38,8 @@ def test_rows_go_on_in_both_directions():
         assert last == first[::-1]
 
 
-def test_training_memory_and_evaluation():
+@pytest.mark.slow
+def test_training_and_evaluation():
     model = tiny.make_model()
     history = model.fit(tiny.stream(model), epochs=4, verbose=0).history
     assert history["loss"][-1] < history["loss"][0] - 0.02
@@ -49,7 +50,11 @@ def test_training_memory_and_evaluation():
     assert scores["loss"] < np.log(18)
     for state, after in zip(before, model.memory.states, strict=True):
         np.testing.assert_array_equal(state, ops.convert_to_numpy(after))
-    x, y, _ = next(iter(held_out))
+
+
+def test_memory():
+    model = tiny.make_model()
+    x, _, _ = next(iter(tiny.stream(model, training=False)))
     x = {name: ops.convert_to_numpy(value) for name, value in x.items()}
     fresh = {**x, "continues": np.zeros(4, bool)}
     alone = {name: x[name] for name in x if name != "continues"}

@@ -221,5 +221,5 @@ def test_errors(causal, seq2seq):
     with pytest.raises(ValueError, match="`max_length` must be .* at least 2"):
         seq2seq.generate([[5]], 1)
     encoder = tasks.CausalLM(make("Bert", causal=True))
-    with pytest.raises(ValueError, match="must be a `DecoderBackbone` to write"):
+    with pytest.raises(ValueError, match="must be a `DecoderBackbone`, or"):
         encoder.generate([[5]], 4)

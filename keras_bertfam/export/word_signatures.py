@@ -1,0 +1,125 @@
+"""What the SavedModels of ELMo, and of features of any backbone, compute."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from keras_bertfam.export.signatures import (
+    Signature,
+    of_tokens,
+    serving_signatures,
+    strings,
+    without_padding,
+)
+from keras_bertfam.layers.data.word_streams import (
+    between_sentence_tokens,
+    with_sentence_tokens,
+)
+from keras_bertfam.models.elmo import ElmoBackbone
+from keras_bertfam.models.features import FeatureBackbone
+from keras_bertfam.tasks.pretraining.bidirectional_lm import BidirectionalLM
+from keras_bertfam.tokenizers.texts import to_utf8
+
+
+def _of_words(tokenizer, answer):
+    """Signatures of a function of padded words: from text, and from given words.
+
+    Texts are as long as they are: a preprocessor's rows are those of training.
+    """
+
+    def from_text(text):
+        words = between_sentence_tokens(tokenizer, to_utf8(text))
+        return answer(words.to_tensor(""))
+
+    def from_words(words):
+        kept = tf.ragged.boolean_mask(words, tf.not_equal(words, ""))
+        return answer(with_sentence_tokens(tokenizer, kept).to_tensor(""))
+
+    text, words = ["A text to start with."], [["Words", "to", "start", "with"]]
+    return {
+        "serving_default": Signature(
+            from_text, {"text": strings("text")}, {"text": text}
+        ),
+        "words": Signature(
+            from_words, {"words": strings("words", 2)}, {"words": words}
+        ),
+    }
+
+
+def _states(backbone, tokenizer, words):
+    """What a backbone gives for padded words, and which are no padding."""
+    mask = tf.not_equal(words, "")
+    inputs = {"character_ids": tokenizer.characters(words), "padding_mask": mask}
+    return backbone(inputs, return_hidden_states=True, training=False), mask
+
+
+@serving_signatures.register
+def _(model: ElmoBackbone, preprocessor: Any, **options: Any) -> dict[str, Signature]:
+    tokenizer = preprocessor.tokenizer
+
+    def encode(words):
+        outputs, mask = _states(model, tokenizer, words)
+        return {
+            "words": words,
+            "padding_mask": mask,
+            "sequence_output": outputs["sequence_output"],
+            "hidden_states": tf.stack(outputs["hidden_states"], 1),
+        }
+
+    return _of_words(tokenizer, encode)
+
+
+@serving_signatures.register
+def _(
+    model: FeatureBackbone, preprocessor: Any, **options: Any
+) -> dict[str, Signature]:
+    tokenizer = preprocessor.tokenizer
+
+    def encode(words):
+        outputs, mask = _states(model, tokenizer, words)
+        states = outputs["sequence_output"]
+        return {"words": words, "padding_mask": mask, "sequence_output": states}
+
+    def encode_tokens(token_ids):
+        mask = without_padding(token_ids, tokenizer)
+        outputs = model({"token_ids": token_ids, "padding_mask": mask}, training=False)
+        return {**outputs, "padding_mask": mask}
+
+    if "character_ids" in model.required_inputs:
+        return _of_words(tokenizer, encode)
+    return of_tokens(encode_tokens, preprocessor)
+
+
+@serving_signatures.register
+def _(
+    model: BidirectionalLM, preprocessor: Any, **options: Any
+) -> dict[str, Signature]:
+    tokenizer = preprocessor.tokenizer
+
+    def score(words):
+        outputs, mask = _states(model.backbone, tokenizer, words)
+        forward, backward = tf.split(outputs["sequence_output"], 2, -1)
+        ids, first = tokenizer.ids(words), [[0, 0], [1, 0]]
+        # The first word that a direction reads is given.
+        found = {
+            "forward": tf.pad(_scores(model, forward[:, :-1], ids[:, 1:]), first),
+            "backward": tf.pad(
+                _scores(model, backward[:, 1:], ids[:, :-1]), [[0, 0], [0, 1]]
+            ),
+        }
+        following = tf.pad(mask[:, 1:], [[0, 0], [0, 1]])
+        kept = {"forward": mask, "backward": following}
+        return {
+            "words": words,
+            **{
+                f"{name}_log_probabilities": tf.where(kept[name], x, 0.0)
+                for name, x in found.items()
+            },
+        }
+
+    return _of_words(tokenizer, score)
+
+
+def _scores(model, states, ids):
+    """Log-probabilities of words, by the states that predict them."""
+    return -model.head(states, targets=ids, training=False)[..., 0]
