@@ -32,6 +32,8 @@ TINY = {
     "epochs": 1,
     "mask_selection_length": 5,
     "memory_length": 12,
+    "passage_length": 16,
+    "query_length": 16,
     "reuse_length": 8,
     "sequence_length": 32,
 }

@@ -11,7 +11,7 @@ from keras_bertfam.retrieval import storing
 from keras_bertfam.retrieval.engines import checked_settings
 from keras_bertfam.retrieval.passages import Found, Passages, as_passage, chunks_of
 from keras_bertfam.retrieval.vectors import Vectors
-from keras_bertfam.types import Path
+from keras_bertfam.types import Config, Path
 
 # Passages encoded at a time, in batches: these are of like length then.
 _BATCHES_AT_ONCE = 32
@@ -233,6 +233,11 @@ class Index:
 
     def __len__(self) -> int:
         return len(self._passages)
+
+    @property
+    def settings(self) -> Config:
+        """dict: the settings of its kind, as the constructor takes them."""
+        return dict(self._vectors.settings)
 
     @property
     def passages(self) -> Passages:

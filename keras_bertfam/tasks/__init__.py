@@ -58,6 +58,12 @@ from keras_bertfam.tasks.pretraining.dual_encoder_preprocessor import (
     DualEncoderPreprocessor,
 )
 from keras_bertfam.tasks.pretraining.generated_losses import LanguageModelCrossentropy
+from keras_bertfam.tasks.pretraining.knowledge_augmented_masked_lm import (
+    KnowledgeAugmentedMaskedLM,
+)
+from keras_bertfam.tasks.pretraining.knowledge_augmented_masked_lm_preprocessor import (
+    KnowledgeAugmentedMaskedLMPreprocessor,
+)
 from keras_bertfam.tasks.pretraining.masked_lm import MaskedLM
 from keras_bertfam.tasks.pretraining.masked_lm_preprocessor import (
     MaskedLMPreprocessor,
@@ -66,6 +72,7 @@ from keras_bertfam.tasks.pretraining.masked_lm_sentence_pair import MaskedLMSent
 from keras_bertfam.tasks.pretraining.masked_lm_sentence_pair_preprocessor import (
     MaskedLMSentencePairPreprocessor,
 )
+from keras_bertfam.tasks.pretraining.passage_search import PassageSearch
 from keras_bertfam.tasks.pretraining.permutation_lm import PermutationLM
 from keras_bertfam.tasks.pretraining.permutation_lm_preprocessor import (
     PermutationLMPreprocessor,
@@ -74,11 +81,18 @@ from keras_bertfam.tasks.pretraining.recurrent_lm import RecurrentLM
 from keras_bertfam.tasks.pretraining.recurrent_lm_preprocessor import (
     RecurrentLMPreprocessor,
 )
+from keras_bertfam.tasks.pretraining.refresh_index import RefreshIndex
 from keras_bertfam.tasks.pretraining.replaced_token_detection import (
     ReplacedTokenDetection,
 )
 from keras_bertfam.tasks.pretraining.replaced_token_detection_preprocessor import (
     ReplacedTokenDetectionPreprocessor,
+)
+from keras_bertfam.tasks.pretraining.retrieval_augmented_generator import (
+    RetrievalAugmentedGenerator,
+)
+from keras_bertfam.tasks.pretraining.retrieval_augmented_generator_preprocessor import (
+    RetrievalAugmentedGeneratorPreprocessor,
 )
 from keras_bertfam.tasks.pretraining.span_boundary_lm import SpanBoundaryLM
 from keras_bertfam.tasks.pretraining.span_boundary_lm_preprocessor import (
@@ -114,6 +128,8 @@ __all__ = [
     "ElmoTokenClassifierPreprocessor",
     "FINE_TUNING_RECIPES",
     "FineTuningRecipe",
+    "KnowledgeAugmentedMaskedLM",
+    "KnowledgeAugmentedMaskedLMPreprocessor",
     "LanguageModelCrossentropy",
     "MaskedCrossentropy",
     "MaskedLM",
@@ -122,14 +138,18 @@ __all__ = [
     "MaskedLMSentencePairPreprocessor",
     "MultipleChoice",
     "MultipleChoicePreprocessor",
+    "PassageSearch",
     "PermutationLM",
     "PermutationLMPreprocessor",
     "Perplexity",
     "PretrainingRecipe",
     "RecurrentLM",
     "RecurrentLMPreprocessor",
+    "RefreshIndex",
     "ReplacedTokenDetection",
     "ReplacedTokenDetectionPreprocessor",
+    "RetrievalAugmentedGenerator",
+    "RetrievalAugmentedGeneratorPreprocessor",
     "SpanBoundaryLM",
     "SpanBoundaryLMPreprocessor",
     "SpanQuestionAnswering",

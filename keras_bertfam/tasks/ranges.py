@@ -11,7 +11,8 @@ from keras_bertfam.types import Model
 
 _PLACE = Range("length", axis=-1)
 # How names of inputs begin where there are two texts.
-_SIDES = ("", "encoder_", "decoder_", "query_", "passage_")
+_SIDES = ("", "encoder_", "decoder_")
+_TOWERS = ("query_", "passage_")
 _LABELS = {
     "token": lambda task: _token(task.backbone),
     "class": lambda task: Range("num_classes", task.num_classes),
@@ -60,10 +61,11 @@ def ranges_of(task: Model) -> dict[str, Any]:
         labels, or a dict of them.
     """
     backbone = task.backbone
-    longest = getattr(backbone, "max_sequence_length", None)
-    # Without a table, or with one row, segments are only compared, or not read at all.
-    segments = getattr(backbone, "num_segments", None) or None
-    segments = None if segments == 1 else segments
+    retriever: Any = getattr(task, "retriever", task)
+    rows = {
+        **dict.fromkeys(_SIDES, backbone),
+        **dict.fromkeys(_TOWERS, retriever.backbone),
+    }
     places = (
         "mask_positions",
         "span_bounds",
@@ -71,17 +73,28 @@ def ranges_of(task: Model) -> dict[str, Any]:
         "start_positions",
         "sequence_starts",
     )
-    ids = {
+    return {
+        **{
+            f"{side}{name}": allowed
+            for side, reader in rows.items()
+            for name, allowed in _of_rows(reader).items()
+        },
+        "mask_ids": _token(backbone),
+        **dict.fromkeys(places, _PLACE),
+        "y": _labels_of(task, task.label_kind, task.loss),
+    }
+
+
+def _of_rows(backbone):
+    """The ranges of a backbone's rows, by the names of its inputs."""
+    longest = getattr(backbone, "max_sequence_length", None)
+    # Without a table, or with one row, segments are only compared, or not read at all.
+    segments = getattr(backbone, "num_segments", None) or None
+    return {
         "token_ids": _token(backbone),
         "position_ids": Range("max_sequence_length", longest),
         "sequence_ids": Range(),
-    }
-    return {
-        **{f"{side}{name}": ids[name] for side in _SIDES for name in ids},
-        "mask_ids": _token(backbone),
-        **{f"{side}segment_ids": Range("num_segments", segments) for side in _SIDES},
-        **dict.fromkeys(places, _PLACE),
-        "y": _labels_of(task, task.label_kind, task.loss),
+        "segment_ids": Range("num_segments", None if segments == 1 else segments),
     }
 
 

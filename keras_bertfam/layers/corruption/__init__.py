@@ -18,6 +18,7 @@ from keras_bertfam.layers.corruption.objectives import (
     DenoisingVocabulary,
 )
 from keras_bertfam.layers.corruption.permutation import PermuteTokens
+from keras_bertfam.layers.corruption.salient_spans import SalientSpans
 from keras_bertfam.layers.corruption.span_objectives import (
     IidDrop,
     IidReplaceSpans,
@@ -67,6 +68,7 @@ __all__ = [
     "PermuteTokens",
     "PrefixLM",
     "RandomSpans",
+    "SalientSpans",
     "SentencePermutation",
     "SmoothedTokens",
     "TextInfilling",

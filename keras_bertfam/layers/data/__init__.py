@@ -3,6 +3,7 @@
 from keras_bertfam.layers.data.batching import BatchByTokens, full_batches
 from keras_bertfam.layers.data.best_fit import PackSequences
 from keras_bertfam.layers.data.data_service import data_worker
+from keras_bertfam.layers.data.dates import mark_dates
 from keras_bertfam.layers.data.documents import read_documents, split_sentences
 from keras_bertfam.layers.data.lexicon import Lexicon
 from keras_bertfam.layers.data.packing import PackSentences
@@ -26,6 +27,7 @@ __all__ = [
     "TokenCorpus",
     "data_worker",
     "full_batches",
+    "mark_dates",
     "read_documents",
     "read_tokens",
     "seeded_passes",

@@ -62,7 +62,7 @@ class Continuation(Generation):
         texts = as_texts(self, rows, stop)
         return texts[0] if isinstance(inputs, str) else texts
 
-    def _decoder(self):
+    def _decoder(self, inputs):
         if not hasattr(self.backbone, "empty_cache"):
             raise ValueError(
                 "`backbone` must be a `DecoderBackbone`, or Transformer-XL's, to write "

@@ -25,13 +25,20 @@ SAMPLERS = ("greedy", "top_k", "top_p", "random", "beam", "contrastive")
 class Generation(Mixin):
     """Mixin of language models that write texts.
 
-    A subclass defines `generate()`; `_decoder()`, the backbone that has the cache; and
-    `_context()`, what its calls take besides, from the other inputs of a batch.
+    A subclass defines `generate()`; `_decoder()`, the backbone that has the cache;
+    `_context()`, what its calls take besides, from the other inputs of a batch; and, if
+    states aren't all that the logits need, `_next_logits()`.
     """
 
     _writers: Any = None
 
-    def _generate(self, rows, inputs, max_length, sampler, stop_token_ids):
+    def _next_logits(self, states, context):
+        """Logits `(rows, vocabulary)` of the token after states `(rows, 1, width)`."""
+        return self.head(states)[:, 0]
+
+    def _generate(
+        self, rows, inputs, max_length, sampler, stop_token_ids, all_beams=False
+    ):
         """What follows rows of tokens, and the rows, as lists of lists of ids.
 
         Args:
@@ -40,6 +47,8 @@ class Generation(Mixin):
             max_length: int, tokens of a text, its beginning included.
             sampler: name or `keras_hub.samplers.Sampler`.
             stop_token_ids: sequence of ids, or `None`.
+            all_beams: bool. Whether each row gives all texts of a beam search, one
+                after the other.
         """
         positions = getattr(self.backbone, "max_sequence_length", None)
         # The last position is that of a token that is written.
@@ -59,18 +68,20 @@ class Generation(Mixin):
         }
         batch = {name: ops.convert_to_tensor(value) for name, value in batch.items()}
         stop = tuple(stop_token_ids or ()) or None
-        written = self._writer_for(sampler).write(batch, stop)
+        written = self._writer_for(sampler, all_beams).write(batch, stop)
+        copies = len(written) // len(rows)
+        begun = (len(ids) for ids in rows for _ in range(copies))
         return [
-            _until(text, len(ids), stop or ())
-            for text, ids in zip(written, rows, strict=True)
+            _until(text, count, stop or ())
+            for text, count in zip(written, begun, strict=True)
         ]
 
-    def _writer_for(self, sampler):
+    def _writer_for(self, sampler, all_beams=False):
         """What is compiled for a sampler, anew for other variables of the task."""
         variables = tuple(map(id, self.weights))
         if self._writers is None or self._writers.variables != variables:
             self._writers = _Writers(variables)
-        sampler, known = as_sampler(sampler), self._writers.known
+        sampler, known = as_sampler(sampler, all_beams), self._writers.known
         key = _kind(sampler)
         if key not in known:
             known[key] = _Writer(self, sampler)
@@ -93,9 +104,11 @@ class Generation(Mixin):
             stop_token_ids: sequence of ids, or `None`.
 
         Returns:
-            int32 tensor `(batch, length)`. What follows a stop token is arbitrary.
+            int32 tensor `(batch, length)`, of a beam search that returns all beams
+            `(batch * num_beams, length)`. What follows a stop token is arbitrary.
         """
-        decoder, prompt, start = self._decoder(), inputs["prompt"], inputs["start"]
+        decoder, prompt = self._decoder(inputs), inputs["prompt"]
+        start = inputs["start"]
         batch, length = ops.shape(prompt)
         context = self._context(inputs)
         copied = keras.tree.map_structure(
@@ -110,7 +123,7 @@ class Generation(Mixin):
 
         def step(*arguments):
             last, cache = states(*arguments)
-            return self.head(last)[:, 0], last[:, 0], cache
+            return self._next_logits(last, arguments[-1]), last[:, 0], cache
 
         first, begun = states(start, decoder.empty_cache(batch, length), 0, context)
         graphs = getattr(self._writers, "graphs", {})
@@ -124,7 +137,7 @@ class Generation(Mixin):
 
         more = length - ops.shape(start)[1]
         plain = type(sampler) is keras_hub.samplers.GreedySampler
-        return (_Greedy() if plain else sampler)(
+        written = (_Greedy() if plain else sampler)(
             following,
             prompt,
             cache=begun,
@@ -134,6 +147,9 @@ class Generation(Mixin):
             hidden_states=ops.pad(first, [[0, 0], [0, more], [0, 0]]),
             model=self,
         )
+        if isinstance(written, tuple):  # all beams, and how likely they are
+            written = ops.reshape(written[0], (-1, length))
+        return written
 
 
 class _Greedy(keras_hub.samplers.GreedySampler):
@@ -221,8 +237,12 @@ def _until(text, begin, stop):
     return text
 
 
-def as_sampler(sampler: Any) -> Any:
+def as_sampler(sampler: Any, all_beams: bool = False) -> Any:
     """A sampler by its name or config.
+
+    Args:
+        sampler: name, config, or `keras_hub.samplers.Sampler`.
+        all_beams: bool. Whether it may give several texts for a prompt.
 
     Raises:
         ValueError: for another name, or what is none.
@@ -234,7 +254,7 @@ def as_sampler(sampler: Any) -> Any:
             f"Received: sampler={sampler!r}."
         )
     found = keras_hub.samplers.get(sampler)
-    if getattr(found, "return_all_beams", False):
+    if getattr(found, "return_all_beams", False) and not all_beams:
         raise ValueError(
             "`sampler` must give one text for each prompt. Expected: "
             "return_all_beams=False. Received: return_all_beams=True."

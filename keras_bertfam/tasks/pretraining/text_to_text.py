@@ -144,7 +144,7 @@ class TextToText(LanguageModel):
         texts = as_texts(self, rows, stop, specials=True)
         return texts[0] if isinstance(inputs, str) else texts
 
-    def _decoder(self):
+    def _decoder(self, inputs):
         return self.backbone.decoder
 
     def _context(self, inputs):

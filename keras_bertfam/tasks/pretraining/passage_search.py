@@ -1,0 +1,228 @@
+"""Passages for queries, found by a retriever and an index of one moment."""
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from keras import ops
+
+from keras_bertfam.layers.data.pipelines import check_at_least
+from keras_bertfam.types import Model
+
+
+class PassageSearch:
+    """Finds passages for queries: what preprocessors ask while batches are made.
+
+    It has a copy of the retriever, which only `refresh` and `adopt` change: batches are
+    made beside the training of the retriever itself, ahead of it and in threads of
+    their own.
+
+    Args:
+        retriever: `keras_bertfam.tasks.DualEncoder` with a preprocessor.
+        index: `keras_bertfam.retrieval.Index` of vectors that it made.
+        sources: sequence of ints, or `None`. The document that each passage is of, so
+            that texts aren't given passages of their own document; `None` for
+            passages that are documents of their own.
+        stale: `"error"` or `"allow"`: what becomes of an index whose vectors aren't
+            those that the retriever makes now.
+
+    Attributes:
+        retriever: the `DualEncoder` that is trained.
+        step: int. The training step whose weights made the index, 0 for the first.
+
+    Raises:
+        ValueError: for an empty index, vectors of another size than the retriever's or
+            of another retriever, one without a preprocessor, or not as many sources as
+            passages.
+
+    Example:
+
+    ```python
+    tokenizer = keras_bertfam.tokenizers.BertTokenizer("vocab.txt", lowercase=True)
+    retriever = keras_bertfam.tasks.DualEncoder(
+        keras_bertfam.models.Backbone.from_preset("my_bert"),
+        keras_bertfam.tasks.DualEncoderPreprocessor(tokenizer, sequence_length=32))
+    passages = ["Jane Austen wrote Emma.", ("Paris", "It is in France.")]
+    index = keras_bertfam.retrieval.Index.build(passages, retriever)
+    search = keras_bertfam.tasks.PassageSearch(retriever, index)
+    query = retriever.preprocessor.encode_texts("query", ["Who wrote Emma?"])
+    numbers = search.find(query, count=1)  # (1, 1)
+    [search.passages[number] for number in numbers[0]]
+    ```
+    """
+
+    def __init__(
+        self,
+        retriever: Model,
+        index: Any,
+        sources: Sequence[int] | None = None,
+        stale: str = "error",
+    ) -> None:
+        if getattr(retriever, "preprocessor", None) is None:
+            raise ValueError(
+                "`retriever` must be a `DualEncoder` with a preprocessor. Received: "
+                f"{type(retriever).__name__} without one."
+            )
+        if stale not in ("error", "allow"):
+            raise ValueError(
+                f'`stale` must be "error" or "allow". Received: stale={stale!r}.'
+            )
+        _check_index(index, retriever)
+        if stale == "error":
+            index.check_encoder(retriever)
+        count = len(index)
+        self.sources = np.arange(count) if sources is None else np.asarray(sources)
+        if self.sources.shape != (count,) or self.sources.dtype.kind not in "iu":
+            raise ValueError(
+                f"`sources` must be {count} ints, one for each passage. Received: "
+                f"shape={self.sources.shape}, dtype={self.sources.dtype}."
+            )
+        self.retriever = retriever
+        self._copy = self.copied_retriever()
+        self._index = index
+        self._lock = threading.RLock()
+        self.step = 0
+
+    def copied_retriever(self) -> Model:
+        """A `DualEncoder` with the weights that the retriever has now.
+
+        What a step trains is left to the step: under JAX `predict` takes the memory
+        of what it reads.
+        """
+        config = {**self.retriever.get_config(), "preprocessor": None}
+        copy = type(self.retriever).from_config(config)
+        copy.preprocessor = self.retriever.preprocessor
+        for ours, theirs in zip(copy.weights, self.retriever.weights, strict=True):
+            ours.assign(ops.copy(theirs))
+        return copy
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    @property
+    def index(self) -> Any:
+        """`keras_bertfam.retrieval.Index`: the one that is searched now."""
+        return self._index
+
+    @property
+    def passages(self) -> Any:
+        """The passages, strings or tuples of a title and a text."""
+        return self._index.passages
+
+    @property
+    def most_of_a_source(self) -> int:
+        """int: the passages of the document that has most of them."""
+        return int(np.unique(self.sources, return_counts=True)[1].max())
+
+    def check_count(self, count: int, excluding: bool = False) -> None:
+        """Raises a `ValueError` unless there are so many passages for each query.
+
+        Args:
+            count: int.
+            excluding: bool. Whether those of the query's own document are left out.
+        """
+        check_at_least(1, num_passages=count)
+        most = len(self) - (self.most_of_a_source if excluding else 0)
+        if count > most:
+            raise ValueError(
+                f"`num_passages` must be at most {most}, as the index has {len(self)} "
+                f"passages. Received: num_passages={count}."
+            )
+
+    def adopt(self, index: Any, weights: Any, step: int) -> None:
+        """Goes on with another index, and the weights that made it.
+
+        Args:
+            index: `keras_bertfam.retrieval.Index` of the same passages.
+            weights: list of arrays, those of the retriever; `None` for those that it
+                has now.
+            step: int. The training step that they are of.
+
+        Raises:
+            ValueError: for an index of other passages or of vectors of another size.
+        """
+        _check_index(index, self.retriever)
+        if len(index) != len(self.sources):
+            raise ValueError(
+                f"`index` must be of the same {len(self.sources)} passages. Received: "
+                f"one of {len(index)}."
+            )
+        if weights is None:
+            weights = [ops.copy(variable) for variable in self.retriever.weights]
+        with self._lock:
+            for variable, value in zip(self._copy.weights, weights, strict=True):
+                variable.assign(value)
+            self._index, self.step = index, step
+
+    def find(
+        self, query: dict[str, Any], count: int, sources: Any = None
+    ) -> np.ndarray:
+        """The passages with the greatest products of vectors.
+
+        Args:
+            query: dict of arrays, rows of a query encoder such as `token_ids`.
+            count: int. Passages for each query.
+            sources: int array `(rows,)` or `None`: the document that each query is of,
+                whose passages are left out; -1 for none.
+
+        Returns:
+            int32 array `(rows, count)`, numbers of passages, the best first.
+
+        Raises:
+            ValueError: if there aren't so many passages.
+        """
+        return self.look_up(query, count, sources)[0]
+
+    def look_up(
+        self, query: dict[str, Any], count: int, sources: Any = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """As `find`, with the vectors that the index has of these passages.
+
+        Returns:
+            int32 array `(rows, count)`, and float32 array `(rows, count, dim)`.
+        """
+        self.check_count(count, sources is not None)
+        inputs = {name: ops.convert_to_tensor(value) for name, value in query.items()}
+        more = 0 if sources is None else self.most_of_a_source
+        with self._lock:
+            vectors = self._copy.query_vectors(inputs, training=False)
+            vectors = np.asarray(ops.convert_to_numpy(vectors), "float32")
+            found = np.asarray(self._index.search(vectors, count + more)[1])
+            if sources is not None:
+                own = (found < 0) | (self.sources[found] == sources[:, None])
+                order = np.argsort(own, axis=1, kind="stable")
+                found = np.take_along_axis(found, order, axis=1)
+            found = found[:, :count]
+            if (found < 0).any():
+                raise ValueError(
+                    f"`index` must find {count + more} passages for each query, for "
+                    "which more of its cells or links have to be searched. Received "
+                    f"fewer in row {int(np.argmax((found < 0).any(1)))}."
+                )
+            return found.astype("int32"), self._index.vectors(found)
+
+    def texts(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Titles and texts of passages, arrays of bytes; -1 is an empty passage."""
+        pairs = [("", "") if i < 0 else _titled(self.passages[i]) for i in numbers.flat]
+        columns = [*zip(*pairs, strict=True)]
+        titles, texts = (
+            np.array([text.encode() for text in column], object).reshape(numbers.shape)
+            for column in columns
+        )
+        return titles, texts
+
+
+def _check_index(index, retriever):
+    if len(index) == 0:
+        raise ValueError("`index` must have passages. Received: an empty index.")
+    dim = retriever.vector_dim
+    if index.dim != dim:
+        raise ValueError(
+            f"`index` must have vectors of the retriever's size, dim={dim}. "
+            f"Received: dim={index.dim}."
+        )
+
+
+def _titled(passage):
+    return ("", passage) if isinstance(passage, str) else tuple(passage)

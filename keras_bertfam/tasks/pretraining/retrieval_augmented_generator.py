@@ -1,0 +1,315 @@
+"""Texts written with the help of passages that are looked up: RAG."""
+
+import types
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import keras_hub
+import numpy as np
+from keras import ops
+
+from keras_bertfam.models.encoder_decoder import EncoderDecoderBackbone, side_of
+from keras_bertfam.tasks.pretraining.generation import Generation
+from keras_bertfam.tasks.pretraining.generation_inputs import (
+    as_texts,
+    begun_ids,
+    stop_ids,
+)
+from keras_bertfam.tasks.pretraining.hypotheses import likeliest_texts
+from keras_bertfam.tasks.pretraining.language_model import make_head
+from keras_bertfam.tasks.pretraining.marginals import token_marginal
+from keras_bertfam.tasks.pretraining.passage_reader import (
+    PassageReader,
+    by_row,
+    flat,
+)
+from keras_bertfam.tasks.pretraining.retrieval_augmented_generator_preprocessor import (
+    RetrievalAugmentedGeneratorPreprocessor,
+)
+from keras_bertfam.tasks.pretraining.text_to_text import TextToText
+from keras_bertfam.types import Model, Tensor
+
+DECODINGS = ("token", "thorough", "fast")
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class RetrievalAugmentedGenerator(Generation, PassageReader):
+    """Writes an answer from a question and passages that are found for it, as RAG.
+
+    A question's vector finds passages in an index; each is read with the question by an
+    encoder, and the decoder's predictions are summed over them, weighted by
+    `p(z | x)`, the softmax of the products of the vectors. The question encoder is
+    trained with the generator. Passage encoder and index stay as they are: the
+    passages' vectors are inputs.
+
+    Args:
+        backbone: `EncoderDecoderBackbone`, or a `TextToText`, whose backbone is taken.
+        preprocessor: `RetrievalAugmentedGeneratorPreprocessor`, or `None` for batches
+            that have their passages already.
+        retriever: `keras_bertfam.tasks.DualEncoder`.
+        marginalization: `"sequence"`, one passage is behind the whole text, or
+            `"token"`, each token may have another.
+        **kwargs: arguments of `keras.Model`.
+
+    Call arguments:
+        inputs: dict of tensors: the backbone's, `encoder_token_ids` and
+            `encoder_padding_mask` of shape `(batch, passages, length)`, a row for each
+            passage; `decoder_token_ids` and `decoder_padding_mask`, `(batch,
+            decoder_length)`; the question encoder's inputs, such as `query_token_ids`
+            and `query_padding_mask`, `(batch, query_length)`; and `passage_vectors`,
+            float `(batch, passages, dim)`.
+
+    Returns:
+        Dict of float32 tensors: `logits`, `(batch, passages, decoder_length,
+        vocabulary_size)`, and `passage_scores`, `(batch, passages)`;
+        `log_probabilities` makes one of them.
+
+    The loss is the negative log-likelihood, divided by the number of target tokens with
+    either marginalisation. `compile()` without arguments is otherwise the training of
+    the backbone's family. The index is no part of what is saved.
+
+    Raises:
+        ValueError: for a backbone without an encoder or a decoder, another
+            `marginalization`, or without a `retriever`.
+
+    Example:
+
+    ```python
+    tokenizer = keras_bertfam.tokenizers.BertTokenizer("vocab.txt", lowercase=True)
+    retriever = keras_bertfam.tasks.DualEncoder(
+        keras_bertfam.models.Backbone.from_preset("my_bert"),
+        keras_bertfam.tasks.DualEncoderPreprocessor(tokenizer, sequence_length=32))
+    passages = ["Jane Austen wrote Emma.", ("Paris", "It is in France.")]
+    index = keras_bertfam.retrieval.Index.build(passages, retriever)
+    preprocessor = keras_bertfam.tasks.RetrievalAugmentedGeneratorPreprocessor(
+        tokenizer, sequence_length=64, num_passages=2)
+    preprocessor.search = keras_bertfam.tasks.PassageSearch(retriever, index)
+    backbone = keras_bertfam.models.T5Backbone(
+        tokenizer.vocabulary_size(), num_layers=2, num_heads=2, hidden_dim=16,
+        intermediate_dim=32)
+    model = keras_bertfam.tasks.RetrievalAugmentedGenerator(
+        backbone, preprocessor, retriever)
+    questions, answers = ["Who wrote Emma?"], ["Jane Austen"]
+    model.fit(preprocessor.dataset((questions, answers), batch_size=1))
+    model.generate(questions, max_length=8, return_sources=True)
+    ```
+
+    Reference: [Lewis et al., 2020](https://arxiv.org/abs/2005.11401), section 2.
+    """
+
+    backbone_cls = EncoderDecoderBackbone
+    preprocessor_cls = RetrievalAugmentedGeneratorPreprocessor
+    row_ids = "encoder_token_ids"
+
+    def __init__(
+        self,
+        backbone: Model,
+        preprocessor: Any = None,
+        retriever: Any = None,
+        marginalization: str = "sequence",
+        **kwargs: Any,
+    ) -> None:
+        if isinstance(backbone, TextToText):
+            backbone = backbone.backbone
+        if not isinstance(backbone, EncoderDecoderBackbone):
+            raise ValueError(
+                "`backbone` must be a `TextToText` or an `EncoderDecoderBackbone`. "
+                f"Received: {type(backbone).__name__}."
+            )
+        super().__init__(backbone, preprocessor, retriever, marginalization, **kwargs)
+        self.head = make_head(backbone)
+        self._alone = types.SimpleNamespace(task=None)  # no layer of ours
+        self.built = True
+        self.compile()
+
+    @property
+    def generator(self) -> TextToText:
+        """`TextToText`: the generator alone, with the same weights."""
+        if self._alone.task is None:
+            self._alone.task = TextToText(self.backbone)
+        self._alone.task.run_eagerly = self.run_eagerly
+        return self._alone.task
+
+    def call(
+        self, inputs: dict[str, Tensor], training: bool | None = None
+    ) -> dict[str, Tensor]:
+        count = inputs["encoder_token_ids"].shape[1]
+        rows = {f"encoder_{k}": flat(v) for k, v in side_of(inputs, "encoder").items()}
+        rows |= {
+            f"decoder_{name}": ops.repeat(value, count, axis=0)
+            for name, value in side_of(inputs, "decoder").items()
+        }
+        outputs = self.backbone(rows, training=training)
+        logits = self.predict_tokens(self.head, outputs["decoder_sequence_output"])
+        return {
+            "logits": by_row(logits, count),
+            "passage_scores": self.passage_scores(inputs, training),
+        }
+
+    def _passage_vectors(self, inputs, training):
+        vectors = ops.convert_to_tensor(inputs["passage_vectors"])
+        return ops.stop_gradient(vectors)
+
+    def unused_variables(self) -> list[keras.Variable]:
+        parts = (self.retriever.passage_backbone, self.retriever.passage_projection)
+        passages = [v for part in parts if part is not None for v in part.variables]
+        return [*super().unused_variables(), *passages]
+
+    def generate(
+        self,
+        inputs: Any,
+        max_length: int,
+        decoding: str = "auto",
+        num_beams: int = 4,
+        stop_token_ids: Any = "auto",
+        start_token_ids: Sequence[int] | None = None,
+        return_sources: bool = False,
+    ) -> Any:
+        """Writes an answer to each question.
+
+        Args:
+            inputs: a question, a list of questions, or a dict of arrays, the inputs of
+                the call without the decoder's.
+            max_length: int. Tokens of a text, the first ones included.
+            decoding: `"token"`, a beam search in the probabilities over all passages;
+                `"thorough"`, a beam search with each passage, whose texts are all
+                scored with all passages; `"fast"`, where passages are only asked for
+                the texts that their own search found. `"auto"` is `"token"` or
+                `"thorough"`, as the marginalisation is.
+            num_beams: int. Texts that each search goes on with, 1 for greedy search.
+            stop_token_ids: see `TextToText.generate`.
+            start_token_ids: see `TextToText.generate`.
+            return_sources: bool. Whether the passages are given, too.
+
+        Returns:
+            A string, a list of strings, or a list of lists of ids, as
+            `TextToText.generate` gives. With `return_sources` a tuple of that and, for
+            each question, a list of `(passage, probability)`, the likeliest first;
+            `passage` is the text for strings and the number in the batch for arrays.
+
+        Raises:
+            ValueError: for an unknown `decoding`, strings without a preprocessor, or
+                as `TextToText.generate`.
+        """
+        if decoding not in ("auto", *DECODINGS):
+            raise ValueError(
+                f"`decoding` must be one of {('auto', *DECODINGS)}. "
+                f"Received: decoding={decoding!r}."
+            )
+        if not isinstance(num_beams, int) or num_beams < 1:
+            raise ValueError(
+                "`num_beams` must be a positive int. Received: "
+                f"num_beams={num_beams!r}."
+            )
+        if decoding == "auto":
+            decoding = "token" if self.marginalization == "token" else "thorough"
+        strings = not isinstance(inputs, dict)
+        batch = self._batch_of(inputs) if strings else inputs
+        batch = {name: np.asarray(value) for name, value in batch.items()}
+        start = begun_ids(self) if start_token_ids is None else list(start_token_ids)
+        stop = stop_ids(self, stop_token_ids)
+        if decoding == "token":
+            rows = self._search_tokens(batch, start, max_length, num_beams, stop)
+        else:
+            rows = likeliest_texts(
+                self, batch, start, max_length, num_beams, stop, decoding == "fast"
+            )
+        rows = [row[len(start) :] for row in rows]
+        written: Any = as_texts(self, rows, stop, specials=True) if strings else rows
+        sources = self._sources(batch, strings) if return_sources else []
+        if isinstance(inputs, str):
+            written, sources = written[0], sources[:1] and sources[0]
+        return (written, sources) if return_sources else written
+
+    def _batch_of(self, questions):
+        if self.preprocessor is None:
+            raise ValueError(
+                "`inputs` must be a dict of arrays for a task without a preprocessor. "
+                "Received: strings."
+            )
+        single = isinstance(questions, str)
+        return self.preprocessor.generate_preprocess(
+            [questions] if single else list(questions)
+        )
+
+    def _search_tokens(self, batch, start, max_length, num_beams, stop):
+        """Texts that are likely token by token, as lists of ids."""
+        beam = keras_hub.samplers.BeamSampler(num_beams)
+        rows = [start] * len(batch["encoder_token_ids"])
+        names = [n for n in batch if n.startswith(("encoder_", "query_"))]
+        inputs = {name: batch[name] for name in (*names, "passage_vectors")}
+        sampler = beam if num_beams > 1 else "greedy"
+        return self._generate(rows, inputs, max_length, sampler, stop)
+
+    def _sources(self, batch, strings):
+        probabilities = ops.softmax(self.passage_scores(batch))
+        found = []
+        for number, row in enumerate(ops.convert_to_numpy(probabilities)):
+            order = np.argsort(-row, kind="stable")
+            names: Any = order.tolist()
+            if strings:
+                passages = self.preprocessor.search.passages
+                names = [passages[i] for i in batch["passage_ids"][number][order]]
+            found.append([*zip(names, row[order].tolist(), strict=True)])
+        return found
+
+    def read(self, batch: dict[str, Tensor]) -> dict[str, Any]:
+        """What the decoder needs of the passages of each question.
+
+        Args:
+            batch: dict of tensors, the inputs of the call without the decoder's.
+
+        Returns:
+            Dict of `context`, what `project_context` of the decoder gives, in tensors
+            `(batch, passages, ...)`; `cross_mask`, bool `(batch, passages, length)`;
+            and `passage_scores`, float32 `(batch, passages)`.
+        """
+        count = batch["encoder_token_ids"].shape[1]
+        rows = {k: flat(v) for k, v in side_of(batch, "encoder").items()}
+        states = self.backbone.encoder(rows)["sequence_output"]
+        context = self.backbone.decoder.project_context(states)
+        return {
+            "context": by_row(context, count),
+            "cross_mask": ops.cast(batch["encoder_padding_mask"], "bool"),
+            "passage_scores": self.passage_scores(batch),
+        }
+
+    def _context(self, inputs):
+        return self.read(inputs)
+
+    def _decoder(self, inputs):
+        count = inputs["encoder_token_ids"].shape[1]
+        return _DecoderOfPassages(self.backbone.decoder, count)
+
+    def _next_logits(self, states, context):
+        width = self.backbone.hidden_dim
+        states = ops.reshape(states, (-1, states.shape[-1] // width, width))
+        logits = ops.log_softmax(self.head(states))
+        return token_marginal(context["passage_scores"], logits)
+
+
+class _DecoderOfPassages:
+    """A decoder of rows that each have several passages, with states side by side."""
+
+    def __init__(self, decoder: Model, count: int) -> None:
+        self._decoder, self._count = decoder, count
+
+    def empty_cache(self, batch_size: Any, keys: int) -> Any:
+        cache = self._decoder.empty_cache(batch_size * self._count, keys)
+        return by_row(cache, self._count)
+
+    def __call__(self, inputs, cache, cache_index, context, cross_mask, **_):
+        outputs = self._decoder(
+            {"token_ids": ops.repeat(inputs["token_ids"], self._count, axis=0)},
+            cache=flat(cache),
+            cache_index=cache_index,
+            context=flat(context),
+            cross_mask=flat(cross_mask),
+        )
+        states = ops.swapaxes(by_row(outputs["sequence_output"], self._count), 1, 2)
+        width = states.shape[-1] * self._count
+        return {
+            "sequence_output": ops.reshape(states, (*ops.shape(states)[:2], width)),
+            "cache": by_row(outputs["cache"], self._count),
+        }
