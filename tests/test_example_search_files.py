@@ -7,6 +7,7 @@ import pytest
 
 from keras_bertfam.tasks import TextEmbedder, TextEmbedderPreprocessor
 from tests import tiny_fine_tuning as tiny
+from tests import tiny_questions
 
 PATH = pathlib.Path(__file__).parents[1] / "examples" / "search_files.py"
 
@@ -22,8 +23,10 @@ def test_passages_with_their_files(tmp_path, capsys):
     preprocessor = TextEmbedderPreprocessor(tiny.make_tokenizer(), 16)
     model = TextEmbedder(tiny.make_backbone(num_layers=1), preprocessor)
     model.save_to_preset(str(tmp_path / "preset"))
-    module.main(str(tmp_path / "preset"), str(tmp_path / "*.txt"), ["a red mat"], k=2)
+    tiny_questions.make_model().save_to_preset(str(tmp_path / "reader"))
+    preset, reader = str(tmp_path / "preset"), str(tmp_path / "reader")
+    module.main(preset, str(tmp_path / "*.txt"), ["a red mat"], reader=reader, k=2)
     question, first, second = capsys.readouterr().out.splitlines()[-3:]
-    assert question == "a red mat"
+    assert question.startswith("a red mat ")  # and an answer
     assert first.strip() == f"1.000  {tmp_path / 'a.txt'}: a red mat"
     assert "txt: " in second

@@ -180,7 +180,8 @@ def test_elmo(text_file):
 @pytest.mark.slow
 def test_transformer_xl(text_file, capsys):
     settings = {**SMALL, "num_layers": 1, "sequence_length": 16, "memory_length": 16}
+    pathlib.Path("held_out.txt").write_text(python_documentation()[8][:800], "utf-8")
     load_example("pretrain_transformer_xl").main(
-        text_file, held_out=text_file, **settings
+        text_file, held_out="held_out.txt", **settings
     )
     assert capsys.readouterr().out.count("tokens: perplexity") == 3
