@@ -211,6 +211,7 @@ def squad_table(
         ),
     )
     asked_of("MiniLM, cosine", found_by(embedder, paragraphs, questions))
+    asked_of("MiniLM, inner product", found_by(model, paragraphs, questions))
     if ict_steps:
         texts = tf.data.Dataset.from_tensor_slices(paragraphs)
         data = model.preprocessor.dataset(texts, batch_size)
