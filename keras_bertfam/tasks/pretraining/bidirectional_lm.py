@@ -15,12 +15,13 @@ from keras_bertfam.tasks.losses import MaskedCrossentropy, token_metrics
 from keras_bertfam.tasks.pretraining.bidirectional_lm_preprocessor import (
     BidirectionalLMPreprocessor,
 )
+from keras_bertfam.tasks.pretraining.remembering import Remembering
 from keras_bertfam.tasks.task import PretrainingTask
 from keras_bertfam.types import Config, Model, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class BidirectionalLM(PretrainingTask):
+class BidirectionalLM(Remembering, PretrainingTask):
     """Predicts the next word of each direction, by ELMo's LSTMs and one softmax.
 
     Rows of even number run forward, and those of odd number backward: the first word
@@ -128,11 +129,6 @@ class BidirectionalLM(PretrainingTask):
             )
         return self.batch_size // (2 * replicas)
 
-    def _batched(self, data, batch_size, position=None):
-        # With memory each row goes on where that of the batch before ended.
-        position = position if self.memory is None else None
-        return super()._batched(data, batch_size, position)
-
     def call(self, inputs: dict[str, Tensor], training: bool | None = None) -> Tensor:
         inputs = dict(inputs)
         continues = inputs.pop("continues", None)
@@ -178,12 +174,6 @@ class BidirectionalLM(PretrainingTask):
                 f"A batch must have the {expected} rows that memory has, on each "
                 f"replica. Received: character_ids.shape={tuple(character_ids.shape)}."
             )
-
-    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
-        if self.memory is None:
-            return super().evaluate(*args, **kwargs)
-        with self.memory.put_aside():
-            return super().evaluate(*args, **kwargs)
 
     def default_loss(self) -> MaskedCrossentropy:
         return MaskedCrossentropy()

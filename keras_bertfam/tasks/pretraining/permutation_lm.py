@@ -13,12 +13,13 @@ from keras_bertfam.tasks.losses import MaskedCrossentropy, token_metrics
 from keras_bertfam.tasks.pretraining.permutation_lm_preprocessor import (
     PermutationLMPreprocessor,
 )
+from keras_bertfam.tasks.pretraining.remembering import Remembering
 from keras_bertfam.tasks.task import PretrainingTask
 from keras_bertfam.types import Config, Model, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class PermutationLM(PretrainingTask):
+class PermutationLM(Remembering, PretrainingTask):
     """Predicts tokens in random orders by XLNet's two streams.
 
     With `memory_length` the inputs of each layer for the first `reuse_length`
@@ -127,11 +128,6 @@ class PermutationLM(PretrainingTask):
             )
         return self.batch_size // replicas
 
-    def _batched(self, data, batch_size, position=None):
-        # With memory each row goes on where that of the batch before ended.
-        position = position if self.memory is None else None
-        return super()._batched(data, batch_size, position)
-
     def call(self, inputs: dict[str, Tensor], training: bool | None = None) -> Tensor:
         inputs = dict(inputs)
         continues = inputs.pop("continues", None)
@@ -153,12 +149,6 @@ class PermutationLM(PretrainingTask):
         )
         self.memory.remember(outputs["memory"], continues, self.reuse_length)
         return self.predict_tokens(self.head, outputs["sequence_output"])
-
-    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
-        if self.memory is None:
-            return super().evaluate(*args, **kwargs)
-        with self.memory.put_aside():
-            return super().evaluate(*args, **kwargs)
 
     def _check_rows(self, token_ids):
         rows = self.memory.batch_size

@@ -16,12 +16,13 @@ from keras_bertfam.tasks.pretraining.continuation import Continuation
 from keras_bertfam.tasks.pretraining.recurrent_lm_preprocessor import (
     RecurrentLMPreprocessor,
 )
+from keras_bertfam.tasks.pretraining.remembering import Remembering
 from keras_bertfam.tasks.task import PretrainingTask
 from keras_bertfam.types import Config, Model, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class RecurrentLM(Continuation, PretrainingTask):
+class RecurrentLM(Remembering, Continuation, PretrainingTask):
     """Predicts each token from those before it, those of earlier batches included.
 
     With `memory_length` the inputs of each layer for a batch's tokens are kept for the
@@ -119,11 +120,6 @@ class RecurrentLM(Continuation, PretrainingTask):
             )
         return self.batch_size // replicas
 
-    def _batched(self, data, batch_size, position=None):
-        # With memory each row goes on where that of the batch before ended.
-        position = position if self.memory is None else None
-        return super()._batched(data, batch_size, position)
-
     def call(self, inputs: dict[str, Tensor], training: bool | None = None) -> Tensor:
         inputs = dict(inputs)
         continues = inputs.pop("continues", None)
@@ -148,12 +144,6 @@ class RecurrentLM(Continuation, PretrainingTask):
                 f"A batch must have the {rows} rows that memory has, on each "
                 f"replica. Received: token_ids.shape={tuple(token_ids.shape)}."
             )
-
-    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
-        if self.memory is None:
-            return super().evaluate(*args, **kwargs)
-        with self.memory.put_aside():
-            return super().evaluate(*args, **kwargs)
 
     def perplexity(
         self,
