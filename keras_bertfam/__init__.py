@@ -17,6 +17,7 @@ from keras_bertfam import (
     tasks,
     tokenizers,
 )
+from keras_bertfam.host_memory import keep_freed_memory
 from keras_bertfam.version import __version__
 
 __all__ = [
@@ -37,3 +38,5 @@ __all__ = [
     "tasks",
     "tokenizers",
 ]
+
+keep_freed_memory()
