@@ -47,10 +47,15 @@ def prepare(folder, tokenizer, documents=None, shards=3):
     return str(folder)
 
 
+def _in_graph(tokenizer):
+    # KerasHub's tokenizers return Python lists in eager mode.
+    return tf.function(lambda texts: tokenize_sentences(tokenizer, texts, False))
+
+
 def _tokenized(documents, tokenizer, dtype):
     if not documents:
         return
-    tokens, owner = tokenize_sentences(tokenizer, tf.constant(documents), False)
+    tokens, owner = _in_graph(tokenizer)(tf.constant(documents))
     lengths, owner = tokens.row_lengths().numpy(), owner.numpy()
     values = np.split(tokens.flat_values.numpy().astype(dtype), np.cumsum(lengths)[:-1])
     for document in range(len(documents)):

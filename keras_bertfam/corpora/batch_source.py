@@ -11,6 +11,7 @@ from keras_bertfam.corpora.manifest import Manifest
 from keras_bertfam.corpora.permutation import permuted
 from keras_bertfam.corpora.row_kinds import RowKind
 from keras_bertfam.corpora.row_reader import ENDS, STARTS, RowReader
+from keras_bertfam.corpora.row_sharing import Sharing
 
 # Where rows continue those of the batch before: most batches until they go elsewhere.
 _STEPS = 64
@@ -73,7 +74,13 @@ class BatchSource:
     def from_json(cls, text: str | bytes) -> "BatchSource":
         """What `to_json` wrote."""
         fields = json.loads(text)
-        return cls(**{**fields, "kind": RowKind(**fields["kind"])})
+        kind = fields.pop("kind")
+        if kind["sharing"] is not None:
+            costs = ("costs", "single_costs")
+            tables = {key: kind["sharing"][key] for key in costs}
+            tables = {key: x if x is None else tuple(x) for key, x in tables.items()}
+            kind["sharing"] = Sharing(**{**kind["sharing"], **tables})
+        return cls(kind=RowKind(**kind), **fields)
 
     @functools.cached_property
     def batches(self) -> int:
@@ -108,22 +115,28 @@ class BatchSource:
 
         Returns:
             What `RowReader.read` gives; with `partners`, the same of these as
-            `other_...`. For windows `token_ids`, `starts_sentence`, bool of their
-            shape, and `continues` and `reversed_rows`, bool `(rows,)`.
+            `other_...`. Where rows are shared, that of their sequences, and `row`,
+            int32 `(sequences,)`: the row of each. For windows `token_ids`,
+            `starts_sentence`, bool of their shape, and `continues` and
+            `reversed_rows`, bool `(rows,)`.
 
         Raises:
             OSError, ValueError: as `RowReader.read`.
         """
         if self.kind.kind == "windows":
             return self._read_windows(epoch, batch, part)
-        numbers = self.rows(epoch, batch, part)
+        numbers, row = self.reader.index.sequences(self.rows(epoch, batch, part))
+        shared = {}
+        if self.kind.sharing is not None:
+            shared = {"row": row.astype(np.int32)}
         if not self.partners:
-            return self.reader.read(numbers)
+            return {**self.reader.read(numbers), **shared}
         others = self.reader.others(numbers, self.seed, epoch, 1)
         found = self.reader.read(np.concatenate([numbers, others]))
         count = len(numbers)
         own = {name: x[:count] for name, x in found.items()}
-        return {**own, **{f"other_{name}": x[count:] for name, x in found.items()}}
+        other = {f"other_{name}": x[count:] for name, x in found.items()}
+        return {**own, **other, **shared}
 
     def rows(self, epoch: int, batch: int, part: int = 0) -> np.ndarray:
         """The numbers of the rows of a slice of a batch, int64 `(rows,)`."""

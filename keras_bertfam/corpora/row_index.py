@@ -4,6 +4,7 @@ An index is made of the lengths of sentences once, and kept in files beside the 
 the table of its rows, which is mapped into memory, not read.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -23,6 +24,9 @@ FOLDER = "rows"
 class RowIndex:
     """Rows of a prepared corpus by their numbers, from 0, shard after shard.
 
+    Where rows are shared, each has several sequences, which have numbers of their own;
+    else a row is the sequence of its number.
+
     Args:
         folder: path of the corpus.
         kind: `RowKind`.
@@ -32,6 +36,7 @@ class RowIndex:
     Attributes:
         count: int. How many rows there are.
         bounds: int64 array `(shards + 1,)`: the number of each shard's first row.
+        sequence_bounds: int64 array `(shards + 1,)`: that of its first sequence.
 
     Raises:
         OSError: if the index isn't there and can't be written.
@@ -48,27 +53,52 @@ class RowIndex:
         manifest = manifest or Manifest.read(folder)
         self.kind = kind
         path = os.path.join(cache or os.path.join(folder, FOLDER), kind.name)
-        counts = _read_counts(path, manifest)
-        if counts is None:
-            counts = _write(path, folder, kind, manifest)
-        self.bounds = _bounds(counts)
+        counts = _read_counts(path, manifest) or _write(path, folder, kind, manifest)
+        self.bounds = _bounds(counts["rows"])
         self.count = int(self.bounds[-1])
+        self.sequence_bounds = self.bounds
         self._records = _bounds([shard.records for shard in manifest.shards])
-        shape = (self.count, len(kind.columns))
+        if kind.sharing is not None:
+            self.sequence_bounds = _bounds(counts["sequences"])
+            count = int(self.sequence_bounds[-1])
+            self._shared = _mapped(f"{path}.shared", "<u4", (count,))
+            self._ends = _mapped(f"{path}.ends", "<u4", (self.count,))
+        shape = (int(self.sequence_bounds[-1]), len(kind.columns))
         self._rows = _mapped(f"{path}.rows", "<u4", shape)
         self._closing = _mapped(f"{path}.closing", "u1", (int(self._records[-1]),))
 
-    def find(self, numbers: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Where rows lie.
+    def sequences(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The sequences of rows.
 
         Args:
-            numbers: int array `(rows,)`.
+            numbers: int array `(rows,)`. Of rows.
 
         Returns:
-            The shard of each, int64 `(rows,)`, and a dict of such arrays: the columns
-            of the index.
+            The numbers of their sequences, and for each which of the rows it is in,
+            from 0, ascending: int64 `(sequences,)`.
         """
+        if self.kind.sharing is None:
+            return numbers, np.arange(len(numbers))
         shards = np.searchsorted(self.bounds, numbers, side="right") - 1
+        first = numbers == self.bounds[shards]
+        begins = np.where(first, 0, self._ends[np.maximum(numbers - 1, 0)])
+        counts = np.asarray(self._ends[numbers], np.int64) - begins
+        row = np.repeat(np.arange(len(numbers)), counts)
+        place = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
+        base = self.sequence_bounds[shards]
+        return base[row] + self._shared[(base + begins)[row] + place], row
+
+    def find(self, numbers: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Where sequences lie.
+
+        Args:
+            numbers: int array `(sequences,)`.
+
+        Returns:
+            The shard of each, int64 `(sequences,)`, and a dict of such arrays: the
+            columns of the index.
+        """
+        shards = np.searchsorted(self.sequence_bounds, numbers, side="right") - 1
         table = np.asarray(self._rows[numbers], np.int64)
         return shards, dict(zip(self.kind.columns, table.T, strict=True))
 
@@ -88,11 +118,11 @@ def _mapped(path, dtype, shape):
 
 
 def _read_counts(path, manifest):
-    """The rows of each shard, or `None` if there is no whole index of this corpus."""
+    """Rows and sequences of each shard, or `None` without an index of this corpus."""
     try:
         with open(f"{path}.json", encoding="utf-8") as file:
             content = json.load(file)
-        counts = np.array(content["rows"], np.int64)
+        counts = {key: np.array(x, np.int64) for key, x in content["counts"].items()}
         whole = content["corpus"] == _identity(manifest)
         for name, size in content["bytes"].items():
             whole &= os.path.getsize(f"{path}.{name}") == size
@@ -108,21 +138,25 @@ def _identity(manifest):
 
 def _write(path, folder, kind, manifest):
     """Makes an index, a shard at a time; the file that says so comes last."""
-    counts, sizes = [], {}
+    counts: dict[str, list[int]] = {"rows": [], "sequences": []}
+    names = ["rows", "closing", *(["shared", "ends"] if kind.sharing else [])]
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        with (
-            written_aside(f"{path}.rows") as rows_part,
-            written_aside(f"{path}.closing") as closing_part,
-        ):
-            with open(rows_part, "wb") as rows, open(closing_part, "wb") as closing:
+        with contextlib.ExitStack() as stack:
+            parts = [stack.enter_context(written_aside(f"{path}.{x}")) for x in names]
+            with contextlib.ExitStack() as opened:
+                files = [opened.enter_context(open(part, "wb")) for part in parts]
                 for number, shard in enumerate(manifest.shards):
                     found = rows_of_shard(kind, read_lengths(folder, shard), number)
-                    rows.write(found.rows.tobytes())
-                    closing.write(found.closing.tobytes())
-                    counts.append(len(found.rows))
-                sizes = {"rows": rows.tell(), "closing": closing.tell()}
-        content = {"corpus": _identity(manifest), "bytes": sizes, "rows": counts}
+                    arrays = [found.rows, found.closing]
+                    if found.shared is not None:
+                        arrays += [x.astype("<u4") for x in found.shared]
+                    counts["sequences"].append(len(found.rows))
+                    counts["rows"].append(len(arrays[-1 if found.shared else 0]))
+                    for file, array in zip(files, arrays, strict=True):
+                        file.write(array.tobytes())
+                sizes = {x: f.tell() for x, f in zip(names, files, strict=True)}
+        content = {"corpus": _identity(manifest), "bytes": sizes, "counts": counts}
         write_text(f"{path}.json", json.dumps(content))
     except PermissionError as error:
         raise PermissionError(

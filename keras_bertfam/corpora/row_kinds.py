@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from keras_bertfam.corpora.permutation import uniform_below
+from keras_bertfam.corpora.row_sharing import SharedRows, Sharing, share_rows
 
 # Of a segment, text of more than so many rows is left out, which would be cut off.
 _LONGEST = 2
@@ -22,8 +23,9 @@ class RowKind:
     Args:
         kind: `"full"` (sentences, and cut ones, that fit, across documents), `"doc"`
             (the same within a document), `"stream"` (cut anywhere), `"windows"` (the
-            same, each `advance` tokens after the one before), `"segments"` (sentences
-            of a document that reach a target) or `"sentences"` (two of a document).
+            same, each `advance` tokens after the one before), `"pieces"` (documents,
+            cut where they are longer), `"segments"` (sentences of a document that
+            reach a target) or `"sentences"` (two of a document).
         length: int. Tokens of a row, without special tokens.
         separator: int or `None`. The id after each document of `"stream"` and
             `"windows"`, and between those of a row of `"full"`.
@@ -32,6 +34,8 @@ class RowKind:
             `length` but uniform in [`shortest`, `length`].
         shortest: int.
         short_rows: bool. Whether that is drawn for each row, not each document.
+        sharing: `Sharing`, or `None`. With it, these aren't rows but sequences, of
+            which a row has as many as it has room for.
     """
 
     kind: str
@@ -41,14 +45,17 @@ class RowKind:
     short_rate: float = 0.0
     shortest: int = 2
     short_rows: bool = False
+    sharing: Sharing | None = None
 
     @property
     def name(self) -> str:
         """What names the files of an index: equal for equal rows."""
         fields = {**vars(self), "separator": self.separator is not None}
+        sharing = fields.pop("sharing")
         kind, length, *others = fields.values()
-        rest = "-".join(f"{x:g}" for x in others)
-        return f"{kind}-{length}-{rest}"
+        rest = [f"{x:g}" for x in others]
+        rest += [] if sharing is None else [sharing.name]
+        return f"{kind}-{length}-{'-'.join(rest)}"
 
     @property
     def in_documents(self) -> bool:
@@ -73,10 +80,12 @@ class ShardRows(NamedTuple):
         rows: uint32 array `(rows, columns)`.
         closing: uint8 array `(records,)`: 1 where a record is a document's last, 2
             more where a separator comes after it.
+        shared: `SharedRows`, where `rows` are sequences that share rows, or `None`.
     """
 
     rows: np.ndarray
     closing: np.ndarray
+    shared: SharedRows | None = None
 
 
 def rows_of_shard(
@@ -104,8 +113,11 @@ def rows_of_shard(
     bounds = _bounds(sentences + separators)
     record_bounds = bounds[np.concatenate([[0], record_ends])]
     extra = None
+    single = np.zeros(1, bool)
     if kind.in_documents:
-        begins, stops, extra = _segments(kind, bounds, documents, ends, number)
+        begins, stops, extra, single = _segments(kind, bounds, documents, ends, number)
+    elif kind.kind == "pieces":
+        begins, stops = _pieces(kind, bounds[np.concatenate([[0], ends])])
     elif kind.kind in ("full", "doc"):
         begins, stops = _blocks(kind, sentences, separators, documents)
     else:
@@ -119,7 +131,12 @@ def rows_of_shard(
         last_record - record + 1,
         *(extra or ()),
     ]
-    return ShardRows(np.stack(columns, 1).astype("<u4"), closing)
+    table = np.stack(columns, 1).astype("<u4")
+    if kind.sharing is None:
+        return ShardRows(table, closing)
+    costs = kind.sharing.costs_of(stops - begins, single)
+    shared = share_rows(costs, kind.sharing.room, kind.sharing.most)
+    return ShardRows(table, closing, shared)
 
 
 def _bounds(lengths):
@@ -133,6 +150,16 @@ def _windows(kind, total):
     else:
         begins = np.arange(0, total, kind.length)
     return begins, np.minimum(begins + kind.length, total)
+
+
+def _pieces(kind, documents):
+    """Documents, of which the bounds are given, cut where they are longer."""
+    sizes = np.diff(documents)
+    counts = -(-sizes // kind.length)
+    whole = np.repeat(np.arange(len(sizes)), counts)
+    piece = np.arange(len(whole)) - np.repeat(_bounds(counts)[:-1], counts)
+    begins = documents[whole] + piece * kind.length
+    return begins, np.minimum(begins + kind.length, documents[whole + 1])
 
 
 def _blocks(kind, sentences, separators, documents):
@@ -169,12 +196,14 @@ def _segments(kind, bounds, documents, ends, number):
         following = sentence + 2
     starts = _orbit(np.minimum(following, ends[document]))
     begins = bounds[starts]
-    stops = bounds[np.append(starts[1:], len(document))]
+    following = np.append(starts[1:], len(document))
+    stops = bounds[following]
     _, first, where, siblings = np.unique(
         document[starts], return_index=True, return_inverse=True, return_counts=True
     )
     extra = (target[starts], first[where], siblings[where])
-    return begins, np.minimum(stops, begins + kind.width), extra
+    single = following - starts == 1
+    return begins, np.minimum(stops, begins + kind.width), extra, single
 
 
 def _orbit(following):

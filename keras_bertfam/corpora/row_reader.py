@@ -14,7 +14,8 @@ from keras_bertfam.corpora.shard_reader import ShardReader
 from keras_bertfam.corpora.shards import HEADER
 from keras_bertfam.types import Path
 
-_OPEN_SHARDS = 256  # each is an open file
+# A shard that is open is an open file, and 16 bytes a record.
+_OPEN_SHARDS, _KNOWN_RECORDS = 256, 1 << 24
 STARTS, ENDS = 1, 2  # what a token does of a sentence
 
 
@@ -64,13 +65,15 @@ class RowReader:
         self._lock = threading.Lock()
 
     def read(self, numbers: np.ndarray) -> dict[str, np.ndarray]:
-        """Reads rows.
+        """Reads rows, or the sequences of rows that are shared.
 
         Args:
-            numbers: int array `(rows,)`.
+            numbers: int array `(rows,)`. Where rows are shared, of sequences; see
+                `RowIndex.sequences`.
 
         Returns:
-            A dict of int32 arrays: `token_ids`, `(rows, width)`, padded; `sequence_ids`
+            A dict of int32 arrays: `token_ids`, `(rows, width)`, padded, where the
+            width is the kind's, or of sequences that of the longest; `sequence_ids`
             of that shape, 1, 2, ... for a row's documents and 0 at padding; `lengths`,
             `(rows,)`. For rows of whole sentences and for windows, `marks` of the first
             shape: 1 where a sentence starts, and 2 more where it ends. For segments,
@@ -86,9 +89,12 @@ class RowReader:
         data = self._data(shards[owner], records)
         closing = self.index.closing(shards[owner], records)
         parts = _Records(data, self._dtype, closing, owner, len(numbers))
-        out = parts.rows(row, self.kind, self.pad_token_id)
+        width = self.kind.width
+        if self.kind.sharing is not None:
+            width = row["length"].max(initial=1)
+        out = parts.rows(row, width, self.kind.separator, self.pad_token_id)
         if self.kind.in_documents or self.kind.kind == "windows":
-            out["marks"] = parts.marks(row, self.kind.width)
+            out["marks"] = parts.marks(row, width)
         if self.kind.in_documents:
             out["targets"] = row["target"].astype(np.int32)
         return out
@@ -97,21 +103,21 @@ class RowReader:
         """A random row of another document for each row, uniformly.
 
         Args:
-            numbers: int array `(rows,)`. Rows of whole sentences.
+            numbers: int array `(rows,)`, as for `read`. Rows of whole sentences.
             *seed: ints. What is drawn is a function of these and the number.
 
         Raises:
             ValueError: for a corpus of one document.
         """
         shards, row = self.index.find(numbers)
-        elsewhere = self.index.count - row["siblings"]
+        elsewhere = self.index.sequence_bounds[-1] - row["siblings"]
         if not elsewhere.all():
             raise ValueError(
                 "The corpus must have two documents at least: a random segment needs "
                 "another one. Received: one."
             )
         drawn = uniform_below(elsewhere, numbers, *seed)
-        begins = self.index.bounds[shards] + row["first"]
+        begins = self.index.sequence_bounds[shards] + row["first"]
         return drawn + np.where(drawn >= begins, row["siblings"], 0)
 
     def _data(self, shards, records):
@@ -133,8 +139,11 @@ class RowReader:
                 file = self._manifest.shards[number].file
                 path = os.path.join(self._folder, file)
                 reader = ShardReader(path, self._dtype)
-                while len(self._shards) >= _OPEN_SHARDS:
-                    self._shards.popitem(last=False)
+                known = sum(map(len, self._shards.values())) + len(reader)
+                while self._shards and (
+                    known > _KNOWN_RECORDS or len(self._shards) >= _OPEN_SHARDS
+                ):
+                    known -= len(self._shards.popitem(last=False)[1])
             self._shards[number] = reader
             return reader
 
@@ -173,7 +182,7 @@ class _Records:
         at = at // 2
         return self._halves[at] + (self._halves[at + 1].astype(np.int64) << 16)
 
-    def rows(self, row, kind, pad_token_id):
+    def rows(self, row, width, separator, pad_token_id):
         """Token ids, the document of each, and lengths."""
         offset = row["offset"][self._owner]
         low = np.maximum(self._before, offset)
@@ -183,9 +192,9 @@ class _Records:
         ids = self._ids[
             np.minimum(np.repeat(self._at, sizes) + place, len(self._ids) - 1)
         ]
-        if kind.separator is not None:
-            ids = np.where(place < np.repeat(self._tokens, sizes), ids, kind.separator)
-        inside = np.arange(kind.width) < row["length"][:, None]
+        if separator is not None:
+            ids = np.where(place < np.repeat(self._tokens, sizes), ids, separator)
+        inside = np.arange(width) < row["length"][:, None]
         token_ids = np.full(inside.shape, pad_token_id, np.int32)
         token_ids[inside] = ids
         sequence_ids = np.zeros(inside.shape, np.int32)

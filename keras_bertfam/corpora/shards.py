@@ -70,6 +70,8 @@ def split_records(lengths: np.ndarray) -> np.ndarray:
         tokens, or one.
     """
     ends = np.cumsum(lengths, dtype=np.int64)
+    if len(ends) and ends[-1] <= RECORD_TOKENS:
+        return np.array([len(lengths)], np.int64)
     counts, first, before = [], 0, 0
     while first < len(lengths):
         last = int(np.searchsorted(ends, before + RECORD_TOKENS, side="right"))
@@ -131,11 +133,12 @@ def _records(documents, lengths):
         lengths["sentences"].append(sentences)
         lengths["documents"].append([len(sentences)])
         lengths["records"].append(counts)
-        bounds = np.cumsum(counts)[:-1]
-        tokens = np.cumsum(sentences, dtype=np.int64)[bounds - 1]
-        yield from map(
-            encode_record, np.split(ids, tokens), np.split(sentences, bounds)
-        )
+        ends = np.cumsum(sentences, dtype=np.int64)
+        first = token = 0
+        for last in np.cumsum(counts).tolist():
+            end = int(ends[last - 1])
+            yield encode_record(ids[token:end], sentences[first:last])
+            first, token = last, end
 
 
 def has_array_record() -> bool:

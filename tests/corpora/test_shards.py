@@ -48,6 +48,30 @@ def test_what_is_written_is_read(kind, shard, tmp_path):
     assert shards.write_shard(tmp_path, 3, 16, documents()) == shard
 
 
+def test_records_are_read_where_they_begin_or_by_the_library(shard, kind, tmp_path):
+    """Also those with the header of a block of 64 KiB within, or of two."""
+    rng = np.random.default_rng(0)
+    sizes = [*rng.choice([1, 3, 60, 600], 300), 90_000, 7]
+    texts = [(rng.integers(0, 30000, n).astype("uint16"), np.array([n])) for n in sizes]
+    path = tmp_path / shards.write_shard(tmp_path, 0, 1, texts).file
+    reader = ShardReader(path, "uint16")
+    for (ids, _), (found, _) in zip(texts, reader.records(range(302)), strict=True):
+        np.testing.assert_array_equal(found, ids)
+    if kind == "tfrecord":
+        return
+    assert reader._records._reader is None
+    module = pytest.importorskip("array_record.python.array_record_module")
+    records = reader.data(range(302))
+    writer = module.ArrayRecordWriter(str(path), "group_size:4,zstd")
+    for data in records:
+        writer.write(data)
+    writer.close()
+    other = ShardReader(path, "uint16")
+    assert other._records._reader is not None
+    for number in (301, 5, 300):
+        np.testing.assert_array_equal(other.record(number)[0], texts[number][0])
+
+
 def test_a_shard_without_documents(kind, tmp_path):
     shard = shards.write_shard(tmp_path, 0, 1, [])
     assert shard[1:5] == (0, 0, 0, 0)

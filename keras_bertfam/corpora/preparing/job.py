@@ -13,8 +13,11 @@ import json
 import os
 import shutil
 import tempfile
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
+
+import numpy as np
 
 from keras_bertfam.corpora.preparing.near_duplicates import NearDuplicates
 from keras_bertfam.corpora.preparing.parts import Block, Part, Reading, Source
@@ -129,6 +132,16 @@ def whole_folder(path: str) -> Iterator[str]:
                 raise
     finally:
         shutil.rmtree(part, ignore_errors=True)
+
+
+def save_array(path: str, array: np.ndarray) -> None:
+    """Writes an array as `numpy.save` does.
+
+    That says of a full disk how many bytes were written; this lets the system say it.
+    """
+    with open(path, "wb") as file:
+        writer: Any = types.SimpleNamespace(write=file.write)  # for NumPy, no file
+        np.lib.format.write_array(writer, array)
 
 
 def write_json(path: str, content: Config) -> None:

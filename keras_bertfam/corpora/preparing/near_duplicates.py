@@ -1,9 +1,10 @@
 """Documents that are almost the same: MinHash over shingles, and bands of it."""
 
 import dataclasses
+import functools
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
@@ -11,6 +12,8 @@ import numpy as np
 _WORD = re.compile(r"[぀-ヿ㐀-䶿一-鿿豈-﫿]|[^\W぀-ヿ㐀-䶿一-鿿豈-﫿]+")
 _CACHED_WORDS = 1 << 20
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
+_ROWS_AT_ONCE = 1 << 17
+Similar = Callable[[int, np.ndarray], np.ndarray]
 _AT_ONCE = 1024  # shingles, so that their hashes stay in the processor's cache
 
 
@@ -121,19 +124,13 @@ class NearDuplicates:
         """
         size = max(min(self.shingle_size, len(words)), 1)
         shingles = (hash_shingles(words, size) >> np.uint64(32)).astype(np.uint32)
-        factors, terms = self._hash_functions()
+        factors, terms = _hash_functions(self.bands * self.band_size)
         least = np.full(len(factors), np.iinfo(np.uint32).max, np.uint32)
         for start in range(0, len(shingles), _AT_ONCE):
             hashes = factors[:, None] * shingles[start : start + _AT_ONCE]
             hashes += terms[:, None]
             np.minimum(least, hashes.min(axis=1), out=least)
         return least
-
-    def _hash_functions(self):
-        numbers = np.arange(2 * self.bands * self.band_size, dtype=np.uint64)
-        numbers = _mixed((numbers + np.uint64(1)) * _FACTOR).astype(np.uint32)
-        factors, terms = np.split(numbers, 2)
-        return factors | np.uint32(1), terms
 
     def band_hashes(self, signatures: np.ndarray) -> np.ndarray:
         """A number for each band of signatures.
@@ -152,11 +149,19 @@ class NearDuplicates:
         return hashes
 
 
+@functools.lru_cache(maxsize=8)
+def _hash_functions(count):
+    """Factors and terms of so many."""
+    numbers = np.arange(2 * count, dtype=np.uint64)
+    numbers = _mixed((numbers + np.uint64(1)) * _FACTOR).astype(np.uint32)
+    return numbers[:count] | np.uint32(1), numbers[count:]
+
+
 def find_copies(
     groups: np.ndarray,
     order: np.ndarray,
     numbers: np.ndarray,
-    similar: Callable[[int, Sequence[int]], np.ndarray] | None = None,
+    compare: Callable[[np.ndarray], Similar] | None = None,
 ) -> np.ndarray:
     """Which documents go, since a better one that is like them is in their group.
 
@@ -165,8 +170,10 @@ def find_copies(
         order: uint64 array. In a group, the least stays.
         numbers: uint64 array: the document of a row, which decides where `order` is
             the same.
-        similar: function of the number of a document and those of others, which says
-            by a bool array which of these are like it; or `None`: all of a group are.
+        compare: function of the numbers of the documents of some groups, each once and
+            sorted, that returns a function of the number of one of them and those of
+            others, which says by a bool array which of these are like it; or `None`:
+            all of a group are.
 
     Returns:
         A uint64 array of the numbers of documents, sorted.
@@ -175,15 +182,29 @@ def find_copies(
     groups, numbers = groups[rows], numbers[rows]
     starts = np.flatnonzero(np.r_[True, groups[1:] != groups[:-1]][: len(groups)])
     sizes = np.diff(np.r_[starts, len(groups)])
+    starts, sizes = starts[sizes > 1], sizes[sizes > 1]
+    # Groups are compared some at a time, so that what it takes is held for these only.
+    at_once = np.cumsum(sizes) // _ROWS_AT_ONCE
     copies: list[np.ndarray] = []
-    for start, size in zip(starts[sizes > 1], sizes[sizes > 1], strict=True):
-        others = numbers[start : start + size]
-        while len(others) > 1:
-            best, others = others[0], others[1:]
-            others = others[others != best]
-            alike = np.ones(len(others), bool)
-            if similar is not None:
-                alike = similar(best, others)
-            copies.append(others[alike])
-            others = others[~alike]
+    for part in np.unique(at_once):
+        some = at_once == part
+        found = [
+            numbers[start : start + size]
+            for start, size in zip(starts[some], sizes[some], strict=True)
+        ]
+        similar = None if compare is None else compare(np.unique(np.concatenate(found)))
+        for others in found:
+            copies += _copies_in(others, similar)
     return np.unique(np.concatenate([np.zeros(0, np.uint64), *copies]))
+
+
+def _copies_in(others, similar):
+    """The documents of a group that go, in parts."""
+    while len(others) > 1:
+        best, others = others[0], others[1:]
+        others = others[others != best]
+        alike = np.ones(len(others), bool)
+        if similar is not None and len(others):
+            alike = similar(best, others)
+        yield others[alike]
+        others = others[~alike]

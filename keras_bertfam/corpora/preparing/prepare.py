@@ -9,8 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
 from keras_bertfam.corpora.manifest import (
     FILE,
     TOKENIZER,
@@ -27,6 +25,7 @@ from keras_bertfam.corpora.preparing.job import (
     digest,
     raise_failure,
     read_json,
+    save_array,
     whole_folder,
     write_blocks,
 )
@@ -122,8 +121,6 @@ def prepare(
     options = beam_options(workers, beam_arguments)
     if isinstance(near_duplicates, (int, float)):
         near_duplicates = NearDuplicates(near_duplicates)
-    if isinstance(tokenizer, (str, os.PathLike)):
-        tokenizer = load_tokenizer(tokenizer)
     for name, value in {"shards": shards, "test_ngram": test_ngram}.items():
         if value is not None and value < 1:
             raise ValueError(f"`{name}` must be at least 1. Received: {value}.")
@@ -131,7 +128,10 @@ def prepare(
     _check_output(output)
     reading = Reading(feature, split, one_per_file)
     found = find_sources(sources, reading)
-    with _working_folder(output) as folder:
+    # Processes begin before the tokenizer, with which TensorFlow begins.
+    with process_pool(workers), _working_folder(output) as folder:
+        if isinstance(tokenizer, (str, os.PathLike)):
+            tokenizer = load_tokenizer(tokenizer)
         blocks = make_blocks(found, reading)
         described = describe_tokenizer(tokenizer)
         test_hashes = _write_test_hashes(folder, test_sets, reading, test_ngram)
@@ -151,7 +151,7 @@ def prepare(
         if not os.path.isdir(job.tokenizer_folder):
             with whole_folder(job.tokenizer_folder) as part:
                 tokenizer.save_to_preset(part)
-        _run(job, len(blocks), options, workers, report)
+        _run(job, len(blocks), options, report)
         manifest = _manifest(job, len(blocks), found, described, test_sets)
         _publish(job, manifest, output)
     counts = ", ".join(f"{count} {name}" for name, count in manifest.counts.items())
@@ -200,12 +200,12 @@ def _write_test_hashes(folder, test_sets, reading, size):
         return None
     hashes = hash_test_sets(test_sets, reading, size)
     name = f"test-{digest(hashes.tolist())}.npy"
-    with written_aside(os.path.join(folder, name)) as part, open(part, "wb") as file:
-        np.save(file, hashes)
+    with written_aside(os.path.join(folder, name)) as part:
+        save_array(part, hashes)
     return name
 
 
-def _run(job, blocks, options, workers, report):
+def _run(job, blocks, options, report):
     def folders():
         counted = {
             "documents of blocks": (job.path(steps.DOCUMENTS), blocks),
@@ -219,7 +219,7 @@ def _run(job, blocks, options, workers, report):
     with contextlib.suppress(FileNotFoundError):
         os.remove(job.path(steps.PLAN))
     try:
-        with progress(folders, report), process_pool(workers):
+        with progress(folders, report):
             run_pipeline(job, blocks, options)
     except Exception as error:
         raise_failure(job.folder)

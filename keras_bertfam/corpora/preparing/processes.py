@@ -2,19 +2,25 @@
 
 Beam's own (`direct_running_mode=multi_processing`) leave a pipeline waiting forever for
 a worker that was killed, such as by a system without memory. So its threads hand the
-work to a pool, which tells. This process is a worker as well: another takes as long to
-import TensorFlow as for some 20 MB of text.
+work to a pool, which tells. This process is a worker as well. Another takes as long to
+import TensorFlow as for some 20 MB of text, so it begins as a copy of this one where
+that is safe: before TensorFlow has threads.
 """
 
 import contextlib
 import errno
 import multiprocessing
 import os
+import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
+
+import keras
+import tensorflow as tf
 
 _pool: ProcessPoolExecutor | None = None
 _this_process = threading.Lock()  # whose thread works here
@@ -24,22 +30,46 @@ _this_process = threading.Lock()  # whose thread works here
 def process_pool(workers: int) -> Iterator[None]:
     """Let `call` use processes, if there is to be more than one.
 
+    Within another such context, its processes are used.
+
     Args:
         workers: int. How many, with this one.
     """
     global _pool
-    if workers == 1:
+    if workers <= 1 or _pool is not None:
         yield
         return
-    # A fork of a process with TensorFlow's threads may never end.
-    context = multiprocessing.get_context("spawn")
+    copied = _may_be_copied()
+    context = multiprocessing.get_context("fork" if copied else "spawn")
     pool = ProcessPoolExecutor(workers - 1, context, initializer=_end_with_parent)
+    if copied:
+        with warnings.catch_warnings():  # of threads, which BLAS has, and JAX may
+            warnings.simplefilter("ignore")
+            pool.submit(os.getpid).result()  # which begins all of them
     _pool = pool
     try:
         yield
     finally:
         _pool = None
         pool.shutdown(cancel_futures=True)
+
+
+def _may_be_copied():
+    """Whether a fork of this process can work.
+
+    That of a process with TensorFlow's threads may never end.
+    """
+    alone = threading.active_count() == 1 and keras.backend.backend() == "tensorflow"
+    if sys.platform != "linux" or not alone:
+        return False
+    threads = tf.config.threading
+    try:  # which can't be set once there are some
+        threads.set_inter_op_parallelism_threads(
+            threads.get_inter_op_parallelism_threads()
+        )
+    except RuntimeError:
+        return False
+    return True
 
 
 def call(function: Callable[..., Any], *args: Any) -> Any:

@@ -1,5 +1,6 @@
 """The steps of preparing a corpus: each writes what it makes to the working folder."""
 
+import functools
 import hashlib
 import os
 from collections import Counter
@@ -14,6 +15,7 @@ from keras_bertfam.corpora.preparing.job import (
     Job,
     digest,
     read_json,
+    save_array,
     whole_folder,
     write_json,
 )
@@ -30,7 +32,6 @@ _PARTITIONS = 16
 _ROW = np.dtype([("group", "u8"), ("order", "u8"), ("number", "u8")])
 _BLOCK_BITS = np.uint64(32)
 _LARGEST = (1 << 32) - 1
-_OPENED = 100  # a process may have few files open
 
 
 def documents_folder(job: Job, number: int) -> str:
@@ -71,16 +72,16 @@ def write_documents(job: Job, number: int) -> int:
                 if near is not None and hashes is not None:
                     words.append(len(hashes))
                     signatures.append(near.signature(hashes))
-        np.save(os.path.join(part, "ends.npy"), np.array(ends, np.uint64))
+        save_array(os.path.join(part, "ends.npy"), np.array(ends, np.uint64))
         shape = (len(digests), 2)
-        np.save(
+        save_array(
             os.path.join(part, "digests.npy"), np.array(digests, "u8").reshape(shape)
         )
         if near is not None:
             shape = (len(digests), near.bands * near.band_size)
             rows = np.array(signatures, np.uint32).reshape(shape)
-            np.save(os.path.join(part, "signatures.npy"), rows)
-            np.save(os.path.join(part, "words.npy"), np.array(words, np.uint64))
+            save_array(os.path.join(part, "signatures.npy"), rows)
+            save_array(os.path.join(part, "words.npy"), np.array(words, np.uint64))
         write_json(os.path.join(part, "report.json"), {"dropped": dropped})
     return number
 
@@ -129,38 +130,40 @@ def find_dropped(
     key, blobs = partition
     kind = key // _PARTITIONS
     rows = np.frombuffer(b"".join(blobs), _ROW)
-    similar = None
+    compare = None
     if kind == NEAR:
-        similar = _Similarity(job)
-    copies = find_copies(rows["group"], rows["order"], rows["number"], similar)
+        compare = functools.partial(_signatures_compared, job)
+    copies = find_copies(rows["group"], rows["order"], rows["number"], compare)
     blocks = (copies >> _BLOCK_BITS).astype(np.int64)
     for block in np.unique(blocks):
         documents = (copies[blocks == block] & np.uint64(_LARGEST)).astype("<u4")
         yield int(block), (kind, documents.tobytes())
 
 
-class _Similarity:
-    """Whether documents agree in enough of their signatures."""
+def _signatures_compared(job, numbers):
+    """Whether documents agree in enough of their signatures, which are held.
 
-    def __init__(self, job):
-        self._job = job
-        self._threshold = job.near_duplicates.threshold
-        self._opened: dict[int, np.ndarray] = {}
+    Args:
+        job: `Job`.
+        numbers: uint64 array of those of documents, sorted.
 
-    def __call__(self, best, others):
-        signature = self._signature(best)
-        shares = [np.mean(signature == self._signature(other)) for other in others]
-        return np.array(shares) >= self._threshold
+    Returns:
+        A function for `find_copies`.
+    """
+    blocks = (numbers >> _BLOCK_BITS).astype(np.int64)
+    held = []
+    for block in np.unique(blocks):
+        path = os.path.join(documents_folder(job, int(block)), "signatures.npy")
+        rows = (numbers[blocks == block] & np.uint64(_LARGEST)).astype(np.int64)
+        held.append(np.load(path, mmap_mode="r")[rows])
+    signatures = np.concatenate(held)
 
-    def _signature(self, number):
-        block = int(number >> _BLOCK_BITS)
-        if block not in self._opened:
-            if len(self._opened) >= _OPENED:
-                self._opened.clear()
-            folder = documents_folder(self._job, block)
-            path = os.path.join(folder, "signatures.npy")
-            self._opened[block] = np.load(path, mmap_mode="r")
-        return self._opened[block][int(number) & _LARGEST]
+    def similar(best, others):
+        own = signatures[np.searchsorted(numbers, best)]
+        equal = signatures[np.searchsorted(numbers, others)] == own
+        return equal.mean(1) >= job.near_duplicates.threshold
+
+    return similar
 
 
 def write_tokens(job: Job, joined: tuple[int, dict[str, Any]]) -> tuple[int, str]:
@@ -207,13 +210,13 @@ def _write_tokens(job, documents, gone, part):
     table["high"], table["low"] = digests[stay].T
     table["shard"] = table["high"] % np.uint64(job.shards)
     order = np.lexsort((table["low"], table["high"], table["shard"]))
-    np.save(os.path.join(part, "ids.npy"), _reordered(ids, table["tokens"], order))
-    np.save(
+    save_array(os.path.join(part, "ids.npy"), _reordered(ids, table["tokens"], order))
+    save_array(
         os.path.join(part, "sentences.npy"),
         _reordered(sentences, table["sentences"], order),
     )
     full = table["tokens"][order] > 0
-    np.save(os.path.join(part, "table.npy"), table[order][full])
+    save_array(os.path.join(part, "table.npy"), table[order][full])
     counts = {
         "exact_duplicates": len(gone[EXACT]),
         "near_duplicates": len(gone[NEAR]),

@@ -1,9 +1,11 @@
 """The layer that makes inputs and targets of texts, by a denoising objective."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from keras_bertfam.layers.corruption.objectives import (
@@ -28,6 +30,7 @@ _IDS = (
     "mask_token_id sentinel_ids special_token_ids sentence_end_ids named_token_ids "
     "start_token_id end_token_id decoder_start_token_id pad_token_id"
 ).split()
+_LEAST = 4  # tokens of inputs: any objective can have so many
 _ARGUMENTS = ("sequence_length", "target_length", "vocabulary_size", *_IDS, "seed")
 
 
@@ -137,7 +140,7 @@ class DenoiseTokens(PreprocessingLayer):
         ids["named_token_ids"] = [*self.named_token_ids.values()]
         check_ids(vocabulary_size, **ids)
         specials = sum(token is not None for token in (start_token_id, end_token_id))
-        check_at_least(specials + 4, sequence_length=sequence_length)
+        check_at_least(specials + _LEAST, sequence_length=sequence_length)
         inputs = sequence_length - specials
         self.text_length, targets = self.objective.lengths(inputs)
         needed = targets + specials
@@ -195,21 +198,50 @@ class DenoiseTokens(PreprocessingLayer):
         out = self._rows(tokens, seed)
         return {name: x[0] for name, x in out.items()} if single else out
 
-    def sequences(self, tokens: TFRagged, seed: TFTensor) -> dict[str, TFRagged]:
+    @functools.cached_property
+    def rooms(self) -> np.ndarray:
+        """The most tokens of inputs and targets of a text by its own, from none on.
+
+        Special tokens are left out. An int32 array `(text_length + 1, 2)`.
+        """
+        rooms = np.empty((self.text_length + 1, 2), np.int32)
+        first = 0
+        for inputs in range(_LEAST, self.sequence_length):
+            text, targets = self.objective.lengths(inputs)
+            rooms[first : text + 1] = inputs, targets
+            first = max(first, text + 1)
+        return rooms
+
+    def sequences(
+        self, tokens: TFRagged, seed: TFTensor, tight: bool = False
+    ) -> dict[str, TFRagged]:
         """Inputs and targets of texts, not padded. Works in a graph.
 
         Args:
             tokens: ragged int32 tensor `(batch, None)`, without special tokens.
             seed: integer tensor of shape `(2,)`.
+            tight: bool. Whether texts have the room only that `rooms` says, not a
+                row's. Defaults to `False`.
 
         Returns:
             A dict of ragged tensors; see `PairLayout.rows`.
         """
         tokens = tokens[:, : self.text_length].with_row_splits_dtype(tf.int64)
-        return self._rows(tokens, seed, padded=False)
+        room = None
+        if tight:
+            own = tf.gather(self.rooms, tokens.row_lengths())
+            room = Room(own[:, 0], own[:, 1])
+        return self._rows(tokens, seed, room, padded=False)
 
-    def _rows(self, tokens: TFRagged, seed: TFTensor, padded: bool = True) -> Any:
-        made = self.objective.corrupt(tokens, self._vocabulary, self._room, seed)
+    def _rows(
+        self,
+        tokens: TFRagged,
+        seed: TFTensor,
+        room: Room | None = None,
+        padded: bool = True,
+    ) -> Any:
+        room = room or self._room
+        made = self.objective.corrupt(tokens, self._vocabulary, room, seed)
         return self.layout.rows(
             made.inputs,
             made.targets,

@@ -34,7 +34,7 @@ class DocumentNoise(DenoisingObjective):
         self,
         tokens: TFRagged,
         vocabulary: DenoisingVocabulary,
-        room: int,
+        room: int | TFTensor,
         seed: TFTensor,
     ) -> TFRagged:
         """Makes the inputs of texts. Works in a graph.
@@ -42,7 +42,7 @@ class DocumentNoise(DenoisingObjective):
         Args:
             tokens: ragged int32 tensor `(batch, None)`.
             vocabulary: `DenoisingVocabulary`.
-            room: int. The most tokens of the inputs.
+            room: int, or int32 tensor `(batch,)`. The most tokens of the inputs.
             seed: integer tensor of shape `(2,)`.
         """
         raise TypeError(f"{type(self).__name__} must define `noise`.")
@@ -83,7 +83,7 @@ class TokenMasking(DocumentNoise):
         self,
         tokens: TFRagged,
         vocabulary: DenoisingVocabulary,
-        room: int,
+        room: int | TFTensor,
         seed: TFTensor,
     ) -> TFRagged:
         noise = budget_noise(text_lengths(tokens), self.rate, seed)
@@ -115,7 +115,7 @@ class TokenDeletion(DocumentNoise):
         self,
         tokens: TFRagged,
         vocabulary: DenoisingVocabulary,
-        room: int,
+        room: int | TFTensor,
         seed: TFTensor,
     ) -> TFRagged:
         noise = budget_noise(text_lengths(tokens), self.rate, seed)
@@ -158,7 +158,7 @@ class TextInfilling(DocumentNoise):
         self,
         tokens: TFRagged,
         vocabulary: DenoisingVocabulary,
-        room: int,
+        room: int | TFTensor,
         seed: TFTensor,
     ) -> TFRagged:
         seeds = tf.unstack(tf.random.split(seed, 2, alg=RNG), 2)
@@ -198,7 +198,7 @@ class SentencePermutation(DocumentNoise):
         self,
         tokens: TFRagged,
         vocabulary: DenoisingVocabulary,
-        room: int,
+        room: int | TFTensor,
         seed: TFTensor,
     ) -> TFRagged:
         return shuffle_sentences(tokens, vocabulary.sentence_end_ids, seed)
@@ -223,7 +223,7 @@ class DocumentRotation(DocumentNoise):
         self,
         tokens: TFRagged,
         vocabulary: DenoisingVocabulary,
-        room: int,
+        room: int | TFTensor,
         seed: TFTensor,
     ) -> TFRagged:
         return rotate(tokens, seed)
@@ -273,7 +273,7 @@ class Noises(DocumentNoise):
         self,
         tokens: TFRagged,
         vocabulary: DenoisingVocabulary,
-        room: int,
+        room: int | TFTensor,
         seed: TFTensor,
     ) -> TFRagged:
         for number, noise in enumerate(self.noises):

@@ -113,9 +113,10 @@ class Mixture(DenoisingObjective):
         left = self._left(vocabulary)
         parts = []
         for number, objective in enumerate(self.objectives):
-            chosen = tf.gather(tokens, tf.where(choice == number)[:, 0])
+            texts = tf.where(choice == number)[:, 0]
+            chosen = tf.gather(tokens, texts)
             mode = self._mode(number, vocabulary)
-            room_left = Room(room.inputs - len(mode), room.targets)
+            room_left = room.of(texts, less=len(mode))
             part = objective.corrupt(chosen, left, room_left, fold(seed, number))
             modes = tf.tile(tf.constant([mode], tf.int32), [chosen.nrows(), 1])
             parts.append(

@@ -101,16 +101,18 @@ def limit_runs(noise: TFRagged, most: int) -> TFRagged:
     return noise.with_flat_values(noise.flat_values & (number <= most))
 
 
-def limit_cost(noise: TFRagged, most: int, run_cost: int) -> TFRagged:
+def limit_cost(noise: TFRagged, most: int | TFTensor, run_cost: int) -> TFRagged:
     """Noise less what comes after targets of `most` tokens are full.
 
     Args:
         noise: ragged bool tensor `(batch, None)`.
-        most: int.
+        most: int, or int32 tensor `(batch,)`.
         run_cost: int. What a run costs beside its tokens.
     """
     steps = tf.cast(noise.flat_values, tf.int32)
     steps += run_cost * tf.cast(run_starts(noise), tf.int32)
+    if not isinstance(most, int):
+        most = tf.repeat(most, noise.row_lengths())
     return noise.with_flat_values(noise.flat_values & (count_up(noise, steps) <= most))
 
 

@@ -62,10 +62,28 @@ class DenoisingVocabulary:
 
 @dataclasses.dataclass(frozen=True)
 class Room:
-    """The most tokens that inputs and targets may have, special ones left out."""
+    """The most tokens that inputs and targets may have, special ones left out.
 
-    inputs: int
-    targets: int
+    Args:
+        inputs: int, or int32 tensor `(texts,)`.
+        targets: int, or int32 tensor `(texts,)`.
+    """
+
+    inputs: int | TFTensor
+    targets: int | TFTensor
+
+    def of(self, texts: TFTensor, less: int = 0) -> "Room":
+        """That of some of the texts.
+
+        Args:
+            texts: int tensor `(n,)`: their numbers.
+            less: int. What has been taken of the inputs' room.
+        """
+        sides = (self.inputs, self.targets)
+        inputs, targets = (
+            x if isinstance(x, int) else tf.gather(x, texts) for x in sides
+        )
+        return Room(inputs - less, targets)
 
 
 @dataclasses.dataclass(frozen=True)

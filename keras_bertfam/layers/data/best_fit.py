@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from keras_bertfam.layers.data.pipelines import check_at_least
-from keras_bertfam.types import TFDataset, TFTensor
+from keras_bertfam.types import TFDataset, TFRagged, TFTensor
 
 
 class PackSequences:
@@ -118,6 +118,22 @@ class PackSequences:
         leaves = _choose(parts, ragged, order[:split])
         rest = _choose(parts, ragged, tf.sort(order[split:]))
         return rest, self._rows(leaves, row[:split], leaving, ragged)
+
+    def lay_out(
+        self, sequences: dict[str, TFTensor | TFRagged], row: TFTensor
+    ) -> dict[str, TFTensor]:
+        """Lays sequences out in rows that they are known to fit into.
+
+        Args:
+            sequences: dict of tensors, as in a batch of the call.
+            row: int32 tensor of shape `(sequences,)`: the row of each, ascending, of
+                rows from 0 that all have one.
+
+        Returns:
+            See the call, with an axis of rows.
+        """
+        ragged = [n for n, x in sequences.items() if isinstance(x, tf.RaggedTensor)]
+        return self._rows(_flat(sequences, ragged), row, row[-1] + 1, ragged)
 
     def _rows(self, parts, row, count, ragged):
         """Lays sequences out in rows.

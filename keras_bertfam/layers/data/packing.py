@@ -220,6 +220,20 @@ def batches_of_texts(documents: TFDataset, count: int) -> TFDataset:
     return check_documents(documents).batch(count).flat_map(by_size)
 
 
+def whole_texts(documents: TFDataset, break_lines: bool) -> TFDataset:
+    """Batches of texts, for `packing="best_fit"`.
+
+    Raises:
+        ValueError: where lines are to be left whole, which says nothing of these.
+    """
+    if not break_lines:
+        raise ValueError(
+            '`break_lines` must be `True` with packing="best_fit", whose sequences are '
+            "whole texts. Received: break_lines=False."
+        )
+    return batches_of_texts(documents, 1024)
+
+
 def block_starts(
     lengths: TFTensor, budget: int, document: TFTensor | None = None
 ) -> TFTensor:

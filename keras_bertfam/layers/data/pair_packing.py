@@ -13,6 +13,7 @@ def pack_together(
     sequences: dict[str, dict[str, TFRagged]],
     row_lengths: dict[str, int],
     pad_token_id: int = 0,
+    row: TFTensor | None = None,
 ) -> dict[str, TFTensor]:
     """Packs the sequences of a batch with two sides into rows, best fit.
 
@@ -25,18 +26,46 @@ def pack_together(
         row_lengths: dict from the names of sides to ints, the tokens of a row.
         pad_token_id: int. What fills parts whose names end with `"_ids"`; all else is
             filled with 0. Defaults to `0`.
+        row: int32 tensor `(batch,)`: the row of each, from 0 on, all of which there
+            are, where that is known. Defaults to `None`.
 
     Returns:
         A dict of tensors `(rows, row length)`: the parts of both sides, and of each
         `..._sequence_ids`, int32: 1, 2, ... and 0 at padding.
 
     Raises:
-        tf.errors.InvalidArgumentError: for a sequence that is longer than a row.
+        tf.errors.InvalidArgumentError: for what is longer than a row.
     """
     lengths = {
         side: tf.cast(next(iter(parts.values())).row_lengths(), tf.int32)
         for side, parts in sequences.items()
     }
+    if row is None:
+        row = _best_rows(lengths, row_lengths)
+    count = tf.reduce_max(tf.concat([row + 1, [0]], 0))
+    order = tf.argsort(row, stable=True)
+    row = tf.gather(row, order)
+    begins = tf.searchsorted(row, tf.range(count))
+    number = tf.range(1, tf.size(row) + 1) - tf.gather(begins, row)
+    rows = {}
+    for side, parts in sequences.items():
+        sizes = tf.gather(lengths[side], order)
+        totals = tf.math.unsorted_segment_sum(sizes, row, count)
+        length = row_lengths[side]
+        longest = tf.reduce_max(tf.concat([totals, [0]], 0))
+        message = f"The {side}'s part of a row must have {length} tokens at most."
+        tf.debugging.Assert(longest <= length, [message, "Received:", longest])
+        numbers = tf.repeat(number, sizes)
+        rows[f"{side}_sequence_ids"] = _laid_out(numbers, totals, length, 0)
+        for name, x in parts.items():
+            fill = pad_token_id if name.endswith("_ids") else 0
+            values = tf.gather(x, order).flat_values
+            rows[name] = _laid_out(values, totals, length, fill)
+    return rows
+
+
+def _best_rows(lengths, row_lengths):
+    """The row of each sequence, so that all of them fit."""
     shares = [
         -(-tf.cast(lengths[side], tf.int64) * _WHOLE // row_length)
         for side, row_length in row_lengths.items()
@@ -49,23 +78,7 @@ def pack_together(
             tf.stack([tf.reduce_max(x) for x in lengths.values()]),
         ],
     )
-    row, room, _ = best_fit(cost, _WHOLE)
-    order = tf.argsort(row, stable=True)
-    row, count = tf.gather(row, order), tf.size(room)
-    begins = tf.searchsorted(row, tf.range(count))
-    number = tf.range(1, tf.size(row) + 1) - tf.gather(begins, row)
-    rows = {}
-    for side, parts in sequences.items():
-        sizes = tf.gather(lengths[side], order)
-        totals = tf.math.unsorted_segment_sum(sizes, row, count)
-        length = row_lengths[side]
-        numbers = tf.repeat(number, sizes)
-        rows[f"{side}_sequence_ids"] = _laid_out(numbers, totals, length, 0)
-        for name, x in parts.items():
-            fill = pad_token_id if name.endswith("_ids") else 0
-            values = tf.gather(x, order).flat_values
-            rows[name] = _laid_out(values, totals, length, fill)
-    return rows
+    return best_fit(cost, _WHOLE)[0]
 
 
 def _laid_out(values, totals, length, fill):

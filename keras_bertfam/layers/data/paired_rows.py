@@ -1,8 +1,11 @@
 """Rows of pairs of segments, for text preprocessors."""
 
+import dataclasses
+
 import tensorflow as tf
 
 from keras_bertfam.corpora.row_kinds import RowKind
+from keras_bertfam.corpora.row_sharing import Sharing
 from keras_bertfam.layers.data.best_fit import PackSequences
 from keras_bertfam.layers.data.pairing import PairSegments
 from keras_bertfam.layers.data.pipelines import check_at_least
@@ -95,23 +98,38 @@ class PairedRows(Rows):
         pairs = self._make_pairs(options)
         if not _PACKINGS[self.check_packing(options.packing)][1]:
             return pairs.build(prepared, seed)
-        pack = PackSequences(
+        rows = pairs.build_batches(prepared, seed).map(_without_padding)
+        return rows.apply(self._pack())
+
+    def _pack(self):
+        return PackSequences(
             self.sequence_length, self._max_pairs, self.tokenizer.pad_token_id
         )
-        return pairs.build_batches(prepared, seed).map(_without_padding).apply(pack)
 
     def token_rows(self, options: BatchOptions) -> TokenRows:
-        packing = self.check_packing(options.packing)
-        if packing not in ("segments", "sentences"):
-            raise ValueError(
-                '`packing` must be "segments" or "sentences" with a prepared corpus, '
-                f"whose rows are of one pair. Received: {packing!r}."
-            )
+        pairing, shared = _PACKINGS[self.check_packing(options.packing)]
         pairs = self._make_pairs(options)
-        budget = self.sequence_length - 2 - self.separators
-        short = pairs.short_sequence_rate if packing == "segments" else 0.0
-        kind = RowKind(packing, budget, short_rate=short)
-        return TokenRows(kind, pairs.rows_of_tokens, pairs.draws_partners)
+        short = pairs.short_sequence_rate if pairing == "segments" else 0.0
+        kind = RowKind(pairing, pairs.budget, short_rate=short)
+        if not shared:
+            return TokenRows(kind, pairs.rows_of_tokens, pairs.draws_partners)
+        kind = dataclasses.replace(kind, sharing=self._sharing(pairs))
+
+        def lay_out(found, seed):
+            rows = _without_padding(pairs.rows_of_tokens(found, seed))
+            return self._pack().lay_out(rows, found["row"])
+
+        return TokenRows(kind, lay_out, pairs.draws_partners)
+
+    def _sharing(self, pairs):
+        """The room that pairs take; see `PairSegments.rows_of_tokens`."""
+        tokens = range(pairs.budget + 1)
+        around = 2 + self.separators
+        single = [n + 2 for n in tokens]
+        if pairs.draws_partners:
+            single = [min(2 * n, pairs.budget) + around for n in tokens]
+        costs = tuple(n + around for n in tokens)
+        return Sharing(self.sequence_length, costs, tuple(single), self._max_pairs)
 
     def lay_out_pairs(self, first: TFRagged, second: TFRagged) -> dict[str, TFTensor]:
         """Lays a pair in each row out, and cuts what is too long. Works in a graph.
@@ -124,8 +142,7 @@ class PairedRows(Rows):
             See `SegmentBuilder.lay_out`.
         """
         a, b = (tf.cast(x.row_lengths(), tf.int32) for x in (first, second))
-        budget = self.sequence_length - 2 - self.separators
-        sizes = truncated_lengths(a, b, budget)
+        sizes = truncated_lengths(a, b, self._pairs.budget)
         at = [tf.cast(x.row_starts(), tf.int32) for x in (first, second)]
         tokens = tf.concat([first.flat_values, second.flat_values], 0)
         behind = (at[1] + tf.size(first.flat_values), sizes[1])

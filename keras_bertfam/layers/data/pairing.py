@@ -189,7 +189,7 @@ class PairSegments(SegmentBuilder):
     def _rows(self, window, first, seeds):
         """Makes rows of the sentences of a window from `first` on."""
         sentences = Sentences(window["lengths"], window["document"])
-        budget = self.sequence_length - 2 - self.separators
+        budget = self.budget
         begin = tf.range(sentences.count)
         target = self._targets(window["document"], budget, seeds[:2])
         if self.pairing == "sentences":
@@ -212,14 +212,22 @@ class PairSegments(SegmentBuilder):
                 sentences, window["whole_document"], begin, target - a[1], seeds[4:6]
             )
             b = _choose(is_random, other, b)
-        return self._pairs(window["tokens"], a, b, single, is_random, seeds[6:])
+        seeds = seeds[6:]
+        return self._pairs(window["tokens"], a, b, single, is_random, seeds, budget)
+
+    @property
+    def budget(self) -> int:
+        """int: tokens of both segments of a row."""
+        return self.sequence_length - 2 - self.separators
 
     def rows_of_tokens(
         self, found: dict[str, TFTensor], seed: TFTensor
     ) -> dict[str, TFTensor]:
-        """The rows of a prepared corpus. Works in a graph.
+        """The rows of a prepared corpus, or pairs that share them. Works in a graph.
 
-        A random B begins where its row of another document does.
+        A random B begins where its row of another document does. Where pairs share
+        rows, it has the room of the sentences that it replaces, or as much as A has
+        where A is alone.
 
         Args:
             found: what `BatchSource.read` gives, of partners too if there may be a
@@ -249,11 +257,15 @@ class PairSegments(SegmentBuilder):
             start = tf.searchsorted(sentences.document, rows + count)
             other = self._from(sentences, start, found["targets"] - a[1])
             b = _choose(is_random, other, b)
-        return self._pairs(tokens, a, b, single, is_random, seeds[2:])
+        budget = self.budget
+        if "row" in found:
+            _, size = sentences.range(begin, end)
+            doubled = tf.cast(single & self.draws_partners, tf.int32)
+            budget = tf.minimum(size + doubled * size, budget)
+        return self._pairs(tokens, a, b, single, is_random, seeds[2:], budget)
 
-    def _pairs(self, tokens, a, b, single, is_random, seeds):
+    def _pairs(self, tokens, a, b, single, is_random, seeds, budget):
         """Lays pairs out, perhaps swapped, and cut to fit."""
-        budget = self.sequence_length - 2 - self.separators
         label = is_random
         if self.objective == "sop":
             swapped = ~single & coin(0.5, tf.size(single), seeds[0])

@@ -6,14 +6,15 @@ from typing import ClassVar
 import tensorflow as tf
 
 from keras_bertfam.corpora.row_kinds import RowKind
+from keras_bertfam.corpora.row_sharing import Sharing
 from keras_bertfam.layers.data.batching import BatchByTokens
 from keras_bertfam.layers.data.best_fit import PackSequences
 from keras_bertfam.layers.data.documents import tokenize_sentences
 from keras_bertfam.layers.data.packing import (
     PackSentences,
-    batches_of_texts,
     cut,
     not_empty,
+    whole_texts,
 )
 from keras_bertfam.layers.data.pipelines import (
     PARALLEL,
@@ -21,7 +22,7 @@ from keras_bertfam.layers.data.pipelines import (
     checked_batch_size,
 )
 from keras_bertfam.layers.data.seeding import shuffle
-from keras_bertfam.layers.data.token_rows import TokenRows, blocks
+from keras_bertfam.layers.data.token_rows import TokenRows, blocks, texts_in
 from keras_bertfam.types import TFDataset, TFRagged, TFTensor, Tokenizer
 
 
@@ -212,20 +213,6 @@ class Rows:
         return packing
 
 
-def whole_texts(documents: TFDataset, options: BatchOptions) -> TFDataset:
-    """Batches of texts, for `packing="best_fit"`.
-
-    Raises:
-        ValueError: where lines are to be left whole, which says nothing of these.
-    """
-    if not options.break_lines:
-        raise ValueError(
-            '`break_lines` must be `True` with packing="best_fit", whose sequences are '
-            "whole texts. Received: break_lines=False."
-        )
-    return batches_of_texts(documents, 1024)
-
-
 class PackedRows(Rows):
     """Sentences packed into blocks, see `PackSentences`, or texts of their own.
 
@@ -270,11 +257,8 @@ class PackedRows(Rows):
             return documents
         packing = self.check_packing(options.packing or self.packing)
         if packing == "best_fit":
-            texts = whole_texts(documents, options)
-            pack = PackSequences(
-                self.sequence_length, pad_token_id=self.tokenizer.pad_token_id
-            )
-            return texts.map(self._sequences, **PARALLEL).apply(pack)
+            texts = whole_texts(documents, options.break_lines)
+            return texts.map(self._sequences, **PARALLEL).apply(self._pack())
         return PackSentences(
             self.tokenizer,
             self.sequence_length,
@@ -289,10 +273,7 @@ class PackedRows(Rows):
     def token_rows(self, options: BatchOptions) -> TokenRows:
         packing = self.check_packing(options.packing or self.packing)
         if packing == "best_fit":
-            raise ValueError(
-                '`packing` must not be "best_fit" with a prepared corpus, of which any '
-                f"row is read by its number. Received: {packing!r}."
-            )
+            return self.shared_rows()
         separator = self.end_token_id if packing == "full" else None
         kind = RowKind(packing, self._budget(), separator)
 
@@ -304,6 +285,24 @@ class PackedRows(Rows):
             return rows
 
         return TokenRows(kind, lay_out)
+
+    def shared_rows(self) -> TokenRows:
+        """What `token_rows` gives for texts that share rows."""
+        budget = self._budget()
+        around = self.sequence_length - budget
+        costs = tuple(range(around, self.sequence_length + 1))
+        kind = RowKind("pieces", budget, sharing=Sharing(self.sequence_length, costs))
+
+        def lay_out(found, seed):
+            sequences = {"token_ids": self._between_specials(texts_in(found))}
+            return self._pack().lay_out(sequences, found["row"])
+
+        return TokenRows(kind, lay_out)
+
+    def _pack(self):
+        return PackSequences(
+            self.sequence_length, pad_token_id=self.tokenizer.pad_token_id
+        )
 
     def _sequences(self, texts):
         """Texts between special tokens, pieces of long ones, and none of empty ones."""

@@ -200,7 +200,7 @@ def window_seeds(seed: int | TFTensor, number: TFTensor, count: int) -> list[TFT
 
 
 def truncated_lengths(
-    first: TFTensor, second: TFTensor, budget: int
+    first: TFTensor, second: TFTensor, budget: int | TFTensor
 ) -> tuple[TFTensor, TFTensor]:
     """Lengths after tokens were taken off the longer segment until both fit.
 
@@ -209,7 +209,7 @@ def truncated_lengths(
     Args:
         first: int32 tensor of shape `(rows,)`.
         second: int32 tensor of that shape.
-        budget: int. The most tokens in both.
+        budget: int, or int32 tensor of that shape. The most tokens in both.
 
     Returns:
         Two int32 tensors of that shape.

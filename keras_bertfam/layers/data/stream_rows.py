@@ -3,19 +3,21 @@
 from collections.abc import Callable
 from typing import ClassVar
 
+import numpy as np
 import tensorflow as tf
 
 from keras_bertfam.corpora.row_kinds import RowKind
+from keras_bertfam.corpora.row_sharing import Sharing
+from keras_bertfam.layers.data.packing import whole_texts
 from keras_bertfam.layers.data.pipelines import PARALLEL
 from keras_bertfam.layers.data.rows import (
     BatchOptions,
     PackedRows,
     is_prepared,
-    whole_texts,
 )
 from keras_bertfam.layers.data.seeding import fold
 from keras_bertfam.layers.data.text_pairs import PairLayout
-from keras_bertfam.layers.data.token_rows import TokenRows, blocks
+from keras_bertfam.layers.data.token_rows import TokenRows, blocks, texts_in
 from keras_bertfam.layers.data.token_stream import PackStream
 from keras_bertfam.types import TFDataset, TFRagged, TFTensor, Tokenizer
 
@@ -93,7 +95,10 @@ class CorruptedRows(StreamRows):
         sequence_length: int. Tokens of text.
         layout: `PairLayout` of what becomes of it.
         corrupt: callable from ragged ids `(batch, None)` and a seed to what
-            `PairLayout.rows` gives if not padded.
+            `PairLayout.rows` gives if not padded. With `tight=True`, each is no longer
+            than `rooms` says.
+        rooms: int array `(sequence_length + 1, 2)`: the most tokens of inputs and of
+            targets of a text, by its own from none on.
     """
 
     def __init__(
@@ -101,16 +106,18 @@ class CorruptedRows(StreamRows):
         tokenizer: Tokenizer,
         sequence_length: int,
         layout: PairLayout,
-        corrupt: Callable[[TFRagged, TFTensor], dict[str, TFRagged]],
+        corrupt: Callable[..., dict[str, TFRagged]],
+        rooms: np.ndarray,
     ) -> None:
         super().__init__(tokenizer, sequence_length)
         self.layout = layout
         self.corrupt = corrupt
+        self.rooms = rooms
 
     def prepare(self, documents: TFDataset, options: BatchOptions) -> TFDataset:
         packing = self.check_packing(options.packing or self.packing)
         if not is_prepared(documents) and packing == "best_fit":
-            documents = whole_texts(documents, options)
+            documents = whole_texts(documents, options.break_lines)
             documents = documents.map(self._sequences, **PARALLEL)
         else:
             documents = super().prepare(documents, options)
@@ -120,6 +127,19 @@ class CorruptedRows(StreamRows):
                 f"are full. Received: {options.tokens_per_batch}."
             )
         return documents
+
+    def shared_rows(self) -> TokenRows:
+        lengths = [self.layout.sequence_length, self.layout.target_length]
+        room = max(lengths)
+        costs = np.max(-(-self.rooms.astype(np.int64) * room // lengths), 1)
+        sharing = Sharing(room, tuple(costs.tolist()))
+        kind = RowKind("pieces", self.sequence_length, sharing=sharing)
+
+        def lay_out(found, seed):
+            sequences = self.corrupt(texts_in(found), seed, tight=True)
+            return self.layout.packed_rows(sequences, found["row"])
+
+        return TokenRows(kind, lay_out)
 
     def of_pass(
         self, prepared: TFDataset, options: BatchOptions, seed: TFTensor

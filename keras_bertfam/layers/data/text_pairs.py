@@ -131,8 +131,14 @@ class PairLayout:
         tf.debugging.Assert(longest <= length, [f"{message} Received one of:", longest])
         return sizes
 
-    def packed_rows(self, sequences: dict[str, TFRagged]) -> dict[str, TFTensor]:
+    def packed_rows(
+        self, sequences: dict[str, TFRagged], row: TFTensor | None = None
+    ) -> dict[str, TFTensor]:
         """Packs what `rows` gives if not padded, several to a row; see `pack_together`.
+
+        Args:
+            sequences: dict of ragged tensors.
+            row: see `pack_together`.
 
         Returns:
             What `rows` gives, of as many rows as are needed, and
@@ -142,7 +148,7 @@ class PairLayout:
         inputs = {"encoder_token_ids": targets.pop("encoder_token_ids")}
         lengths = {"encoder": self.sequence_length, "decoder": self.target_length}
         parts = {"encoder": inputs, "decoder": targets}
-        rows = pack_together(parts, lengths, self.pad_token_id)
+        rows = pack_together(parts, lengths, self.pad_token_id, row)
         return {**rows, "encoder_padding_mask": rows["encoder_sequence_ids"] > 0}
 
 

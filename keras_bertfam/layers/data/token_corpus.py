@@ -89,7 +89,9 @@ def read_tokens(
     workers read it, nor of where a run was resumed.
 
     Which rows there are is found once for a sequence length and kind of rows, from the
-    lengths of the sentences, and kept in a folder beside the corpus.
+    lengths of the sentences, and kept in a folder beside the corpus. So is which
+    documents, or pairs, share a row with `packing="best_fit"`: that is the same in all
+    passes.
 
     Args:
         folder: path of what `python -m keras_bertfam prepare` wrote.
@@ -257,7 +259,9 @@ def _read(source, by_name, epoch, batch, part):
         name: tf.ensure_shape(x, [None, *shape])
         for name, x, shape in zip(names, outputs, shapes, strict=True)
     }
-    return found if source.partners else _with_size(source, found)
+    if source.partners or source.kind.sharing is not None:
+        return found
+    return _with_size(source, found)
 
 
 def _with_size(source, rows):
@@ -270,7 +274,8 @@ def _with_size(source, rows):
 
 def _signature(source):
     """Names, types and shapes of what a source reads."""
-    kind, width = source.kind, [source.kind.width]
+    kind = source.kind
+    width = [kind.width if kind.sharing is None else None]
     if kind.kind == "windows":
         parts = {
             "token_ids": (tf.int32, width),
@@ -288,5 +293,7 @@ def _signature(source):
         parts |= {"marks": (tf.int32, width), "targets": (tf.int32, [])}
     if source.partners:
         parts |= {f"other_{name}": part for name, part in parts.items()}
+    if kind.sharing is not None:
+        parts["row"] = (tf.int32, [])
     types, shapes = zip(*parts.values(), strict=True)
     return [*parts], [*types], shapes

@@ -8,7 +8,7 @@ import tensorflow as tf
 from keras_bertfam.corpora.row_kinds import RowKind
 from keras_bertfam.corpora.row_reader import STARTS
 from keras_bertfam.layers.data.segments import Sentences
-from keras_bertfam.types import TFTensor
+from keras_bertfam.types import TFRagged, TFTensor
 
 Read = dict[str, TFTensor]
 
@@ -61,6 +61,15 @@ def blocks(
         owners = tf.where(place == lengths, last, owners)
     inside = place < lengths + after
     return {"token_ids": ids, "padding_mask": inside, "sequence_ids": owners}
+
+
+def texts_in(found: Read) -> TFRagged:
+    """The tokens of rows, or of the sequences in them, ragged int32 `(batch, None)`.
+
+    Args:
+        found: what `BatchSource.read` gives.
+    """
+    return tf.RaggedTensor.from_tensor(found["token_ids"], found["lengths"])
 
 
 def sentences_in(found: Read) -> tuple[TFTensor, TFTensor, Sentences]:

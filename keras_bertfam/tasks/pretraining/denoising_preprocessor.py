@@ -112,7 +112,11 @@ class DenoisingPreprocessor(PromptingPreprocessor, PackingPreprocessor):
     def make_rows(self) -> CorruptedRows:
         layer = self.make_corruption()
         return CorruptedRows(
-            self.tokenizer, layer.text_length, layer.layout, layer.sequences
+            self.tokenizer,
+            layer.text_length,
+            layer.layout,
+            layer.sequences,
+            layer.rooms + layer.layout.specials,
         )
 
     def make_corruption(self) -> DenoiseTokens:

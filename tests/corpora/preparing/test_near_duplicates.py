@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from keras_bertfam.corpora import NearDuplicates
+from keras_bertfam.corpora.preparing import near_duplicates
 from keras_bertfam.corpora.preparing.contamination import is_contaminated
 from keras_bertfam.corpora.preparing.near_duplicates import (
     find_copies,
@@ -54,7 +55,9 @@ def test_the_order_of_words_counts_and_short_texts_are_compared():
     assert np.mean(short[0] == short[2]) < 0.1
 
 
-def test_the_first_in_order_stays_of_those_that_are_alike():
+@pytest.mark.parametrize("at_once", [1, 4, 1 << 17])
+def test_the_first_in_order_stays_of_those_that_are_alike(at_once, monkeypatch):
+    monkeypatch.setattr(near_duplicates, "_ROWS_AT_ONCE", at_once)
     groups = np.array([1, 1, 1, 2, 2, 3, 3, 3], np.uint64)
     order = np.array([5, 4, 6, 1, 1, 1, 2, 3], np.uint64)
     numbers = np.array([0, 1, 2, 3, 4, 5, 6, 7], np.uint64)
@@ -63,7 +66,15 @@ def test_the_first_in_order_stays_of_those_that_are_alike():
     def alike(best, others):  # 5 and 7 are, and no others
         return np.array([{best, other} == {5, 7} for other in others])
 
-    np.testing.assert_array_equal(find_copies(groups, order, numbers, alike), [7])
+    asked = []
+
+    def compare(numbers):
+        asked.append(numbers.tolist())
+        return alike
+
+    np.testing.assert_array_equal(find_copies(groups, order, numbers, compare), [7])
+    assert sorted(sum(asked, [])) == [*range(8)]
+    assert len(asked) == (1 if at_once > 8 else 3)
     shuffled = np.random.default_rng(0).permutation(8)
     again = find_copies(groups[shuffled], order[shuffled], numbers[shuffled])
     np.testing.assert_array_equal(again, [0, 2, 4, 6, 7])

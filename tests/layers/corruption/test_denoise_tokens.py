@@ -55,6 +55,25 @@ def test_each_objective(objective):
     assert layer(tf.zeros([0, 8], tf.int32))["target_ids"].shape[0] == 0
 
 
+@pytest.mark.parametrize(
+    "objective",
+    [*OBJECTIVES, layers.Mixture(["prefix_lm", "iid_drop", "text_infilling"])],
+)
+def test_no_text_is_longer_than_the_room_for_its_tokens(objective):
+    layer = make(objective, start_token_id=6)
+    assert layer.rooms.shape == (layer.text_length + 1, 2)
+    assert (np.diff(layer.rooms, axis=0) >= 0).all()
+    assert layer.rooms[-1, 0] <= 32 - 2
+    lengths = np.repeat(np.arange(1, layer.text_length + 1), 60)
+    texts = tf.RaggedTensor.from_row_lengths(
+        tf.fill([lengths.sum()], tf.constant(20, tf.int32)), lengths
+    )
+    for seed in range(3):
+        found = layer.sequences(texts, tf.constant([0, seed], tf.int64), tight=True)
+        sizes = [found[n].row_lengths() for n in ("encoder_token_ids", "target_ids")]
+        assert (np.stack(sizes, 1) - 2 <= layer.rooms[lengths]).all()
+
+
 def test_what_is_refused():
     with pytest.raises(ValueError, match=r"`objective` must.*'bart'.*'mixture'.*'t5'"):
         make("t5")

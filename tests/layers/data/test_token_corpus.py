@@ -9,9 +9,11 @@ import tensorflow as tf
 
 from keras_bertfam.corpora.row_reader import RowReader
 from keras_bertfam.layers import BertTokenizer, SmoothedTokens, read_tokens
+from keras_bertfam.layers.data.paired_rows import PairedRows
 from keras_bertfam.layers.data.pipelines import remembered_count
 from keras_bertfam.layers.data.rows import BatchOptions, PackedRows
 from keras_bertfam.layers.data.stream_rows import StreamRows
+from keras_bertfam.layers.data.token_corpus import token_batches
 from keras_bertfam.tasks import (
     CausalLMPreprocessor,
     DenoisingPreprocessor,
@@ -116,6 +118,95 @@ def test_rows_are_those_of_documents(packing, tokenizer, tmp_path):
         np.testing.assert_array_equal(found[name].numpy(), each, err_msg=name)
 
 
+def sequences_of(rows):
+    """The sequences of rows: their ids, and those of segments if there are any."""
+    found = []
+    for row in range(len(rows["token_ids"])):
+        owner = rows["sequence_ids"][row]
+        assert ((owner > 0) == rows["padding_mask"][row]).all()
+        assert set(owner) - {0} == set(range(1, owner.max() + 1))
+        for number in range(1, owner.max() + 1):
+            names = ("token_ids", "segment_ids")
+            parts = [rows[n][row][owner == number] for n in names if n in rows]
+            found.append(tuple(tuple(part.tolist()) for part in parts))
+    return found
+
+
+def shared_rows(rows, options, folder, **settings):
+    """The batches of a pass, rows as they are before they are masked."""
+    batches, count = token_batches(
+        read_tokens(folder, **settings), rows, options, 0, None, lambda x, seed: x
+    )
+    batches = batches_of(batches)
+    assert len(batches) == count
+    return batches
+
+
+def joined(batches):
+    return {name: np.concatenate([x[name] for x in batches]) for name in batches[0]}
+
+
+@pytest.mark.parametrize("kind", [PackedRows, StreamRows])
+def test_texts_that_share_rows_are_those_of_documents(kind, folder, tokenizer):
+    start, end = tokenizer.start_token_id, tokenizer.end_token_id
+    rows = kind(tokenizer, LENGTH, start, end)
+    options = BatchOptions(4, packing="best_fit", training=False)
+    documents = tf.data.Dataset.from_tensor_slices(tiny_corpus.texts())
+    documents = rows.prepare(documents, options)
+    found = shared_rows(rows, options, folder)
+    expected = {n: x.shape for n, x in documents.element_spec.items()}
+    assert {name: x.shape[1:] for name, x in found[0].items()} == expected
+    found, of_documents = (
+        joined(found),
+        joined([joined([x]) for x in batches_of(documents.batch(1))]),
+    )
+    assert sorted(sequences_of(found)) == sorted(sequences_of(of_documents))
+    assert found["sequence_ids"].max() > 1
+    filled = [np.mean(x["padding_mask"]) for x in (found, of_documents)]
+    assert filled[0] > filled[1] - 0.02
+    training = BatchOptions(4, packing="best_fit")
+    whole = shared_rows(rows, training, folder)
+    assert whole[0]["token_ids"].tolist() != found["token_ids"][:4].tolist()
+    assert len({*sequences_of(joined(whole))} - {*sequences_of(found)}) == 0
+    parts = [
+        shared_rows(rows, training, folder, num_workers=2, worker_index=k)
+        for k in range(2)
+    ]
+    for k, batch in enumerate(whole):
+        for name, x in batch.items():
+            halves = [part[k][name] for part in parts]
+            np.testing.assert_array_equal(np.concatenate(halves), x, err_msg=name)
+
+
+@pytest.mark.parametrize("objective", ["nsp", "sop"])
+@pytest.mark.parametrize("packing", ["best_fit", "best_fit_sentences"])
+def test_pairs_that_share_rows_are_whole(objective, packing, folder, tokenizer):
+    rows = PairedRows(tokenizer, 32, objective=objective, max_pairs=3)
+    options = BatchOptions(4, packing=packing)
+    found = joined(shared_rows(rows, options, folder))
+    there, starts = found["sequence_mask"], found["sequence_starts"]
+    labels, weights = found["sentence_label"], found["sentence_weight"]
+    assert there.shape == labels.shape == (len(found["token_ids"]), 3)
+    assert (there.sum(1) == found["sequence_ids"].max(1)).all() and there.sum(
+        1
+    ).max() > 1
+    documents, counts = runs_in(folder, tokenizer), [0, 0]
+    for row, slot in np.argwhere(there):
+        inside = found["sequence_ids"][row] == slot + 1
+        assert inside.argmax() == starts[row, slot]
+        ids, segments = (found[n][row][inside] for n in ("token_ids", "segment_ids"))
+        assert ids[0] == 2 and ids[-1] == 3 and (ids == 3).sum() == 1 + segments.max()
+        a, b = (tuple(x for x in ids[segments == n] if x not in (2, 3)) for n in (0, 1))
+        assert a and (b or not weights[row, slot])
+        assert any(within(a, text) for text in documents)
+        if weights[row, slot]:
+            counts[labels[row, slot]] += 1
+            both = any(within(a, text) and within(b, text) for text in documents)
+            assert both or (objective == "nsp" and labels[row, slot])
+    assert min(counts) > 5
+    assert not weights[~there].any() and not starts[~there].any()
+
+
 def text_of(batch, part):
     ids, segments, inside = (
         batch[0][n] for n in ("token_ids", "segment_ids", "padding_mask")
@@ -177,8 +268,6 @@ def test_counts_of_tokens(folder, tokenizer):
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
-        ("words", {"packing": "best_fit"}, '`packing` must not be "best_fit"'),
-        ("sop", {"packing": "best_fit"}, '`packing` must be "segments" or'),
         ("words", {"shuffle_documents": 5}, "`shuffle_documents` must be 0"),
         ("words", {"break_lines": False}, "`break_lines` must be True"),
         (
@@ -222,7 +311,7 @@ def test_a_damaged_shard_ends_the_pass_by_its_name(tokenizer, tmp_path):
     path = f"{folder}/{name}"
     with open(path, "r+b") as file:
         content = bytearray(file.read())
-        content[len(content) // 2] ^= 255
+        content[200:400] = bytes(200)  # of the first records
         file.seek(0)
         file.write(content)
     with pytest.raises(tf.errors.OpError, match=re.escape(f"{path} is damaged")):

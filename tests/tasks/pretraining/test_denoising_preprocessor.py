@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bertfam.layers import BertTokenizer, Mixture, RandomSpans
+from keras_bertfam.layers import BertTokenizer, Mixture, RandomSpans, read_tokens
 from keras_bertfam.presets import directory
 from keras_bertfam.tasks import DenoisingPreprocessor
 from keras_bertfam.tokenizers.graph import tokenize
 from keras_bertfam.tokenizers.sentinels import sentinel_ids
+from tests import tiny_corpus
 from tests.tasks.pretraining.text_to_text_tokenizers import (
     as_dataset,
     byte_pair,
@@ -74,10 +75,14 @@ def test_no_text_of_the_stream_is_lost():
     assert np.concatenate(weights)[:-1].all()
 
 
-def test_packed_texts_are_whole_and_their_targets_beside_them():
+@pytest.mark.parametrize("prepared", [False, True])
+def test_packed_texts_are_whole_and_their_targets_beside_them(prepared, tmp_path):
     texts = random_texts(150, 12)
     preprocessor = make(length=40)
-    data = preprocessor.dataset(as_dataset(texts), 4, packing="best_fit")
+    documents = as_dataset(texts)
+    if prepared:
+        documents = read_tokens(tiny_corpus.prepare(tmp_path, t5(), texts))
+    data = preprocessor.dataset(documents, 4, packing="best_fit")
     x, y, weight = data.element_spec
     lengths = {name: spec.shape[1] for name, spec in x.items()}
     assert lengths["encoder_token_ids"] == lengths["encoder_sequence_ids"] == 40
@@ -85,9 +90,7 @@ def test_packed_texts_are_whole_and_their_targets_beside_them():
     assert y.shape == weight.shape == (4, target)
     assert lengths["decoder_sequence_ids"] == lengths["decoder_padding_mask"] == target
     expected = sorted(token_lists(t5(), texts))
-    data = preprocessor.dataset(
-        as_dataset(texts), 4, packing="best_fit", training=False
-    )
+    data = preprocessor.dataset(documents, 4, packing="best_fit", training=False)
     found, several = [], 0
     for x, y, weight in data:
         x = {name: value.numpy() for name, value in x.items()}
