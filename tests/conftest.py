@@ -20,6 +20,10 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # the workers share the cores
 
 ROOT = pathlib.Path(__file__).parents[1]
 
+# glibc's default. That it is chosen leaves allocation as it is: processes that keep the
+# memory of hundreds of models grow too large.
+os.environ.setdefault("MALLOC_ARENA_TEST", "8")
+
 # JAX compiles each operation for each shape, which takes longer than to run it.
 for variable, value in {
     "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",

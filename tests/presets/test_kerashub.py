@@ -110,6 +110,7 @@ def test_states_of_a_preset(saved):
         np.testing.assert_allclose(*pooled, atol=1e-5)
 
 
+@pytest.mark.any_backend
 @EACH
 @pytest.mark.filterwarnings("ignore:.*loaded in part")
 def test_there_and_back_is_the_identity(saved):
@@ -127,6 +128,7 @@ def test_there_and_back_is_the_identity(saved):
     assert got == expected
 
 
+@pytest.mark.any_backend
 @EACH
 def test_what_has_no_place_is_named(saved):
     name, _, path = saved
@@ -141,6 +143,7 @@ def test_what_has_no_place_is_named(saved):
         assert not texts
 
 
+@pytest.mark.any_backend
 @EACH
 def test_sizes_alone(saved):
     name, theirs, path = saved
@@ -148,6 +151,7 @@ def test_sizes_alone(saved):
     assert ours.num_layers == theirs.num_layers and ours.hidden_dim == 8
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("family", HEADS)
 def test_heads_come_along(family, tmp_path):
     theirs = getattr(keras_hub.models, f"{family}MaskedLM")(make(f"{family}Backbone"))
@@ -166,6 +170,7 @@ def test_heads_come_along(family, tmp_path):
     assert_converts_whole(MaskedLM, tmp_path / "preset", tmp_path / "out")
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("family", HEADS)
 def test_classifiers_come_along(family, tmp_path):
     backbone = make(f"{family}Backbone")
@@ -182,6 +187,7 @@ def test_classifiers_come_along(family, tmp_path):
     assert_converts_whole(TextClassifier, tmp_path / "preset", tmp_path / "out")
 
 
+@pytest.mark.any_backend
 def test_a_backbone_gives_a_task_with_a_new_head_and_its_tokenizer(tmp_path):
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefg"]
     tokenizer = keras_hub.tokenizers.BertTokenizer(tokens, lowercase=True)
@@ -236,6 +242,7 @@ def test_distil_roberta_is_a_roberta_there():
     assert ours(RobertaBackbone).to_keras_hub().num_layers == 2
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(("family", "task"), [("GPT2", CausalLM), ("Bart", TextToText)])
 def test_models_that_write_texts(family, task, tmp_path):
     backbone = getattr(keras_hub.models, f"{family}Backbone")(
@@ -268,6 +275,7 @@ TANH = {"module": "builtins", "class_name": "function", "registered_name": "func
 TANH["config"] = "keras_hub>gelu_approximate"
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("activation", "gated"), [("relu", False), ("gelu", True), (TANH, True)]
 )
@@ -315,6 +323,7 @@ def test_another_class_of_keras_hub(tmp_path):
         BertBackbone.from_preset(str(tmp_path / "preset"))
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("file", ["config.json", "model.weights.h5"])
 def test_truncated(file, tmp_path):
     path = tmp_path / "preset"
@@ -326,6 +335,7 @@ def test_truncated(file, tmp_path):
     shutil.rmtree(path)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("key", ["vocabulary_size", "num_layers", "hidden_dim"])
 def test_sizes_are_checked_first(key, tmp_path):
     path = tmp_path / "preset"
@@ -337,6 +347,7 @@ def test_sizes_are_checked_first(key, tmp_path):
         BertBackbone.from_preset(str(path))
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("key", ["num_classes", "hidden_dim", "backbone"])
 def test_sizes_of_a_task_are_checked_first(key, tmp_path):
     path = tmp_path / "preset"
