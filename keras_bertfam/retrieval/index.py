@@ -20,24 +20,29 @@ _BATCHES_AT_ONCE = 32
 class Index:
     """Finds the passages whose vectors have the greatest inner product with a query's.
 
-    Vectors and the search are FAISS's, `pip install 'keras-bertfam[retrieval]'`.
+    Vectors and the search are FAISS's, `pip install 'keras-bertfam[retrieval]'`, or
+    ScaNN's, `pip install 'keras-bertfam[scann]'`, on Linux.
 
     Args:
         dim: int. Width of the vectors.
         kind: `"exact"`: compares with all vectors; `"ivf"`: with those of the cells
             nearest to the query, of cells learnt from the vectors that are there at
-            the first search; `"hnsw"`: goes from vector to vector in a graph.
+            the first search; `"hnsw"`: goes from vector to vector in a graph;
+            `"scann"`: ScaNN's search of cells by codes, and of the best by vectors,
+            learnt anew at the first search after vectors were added.
         encoder: what the vectors are of: a task with `encode`, as `DualEncoder` and
             `TextEmbedder`; or `None` for an index that is only asked by vectors.
         **settings: of `"ivf"`: `nlist`, the number of cells, by default four times the
             root of the number of vectors, and `nprobe`, how many are searched, 16. Of
             `"hnsw"`: `m`, the links of a vector, 32, `ef_construction`, 80, and
             `ef_search`, 64: how many vectors are kept in mind to find links, and
-            answers. More of each finds more, in more time.
+            answers. Of `"scann"`: `nlist`, by default the root of the number of
+            vectors, `nprobe`, 16, and `reorder`, of how many the vectors themselves
+            are compared, 100. More of each finds more, in more time.
 
     Raises:
         ValueError: for an argument out of its range.
-        ImportError: without FAISS.
+        ImportError: without FAISS, or ScaNN for `"scann"`.
 
     Example:
 
@@ -48,7 +53,8 @@ class Index:
     index.passages[ids[0, 0]]  # ("Dogs", "A dog.")
     ```
 
-    Reference: [Douze et al., 2024](https://arxiv.org/abs/2401.08281).
+    References: [Douze et al., 2024](https://arxiv.org/abs/2401.08281); [Guo et al.,
+    2020](https://arxiv.org/abs/1908.10396).
     """
 
     def __init__(
