@@ -66,6 +66,7 @@ class Index:
         self.kind = kind
         self.encoder = encoder
         self._digest = _digest_of(encoder)
+        self._sample: Any = None  # of the encoder, when it was last checked
 
     @classmethod
     def build(
@@ -93,8 +94,8 @@ class Index:
             An `Index`.
 
         Raises:
-            ValueError: for an argument out of its range, no passages, one without text,
-                or one that is there already.
+            ValueError: for an argument out of its range, no encoder, no passages, one
+                without text, or one that is there already.
 
         Example:
 
@@ -109,6 +110,11 @@ class Index:
         if duplicates not in ("error", "skip"):
             raise ValueError(
                 f'`duplicates` must be "error" or "skip". Received: {duplicates!r}.'
+            )
+        if not hasattr(encoder, "encode"):
+            raise ValueError(
+                "`encoder` must be a task with `encode`, such as a `DualEncoder`. "
+                f"Received: {type(encoder).__name__}."
             )
         checked_settings(kind, settings)
         index, read = None, 0
@@ -198,8 +204,8 @@ class Index:
             List of lists of `Found`.
 
         Raises:
-            ValueError: without an encoder, for a question that is too long for it, and
-                as `search`.
+            ValueError: without an encoder, for one that was trained since the index
+                was made, a question without text or that is too long, and as `search`.
         """
         if self.encoder is None:
             raise ValueError(
@@ -209,7 +215,14 @@ class Index:
             raise ValueError(
                 f"`questions` must be a list of strings. Received: {questions!r}."
             )
-        vectors = self.encoder.encode(list(questions), "query", batch_size)
+        questions = list(questions)
+        for row, question in enumerate(questions):
+            if isinstance(question, str) and not question.strip():
+                raise ValueError(
+                    f"`questions` must have text. Received: {question!r}, in row {row}."
+                )
+        self._check_fresh()
+        vectors = self.encoder.encode(questions, "query", batch_size)
         return [
             [
                 Found(float(score), int(number), self.passages[number])
@@ -315,6 +328,13 @@ class Index:
                 "trained since, or has other rows, needs a new index. Expected: "
                 f"{self._digest}. Received: {digest}."
             )
+
+    def _check_fresh(self):
+        """As `check_encoder`, if the encoder may have changed since the last time."""
+        sample = getattr(self.encoder, "passage_sample", lambda: None)()
+        if sample is not None and sample != self._sample:
+            self.check_encoder(self.encoder)
+            self._sample = sample
 
     def _check_not_empty(self):
         if not len(self):

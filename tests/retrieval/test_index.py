@@ -93,6 +93,23 @@ def test_kinds_find_most(kind):
     np.testing.assert_allclose(index.vectors(numbers), every[numbers], rtol=1e-6)
 
 
+def test_an_encoder_that_was_trained_since():
+    encoder = Encoder()
+    encoder.sample = [0.0]
+    encoder.passage_sample = lambda: encoder.sample
+    index = Index.build(texts(5), encoder)
+    assert index.find(["number 3"], k=1)[0][0].id == 3
+    encoder.sample, encoder.digest = [1.0], "b"
+    with pytest.raises(ValueError, match="trained since.*Expected: a. Received: b"):
+        index.find(["number 3"], k=1)
+    encoder.digest = "a"
+    assert index.find(["number 3"], k=1)[0][0].id == 3
+    with pytest.raises(ValueError, match="must have text. Received: ' ', in row 1"):
+        index.find(["number 3", " "], k=1)
+    with pytest.raises(ValueError, match="`encoder` must be a task.*: NoneType"):
+        Index.build(texts(5), None)
+
+
 def test_where_cells_have_too_few():
     index = make("ivf", 100, nlist=50, nprobe=1)
     scores, ids = index.search(random(5, 1), 90)
