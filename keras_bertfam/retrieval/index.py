@@ -66,7 +66,7 @@ class Index:
         self.kind = kind
         self.encoder = encoder
         self._digest = _digest_of(encoder)
-        self._sample: Any = None  # of the encoder, when it was last checked
+        self._sample = _sample_of(encoder)  # as it was when last checked
 
     @classmethod
     def build(
@@ -311,7 +311,7 @@ class Index:
         index._digest = manifest.get("encoder")
         if encoder is not None:
             index.check_encoder(encoder, f"The index in {os.fspath(folder)!r}")
-            index.encoder = encoder
+            index.encoder, index._sample = encoder, _sample_of(encoder)
         return index
 
     def check_encoder(self, encoder: Any, name: str = "The index") -> None:
@@ -331,14 +331,18 @@ class Index:
 
     def _check_fresh(self):
         """As `check_encoder`, if the encoder may have changed since the last time."""
-        sample = getattr(self.encoder, "passage_sample", lambda: None)()
-        if sample is not None and sample != self._sample:
+        sample = _sample_of(self.encoder)
+        if sample != self._sample:
             self.check_encoder(self.encoder)
             self._sample = sample
 
     def _check_not_empty(self):
         if not len(self):
             raise ValueError("The index must have passages. Received: an empty index.")
+
+
+def _sample_of(encoder):
+    return encoder.passage_sample() if hasattr(encoder, "passage_sample") else None
 
 
 def _digest_of(encoder):
