@@ -1,10 +1,11 @@
-"""What finds vectors: the kinds of FAISS's indices, by inner product."""
+"""What finds vectors by inner product: the kinds of FAISS's indices, and ScaNN."""
 
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from keras_bertfam.retrieval import scann_engine
 from keras_bertfam.types import Config
 
 # Vectors that FAISS wants for each cell that it learns.
@@ -27,16 +28,27 @@ def import_faiss() -> Any:
     return faiss
 
 
+def _read_faiss(path, settings):
+    return import_faiss().read_index(path)
+
+
+def _write_faiss(engine, path):
+    import_faiss().write_index(engine, path)
+
+
 @dataclasses.dataclass(frozen=True)
 class Kind:
     """A kind of index.
 
     Attributes:
-        class_name: of FAISS's class.
+        class_name: of the engine's class.
         settings: dict of the settings it has, with their defaults.
         make: function of a width, a number of vectors and the settings.
         tune: function of an index and the settings, of what a search reads.
         learns: whether it is made when all vectors are there.
+        file: name of the file of vectors in a folder.
+        read: function of a path and the settings, that gives an engine.
+        write: function of an engine and a path.
     """
 
     class_name: str
@@ -44,6 +56,9 @@ class Kind:
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     tune: Callable[[Any, Config], None] = lambda engine, settings: None
     learns: bool = False
+    file: str = "vectors.faiss"
+    read: Callable[[str, Config], Any] = _read_faiss
+    write: Callable[[Any, str], None] = _write_faiss
 
 
 def _exact(dim, count, settings):
@@ -90,6 +105,14 @@ KINDS = {
         _hnsw,
         {"m": 32, "ef_construction": 80, "ef_search": 64},
         _tune_hnsw,
+    ),
+    "scann": Kind(
+        "ScannEngine",
+        lambda dim, count, settings: scann_engine.ScannEngine(dim, settings),
+        {"nlist": None, "nprobe": 16, "reorder": 100},
+        file="vectors.scann",
+        read=scann_engine.read_engine,
+        write=scann_engine.write_engine,
     ),
 }
 

@@ -20,24 +20,29 @@ _BATCHES_AT_ONCE = 32
 class Index:
     """Finds the passages whose vectors have the greatest inner product with a query's.
 
-    Vectors and the search are FAISS's, `pip install 'keras-bertfam[retrieval]'`.
+    Vectors and the search are FAISS's, `pip install 'keras-bertfam[retrieval]'`, or
+    ScaNN's, `pip install 'keras-bertfam[scann]'`, on Linux.
 
     Args:
         dim: int. Width of the vectors.
         kind: `"exact"`: compares with all vectors; `"ivf"`: with those of the cells
             nearest to the query, of cells learnt from the vectors that are there at
-            the first search; `"hnsw"`: goes from vector to vector in a graph.
+            the first search; `"hnsw"`: goes from vector to vector in a graph;
+            `"scann"`: ScaNN's search of cells by codes, and of the best by vectors,
+            learnt anew at the first search after vectors were added.
         encoder: what the vectors are of: a task with `encode`, as `DualEncoder` and
             `TextEmbedder`; or `None` for an index that is only asked by vectors.
         **settings: of `"ivf"`: `nlist`, the number of cells, by default four times the
             root of the number of vectors, and `nprobe`, how many are searched, 16. Of
             `"hnsw"`: `m`, the links of a vector, 32, `ef_construction`, 80, and
             `ef_search`, 64: how many vectors are kept in mind to find links, and
-            answers. More of each finds more, in more time.
+            answers. Of `"scann"`: `nlist`, by default the root of the number of
+            vectors, `nprobe`, 16, and `reorder`, of how many the vectors themselves
+            are compared, 100. More of each finds more, in more time.
 
     Raises:
         ValueError: for an argument out of its range.
-        ImportError: without FAISS.
+        ImportError: without FAISS, or ScaNN for `"scann"`.
 
     Example:
 
@@ -48,7 +53,8 @@ class Index:
     index.passages[ids[0, 0]]  # ("Dogs", "A dog.")
     ```
 
-    Reference: [Douze et al., 2024](https://arxiv.org/abs/2401.08281).
+    References: [Douze et al., 2024](https://arxiv.org/abs/2401.08281); [Guo et al.,
+    2020](https://arxiv.org/abs/1908.10396).
     """
 
     def __init__(
@@ -60,6 +66,7 @@ class Index:
         self.kind = kind
         self.encoder = encoder
         self._digest = _digest_of(encoder)
+        self._sample = _sample_of(encoder)  # as it was when last checked
 
     @classmethod
     def build(
@@ -87,8 +94,8 @@ class Index:
             An `Index`.
 
         Raises:
-            ValueError: for an argument out of its range, no passages, one without text,
-                or one that is there already.
+            ValueError: for an argument out of its range, no encoder, no passages, one
+                without text, or one that is there already.
 
         Example:
 
@@ -103,6 +110,11 @@ class Index:
         if duplicates not in ("error", "skip"):
             raise ValueError(
                 f'`duplicates` must be "error" or "skip". Received: {duplicates!r}.'
+            )
+        if not hasattr(encoder, "encode"):
+            raise ValueError(
+                "`encoder` must be a task with `encode`, such as a `DualEncoder`. "
+                f"Received: {type(encoder).__name__}."
             )
         checked_settings(kind, settings)
         index, read = None, 0
@@ -192,8 +204,8 @@ class Index:
             List of lists of `Found`.
 
         Raises:
-            ValueError: without an encoder, for a question that is too long for it, and
-                as `search`.
+            ValueError: without an encoder, for one that was trained since the index
+                was made, a question without text or that is too long, and as `search`.
         """
         if self.encoder is None:
             raise ValueError(
@@ -203,7 +215,14 @@ class Index:
             raise ValueError(
                 f"`questions` must be a list of strings. Received: {questions!r}."
             )
-        vectors = self.encoder.encode(list(questions), "query", batch_size)
+        questions = list(questions)
+        for row, question in enumerate(questions):
+            if isinstance(question, str) and not question.strip():
+                raise ValueError(
+                    f"`questions` must have text. Received: {question!r}, in row {row}."
+                )
+        self._check_fresh()
+        vectors = self.encoder.encode(questions, "query", batch_size)
         return [
             [
                 Found(float(score), int(number), self.passages[number])
@@ -292,7 +311,7 @@ class Index:
         index._digest = manifest.get("encoder")
         if encoder is not None:
             index.check_encoder(encoder, f"The index in {os.fspath(folder)!r}")
-            index.encoder = encoder
+            index.encoder, index._sample = encoder, _sample_of(encoder)
         return index
 
     def check_encoder(self, encoder: Any, name: str = "The index") -> None:
@@ -310,9 +329,20 @@ class Index:
                 f"{self._digest}. Received: {digest}."
             )
 
+    def _check_fresh(self):
+        """As `check_encoder`, if the encoder may have changed since the last time."""
+        sample = _sample_of(self.encoder)
+        if sample != self._sample:
+            self.check_encoder(self.encoder)
+            self._sample = sample
+
     def _check_not_empty(self):
         if not len(self):
             raise ValueError("The index must have passages. Received: an empty index.")
+
+
+def _sample_of(encoder):
+    return encoder.passage_sample() if hasattr(encoder, "passage_sample") else None
 
 
 def _digest_of(encoder):

@@ -6,15 +6,15 @@ import os
 from typing import Any, NamedTuple
 
 from keras_bertfam.presets.source import CheckpointError
-from keras_bertfam.retrieval.engines import KINDS, checked_settings, import_faiss
+from keras_bertfam.retrieval.engines import KINDS, checked_settings
 from keras_bertfam.retrieval.passages import Passage, as_passage
 from keras_bertfam.types import Config, Path
 from keras_bertfam.version import __version__
 
 FORMAT = 1
 MANIFEST = "manifest.json"
-VECTORS = "vectors.faiss"
 PASSAGES = "passages.jsonl"
+_INNER_PRODUCT = 0  # FAISS's number of it
 _FIELDS = {"dim": int, "count": int, "kind": str, "settings": dict, "files": dict}
 
 
@@ -23,7 +23,7 @@ class Stored(NamedTuple):
 
     Attributes:
         manifest: dict.
-        engine: index of FAISS.
+        engine: index of FAISS, or a `ScannEngine`.
         passages: list of passages.
     """
 
@@ -37,16 +37,17 @@ def write(folder: Path, engine: Any, passages: Any, facts: Config) -> None:
 
     Args:
         folder: path.
-        engine: index of FAISS.
+        engine: index of FAISS, or a `ScannEngine`.
         passages: iterable of passages.
         facts: dict of what the manifest says besides.
     """
-    import_faiss().write_index(engine, os.path.join(folder, VECTORS))
+    kind = KINDS[facts["kind"]]
+    kind.write(engine, os.path.join(folder, kind.file))
     with open(os.path.join(folder, PASSAGES), "w", encoding="utf-8") as file:
         for passage in passages:
             file.write(json.dumps(passage, ensure_ascii=False) + "\n")
     files = {
-        name: _facts_of(os.path.join(folder, name)) for name in (VECTORS, PASSAGES)
+        name: _facts_of(os.path.join(folder, name)) for name in (kind.file, PASSAGES)
     }
     manifest = {"format": FORMAT, "version": __version__, **facts, "files": files}
     with open(os.path.join(folder, MANIFEST), "w", encoding="utf-8") as file:
@@ -66,7 +67,8 @@ def read(folder: Path) -> Stored:
             f"`folder` must be one that an index was saved to. Received: {folder!r}."
         )
     manifest = _manifest(os.path.join(folder, MANIFEST))
-    for name in (VECTORS, PASSAGES):
+    vectors = KINDS[manifest["kind"]].file
+    for name in (vectors, PASSAGES):
         path = os.path.join(folder, name)
         found = _facts_of(path) if os.path.isfile(path) else None
         if found != manifest["files"].get(name):
@@ -74,7 +76,7 @@ def read(folder: Path) -> Stored:
                 f"{path} must be the file that {MANIFEST} tells of. Expected: "
                 f"{manifest['files'].get(name)}. Received: {found}."
             )
-    engine = _engine(os.path.join(folder, VECTORS), manifest)
+    engine = _engine(os.path.join(folder, vectors), manifest)
     passages = _passages(os.path.join(folder, PASSAGES))
     counts = (engine.ntotal, len(passages))
     if counts != (manifest["count"],) * 2:
@@ -115,15 +117,17 @@ def _manifest(path):
 
 
 def _engine(path, manifest):
-    faiss = import_faiss()
+    kind = KINDS[manifest["kind"]]
     try:
-        engine = faiss.read_index(path)
-    except RuntimeError as error:
-        raise CheckpointError(f"{path} must be an index of FAISS. {error}") from error
+        engine = kind.read(path, manifest["settings"])
+    except (RuntimeError, ValueError) as error:
+        raise CheckpointError(
+            f"{path} must be vectors of kind={manifest['kind']!r}. {error}"
+        ) from error
     expected = {
-        "class": KINDS[manifest["kind"]].class_name,
+        "class": kind.class_name,
         "width": manifest["dim"],
-        "metric": faiss.METRIC_INNER_PRODUCT,
+        "metric": _INNER_PRODUCT,
     }
     received = {
         "class": type(engine).__name__,

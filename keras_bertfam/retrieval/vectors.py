@@ -11,13 +11,13 @@ _QUERIES_AT_ONCE = 1024
 
 
 class Vectors:
-    """Vectors in an index of FAISS, by their ids, which begin at 0.
+    """Vectors in an engine, by their ids, which begin at 0.
 
     Args:
         dim: int.
         kind: a name in `KINDS`.
         settings: dict, of that kind.
-        engine: index of FAISS that was read, or `None` for a new one.
+        engine: the one that was read, or `None` for a new one.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Vectors:
         return engine
 
     def engine(self) -> Any:
-        """The index of FAISS, its cells learnt."""
+        """The index of FAISS, its cells learnt, or a `ScannEngine`."""
         if self._engine is None:
             vectors = np.concatenate(self._waiting)
             engine = self._new(len(vectors))

@@ -9,6 +9,10 @@ from keras_bertfam.tasks.finetuning.multiple_choice import MultipleChoice
 from keras_bertfam.tasks.finetuning.multiple_choice_preprocessor import (
     MultipleChoicePreprocessor,
 )
+from keras_bertfam.tasks.finetuning.open_question_answering import OpenQuestionAnswering
+from keras_bertfam.tasks.finetuning.open_question_answering_preprocessor import (
+    OpenQuestionAnsweringPreprocessor,
+)
 from keras_bertfam.tasks.finetuning.span_question_answering import SpanQuestionAnswering
 from keras_bertfam.tasks.finetuning.span_question_answering_preprocessor import (
     SpanQuestionAnsweringPreprocessor,
@@ -138,6 +142,8 @@ __all__ = [
     "MaskedLMSentencePairPreprocessor",
     "MultipleChoice",
     "MultipleChoicePreprocessor",
+    "OpenQuestionAnswering",
+    "OpenQuestionAnsweringPreprocessor",
     "PassageSearch",
     "PermutationLM",
     "PermutationLMPreprocessor",

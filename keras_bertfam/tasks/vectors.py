@@ -67,6 +67,18 @@ class TextVectors(Mixin):
         vectors = self._encode(texts, kind, batch_size, too_long)
         return np.asarray(vectors, "float32")
 
+    def passage_sample(self) -> list[float]:
+        """A number of each weight that the vectors of passages depend on.
+
+        Any training changes it, and it takes no time beside `passage_digest`.
+
+        Returns:
+            List of floats.
+        """
+        weights = [w for model in self._passage_parts()[0] for w in model.weights]
+        firsts = (keras.ops.reshape(weight, (-1,))[:1] for weight in weights)
+        return [float(keras.ops.convert_to_numpy(x)[0]) for x in firsts]
+
     def passage_digest(self) -> str:
         """A digest of all that the vectors of passages depend on.
 

@@ -1,17 +1,32 @@
+import importlib.util
 import json
 import pathlib
+import sys
+import tarfile
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from keras_bertfam.presets import CheckpointError
-from keras_bertfam.retrieval import Index
+from keras_bertfam.retrieval import Index, scann_engine
 from keras_bertfam.retrieval.engines import KINDS
 
 pytestmark = pytest.mark.any_backend
 DIM = 8
-SETTINGS = {"exact": {}, "ivf": {"nlist": 8, "nprobe": 3}, "hnsw": {"m": 8}}
+SETTINGS = {
+    "exact": {},
+    "ivf": {"nlist": 8, "nprobe": 3},
+    "hnsw": {"m": 8},
+    "scann": {"nlist": 8, "nprobe": 3},
+}
+# ScaNN is no part of what tests install, as it has wheels for some systems only.
+needs_scann = pytest.mark.skipif(
+    importlib.util.find_spec("scann") is None, reason="scann isn't installed"
+)
+EACH_KIND = [
+    pytest.param(kind, marks=needs_scann if kind == "scann" else ()) for kind in KINDS
+]
 
 
 class Encoder:
@@ -62,7 +77,7 @@ def test_exact_search_is_a_matrix_product():
     assert index.passages[ids[0, 0]] == f"number {ids[0, 0]}"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", EACH_KIND)
 def test_kinds_find_most(kind):
     index, queries = make(kind), random(200, 1)
     more = index.add(random(100, 2), texts(100, 500))  # to what is there already
@@ -73,9 +88,26 @@ def test_kinds_find_most(kind):
     _, expected = nearest(queries, every, 10)
     _, ids = index.search(queries, 10)
     recall = np.mean([len({*a} & {*b}) for a, b in zip(ids, expected, strict=True)])
-    assert recall >= {"exact": 10, "ivf": 6, "hnsw": 9}[kind]
+    assert recall >= {"exact": 10, "ivf": 6, "hnsw": 9, "scann": 6}[kind]
     numbers = np.array([[3, 650], [599, 0]])
     np.testing.assert_allclose(index.vectors(numbers), every[numbers], rtol=1e-6)
+
+
+def test_an_encoder_that_was_trained_since():
+    encoder = Encoder()
+    encoder.sample = [0.0]
+    encoder.passage_sample = lambda: encoder.sample
+    index = Index.build(texts(5), encoder)
+    assert index.find(["number 3"], k=1)[0][0].id == 3
+    encoder.sample, encoder.digest = [1.0], "b"
+    with pytest.raises(ValueError, match="trained since.*Expected: a. Received: b"):
+        index.find(["number 3"], k=1)
+    encoder.digest = "a"
+    assert index.find(["number 3"], k=1)[0][0].id == 3
+    with pytest.raises(ValueError, match="must have text. Received: ' ', in row 1"):
+        index.find(["number 3", " "], k=1)
+    with pytest.raises(ValueError, match="`encoder` must be a task.*: NoneType"):
+        Index.build(texts(5), None)
 
 
 def test_where_cells_have_too_few():
@@ -117,7 +149,7 @@ def test_build_from_iterables_and_streams():
         Index.build(texts(3), Encoder(), duplicates="keep")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", EACH_KIND)
 def test_saved_and_loaded(kind, tmp_path):
     index = make(kind, encoder=Encoder())
     index.save(tmp_path / "index")
@@ -178,6 +210,42 @@ def test_damaged_folders(tmp_path):
         Index.load(folder)
     with pytest.raises(FileNotFoundError, match="an index was saved to"):
         Index.load(tmp_path / "nothing")
+
+
+@needs_scann
+def test_scann_of_few_vectors_and_more(tmp_path):
+    index = make("scann", count=3, nprobe=8)
+    scores, ids = index.search(random(4, 1), 3)
+    np.testing.assert_array_equal(ids, nearest(random(4, 1), random(3), 3)[1])
+    index.add(random(400, 2), texts(400, 3))  # of which it learns anew
+    found = index.search(random(50, 4), 3)[1]
+    assert (found.max(1) > 2).all()
+    best = nearest(random(50, 4), index.vectors(range(403)), 1)[1]
+    assert (found == best).any(1).mean() > 0.9
+    few = make("scann", count=64, nlist=8, nprobe=1, reorder=1)
+    scores, ids = few.search(random(9, 3), 40)
+    assert (ids[:, -1] == -1).any() and np.isinf(scores[ids == -1]).all()
+    assert np.isfinite(scores[:, 0]).all() and (ids[:, 0] >= 0).all()
+    for name, message in (
+        ("a.pkl", "It must have dataset.npy.*a.pkl"),
+        ("", "a tar file"),
+    ):
+        path = tmp_path / "vectors.scann"
+        path.write_bytes(b"nothing")
+        if name:
+            with tarfile.open(path, "w") as archive:
+                archive.add(__file__, name)
+        with pytest.raises(ValueError, match=message):
+            scann_engine.read_engine(path, {})
+
+
+def test_without_scann(monkeypatch):
+    scann_engine.import_scann.cache_clear()
+    for name in ("scann", "scann.scann_ops.py"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ImportError, match="keras-bertfam.scann."):
+        Index(DIM, "scann")
+    assert sys.modules["tensorflow"] is tf
 
 
 def test_a_save_that_fails_leaves_the_old_index(tmp_path, monkeypatch):

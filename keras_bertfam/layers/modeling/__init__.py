@@ -42,6 +42,7 @@ from keras_bertfam.layers.modeling.span_head import (
     SpanHead,
     TransformedSpanHead,
 )
+from keras_bertfam.layers.modeling.span_scores import SpanScores
 from keras_bertfam.layers.modeling.stack_heads import NoAttention
 from keras_bertfam.layers.modeling.sublayers import FeedForward, ResidualSublayer
 from keras_bertfam.layers.modeling.summary_head import SummaryHead
@@ -81,6 +82,7 @@ __all__ = [
     "SentencePairHead",
     "SpanBoundaryHead",
     "SpanHead",
+    "SpanScores",
     "StateMemory",
     "SummaryHead",
     "TiedLogits",

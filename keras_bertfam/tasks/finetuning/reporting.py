@@ -52,7 +52,8 @@ class Reporting(Mixin):
             raise ValueError("`report` needs a task with a preprocessor.")
         check_at_least(0, worst=worst)
         rows = self.preprocessor.from_arrays(x, y)
-        x, labels = rows.batch(len(rows)).get_single_element()
+        batches = self.preprocessor.batch(rows, len(rows))
+        x, labels = batches.get_single_element()
         return self._report(x, labels, y, batch_size, worst)
 
     def _report(self, x, labels, given, batch_size, worst):
@@ -70,6 +71,17 @@ class AnswerReporting(Reporting):
         y = [{"text": [t] if isinstance(t, str) else list(t)} for t in texts]
         title = report_title(self, len(y), "questions")
         return answer_report(title, texts_of(x), y, answers, worst)
+
+
+def open_answers_report(
+    task: Model, x: Any, labels: Any, answers: list[dict[str, Any]], worst: int | None
+) -> Report:
+    """The report of questions, the ragged strings of their answers, and predictions."""
+    y = [{"text": [text.decode() for text in row]} for row in labels.to_list()]
+    title = report_title(task, len(y), "questions")
+    return answer_report(
+        title, {"question": _decoded(x.numpy().tolist())}, y, answers, worst
+    )
 
 
 def report_of_classes(

@@ -10,19 +10,13 @@ from keras_bertfam.tasks.pretraining.knowledge_augmented_masked_lm_preprocessor 
     KnowledgeAugmentedMaskedLMPreprocessor,
 )
 from keras_bertfam.tasks.pretraining.masked_lm import masked_lm_head
-from keras_bertfam.tasks.pretraining.passage_reader import (
-    PassageReader,
-    by_row,
-    flat,
-    inputs_of,
-)
+from keras_bertfam.tasks.pretraining.passage_reader import by_row, flat, rows_of
+from keras_bertfam.tasks.pretraining.tokens_of_passages import TokensOfPassages
 from keras_bertfam.types import Model, Tensor
-
-_ROWS = ("token_ids", "segment_ids", "padding_mask")
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class KnowledgeAugmentedMaskedLM(PassageReader):
+class KnowledgeAugmentedMaskedLM(TokensOfPassages):
     """Predicts masked tokens from a text and passages that are found for it, as REALM.
 
     An index, which is older than the weights, gives candidates. Both towers of the
@@ -113,7 +107,7 @@ class KnowledgeAugmentedMaskedLM(PassageReader):
         self, inputs: dict[str, Tensor], training: bool | None = None
     ) -> dict[str, Tensor]:
         count = inputs["token_ids"].shape[1]
-        rows = flat({name: inputs[name] for name in _ROWS if name in inputs})
+        rows = flat(rows_of(inputs))
         positions = ops.repeat(inputs["mask_positions"], count, axis=0)
         outputs = self.backbone(
             rows, positions=positions, return_pooled=False, training=training
@@ -123,8 +117,3 @@ class KnowledgeAugmentedMaskedLM(PassageReader):
             "logits": by_row(logits, count),
             "passage_scores": self.passage_scores(inputs, training),
         }
-
-    def _passage_vectors(self, inputs, training):
-        rows = inputs_of(inputs, "passage_")
-        rows = {name: value for name, value in rows.items() if name in _ROWS}
-        return self.retriever.passage_vectors(rows, training=training)

@@ -2,10 +2,13 @@
 
 from keras import ops
 
+from keras_bertfam.layers.modeling.span_scores import NOWHERE
 from keras_bertfam.types import Tensor
 
 # The product over tokens inside the sum over passages, or the sum inside the product.
 MARGINALIZATIONS = ("sequence", "token")
+# Whether the spans of each passage have a probability of 1 together, or all have.
+NORMALIZATIONS = ("passage", "joint")
 
 
 def check_marginalization(marginalization: str) -> str:
@@ -108,3 +111,72 @@ def token_losses(
     inside = ops.cast(ops.cast(weights, "float32") > 0, "float32")
     share = inside / ops.maximum(ops.sum(inside, -1, keepdims=True), 1.0)
     return ops.expand_dims(rows, -1) * share
+
+
+def span_log_probabilities(
+    scores: Tensor, span_scores: Tensor, normalization: str = "passage"
+) -> Tensor:
+    """`log p(z, s)` of each span of each passage.
+
+    Args:
+        scores: float tensor `(batch, passages)`.
+        span_scores: float tensor `(batch, passages, length, spans)`, -1e30 for none.
+        normalization: `"passage"`: `p(z) p(s | z)`, with the softmax of the spans of
+            each passage; `"joint"`: one softmax of all spans of all passages, whose
+            scores are the sums of both.
+
+    Returns:
+        float32 tensor of the shape of `span_scores`, with -1e30 for none.
+
+    Raises:
+        ValueError: for another `normalization`.
+
+    Example:
+
+    ```python
+    from keras_bertfam.tasks.pretraining.marginals import span_log_probabilities
+
+    p, spans = [[0.6, 0.4]], [[[[0.5, 0.5]], [[0.9, 0.1]]]]
+    log_p = span_log_probabilities(keras.ops.log(p), keras.ops.log(spans))
+    keras.ops.exp(log_p)  # [[[[0.3, 0.3]], [[0.36, 0.04]]]]
+    ```
+
+    References: [Guu et al., 2020](https://arxiv.org/abs/2002.08909), section 3.2;
+    [Lee et al., 2019](https://arxiv.org/abs/1906.00300), section 3.2.
+    """
+    check_normalization(normalization)
+    span_scores = ops.cast(span_scores, "float32")
+    if normalization == "passage":
+        prior = ops.expand_dims(_log_prior(scores), [2, 3])
+        found = prior + _log_softmax_over(span_scores, (2, 3))
+    else:
+        scores = ops.expand_dims(ops.cast(scores, "float32"), [2, 3])
+        found = _log_softmax_over(scores + span_scores, (1, 2, 3))
+    return ops.where(span_scores > NOWHERE / 2, found, NOWHERE)
+
+
+def _log_softmax_over(x, axes):
+    return x - ops.logsumexp(x, axis=axes, keepdims=True)
+
+
+def check_normalization(normalization: str) -> None:
+    """Raises a `ValueError` for another than those of `NORMALIZATIONS`."""
+    if normalization not in NORMALIZATIONS:
+        raise ValueError(
+            f"`normalization` must be one of {NORMALIZATIONS}. "
+            f"Received: normalization={normalization!r}."
+        )
+
+
+def answer_marginal(log_probabilities: Tensor, targets: Tensor) -> Tensor:
+    """The log of the sum of the probabilities that are targets, of each row.
+
+    Args:
+        log_probabilities: float tensor `(batch, ...)`.
+        targets: bool tensor of that shape.
+
+    Returns:
+        float32 tensor `(batch,)`; -1e30 for a row without a target.
+    """
+    masked = ops.where(targets, log_probabilities, NOWHERE)
+    return ops.logsumexp(masked, axis=tuple(range(1, len(masked.shape))))

@@ -1,4 +1,4 @@
-"""What REALM and RAG share: passages that a retriever scores and a model reads."""
+"""What REALM, RAG and open questions share: passages that a retriever scores."""
 
 import os
 from collections.abc import Mapping
@@ -7,48 +7,35 @@ from typing import Any, Self
 import keras
 from keras import ops
 
-from keras_bertfam import distribution
 from keras_bertfam.presets import folders
-from keras_bertfam.tasks.losses import Perplexity, token_crossentropy
-from keras_bertfam.tasks.pretraining.marginals import (
-    check_marginalization,
-    token_losses,
-    token_marginal,
-)
 from keras_bertfam.tasks.task import PretrainingTask
 from keras_bertfam.types import Config, Model, Path, Tensor
 
 _FOLDER = "retriever"
+_ROWS = ("token_ids", "segment_ids", "padding_mask")
 
 
 class PassageReader(PretrainingTask):
-    """Base of the tasks that marginalise over passages.
-
-    A subclass gives in `call` a dict of `logits`, `(batch, passages, tokens, ...)`, by
-    `predict_tokens` of flat rows, and `passage_scores`, `(batch, passages)`.
-
-    Attributes:
-        row_ids: name of the inputs that are rows with a passage each, int
-            `(batch, passages, length)`.
+    """Base of the tasks that read passages, which a retriever scores.
 
     Args:
         backbone: the model that reads.
         preprocessor: what finds passages and makes rows, or `None`.
         retriever: `keras_bertfam.tasks.DualEncoder`, trained in place.
-        marginalization: `"sequence"` or `"token"`.
         **kwargs: arguments of `keras.Model`.
+
+    Attributes:
+        trains_passages: whether the tower of passages is trained, which then reads
+            them; otherwise their vectors are inputs.
     """
 
-    label_kind = "token"
-    row_ids = "token_ids"
-    fixed_arguments = ("marginalization",)
+    trains_passages = True
 
     def __init__(
         self,
         backbone: Model,
         preprocessor: Any = None,
         retriever: Any = None,
-        marginalization: str = "sequence",
         **kwargs: Any,
     ) -> None:
         if not hasattr(retriever, "query_vectors"):
@@ -58,7 +45,6 @@ class PassageReader(PretrainingTask):
             )
         super().__init__(backbone, preprocessor, **kwargs)
         self.retriever = retriever
-        self.marginalization = check_marginalization(marginalization)
 
     def passage_scores(
         self, inputs: dict[str, Tensor], training: bool | None = None
@@ -79,76 +65,30 @@ class PassageReader(PretrainingTask):
         return ops.sum(queries * vectors, axis=-1)
 
     def _passage_vectors(self, inputs, training):
-        raise TypeError(f"{type(self).__name__} must define `_passage_vectors`.")
-
-    def log_probabilities(self, outputs: dict[str, Tensor]) -> Tensor:
-        """The log-probabilities of each token over all passages.
-
-        Args:
-            outputs: dict of tensors, what the call gives.
-
-        Returns:
-            float32 tensor `(batch, tokens, vocabulary_size)`.
-        """
-        logits = ops.cast(outputs["logits"], "float32")
-        return token_marginal(outputs["passage_scores"], ops.log_softmax(logits))
-
-    def _labels_known(self, data: Any) -> Any:
-        # The vocabulary head is called with a row for each passage.
-        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        if y is not None:
-            y = ops.repeat(y, x[self.row_ids].shape[1], axis=0)
-        return super()._labels_known((x, y, sample_weight))
-
-    def _token_losses(self, y, y_pred, sample_weight):
-        """Losses of tokens and their weights, both `(batch, tokens)`."""
-        weights = ops.ones_like(y) if sample_weight is None else sample_weight
-        weights = ops.cast(weights, "float32")
-        logits, scores = y_pred["logits"], y_pred["passage_scores"]
-        labels = ops.repeat(ops.expand_dims(y, 1), logits.shape[1], axis=1)
-        likelihoods = -token_crossentropy(labels, logits)
-        return token_losses(self.marginalization, scores, likelihoods, weights), weights
-
-    def compute_loss(
-        self,
-        x: Any = None,
-        y: Any = None,
-        y_pred: Any = None,
-        sample_weight: Any = None,
-        training: bool = True,
-    ) -> Tensor:
-        losses, weights = self._token_losses(y, y_pred, sample_weight)
-        total, count = ops.sum(losses * weights), ops.sum(weights)
-        return distribution.global_mean(total, count) + self.added_losses()
-
-    def compute_metrics(
-        self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
-    ) -> dict[str, Any]:
-        if self._reads_scores:
-            losses, _ = self._token_losses(y, y_pred, sample_weight)
-            scores = ops.stack([losses, ops.zeros_like(losses)], axis=-1)
-            known = ops.expand_dims(scores, -2)
-        else:
-            known = self.log_probabilities(y_pred)
-        return super().compute_metrics(x, y, known, sample_weight)
-
-    def default_loss(self) -> None:
-        return None
-
-    def default_metrics(self) -> list[keras.metrics.Metric]:
-        return [Perplexity()]
+        if not self.trains_passages:
+            return ops.stop_gradient(ops.convert_to_tensor(inputs["passage_vectors"]))
+        rows = rows_of(inputs_of(inputs, "passage_"))
+        return self.retriever.passage_vectors(rows, training=training)
 
     def unused_variables(self) -> list[keras.Variable]:
-        return [*super().unused_variables(), *self.retriever.unused_variables()]
+        unused = [*super().unused_variables(), *self.retriever.unused_variables()]
+        if self.trains_passages:
+            return unused
+        parts = (self.retriever.passage_backbone, self.retriever.passage_projection)
+        towers = [part for part in parts if part is not None]
+        return unused + [v for tower in towers for v in tower.variables]
 
     def get_config(self) -> Config:
         retriever = keras.layers.serialize(self.retriever)
         retriever.pop("compile_config", None)  # it isn't trained by itself here
-        return {
-            **super().get_config(),
-            "retriever": retriever,
-            "marginalization": self.marginalization,
-        }
+        config = {**super().get_config(), "retriever": retriever}
+        readers = (self.preprocessor, self.retriever.preprocessor)
+        if None not in readers and readers[0].tokenizer is readers[1].tokenizer:
+            # Keras saves its vocabulary once; so it has to be one again when loaded.
+            for parts in (config, retriever["config"]):
+                tokenizer = parts["preprocessor"]["config"]["tokenizer"]
+                tokenizer["shared_object_id"] = id(readers[0].tokenizer)
+        return config
 
     @classmethod
     def from_config(cls, config: Config) -> Self:
@@ -187,6 +127,11 @@ def inputs_of(inputs: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
         for name, value in inputs.items()
         if name.startswith(prefix)
     }
+
+
+def rows_of(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The inputs that are rows of an encoder."""
+    return {name: inputs[name] for name in _ROWS if name in inputs}
 
 
 def flat(parts: Any) -> Any:

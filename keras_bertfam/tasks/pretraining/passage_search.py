@@ -123,6 +123,12 @@ class PassageSearch:
             excluding: bool. Whether those of the query's own document are left out.
         """
         check_at_least(1, num_passages=count)
+        if len(self) != len(self.sources):
+            raise ValueError(
+                "`index` must have the passages that it had when the search was made, "
+                f"{len(self.sources)}: another index needs another `PassageSearch`. "
+                f"Received: {len(self)} passages."
+            )
         most = len(self) - (self.most_of_a_source if excluding else 0)
         if count > most:
             raise ValueError(

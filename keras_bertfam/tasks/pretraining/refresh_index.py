@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,7 +24,7 @@ _STEP = re.compile(r"step-\d{9}")
 _RETRIEVER, _WEIGHTS, _SAID = "retriever.keras", "weights.npz", "said.txt"
 _WORK = (
     "import sys; from keras_bertfam.tasks.pretraining import refresh_index; "
-    "refresh_index.make_index(*sys.argv[1:])"
+    "refresh_index.end_with_parent(); refresh_index.make_index(*sys.argv[1:])"
 )
 
 
@@ -42,7 +43,11 @@ class RefreshIndex(keras.callbacks.Callback):
 
     Indices are folders `step-000000500` in `folder`, with the weights that made them,
     as whole or not at all. A run that goes on, as by `BackupAndResume`, takes up the
-    newest that isn't of a later step; one that begins anew needs another folder.
+    newest that isn't of a later step; one that begins anew needs another folder. If
+    training is killed, so is the process, and what it was making is never taken up.
+    The run that goes on sees what it would have seen without the kill if each index is
+    begun by the last step of an epoch, and `wait()` is called at its end; else that
+    depends on the machine, as it does without a kill.
 
     Args:
         search: `keras_bertfam.tasks.PassageSearch`, that of the preprocessor.
@@ -132,8 +137,7 @@ class RefreshIndex(keras.callbacks.Callback):
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         if self._process is not None:
             self._process.kill()
-            self._process.wait()
-            self._process = None
+            self._ended()
             shutil.rmtree(self._work_of(self._making), ignore_errors=True)
 
     def wait(self) -> None:
@@ -183,6 +187,7 @@ class RefreshIndex(keras.callbacks.Callback):
             self._process = subprocess.Popen(
                 [sys.executable, "-c", _WORK, *paths, str(self.batch_size)],
                 env={**os.environ, **backend, **self.environment},
+                stdin=subprocess.PIPE,  # see `end_with_parent`
                 stdout=subprocess.DEVNULL,
                 stderr=said,
             )
@@ -191,7 +196,7 @@ class RefreshIndex(keras.callbacks.Callback):
     def _take_up(self):
         if self._process is None or self._process.poll() is None:
             return
-        code, self._process = self._process.returncode, None
+        code = self._ended()
         work = self._work_of(self._making)
         if code:
             with open(os.path.join(work, _SAID), errors="replace") as file:
@@ -204,6 +209,12 @@ class RefreshIndex(keras.callbacks.Callback):
         shutil.rmtree(work, ignore_errors=True)
         for old in self._kept()[: -self.keep]:
             shutil.rmtree(self._path(old))
+
+    def _ended(self):
+        """Waits for the end of the process, and returns its code."""
+        process, self._process = self._process, None
+        process.stdin.close()
+        return process.wait()
 
     def _kept(self):
         """The steps of the indices in the folder, in order."""
@@ -241,6 +252,20 @@ def write_index(index: Index, retriever: Model, path: Path) -> None:
 def _array(variable):
     array = ops.convert_to_numpy(variable)  # numpy's files don't know bfloat16
     return array.astype("float32") if array.dtype.name == "bfloat16" else array
+
+
+def end_with_parent() -> None:
+    """Ends this process as soon as its standard input does, as that of a child.
+
+    The other end of the pipe closes with the process that holds it, also where that is
+    killed and can't say so.
+    """
+
+    def wait():
+        sys.stdin.read()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def make_index(work: str, old: str, new: str, batch_size: str) -> None:

@@ -19,22 +19,19 @@ from keras_bertfam.tasks.pretraining.generation_inputs import (
 from keras_bertfam.tasks.pretraining.hypotheses import likeliest_texts
 from keras_bertfam.tasks.pretraining.language_model import make_head
 from keras_bertfam.tasks.pretraining.marginals import token_marginal
-from keras_bertfam.tasks.pretraining.passage_reader import (
-    PassageReader,
-    by_row,
-    flat,
-)
+from keras_bertfam.tasks.pretraining.passage_reader import by_row, flat
 from keras_bertfam.tasks.pretraining.retrieval_augmented_generator_preprocessor import (
     RetrievalAugmentedGeneratorPreprocessor,
 )
 from keras_bertfam.tasks.pretraining.text_to_text import TextToText
+from keras_bertfam.tasks.pretraining.tokens_of_passages import TokensOfPassages
 from keras_bertfam.types import Model, Tensor
 
 DECODINGS = ("token", "thorough", "fast")
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class RetrievalAugmentedGenerator(Generation, PassageReader):
+class RetrievalAugmentedGenerator(Generation, TokensOfPassages):
     """Writes an answer from a question and passages that are found for it, as RAG.
 
     A question's vector finds passages in an index; each is read with the question by an
@@ -101,6 +98,7 @@ class RetrievalAugmentedGenerator(Generation, PassageReader):
     backbone_cls = EncoderDecoderBackbone
     preprocessor_cls = RetrievalAugmentedGeneratorPreprocessor
     row_ids = "encoder_token_ids"
+    trains_passages = False
 
     def __init__(
         self,
@@ -146,15 +144,6 @@ class RetrievalAugmentedGenerator(Generation, PassageReader):
             "logits": by_row(logits, count),
             "passage_scores": self.passage_scores(inputs, training),
         }
-
-    def _passage_vectors(self, inputs, training):
-        vectors = ops.convert_to_tensor(inputs["passage_vectors"])
-        return ops.stop_gradient(vectors)
-
-    def unused_variables(self) -> list[keras.Variable]:
-        parts = (self.retriever.passage_backbone, self.retriever.passage_projection)
-        passages = [v for part in parts if part is not None for v in part.variables]
-        return [*super().unused_variables(), *passages]
 
     def generate(
         self,

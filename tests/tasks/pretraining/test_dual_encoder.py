@@ -146,9 +146,11 @@ def test_round_trips_and_digests(towers, tmp_path):
     table = loaded.backbone.token_embedding.weights[0]
     table.assign(ops.multiply(table, 2.0))
     assert loaded.passage_digest() == digest
+    sample = towers.passage_sample()
+    assert loaded.passage_sample() == sample
     table = loaded.passage_backbone.token_embedding.weights[0]
     table.assign(ops.multiply(table, 2.0))
-    assert loaded.passage_digest() != digest
+    assert loaded.passage_digest() != digest and loaded.passage_sample() != sample
 
 
 @pytest.mark.any_backend

@@ -2,6 +2,11 @@
 
 import json
 import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
 
 import keras
 import numpy as np
@@ -12,13 +17,13 @@ from keras import ops
 from keras_bertfam import tasks
 from keras_bertfam.callbacks import BackupAndResume
 from keras_bertfam.tasks import RefreshIndex
-from tests import tiny_passages
+from tests import refresh_worker, tiny_passages
 from tests.gradients import loss_and_gradients
 from tests.tasks.pretraining.test_knowledge_augmented_masked_lm_preprocessor import (
     TEXTS,
     make,
-    marked,
 )
+from tests.tiny_passage_tasks import marked
 
 ROWS = {"text": [*map(marked, TEXTS)], "source": np.arange(len(TEXTS))}
 
@@ -169,11 +174,17 @@ def test_a_run_that_goes_on(tmp_path):
 def test_saved_and_loaded(task, tmp_path):
     x, *_ = arrays(next(iter(data_of(task))))
     expected = ops.convert_to_numpy(task.log_probabilities(task(x)))
+    task.save(tmp_path / "task.keras")
     task.save_to_preset(str(tmp_path / "preset"))
-    other = tasks.KnowledgeAugmentedMaskedLM.from_preset(str(tmp_path / "preset"))
-    assert other.marginalization == task.marginalization
-    found = ops.convert_to_numpy(other.log_probabilities(other(x)))
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    for other in (
+        keras.saving.load_model(tmp_path / "task.keras"),
+        tasks.KnowledgeAugmentedMaskedLM.from_preset(str(tmp_path / "preset")),
+    ):
+        assert other.marginalization == task.marginalization
+        found = ops.convert_to_numpy(other.log_probabilities(other(x)))
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+        size = other.preprocessor.tokenizer.vocabulary_size()
+        assert size == other.retriever.preprocessor.tokenizer.vocabulary_size()
     config = json.loads((tmp_path / "preset" / "preprocessor.json").read_text())
     assert config["config"]["num_candidates"] == 3
 
@@ -195,6 +206,46 @@ def test_a_process_makes_indices_beside_training(tmp_path):
         RuntimeError, match="(?s)wasn't made: the process .* said: .*none"
     ):
         task.fit(data, epochs=4, initial_epoch=2, callbacks=[refresh, wait], verbose=0)
+
+
+def is_running(number):
+    """Whether there is a process of a number, that isn't only waited for."""
+    try:
+        with open(f"/proc/{number}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.slow
+def test_a_run_killed_while_an_index_is_made_goes_on(tmp_path):
+    indices = tmp_path / "cut" / "indices"
+    killed = subprocess.run(
+        [sys.executable, "-m", "tests.refresh_worker", tmp_path / "cut"],
+        cwd=pathlib.Path(__file__).parents[3],
+        env={**os.environ, "KERAS_BACKEND": keras.backend.backend()},
+        capture_output=True,
+        timeout=900,
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()[-3000:]
+    number, end = int(killed.stdout), time.monotonic() + 300
+    while is_running(number):  # it may be importing what it needs
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    # Neither has the process gone on to make the index, nor is there a part of one.
+    names = sorted(name for name in os.listdir(indices) if name[:6] != "making")
+    assert names == ["step-000000000", "step-000000009"]
+    task, history = refresh_worker.train(tmp_path / "cut")
+    whole, expected = refresh_worker.train(tmp_path / "whole")
+    search = task.preprocessor.search
+    assert search.step == whole.preprocessor.search.step == 27
+    assert sorted(os.listdir(indices)) == ["step-000000018", "step-000000027"]
+    assert expected["index_staleness"] == [5.0, 5.0, 5.0]
+    assert history["index_staleness"][-1] == 5.0
+    assert history["loss"][-1] == pytest.approx(expected["loss"][-1], abs=1e-5)
+    for found, other in zip(task.weights, whole.weights, strict=True):
+        found, other = map(ops.convert_to_numpy, (found, other))
+        np.testing.assert_allclose(found, other, atol=1e-5)
 
 
 @pytest.mark.any_backend

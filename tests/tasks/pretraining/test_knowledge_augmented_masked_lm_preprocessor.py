@@ -8,15 +8,10 @@ from keras_bertfam import tasks
 from keras_bertfam.tokenizers import BertTokenizer
 from tests import tiny_passages
 from tests.tasks.pretraining.text_to_text_tokenizers import word_piece
+from tests.tiny_passage_tasks import marked
 
 TEXTS = tiny_passages.passages()
 SPECIAL = ("[PAD]", "[CLS]", "[SEP]", "[MASK]")
-
-
-def marked(text):
-    """A text whose second and third word are an entity, and the last a second one."""
-    first, second, third, *others, last = text.split()
-    return " ".join([first, f"⟦{second} {third}⟧", *others, f"⟦{last}⟧"])
 
 
 def make(sources=None, trained=False, **kwargs):

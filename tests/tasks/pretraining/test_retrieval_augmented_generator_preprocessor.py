@@ -114,3 +114,7 @@ def test_what_is_refused(search):
     wide.add(np.ones((1, 6)), ["a cat"])
     with pytest.raises(ValueError, match="of the same 12 passages. Received: one of 1"):
         search.adopt(wide, None, 1)
+    grown = PassageSearch(retriever, wide)
+    wide.add(np.zeros((1, 6)), ["a dog"])
+    with pytest.raises(ValueError, match="when the search was made, 1: .*: 2 passages"):
+        grown.check_count(1)

@@ -1,0 +1,110 @@
+"""What REALM and RAG share: the likelihoods of tokens, summed over passages."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_bertfam import distribution
+from keras_bertfam.tasks.losses import Perplexity, token_crossentropy
+from keras_bertfam.tasks.pretraining.marginals import (
+    check_marginalization,
+    token_losses,
+    token_marginal,
+)
+from keras_bertfam.tasks.pretraining.passage_reader import PassageReader
+from keras_bertfam.types import Config, Model, Tensor
+
+
+class TokensOfPassages(PassageReader):
+    """Base of the tasks that marginalise the likelihoods of tokens over passages.
+
+    A subclass gives in `call` a dict of `logits`, `(batch, passages, tokens, ...)`, by
+    `predict_tokens` of flat rows, and `passage_scores`, `(batch, passages)`.
+
+    Attributes:
+        row_ids: name of the inputs that are rows with a passage each, int
+            `(batch, passages, length)`.
+
+    Args:
+        backbone: the model that reads.
+        preprocessor: what finds passages and makes rows, or `None`.
+        retriever: `keras_bertfam.tasks.DualEncoder`, trained in place.
+        marginalization: `"sequence"` or `"token"`.
+        **kwargs: arguments of `keras.Model`.
+    """
+
+    label_kind = "token"
+    row_ids = "token_ids"
+    fixed_arguments = ("marginalization",)
+
+    def __init__(
+        self,
+        backbone: Model,
+        preprocessor: Any = None,
+        retriever: Any = None,
+        marginalization: str = "sequence",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(backbone, preprocessor, retriever, **kwargs)
+        self.marginalization = check_marginalization(marginalization)
+
+    def log_probabilities(self, outputs: dict[str, Tensor]) -> Tensor:
+        """The log-probabilities of each token over all passages.
+
+        Args:
+            outputs: dict of tensors, what the call gives.
+
+        Returns:
+            float32 tensor `(batch, tokens, vocabulary_size)`.
+        """
+        logits = ops.cast(outputs["logits"], "float32")
+        return token_marginal(outputs["passage_scores"], ops.log_softmax(logits))
+
+    def _labels_known(self, data: Any) -> Any:
+        # The vocabulary head is called with a row for each passage.
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        if y is not None:
+            y = ops.repeat(y, x[self.row_ids].shape[1], axis=0)
+        return super()._labels_known((x, y, sample_weight))
+
+    def _token_losses(self, y, y_pred, sample_weight):
+        """Losses of tokens and their weights, both `(batch, tokens)`."""
+        weights = ops.ones_like(y) if sample_weight is None else sample_weight
+        weights = ops.cast(weights, "float32")
+        logits, scores = y_pred["logits"], y_pred["passage_scores"]
+        labels = ops.repeat(ops.expand_dims(y, 1), logits.shape[1], axis=1)
+        likelihoods = -token_crossentropy(labels, logits)
+        return token_losses(self.marginalization, scores, likelihoods, weights), weights
+
+    def compute_loss(
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        training: bool = True,
+    ) -> Tensor:
+        losses, weights = self._token_losses(y, y_pred, sample_weight)
+        total, count = ops.sum(losses * weights), ops.sum(weights)
+        return distribution.global_mean(total, count) + self.added_losses()
+
+    def compute_metrics(
+        self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
+    ) -> dict[str, Any]:
+        if self._reads_scores:
+            losses, _ = self._token_losses(y, y_pred, sample_weight)
+            scores = ops.stack([losses, ops.zeros_like(losses)], axis=-1)
+            known = ops.expand_dims(scores, -2)
+        else:
+            known = self.log_probabilities(y_pred)
+        return super().compute_metrics(x, y, known, sample_weight)
+
+    def default_loss(self) -> None:
+        return None
+
+    def default_metrics(self) -> list[keras.metrics.Metric]:
+        return [Perplexity()]
+
+    def get_config(self) -> Config:
+        return {**super().get_config(), "marginalization": self.marginalization}
