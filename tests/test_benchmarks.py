@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import re
 
 import keras
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 from benchmarks import (
     budget,
+    frequencies,
     gpu,
     growth,
     laws,
@@ -21,6 +23,7 @@ from benchmarks.budget_sides import Work, keras_bertfam
 from benchmarks.gpu_rows import packed_batch, padded_batches, sequences, useful
 from benchmarks.held_out import HeldOut, read_paragraphs, scores
 from benchmarks.recipes import Recipe
+from tests import tiny_masked_lm
 
 WORDS = "the a cat dog sat ran on in mat hat and saw by tree red blue".split()
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", *WORDS]
@@ -259,3 +262,22 @@ def test_costs_of_corpora():
     assert found["hours"] == pytest.approx(500 / 3600)
     said = [scale.duration(hours) for hours in (0.01, 0.5, 2, 72)]
     assert said == ["36 s", "30 min", "2.0 h", "3.0 days"]
+
+
+def test_what_frequencies_alone_say():
+    loss = frequencies.cross_entropy(np.array([2, 0, 1]), np.array([0, 0, 2, 1]))
+    assert loss == pytest.approx(-np.log([3 / 6, 3 / 6, 2 / 6, 1 / 6]).mean())
+
+
+@pytest.mark.slow
+def test_a_model_beside_frequencies(tmp_path, files, capsys):
+    tiny_masked_lm.make_model().save_to_preset(str(tmp_path / "model"))
+    frequencies.main(str(tmp_path / "model"), [files], [files], 4, batches=3)
+    found = re.fullmatch(
+        r"([\d,]+) targets: loss ([\d.]+), by frequencies alone ([\d.]+)\n",
+        capsys.readouterr().out,
+    )
+    assert int(found[1]) > 20
+    # Words are equally frequent, and the model knows as little.
+    assert float(found[3]) == pytest.approx(np.log(len(WORDS) + 1), abs=0.2)
+    assert float(found[2]) == pytest.approx(np.log(len(VOCABULARY)), abs=0.4)
