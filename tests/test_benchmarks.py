@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks import (
     budget,
+    entities,
     frequencies,
     gpu,
     growth,
@@ -267,6 +268,22 @@ def test_costs_of_corpora():
 def test_what_frequencies_alone_say():
     loss = frequencies.cross_entropy(np.array([2, 0, 1]), np.array([0, 0, 2, 1]))
     assert loss == pytest.approx(-np.log([3 / 6, 3 / 6, 2 / 6, 1 / 6]).mean())
+
+
+def test_names_that_are_masked_whole():
+    words, labels = "the cat sat in a red hat".split(), "O B-a O O B-b I-b I-b".split()
+    assert entities.names_of(labels) == [["a", 1, 1], ["b", 4, 6]]
+    assert entities.marked(words, labels) == "the ⟦cat⟧ sat in ⟦a red hat⟧"
+    tokenizer = tiny_masked_lm.make_model().preprocessor.tokenizer
+    texts = ["⟦a dog⟧ sat", "the ⟦cat⟧ ⟦red hat⟧"]
+    spans = entities.spans_of(tokenizer, texts)
+    assert spans.shape == (2, entities.LENGTH)
+    assert spans[:, :6].tolist() == [[0, 1, 1, 0, 0, 0], [0, 0, 1, 2, 2, 0]]
+    masked = np.zeros(spans.shape, bool)
+    masked[0, 1] = masked[1, 2:5] = True  # half of a name, one of a token, a whole one
+    assert entities.masked_whole(spans, masked) == (2, 1)
+    places = entities.masked_places(tokenizer, texts, "tokens", 0)
+    assert places.shape == spans.shape and 2 <= places.sum() <= 4
 
 
 @pytest.mark.slow
