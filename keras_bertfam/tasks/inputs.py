@@ -102,10 +102,10 @@ def known_shapes(x: Any) -> int | None:
 def able_to_begin_later(x: Any, callbacks: list[Any]) -> Any:
     """The data; where it is endless and to be resumed, so that a callback can."""
     backups = [each for each in callbacks if isinstance(each, BackupAndResume)]
-    if not (backups and LOOP_READS_FIRST and hasattr(x, "cardinality")):
+    if not (backups and LOOP_READS_FIRST):
         return x
     backups[0].first_batch = None
-    if int(x.cardinality()) != -1:
+    if not hasattr(x, "cardinality") or int(x.cardinality()) != -1:
         return x
     backups[0].first_batch = FirstBatch()
     return backups[0].first_batch.of(x)
