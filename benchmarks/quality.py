@@ -72,12 +72,19 @@ def load(task):
 
 def finetune_ours(train, test, preset, settings, seed):
     """Labels that our model predicts for `test`."""
+    model = finetuned(train, preset, settings, seed)
+    if settings.embedding:
+        return train.task.maximum * model.similarity(*test.x)
+    return predicted_labels(model, test)
+
+
+def finetuned(train, preset, settings, seed):
+    """Our model."""
     keras.utils.set_random_seed(seed)
-    labels, scale = train.y, 1
+    labels = train.y
     if settings.embedding:
         model = TextEmbedder.from_preset(preset)
-        scale = train.task.maximum
-        labels = [label / scale for label in labels]
+        labels = [label / train.task.maximum for label in labels]
     else:
         model = make_model(train.task, preset, sequence_length=settings.length)
     model.preprocessor.seed = seed
@@ -96,9 +103,7 @@ def finetune_ours(train, test, preset, settings, seed):
         epochs=settings.epochs,
         verbose=2,
     )
-    if settings.embedding:
-        return scale * model.similarity(*test.x)
-    return predicted_labels(model, test)
+    return model
 
 
 def trained_weights():

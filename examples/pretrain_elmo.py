@@ -27,6 +27,8 @@ def main(
     hidden_dim: int = 256,
     cell_dim: int = 512,
     num_sampled: int = 2048,
+    learning_rate: float = 0.2,  # of Adagrad
+    dropout: float = 0.1,
     one_per_file: bool = False,
 ):
     """Pre-train by predicting the next word of both directions."""
@@ -41,6 +43,7 @@ def main(
         hidden_dim=hidden_dim,
         cell_dim=cell_dim,
         filters=[(1, 32), (2, 32), (3, 64), (4, 128)],
+        dropout=dropout,
     )
     model = tasks.BidirectionalLM(
         backbone,
@@ -48,6 +51,7 @@ def main(
         batch_size=batch_size,  # each row goes on where that of the last batch ended
         num_sampled=num_sampled if num_sampled < size else None,
     )
+    model.compile(learning_rate=learning_rate)
     backup = callbacks.BackupAndResume(f"{output}-backup", save_freq=500)
     batches = preprocessor.dataset(documents, batch_size)
     model.fit(batches, epochs=epochs, callbacks=[backup])

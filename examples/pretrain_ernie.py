@@ -33,6 +33,8 @@ def main(
     epochs: int = 1,  # of each stage
     num_layers: int = 4,
     hidden_dim: int = 256,
+    learning_rate: float = 1e-4,  # small models learn faster by 1e-3, without dropout
+    dropout: float = 0.1,
 ):
     """Pre-train by masking words, then whole phrases, then whole entities."""
     documents = layers.read_documents(files)
@@ -46,7 +48,9 @@ def main(
         documents = tf.data.Dataset.from_tensor_slices(texts)
     size, heads = tokenizer.vocabulary_size(), max(1, hidden_dim // 64)
     model = tasks.MaskedLM(
-        models.ErnieBackbone(size, num_layers, heads, hidden_dim, 4 * hidden_dim)
+        models.ErnieBackbone(
+            size, num_layers, heads, hidden_dim, 4 * hidden_dim, dropout=dropout
+        )
     )
     for stage in ("basic", "phrase", "entity"):
         place = f"{output}-{stage}"
@@ -56,7 +60,7 @@ def main(
         model.preprocessor = tasks.MaskedLMPreprocessor(
             tokenizer, sequence_length, strategy=layers.KnowledgeMasking(stage)
         )
-        model.compile()
+        model.compile(learning_rate=learning_rate)
         backup = callbacks.BackupAndResume(f"{place}-backup")
         batches = model.preprocessor.dataset(documents, batch_size)
         model.fit(batches, epochs=epochs, callbacks=[backup])

@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import re
 
 import keras
 import numpy as np
@@ -7,6 +8,8 @@ import pytest
 
 from benchmarks import (
     budget,
+    entities,
+    frequencies,
     gpu,
     growth,
     laws,
@@ -21,6 +24,7 @@ from benchmarks.budget_sides import Work, keras_bertfam
 from benchmarks.gpu_rows import packed_batch, padded_batches, sequences, useful
 from benchmarks.held_out import HeldOut, read_paragraphs, scores
 from benchmarks.recipes import Recipe
+from tests import tiny_masked_lm
 
 WORDS = "the a cat dog sat ran on in mat hat and saw by tree red blue".split()
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", *WORDS]
@@ -259,3 +263,38 @@ def test_costs_of_corpora():
     assert found["hours"] == pytest.approx(500 / 3600)
     said = [scale.duration(hours) for hours in (0.01, 0.5, 2, 72)]
     assert said == ["36 s", "30 min", "2.0 h", "3.0 days"]
+
+
+def test_what_frequencies_alone_say():
+    loss = frequencies.cross_entropy(np.array([2, 0, 1]), np.array([0, 0, 2, 1]))
+    assert loss == pytest.approx(-np.log([3 / 6, 3 / 6, 2 / 6, 1 / 6]).mean())
+
+
+def test_names_that_are_masked_whole():
+    words, labels = "the cat sat in a red hat".split(), "O B-a O O B-b I-b I-b".split()
+    assert entities.names_of(labels) == [["a", 1, 1], ["b", 4, 6]]
+    assert entities.marked(words, labels) == "the ⟦cat⟧ sat in ⟦a red hat⟧"
+    tokenizer = tiny_masked_lm.make_model().preprocessor.tokenizer
+    texts = ["⟦a dog⟧ sat", "the ⟦cat⟧ ⟦red hat⟧"]
+    spans = entities.spans_of(tokenizer, texts)
+    assert spans.shape == (2, entities.LENGTH)
+    assert spans[:, :6].tolist() == [[0, 1, 1, 0, 0, 0], [0, 0, 1, 2, 2, 0]]
+    masked = np.zeros(spans.shape, bool)
+    masked[0, 1] = masked[1, 2:5] = True  # half of a name, one of a token, a whole one
+    assert entities.masked_whole(spans, masked) == (2, 1)
+    places = entities.masked_places(tokenizer, texts, "tokens", 0)
+    assert places.shape == spans.shape and 2 <= places.sum() <= 4
+
+
+@pytest.mark.slow
+def test_a_model_beside_frequencies(tmp_path, files, capsys):
+    tiny_masked_lm.make_model().save_to_preset(str(tmp_path / "model"))
+    frequencies.main(str(tmp_path / "model"), [files], [files], 4, batches=3)
+    found = re.fullmatch(
+        r"([\d,]+) targets: loss ([\d.]+), by frequencies alone ([\d.]+)\n",
+        capsys.readouterr().out,
+    )
+    assert int(found[1]) > 20
+    # Words are equally frequent, and the model knows as little.
+    assert float(found[3]) == pytest.approx(np.log(len(WORDS) + 1), abs=0.2)
+    assert float(found[2]) == pytest.approx(np.log(len(VOCABULARY)), abs=0.4)

@@ -38,7 +38,8 @@ class BackupAndResume(SetStreamPosition):
     Batches done before are passed over by the data's `StreamPosition`. Where that
     can't be - data without one, which must give the same batches in each process,
     endless data (`Dataset.repeat()`) with `steps_per_epoch` that isn't of a prepared
-    corpus, and PyTorch, whose loop reads first - they are read and thrown away.
+    corpus, and PyTorch, whose loop reads first - they are read and thrown away. Under
+    PyTorch endless data can be resumed in a `fit()` of this library's tasks only.
 
     Args:
         backup_dir: Path of a local directory, made if it isn't there.
@@ -80,6 +81,8 @@ class BackupAndResume(SetStreamPosition):
         self.save_freq = save_freq
         self.delete_checkpoint = delete_checkpoint
         self._path = os.path.join(self.backup_dir, "backup.npz")
+        # Where a task's `fit()` has put data that can begin later: its `FirstBatch`.
+        self.first_batch: Any = None
         self._resume = None  # what the backup says, until its epoch has begun
         self._skipped = None  # `SkippedBatches` of a resumed epoch
         self._since_backup = 0
@@ -107,15 +110,19 @@ class BackupAndResume(SetStreamPosition):
                 if resume["batch"] and name in resume["arrays"]:
                     _assign(variable, resume["arrays"][name])
         done, to_read = resume["batch"], 0
+        # What the loop reads, and `SkippedBatches` throws away, comes from the data.
+        begin = first if LOOP_READS_FIRST else first + done
         endless = self.steps_per_epoch and self.cardinality == -1
         batches = getattr(self._data_position(), "batches", None)
         if endless and resume["positioned"] and batches:
-            self._move(*divmod(number * batches + first + done, batches))
+            self._move(*divmod(number * batches + begin, batches))
         elif endless or not resume["positioned"]:
             self._move(number, 0)
-            to_read = first + done
+            to_read = begin
         else:
-            self._move(number, first if LOOP_READS_FIRST else first + done)
+            self._move(number, begin)
+        if self.first_batch is not None:
+            self.first_batch.set(to_read)
         self._skipped = SkippedBatches(self.model, done, resume["logs"], to_read)
 
     def _check_data(self):
@@ -123,12 +130,14 @@ class BackupAndResume(SetStreamPosition):
         steps = self.steps_per_epoch
         # Keras counts the batches of a pass from the start of `fit()`.
         split = 0 < self.cardinality != steps
-        if steps and (split or (self.cardinality == -1 and LOOP_READS_FIRST)):
+        fixed = LOOP_READS_FIRST and self.first_batch is None
+        if steps and (split or (self.cardinality == -1 and fixed)):
             raise ValueError(
                 "A run on such data can't be resumed. Expected data that ends and no "
-                "`steps_per_epoch` or, except under PyTorch, endless data "
-                f"(`Dataset.repeat()`). Received: steps_per_epoch={steps} and data "
-                f"of {self.cardinality} batches (-1: endless)."
+                "`steps_per_epoch`, or endless data (`Dataset.repeat()`), under "
+                "PyTorch of one of this library's tasks. Received: "
+                f"steps_per_epoch={steps} and data of {self.cardinality} batches "
+                "(-1: endless)."
             )
 
     def on_train_batch_begin(

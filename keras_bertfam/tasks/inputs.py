@@ -8,6 +8,9 @@ from typing import Any
 
 import keras
 
+from keras_bertfam.callbacks import BackupAndResume
+from keras_bertfam.callbacks.skipped_batches import LOOP_READS_FIRST
+from keras_bertfam.layers.data.first_batch import FirstBatch
 from keras_bertfam.layers.data.pipelines import remember_count, remembered_count
 from keras_bertfam.types import TFDataset
 
@@ -94,6 +97,18 @@ def known_shapes(x: Any) -> int | None:
     if all(shape is not None and shape.is_fully_defined() for shape in shapes):
         return 1 if shapes else None
     return _shapes.get(x) if hasattr(x, "cardinality") else None
+
+
+def able_to_begin_later(x: Any, callbacks: list[Any]) -> Any:
+    """The data; where it is endless and to be resumed, so that a callback can."""
+    backups = [each for each in callbacks if isinstance(each, BackupAndResume)]
+    if not (backups and LOOP_READS_FIRST):
+        return x
+    backups[0].first_batch = None
+    if not hasattr(x, "cardinality") or int(x.cardinality()) != -1:
+        return x
+    backups[0].first_batch = FirstBatch()
+    return backups[0].first_batch.of(x)
 
 
 def is_arrays(x: Any) -> bool:

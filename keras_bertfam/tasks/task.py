@@ -18,6 +18,7 @@ from keras_bertfam.tasks.compilation import CompiledSteps, FirstStep
 from keras_bertfam.tasks.data import DataTaken
 from keras_bertfam.tasks.failures import VariablesKept, usable_after_errors
 from keras_bertfam.tasks.inputs import (
+    able_to_begin_later,
     count_batches,
     is_arrays,
     known_count,
@@ -300,6 +301,7 @@ class PretrainingTask(
                 callbacks.append(FirstStep(verbose))
                 say(self.preparation(), verbose)
             kwargs |= {"epochs": epochs, "callbacks": callbacks}
+            x = able_to_begin_later(x, callbacks)
             if yields_batches(x):
                 return keras.Model.fit(self, x, y, batch_size, **kwargs)
             return super().fit(x, y, batch_size, **kwargs)
