@@ -4,7 +4,8 @@
 clusters. `squad`, which needs the folder of real data, looks for the paragraphs that
 answer the questions of half of SQuAD's articles, among those of all: before training,
 and after that of a dual encoder by the inverse cloze task on the paragraphs, and by
-the questions of the other half.
+the questions of the other half. With `--reader-steps` a reader, trained on the other
+half as well, answers from what is found; see `reading.py`.
 """
 
 import importlib.util
@@ -17,7 +18,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from benchmarks import tables
+from benchmarks import reading, tables
 
 app = typer.Typer()
 DIM, QUERIES, K = 128, 1000, 10
@@ -29,6 +30,8 @@ KINDS = (
     ("hnsw", {"ef_search": 64}),
     ("hnsw", {"ef_search": 256}),
 )
+if importlib.util.find_spec("scann"):
+    KINDS += (("scann", {"nprobe": 16}), ("scann", {"nprobe": 64}))
 RECALLS = 1, 5, 20
 
 
@@ -94,7 +97,7 @@ def index(
 
 
 def squad():
-    """Paragraphs, and `(question, number of its paragraph, article)`s."""
+    """Paragraphs, and `(question, number of its paragraph, article, answers)`s."""
     folder = os.environ.get("BERTFAM_DATA", "../shared/data")
     path = next(pathlib.Path(folder, "squad11").glob("*dev*.json"))
     articles = json.loads(path.read_text(encoding="utf-8"))["data"]
@@ -104,7 +107,8 @@ def squad():
             text = paragraph["context"].strip()
             place = paragraphs.setdefault(text, len(paragraphs))
             questions += [
-                (each["question"].strip(), place, number) for each in paragraph["qas"]
+                (each["question"].strip(), place, number, each["answers"])
+                for each in paragraph["qas"]
             ]
     return list(paragraphs), questions
 
@@ -173,6 +177,8 @@ def squad_table(
     length: Annotated[int, typer.Option(help="Tokens of a paragraph.")] = 192,
     rate: float = 2e-5,
     limit: Annotated[int | None, typer.Option(help="Only so many questions.")] = None,
+    reader_steps: Annotated[int, typer.Option(help="Of a reader; 0 for none.")] = 0,
+    read_limit: Annotated[int, typer.Option(help="Questions that it answers.")] = 400,
 ):
     """Recall of SQuAD's paragraphs for the questions of held-out articles."""
     import keras
@@ -182,26 +188,29 @@ def squad_table(
 
     keras.utils.set_random_seed(0)
     paragraphs, asked = squad()
-    order = np.random.default_rng(0).permutation(1 + max(a for *_, a in asked))
+    order = np.random.default_rng(0).permutation(1 + max(row[2] for row in asked))
     held_out = {*order[: len(order) // 2].tolist()}
-    pairs = [(q, p) for q, p, article in asked if article not in held_out]
-    test = [(q, p) for q, p, article in asked if article in held_out][:limit]
-    questions, right = [q for q, _ in test], np.array([p for _, p in test])
+    known = [row for row in asked if row[2] not in held_out]
+    test = [row for row in asked if row[2] in held_out][:limit]
+    pairs = [row[:2] for row in known]
+    questions, right = [row[0] for row in test], np.array([row[1] for row in test])
     print(f"{len(paragraphs)} paragraphs, {len(pairs)} and {len(test)} questions")
-    rows = []
-
-    def report(name, shares, seconds=0.0):
-        shares = {
-            f"recall@{k}": f"{x:.3f}" for k, x in zip(RECALLS, shares, strict=True)
-        }
-        rows.append({"retriever": name, **shares, "training, s": seconds})
-        print(*rows[-1].values(), flush=True)
+    rows, reader = [], None
+    if reader_steps:
+        wrong = bm25(paragraphs, [row[0] for row in known])
+        reader = reading.Reader(minilm(), paragraphs, length)
+        reader.train(known, wrong, reader_steps, batch_size)
+        reader.choose(test, read_limit)
 
     def asked_of(name, ids, seconds=0.0):
         hits = ids == right[:, None]
-        report(name, [hits[:, :k].any(1).mean() for k in RECALLS], seconds)
+        shares = {f"recall@{k}": f"{hits[:, :k].any(1).mean():.3f}" for k in RECALLS}
+        read = reader.scores(ids) if reader else {}
+        rows.append({"retriever": name, **shares, "training, s": seconds, **read})
+        print(*rows[-1].values(), flush=True)
 
-    report("random", [k / len(paragraphs) for k in RECALLS])
+    shape = len(questions), max(RECALLS)
+    asked_of("random", np.random.default_rng(1).integers(0, len(paragraphs), shape))
     asked_of("BM25", bm25(paragraphs, questions))
     model = retriever(length)
     embedder = keras_bertfam.tasks.TextEmbedder(
@@ -226,6 +235,8 @@ def squad_table(
         seconds = train(model, data, pair_steps, rate)
         ids = found_by(model, paragraphs, questions)
         asked_of(f"{pair_steps} steps on questions", ids, seconds)
+    if reader:
+        asked_of("the right paragraph", right[:, None])
     print(tables.markdown(rows))
 
 

@@ -46,7 +46,7 @@ def make_realm(dropout=0.0):
     )
     reader = tiny_passages.bert(dropout=dropout)
     task = tasks.KnowledgeAugmentedMaskedLM(reader, preprocessor, retriever)
-    return compiled(task, 3e-2)  # what is masked differs from pass to pass
+    return compiled(task, 2e-2)  # what is masked differs from pass to pass
 
 
 def realm_stream(model, training=True):
@@ -85,11 +85,10 @@ def make_open(dropout=0.0):
         )
     )
     reader = tiny_passages.bert(dropout=dropout)
-    return compiled(
-        tasks.OpenQuestionAnswering(
-            reader, preprocessor, retriever, max_answer_length=2
-        )
+    task = tasks.OpenQuestionAnswering(
+        reader, preprocessor, retriever, max_answer_length=2
     )
+    return compiled(task, 5e-3)
 
 
 def open_stream(model, training=True):

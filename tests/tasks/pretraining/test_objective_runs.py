@@ -40,8 +40,15 @@ def run_worker(*arguments):
     )
 
 
-# Where a sample, or a difference of large terms, magnifies rounding.
-LOOSE = {"replaced_tokens": 1e-4, "distillation": 1e-4}
+# Where a sample, or a difference of large terms, magnifies rounding; or an optimizer
+# does: what is added to the vectors of all passages cancels in their softmax, so that
+# the gradient of the last bias is rounding alone.
+LOOSE = {
+    "replaced_tokens": 1e-4,
+    "distillation": 1e-4,
+    "knowledge_augmented": 5e-4,
+    "retrieval_augmented": 1e-4,
+}
 
 
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="tf.distribute")
