@@ -60,9 +60,10 @@ if XLA_FLAGS not in os.environ.get("XLA_FLAGS", "") and were_tried(TRIED):
 # and checked, the package's own text. In other files the marker `any_backend` says so.
 ONCE = """
     analysis/test_attention_page.py analysis/test_plots.py analysis/test_report.py
-    conformance/test_hf_tokenizers.py corpora datasets layers/corruption layers/data
-    metrics/test_squad.py tasks/*/*_preprocessor.py tasks/test_recipes.py test_cli.py
-    test_prediction.py test_pretraining_examples.py test_pretraining_runs.py
+    conformance/test_hf_tokenizers.py corpora datasets layers/corruption
+    layers/data models/test_parameter_counts.py metrics/test_squad.py
+    tasks/*/*_preprocessor.py tasks/test_recipes.py test_cli.py test_prediction.py
+    test_pretraining_examples.py test_pretraining_runs.py
     test_analyse.py test_benchmarks.py test_whole_files.py
     test_corpus.py test_imports.py test_readme_names.py
     tokenizers presets/test_damaged*.py presets/test_fairseq.py presets/test_folders.py

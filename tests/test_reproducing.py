@@ -197,6 +197,7 @@ def few_docstrings(monkeypatch):
     monkeypatch.setattr(measures, "python_docstrings", lambda packages: texts * 4)
 
 
+@pytest.mark.any_backend
 @pytest.mark.filterwarnings("ignore:The median of 24 documents")
 def test_measures(few_docstrings):
     model = tiny_sentence_pair.make_model("nsp")

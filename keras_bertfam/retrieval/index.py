@@ -9,7 +9,14 @@ import numpy as np
 from keras_bertfam.presets import folders
 from keras_bertfam.retrieval import storing
 from keras_bertfam.retrieval.engines import checked_settings
-from keras_bertfam.retrieval.passages import Found, Passages, as_passage, chunks_of
+from keras_bertfam.retrieval.origin import Origin, check_encodes
+from keras_bertfam.retrieval.passages import (
+    Found,
+    Passages,
+    as_passage,
+    as_questions,
+    chunks_of,
+)
 from keras_bertfam.retrieval.vectors import Vectors
 from keras_bertfam.types import Config, Path
 
@@ -65,8 +72,7 @@ class Index:
         self.dim = dim
         self.kind = kind
         self.encoder = encoder
-        self._digest = _digest_of(encoder)
-        self._sample = _sample_of(encoder)  # as it was when last checked
+        self._origin = Origin(encoder)
 
     @classmethod
     def build(
@@ -111,11 +117,7 @@ class Index:
             raise ValueError(
                 f'`duplicates` must be "error" or "skip". Received: {duplicates!r}.'
             )
-        if not hasattr(encoder, "encode"):
-            raise ValueError(
-                "`encoder` must be a task with `encode`, such as a `DualEncoder`. "
-                f"Received: {type(encoder).__name__}."
-            )
+        check_encodes(encoder)
         checked_settings(kind, settings)
         index, read = None, 0
         known = Passages()
@@ -161,10 +163,9 @@ class Index:
                 "`passages` must be there once each. Received again: "
                 f"{given[twice]!r}, number {twice}."
             )
-        first = len(self)
         self._vectors.add(vectors)
         self._passages.extend(given)
-        return np.arange(first, len(self))
+        return np.arange(len(self) - len(given), len(self))
 
     def search(self, vectors: Any, k: int) -> tuple[np.ndarray, np.ndarray]:
         """The passages with the greatest scores for each query, the greatest first.
@@ -211,17 +212,8 @@ class Index:
             raise ValueError(
                 "`find` needs the encoder of the index: give it to `build` or `load`."
             )
-        if isinstance(questions, str):
-            raise ValueError(
-                f"`questions` must be a list of strings. Received: {questions!r}."
-            )
-        questions = list(questions)
-        for row, question in enumerate(questions):
-            if isinstance(question, str) and not question.strip():
-                raise ValueError(
-                    f"`questions` must have text. Received: {question!r}, in row {row}."
-                )
-        self._check_fresh()
+        questions = as_questions(questions)
+        self._origin.check_fresh(self.encoder)
         vectors = self.encoder.encode(questions, "query", batch_size)
         return [
             [
@@ -278,7 +270,7 @@ class Index:
             "count": len(self),
             "kind": self.kind,
             "settings": self._vectors.settings,
-            "encoder": self._digest,
+            "encoder": self._origin.digest,
         }
         with folders.write_aside(folder) as aside:
             storing.write(aside, self._vectors.engine(), self._passages, facts)
@@ -308,10 +300,10 @@ class Index:
         index = cls(*shape, **manifest["settings"])
         index._vectors = Vectors(*shape, manifest["settings"], stored.engine)
         index._passages = Passages(stored.passages)
-        index._digest = manifest.get("encoder")
+        index._origin.digest = manifest.get("encoder")
         if encoder is not None:
             index.check_encoder(encoder, f"The index in {os.fspath(folder)!r}")
-            index.encoder, index._sample = encoder, _sample_of(encoder)
+            index.encoder = encoder
         return index
 
     def check_encoder(self, encoder: Any, name: str = "The index") -> None:
@@ -321,29 +313,8 @@ class Index:
             encoder: see `Index`.
             name: of the index, for the error.
         """
-        digest = _digest_of(encoder)
-        if digest != self._digest:
-            raise ValueError(
-                f"{name} must be of this encoder, as it is now: an encoder that was "
-                "trained since, or has other rows, needs a new index. Expected: "
-                f"{self._digest}. Received: {digest}."
-            )
-
-    def _check_fresh(self):
-        """As `check_encoder`, if the encoder may have changed since the last time."""
-        sample = _sample_of(self.encoder)
-        if sample != self._sample:
-            self.check_encoder(self.encoder)
-            self._sample = sample
+        self._origin.check(encoder, name)
 
     def _check_not_empty(self):
         if not len(self):
             raise ValueError("The index must have passages. Received: an empty index.")
-
-
-def _sample_of(encoder):
-    return encoder.passage_sample() if hasattr(encoder, "passage_sample") else None
-
-
-def _digest_of(encoder):
-    return encoder.passage_digest() if hasattr(encoder, "passage_digest") else None

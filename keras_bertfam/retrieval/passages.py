@@ -124,6 +124,28 @@ def as_passage(value: Any, number: int | str) -> Passage:
     return parts[0] if len(parts) == 1 else (parts[0], parts[1])
 
 
+def as_questions(questions: Sequence[str]) -> list[str]:
+    """Questions as a list.
+
+    Args:
+        questions: list of strings.
+
+    Raises:
+        ValueError: for a string, or a question without text.
+    """
+    if isinstance(questions, str):
+        raise ValueError(
+            f"`questions` must be a list of strings. Received: {questions!r}."
+        )
+    questions = list(questions)
+    for row, question in enumerate(questions):
+        if isinstance(question, str) and not question.strip():
+            raise ValueError(
+                f"`questions` must have text. Received: {question!r}, in row {row}."
+            )
+    return questions
+
+
 def chunks_of(values: Any, size: int) -> Iterator[list[Any]]:
     """Lists of up to so many values of an iterable, or of a `tf.data.Dataset`."""
     if hasattr(values, "as_numpy_iterator"):

@@ -143,6 +143,7 @@ def test_recipe_is_printed_with_its_source():
     assert ["learning_rate", "0.1", "*", "0.0006"] in table
 
 
+@pytest.mark.any_backend
 def test_recipe_of_a_fitted_and_a_fine_tuned_task(no_steps):
     model = tiny.make_model()
     model.compile()
@@ -168,6 +169,7 @@ def messages(model, data, **kwargs):
     return [text for text in texts if "published learning rate" in text]
 
 
+@pytest.mark.any_backend
 def test_small_batches_are_told_with_the_usual_scaling(no_steps):
     model = tiny.make_model()
     data = tiny.stream(model)
@@ -184,6 +186,7 @@ def test_small_batches_are_told_with_the_usual_scaling(no_steps):
     assert len(messages(model, ["the cat sat"] * 70, batch_size=20)) == 1
 
 
+@pytest.mark.any_backend
 def test_accumulated_rows_count(no_steps):
     model = tiny.make_model()
     model.compile(
@@ -300,6 +303,7 @@ def test_electra_s_generator_is_the_published_size_s():
     assert tasks.ReplacedTokenDetection(base).generator_size == 1 / 3
 
 
+@pytest.mark.any_backend
 def test_distillation_masks_rare_tokens_more_often():
     teacher = tiny.make_model()
     student = tasks.MaskedLM.from_teacher(teacher, layers=[0])

@@ -174,6 +174,7 @@ def test_the_schedule_learns_how_long_the_training_is(model, kind):
     assert model.optimizer._learning_rate.total_steps == 4
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     "kind", ["rows", pytest.param("texts", marks=pytest.mark.slow)]
 )

@@ -240,6 +240,7 @@ def test_rows_are_no_longer_than_the_backbone_takes(tmp_path):
     assert outputs(model, ["the cat " * 20]).shape == (1, 2)
 
 
+@pytest.mark.any_backend
 def test_validation_split_holds_out_the_last_examples():
     model = make()
     texts, labels = tiny.texts(40)

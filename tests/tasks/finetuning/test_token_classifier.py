@@ -41,6 +41,7 @@ def data(count=40):
     return rows, [[kinds.get(word, "O") for word in row] for row in rows]
 
 
+@pytest.mark.any_backend
 def test_words_are_found_at_their_first_pieces():
     x, y, w = make_preprocessor(label_names=NAMES)(SENTENCES, LABELS)
     id_of = tiny.make_tokenizer().token_to_id
@@ -78,6 +79,7 @@ def test_labels_belong_to_the_words_among_blanks():
     assert w.numpy()[0, :3].tolist() == [1, 3, 0]
 
 
+@pytest.mark.any_backend
 def test_the_parts_of_a_long_sentence_are_what_fits_in_rows():
     preprocessor = make_preprocessor()
     words = "the cats sat reding mat a catss".split() * 30
@@ -115,6 +117,7 @@ def test_no_words_at_all():
     assert w.numpy().sum(1).tolist() == [0, 1]
 
 
+@pytest.mark.any_backend
 def test_sentences_of_a_stream_have_their_own_numbers_of_words():
     preprocessor = make_preprocessor(label_names=NAMES)
     strings = tf.TensorSpec([None], tf.string)
