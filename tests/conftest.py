@@ -1,5 +1,6 @@
 """What every test file may rely on."""
 
+import functools
 import gc
 import importlib.metadata
 import os
@@ -55,6 +56,13 @@ def were_tried(versions):
 
 if XLA_FLAGS not in os.environ.get("XLA_FLAGS", "") and were_tried(TRIED):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {XLA_FLAGS}".strip()
+
+if os.environ["KERAS_BACKEND"] == "jax" and were_tried(TRIED):
+    # JAX makes a context of MLIR for each operation that it compiles: a seventh of the
+    # tests' time. One does.
+    from jax._src.interpreters import mlir
+
+    mlir.make_ir_context = functools.cache(mlir.make_ir_context)
 
 # What no backend takes part in runs once, on TensorFlow: tf.data, files that are read
 # and checked, the package's own text. In other files the marker `any_backend` says so.

@@ -80,7 +80,12 @@ def test_two_replicas_equal_one_device(objective):
 KILLED = "permutation_lm"
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES)
+# REALM is killed while an index is made, in a test of its own; open questions have no
+# state that it hasn't.
+ELSEWHERE = {"knowledge_augmented", "open_questions"}
+
+
+@pytest.mark.parametrize("objective", [o for o in OBJECTIVES if o not in ELSEWHERE])
 def test_a_killed_run_continues_to_the_same_losses(objective, tmp_path):
     extra = []
     if objective == KILLED:
