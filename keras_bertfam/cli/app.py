@@ -298,7 +298,7 @@ def convert(
 @app.command()
 def demo(
     output: Annotated[str, typer.Option(help="Where results go.")] = "build/demo",
-    epochs: Annotated[int, typer.Option(help="Passes over the text.")] = 12,
+    epochs: Annotated[int, typer.Option(help="Passes over the text.")] = 15,
 ) -> None:
     """Pre-train on Python's documentation, fill in masks, save, reload, serve."""
     demo_steps.run(output, epochs)
