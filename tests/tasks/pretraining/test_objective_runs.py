@@ -80,9 +80,8 @@ def test_two_replicas_equal_one_device(objective):
 KILLED = "permutation_lm"
 
 
-# REALM is killed while an index is made, in a test of its own; open questions have no
-# state that it hasn't.
-ELSEWHERE = {"knowledge_augmented", "open_questions"}
+# REALM is killed while an index is made, in a test of its own.
+ELSEWHERE = {"knowledge_augmented"}
 
 
 @pytest.mark.parametrize("objective", [o for o in OBJECTIVES if o not in ELSEWHERE])
