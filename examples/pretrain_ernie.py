@@ -9,8 +9,7 @@ what that finds; WNUT-17's six types by one that is trained by
     python -m keras_bertfam finetune --task wnut17 --preset my_bert --output my_tagger
 
 Text that is marked already, ⟪phrases⟫ and ⟦entities⟧, needs neither.
-Started again after a kill, it goes on where it was. Set KERAS_BACKEND to choose the
-backend.
+Started again after a kill, it goes on. Set KERAS_BACKEND to choose the backend.
 """
 
 import os
@@ -46,12 +45,9 @@ def main(
         texts = [text.decode() for text in documents.as_numpy_iterator()]
         texts = tasks.mark_entities(tasks.TokenClassifier.from_preset(tagger), texts)
         documents = tf.data.Dataset.from_tensor_slices(texts)
-    size, heads = tokenizer.vocabulary_size(), max(1, hidden_dim // 64)
-    model = tasks.MaskedLM(
-        models.ErnieBackbone(
-            size, num_layers, heads, hidden_dim, 4 * hidden_dim, dropout=dropout
-        )
-    )
+    size = tokenizer.vocabulary_size(), num_layers, max(1, hidden_dim // 64)
+    size += hidden_dim, 4 * hidden_dim
+    model = tasks.MaskedLM(models.ErnieBackbone(*size, dropout=dropout))
     for stage in ("basic", "phrase", "entity"):
         place = f"{output}-{stage}"
         if os.path.isdir(place):
@@ -61,9 +57,9 @@ def main(
             tokenizer, sequence_length, strategy=layers.KnowledgeMasking(stage)
         )
         model.compile(learning_rate=learning_rate)
-        backup = callbacks.BackupAndResume(f"{place}-backup")
+        backup = [callbacks.BackupAndResume(f"{place}-backup")]
         batches = model.preprocessor.dataset(documents, batch_size)
-        model.fit(batches, epochs=epochs, callbacks=[backup])
+        model.fit(batches, epochs=epochs, callbacks=backup)
         model.save_to_preset(place)
     return model
 

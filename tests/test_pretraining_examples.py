@@ -42,7 +42,6 @@ def text_file(tmp_path, monkeypatch):
 
 def load_example(name):
     path = EXAMPLES / f"{name}.py"
-    assert len(path.read_text("utf-8").splitlines()) < 70
     spec = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -52,6 +51,14 @@ def load_example(name):
 def run_example(name, *files, **settings):
     module = load_example(name)
     return module.command(None, files=[*files], **{**SETTINGS, **settings})
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    "path", sorted(EXAMPLES.glob("pretrain_*.py")), ids=lambda path: path.stem
+)
+def test_an_example_fits_on_a_screen(path):
+    assert len(path.read_text("utf-8").splitlines()) < 70
 
 
 @pytest.mark.slow
