@@ -1,7 +1,8 @@
-"""Fine-tuning on SST-2: a part of an epoch, from strings to updated weights.
+"""Fine-tuning on SST-2 and MRPC: a part of an epoch, from strings to updated weights.
 
-All competitors have MiniLM's architecture (6 x 384), batches of 32, AdamW and the
-same examples in random order. Needs the folder of real data.
+All competitors have MiniLM's architecture (6 x 384), batches of 32 rows, AdamW and the
+same examples in random order. A packed row holds nine sentences of SST-2 or two pairs
+of MRPC, so that an epoch has as many times fewer steps. Needs the folder of real data.
 """
 
 import csv
@@ -13,6 +14,12 @@ from benchmarks.corpus import DATA
 from benchmarks.harness import Benchmark, Competitor
 
 EXAMPLES = 1024
+# File, labels' column, texts' columns.
+_FILES = {
+    "sst2": ("train.tsv", "label", ("sentence",)),
+    "mrpc": ("msr_paraphrase_train.txt", "Quality", ("#1 String", "#2 String")),
+}
+PACKED_EXAMPLES = {"sst2": 4096, "mrpc": 1024}  # 13 batches of rows
 BATCH = 32
 LENGTH = 128
 LEARNING_RATE = 5e-5
@@ -27,16 +34,16 @@ ARCHITECTURE = {
 }
 
 
-def keras_bertfam(jit_compile="auto", packed=False):
+def keras_bertfam(task="sst2", count=EXAMPLES, jit_compile="auto", packed=False):
     """Our classifier on batches of like length, or of packed rows.
 
     Args:
+        task: `"sst2"` or `"mrpc"`.
+        count: int. How many examples.
         jit_compile: see `keras.Model.compile`. On CPUs Keras chooses `False` with
             TensorFlow; `True` compiles once for each length in the data.
         packed: see `keras_bertfam.tasks.TextClassifierPreprocessor`.
     """
-    import keras
-
     import keras_bertfam
 
     tokenizer = keras_bertfam.tokenizers.BertTokenizer(
@@ -47,8 +54,9 @@ def keras_bertfam(jit_compile="auto", packed=False):
     )
     backbone = keras_bertfam.models.BertBackbone(**ARCHITECTURE)
     model = keras_bertfam.tasks.TextClassifier(backbone, 2, preprocessor)
-    model.compile(keras.optimizers.AdamW(LEARNING_RATE), jit_compile=jit_compile)
-    return _fit(model, preprocessor.dataset(_examples(), BATCH))
+    optimizer = keras_bertfam.optimizers.AdamW(LEARNING_RATE)
+    model.compile(optimizer, jit_compile=jit_compile)
+    return _fit(model, preprocessor.dataset(_examples(task, count), BATCH))
 
 
 def keras_hub():
@@ -68,7 +76,7 @@ def keras_hub():
         keras.optimizers.AdamW(LEARNING_RATE),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     )
-    data = tf.data.Dataset.from_tensor_slices(_examples())
+    data = tf.data.Dataset.from_tensor_slices(_examples("sst2", EXAMPLES))
     return _fit(model, data.shuffle(EXAMPLES).batch(BATCH))
 
 
@@ -84,10 +92,12 @@ def _fit(model, data):
     return run
 
 
-def transformers(grouped):
+def transformers(grouped, task="sst2", count=EXAMPLES):
     """HF's classifier in a PyTorch loop, batches padded to their longest row.
 
     Args:
+        task: `"sst2"` or `"mrpc"`.
+        count: int. How many examples.
         grouped: bool. Whether batches are of like length, which is an option of
             HF's trainer.
     """
@@ -98,12 +108,13 @@ def transformers(grouped):
     tokenizer = transformers.BertTokenizerFast(vocab=str(vocabulary_file()))
     model = transformers_classifier().train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)
-    texts, labels = _examples()
-    lengths = np.array([len(ids) for ids in tokenizer(texts)["input_ids"]])
+    texts, labels = _examples(task, count)
+    texts = texts if isinstance(texts, tuple) else (texts,)
+    lengths = np.array([len(ids) for ids in tokenizer(*texts)["input_ids"]])
     rng = np.random.default_rng(0)
 
     def batches():
-        order = rng.permutation(EXAMPLES)
+        order = rng.permutation(count)
         if grouped:
             order = order[np.argsort(lengths[order], kind="stable")]
         batches = order.reshape(-1, BATCH)
@@ -113,7 +124,7 @@ def transformers(grouped):
         start = time.perf_counter()
         for batch in batches():
             x = tokenizer(
-                [texts[k] for k in batch],
+                *([part[k] for k in batch] for part in texts),
                 padding=True,
                 truncation=True,
                 max_length=LENGTH,
@@ -153,25 +164,24 @@ def vocabulary_file():
     return str(DATA / "tokenizers" / "bert_uncased" / "vocab.txt")
 
 
-def _examples():
-    """The first sentences of the training part, and their labels."""
-    rows = _rows(EXAMPLES)
-    return [row["sentence"] for row in rows], [int(row["label"]) for row in rows]
+def _examples(task, count):
+    """The first texts of the training part, or two lists of pairs', and the labels."""
+    name, label, columns = _FILES[task]
+    with open(DATA / task / name, encoding="utf-8-sig") as file:
+        table = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+        rows = list(itertools.islice(table, count))
+    texts = tuple([row[column] for row in rows] for column in columns)
+    labels = [int(row[label]) for row in rows]
+    return texts if len(texts) > 1 else texts[0], labels
 
 
 def sentences(count):
-    """The first sentences of the training part."""
-    return [row["sentence"] for row in _rows(count)]
+    """The first sentences of SST-2's training part."""
+    return _examples("sst2", count)[0]
 
 
-def _rows(count):
-    with open(DATA / "sst2" / "train.tsv", encoding="utf-8") as file:
-        rows = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
-        return list(itertools.islice(rows, count))
-
-
-def _benchmark(title, *competitors):
-    return Benchmark(title, competitors, amount=EXAMPLES, unit="sentences")
+def _benchmark(title, *competitors, count=EXAMPLES):
+    return Benchmark(title, competitors, amount=count, unit="examples")
 
 
 _HF = tuple(
@@ -193,20 +203,33 @@ _COMPILED = Competitor(
     {"jit_compile": True},
     "tensorflow",
 )
-_PACKED = tuple(
-    dataclasses.replace(
-        each, name=f"{each.name}, packed", arguments={**each.arguments, "packed": True}
+
+
+def _packed(task, count):
+    """Ours in packed rows, beside the better one of HF."""
+    examples = {"task": task, "count": count}
+    arguments = {"grouped": True}, *(len(_OURS) * [{"packed": True}])
+    return _benchmark(
+        f"Fine-tune on {task} in packed rows",
+        *(
+            dataclasses.replace(each, arguments={**own, **examples})
+            for each, own in zip((_HF[1], *_OURS.values()), arguments, strict=True)
+        ),
+        count=count,
     )
-    for each in (*_OURS.values(), _COMPILED)
-)
+
+
 BENCHMARKS = {
     "finetune-transformers": _benchmark(
         "Fine-tune on SST-2 beside transformers",
         *_HF,
         *_OURS.values(),
         _COMPILED,
-        *_PACKED,
     ),
+    **{
+        f"finetune-packed-{task}": _packed(task, count)
+        for task, count in PACKED_EXAMPLES.items()
+    },
     **{
         f"finetune-keras-hub-{backend}": _benchmark(
             f"Fine-tune on SST-2 beside KerasHub, {backend}",

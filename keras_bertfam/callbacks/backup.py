@@ -39,7 +39,8 @@ class BackupAndResume(SetStreamPosition):
     can't be - data without one, which must give the same batches in each process,
     endless data (`Dataset.repeat()`) with `steps_per_epoch` that isn't of a prepared
     corpus, and PyTorch, whose loop reads first - they are read and thrown away. Under
-    PyTorch endless data can be resumed in a `fit()` of this library's tasks only.
+    PyTorch `steps_per_epoch` can be resumed with datasets only, in a `fit()` of this
+    library's tasks.
 
     Args:
         backup_dir: Path of a local directory, made if it isn't there.
@@ -99,6 +100,8 @@ class BackupAndResume(SetStreamPosition):
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._epoch = epoch
         if self._resume is None:
+            if self.first_batch is not None:  # a later pass begins at its beginning
+                self.first_batch.set(0)
             super().on_epoch_begin(epoch, logs)
             return
         resume, self._resume = self._resume, None
@@ -131,13 +134,13 @@ class BackupAndResume(SetStreamPosition):
         # Keras counts the batches of a pass from the start of `fit()`.
         split = 0 < self.cardinality != steps
         fixed = LOOP_READS_FIRST and self.first_batch is None
-        if steps and (split or (self.cardinality == -1 and fixed)):
+        if steps and (split or (self.cardinality < 0 and fixed)):
             raise ValueError(
                 "A run on such data can't be resumed. Expected data that ends and no "
                 "`steps_per_epoch`, or endless data (`Dataset.repeat()`), under "
-                "PyTorch of one of this library's tasks. Received: "
+                "PyTorch a dataset of one of this library's tasks. Received: "
                 f"steps_per_epoch={steps} and data of {self.cardinality} batches "
-                "(-1: endless)."
+                "(-1: endless, -2: unknown)."
             )
 
     def on_train_batch_begin(

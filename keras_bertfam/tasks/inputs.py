@@ -100,12 +100,12 @@ def known_shapes(x: Any) -> int | None:
 
 
 def able_to_begin_later(x: Any, callbacks: list[Any]) -> Any:
-    """The data; where it is endless and to be resumed, so that a callback can."""
+    """The data; where its end isn't known and it is to be resumed, so that it can."""
     backups = [each for each in callbacks if isinstance(each, BackupAndResume)]
     if not (backups and LOOP_READS_FIRST):
         return x
     backups[0].first_batch = None
-    if not hasattr(x, "cardinality") or int(x.cardinality()) != -1:
+    if not hasattr(x, "cardinality") or int(x.cardinality()) >= 0:
         return x
     backups[0].first_batch = FirstBatch()
     return backups[0].first_batch.of(x)

@@ -135,6 +135,18 @@ def test_resume_within_endless_data(tmp_path):
         check_resumes(whole, copies[at], at, endless, steps_per_epoch=5)
 
 
+@pytest.mark.slow
+def test_resume_within_one_pass_of_unknown_length(tmp_path):
+    def data(model):
+        return tiny.stream(model, training=False).repeat(2).take(9)
+
+    check_resumes_at(tmp_path, (1, 1), data, save_freq=2, steps_per_epoch=3)
+
+
+def generator(model):
+    yield from endless(model)
+
+
 def known_length(model):
     import tensorflow as tf
 
@@ -149,6 +161,8 @@ def test_what_could_not_be_resumed_is_refused_from_the_start(tmp_path):
         backup.steps_per_epoch, backup.cardinality = 5, -1
         with pytest.raises(ValueError, match="of one of this library's tasks"):
             backup.on_train_begin()
+        with pytest.raises(ValueError, match="of one of this library's tasks"):
+            run(tmp_path, generator, steps_per_epoch=5)
 
 
 @pytest.mark.slow
