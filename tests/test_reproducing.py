@@ -14,7 +14,7 @@ from keras_bertfam.cli import measures, paper_report, pretraining, reproducing
 from keras_bertfam.cli.app import app
 from keras_bertfam.cli.paper_tables import names, read_table
 from keras_bertfam.cli.runs import PretrainingRun
-from tests import tiny_sentence_pair
+from tests import tiny_sentence_pair, tiny_text_to_text
 
 TABLE = """
 source: ours
@@ -212,6 +212,29 @@ def test_measures(few_docstrings):
         assert 0 <= found[name] <= 1
     assert found["frozen"] > 0.9
     assert json.loads(json.dumps(found)) == found
+
+
+@pytest.mark.any_backend
+def test_states_of_t5_are_its_encoders_without_padding():
+    class Letters:
+        start_token_id, pad_token_id = None, 0
+
+        def __call__(self, text):
+            return [3 + ord(letter) % 27 for letter in text]
+
+    task = types.SimpleNamespace(
+        backbone=tiny_text_to_text.make("T5"),
+        preprocessor=types.SimpleNamespace(tokenizer=Letters()),
+    )
+    run = PretrainingRun(sequence_length=8)
+    texts = ["a cat", "the dog that ran", "on"] * 12
+    found = measures._mean_states(measures.Trained(task, run, None, run), texts)
+    for text, mean in zip(texts[:3], found[-3:], strict=True):
+        ids = np.array([Letters()(text)[:8]])
+        inputs = {"token_ids": ids, "padding_mask": np.ones(ids.shape, bool)}
+        states = task.backbone.encoder(inputs)["sequence_output"]
+        expected = keras.ops.convert_to_numpy(states)[0].mean(0)
+        np.testing.assert_allclose(mean, expected, atol=1e-5)
 
 
 @pytest.mark.any_backend

@@ -127,15 +127,35 @@ def _sentence_accuracy(objective, trained):
     return right / total if total else None
 
 
+def _mean_states(trained, texts):
+    """The mean of the last states of each text, of T5 those of its encoder."""
+    length, tokenizer = trained.run.sequence_length, trained.tokenizer
+    if tokenizer.start_token_id is not None:
+        preprocessor = tasks.TextEmbedderPreprocessor(
+            tokenizer, length, buckets=[length]
+        )
+        model = tasks.TextEmbedder(
+            trained.model.backbone, preprocessor, normalize=False
+        )
+        return model.predict(texts, 4 * _BATCH, verbose=0)
+    ids = np.full((len(texts), length), tokenizer.pad_token_id)
+    for row, text in zip(ids, texts, strict=True):
+        tokens = np.asarray(tokenizer(text))[:length]
+        row[: len(tokens)] = tokens
+    means = []
+    for k in range(0, len(ids), _BATCH):
+        inside = ids[k : k + _BATCH] != tokenizer.pad_token_id
+        inputs = {"token_ids": ids[k : k + _BATCH], "padding_mask": inside}
+        states = trained.model.backbone.encoder(inputs)["sequence_output"]
+        states = ops.convert_to_numpy(states) * inside[:, :, None]
+        means.append(states.sum(1) / np.maximum(inside.sum(1, keepdims=True), 1))
+    return np.concatenate(means)
+
+
 def _frozen(trained):
     """A linear classifier of the means of states, by least squares with a penalty."""
-    length = trained.run.sequence_length
-    preprocessor = tasks.TextEmbedderPreprocessor(
-        trained.tokenizer, length, buckets=[length]
-    )
-    model = tasks.TextEmbedder(trained.model.backbone, preprocessor, normalize=False)
     (test, labels), (train, train_labels) = docstring_parts()
-    x = model.predict([*test, *train], 4 * _BATCH, verbose=0)
+    x = _mean_states(trained, [*test, *train])
     learned = x[len(test) :]
     x = (x - learned.mean(0)) / (learned.std(0) + 1e-6)
     x, x_train = x[: len(test)], x[len(test) :]
