@@ -129,7 +129,9 @@ def test_killed_and_resumed(table, tmp_path, trainer):
     scores = reproducing.reproduce(table, output, scale=0.5, report=str)
     assert trainer.trained[3:] == [(None, 1, 5), ("words", 1, 5)]
     assert [len(found) for found in scores.values()] == [2, 2]
+    os.remove(os.path.join(output, "table.md"))
     assert reproducing.reproduce(table, output, scale=0.5, report=str) == scores
+    assert os.path.exists(os.path.join(output, "table.md"))
     reproducing.reproduce(table, output, ["all"], 3, scale=0.5, report=str)
     assert trainer.trained[5:] == [(None, 2, 5)]
     with pytest.raises(ValueError, match="`steps_per_epoch` must be 5, as in the res"):

@@ -95,6 +95,7 @@ def reproduce(
         for seed in range(seeds):
             for row in chosen:
                 runner.finish(row, seed)
+        runner.write()  # a kill may have come between a row and the table
         runner.draw()
         return runner.scores()
 
