@@ -208,15 +208,15 @@ _COMPILED = Competitor(
 def _packed(task, count):
     """Ours in packed rows, beside the better one of HF."""
     examples = {"task": task, "count": count}
-    arguments = {"grouped": True}, *(len(_OURS) * [{"packed": True}])
-    return _benchmark(
-        f"Fine-tune on {task} in packed rows",
-        *(
-            dataclasses.replace(each, arguments={**own, **examples})
-            for each, own in zip((_HF[1], *_OURS.values()), arguments, strict=True)
-        ),
-        count=count,
+    peer = dataclasses.replace(_HF[1], arguments={"grouped": True, **examples})
+    ours = (
+        dataclasses.replace(
+            each, name=f"{each.name}, packed", arguments={"packed": True, **examples}
+        )
+        for each in _OURS.values()
     )
+    title = f"Fine-tune on {task} in packed rows"
+    return _benchmark(title, peer, *ours, count=count)
 
 
 BENCHMARKS = {

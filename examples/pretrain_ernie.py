@@ -45,9 +45,9 @@ def main(
         texts = [text.decode() for text in documents.as_numpy_iterator()]
         texts = tasks.mark_entities(tasks.TokenClassifier.from_preset(tagger), texts)
         documents = tf.data.Dataset.from_tensor_slices(texts)
-    size = tokenizer.vocabulary_size(), num_layers, max(1, hidden_dim // 64)
-    size += hidden_dim, 4 * hidden_dim
-    model = tasks.MaskedLM(models.ErnieBackbone(*size, dropout=dropout))
+    sizes = (num_layers, max(1, hidden_dim // 64), hidden_dim, 4 * hidden_dim)
+    size = tokenizer.vocabulary_size()
+    model = tasks.MaskedLM(models.ErnieBackbone(size, *sizes, dropout=dropout))
     for stage in ("basic", "phrase", "entity"):
         place = f"{output}-{stage}"
         if os.path.isdir(place):

@@ -14,6 +14,7 @@ from keras_bertfam.cli.building import make_backbone
 from keras_bertfam.cli.runs import PretrainingRun
 from keras_bertfam.corpus import python_docstrings
 from keras_bertfam.presets.blank import blank_weights
+from keras_bertfam.tasks.summary import is_encoder_decoder, mean_states
 from keras_bertfam.types import Model, TFDataset
 
 # What is learned to be told apart: the docstrings of these packages.
@@ -130,13 +131,12 @@ def _sentence_accuracy(objective, trained):
 def _mean_states(trained, texts):
     """The mean of the last states of each text, of T5 those of its encoder."""
     length, tokenizer = trained.run.sequence_length, trained.tokenizer
-    if tokenizer.start_token_id is not None:
+    backbone = trained.model.backbone
+    if tokenizer.start_token_id is not None or not is_encoder_decoder(backbone):
         preprocessor = tasks.TextEmbedderPreprocessor(
             tokenizer, length, buckets=[length]
         )
-        model = tasks.TextEmbedder(
-            trained.model.backbone, preprocessor, normalize=False
-        )
+        model = tasks.TextEmbedder(backbone, preprocessor, normalize=False)
         return model.predict(texts, 4 * _BATCH, verbose=0)
     ids = np.full((len(texts), length), tokenizer.pad_token_id)
     for row, text in zip(ids, texts, strict=True):
@@ -146,9 +146,8 @@ def _mean_states(trained, texts):
     for k in range(0, len(ids), _BATCH):
         inside = ids[k : k + _BATCH] != tokenizer.pad_token_id
         inputs = {"token_ids": ids[k : k + _BATCH], "padding_mask": inside}
-        states = trained.model.backbone.encoder(inputs)["sequence_output"]
-        states = ops.convert_to_numpy(states) * inside[:, :, None]
-        means.append(states.sum(1) / np.maximum(inside.sum(1, keepdims=True), 1))
+        states = backbone.encoder(inputs)["sequence_output"]
+        means.append(ops.convert_to_numpy(mean_states(states, inside)[:, 0]))
     return np.concatenate(means)
 
 

@@ -100,7 +100,7 @@ def known_shapes(x: Any) -> int | None:
 
 
 def able_to_begin_later(x: Any, callbacks: list[Any]) -> Any:
-    """The data; where its end isn't known and it is to be resumed, so that it can."""
+    """The data; to be resumed and without a known end, as what can begin later."""
     backups = [each for each in callbacks if isinstance(each, BackupAndResume)]
     if not (backups and LOOP_READS_FIRST):
         return x

@@ -6,7 +6,7 @@ from keras_bertfam.types import TFDataset
 
 
 class FirstBatch:
-    """Which batch of data without a known end comes first; those before are lost.
+    """Which batch of data without a known end is first; others are left out.
 
     Keras's loop under PyTorch gives the step what it has read, so that nothing but the
     data can leave batches out of an epoch that goes on.
