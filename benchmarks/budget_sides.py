@@ -115,7 +115,9 @@ def keras_bertfam(work):
     else:
         tokenizer = tokenizers.BertTokenizer(work.vocabulary, lowercase=True)
     backbone = models.BertBackbone(
-        **work.architecture(tokenizer.vocabulary_size()), norm_first=recipe.norm_first
+        **work.architecture(tokenizer.vocabulary_size()),
+        norm_first=recipe.norm_first,
+        initializer_range=recipe.initializer_range,
     )
     model = objective(backbone)
     optimizer = optimizers.AdamW(**_adamw(recipe))

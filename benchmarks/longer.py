@@ -6,7 +6,6 @@ Batches, masked positions and what is compiled are those of `benchmarks.training
 
 import dataclasses
 
-import numpy as np
 import typer
 
 from benchmarks import harness, tables, training
@@ -125,20 +124,6 @@ def transformers(kind, size=None, gathered=False, full=False):
     return repeated(step)
 
 
-def products(size=1024, count=16):
-    """Products of square matrices, what is the most that a machine can."""
-    import torch
-
-    values = np.random.default_rng(0).normal(size=(size, size))
-    x = torch.tensor(values, dtype=torch.float32)
-
-    def step():
-        for _ in range(count):
-            torch.mm(x, x)
-
-    return repeated(step)
-
-
 def _benchmarks():
     work = "6 x 384, batch 8 x 512, window 128, 115 masked"
     build = "longer:transformers"
@@ -175,9 +160,6 @@ def _benchmarks():
             ]
         title = f"Training step of Longformer, {backend}: {work}"
         yield f"train-longformer-{backend}", Benchmark(title, tuple(sides))
-    peak = Competitor("products of 1024 x 1024", "longer:products", {}, "torch")
-    amount = 16 * 2 * 1024**3 / 1e9
-    yield "products", Benchmark("Most of the machine", (peak,), amount, "GFLOP")
 
 
 BENCHMARKS = dict(_benchmarks())

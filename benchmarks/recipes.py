@@ -18,6 +18,7 @@ class Recipe:
         warmup: float, the share of the budget that is warm-up.
         dropout: float.
         norm_first: bool.
+        initializer_range: float. Standard deviation of the initial weights.
         mask_selection_rate: float.
         strategy: str. Which positions are masked, see `MaskedLMPreprocessor`.
         packing: str, as in `dataset(packing=...)`; `""` for its default. With
@@ -37,6 +38,7 @@ class Recipe:
     warmup: float = 0.1
     dropout: float = 0.1
     norm_first: bool = False
+    initializer_range: float = 0.02
     mask_selection_rate: float = 0.15
     strategy: str = "tokens"
     packing: str = ""
@@ -114,6 +116,8 @@ CANDIDATES = {
     "no dropout": "dropout=0",
     "norm first": "norm_first=true",
     "norm first, rate 2e-3": "norm_first=true,learning_rate=2e-3",
+    "weights from 0.035": "initializer_range=0.035",
+    "weights from 0.06": "initializer_range=0.06",
     "rate 5e-4": "learning_rate=5e-4",
     "rate 2e-3": "learning_rate=2e-3",
     "batch of 16": "batch_size=16",

@@ -10,6 +10,7 @@ import time
 
 import numpy as np
 
+from benchmarks import laws
 from benchmarks.harness import Benchmark, Competitor, repeated
 
 VOCABULARY_SIZE = 30522
@@ -193,6 +194,31 @@ def transformers(size, gathered):
     return repeated(step)
 
 
+def products(count, width=1024):
+    """Products of square matrices and nothing else: the most that a machine can."""
+    import torch
+
+    values = np.random.default_rng(0).normal(size=(width, width))
+    x = torch.tensor(values, dtype=torch.float32)
+
+    def step():
+        for _ in range(count):
+            torch.mm(x, x)
+
+    return repeated(step)
+
+
+def _products(flops):
+    """So many operations at the machine's peak."""
+    count = round(flops / (2 * 1024**3))
+    return Competitor(
+        f"{count} products of 1024 x 1024",
+        "training:products",
+        {"count": count},
+        "torch",
+    )
+
+
 def _benchmarks(name):
     size = SIZES[name]
     work = (
@@ -214,6 +240,8 @@ def _benchmarks(name):
             build = "training:keras_hub"
             compiled = Competitor("keras_hub, compiled", build, settings, backend)
             sides = (*sides, compiled)
+        # What of the step nobody can avoid, so that its share of the peak is seen.
+        sides = (*sides, _products(laws.step_flops(size)))
         yield (
             f"train-{name}-{backend}",
             Benchmark(f"Training step, {backend}: {work}", sides),
@@ -240,3 +268,9 @@ def _benchmarks(name):
 
 
 BENCHMARKS = {key: value for name in SIZES for key, value in _benchmarks(name)}
+BENCHMARKS["products"] = Benchmark(
+    "Most of the machine",
+    (_products(16 * 2 * 1024**3),),
+    16 * 2 * 1024**3 / 1e9,
+    "GFLOP",
+)
