@@ -15,6 +15,7 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,\
 run := $(VENV)/bin/python
 pip := $(run) -m pip --disable-pip-version-check -qq
 pytest = $(run) -m pytest -q -n $(WORKERS) --dist loadfile
+longer = -m 'slow or thorough'
 # One file whose tests are shared out to the processes.
 documented = tests/test_documented_code.py
 
@@ -27,23 +28,24 @@ demo: $(VENV)/.with-analysis ## Pre-train a small BERT on real text, save, reloa
 	@TF_CPP_MIN_LOG_LEVEL=3 $(run) -m keras_bertfam demo $(ARGS)
 
 .PHONY: test
-test: test-tensorflow ## Run the tests on the TensorFlow backend.
+test: $(VENV)/.with-dev ## Run the quick tests, most of all, on the TensorFlow backend.
+	KERAS_BACKEND=tensorflow $(pytest) $(ARGS)
 
 .PHONY: test-all
-test-all: test-tensorflow test-jax test-torch ## Run the tests on all three backends.
+test-all: test-tensorflow test-jax test-torch ## Run quick and thorough tests on all backends.
 
 .PHONY: test-tensorflow test-jax test-torch
 test-jax: $(VENV)/.with-bench
 test-torch: $(VENV)/.with-bench
 test-tensorflow test-jax test-torch: test-%: $(VENV)/.with-dev
-	KERAS_BACKEND=$* $(pytest) $(ARGS)
+	KERAS_BACKEND=$* $(pytest) -m 'not slow' $(ARGS)
 
 .PHONY: test-slow
-test-slow: $(VENV)/.with-dev $(VENV)/.with-bench ## Run the tests marked slow.
+test-slow: $(VENV)/.with-dev $(VENV)/.with-bench ## Run what `make test` leaves out, on TensorFlow.
 	@# In parts, as the processes grow with the tests that they run.
-	KERAS_BACKEND=tensorflow $(pytest) -m slow $(ARGS) tests/tasks
-	KERAS_BACKEND=tensorflow $(pytest) -m slow $(ARGS) --dist load $(documented)
-	KERAS_BACKEND=tensorflow $(pytest) -m slow $(ARGS) --ignore=tests/tasks \
+	KERAS_BACKEND=tensorflow $(pytest) $(longer) $(ARGS) tests/tasks
+	KERAS_BACKEND=tensorflow $(pytest) $(longer) $(ARGS) --dist load $(documented)
+	KERAS_BACKEND=tensorflow $(pytest) $(longer) $(ARGS) --ignore=tests/tasks \
 		--ignore=$(documented)
 
 .PHONY: test-wheel

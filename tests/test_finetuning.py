@@ -73,6 +73,7 @@ def test_finds_the_best_of_a_grid(preset, data, tmp_path):
     assert scores["accuracy"] >= best["accuracy"]
 
 
+@pytest.mark.thorough
 def test_command(preset, data):
     arguments = f"finetune --task sst2 --preset {preset} --data {data} --epochs 1"
     arguments += " --learning-rate 1e-3 --batch-size 16 --limit 20 --packed"
@@ -193,6 +194,7 @@ def test_metrics_of_a_kind():
     )
 
 
+@pytest.mark.thorough
 def test_choices_have_their_names(preset):
     model = finetuning_heads.make_model(TASKS["race"], preset, sequence_length=24)
     x = {"context": ["the cat"], "choices": [["a", "dog", "sat", "mat"]]}

@@ -42,6 +42,7 @@ def write_pairs(path, count=8):
     return str(path)
 
 
+@pytest.mark.thorough
 @pytest.mark.any_backend
 def test_what_is_made_of_a_preset(preset, tmp_path, monkeypatch):
     task = dataclasses.replace(get_task("sst2"), label_names=("bad", "the big mat"))

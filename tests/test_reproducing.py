@@ -199,6 +199,7 @@ def few_docstrings(monkeypatch):
     monkeypatch.setattr(measures, "python_docstrings", lambda packages: texts * 4)
 
 
+@pytest.mark.thorough
 @pytest.mark.any_backend
 @pytest.mark.filterwarnings("ignore:The median of 24 documents")
 def test_measures(few_docstrings):

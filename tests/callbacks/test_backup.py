@@ -200,6 +200,7 @@ def test_failed_write_leaves_the_previous_backup(whole, tmp_path, monkeypatch):
     assert resumed.epochs == whole[0].epochs
 
 
+@pytest.mark.thorough
 def test_bad_backups_and_arguments(tmp_path):
     with pytest.raises(ValueError, match="save_freq=0"):
         callbacks.BackupAndResume(tmp_path, save_freq=0)
@@ -215,6 +216,7 @@ def test_bad_backups_and_arguments(tmp_path):
         callbacks.with_stream_position([callbacks.SetStreamPosition()] * 2, None)
 
 
+@pytest.mark.thorough
 def test_a_plain_fit_moves_the_position():
     class Position:
         def __init__(self):

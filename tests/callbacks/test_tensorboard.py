@@ -50,6 +50,7 @@ class Momentum(keras.callbacks.Callback):
         self.last = new
 
 
+@pytest.mark.thorough
 def test_what_is_written_of_each_step(tmp_path):
     model, momentum = tiny.make_model(), Momentum()
     model.compile(keras.optimizers.SGD(1.0), jit_compile=model.jit_compile)

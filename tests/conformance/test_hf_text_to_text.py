@@ -73,6 +73,7 @@ def arrays(model):
     return [keras.ops.convert_to_numpy(v) for v in model.weights]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", KINDS)
 def test_states_logits_and_folders(kind, tmp_path):
     theirs, (x, inputs) = make_theirs(kind), batch(kind)
@@ -116,6 +117,7 @@ def test_states_logits_and_folders(kind, tmp_path):
             np.testing.assert_array_equal(first, second)
 
 
+@pytest.mark.thorough
 @pytest.mark.any_backend
 @pytest.mark.parametrize("kind", KINDS)
 def test_backbones_alone(kind, tmp_path):
@@ -190,6 +192,7 @@ def test_old_files_and_other_models(tmp_path):
             models.GPT2Backbone.from_preset(str(tmp_path))
 
 
+@pytest.mark.thorough
 @pytest.mark.any_backend
 def test_bias_of_bart_and_feed_forward_of_t5(tmp_path):
     theirs = make_theirs("bart")
@@ -232,6 +235,7 @@ def test_no_model_of_transformers():
             model.export_to_transformers("nowhere")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("kind", "beams"),
     [("gpt2", 1), ("gpt2", 3), ("t5_1.1", 1), ("bart", 3)]

@@ -182,6 +182,7 @@ def test_lora_trains_its_own_weights_only(name, tmp_path):
     np.testing.assert_allclose(states(merged), trained, atol=1e-5)
 
 
+@pytest.mark.thorough
 def test_lora_in_fit_changes_nothing_else():
     task = MaskedLM(make("BertBackbone"))
     task.backbone.enable_lora(2)

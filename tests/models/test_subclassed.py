@@ -3,6 +3,7 @@
 import keras
 import keras_hub
 import numpy as np
+import pytest
 
 from keras_bertfam.models import BertBackbone
 from keras_bertfam.tasks import MaskedLM
@@ -17,6 +18,7 @@ SIZES = dict(
 )
 
 
+@pytest.mark.thorough
 def test_models_of_keras_hub_leave_ours_as_they_are(tmp_path):
     before = BertBackbone(**SIZES)
     theirs = keras_hub.models.BertMaskedLM(keras_hub.models.BertBackbone(**SIZES))

@@ -5,6 +5,7 @@ import json
 import struct
 import warnings
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -62,6 +63,7 @@ def damaged(draw, files):
     return files
 
 
+@pytest.mark.thorough
 @settings(
     max_examples=150,
     deadline=None,

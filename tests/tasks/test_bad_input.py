@@ -43,6 +43,7 @@ def models():
     }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("model", "method", "arguments", "message"),
     [

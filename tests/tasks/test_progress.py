@@ -24,6 +24,7 @@ class Totals(keras.callbacks.Callback):
         self.batches = batch + 1
 
 
+@pytest.mark.thorough
 @pytest.mark.any_backend
 @pytest.mark.filterwarnings("ignore:The learning-rate schedule ends")
 def test_the_first_epoch_has_its_total_and_says_what_it_waits_for(capsys):

@@ -69,6 +69,7 @@ def trained(model, task):
     return logs, [ops.convert_to_numpy(v) for v in model.trainable_variables]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "task",
     [
@@ -116,6 +117,7 @@ def of_vocabulary(y_true, y_pred):
     return ops.mean(y_pred)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "task, arguments",
     [

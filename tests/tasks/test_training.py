@@ -83,6 +83,7 @@ def test_accumulated_gradients_move_the_weights_every_second_step(model):
     assert changes == [False, True, False, True]
 
 
+@pytest.mark.thorough
 def test_sequences_packed_in_a_row_are_trained_apart(model):
     tokenizer = model.preprocessor.tokenizer
     model.preprocessor = MaskedLMPreprocessor(tokenizer, 16, sequence_ids=True)
@@ -92,6 +93,7 @@ def test_sequences_packed_in_a_row_are_trained_apart(model):
     assert history["loss"][1] < history["loss"][0]
 
 
+@pytest.mark.thorough
 def test_steps_per_epoch_goes_on_through_the_data(model):
     model.fit(tiny.stream(model).repeat(), epochs=3, steps_per_epoch=5, verbose=0)
     assert int(model.optimizer.iterations) == 15
@@ -126,6 +128,7 @@ def test_validation_masks_stay_and_training_masks_change(model):
     assert len(set(np.round(history["loss"], 6))) == 3
 
 
+@pytest.mark.thorough
 def test_loss_is_that_of_the_batches_that_are_there(model):
     # Weights stay and dropout is 0: each batch's loss is the same in both.
     model.compile(keras.optimizers.SGD(0.0))
@@ -149,6 +152,7 @@ class Batches(keras.utils.PyDataset):
         return self.items[index]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "kind",
     [
@@ -174,6 +178,7 @@ def test_the_schedule_learns_how_long_the_training_is(model, kind):
     assert model.optimizer._learning_rate.total_steps == 4
 
 
+@pytest.mark.thorough
 @pytest.mark.any_backend
 @pytest.mark.parametrize(
     "kind", ["rows", pytest.param("texts", marks=pytest.mark.slow)]
@@ -225,6 +230,7 @@ def test_arrays_are_shuffled_as_in_keras(kind, recwarn):
     assert not [w for w in recwarn if "shuffle" in str(w.message)]
 
 
+@pytest.mark.thorough
 def test_validation_arrays_come_in_batches_of_their_size(model):
     x, y, weights = next(iter(tiny.stream(model, batch_size=24)))
     steps = []

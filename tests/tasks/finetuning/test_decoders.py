@@ -76,6 +76,7 @@ def losses_of_classes(logits, labels):
     return log_sums - logits[np.arange(len(labels)), labels]
 
 
+@pytest.mark.thorough
 @pytest.mark.any_backend
 @pytest.mark.parametrize("family", ["gpt", "gpt2"])
 def test_rows_begin_part_and_end_with_new_tokens(family):
@@ -140,6 +141,7 @@ def test_the_table_grows_by_rows_of_new_weights():
         tasks.TextClassifier(quantized, 2, preprocessor)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "both_orders", [pytest.param(False, marks=pytest.mark.slow), True]
 )

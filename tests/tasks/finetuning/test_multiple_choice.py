@@ -33,6 +33,7 @@ def words(ids):
     return " ".join(vocabulary[i] for i in np.asarray(ids) if i)
 
 
+@pytest.mark.thorough
 def test_a_row_for_each_choice():
     x, y = make_preprocessor()(X, [1, 0])
     ids = x["token_ids"].numpy()
@@ -92,6 +93,7 @@ def test_letters_as_labels():
         make_preprocessor(choice_length=22)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("family", ["bert", "electra", "xlnet"])
 def test_each_choice_is_scored_by_itself(family):
     model = make(family)
@@ -118,6 +120,7 @@ def test_fit_evaluate_predict_and_choose():
     assert all(0.3 < p <= 1 for _, p in answers)
 
 
+@pytest.mark.thorough
 def test_round_trips(tmp_path):
     model = make()
     expected = outputs(model)

@@ -64,6 +64,7 @@ def _with_an_empty_row(part):
 SLOW = ("dense head", "regressor", "tagger", "embedder by cls")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "case", [pytest.param(c, marks=pytest.mark.slow) if c in SLOW else c for c in CASES]
 )

@@ -44,6 +44,7 @@ def test_the_row_must_have_its_summary_where_the_family_has(family, layout):
         make_model(family, preprocessor=make_preprocessor(layout=layout))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("family", fast_families("bert", "xlnet"))
 def test_predicts_spans_of_the_text_with_any_family(family):
     model = make_model(family, make_preprocessor(20, family))
@@ -108,6 +109,7 @@ def test_learns_when_there_is_no_answer(end_head):
     assert all(a["no_answer_odds"] > threshold for a in nothing)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("end_head", ["independent", "conditional"])
 def test_loss_against_numpy(end_head):
     model = make_model(end_head=end_head)
@@ -161,6 +163,7 @@ def test_nothing_to_answer_from():
     assert [a["text"] for a in answer["n_best"]] == [""]
 
 
+@pytest.mark.thorough
 def test_preset_round_trip(tmp_path):
     model = make_model(null_threshold=-1.5, max_answer_length=4)
     model.save_to_preset(tmp_path / "qa")

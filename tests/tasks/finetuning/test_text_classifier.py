@@ -34,6 +34,7 @@ def outputs(model, texts=TEXTS):
     return ops.convert_to_numpy(model(x, training=False))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("family", tiny.FAMILIES)
 def test_every_family_gives_logits_of_what_its_head_reads(family):
     model = make(family, num_layers=2)
@@ -74,6 +75,7 @@ def test_only_what_the_loss_reaches_is_trained():
     assert id(query) not in {id(v) for v in xlnet.trainable_variables}
 
 
+@pytest.mark.thorough
 def test_fit_evaluate_and_predict_take_raw_strings():
     model = make()
     texts, labels = tiny.texts(40)
@@ -130,6 +132,7 @@ def test_nothing_is_traced_again_for_each_batch():
     assert all(layer.built for layer in model._flatten_layers())
 
 
+@pytest.mark.thorough
 def test_class_weights_of_raw_strings():
     model = make(dropout=0.0)
     texts, labels = tiny.texts(16)
@@ -149,6 +152,7 @@ def test_class_weights_of_raw_strings():
         model.fit(texts, labels, sample_weight=[1.0] * 16, class_weight={0: 1.0})
 
 
+@pytest.mark.thorough
 def test_weights_are_of_the_loss_not_of_the_metrics():
     model = make(dropout=0.0)
     texts, labels = tiny.texts(17)  # the last batch is filled up
@@ -180,6 +184,7 @@ def test_defaults_of_compile():
     np.testing.assert_allclose(ops.convert_to_numpy(received), expected, rtol=1e-5)
 
 
+@pytest.mark.thorough
 def test_softmax_gives_probabilities_and_the_same_loss():
     logits = make()
     model = make(activation="softmax")
@@ -198,6 +203,7 @@ def test_softmax_gives_probabilities_and_the_same_loss():
     np.testing.assert_allclose(*losses, rtol=1e-5)
 
 
+@pytest.mark.thorough
 def test_round_trips(tmp_path):
     model = make()
     expected = outputs(model)
@@ -217,6 +223,7 @@ def test_round_trips(tmp_path):
     assert outputs(new).shape == (3, 5) and new.label_names is None
 
 
+@pytest.mark.thorough
 def test_the_preset_of_another_task_becomes_a_classifier(tmp_path):
     tokenizer = tiny.make_tokenizer()
     pretrained = MaskedLM(tiny.make_backbone(), MaskedLMPreprocessor(tokenizer, 16))
@@ -229,6 +236,7 @@ def test_the_preset_of_another_task_becomes_a_classifier(tmp_path):
     )
 
 
+@pytest.mark.thorough
 def test_rows_are_no_longer_than_the_backbone_takes(tmp_path):
     pretrained = MaskedLM(
         tiny.make_backbone(max_sequence_length=12),
@@ -240,6 +248,7 @@ def test_rows_are_no_longer_than_the_backbone_takes(tmp_path):
     assert outputs(model, ["the cat " * 20]).shape == (1, 2)
 
 
+@pytest.mark.thorough
 @pytest.mark.any_backend
 def test_validation_split_holds_out_the_last_examples():
     model = make()

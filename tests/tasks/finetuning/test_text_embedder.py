@@ -66,6 +66,7 @@ def test_pairs_are_two_rows():
     np.testing.assert_allclose(pairs[:, 1], single[::-1], atol=1e-5)
 
 
+@pytest.mark.thorough
 def test_loss_and_similarity_are_cosines():
     model = make(normalize=False)
     a, b = outputs(model), outputs(model, TEXTS[::-1])
@@ -109,6 +110,7 @@ def test_errors():
         TextEmbedder(tiny.make_backbone()).similarity(["a"], ["a"])
 
 
+@pytest.mark.thorough
 def test_round_trips(tmp_path):
     model = make(pooling="cls")
     expected = outputs(model)

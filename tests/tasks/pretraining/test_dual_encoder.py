@@ -43,6 +43,7 @@ def loss_of(queries, passages, weights=1.0):
     return np.average(losses, weights=weights), np.average(accuracy, weights=weights)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("hard", [False, True])
 def test_loss_is_over_all_passages_of_the_batch(towers, hard):
     rows = [list(row) for row in zip(PASSAGES, WRONG, strict=True)]
@@ -103,6 +104,7 @@ def test_states_as_vectors(pooling):
     np.testing.assert_allclose(as_numpy(model(x))["query"], expected, atol=1e-5)
 
 
+@pytest.mark.thorough
 def test_encode(towers):
     x = as_numpy(towers(inputs(towers)))
     np.testing.assert_allclose(towers.encode(QUERIES), x["query"], atol=1e-5)

@@ -40,6 +40,7 @@ def greedily(logits_of, row, length):
     return row
 
 
+@pytest.mark.thorough
 def test_the_cache_changes_nothing(causal, seq2seq):
     prompts = [ids(4).tolist(), ids(2, seed=1).tolist()]
     expected = [greedily(lambda t: causal({"token_ids": t}), row, 9) for row in prompts]
@@ -95,6 +96,7 @@ def test_seeds_and_new_weights(causal):
     assert len(graphs) == made
 
 
+@pytest.mark.thorough
 def test_a_task_that_has_written_is_saved_and_quantised(seq2seq, tmp_path):
     before = seq2seq.generate([[5, 6, 7]], 8)
     seq2seq.save(tmp_path / "task.keras")
@@ -133,6 +135,7 @@ class Letters:
         return 29
 
 
+@pytest.mark.thorough
 def test_strings(causal, seq2seq):
     with pytest.raises(ValueError, match="must be ids for a task without a preproc"):
         causal.generate("abc", 6)

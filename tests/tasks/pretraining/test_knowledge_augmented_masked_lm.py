@@ -84,6 +84,7 @@ def likelihoods(task, x, y):
     return prior, np.stack(found, 1)
 
 
+@pytest.mark.thorough
 @pytest.mark.any_backend
 def test_losses_and_what_is_trained(task):
     x, y, weights = arrays(next(iter(data_of(task))))
@@ -139,6 +140,7 @@ class Stop(keras.callbacks.Callback):
             raise KeyboardInterrupt
 
 
+@pytest.mark.thorough
 def test_an_index_that_follows(task, tmp_path):
     search = task.preprocessor.search
     before = search.index
@@ -170,6 +172,7 @@ def test_a_run_that_goes_on(tmp_path):
         np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
+@pytest.mark.thorough
 @pytest.mark.any_backend
 def test_saved_and_loaded(task, tmp_path):
     x, *_ = arrays(next(iter(data_of(task))))

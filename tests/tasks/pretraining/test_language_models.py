@@ -70,6 +70,7 @@ def test_tables_and_scales_of_the_heads():
     np.testing.assert_allclose(logits, states @ table.T, atol=1e-4)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "name", ["GPT2", "T5Gated", pytest.param("Bart", marks=pytest.mark.slow)]
 )

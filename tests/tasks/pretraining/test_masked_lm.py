@@ -47,6 +47,7 @@ def test_logits_only_at_masked_positions(make_model):
     np.testing.assert_allclose(logits, expected, atol=1e-5)
 
 
+@pytest.mark.thorough
 def test_fit_learns_and_reports(make_model, texts):
     model = make_model()
     model.compile(learning_rate=3e-2)
@@ -67,6 +68,7 @@ def test_fit_learns_and_reports(make_model, texts):
     assert schedule.total_steps == int(model.optimizer.iterations)
 
 
+@pytest.mark.thorough
 def test_raw_strings_can_be_fitted(make_model, texts):
     model = make_model()
     history = model.fit(texts, batch_size=5, epochs=1, verbose=0).history
@@ -166,6 +168,7 @@ def test_mixed_precision_trains(policy, make_model, texts):
     assert {v.dtype for v in model.trainable_variables} == {"float32"}
 
 
+@pytest.mark.thorough
 def test_round_trips(make_model, tmp_path):
     model = make_model()
     expected = answer(model)
@@ -188,6 +191,7 @@ def test_round_trips(make_model, tmp_path):
     assert isinstance(BertBackbone.from_preset(preset), BertBackbone)
 
 
+@pytest.mark.thorough
 def test_a_reloaded_keras_file_trains_on_as_before(make_model, texts, tmp_path):
     model = make_model()
     model.compile(total_steps=20, learning_rate=1e-2)

@@ -48,6 +48,7 @@ def assert_same_answers(received, expected):
             )
 
 
+@pytest.mark.thorough
 def test_loss_and_metrics_in_numpy(model, batch):
     x, y, w = as_numpy(batch)
     assert 0 < w["sentence"].sum() < 8  # some rows have no label
@@ -73,6 +74,7 @@ def test_loss_and_metrics_in_numpy(model, batch):
     assert logs == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.thorough
 def test_weights_of_the_losses(model, batch):
     x, y, w = as_numpy(batch)
     totals = []
@@ -84,6 +86,7 @@ def test_weights_of_the_losses(model, batch):
     np.testing.assert_allclose(totals[0], totals[1] / 2 + totals[2] / 3, rtol=1e-5)
 
 
+@pytest.mark.thorough
 def test_only_asked_positions_are_projected(model, batch):
     x = as_numpy(batch[0])
     out = as_numpy(model(x))
@@ -93,6 +96,7 @@ def test_only_asked_positions_are_projected(model, batch):
     np.testing.assert_allclose(out["sentence"], whole["sentence"], atol=1e-5)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "cls", [pytest.param(RobertaBackbone, marks=pytest.mark.slow), AlbertBackbone]
 )
@@ -107,6 +111,7 @@ def test_any_backbone(cls):
         assert (ops.convert_to_numpy(variable) != old).any(), variable.path
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("objective", "packing"),
     [pytest.param("nsp", "segments", marks=pytest.mark.slow), ("sop", "sentences")],
@@ -183,6 +188,7 @@ def test_mixed_precision():
     }
 
 
+@pytest.mark.thorough
 def test_round_trips(tmp_path):
     model = tiny.make_model("sop", RobertaBackbone)  # which has no pooler
     x, y, w = as_numpy(next(iter(tiny.stream(model))))

@@ -100,6 +100,7 @@ def test_training_and_evaluation():
     np.testing.assert_array_equal(before, numpy_of(model.memory.states[0]))
 
 
+@pytest.mark.thorough
 def test_memory_perplexity_and_saving(tmp_path):
     model = tiny.make_model()
     x, y, _ = next(iter(tiny.stream(model)))

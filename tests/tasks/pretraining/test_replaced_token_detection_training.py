@@ -20,6 +20,7 @@ def test_any_trunk_with_a_pooler(tmp_path):
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "variant",
     [

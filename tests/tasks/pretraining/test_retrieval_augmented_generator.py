@@ -74,6 +74,7 @@ def token_likelihoods(task, x, y):
     return prior, np.stack(rows, 1)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("marginalization", ["sequence", "token"])
 def test_losses_and_what_is_trained(task, marginalization):
     inputs, y, weights = targets()

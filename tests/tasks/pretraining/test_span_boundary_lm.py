@@ -129,6 +129,7 @@ def crossentropy(logits, ids):
     return -np.take_along_axis(log, ids[..., None], -1)[..., 0]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("reduction", ["per_token", "separate"])
 def test_logits_and_loss_against_numpy(reduction, texts):
     model = make_model(
@@ -242,6 +243,7 @@ def test_both_objectives_get_below_the_entropy_of_unigrams(documentation):
         assert np.log(history[f"{part}_perplexity"][-1]) < entropy - 0.2
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "cls, arguments",
     [

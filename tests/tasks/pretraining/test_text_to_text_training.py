@@ -50,6 +50,7 @@ PREPROCESSORS = {
 slow = pytest.mark.slow
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "name, packing",
     [
