@@ -194,11 +194,11 @@ def transformers(size, gathered):
     return repeated(step)
 
 
-def products(count, width=1024):
+def products(count):
     """Products of square matrices and nothing else: the most that a machine can."""
     import torch
 
-    values = np.random.default_rng(0).normal(size=(width, width))
+    values = np.random.default_rng(0).normal(size=(1024, 1024))
     x = torch.tensor(values, dtype=torch.float32)
 
     def step():

@@ -1,4 +1,6 @@
 import dataclasses
+import importlib
+import inspect
 import json
 import re
 
@@ -20,6 +22,7 @@ from benchmarks import (
     training,
 )
 from benchmarks import quality_per_minute as quality
+from benchmarks.__main__ import BENCHMARKS
 from benchmarks.budget_sides import Work, keras_bertfam
 from benchmarks.gpu_rows import packed_batch, padded_batches, sequences, useful
 from benchmarks.held_out import HeldOut, read_paragraphs, scores
@@ -40,6 +43,20 @@ def files(tmp_path):
         ]
         (tmp_path / f"{name}.txt").write_text("\n\n".join(blocks), encoding="utf-8")
     return str(tmp_path / "*.txt")
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_what_builds_the_competitors_takes_their_arguments(name):
+    for competitor in BENCHMARKS[name].competitors:
+        module, _, function = competitor.build.partition(":")
+        build = getattr(importlib.import_module(f"benchmarks.{module}"), function)
+        inspect.signature(build).bind(**competitor.arguments)
+
+
+def test_products_are_of_the_operations_of_a_step():
+    peak = BENCHMARKS["train-small-jax"].competitors[-1]
+    flops = peak.arguments["count"] * 2 * 1024**3
+    assert flops == pytest.approx(laws.step_flops(training.SIZES["small"]), rel=0.02)
 
 
 def test_rate_goes_up_and_down_with_the_share_of_the_budget():
