@@ -104,5 +104,6 @@ environment: $(VENV)/.with-bench,dev ## Install all that the tests need, at once
 comma := ,
 $(VENV)/.with-%: pyproject.toml setup.py | $(VENV)/pyvenv.cfg
 	@echo "Installing keras_bertfam[$*] into $(VENV) (the first time takes minutes)"
-	@$(pip) install --editable '.[$*]'
+	@# Isolated builds, as old ones of seqeval fetch build tools without what these need.
+	@$(pip) install --use-pep517 --editable '.[$*]'
 	@touch $@ $(addprefix $(VENV)/.with-,$(subst $(comma), ,$*))
