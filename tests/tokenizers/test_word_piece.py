@@ -1,9 +1,12 @@
 import json
+import sys
+import unicodedata
 
 import keras
 import pytest
 import tensorflow as tf
 
+from keras_bertfam.tokenizers import word_piece
 from keras_bertfam.tokenizers.graph import word_start_table
 from keras_bertfam.tokenizers.word_piece import BertTokenizer
 
@@ -26,8 +29,12 @@ def test_words_up_to_200_characters():
     tokenizer = BertTokenizer(vocabulary, lowercase=True)
     lengths = [len(x) for x in tokenizer(words).to_list()]
     assert lengths == [200, 1, 200, 1, 200, 1, 200]
+    for word, size in zip(words, lengths, strict=True):
+        assert len(tokenizer([word])[0]) == size
     text = f"a {'ก' * 201} cafes! {'a' * 199}ґ {'a' * 999}"
     assert tokenizer([text, "a"]).to_list() == [[7, 1, 5, 6, 8, 1, 1], [7]]
+    # Bytes that are no text hide nothing.
+    assert tokenizer([b"\xff\n a" + b"a" * 200]).to_list() == [[1, 1]]
     assert list(tokenizer(text)) == [7, 1, 5, 6, 8, 1, 1]
     assert tokenizer(tf.constant([], tf.string)).to_list() == []
     strings = BertTokenizer(vocabulary, max_input_chars_per_word=2, dtype="string")
@@ -39,6 +46,21 @@ def test_words_up_to_200_characters():
     found = [text.encode()[start:end].decode() for start, end in bounds]
     words = text.split()
     assert found == ["a", words[1], "cafe", "s", "!", *words[3:]]
+
+
+def test_characters_that_become_several_make_a_word_too_long():
+    vocabulary = [*VOCABULARY, *(f"{sign}{x}" for x in "가각" for sign in ("", "##"))]
+    parts = unicodedata.normalize("NFD", "각")
+    vocabulary += [f"{sign}{x}" for x in parts for sign in ("", "##")]
+    tokenizer = BertTokenizer(vocabulary, lowercase=True)
+    lengths = [tokenizer(["각" * n]).row_lengths()[0] for n in (66, 67)]
+    assert lengths == [198, 1]
+    assert most_characters_of_one() <= word_piece._CHARACTERS_OF_ONE
+
+
+def most_characters_of_one():
+    characters = (chr(k) for k in range(sys.maxunicode + 1))
+    return max(len(unicodedata.normalize("NFD", x.lower())) for x in characters)
 
 
 def test_fixed_length_and_strings():

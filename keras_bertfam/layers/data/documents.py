@@ -27,6 +27,8 @@ _SENTENCE_END = (
     r"""(["'“‘«(\[⟪⟦]*[\p{Lu}\pN])|([。！？]["'”’」』）⟫⟧]*)"""
 )
 
+_BLANK = r"[ \t\n\v\f\r]*"
+
 # What ends a sentence that no space follows.
 _UNSPACED = r"""(?s).*[。！？]["'”’」』）⟫⟧]*"""
 
@@ -170,7 +172,12 @@ def split_sentences(documents: TFTensor, break_lines: bool = True) -> TFRagged:
         documents = tf.strings.regex_replace(marked, _SENTENCE_END, "\\1\\3\n\\2")
         documents = tf.strings.regex_replace(documents, _AFTER_TITLE, " ")
     lines = tf.strings.split(documents, "\n")
-    return tf.ragged.boolean_mask(lines, tf.strings.strip(lines) != "")
+    blank = tf.strings.regex_full_match(lines.flat_values, _BLANK)
+    return tf.cond(
+        tf.reduce_any(blank),
+        lambda: tf.ragged.boolean_mask(lines, lines.with_flat_values(~blank)),
+        lambda: lines,
+    )
 
 
 def tokenize_sentences(
@@ -207,9 +214,14 @@ def sentences_of(
         before = tf.where(_follows_space(sentences), prefix, "")
         sentences = sentences.with_flat_values(before + sentences.flat_values)
     tokens = tokenize(tokenizer, sentences.flat_values)
-    full = tokens.row_lengths() > 0
+    lengths = tokens.row_lengths()
+    full = lengths > 0
     document = tf.boolean_mask(sentences.value_rowids(), full)
-    return tf.ragged.boolean_mask(tokens, full), document
+    # As fast as `tf.ragged.boolean_mask`, were it told that what goes is empty.
+    lengths = tf.boolean_mask(lengths, full)
+    return tf.RaggedTensor.from_row_lengths(
+        tokens.values, lengths, validate=False
+    ), document
 
 
 def continues(documents: TFTensor) -> TFTensor:

@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from keras_bertfam.layers.data.documents import tokenize_sentences, warn_if_short
 from keras_bertfam.layers.data.pipelines import PARALLEL
+from keras_bertfam.layers.data.token_rows import blocks
 from keras_bertfam.tokenizers.texts import check_documents
 from keras_bertfam.types import TFDataset, TFTensor, Tokenizer
 
@@ -38,7 +39,7 @@ class PackSentences:
             token belongs to. Defaults to `False`.
         break_lines: bool. See `split_sentences`. Defaults to `True`.
         documents_at_once: int. The most that are tokenised together. Defaults to
-            `256`.
+            `1024`.
 
     Returns:
         Called on a `tf.data.Dataset` of scalar strings, a dataset of dicts of
@@ -70,7 +71,7 @@ class PackSentences:
         sentence_end_id: int | None = None,
         sequence_ids: bool = False,
         break_lines: bool = True,
-        documents_at_once: int = 256,
+        documents_at_once: int = 1024,
     ) -> None:
         specials = sum(x is not None for x in (start_token_id, end_token_id))
         if sequence_length < 1 + specials:
@@ -98,8 +99,7 @@ class PackSentences:
         nothing = tf.zeros([0], tf.int32)
         end = tf.data.Dataset.from_tensors((nothing, nothing, nothing, True))
         state = (nothing, nothing, nothing, tf.constant(0))
-        blocks = chunks.concatenate(end).scan(state, self._step)
-        return blocks.unbatch()
+        return chunks.concatenate(end).scan(state, self._step).unbatch()
 
     def _units(self, documents):
         """Tokenises documents; returns tokens, lengths, and document numbers."""
@@ -119,8 +119,9 @@ class PackSentences:
     def _step(self, state, chunk):
         tokens, lengths, document, seen = state
         new_tokens, new_lengths, new_document, last = chunk
+        count = tf.reduce_max(tf.pad(new_document + 1, [[0, 1]]))
         new_document += seen
-        seen += tf.size(tf.unique(new_document).y)
+        seen += count
         if self.cross_documents and self.end_token_id is not None:
             new_tokens, new_lengths, new_document = self._separate(
                 new_tokens, new_lengths, new_document
@@ -137,17 +138,19 @@ class PackSentences:
         closed = tf.size(starts) - tf.where(last, 0, tf.minimum(tf.size(starts), 1))
         bounds = tf.concat([starts, [tf.size(lengths)]], 0)
         token_bounds = tf.gather(tf.cumsum(tf.pad(lengths, [[1, 0]])), bounds)
-        blocks = self._blocks(tokens, lengths, document, token_bounds[: closed + 1])
+        rows = self._blocks(tokens, lengths, document, token_bounds[: closed + 1])
         unit, token = bounds[closed], token_bounds[closed]
-        return (tokens[token:], lengths[unit:], document[unit:], seen), blocks
+        return (tokens[token:], lengths[unit:], document[unit:], seen), rows
 
     def _separate(self, tokens, lengths, document):
         """Puts a separator, a unit of its own, before each document but the first."""
         first = tf.concat([document[:1] > 0, document[1:] != document[:-1]], 0)
-        rows = tf.RaggedTensor.from_row_lengths(tokens, lengths)
+        rows = tf.RaggedTensor.from_row_lengths(tokens, lengths, validate=False)
         counts = tf.cast(first, tf.int32)
         separators = tf.RaggedTensor.from_row_lengths(
-            tf.fill([tf.reduce_sum(counts)], self.end_token_id), counts
+            tf.fill([tf.reduce_sum(counts)], self.end_token_id),
+            counts,
+            validate=False,
         )
         tokens = tf.concat([separators, rows], 1).flat_values
         both = tf.stack([counts, lengths], 1)
@@ -157,30 +160,26 @@ class PackSentences:
         return tokens, tf.boolean_mask(both, keep), tf.boolean_mask(owners, keep)
 
     def _blocks(self, tokens, lengths, document, bounds):
-        """Lays the tokens between `bounds` out in rows."""
-        sizes = (bounds[1:] - bounds[:-1])[:, None]
-        place = tf.range(self.sequence_length)[None]
-        if self.start_token_id is not None:
-            place -= 1
-        inside = (place >= 0) & (place < sizes)
-        index = tf.where(inside, bounds[:-1, None] + place, 0)
-        padded = tf.pad(tokens, [[0, 1]])
-        ids = tf.where(inside, tf.gather(padded, index), self.pad_token_id)
-        if self.start_token_id is not None:
-            ids = tf.where(place < 0, self.start_token_id, ids)
-        filled = place < sizes
-        if self.end_token_id is not None:
-            ids = tf.where(place == sizes, self.end_token_id, ids)
-            filled = place <= sizes
-        out = {"token_ids": ids, "padding_mask": filled}
-        if self.sequence_ids:
-            owner = tf.pad(tf.repeat(document, lengths), [[0, 1]])
-            nearest = bounds[:-1, None] + tf.clip_by_value(place, 0, sizes - 1)
-            owner = tf.gather(owner, nearest)
-            numbers = owner - owner[:, :1] + 1
-            out["sequence_ids"] = tf.where(out["padding_mask"], numbers, 0)
-        static = [None, self.sequence_length]
-        return {name: tf.ensure_shape(x, static) for name, x in out.items()}
+        """Lays the tokens between `bounds`, the first of them 0, out in rows."""
+
+        def rows(values, fill):
+            parts = tf.RaggedTensor.from_row_splits(
+                values[: bounds[-1]], bounds, validate=False
+            )
+            return parts.to_tensor(fill, shape=[None, self._budget])
+
+        owners = rows(tf.repeat(document, lengths), 0)
+        sizes = bounds[1:] - bounds[:-1]
+        inside = tf.sequence_mask(sizes, self._budget)
+        found = {
+            "token_ids": rows(tokens, self.pad_token_id),
+            "sequence_ids": tf.where(inside, owners - owners[:, :1] + 1, 0),
+            "lengths": sizes,
+        }
+        out = blocks(found, self.start_token_id, self.end_token_id, self.pad_token_id)
+        if not self.sequence_ids:
+            del out["sequence_ids"]
+        return out
 
 
 def cut(lengths: TFTensor, budget: int) -> tuple[TFTensor, TFTensor]:
@@ -213,8 +212,12 @@ def batches_of_texts(documents: TFDataset, count: int) -> TFDataset:
 
     def by_size(texts):
         sizes = tf.clip_by_value(tf.strings.length(texts), 1, _BYTES_AT_ONCE)
-        starts = block_starts(sizes, _BYTES_AT_ONCE)
-        parts = tf.RaggedTensor.from_row_starts(texts, starts)
+        starts = tf.cond(
+            tf.reduce_sum(sizes) > _BYTES_AT_ONCE,
+            lambda: block_starts(sizes, _BYTES_AT_ONCE),
+            lambda: tf.constant([0]),
+        )
+        parts = tf.RaggedTensor.from_row_starts(texts, starts, validate=False)
         return tf.data.Dataset.from_tensor_slices(parts)
 
     return check_documents(documents).batch(count).flat_map(by_size)
