@@ -14,9 +14,6 @@ from keras_bertfam.presets.tokenizer_presets import PresetTokenizer
 from keras_bertfam.tokenizers.bert_normalization import normalizer_model
 from keras_bertfam.types import Config, Path, TFRagged, TFTensor
 
-# The most that Unicode's canonical decomposition (NFD) makes of a character.
-_CHARACTERS_OF_ONE = 4
-
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
@@ -138,8 +135,8 @@ class BertTokenizer(PresetTokenizer, keras_hub.tokenizers.BertTokenizer):
                     f"`inputs` must be strings. Received: dtype={inputs.dtype.name}."
                 )
             single = inputs.shape.rank == 0
-            texts = inputs[None] if single else inputs
-            (tokens,) = self._without_long_words(texts, self._fast_bert.tokenize(texts))
+            tokens = self._fast_bert.tokenize(inputs[None] if single else inputs)
+            (tokens,) = self._without_long_words(tokens)
             if self.compute_dtype == "string":
                 strings = tf.gather(self.vocabulary, tokens.flat_values)
                 tokens = tokens.with_flat_values(strings)
@@ -169,44 +166,41 @@ class BertTokenizer(PresetTokenizer, keras_hub.tokenizers.BertTokenizer):
             bytes where tokens start and end, int64.
         """
         tokens = self._fast_bert.tokenize_with_offsets(texts)
-        return self._without_long_words(texts, *tokens)
+        return self._without_long_words(*tokens)
 
-    def _without_long_words(self, texts, *tokens):
+    def _without_long_words(self, tokens, *bounds):
         """One unknown token for each word that is too long.
 
         Args:
-            texts: string tensor.
-            *tokens: ragged tensors of ids and, or not, of where they start and end.
+            tokens: ragged tensor of ids.
+            *bounds: ragged tensors of where they start and end, or nothing.
 
         Returns:
-            A tuple of `tokens`.
+            A tuple of what was given.
         """
-        # A word has no spaces, and the clean-up makes up to four characters of one.
-        longest = min(self.max_input_chars_per_word // _CHARACTERS_OF_ONE, 999)
-        unbroken = rf"\C*[^ \t\r\n]{{{longest + 1}}}\C*"
-        # To look takes a quarter of the time of counting each word's characters.
-        flat = texts.flat_values if isinstance(texts, tf.RaggedTensor) else texts
-        return tf.cond(
-            tf.reduce_any(tf.strings.regex_full_match(flat, unbroken)),
-            lambda: self._shortened(*tokens),
-            lambda: tokens,
-        )
-
-    def _shortened(self, tokens, *bounds):
-        """What `_without_long_words` gives, by the characters of each word."""
         ids = tokens.flat_values
         inner = tf.gather(self._is_inner, ids)
-        word = tf.cumsum(tf.cast(~inner, tf.int32)) - 1
-        sizes = tf.math.segment_sum(tf.gather(self._characters, ids), word)
-        long = tf.gather(sizes > self.max_input_chars_per_word, word)
-        values = [tf.where(long, self._token_to_id_map["[UNK]"], ids)]
-        for starts, ends in [bounds] if bounds else []:
-            last = tf.gather(tf.math.segment_max(ends.flat_values, word), word)
-            values += [starts.flat_values, tf.where(long, last, ends.flat_values)]
-        kept = tokens.with_flat_values(~(long & inner))
-        return tuple(
-            tf.ragged.boolean_mask(tokens.with_flat_values(x), kept) for x in values
-        )
+        # So many at least follow the first of a word that is too long.
+        least = self.max_input_chars_per_word // self._characters.max()
+        so_far = tf.cumsum(tf.cast(inner, tf.int32))
+        in_a_row = so_far[least:] - so_far[: tf.maximum(tf.size(ids) - least, 0)]
+
+        def shorten():
+            word = tf.cumsum(tf.cast(~inner, tf.int32)) - 1
+            sizes = tf.math.segment_sum(tf.gather(self._characters, ids), word)
+            long = tf.gather(sizes > self.max_input_chars_per_word, word)
+            values = [tf.where(long, self._token_to_id_map["[UNK]"], ids)]
+            for starts, ends in [bounds] if bounds else []:
+                last = tf.gather(tf.math.segment_max(ends.flat_values, word), word)
+                ends = tf.where(long, last, ends.flat_values)
+                values += [starts.flat_values, ends]
+            kept = tokens.with_flat_values(~(long & inner))
+            return tuple(
+                tf.ragged.boolean_mask(tokens.with_flat_values(x), kept) for x in values
+            )
+
+        given = (tokens, *bounds)
+        return tf.cond(tf.reduce_any(in_a_row == least), shorten, lambda: given)
 
     def get_config(self) -> Config:
         config = super().get_config()

@@ -1,12 +1,10 @@
 import json
-import sys
 import unicodedata
 
 import keras
 import pytest
 import tensorflow as tf
 
-from keras_bertfam.tokenizers import word_piece
 from keras_bertfam.tokenizers.graph import word_start_table
 from keras_bertfam.tokenizers.word_piece import BertTokenizer
 
@@ -31,6 +29,8 @@ def test_words_up_to_200_characters():
     assert lengths == [200, 1, 200, 1, 200, 1, 200]
     for word, size in zip(words, lengths, strict=True):
         assert len(tokenizer([word])[0]) == size
+    for size in range(201):
+        assert len(tokenizer("a" * size)) == size
     text = f"a {'ก' * 201} cafes! {'a' * 199}ґ {'a' * 999}"
     assert tokenizer([text, "a"]).to_list() == [[7, 1, 5, 6, 8, 1, 1], [7]]
     # Bytes that are no text hide nothing.
@@ -55,12 +55,6 @@ def test_characters_that_become_several_make_a_word_too_long():
     tokenizer = BertTokenizer(vocabulary, lowercase=True)
     lengths = [tokenizer(["각" * n]).row_lengths()[0] for n in (66, 67)]
     assert lengths == [198, 1]
-    assert most_characters_of_one() <= word_piece._CHARACTERS_OF_ONE
-
-
-def most_characters_of_one():
-    characters = (chr(k) for k in range(sys.maxunicode + 1))
-    return max(len(unicodedata.normalize("NFD", x.lower())) for x in characters)
 
 
 def test_fixed_length_and_strings():

@@ -27,6 +27,10 @@ _SENTENCE_END = (
     r"""(["'“‘«(\[⟪⟦]*[\p{Lu}\pN])|([。！？]["'”’」』）⟫⟧]*)"""
 )
 
+# Stands between documents in one string, which takes a quarter less time than many: a
+# byte that is in no text and that no class of characters has.
+_BETWEEN = b"\xff"
+
 _BLANK = r"[ \t\n\v\f\r]*"
 
 # What ends a sentence that no space follows.
@@ -163,14 +167,19 @@ def split_sentences(documents: TFTensor, break_lines: bool = True) -> TFRagged:
             ends a sentence. Defaults to `True`.
 
     Returns:
-        A string `tf.RaggedTensor` of shape `(batch, None)`, without blank ones.
+        A string `tf.RaggedTensor` of shape `(batch, None)`, in UTF-8, without blank
+        ones.
     """
+    documents = to_utf8(documents)
     if break_lines:
         # `tensorflow_text.StateBasedSentenceBreaker` takes 20 times as long, and
         # breaks "3.5", "U.S." and "Mr. X", too.
-        marked = tf.strings.regex_replace(documents, _TITLE, rf"\1.{_AFTER_TITLE}")
-        documents = tf.strings.regex_replace(marked, _SENTENCE_END, "\\1\\3\n\\2")
-        documents = tf.strings.regex_replace(documents, _AFTER_TITLE, " ")
+        count = tf.size(documents)
+        text = tf.strings.reduce_join(documents, separator=_BETWEEN)
+        text = tf.strings.regex_replace(text, _TITLE, rf"\1.{_AFTER_TITLE}")
+        text = tf.strings.regex_replace(text, _SENTENCE_END, "\\1\\3\n\\2")
+        text = tf.strings.regex_replace(text, _AFTER_TITLE, " ")
+        documents = tf.strings.split(text, _BETWEEN)[:count]
     lines = tf.strings.split(documents, "\n")
     blank = tf.strings.regex_full_match(lines.flat_values, _BLANK)
     return tf.cond(
@@ -208,7 +217,7 @@ def sentences_of(
 ) -> tuple[TFRagged, TFTensor]:
     """`tokenize_sentences` whose second result are indices of `documents`, int64."""
     # A piece of a document comes after a line's end.
-    documents = tf.strings.regex_replace(to_utf8(documents), r"^\x00", " ")
+    documents = tf.strings.regex_replace(documents, r"^\x00", " ")
     sentences = split_sentences(documents, break_lines)
     if prefix := word_prefix(tokenizer):
         before = tf.where(_follows_space(sentences), prefix, "")

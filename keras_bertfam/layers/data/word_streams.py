@@ -7,7 +7,6 @@ from keras_bertfam.layers.data.parallel_rows import check_continued
 from keras_bertfam.layers.data.parallel_streams import ParallelStreams
 from keras_bertfam.layers.data.rows import BatchOptions, Rows
 from keras_bertfam.layers.data.seeding import shuffle
-from keras_bertfam.tokenizers.texts import to_utf8
 from keras_bertfam.types import TFDataset, TFRagged, TFTensor, Tokenizer
 
 
@@ -48,7 +47,7 @@ class WordStreams(ParallelStreams):
         )
 
     def _tokenize(self, documents):
-        documents = tf.strings.regex_replace(to_utf8(documents), r"^\x00", " ")
+        documents = tf.strings.regex_replace(documents, r"^\x00", " ")
         sentences = split_sentences(documents, self.break_lines)
         words = between_sentence_tokens(self.tokenizer, sentences.flat_values)
         rows = sentences.with_values(words).merge_dims(1, 2)

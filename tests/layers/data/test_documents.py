@@ -1,7 +1,9 @@
+import functools
 import importlib
 import warnings
 
 import keras_hub
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -208,6 +210,22 @@ def test_where_sentences_end(text, sentences):
     sentences = sentences or ["Mr. Poe met J. R. Ray in the U.S. Army.", "So."]
     (out,) = split_sentences(tf.constant([text])).to_list()
     assert [s.decode() for s in out] == sentences
+
+
+def test_documents_are_split_alike_alone_and_among_others():
+    pieces = "A a é 1 . ! 。 ” ( \n \t \x00 \x01 \x02 Mr. \xff \ufffd".split(" ")
+    rng = np.random.default_rng(0)
+    drawn = [rng.choice([*pieces, " "], rng.integers(0, 9)) for _ in range(400)]
+    texts = ["".join(x).encode("latin-1" if i % 2 else "utf-8", "ignore")
+             for i, x in enumerate(drawn)]  # fmt: skip
+    for break_lines in (True, False):
+        split = functools.partial(split_sentences, break_lines=break_lines)
+        alone = [split(tf.constant([text])).to_list()[0] for text in texts]
+        assert split(tf.constant(texts)).to_list() == alone
+        assert split(tf.constant([], tf.string)).to_list() == []
+    assert split_sentences(tf.constant([". A", "b.", "B"])).to_list() == [
+        [b". A"], [b"b."], [b"B"]
+    ]  # fmt: skip
 
 
 def test_a_long_line_without_end(tmp_path):
