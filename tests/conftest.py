@@ -1,10 +1,12 @@
 """What every test file may rely on."""
 
+import fnmatch
 import functools
 import gc
 import importlib.metadata
 import os
 import pathlib
+import zlib
 
 import pytest
 
@@ -80,20 +82,54 @@ ONCE = """
     presets/test_reading*.py presets/test_saving_over.py presets/test_tensorflow1.py
     presets/test_tokenizer_files.py presets/test_untrusted*.py presets/test_upload*.py
 """
-FIRST_BACKEND = os.environ["KERAS_BACKEND"] == "tensorflow"
+BACKENDS = ("tensorflow", "jax", "torch")
+BACKEND = os.environ["KERAS_BACKEND"]
+FIRST_BACKEND = BACKEND == BACKENDS[0]
 collect_ignore_glob = [] if FIRST_BACKEND else ONCE.split()
 
 
+def pytest_addoption(parser):
+    parser.addoption(
+        "--share-thorough",
+        action="store_true",
+        help="run each thorough test on two of the backends, comparisons on all",
+    )
+
+
 def pytest_collection_modifyitems(config, items):
-    """Leave out on other backends what is marked to need one only."""
-    left_out = [] if FIRST_BACKEND else [*filter(_needs_one_backend, items)]
+    """Leave out on a backend what is for another one."""
+    shared = config.getoption("share_thorough")
+    left_out = []
+    for item in items:
+        if needs_one_backend(item):
+            sits_out = not FIRST_BACKEND
+        else:
+            sits_out = shared and backend_to_spare(item) == BACKEND
+        if sits_out:
+            left_out.append(item)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
+        kept = set(items) - set(left_out)
+        items[:] = [item for item in items if item in kept]
 
 
-def _needs_one_backend(item):
-    return item.get_closest_marker("any_backend") is not None
+def needs_one_backend(item):
+    """Whether no backend takes part in a test."""
+    path = item.path.relative_to(ROOT / "tests")
+    once = any(
+        fnmatch.fnmatch(str(part), pattern)
+        for part in (path, *path.parents)
+        for pattern in ONCE.split()
+    )
+    return once or item.get_closest_marker("any_backend") is not None
+
+
+def backend_to_spare(item):
+    """The backend that a thorough test sits out when they share, by its name."""
+    compares = (ROOT / "tests" / "conformance") in item.path.parents
+    if compares or not item.get_closest_marker("thorough"):
+        return None
+    return BACKENDS[zlib.crc32(item.nodeid.encode()) % len(BACKENDS)]
 
 
 @pytest.fixture(scope="session")
