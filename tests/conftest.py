@@ -127,7 +127,8 @@ def needs_one_backend(item):
 def backend_to_spare(item):
     """The backend that a thorough test sits out when they share, by its name."""
     compares = (ROOT / "tests" / "conformance") in item.path.parents
-    if compares or not item.get_closest_marker("thorough"):
+    shares = item.get_closest_marker("thorough") and not item.get_closest_marker("slow")
+    if compares or not shares:
         return None
     return BACKENDS[zlib.crc32(item.nodeid.encode()) % len(BACKENDS)]
 
