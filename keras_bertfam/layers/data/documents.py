@@ -226,7 +226,7 @@ def sentences_of(
     lengths = tokens.row_lengths()
     full = lengths > 0
     document = tf.boolean_mask(sentences.value_rowids(), full)
-    # As fast as `tf.ragged.boolean_mask`, were it told that what goes is empty.
+    # Only empty rows go: `tf.ragged.boolean_mask` would copy all tokens.
     lengths = tf.boolean_mask(lengths, full)
     return tf.RaggedTensor.from_row_lengths(
         tokens.values, lengths, validate=False
