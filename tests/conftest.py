@@ -92,7 +92,7 @@ def pytest_addoption(parser):
     parser.addoption(
         "--share-thorough",
         action="store_true",
-        help="run each thorough test on two of the backends, comparisons on all",
+        help="run each thorough test on one of the backends, comparisons on all",
     )
 
 
@@ -106,7 +106,7 @@ def pytest_collection_modifyitems(config, items):
         if needs_one_backend(item):
             sits_out = not FIRST_BACKEND
         else:
-            sits_out = shared and backend_to_spare(item) == BACKEND
+            sits_out = shared and backend_of(item) not in (None, BACKEND)
         if sits_out:
             left_out.append(item)
     if left_out:
@@ -126,11 +126,14 @@ def needs_one_backend(item):
     return once or item.get_closest_marker("any_backend") is not None
 
 
-def backend_to_spare(item):
-    """The backend that a thorough test sits out when they share, by its name."""
+def backend_of(item):
+    """The backend that a thorough test runs on when they share, by its name.
+
+    `None` for a test that isn't shared: one that compares, or that some backends skip.
+    """
     compares = (ROOT / "tests" / "conformance") in item.path.parents
-    shares = item.get_closest_marker("thorough") and not item.get_closest_marker("slow")
-    if compares or not shares:
+    marks = {mark.name for mark in item.iter_markers()}
+    if compares or "thorough" not in marks or marks & {"slow", "skipif"}:
         return None
     return BACKENDS[zlib.crc32(item.nodeid.encode()) % len(BACKENDS)]
 

@@ -1,10 +1,11 @@
 """Training with each objective, also in a process of its own.
 
-Usage: python -m tests.objective_worker mirrored OBJECTIVE
+Usage: python -m tests.objective_worker mirrored OBJECTIVE...
        python -m tests.objective_worker killed OBJECTIVE BACKUP_DIR
 
 The first compares two logical devices with one, and a run on two with one that goes on
-from its backup, and prints JSON. The second kills itself with SIGKILL in mid-epoch.
+from its backup, and prints JSON: what each objective gave, or how it failed. The second
+kills itself with SIGKILL in mid-epoch.
 """
 
 import contextlib
@@ -14,6 +15,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import traceback
 
 import keras
 import numpy as np
@@ -66,13 +68,25 @@ def train(objective):
     }
 
 
-def mirrored(objective):
+def mirrored(objectives):
     import tensorflow as tf
 
     cpu = tf.config.list_physical_devices("CPU")[0]
     configuration = [tf.config.LogicalDeviceConfiguration()] * 2
     tf.config.set_logical_device_configuration(cpu, configuration)
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    results = {}
+    for objective in objectives:
+        try:
+            results[objective] = compared(objective, strategy)
+        except Exception:
+            results[objective] = {"failure": traceback.format_exc()}
+    return results
+
+
+def compared(objective, strategy):
+    import tensorflow as tf
+
     results = {"runs": []}
     for scope in (contextlib.nullcontext(), strategy.scope()):
         with scope:
@@ -113,7 +127,7 @@ def resumable(objective, directory, *extra):
 
 if __name__ == "__main__":
     if sys.argv[1] == "mirrored":
-        print(json.dumps(mirrored(sys.argv[2])))
+        print(json.dumps(mirrored(sys.argv[2:])))
     else:
         kill = At(*KILLED_AT, lambda: os.kill(os.getpid(), signal.SIGKILL))
         resumable(sys.argv[2], sys.argv[3], kill)
