@@ -104,14 +104,15 @@ def test_texts_of_a_table(tmp_path):
 @pytest.mark.slow
 def test_command(preset, tmp_path):
     pytest.importorskip("sacrebleu")
-    path = write_pairs(tmp_path / "pairs.csv")
+    # Epochs in which something is learnt: it stops after two in which nothing is.
+    path = write_pairs(tmp_path / "pairs.csv", 60)
     best = str(tmp_path / "best")
     arguments = ["finetune", "--preset", preset, "--data", path, "--as-text"]
-    arguments += "--text de --label en --epochs 40 --batch-size 8".split()
+    arguments += "--text de --label en --epochs 6 --batch-size 8".split()
     arguments += ["--learning-rate", "3e-2", "--output", best]
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.output
-    assert "best, median of 1: learning rate 0.03, batch size 8, 40" in done.output
+    assert "best, median of 1: learning rate 0.03, batch size 8, 6" in done.output
     model = prediction.load_task(best)
     assert model.preprocessor.target_length < 16
     lines = tmp_path / "lines"

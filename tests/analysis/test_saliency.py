@@ -43,7 +43,7 @@ def check_complete(found, wanted=1):
 @pytest.mark.parametrize("family", tiny.fast_families("bert"))
 def test_scores_add_up_to_what_changes(family):
     model = make(family=family, label_names=["no", "yes"])
-    found = token_saliency(model, TEXTS, "yes", steps=48, batch_size=64)
+    found = token_saliency(model, TEXTS, "yes", steps=192, batch_size=64)
     check_complete(found, 2)
     rows = {name: np.asarray(v) for name, v in model.preprocessor(TEXTS).items()}
     outputs = ops.convert_to_numpy(model(rows, training=False))
