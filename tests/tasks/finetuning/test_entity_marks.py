@@ -80,7 +80,7 @@ def test_wnut17(data_dir):
         preprocessor=TokenClassifierPreprocessor(tokenizer, 64),
         label_names=train.label_names,
     )
-    model.compile(learning_rate=1e-3)
+    model.compile(learning_rate=1e-3, jit_compile=keras.backend.backend() == "jax")
     model.fit(train.x, train.y, epochs=6, batch_size=32, verbose=0)
     sentences = [[*row] for row in test.x]
     tagged = [[label for _, label, _ in row] for row in model.tag(sentences, verbose=0)]

@@ -218,7 +218,7 @@ def documentation():
 def fit(documentation, epochs, passes=1):
     documents, tokenizer = documentation
     model = make_model(tokenizer, hidden_dim=32)
-    model.compile(learning_rate=1e-2)
+    model.compile(learning_rate=1e-2, jit_compile=keras.backend.backend() == "jax")
     blocks = model.preprocessor.pack(documents).cache()
     # A pass takes longer to begin than its few steps.
     data = model.preprocessor.dataset(blocks.repeat(passes), batch_size=32)
