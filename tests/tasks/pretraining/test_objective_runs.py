@@ -35,7 +35,7 @@ def run_worker(*arguments):
         [sys.executable, "-m", "tests.objective_worker", *map(str, arguments)],
         cwd=ROOT,
         env={**os.environ, "KERAS_BACKEND": BACKEND},
-        timeout=1800,
+        timeout=1200,
         capture_output=True,
     )
 
@@ -43,9 +43,9 @@ def run_worker(*arguments):
 @pytest.fixture(scope="module")
 def on_two_replicas(request):
     """What the objectives asked for gave, from one process, as starting one is slow."""
-    test = test_two_replicas_equal_one_device.__name__
-    asked = [i.callspec.params for i in request.session.items if i.originalname == test]
-    done = run_worker("mirrored", *(params["objective"] for params in asked))
+    test = test_two_replicas_equal_one_device
+    items = [i for i in request.session.items if getattr(i, "function", None) is test]
+    done = run_worker("mirrored", *(i.callspec.params["objective"] for i in items))
     assert done.returncode == 0, done.stderr.decode()[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
 
