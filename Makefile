@@ -15,7 +15,7 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,\
 run := $(VENV)/bin/python
 pip := $(run) -m pip --disable-pip-version-check -qq
 pytest = $(run) -m pytest -q -n $(WORKERS) --dist loadfile
-longer = -m 'slow or thorough'
+longer = -m slow
 # One file whose tests are shared out to the processes.
 documented = tests/test_documented_code.py
 
@@ -32,21 +32,34 @@ test: $(VENV)/.with-dev ## Run the quick tests, most of all, on the TensorFlow b
 	KERAS_BACKEND=tensorflow $(pytest) $(ARGS)
 
 .PHONY: test-all
-test-all: test-tensorflow test-jax test-torch ## Run quick and thorough tests on all backends.
+test-all: test-tensorflow test-jax test-torch ## Run all tests on all backends, hours.
 
 .PHONY: test-tensorflow test-jax test-torch
 test-jax: $(VENV)/.with-bench
 test-torch: $(VENV)/.with-bench
 test-tensorflow test-jax test-torch: test-%: $(VENV)/.with-dev
-	KERAS_BACKEND=$* $(pytest) -m 'not slow' $(ARGS)
+	KERAS_BACKEND=$* $(pytest) -m "" $(ARGS)
 
 .PHONY: test-slow
-test-slow: $(VENV)/.with-dev $(VENV)/.with-bench ## Run what `make test` leaves out, on TensorFlow.
+test-slow: $(VENV)/.with-dev $(VENV)/.with-bench ## Run the slow tests, on TensorFlow.
 	@# In parts, as the processes grow with the tests that they run.
 	KERAS_BACKEND=tensorflow $(pytest) $(longer) $(ARGS) tests/tasks
 	KERAS_BACKEND=tensorflow $(pytest) $(longer) $(ARGS) --dist load $(documented)
 	KERAS_BACKEND=tensorflow $(pytest) $(longer) $(ARGS) --ignore=tests/tasks \
 		--ignore=$(documented)
+
+.PHONY: test-value
+test-value: $(VENV)/.with-dev $(VENV)/.with-bench ## Measure what each test costs and reaches alone.
+	rm -rf build/value && mkdir -p build/value
+	for part in tests/tasks "$(documented) --dist load" \
+		"tests --ignore=tests/tasks --ignore=$(documented)"; do \
+		KERAS_BACKEND=tensorflow COVERAGE_FILE=build/value/.coverage $(pytest) -m "" \
+			-p tests.value --junitxml=build/value/$$((part_number += 1)).xml \
+			--cov=keras_bertfam --cov-context=test --cov-append --cov-report= \
+			$(ARGS) $$part; \
+	done
+	$(run) -m tests.value build/value > build/value/report.txt
+	head -3 build/value/report.txt
 
 .PHONY: test-wheel
 test-wheel: $(VENV)/.with-dev ## Build the wheel and try it away from the checkout.

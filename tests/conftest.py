@@ -90,33 +90,34 @@ collect_ignore_glob = [] if FIRST_BACKEND else ONCE.split()
 
 def pytest_addoption(parser):
     parser.addoption(
-        "--share-thorough",
+        "--ci",
         action="store_true",
-        help="run each thorough test on one of the backends, comparisons on all",
+        help="leave out what only releases run, and run each slow test on one backend",
     )
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave out on a backend what is for another one."""
-    shared = config.getoption("share_thorough")
-    if FIRST_BACKEND and not shared:
-        return
-    left_out = []
-    for item in items:
-        if needs_one_backend(item):
-            sits_out = not FIRST_BACKEND
-        else:
-            sits_out = shared and backend_of(item) not in (None, BACKEND)
-        if sits_out:
-            left_out.append(item)
+    """Leave out what is for another backend, and with `--ci` what is for releases."""
+    in_ci = config.getoption("ci")
+    left_out = [item for item in items if sits_out(item, in_ci)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
-        kept = set(items) - set(left_out)
-        items[:] = [item for item in items if item in kept]
+        items[:] = [item for item in items if item not in {*left_out}]
 
 
-def needs_one_backend(item):
-    """Whether no backend takes part in a test."""
+def sits_out(item, in_ci):
+    """Tell whether a test is left out on this backend."""
+    if any_backend_will_do(item):
+        if not FIRST_BACKEND:
+            return True
+    elif in_ci and backend_of(item) not in (None, BACKEND):
+        return True
+    levels = [level for mark in item.iter_markers("slow") for level in mark.args]
+    return in_ci and "release" in levels
+
+
+def any_backend_will_do(item):
+    """Tell whether a test runs on TensorFlow only."""
     path = pathlib.Path(os.path.relpath(item.path, ROOT / "tests"))
     once = any(
         fnmatch.fnmatch(str(part), pattern)
@@ -127,13 +128,14 @@ def needs_one_backend(item):
 
 
 def backend_of(item):
-    """The backend that a thorough test runs on when they share, by its name.
+    """Choose the backend of a slow test by its name.
 
-    `None` for a test that isn't shared: one that compares, or that some backends skip.
+    It is `None` for a test that all backends run: one that is quick, that compares with
+    another implementation, or that some backends skip.
     """
     compares = (ROOT / "tests" / "conformance") in item.path.parents
     marks = {mark.name for mark in item.iter_markers()}
-    if compares or "thorough" not in marks or marks & {"slow", "skipif"}:
+    if compares or "slow" not in marks or "skipif" in marks:
         return None
     return BACKENDS[zlib.crc32(item.nodeid.encode()) % len(BACKENDS)]
 
@@ -157,9 +159,45 @@ def quick_collections():
     gc.freeze()
 
 
+@pytest.fixture(autouse=True, scope="session")
+def graphs_as_they_are():
+    """Spare TensorFlow the improvement of graphs, which takes longer than they run."""
+    import tensorflow as tf
+
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+
+
 @pytest.fixture(autouse=True)
 def fixed_seed():
     """Make every test start from the same state of the global generators."""
     import keras
 
     keras.utils.set_random_seed(0)
+
+
+@pytest.fixture(scope="session")
+def functions_of_autograph():
+    """Note the functions that AutoGraph rewrites."""
+    from tensorflow.python.autograph.pyct import transpiler
+
+    functions, rewrite = [], transpiler.PyToPy.transform_function
+
+    def note(self, function, context):
+        functions.append(function)
+        return rewrite(self, function, context)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(transpiler.PyToPy, "transform_function", note)
+        yield functions
+
+
+@pytest.fixture(autouse=True)
+def rewritten_functions(functions_of_autograph):
+    """Let AutoGraph rewrite none of the library's functions, which takes long.
+
+    What a test itself gives to `Dataset.map` it rewrites, with all that this calls.
+    """
+    functions_of_autograph.clear()
+    yield functions_of_autograph
+    packages = {f.__module__.partition(".")[0] for f in functions_of_autograph}
+    assert packages != {"keras_bertfam"}, functions_of_autograph

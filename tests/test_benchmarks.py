@@ -253,7 +253,6 @@ def test_a_step_of_packed_rows():
     assert len(seconds) == 2 and min(seconds) > 0
 
 
-@pytest.mark.any_backend
 def test_killed_workers_lose_and_repeat_no_row():
     found = shuffle.simulate(20_007, 12, kills=60, batch_size=96, every=3)
     assert found["lost"] == found["repeated"] == 0
@@ -261,14 +260,12 @@ def test_killed_workers_lose_and_repeat_no_row():
     assert found["lives"] > 30
 
 
-@pytest.mark.any_backend
 def test_lost_and_repeated_rows_are_counted(monkeypatch):
     monkeypatch.setattr(shuffle, "permuted", lambda rows, *_: rows // 2)
     found = shuffle.simulate(1000, 1, kills=0, batch_size=100)
     assert found["lost"] == found["repeated"] == 500
 
 
-@pytest.mark.any_backend
 def test_costs_of_corpora():
     measured = scale.Measured(2.0, 0.25, 25, 50)
     corpus = scale.Corpus("a", 1, 1000)

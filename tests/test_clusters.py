@@ -103,6 +103,7 @@ def check_equal(one, other):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="tf.distribute")
 def test_two_workers_of_tensorflow_equal_one_process(text_file, tmp_path):
     shared = make_run(
@@ -130,6 +131,7 @@ def test_two_workers_of_tensorflow_equal_one_process(text_file, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="a slow test, run once")
 def test_processes_of_jax_are_killed_and_one_goes_on(text_file, tmp_path):
     pytest.importorskip("jax")

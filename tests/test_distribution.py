@@ -63,12 +63,14 @@ def check_equal(one, two, tolerance):
 
 @tensorflow_only
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_mirrored_training_equals_one_device(mirrored):
     check_equal(*mirrored["float32"], tolerance=1e-5)
 
 
 @tensorflow_only
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_mirrored_training_equals_one_device_in_half_precision():
     done = run_module("tests.mirrored_worker", "mixed_float16")
     one, two = json.loads(done.stdout.splitlines()[-1])
@@ -80,6 +82,7 @@ def test_mirrored_training_equals_one_device_in_half_precision():
 
 @tensorflow_only
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_sum_and_mean_over_replicas(mirrored):
     # Numbers, sums over the replicas, and own values.
     assert mirrored["helpers"]["sum"] == [[0, 6, 1], [1, 6, 5]]
@@ -89,6 +92,7 @@ def test_sum_and_mean_over_replicas(mirrored):
 
 @tensorflow_only
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_replicas_have_their_own_dropout_masks(mirrored):
     masks = [mask for call in mirrored["dropout_masks"] for mask in call]
     assert len({tuple(mask) for mask in masks}) == 4
@@ -96,12 +100,14 @@ def test_replicas_have_their_own_dropout_masks(mirrored):
 
 @tensorflow_only
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_token_embedding_gradients_are_dense(mirrored):
     assert mirrored["embedding_gradients"] == [False, True]  # Keras's, ours
 
 
 @tensorflow_only
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_overflow_on_any_replica_skips_the_update(mirrored):
     after_overflow, after_next = mirrored["overflow"]
     assert after_overflow == [1.0, 2.0]
@@ -110,18 +116,21 @@ def test_overflow_on_any_replica_skips_the_update(mirrored):
 
 @tensorflow_only
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_gradient_accumulation_over_replicas_is_refused(mirrored):
     assert "gradient_accumulation_steps=2" in mirrored["accumulation_error"]
 
 
 @tensorflow_only
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_weight_decay_over_replicas_acts_on_kernels_only(mirrored):
     assert mirrored["decayed"] == ["bias_layer/kernel"]
 
 
 @tensorflow_only
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_lamb_over_replicas_has_norms_of_whole_variables(mirrored):
     variable = keras.Variable([3.0, 4.0], name="kernel")
     optimizer = Lamb(0.1)
@@ -134,6 +143,7 @@ def test_lamb_over_replicas_has_norms_of_whole_variables(mirrored):
 
 @tensorflow_only
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_a_packed_row_for_two_replicas_trains_as_on_one_device(mirrored):
     (rows, *expected), (_, *received) = mirrored["a_packed_row"]
     assert rows == 1
@@ -182,6 +192,7 @@ def run_workers(folder, *arguments):
 
 @tensorflow_only
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_two_worker_processes_equal_a_single_one(tmp_path):
     codes, logs = run_workers(tmp_path)
     assert codes == [0, 0], logs
@@ -199,6 +210,7 @@ def test_two_worker_processes_equal_a_single_one(tmp_path):
 
 @tensorflow_only
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_two_killed_worker_processes_go_on_inside_and_outside_of_the_scope(tmp_path):
     backup = tmp_path / "backup"
     # Of 14 steps, with a backup every two. A resumed process counts those done before.

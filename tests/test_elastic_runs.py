@@ -39,6 +39,7 @@ def alone(folder, *arguments):
 
 @tensorflow_only
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_two_workers_then_one_then_two_train_as_one_that_was_never_killed(tmp_path):
     model = tiny.make_model()
     corpus = tiny_corpus.prepare(tmp_path / "prepared", model.preprocessor.tokenizer)
@@ -88,6 +89,7 @@ def processes(*sources):
 
 @tensorflow_only
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_workers_of_tf_data_service_give_the_same_batches(tmp_path):
     preprocessor = tiny.make_model().preprocessor
     folder = tiny_corpus.prepare(tmp_path / "prepared", preprocessor.tokenizer)

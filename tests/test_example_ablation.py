@@ -9,6 +9,7 @@ PATH = pathlib.Path(__file__).parents[1] / "examples" / "ablation.py"
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_ablation(tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("BERTFAM_DATA", raising=False)
     text = tmp_path / "text.txt"

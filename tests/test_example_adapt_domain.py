@@ -69,6 +69,7 @@ def test_spare_rows_are_not_those_of_new_tokens():
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_adapts_and_fine_tunes(tmp_path):
     preset, output = str(tmp_path / "preset"), str(tmp_path / "adapted")
     model = MaskedLM(make_backbone(), MaskedLMPreprocessor(make_tokenizer(), 16))

@@ -11,6 +11,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_answers_with_their_sources(tmp_path, capsys):
     path = ROOT / "examples" / "answer_with_sources.py"
     spec = importlib.util.spec_from_file_location("answer_with_sources", path)

@@ -44,6 +44,7 @@ def classes(seed):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_classification(preset, tmp_path):
     files = {
         f"{part}.tsv": classes(k) for k, part in enumerate(("train", "dev", "test"))
@@ -58,6 +59,7 @@ def test_classification(preset, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_words_and_choices(preset, tmp_path):
     finetune = load("finetune_classification").finetune
     words = "\n\n".join(["the\tO\ncat\tB-person\nsat\tO"] * 8)
@@ -79,6 +81,7 @@ def test_words_and_choices(preset, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_embedder(preset, tmp_path):
     row = "main\tMSR\t2012\t{}\t{}\tthe {} sat\tthe cat sat"
     rows = [row.format(0, 5.0, "cat"), row.format(1, 0.5, "tree")] * 8

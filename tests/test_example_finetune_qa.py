@@ -17,6 +17,7 @@ def load(name):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_question_answering(tmp_path):
     model = make_model()
     model.save_to_preset(tmp_path / "preset")

@@ -13,6 +13,7 @@ TINY = {"vocabulary_size": 120, "length": 24, "layers": 1, "width": 64, "epochs"
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_translate(tmp_path):
     pytest.importorskip("sacrebleu")
     spec = importlib.util.spec_from_file_location("translate", PATH)

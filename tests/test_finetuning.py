@@ -46,6 +46,7 @@ def data(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_finds_the_best_of_a_grid(preset, data, tmp_path):
     lines = []
     best = finetuning.finetune(
@@ -73,7 +74,7 @@ def test_finds_the_best_of_a_grid(preset, data, tmp_path):
     assert scores["accuracy"] >= best["accuracy"]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_command(preset, data):
     arguments = f"finetune --task sst2 --preset {preset} --data {data} --epochs 1"
     arguments += " --learning-rate 1e-3 --batch-size 16 --limit 20 --packed"
@@ -148,6 +149,7 @@ def test_data_without_labels(preset, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_tagging(preset, tmp_path):
     words = "\n".join(
         f"{w}\t{'B-person' if w in 'cat dog' else 'O'}"
@@ -194,7 +196,7 @@ def test_metrics_of_a_kind():
     )
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_choices_have_their_names(preset):
     model = finetuning_heads.make_model(TASKS["race"], preset, sequence_length=24)
     x = {"context": ["the cat"], "choices": [["a", "dog", "sat", "mat"]]}
@@ -223,6 +225,7 @@ def test_the_recipe_of_a_name_needs_no_weights():
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_questions_without_an_answer(tmp_path):
     """The best epoch's threshold is the saved model's."""
     made = tiny_questions.make_model()

@@ -42,7 +42,7 @@ def write_pairs(path, count=8):
     return str(path)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_what_is_made_of_a_preset(preset, tmp_path, monkeypatch):
     task = dataclasses.replace(get_task("sst2"), label_names=("bad", "the big mat"))
@@ -102,6 +102,7 @@ def test_texts_of_a_table(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_command(preset, tmp_path):
     pytest.importorskip("sacrebleu")
     # Epochs in which something is learnt: it stops after two in which nothing is.

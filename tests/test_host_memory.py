@@ -56,6 +56,7 @@ def test_the_environment_and_accelerators_come_first(monkeypatch, variable):
 
 @linux
 @pytest.mark.slow
+@pytest.mark.any_backend
 @pytest.mark.parametrize("kept", [True, False])
 def test_pages_of_a_step_are_there_for_the_next(kept):
     pytest.importorskip("torch")

@@ -37,7 +37,7 @@ def test_labels_of_texts():
     assert answers(model, "") == []
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_pairs_of_a_table(tmp_path):
     path = tmp_path / "pairs.csv"
     path.write_text('a,b,c\n1,"the cat, sat",x\n2,a dog,y\n')
@@ -50,7 +50,7 @@ def test_pairs_of_a_table(tmp_path):
         answers(model, files=[str(path)])
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_more_examples_than_a_batch(monkeypatch):
     model = make(tasks.TextClassifier, label_names=["bad", "good"])
     monkeypatch.setattr(prediction, "BATCH", 2)
@@ -58,7 +58,7 @@ def test_more_examples_than_a_batch(monkeypatch):
     assert [row["text"] for row in received] == TEXTS * 2 + TEXTS[:1]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_numbers_vectors_and_tags():
     (first, _) = answers(make(tasks.TextRegressor))
     assert isinstance(first["score"], float)
@@ -69,7 +69,7 @@ def test_numbers_vectors_and_tags():
     assert json.loads(json.dumps(first)) == first
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_questions_and_choices_in_lines_of_json():
     model = tiny_questions.make_model()
     row = {
@@ -88,7 +88,7 @@ def test_questions_and_choices_in_lines_of_json():
             answers(model, line)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_commands(tmp_path):
     def run(*arguments, **kwargs):
         result = CliRunner().invoke(app, [*map(str, arguments)], **kwargs)

@@ -53,7 +53,6 @@ def run_example(name, *files, **settings):
     return module.command(None, files=[*files], **{**SETTINGS, **settings})
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize(
     "path", sorted(EXAMPLES.glob("pretrain_*.py")), ids=lambda path: path.stem
 )

@@ -34,7 +34,7 @@ def command(folder, *arguments):
     return result.exit_code, " ".join(re.sub(r"[│╭╰─╮╯]", "", result.output).split())
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_prepared_corpus_is_trained_on(folder):
     preset = folder / "preset"
     code, output = command(folder, "--preset", preset, "--validation", preset.parent)

@@ -199,7 +199,7 @@ def few_docstrings(monkeypatch):
     monkeypatch.setattr(measures, "python_docstrings", lambda packages: texts * 4)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.any_backend
 @pytest.mark.filterwarnings("ignore:The median of 24 documents")
 def test_measures(few_docstrings):
@@ -269,6 +269,7 @@ def test_accuracy_and_perplexity_by_logits():
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_fine_tuning_changes_nothing(few_docstrings):
     model = tiny_sentence_pair.make_model("nsp")
     run = PretrainingRun(sequence_length=16)
@@ -280,6 +281,7 @@ def test_fine_tuning_changes_nothing(few_docstrings):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_a_table(table, tmp_path):
     output = tmp_path / "out"
     arguments = ["--output", str(output), "--seeds", "1", "--scale", "0.2"]

@@ -59,6 +59,7 @@ def test_bert_on_a_mesh_and_a_mesh_that_does_not_fit():
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="a slow test, run once")
 def test_other_families_on_a_mesh():
     pytest.importorskip("jax")

@@ -22,7 +22,7 @@ PIECES = ["##s", "##ing"]
 
 def fast_families(*fast):
     """Families to test with; all but these are slow."""
-    slow = pytest.mark.slow
+    slow = [pytest.mark.slow, pytest.mark.any_backend]
     return [f if f in fast else pytest.param(f, marks=slow) for f in FAMILIES]
 
 

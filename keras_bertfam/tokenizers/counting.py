@@ -5,6 +5,7 @@ import collections
 import numpy as np
 import tensorflow as tf
 
+from keras_bertfam.autograph import as_written
 from keras_bertfam.tokenizers.bert_normalization import clean_texts
 from keras_bertfam.tokenizers.graph import as_graph_layer, tokenize
 from keras_bertfam.tokenizers.texts import check_documents, to_utf8
@@ -12,6 +13,7 @@ from keras_bertfam.tokenizers.word_piece import BertTokenizer
 from keras_bertfam.types import TFDataset, Tokenizer
 
 
+@as_written
 def count_tokens(tokenizer: Tokenizer, documents: TFDataset) -> np.ndarray:
     """Counts how often each token occurs in text.
 
@@ -42,6 +44,7 @@ def count_tokens(tokenizer: Tokenizer, documents: TFDataset) -> np.ndarray:
     return check_documents(documents).batch(64).map(count).reduce(zeros, tf.add).numpy()
 
 
+@as_written
 def extend_vocabulary(
     tokenizer: BertTokenizer,
     documents: TFDataset,

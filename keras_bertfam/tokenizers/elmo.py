@@ -10,6 +10,7 @@ import keras_hub
 import numpy as np
 import tensorflow as tf
 
+from keras_bertfam.autograph import as_written
 from keras_bertfam.presets.tokenizer_presets import PresetTokenizer
 from keras_bertfam.tokenizers.texts import check_documents, to_utf8
 from keras_bertfam.tokenizers.units import split_units
@@ -234,6 +235,7 @@ def _numbers(words):
     return tf.strings.to_hash_bucket_fast(words, (1 << 63) - 1)
 
 
+@as_written
 def train_words(
     documents: TFDataset, vocabulary_size: int = 50_000, **kwargs: Any
 ) -> ElmoTokenizer:

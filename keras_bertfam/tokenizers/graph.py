@@ -6,6 +6,7 @@ import types
 import keras_hub
 import tensorflow as tf
 
+from keras_bertfam.autograph import as_graph
 from keras_bertfam.tokenizers.byte_pair import is_byte_pair
 from keras_bertfam.tokenizers.texts import without_nul
 from keras_bertfam.types import TFRagged, TFTensor, Tokenizer
@@ -67,7 +68,11 @@ def tokenize(tokenizer: Tokenizer, texts: TFTensor) -> TFRagged:
     """
     if is_byte_pair(tokenizer):
         texts = without_nul(texts)
-    return tf.cast(tokenizer(texts), tf.int32)
+    # Keras calls a layer's methods where AutoGraph doesn't follow: a user's is called
+    # by its name.
+    method = tokenizer.tokenize
+    rewritten = as_graph(method)
+    return tf.cast((tokenizer if rewritten == method else rewritten)(texts), tf.int32)
 
 
 def special_token_ids(tokenizer: Tokenizer) -> list[int]:

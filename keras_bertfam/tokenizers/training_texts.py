@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from keras_bertfam.autograph import as_written
 from keras_bertfam.tokenizers.texts import (
     check_documents,
     text_files,
@@ -34,6 +35,7 @@ def read_texts(documents: TFDataset | Sequence[Path]) -> TFDataset:
     return check_documents(documents)
 
 
+@as_written
 def clean_batches(documents: TFDataset, clean: _Clean) -> TFDataset:
     """Cleaned documents, several at once."""
     return documents.batch(64).map(clean, num_parallel_calls=tf.data.AUTOTUNE)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 import tensorflow_text as tf_text
 
+from keras_bertfam.autograph import as_written
 from keras_bertfam.types import TFDataset, TFRagged, TFTensor
 
 # As in KerasHub's pre-tokenisation, and BERT's: these are words, and end others.
@@ -30,6 +31,7 @@ _ROUNDS = 4
 _INNER = "##"
 
 
+@as_written
 def count_words(texts: TFDataset) -> dict[str, int]:
     """Counts words.
 

@@ -48,7 +48,7 @@ def slopes_by_differences(model, batches):
     return found
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_gradients_are_means_of_absolute_slopes_of_examples(model, batches):
     found = head_importance(model, batches, normalize=False)
     assert found.shape == (2, 2) and found.dtype == "float32"
@@ -84,7 +84,7 @@ def test_leaving_out_is_what_the_mask_does(model, batches):
     assert set((accuracy * 2).ravel()) <= {-2, -1, 0, 1, 2}
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_choices_of_an_example_are_one():
     tokenizer = tiny.make_tokenizer()

@@ -31,7 +31,10 @@ SIZES = {
     "initializer_range": 0.3,
     "dropout": 0.0,
 }
-FAST, SLOW = ("plain", "shared", "relative"), pytest.mark.slow
+FAST, SLOW = (
+    ("plain", "shared", "relative"),
+    [pytest.mark.slow, pytest.mark.any_backend],
+)
 LENGTH = "max_sequence_length"  # XLNet has none
 INPUTS = {
     "token_ids": np.arange(14, dtype="int32").reshape(2, 7),
@@ -70,7 +73,7 @@ def outputs_of(backbone, **kwargs):
     return np.stack([array(state) for state in outputs["hidden_states"]])
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "variant", [v if v in FAST else pytest.param(v, marks=SLOW) for v in VARIANTS]
 )
@@ -134,7 +137,7 @@ def make_classifier(**kwargs):
     return tiny.compiled(TextClassifier(backbone, 2, preprocessor), learning_rate=0.02)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_heads_close_in_training_and_are_pruned(tmp_path):
     texts, labels = tiny.texts(16)
     model = make_classifier()
@@ -160,7 +163,7 @@ def test_heads_close_in_training_and_are_pruned(tmp_path):
     np.testing.assert_array_equal(again.backbone.encoder.gates.values(), values)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_pruned_task_is_saved_and_trained(tmp_path):
     texts, labels = tiny.texts(8)
@@ -184,7 +187,7 @@ def test_pruned_task_is_saved_and_trained(tmp_path):
     assert not np.allclose(array(again(x)), expected, atol=1e-3)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_curve_is_of_masked_heads(tmp_path):
     model = make_classifier(num_layers=1, hidden_dim=8)

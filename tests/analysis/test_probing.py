@@ -49,7 +49,7 @@ def given_states(monkeypatch, states):
     monkeypatch.setattr(probing, "layer_states", lambda *_, **__: states)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_one_hot_labels_are_found_and_the_control_task_is_not(tmp_path, monkeypatch):
     words = sentences(100)
     y = labels_of(words)
@@ -116,7 +116,7 @@ def test_edge_probes_attend_to_the_word_that_tells(monkeypatch):
     assert report.metric == "micro_f1" and report.scores.max() == 1
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.any_backend
 @pytest.mark.parametrize("kind", ["linear", "mlp", "edge"])
 def test_pairs_have_a_product(monkeypatch, kind):

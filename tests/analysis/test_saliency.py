@@ -99,6 +99,7 @@ def test_a_linear_model_has_the_products_of_its_weights():
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_every_task():
     regressor = make(TextRegressor, TextRegressorPreprocessor)
     check_complete(token_saliency(regressor, TEXTS, steps=64), 2)

@@ -25,7 +25,7 @@ def hidden_states(backbone):
     return [ops.convert_to_numpy(state) for state in states]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_vectors_are_means_of_states(backbone):
     tokenizer = tiny.make_tokenizer()
     states = hidden_states(backbone)[-1]
@@ -41,7 +41,7 @@ def test_vectors_are_means_of_states(backbone):
             np.testing.assert_allclose(vector, states[row, place].mean(0), atol=1e-5)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_pieces_and_layers_are_put_together(backbone):
     tokenizer = tiny.make_tokenizer()
@@ -59,7 +59,7 @@ def test_pieces_and_layers_are_put_together(backbone):
         np.testing.assert_allclose(vectors[1], vector, atol=1e-5)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.any_backend
 @pytest.mark.parametrize("family", tiny.fast_families("albert", "xlnet"))
 def test_every_family_also_in_parts(family):
@@ -81,7 +81,7 @@ def test_every_family_also_in_parts(family):
     )
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.any_backend
 @pytest.mark.parametrize(
     "sentences, arguments, message",

@@ -83,6 +83,7 @@ def check_resumes_at(tmp_path, at, make_data=tiny.stream, **kwargs):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_killed_run_continues_to_the_same_losses(whole, tmp_path):
     arguments = [tmp_path / "backup", "1", "4"]
     command = [sys.executable, "-m", "tests.resume_worker", *arguments]
@@ -99,6 +100,7 @@ def test_killed_run_continues_to_the_same_losses(whole, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_an_interrupted_run_leaves_its_backup(whole, tmp_path):
     with pytest.raises(Interrupt):
         run(tmp_path / "backup", at=(0, 4))
@@ -106,6 +108,7 @@ def test_an_interrupted_run_leaves_its_backup(whole, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 @pytest.mark.parametrize("at", POINTS)
 def test_resume_in_a_pass_of_unknown_length(whole, at):
     check_resumes(whole[0], whole[1][at], at)
@@ -114,11 +117,13 @@ def test_resume_in_a_pass_of_unknown_length(whole, at):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_resume_in_a_pass_of_known_length(tmp_path):
     check_resumes_at(tmp_path, (1, 5), known_length)
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_resume_at_the_end_of_an_epoch(tmp_path):
     check_resumes_at(tmp_path, (1, 3), save_freq="epoch")
 
@@ -128,6 +133,7 @@ def endless(model):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_resume_within_endless_data(tmp_path):
     points = [(1, 3), (2, 1)]
     whole, copies = whole_run(tmp_path, points, endless, steps_per_epoch=5)
@@ -136,6 +142,7 @@ def test_resume_within_endless_data(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_resume_within_one_pass_of_unknown_length(tmp_path):
     def data(model):
         return tiny.stream(model, training=False).repeat(2).take(9)
@@ -166,6 +173,7 @@ def test_what_could_not_be_resumed_is_refused_from_the_start(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_resume_with_data_that_has_no_position(tmp_path):
     # The model's preprocessor has one, which this data doesn't read.
     def data(model):
@@ -175,12 +183,14 @@ def test_resume_with_data_that_has_no_position(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 @pytest.mark.skipif(BACKEND == "torch", reason="Keras doesn't do so under PyTorch")
 def test_resume_with_several_steps_per_execution(tmp_path):
     check_resumes_at(tmp_path, (1, 5), save_freq=4, steps_per_execution=2)
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_failed_write_leaves_the_previous_backup(whole, tmp_path, monkeypatch):
     savez, written = np.savez, []
 
@@ -200,7 +210,7 @@ def test_failed_write_leaves_the_previous_backup(whole, tmp_path, monkeypatch):
     assert resumed.epochs == whole[0].epochs
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_bad_backups_and_arguments(tmp_path):
     with pytest.raises(ValueError, match="save_freq=0"):
         callbacks.BackupAndResume(tmp_path, save_freq=0)
@@ -216,7 +226,7 @@ def test_bad_backups_and_arguments(tmp_path):
         callbacks.with_stream_position([callbacks.SetStreamPosition()] * 2, None)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_plain_fit_moves_the_position():
     class Position:
         def __init__(self):

@@ -120,6 +120,7 @@ def test_bad_arguments_and_files(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_presets_load(tmp_path):
     model = tiny.make_model()
     keep = callbacks.PresetCheckpoint(tmp_path, 1, "loss", save_freq=2)

@@ -24,7 +24,7 @@ def batches_read(monkeypatch):
     return found
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_killed_run_reads_on_where_it_was(tmp_path, batches_read):
     def data(model):
         folder = tmp_path / "prepared"

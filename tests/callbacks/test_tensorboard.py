@@ -50,7 +50,7 @@ class Momentum(keras.callbacks.Callback):
         self.last = new
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_what_is_written_of_each_step(tmp_path):
     model, momentum = tiny.make_model(), Momentum()
     model.compile(keras.optimizers.SGD(1.0), jit_compile=model.jit_compile)
@@ -84,6 +84,7 @@ def uncompiled(model):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_norms_are_of_updates_and_once_an_epoch(tmp_path):
     model = tiny.make_model()
     model.compile(pretraining_optimizer(1e-2, 9, 0, gradient_accumulation_steps=2))
@@ -106,6 +107,7 @@ def test_norms_are_of_updates_and_once_an_epoch(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_a_resumed_run_goes_on_with_its_steps(tmp_path):
     def fit(name, *added):
         model = tiny.make_model()

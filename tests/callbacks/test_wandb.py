@@ -11,6 +11,7 @@ wandb = pytest.importorskip("wandb")
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 @pytest.mark.skipif(
     keras.backend.backend() == "jax",
     reason="its callback takes no schedules under JAX; it reads TensorBoard's files",

@@ -91,7 +91,7 @@ def answer(model, inputs):
         return model(**inputs).logits
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_sequence_classification(family):
     theirs = make_theirs(family, "SequenceClassification")
@@ -102,7 +102,7 @@ def test_sequence_classification(family):
     assert max_difference(task(ours), expected) < 1e-4
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_token_classification(family):
     theirs = make_theirs(family, "TokenClassification")
@@ -116,7 +116,7 @@ def test_token_classification(family):
     assert max_difference(received, expected) < 1e-4
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_multiple_choice(family):
     theirs = make_theirs(family, "MultipleChoice")

@@ -40,7 +40,7 @@ def labels(ending):
     return {"num_labels": 3, "id2label": dict(enumerate("abc"))}
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.any_backend
 @pytest.mark.parametrize(("family", "ending"), CASES)
 def test_in_out_and_in_again_is_the_identity(family, ending, tmp_path):
@@ -100,7 +100,7 @@ def rate_key(name):
     return None
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.any_backend
 @pytest.mark.parametrize("family", CONFIGS)
 def test_dropout_of_the_head(family, tmp_path):

@@ -61,7 +61,7 @@ def longformer():
     return model, convert(models.LongformerBackbone, model)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [5, 23, 31, 40])
 @pytest.mark.parametrize("places", [(), (0,), (3, 22, 4, 37)])
 def test_longformer_states(longformer, length, places):
@@ -80,7 +80,7 @@ def test_longformer_states(longformer, length, places):
     assert max_difference(found["pooled_output"], expected[1]) < 1e-5
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_longformer_heads():
     """Global tokens that nobody gives are those of `transformers`."""
     ids, mask = rows(24)
@@ -150,7 +150,7 @@ def test_modernbert_states_and_logits(modernbert, length):
     np.testing.assert_allclose(some, picked, atol=1e-4)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 def test_modernbert_pooling(pooling, tmp_path):
     name = "ModernBertForSequenceClassification"
@@ -192,7 +192,7 @@ def test_modernbert_configs_of_both_forms(tmp_path):
             models.Backbone.from_preset(str(tmp_path))
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_modernbert_tokenizer(tmp_path):
     import tensorflow as tf

@@ -55,7 +55,7 @@ def make_batch(batch, length):
     return ids.astype("int32"), mask.astype("int32")
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("family", ["bert", "roberta"])
 def test_states_attentions_and_logits_equal(family, shape):

@@ -69,7 +69,7 @@ def arrays(model):
     return [keras.ops.convert_to_numpy(v) for v in model.weights]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.any_backend
 @pytest.mark.parametrize("architecture", KINDS)
 def test_in_out_and_in_again_is_the_identity(architecture, tmp_path):

@@ -73,7 +73,7 @@ def arrays(model):
     return [keras.ops.convert_to_numpy(v) for v in model.weights]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_states_logits_and_folders(kind, tmp_path):
     theirs, (x, inputs) = make_theirs(kind), batch(kind)
@@ -117,7 +117,7 @@ def test_states_logits_and_folders(kind, tmp_path):
             np.testing.assert_array_equal(first, second)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.any_backend
 @pytest.mark.parametrize("kind", KINDS)
 def test_backbones_alone(kind, tmp_path):
@@ -192,7 +192,7 @@ def test_old_files_and_other_models(tmp_path):
             models.GPT2Backbone.from_preset(str(tmp_path))
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_bias_of_bart_and_feed_forward_of_t5(tmp_path):
     theirs = make_theirs("bart")
@@ -235,11 +235,14 @@ def test_no_model_of_transformers():
             model.export_to_transformers("nowhere")
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "beams"),
     [("gpt2", 1), ("gpt2", 3), ("t5_1.1", 1), ("bart", 3)]
-    + [pytest.param(*p, marks=pytest.mark.slow) for p in (("t5", 3), ("gpt", 1))],
+    + [
+        pytest.param(*p, marks=[pytest.mark.slow, pytest.mark.any_backend])
+        for p in (("t5", 3), ("gpt", 1))
+    ],
 )
 def test_generated_tokens(kind, beams):
     theirs = randomize(make_theirs(kind), 0.4)

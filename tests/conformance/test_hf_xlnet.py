@@ -16,7 +16,9 @@ VOCABULARY_SIZE = 61
 # (layers, heads, width, inner width, batch, length)
 SHAPES = [
     (2, 2, 16, 32, 3, 7),
-    pytest.param((3, 4, 36, 50, 2, 12), marks=pytest.mark.slow),
+    pytest.param(
+        (3, 4, 36, 50, 2, 12), marks=[pytest.mark.slow, pytest.mark.any_backend]
+    ),
     (1, 3, 18, 20, 1, 5),
 ]
 

@@ -39,6 +39,7 @@ def test_minilm(minilm):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_vectors_of_words(minilm):
     """The means of the states of each word's pieces, of the last four layers."""
     words = [sentence.split() for sentence in SENTENCES]
@@ -74,6 +75,7 @@ def test_rxnmapper(data_dir):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 @pytest.mark.data
 def test_minilm_ranks_the_pairs_of_the_sts_benchmark(minilm, data_dir):
     """The figure that `transformers` gets with the same weights and mean pooling."""

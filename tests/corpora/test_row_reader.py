@@ -73,7 +73,7 @@ def expected_rows(kind, documents):
     return rows
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("vocabulary_size", [300, 70_000])
 @pytest.mark.parametrize(
     "kind",
@@ -237,7 +237,7 @@ def runs_of(rng, total, most=8):
         total -= steps
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_thousand_kills_lose_nothing_and_repeat_nothing(tmp_path):
     source = BatchSource(
         make(tmp_path, random_documents(120, 50)),

@@ -62,7 +62,7 @@ def rows_of(answer):
     return [row[mask].tolist() for row, mask in pairs]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_saved_model_goes_on_as_generate(causal, tmp_path):
     stop = [157]  # the model's own taste
     path = export_saved_model(causal, tmp_path / "1", stop_token_ids=stop)
@@ -86,7 +86,7 @@ def test_a_saved_model_goes_on_as_generate(causal, tmp_path):
         served["token_ids"](**padded([[5, -1]]))
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_backbones_alone(causal, seq2seq, tmp_path):
     preset = tmp_path / "preset"
     causal.backbone.save_to_preset(preset)

@@ -29,6 +29,7 @@ print(json.dumps({k: v.numpy().tolist() for k, v in answers.items()},
     keras.backend.backend() != "tensorflow", reason="exported in a process of its own"
 )
 @pytest.mark.slow
+@pytest.mark.any_backend
 @pytest.mark.parametrize("threshold", [None, 0.0])
 def test_same_answers_in_a_fresh_process(tmp_path, threshold):
     model = make_model(preprocessor=make_preprocessor(18), null_threshold=threshold)

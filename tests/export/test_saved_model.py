@@ -86,6 +86,7 @@ def check_answers(answers, expected):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_a_process_with_only_tensorflow_gives_the_same_answer(model, served):
     answers = in_a_fresh_process(CLIENT, served, json.dumps(TEXTS))
     assert answers["positions"] == [[3, 6], [2, -1], [-1, -1]]
@@ -93,6 +94,7 @@ def test_a_process_with_only_tensorflow_gives_the_same_answer(model, served):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_byte_level_bpe_is_served_as_well(tmp_path):
     from keras_hub.tokenizers import RobertaTokenizer
 
@@ -139,6 +141,7 @@ def test_signatures(model, served):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_saved_model_cli(served):
     command = [sys.executable, "-m", "tensorflow.python.tools.saved_model_cli"]
     options = ["--dir", served, "--tag_set", "serve"]

@@ -71,6 +71,7 @@ def outputs(model, x):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 @pytest.mark.any_backend  # TensorFlow reads the preset
 def test_classifier(tmp_path):
     preprocessor = tasks.TextClassifierPreprocessor(tiny.make_tokenizer(), 16)
@@ -130,6 +131,7 @@ def test_sentence_piece(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_regressor_and_embedder(tmp_path):
     tokenizer = tiny.make_tokenizer()
     regressor = tasks.TextRegressor(
@@ -152,6 +154,7 @@ def test_regressor_and_embedder(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_token_classifier(tmp_path):
     words = [["the", "cats", "sat"], ["reding"], []]
     model = tasks.TokenClassifier(
@@ -195,6 +198,7 @@ def test_token_classifier(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_multiple_choice(tmp_path):
     preprocessor = tasks.MultipleChoicePreprocessor(tiny.make_tokenizer(), 24)
     model = tasks.MultipleChoice(tiny.make_backbone(num_layers=1), preprocessor)

@@ -29,7 +29,7 @@ def traced(model, preprocessor, name, **inputs):
     return {name: x.numpy() for name, x in found.items()}
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_words_after_those_before_and_after_them(tmp_path):
     model = elmo.make_model(batch_size=None)
     path = export_saved_model(model, tmp_path / "1")

@@ -55,7 +55,7 @@ def variant(request):
     return VARIANTS[request.param]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_states_at_positions_are_those_of_the_whole(variant):
     backbone, inputs = make(**variant), batch()
     positions = np.array([[3, 0, 3], [6, 1, 2]], "int32")
@@ -71,7 +71,7 @@ def test_states_at_positions_are_those_of_the_whole(variant):
         )
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_packed_sequences_get_the_states_they_get_alone(variant):
     backbone = make(**variant)
     ids = batch(1, 12)["token_ids"]
@@ -89,7 +89,7 @@ def test_packed_sequences_get_the_states_they_get_alone(variant):
         np.testing.assert_allclose(packed[:, start:end], array(alone), atol=1e-5)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_padding_changes_nothing(variant):
     backbone, inputs = make(**variant), batch()
     padded = array(backbone(inputs)["sequence_output"])[1, :7]
@@ -188,7 +188,7 @@ def test_families_are_arguments():
 # === Saving ===
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("cls", [BertBackbone, RobertaBackbone, EncoderBackbone])
 def test_round_trips(cls, tmp_path):
     backbone, inputs = make(cls), batch()

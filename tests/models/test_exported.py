@@ -87,7 +87,7 @@ def check_export(name, kind, tmp_path):
             np.testing.assert_allclose(np.asarray(one), other, atol=2e-6)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ENDINGS)
 def test_other_runtimes_give_the_same(kind, tmp_path):
     if not ON_TENSORFLOW and kind != "litert":
@@ -96,13 +96,14 @@ def test_other_runtimes_give_the_same(kind, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 @pytest.mark.parametrize("kind", ["litert", "onnx"])
 @pytest.mark.parametrize("name", ["permutation", "conditional_spans", "choice"])
 def test_of_other_models(name, kind, tmp_path):
     check_export(name, kind, tmp_path)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_signatures_are_what_models_take(name):
     model = MODELS[name]()
@@ -113,7 +114,7 @@ def test_signatures_are_what_models_take(name):
     assert ("segment_ids" in signature) == (getattr(backbone, "num_segments", 1) > 0)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_given_lengths(tmp_path):
     model = MODELS["classifier"]()

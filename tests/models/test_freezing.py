@@ -83,7 +83,7 @@ def changed(before, after):
     return {path for path in before if not np.array_equal(before[path], after[path])}
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_training_before_and_after_compiling():
     backbone = BertBackbone(**SIZES, dropout=0.0)
     task = TextClassifier(backbone, num_classes=2, preprocessor=None)

@@ -57,7 +57,7 @@ FAMILIES = {
 }
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAMILIES)
 def test_packed_rows_are_rows_of_their_own(name):
     """Sequences that share a row, with padding, have the states they have alone."""

@@ -52,7 +52,7 @@ def count(cls, name, **kwargs):
     return cls.parameter_count(**{**cls.presets_table[name], **kwargs})
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BERT)
 def test_bert(name):
     assert count(BertBackbone, name) == BERT[name]

@@ -17,7 +17,7 @@ from keras_bertfam.tasks import (
     TextClassifier,
 )
 
-SLOW = pytest.mark.slow
+SLOW = [pytest.mark.slow, pytest.mark.any_backend]
 SEEDS = {"uint32", "int64"}  # of the generators of random numbers, by backend
 
 FAMILIES = [
@@ -182,7 +182,7 @@ def test_lora_trains_its_own_weights_only(name, tmp_path):
     np.testing.assert_allclose(states(merged), trained, atol=1e-5)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_lora_in_fit_changes_nothing_else():
     task = MaskedLM(make("BertBackbone"))
     task.backbone.enable_lora(2)

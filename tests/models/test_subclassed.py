@@ -18,7 +18,7 @@ SIZES = dict(
 )
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_models_of_keras_hub_leave_ours_as_they_are(tmp_path):
     before = BertBackbone(**SIZES)
     theirs = keras_hub.models.BertMaskedLM(keras_hub.models.BertBackbone(**SIZES))

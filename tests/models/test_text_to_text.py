@@ -53,7 +53,7 @@ def two_texts(**kwargs):
     return {**dict(zip(names, both, strict=True)), **kwargs}
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_parameter_counts():
     for cls in ("GPT", "GPT2", "T5", "Bart"):
@@ -74,7 +74,7 @@ def seen_by(function, tokens):
     return np.stack(columns, 1)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CAUSAL)
 def test_a_token_sees_those_before_it_and_a_prefix(name):
     backbone = make(name)
@@ -96,7 +96,7 @@ def test_an_encoder_from_left_to_right():
     assert type(backbone).from_config(backbone.get_config()).causal
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SEQ2SEQ)
 def test_a_decoder_sees_all_of_the_other_text(name):
     backbone = make(name)
@@ -124,7 +124,7 @@ def test_packed_rows_are_those_of_each_text_alone():
         np.testing.assert_allclose(packed[:, place], alone, atol=1e-5)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["T5", "Bart"])
 def test_packed_texts_are_those_of_each_pair_alone(name):
     """Also where the decoder's texts begin and end elsewhere than the encoder's."""
@@ -164,7 +164,7 @@ def test_states_at_positions():
     assert scores.shape == (2, 2, 2, LENGTH) and scores[0, :, 1, 1:].max() == 0
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["GPT", "T5", "Bart"])
 def test_a_cached_text_is_the_whole_one(name):
     backbone = make(name)
@@ -247,7 +247,7 @@ def test_initial_values_of_t5():
     assert spread(output) == pytest.approx(256**-0.5, rel=0.05)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
 def test_half_precision(dtype):
     """Also rows of nothing but padding, and keys that no query sees."""

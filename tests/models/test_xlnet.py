@@ -212,7 +212,7 @@ def test_dropout_only_in_training():
     assert np.abs(first - second).max() > 1e-2
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_unknown_shapes():
     """In a graph with neither batch nor length known."""
     if keras.backend.backend() != "tensorflow":

@@ -73,7 +73,7 @@ def fit(optimizer, epochs):
     return recorder.rates
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_fit_counts_updates():
     expected = fit(pretraining_optimizer(1.0, warmup_steps=2), 1)
     rates = fit(
@@ -97,7 +97,7 @@ def test_an_optimizer_of_ones_own_is_told_by_compile():
     assert model.optimizer._learning_rate.gradient_accumulation_steps == 2
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_saved_model_goes_on_at_its_rate(tmp_path):
     model = tiny.make_model()
     model.compile(pretraining_optimizer(1.0, 8, 2, gradient_accumulation_steps=2))

@@ -190,7 +190,7 @@ def fit_line(optimizer, batch_size, jit_compile):
     return np.concatenate([w.ravel() for w in model.get_weights()])
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("cls", [BertAdamW, Lamb])
 def test_compiled_scaled_and_accumulated_steps_are_the_same(cls):
     expected = fit_line(cls(0.1), 4, jit_compile=False)
@@ -205,7 +205,7 @@ def test_compiled_scaled_and_accumulated_steps_are_the_same(cls):
     np.testing.assert_allclose(halves, expected, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["adamw", "lamb"])
 def test_a_saved_task_goes_on(name, tmp_path):
     """As if it had never been saved, in mid-schedule."""

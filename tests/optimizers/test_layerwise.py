@@ -113,7 +113,7 @@ def test_scales_by_depth(family):
     assert layerwise_scales(model, 0.5, scale_embeddings=False).keys() < scales.keys()
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_lower_layers_move_less():
     model = MaskedLM(make_backbone())
     optimizer = fine_tuning_optimizer(model, 1e-2, layer_decay=0.1, weight_decay=0.0)

@@ -113,6 +113,7 @@ class Rates(keras.callbacks.Callback):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_fit_scales_and_files_and_backups_keep_it(tmp_path):
     model = tiny.make_model()
     model.compile(total_steps=10, warmup_steps=0, learning_rate=1.0)

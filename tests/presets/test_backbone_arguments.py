@@ -30,7 +30,7 @@ def dropped(layer):
     return float(np.mean(ops.convert_to_numpy(ones) == 0))
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*loaded in part")
 @pytest.mark.parametrize("write", [native, keras_hub, transformers])
 @pytest.mark.parametrize("family", ["bert", "xlnet"])

@@ -32,7 +32,7 @@ from tests.tiny_preset import (
 # === Damaged files ===
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("file", FILES_READ)
 @pytest.mark.parametrize("content", [b"", b"\x80\x02}q\x00.", b"[" * 100_000, b"[1]"])
 def test_wrong_content(file, content, preset):
@@ -190,7 +190,7 @@ def loads_or_value_error(preset):
         pass
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @BOUNDED
 @given(data=st.data(), file=st.sampled_from(FILES))
 def test_any_value_in_a_config(data, file, saved, tmp_path):
@@ -207,7 +207,7 @@ def test_any_value_in_a_config(data, file, saved, tmp_path):
     loads_or_value_error(preset)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @BOUNDED
 @given(
     file=st.sampled_from([*FILES_READ, "assets/tokenizer/vocabulary.txt"]),

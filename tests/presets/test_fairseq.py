@@ -177,7 +177,7 @@ def test_heads_without_arguments(roberta, tmp_path):
     assert open_source(str(tmp_path)).config["num_attention_heads"] == 1
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_vocabulary_is_renumbered(roberta, tmp_path):
     save(tmp_path, roberta)
     assert MaskedLM.from_preset(str(tmp_path)).preprocessor is None  # no BPE files

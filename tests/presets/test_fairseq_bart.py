@@ -91,7 +91,7 @@ def test_logits(bart, tmp_path):
     np.testing.assert_allclose(got, expected, atol=1e-4)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_tokens_and_heads(bart, tmp_path):
     ids = {token: index for index, token in enumerate([*"abcdefgh", "ab"])}

@@ -78,7 +78,7 @@ def killed(number, action):
     return status != 0
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_kill_before_any_operation_leaves_the_old_or_the_new(place):
     states = []
     for number in itertools.count():

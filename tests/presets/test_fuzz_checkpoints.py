@@ -63,7 +63,7 @@ def damaged(draw, files):
     return files
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @settings(
     max_examples=150,
     deadline=None,

@@ -96,7 +96,7 @@ def test_list_presets_is_a_table():
     assert len(lines) == 3
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_every_name_builds_without_a_network(name, hub):
     # Smaller than published, or it would take gigabytes: the name's other

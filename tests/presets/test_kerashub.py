@@ -96,7 +96,7 @@ def saved(request, tmp_path):
 EACH = pytest.mark.parametrize("saved", MORE, indirect=True)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @EACH
 @pytest.mark.filterwarnings("ignore:.*loaded in part")
 def test_states_of_a_preset(saved):
@@ -111,7 +111,7 @@ def test_states_of_a_preset(saved):
         np.testing.assert_allclose(*pooled, atol=1e-5)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.any_backend
 @EACH
 @pytest.mark.filterwarnings("ignore:.*loaded in part")
@@ -130,7 +130,7 @@ def test_there_and_back_is_the_identity(saved):
     assert got == expected
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.any_backend
 @EACH
 def test_what_has_no_place_is_named(saved):
@@ -146,7 +146,7 @@ def test_what_has_no_place_is_named(saved):
         assert not texts
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.any_backend
 @EACH
 def test_sizes_alone(saved):
@@ -155,7 +155,7 @@ def test_sizes_alone(saved):
     assert ours.num_layers == theirs.num_layers and ours.hidden_dim == 8
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.any_backend
 @pytest.mark.parametrize("family", HEADS)
 def test_heads_come_along(family, tmp_path):
@@ -175,7 +175,7 @@ def test_heads_come_along(family, tmp_path):
     assert_converts_whole(MaskedLM, tmp_path / "preset", tmp_path / "out")
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.any_backend
 @pytest.mark.parametrize("family", HEADS)
 def test_classifiers_come_along(family, tmp_path):
@@ -248,7 +248,7 @@ def test_distil_roberta_is_a_roberta_there():
     assert ours(RobertaBackbone).to_keras_hub().num_layers == 2
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.any_backend
 @pytest.mark.parametrize(("family", "task"), [("GPT2", CausalLM), ("Bart", TextToText)])
 def test_models_that_write_texts(family, task, tmp_path):
@@ -282,7 +282,7 @@ TANH = {"module": "builtins", "class_name": "function", "registered_name": "func
 TANH["config"] = "keras_hub>gelu_approximate"
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.any_backend
 @pytest.mark.parametrize(("activation", "gated"), [("relu", False), (TANH, True)])
 def test_t5(activation, gated, tmp_path):
@@ -353,7 +353,7 @@ def test_sizes_are_checked_first(key, tmp_path):
         BertBackbone.from_preset(str(path))
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.any_backend
 @pytest.mark.parametrize("key", ["num_classes", "hidden_dim", "backbone"])
 def test_sizes_of_a_task_are_checked_first(key, tmp_path):

@@ -99,7 +99,7 @@ READERS = [read_task, read_backbone, read_tokenizer, read_preprocessor, convert]
 CASES = [(read, "preset") for read in (*READERS, export)]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*loaded in part")
 @pytest.mark.parametrize(
     ("read", "kind"), [*CASES, (read_task, "transformers"), (convert, "transformers")]

@@ -117,14 +117,14 @@ def test_pair_of_sentences_with_both_heads(family, request):
     close(sentence, expected.sop_logits if other is None else other, 1e-4)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["bert", "albert"])
 def test_both_heads_are_converted(family, request, tmp_path):
     _, path = request.getfixturevalue(family)
     assert_converts_whole(MaskedLMSentencePair, path, tmp_path / "out")
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["bert", "albert"])
 @pytest.mark.parametrize("ending", ["", "/model.ckpt", "/model.ckpt.index"])
 def test_states_from_a_folder_or_a_path(family, ending, request):
@@ -199,7 +199,7 @@ def electra_variables():
     return discriminator, generator, variables
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("with_config", [False, True])
 def test_electra(with_config, tmp_path):
     discriminator, generator, variables = electra_variables()

@@ -71,7 +71,7 @@ def test_the_ids_are_those_of_transformers(family, data_dir, tmp_path):
     assert special["pad_token_id"] == again.pad_token_id
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "family",
     [

@@ -20,7 +20,7 @@ from tests.tiny_fine_tuning import fast_families, make_backbone, make_tokenizer
 from tests.tiny_preset import edit, refused
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("family", fast_families("albert", "xlnet"))
 def test_presets(family, tmp_path):
     backbone = make_backbone(family)

@@ -68,7 +68,7 @@ DECLARED = [
 ]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize(("task_preset", "changes"), DECLARED, indirect=["task_preset"])
 def test_sizes_of_a_task_are_checked_before_it_is_built(
     changes, task_preset, monkeypatch

@@ -19,6 +19,7 @@ def weights_of(model):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_two_batches_of_equal_weights_are_as_one_of_both():
     """Adam divides by a gradient's size, and so by rounding: here by 1."""
     x, y, _ = next(tiny.stream(tiny.make_model(), 8).as_numpy_iterator())
@@ -61,6 +62,7 @@ class Moves(keras.callbacks.Callback):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     "tiny_model",
     [tiny_electra, tiny_distiller, tiny_permutation_lm],
@@ -83,6 +85,7 @@ class Stop(keras.callbacks.Callback):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_a_run_goes_on_in_the_middle_of_an_update(tmp_path):
     weights = []
     for interrupted in (False, True):

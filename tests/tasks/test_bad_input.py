@@ -43,7 +43,7 @@ def models():
     }
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "method", "arguments", "message"),
     [

@@ -36,7 +36,7 @@ def said(model, data, capsys, **kwargs):
     return capsys.readouterr().out
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @tensorflow_only
 def test_rows_of_a_fixed_length_are_compiled(capsys):
     model, other = auto_model(), tiny.make_model()
@@ -53,7 +53,7 @@ def test_rows_of_a_fixed_length_are_compiled(capsys):
     model.evaluate(tiny.stream(model, training=False), verbose=0)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @tensorflow_only
 def test_what_is_not_compiled(capsys):
     model = auto_model()
@@ -74,7 +74,7 @@ def chooses_to_compile(model):
     return model.preparation().startswith(COMPILING)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @tensorflow_only
 def test_arrays_and_buckets_count_their_shapes(monkeypatch):
     chosen = []

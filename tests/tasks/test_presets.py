@@ -27,7 +27,7 @@ MAKERS = {
 }
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.any_backend
 @pytest.mark.parametrize("maker", MAKERS)
 def test_a_masked_lm_of_another_task_has_its_own_preprocessor(maker, tmp_path):

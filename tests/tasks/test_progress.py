@@ -24,7 +24,7 @@ class Totals(keras.callbacks.Callback):
         self.batches = batch + 1
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.any_backend
 @pytest.mark.filterwarnings("ignore:The learning-rate schedule ends")
 def test_the_first_epoch_has_its_total_and_says_what_it_waits_for(capsys):
@@ -91,9 +91,15 @@ def arrays(task):
     "task",
     [
         tasks.TextClassifier,
-        pytest.param(tasks.MultipleChoice, marks=pytest.mark.slow),
-        pytest.param(tasks.TokenClassifier, marks=pytest.mark.slow),
-        pytest.param(tasks.TextEmbedder, marks=pytest.mark.slow),
+        pytest.param(
+            tasks.MultipleChoice, marks=[pytest.mark.slow, pytest.mark.any_backend]
+        ),
+        pytest.param(
+            tasks.TokenClassifier, marks=[pytest.mark.slow, pytest.mark.any_backend]
+        ),
+        pytest.param(
+            tasks.TextEmbedder, marks=[pytest.mark.slow, pytest.mark.any_backend]
+        ),
     ],
 )
 def test_batches_of_arrays_are_counted_without_reading_them(task):

@@ -143,7 +143,7 @@ def test_recipe_is_printed_with_its_source():
     assert ["learning_rate", "0.1", "*", "0.0006"] in table
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_recipe_of_a_fitted_and_a_fine_tuned_task(no_steps):
     model = tiny.make_model()
@@ -170,7 +170,7 @@ def messages(model, data, **kwargs):
     return [text for text in texts if "published learning rate" in text]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_small_batches_are_told_with_the_usual_scaling(no_steps):
     model = tiny.make_model()
@@ -188,7 +188,7 @@ def test_small_batches_are_told_with_the_usual_scaling(no_steps):
     assert len(messages(model, ["the cat sat"] * 70, batch_size=20)) == 1
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_accumulated_rows_count(no_steps):
     model = tiny.make_model()
@@ -271,7 +271,7 @@ def documents():
     return tf.data.Dataset.from_tensor_slices([TEXT] * 20)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_electra_s_rows_have_two_segments():
     batch = next(iter(electra().dataset(documents(), 8)))
@@ -290,7 +290,7 @@ def test_electra_s_rows_have_two_segments():
     np.testing.assert_array_equal(again["token_ids"], batch["token_ids"])
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_electra_s_blocks():
     batch = next(iter(electra().dataset(documents(), 8, packing="full")))
@@ -308,7 +308,7 @@ def test_electra_s_generator_is_the_published_size_s():
     assert tasks.ReplacedTokenDetection(base).generator_size == 1 / 3
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_distillation_masks_rare_tokens_more_often():
     teacher = tiny.make_model()
@@ -338,7 +338,7 @@ def test_distillation_masks_rare_tokens_more_often():
     assert preprocessor.strategy.token_counts == counts
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_counting_needs_text():
     preprocessor = tasks.MaskedLMPreprocessor(

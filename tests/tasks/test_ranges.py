@@ -69,7 +69,7 @@ def batch(name=None, value=None):
     return data, y, weights
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "value", "limit"),
     [
@@ -126,7 +126,7 @@ def test_all_ways_in_are_checked(masked):
             call()
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_model_is_usable_after_an_error_in_any_step():
     """JAX's loop keeps the values while it runs, and gave them back at its end only."""
     model = tiny_masked_lm.make_model()

@@ -69,15 +69,17 @@ def trained(model, task):
     return logs, [ops.convert_to_numpy(v) for v in model.trainable_variables]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "task",
     [
         MaskedLM,
-        pytest.param(MaskedLMSentencePair, marks=pytest.mark.slow),
+        pytest.param(
+            MaskedLMSentencePair, marks=[pytest.mark.slow, pytest.mark.any_backend]
+        ),
         SpanBoundaryLM,
         CausalLM,
-        pytest.param(PermutationLM, marks=pytest.mark.slow),
+        pytest.param(PermutationLM, marks=[pytest.mark.slow, pytest.mark.any_backend]),
     ],
 )
 def test_scores_train_as_logits_do(task, monkeypatch):
@@ -117,7 +119,7 @@ def of_vocabulary(y_true, y_pred):
     return ops.mean(y_pred)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "task, arguments",
     [

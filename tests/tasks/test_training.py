@@ -24,6 +24,7 @@ def weights_of(model):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_keras_callbacks_work_as_with_any_model(model, tmp_path):
     checkpoint = tmp_path / "best.weights.h5"
     history = model.fit(
@@ -51,6 +52,7 @@ def test_keras_callbacks_work_as_with_any_model(model, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 @pytest.mark.parametrize("jit_compile", [True, False])
 def test_compiled_or_not_gives_the_same_losses(model, jit_compile):
     if BACKEND == "torch" and jit_compile:
@@ -64,6 +66,7 @@ def test_compiled_or_not_gives_the_same_losses(model, jit_compile):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_accumulated_gradients_move_the_weights_every_second_step(model):
     optimizer = pretraining_optimizer(1e-2, 40, 0, gradient_accumulation_steps=2)
     model.compile(optimizer)
@@ -83,7 +86,7 @@ def test_accumulated_gradients_move_the_weights_every_second_step(model):
     assert changes == [False, True, False, True]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_sequences_packed_in_a_row_are_trained_apart(model):
     tokenizer = model.preprocessor.tokenizer
     model.preprocessor = MaskedLMPreprocessor(tokenizer, 16, sequence_ids=True)
@@ -93,7 +96,7 @@ def test_sequences_packed_in_a_row_are_trained_apart(model):
     assert history["loss"][1] < history["loss"][0]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_steps_per_epoch_goes_on_through_the_data(model):
     model.fit(tiny.stream(model).repeat(), epochs=3, steps_per_epoch=5, verbose=0)
     assert int(model.optimizer.iterations) == 15
@@ -102,6 +105,7 @@ def test_steps_per_epoch_goes_on_through_the_data(model):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_validation_masks_stay_and_training_masks_change(model):
     held_out = tiny.stream(model, training=False)
 
@@ -128,7 +132,7 @@ def test_validation_masks_stay_and_training_masks_change(model):
     assert len(set(np.round(history["loss"], 6))) == 3
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_loss_is_that_of_the_batches_that_are_there(model):
     # Weights stay and dropout is 0: each batch's loss is the same in both.
     model.compile(keras.optimizers.SGD(0.0))
@@ -152,13 +156,13 @@ class Batches(keras.utils.PyDataset):
         return self.items[index]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
     [
         "dataset",
         "arrays",
-        pytest.param("strings", marks=pytest.mark.slow),
+        pytest.param("strings", marks=[pytest.mark.slow, pytest.mark.any_backend]),
         "py_dataset",
     ],
 )
@@ -178,10 +182,11 @@ def test_the_schedule_learns_how_long_the_training_is(model, kind):
     assert model.optimizer._learning_rate.total_steps == 4
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.any_backend
 @pytest.mark.parametrize(
-    "kind", ["rows", pytest.param("texts", marks=pytest.mark.slow)]
+    "kind",
+    ["rows", pytest.param("texts", marks=[pytest.mark.slow, pytest.mark.any_backend])],
 )
 def test_arrays_are_shuffled_as_in_keras(kind, recwarn):
     """By default, anew at each pass; a dataset is taken as it comes."""
@@ -230,7 +235,7 @@ def test_arrays_are_shuffled_as_in_keras(kind, recwarn):
     assert not [w for w in recwarn if "shuffle" in str(w.message)]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_validation_arrays_come_in_batches_of_their_size(model):
     x, y, weights = next(iter(tiny.stream(model, batch_size=24)))
     steps = []

@@ -70,7 +70,7 @@ def test_masks_in_texts():
     assert has_vocabulary(tokenizer) and not has_vocabulary(BertTokenizer())
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_text_goes_on_after_a_zero_byte():
     tokenizer = as_graph_layer(byte_pair_tokenizer())
     encode = tf.function(lambda texts: tokenize(tokenizer, texts))

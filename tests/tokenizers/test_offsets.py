@@ -55,7 +55,7 @@ def test_word_piece():
     assert [list(map(int, row)) for row in plain] == ids[:2]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_byte_pair():
     ids, found = pieces(byte_pair_tokenizer(), ["the mat mat", "", "a 0  b"])
     assert found == [["t", "h", "e", "mat", "mat"], [], ["a", "", "0", "", "", "b"]]

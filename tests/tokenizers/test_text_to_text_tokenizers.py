@@ -82,7 +82,7 @@ def test_gpt2s_has_one_special_token(documents):
         train_byte_pair(documents, 300, family="t5")
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_gpts_words_end_with_a_sign(documents, tmp_path):
     tokenizer = train_byte_pair(documents, 90, family="gpt")
     assert isinstance(tokenizer, GPTTokenizer) and tokenizer.unk_token_id == 0

@@ -126,7 +126,7 @@ def test_special_pieces_have_the_published_ids(tokenizers):
     assert xlnet.vocabulary_size() == 200
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_character_is_unknown_and_texts_decode(kind, tokenizers):
     tokenizer = tokenizers[kind]
@@ -206,7 +206,7 @@ def slow(*values):
     return pytest.param(*values, marks=pytest.mark.slow)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "cls"),
     [

@@ -34,7 +34,7 @@ def check_same(texts, size, lowercase=True):
     return tokens
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "lowercase"), [(6, True), (1000, True), (1000, False)]
 )

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_bertfam.autograph import as_graph
 from keras_bertfam.layers.corruption.objectives import (
     DenoisingObjective,
     DenoisingVocabulary,
@@ -241,7 +242,7 @@ class DenoiseTokens(PreprocessingLayer):
         padded: bool = True,
     ) -> Any:
         room = room or self._room
-        made = self.objective.corrupt(tokens, self._vocabulary, room, seed)
+        made = as_graph(self.objective.corrupt)(tokens, self._vocabulary, room, seed)
         return self.layout.rows(
             made.inputs,
             made.targets,

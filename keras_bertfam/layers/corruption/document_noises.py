@@ -6,6 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_bertfam.autograph import as_graph
 from keras_bertfam.layers.corruption.noise_masks import budget_noise, poisson_spans
 from keras_bertfam.layers.corruption.noising import (
     drop_noise,
@@ -54,7 +55,8 @@ class DocumentNoise(DenoisingObjective):
         room: Room,
         seed: TFTensor,
     ) -> Corrupted:
-        return Corrupted(self.noise(tokens, vocabulary, room.inputs, seed), tokens)
+        noise = as_graph(self.noise)
+        return Corrupted(noise(tokens, vocabulary, room.inputs, seed), tokens)
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -277,5 +279,5 @@ class Noises(DocumentNoise):
         seed: TFTensor,
     ) -> TFRagged:
         for number, noise in enumerate(self.noises):
-            tokens = noise.noise(tokens, vocabulary, room, fold(seed, number))
+            tokens = as_graph(noise.noise)(tokens, vocabulary, room, fold(seed, number))
         return tokens

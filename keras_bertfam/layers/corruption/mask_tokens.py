@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_bertfam.autograph import as_graph
 from keras_bertfam.layers.corruption.replacement import (
     add_up,
     check_ids,
@@ -275,7 +276,8 @@ class MaskTokens(PreprocessingLayer):
         starts = tf.ones_like(candidates)
         if self.starts_word is not None:
             starts = tf.gather(self._starts_word_table, ids)
-        candidates, starts = self.strategy.units(ids, candidates, starts, span_ids)
+        units = as_graph(self.strategy.units)
+        candidates, starts = units(ids, candidates, starts, span_ids)
         lengths, selectable = (
             tf.reduce_sum(tf.cast(x, tf.int32), 1) for x in (~padding, candidates)
         )
@@ -287,7 +289,7 @@ class MaskTokens(PreprocessingLayer):
             seeds[0],
         )
         counts = tf.minimum(counts, slots)
-        selected = self.strategy.select(
+        selected = as_graph(self.strategy.select)(
             ids, candidates, starts, counts, slots, seeds[1]
         )
         return tf.where(selected), starts

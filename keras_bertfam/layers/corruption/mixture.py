@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_bertfam.autograph import as_graph
 from keras_bertfam.layers.corruption.objectives import (
     Corrupted,
     DenoisingObjective,
@@ -117,7 +118,9 @@ class Mixture(DenoisingObjective):
             chosen = tf.gather(tokens, texts)
             mode = self._mode(number, vocabulary)
             room_left = room.of(texts, less=len(mode))
-            part = objective.corrupt(chosen, left, room_left, fold(seed, number))
+            part = as_graph(objective.corrupt)(
+                chosen, left, room_left, fold(seed, number)
+            )
             modes = tf.tile(tf.constant([mode], tf.int32), [chosen.nrows(), 1])
             parts.append(
                 Corrupted(

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.packing import block_starts
 from keras_bertfam.types import TFDataset
 
@@ -49,6 +50,7 @@ class BatchByTokens:
         self.tokens_per_batch = tokens_per_batch
         self.drop_remainder = drop_remainder
 
+    @as_written
     def __call__(self, dataset: TFDataset) -> TFDataset:
         spec = dataset.element_spec
         mask = spec.get("padding_mask") if isinstance(spec, dict) else None

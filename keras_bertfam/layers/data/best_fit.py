@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.pipelines import check_at_least
 from keras_bertfam.types import TFDataset, TFRagged, TFTensor
 
@@ -69,6 +70,7 @@ class PackSequences:
         self.pad_token_id = pad_token_id
         self.buffer_size = buffer_size
 
+    @as_written
     def __call__(self, batches: TFDataset) -> TFDataset:
         spec = batches.element_spec
         ragged = _ragged_names(spec)

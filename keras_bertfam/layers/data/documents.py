@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.pipelines import PARALLEL
 from keras_bertfam.layers.data.seeding import shuffle
 from keras_bertfam.tokenizers.byte_pair import word_prefix
@@ -37,6 +38,7 @@ _BLANK = r"[ \t\n\v\f\r]*"
 _UNSPACED = r"""(?s).*[。！？]["'”’」』）⟫⟧]*"""
 
 
+@as_written
 def read_documents(
     source: Path | Sequence[Path] | TFDataset,
     split: str = "train",

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from keras_bertfam.autograph import as_written
 from keras_bertfam.types import TFDataset
 
 
@@ -32,6 +33,7 @@ class FirstBatch:
         with tf.device("CPU:0"):
             self._table.insert(tf.constant("first"), tf.constant(batch, tf.int64))
 
+    @as_written
     def of(self, dataset: TFDataset) -> TFDataset:
         """The dataset, each of whose iterations begins with that batch."""
 

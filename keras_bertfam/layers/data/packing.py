@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.documents import tokenize_sentences, warn_if_short
 from keras_bertfam.layers.data.pipelines import PARALLEL
 from keras_bertfam.layers.data.token_rows import blocks
@@ -92,6 +93,7 @@ class PackSentences:
         self._budget = sequence_length - specials
         self._warn_if_short = warn_if_short(sequence_length)
 
+    @as_written
     def __call__(self, documents: TFDataset) -> TFDataset:
         # Units, chunk by chunk: tokens, lengths, and the document of each unit.
         batches = batches_of_texts(documents, self.documents_at_once)

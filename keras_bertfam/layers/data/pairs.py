@@ -4,6 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.arrays import as_rows, as_strings
 from keras_bertfam.layers.data.labels import finite_numbers, one_each
 from keras_bertfam.types import TFDataset, TFTensor
@@ -51,6 +52,7 @@ def as_pairs(x: Any, y: Any = None, sample_weight: Any = None) -> dict[str, TFTe
     return texts
 
 
+@as_written
 def pairs_of(data: Any) -> TFDataset:
     """Pairs of texts as an unbatched dataset of what `as_pairs` gives.
 

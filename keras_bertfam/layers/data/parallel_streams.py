@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.documents import tokenize_sentences
 from keras_bertfam.layers.data.packing import batches_of_texts
 from keras_bertfam.layers.data.pipelines import PARALLEL
@@ -73,6 +74,7 @@ class ParallelStreams:
         self.break_lines = break_lines
         self.documents_at_once = documents_at_once
 
+    @as_written
     def __call__(self, documents: TFDataset) -> TFDataset:
         chunks = batches_of_texts(documents, self.documents_at_once)
         chunks = chunks.map(self._tokenize, **PARALLEL)

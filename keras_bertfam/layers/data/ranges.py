@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.arrays import as_tf_tensors
 from keras_bertfam.types import TFTensor
 
@@ -46,7 +47,7 @@ class _Check(NamedTuple):
     limit: Any  # int, scalar tensor or `None`
 
 
-@tf.autograph.experimental.do_not_convert
+@as_written
 def check_ranges(
     ranges: Mapping[str, Any], x: Any, y: Any = None, sample_weight: Any = None
 ) -> tuple[Any, Any, Any]:

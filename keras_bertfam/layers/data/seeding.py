@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from keras_bertfam.autograph import as_written
 from keras_bertfam.types import TFDataset, TFTensor
 
 # Named, because the default picks another generator on another device.
@@ -153,6 +154,7 @@ class StreamPosition:
             self._table.insert(tf.constant(["epoch", "batch"]), values)
 
 
+@as_written
 def seeded_passes(
     make_batches: Callable[[TFTensor], TFDataset],
     seed: int,
@@ -201,6 +203,7 @@ def seeded_passes(
     return start.flat_map(one_pass)
 
 
+@as_written
 def shuffled_batches(
     rows: TFDataset, batch_size: int, seed: int, position: StreamPosition
 ) -> TFDataset:

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.documents import (
     continues,
     sentences_of,
@@ -65,6 +66,7 @@ class SegmentBuilder:
         self.seed = seed
         self._warn_if_short = warn_if_short(sequence_length)
 
+    @as_written
     def __call__(self, documents: TFDataset) -> TFDataset:
         return self.build(self.tokenize(documents), self.seed)
 

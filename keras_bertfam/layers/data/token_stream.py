@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.documents import tokenize_sentences
 from keras_bertfam.layers.data.pipelines import PARALLEL, check_at_least
 from keras_bertfam.tokenizers.texts import check_documents
@@ -58,6 +59,7 @@ class PackStream:
         self.pad_token_id = pad_token_id
         self.documents_at_once = documents_at_once
 
+    @as_written
     def __call__(self, documents: TFDataset) -> TFDataset:
         batches = check_documents(documents).batch(self.documents_at_once)
         nothing = tf.zeros([0], tf.int32)

@@ -7,6 +7,7 @@ import keras
 import keras_hub
 import tensorflow as tf
 
+from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.arrays import (
     as_label_tensor,
     as_rows,
@@ -82,7 +83,9 @@ class FineTuningPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
         self._buckets = length_buckets(self.buckets, sequence_length)
         self.seed = seed
         self.position = StreamPosition()
-        self._call_in_graph = tf.function(self._call, reduce_retracing=True)
+        self._call_in_graph = tf.function(
+            self._call, reduce_retracing=True, autograph=False
+        )
         self.built = True
 
     def tokenize(self, texts: TFTensor) -> TFRagged:
@@ -190,6 +193,7 @@ class FineTuningPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
         """
         return as_texts(x)
 
+    @as_written
     def dataset(
         self,
         data: TFDataset | tuple[Any, ...],
@@ -256,6 +260,7 @@ class FineTuningPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
         """What cuts the featurised chunks of a pass into batches, by a seed."""
         return lambda chunks, seed: batches_by_length(chunks, batch_size, seed)
 
+    @as_written
     def from_dataset(self, data: TFDataset) -> TFDataset:
         """A dataset of unbatched examples, its labels as `as_labels` has them."""
         return data

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.answer_spans import as_answers, span_targets
 from keras_bertfam.layers.data.arrays import as_strings
 from keras_bertfam.layers.data.layouts import head
@@ -115,8 +116,12 @@ class OpenQuestionAnsweringPreprocessor(PassagesPreprocessor, FineTuningPreproce
         self.trace_again()
 
     def trace_again(self) -> None:
-        self._call_in_graph = tf.function(self._call, reduce_retracing=True)
-        self.read_in_graph = tf.function(self.read, reduce_retracing=True)
+        self._call_in_graph = tf.function(
+            self._call, reduce_retracing=True, autograph=False
+        )
+        self.read_in_graph = tf.function(
+            self.read, reduce_retracing=True, autograph=False
+        )
 
     def as_tensors(self, x: Any) -> TFTensor:
         self.check_search()
@@ -125,6 +130,7 @@ class OpenQuestionAnsweringPreprocessor(PassagesPreprocessor, FineTuningPreproce
     def as_labels(self, y: Any, x: Any) -> Any:
         return as_answers(y, int(tf.size(as_strings(x))))
 
+    @as_written
     def from_dataset(self, data: TFDataset) -> TFDataset:
         def with_answers(x, y, *weight):
             y = y["text"] if isinstance(y, dict) else y
@@ -144,6 +150,7 @@ class OpenQuestionAnsweringPreprocessor(PassagesPreprocessor, FineTuningPreproce
 
         return lambda chunks, seed: chunks.map(filled_up)
 
+    @as_written
     def dataset(
         self,
         data: TFDataset | tuple[Any, ...],
@@ -187,7 +194,7 @@ class OpenQuestionAnsweringPreprocessor(PassagesPreprocessor, FineTuningPreproce
         options: Any = {"training": training, "shuffle_buffer": shuffle_buffer}
         return super().dataset(data, batch_size, **options, pool=1)
 
-    @tf.autograph.experimental.do_not_convert
+    @as_written
     def read(self, x: TFTensor) -> tuple[dict[str, TFTensor], dict[str, TFTensor]]:
         """Rows of questions and the passages that are found. Works in a graph.
 

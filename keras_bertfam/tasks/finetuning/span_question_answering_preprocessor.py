@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.arrays import as_strings
 from keras_bertfam.layers.data.pipelines import ready_to_iterate
 from keras_bertfam.layers.data.windows import join_answers, make_windows
@@ -173,6 +174,7 @@ class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
             f"character {start} of {context[:60]!r}..."
         )
 
+    @as_written
     def from_dataset(self, data: TFDataset) -> TFDataset:
         if "start" in data.element_spec[1]:  # it comes from `from_arrays`
             return data
@@ -199,7 +201,7 @@ class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
                 start = tf.identity(start)
         return x, {"text": text, "start": start}, *weight
 
-    @tf.autograph.experimental.do_not_convert
+    @as_written
     def windows(
         self, x: dict[str, TFTensor]
     ) -> tuple[dict[str, TFTensor], tuple[TFRagged, TFRagged]]:
@@ -246,7 +248,7 @@ class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
             sample_weight = tf.ones([len(y)])
         return super().call(x, y, sample_weight)
 
-    @tf.autograph.experimental.do_not_convert
+    @as_written
     def _positions(self, contexts, y, windows, offsets):
         """Where the answer's first and last tokens are in each window."""
         starts, ends = offsets

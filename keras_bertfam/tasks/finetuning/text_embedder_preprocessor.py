@@ -63,7 +63,9 @@ class TextEmbedderPreprocessor(PackedPreprocessor):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._sizes_in_graph = tf.function(
-            lambda texts: self.tokenize(texts).row_lengths(), reduce_retracing=True
+            lambda texts: self.tokenize(texts).row_lengths(),
+            reduce_retracing=True,
+            autograph=False,
         )
 
     def features(self, x: Any) -> dict[str, TFTensor]:

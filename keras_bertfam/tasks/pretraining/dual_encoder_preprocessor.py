@@ -105,8 +105,12 @@ class DualEncoderPreprocessor(PackingPreprocessor):
         self._layout = get_layout(None, tokenizer)
         self.start_last = self._layout.start_last
         self.layout = self._layout.name
-        self._pairs_in_graph = tf.function(self._pairs, reduce_retracing=True)
-        self._sizes_in_graph = tf.function(self._sizes, reduce_retracing=True)
+        self._pairs_in_graph = tf.function(
+            self._pairs, reduce_retracing=True, autograph=False
+        )
+        self._sizes_in_graph = tf.function(
+            self._sizes, reduce_retracing=True, autograph=False
+        )
         self.build_if_ready()
 
     def rows_of(self, kind: str) -> TitledRows:

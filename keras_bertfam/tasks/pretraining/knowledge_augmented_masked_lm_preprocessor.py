@@ -5,6 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.corruption.strategies import MaskingStrategy
 from keras_bertfam.layers.data.arrays import as_strings
 from keras_bertfam.layers.data.pipelines import (
@@ -147,7 +148,7 @@ class KnowledgeAugmentedMaskedLMPreprocessor(
             source = tf.reshape(tf.convert_to_tensor(x["source"]), tf.shape(texts))
             return self.corrupt({**rows, "source": source}, seed)
 
-    @tf.autograph.experimental.do_not_convert
+    @as_written
     def example(
         self, rows: dict[str, TFTensor], corrupted: dict[str, TFTensor]
     ) -> tuple[dict[str, TFTensor], TFTensor, TFTensor]:
@@ -221,6 +222,7 @@ class KnowledgeAugmentedMaskedLMPreprocessor(
             for name, value in rows.items()
         }
 
+    @as_written
     def dataset(
         self,
         documents: TFDataset,

@@ -108,7 +108,7 @@ class MaskedLMSentencePairPreprocessor(MaskingPreprocessor):
                 "`sequence_ids=False`. Received: sequence_ids=True."
             )
         self._encode_pairs_in_graph = tf.function(
-            self._encode_pairs, reduce_retracing=True
+            self._encode_pairs, reduce_retracing=True, autograph=False
         )
 
     def make_rows(self) -> PairedRows:

@@ -1,5 +1,6 @@
 """What the preprocessors share whose rows can be packed before `dataset`."""
 
+from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.rows import BatchOptions
 from keras_bertfam.tasks.pretraining.text_preprocessor import TextPreprocessor
 from keras_bertfam.types import TFDataset
@@ -8,6 +9,7 @@ from keras_bertfam.types import TFDataset
 class PackingPreprocessor(TextPreprocessor):
     """Base of the text preprocessors that can pack documents once for all passes."""
 
+    @as_written
     def pack(
         self,
         documents: TFDataset,

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.arrays import as_strings
 from keras_bertfam.layers.data.pipelines import check_at_least
 from keras_bertfam.tasks.pretraining.passages_preprocessor import (
@@ -104,7 +105,7 @@ class RetrievalAugmentedGeneratorPreprocessor(
         self.title_separator = title_separator
         self.passage_separator = passage_separator
 
-    @tf.autograph.experimental.do_not_convert
+    @as_written
     def _rows(self, example, padded=True):
         layout, targets = self.layout, self._tokenize(example["decoder_text"])
         weight = example.get("sample_weight")
@@ -112,7 +113,7 @@ class RetrievalAugmentedGeneratorPreprocessor(
         rows = layout.rows(targets[:, :0], targets, sample_weight=weight)
         return {**rows, **self._question_rows(example["encoder_text"])}
 
-    @tf.autograph.experimental.do_not_convert
+    @as_written
     def _question_rows(self, questions):
         """What is read for questions: all that a batch has but the decoder's part."""
         query = self.rows_of("query", questions)
@@ -171,9 +172,11 @@ class RetrievalAugmentedGeneratorPreprocessor(
             return {name: v[0] for name, v in rows.items()} if single else rows
 
     def trace_again(self) -> None:
-        self._rows_in_graph = tf.function(self._rows, reduce_retracing=True)
+        self._rows_in_graph = tf.function(
+            self._rows, reduce_retracing=True, autograph=False
+        )
         self._questions_in_graph = tf.function(
-            self._question_rows, reduce_retracing=True
+            self._question_rows, reduce_retracing=True, autograph=False
         )
 
     def get_config(self) -> Config:

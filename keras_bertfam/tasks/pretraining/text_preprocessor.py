@@ -5,6 +5,7 @@ from typing import Any
 import keras_hub
 import tensorflow as tf
 
+from keras_bertfam.autograph import as_graph, as_written
 from keras_bertfam.layers.data import documents as whole_documents
 from keras_bertfam.layers.data.pipelines import (
     PARALLEL,
@@ -74,7 +75,9 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
         self.position = StreamPosition()
         self._made: Any = None
         # In eager mode KerasHub's tokenizers return Python lists.
-        self._encode_in_graph = tf.function(self._encode, reduce_retracing=True)
+        self._encode_in_graph = tf.function(
+            self._encode, reduce_retracing=True, autograph=False
+        )
 
     def build_if_ready(self) -> None:
         """Builds, unless a preset's vocabulary is still to be loaded."""
@@ -202,6 +205,7 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
         length = rows.sequence_length if padding == "max_length" else None
         return rows.lay_out(ids, length)
 
+    @as_written
     def dataset(
         self,
         documents: TFDataset | TokenCorpus,
@@ -297,7 +301,7 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
             return rows.batches(data, options, order, content)
 
         def corrupt(seed, batch):
-            return self.corrupt(rows.complete(batch, seed), seed)
+            return as_graph(self.corrupt)(rows.complete(batch, seed), seed)
 
         position = self.position if training else None
         passes = seeded_passes(batches, self.seed, position, duplicates)

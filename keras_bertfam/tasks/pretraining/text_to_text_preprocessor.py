@@ -6,6 +6,7 @@ import keras
 import keras_hub
 import tensorflow as tf
 
+from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.arrays import as_rows
 from keras_bertfam.layers.data.packed_batches import fill_up
 from keras_bertfam.layers.data.pairs import as_pairs, pairs_of
@@ -117,7 +118,9 @@ class TextToTextPreprocessor(
         self.seed = seed
         self.position = StreamPosition()
         # In eager mode KerasHub's tokenizers return Python lists.
-        self._rows_in_graph = tf.function(self._rows, reduce_retracing=True)
+        self._rows_in_graph = tf.function(
+            self._rows, reduce_retracing=True, autograph=False
+        )
         self.built = True
 
     @property
@@ -155,6 +158,7 @@ class TextToTextPreprocessor(
                 rows = {name: value[0] for name, value in rows.items()}
         return as_example(rows)
 
+    @as_written
     def dataset(
         self,
         data: Any,

@@ -77,7 +77,7 @@ def expected(tokenizer, text):
     return tokenize_sentences(as_graph_layer(tokenizer), texts)[0].to_list()
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_prepared_documents(folder, tokenizer):
     manifest = prepare(folder, tokenizer)
     assert Manifest.read(folder / "prepared") == manifest
@@ -104,7 +104,7 @@ def test_prepared_documents(folder, tokenizer):
         prepare(folder, tokenizer)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_same_bytes_from_other_blocks(folder, tokenizer, monkeypatch):
     prepare(folder, tokenizer, "one")
     first = contents(folder / "one")
@@ -154,7 +154,7 @@ def failing_after(monkeypatch, name, calls):
         yield made
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_killed_run_goes_on(folder, tokenizer, monkeypatch):
     prepare(folder, tokenizer, "whole")
     for name, calls in (("write_documents", 2), ("write_tokens", 2)):

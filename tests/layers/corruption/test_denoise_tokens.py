@@ -29,7 +29,7 @@ def test_decoders_get_the_targets_shifted():
 OBJECTIVES = sorted(layers.DenoisingObjective.named.keys() - {"mixture"})
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "objective", [*OBJECTIVES, layers.Mixture(["mass", "iid_drop"], [1, 2])]
 )
@@ -56,7 +56,7 @@ def test_each_objective(objective):
     assert layer(tf.zeros([0, 8], tf.int32))["target_ids"].shape[0] == 0
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "objective",
     [*OBJECTIVES, layers.Mixture(["prefix_lm", "iid_drop", "text_infilling"])],

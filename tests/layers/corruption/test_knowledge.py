@@ -52,7 +52,7 @@ def units_hit(words, hit, units):
     return whole, part
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stage", "units", "others"),
     [("entity", ENTITIES, PHRASES), ("phrase", PHRASES, ENTITIES[:1])],
@@ -74,7 +74,7 @@ def test_a_unit_is_masked_whole(stage, units, others):
     assert whole > 10 and part == 0 and other_part > 0
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_basic_stage_and_strings():
     tokenizer = word_piece()
     preprocessor = MaskedLMPreprocessor(
@@ -102,12 +102,18 @@ def test_the_basic_stage_and_strings():
     assert again.strategy.get_config() == {"stage": "entity"}
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "cls",
     [
-        pytest.param(MaskedLMSentencePairPreprocessor, marks=pytest.mark.slow),
-        pytest.param(ReplacedTokenDetectionPreprocessor, marks=pytest.mark.slow),
+        pytest.param(
+            MaskedLMSentencePairPreprocessor,
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            ReplacedTokenDetectionPreprocessor,
+            marks=pytest.mark.slow,
+        ),
         SpanBoundaryLMPreprocessor,
     ],
 )

@@ -171,7 +171,7 @@ def test_one_sequence_equals_a_batch_of_one():
     assert all((one[k] == batch[k].numpy()[0]).all() for k in one)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("starts_word", [None, np.arange(VOCABULARY) % 3 != 0])
 def test_in_a_dataset(starts_word):
     masker = MaskTokens(starts_word=starts_word, **SPECIAL)

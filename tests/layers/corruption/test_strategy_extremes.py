@@ -39,7 +39,7 @@ STRATEGIES = {
 tokens = st.sampled_from([0, CLS, SEP, START, START + 1, PIECE, PIECE + 1])
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STRATEGIES)
 @settings(
     max_examples=12,
@@ -92,7 +92,7 @@ def test_extremes(name, row, rate, slots):
 # === Configuration ===
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_in_a_dataset_and_from_its_config(name):
     layer = masker(

@@ -47,7 +47,7 @@ def test_golden():
     assert spec["label"].shape.as_list() == [None]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_greedy_over_any_number_of_rows(monkeypatch):
     monkeypatch.setattr(BatchByTokens, "rows_at_once", 3)
     lengths, budget = [], 700

@@ -59,7 +59,7 @@ def uneven(count):
     return np.clip(drawn.astype("int64") + 3, 3, 66)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_uneven_sequences_fill_rows():
     lengths = uneven(30_000)
     rows = pack(lengths, 128)
@@ -86,7 +86,7 @@ def test_slots_of_the_sequences_of_a_row(at_once):
         assert not rows[name][~there].any()
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("most", [1, 2, None])
 def test_no_more_wait_than_the_buffer_has(most):
     """Also where the most sequences of a row leave it nearly empty."""
@@ -101,7 +101,7 @@ def test_no_more_wait_than_the_buffer_has(most):
         newest, gone = max(newest, numbers.max()), gone + len(numbers)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_few_sequences_and_none():
     check_whole([3], pack([3], 5))
     check_whole([5, 5], pack([5, 5], 5, buffer_size=1, at_once=1))

@@ -66,7 +66,7 @@ def test_long_documents_are_cut_at_a_line(tmp_path, monkeypatch):
     assert "\n".join([first, *(piece[1:] for piece in others)]) == path.read_text()
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("at_once", [1, 2, 3, 2048])
 def test_which_pieces_go_on(tmp_path, monkeypatch, at_once):
     monkeypatch.setattr(module, "LINES_AT_ONCE", at_once)
@@ -107,7 +107,7 @@ def test_pieces_are_shuffled_as_one_document():
         assert "b1,\0b2,\0b3" in ",".join(order) and "d1,\0d2" in ",".join(order)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("at_once", [1, 3, 2048])
 def test_a_file_is_a_document(tmp_path, monkeypatch, at_once):
     monkeypatch.setattr(module, "LINES_AT_ONCE", at_once)
@@ -141,7 +141,7 @@ BUILDERS = {
 }
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BUILDERS)
 def test_one_warning_of_documents_shorter_than_rows(name):
     texts = ["a cat sat", *["a dog ran on the mat"] * 2, *["the hat " * 20] * 2]
@@ -338,7 +338,7 @@ def test_sentence_piece_puts_a_space_before_each_sentence(cls):
     assert {tokenizer.id_to_token(int(row[0]))[0] for row in tokens} == {"▁"}
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_spaces_between_sentences_stay_where_tokens_carry_them():
     tokenizer = as_graph_layer(byte_pair_tokenizer())
     encode = tf.function(lambda texts: tokenize_sentences(tokenizer, texts))

@@ -32,7 +32,7 @@ def spans_of(tokenizer, kind, texts):
     return rows["token_ids"].numpy(), rows["span_ids"].numpy()
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["word_piece", "byte_pair", "t5"])
 def test_tokens_are_those_of_the_bare_text_and_know_their_spans(kind):
     family = ["roberta"] if kind == "byte_pair" else []

@@ -35,7 +35,7 @@ def contents(blocks):
 GOLDEN = [[[200] * 3, [201] * 4], [[202] * 5, [203] * 2]]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("at_once", [1, 256])
 def test_full_sentences_golden(at_once):
     blocks = pack(GOLDEN, 11, sequence_ids=True, documents_at_once=at_once)
@@ -44,7 +44,7 @@ def test_full_sentences_golden(at_once):
     assert blocks[0]["sequence_ids"].tolist() == [1] * 10 + [0]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("at_once", [1, 256])
 def test_doc_sentences_golden(at_once):
     blocks = pack(GOLDEN, 11, cross_documents=False, documents_at_once=at_once)
@@ -85,7 +85,7 @@ def test_short_length():
             PackSentences(numbers, least - 1, *ids)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("cross", [False, True])
 @pytest.mark.parametrize("start, end", [(None, SEP), (CLS, None), (None, None)])
 def test_blocks_without_start_or_end(start, end, cross):

@@ -69,7 +69,7 @@ def assert_uniform(observed, expected=None):
     assert scipy.stats.chisquare(observed, expected).pvalue > 0.01, observed
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_nsp_golden():
     a, b, c = GOLDEN
     rows = many(copies(GOLDEN, 4000))
@@ -102,7 +102,7 @@ def test_nsp_golden():
     assert_uniform([front + back, cut[5, "112222"], cut[5, "2222"]])
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_nsp_goes_on_with_the_replaced_sentences():
     rows = many(copies(GOLDEN, 300))
     used = collections.Counter()
@@ -112,7 +112,7 @@ def test_nsp_goes_on_with_the_replaced_sentences():
     assert used == collections.Counter(sum(sum(copies(GOLDEN, 300), []), []))
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_positives_are_half_of_what_can_be_positive():
     rng = np.random.default_rng(0)
     documents = [
@@ -150,7 +150,7 @@ def test_partners_are_uniform_and_from_other_documents():
     assert_uniform([chosen[k] for k in expected], list(expected.values()))
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_partners_may_come_from_the_previous_window():
     documents = [[[200 + i]] for i in range(9)]
     rows = pair(documents, 6, documents_at_once=2, seed=1)
@@ -165,7 +165,7 @@ def test_partners_may_come_from_the_previous_window():
     assert all(a != b and abs(a - b) <= 2 for a, b in pairs)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("at_once", [1, 3, 100])
 def test_no_partners_are_pieces_of_the_same_document(at_once):
     # Of ten pieces each, and three documents of one.
@@ -190,7 +190,7 @@ def test_no_partners_are_pieces_of_the_same_document(at_once):
     assert len(partners) > (12 if at_once == 100 else 4)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_random_segment_needs_another_document():
     with pytest.raises(tf.errors.InvalidArgumentError, match="two at least"):
         pair([[[200]], []], 8)
@@ -200,7 +200,7 @@ def test_a_random_segment_needs_another_document():
     assert pair([[[200]]], 8, objective="sop") is not None
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_sop_golden():
     rows = many([[[1, 2, 3], [4, 5]]] * 4000 + [[[300]]] * 5, objective="sop")
     golden = collections.Counter(
@@ -228,7 +228,7 @@ def test_sop_with_the_negatives_of_the_released_code():
     assert all(w == 1 for _, _, w in rows)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [0.1, 1.0])
 def test_short_sequences(rate):
     budget, count = 9, 4000
@@ -241,7 +241,7 @@ def test_short_sequences(rate):
     assert_uniform(np.bincount(sizes)[2:], expected)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_sentence_pairs():
     rows = many(copies([[200], [201], [202], [203]], 2000), 32, pairing="sentences")
     assert all(len(a) == len(b) == 1 for (a, b), _, _ in rows)
@@ -256,7 +256,7 @@ def test_two_separators():
     assert rows["segment_ids"][0].tolist() == [0, 0, 0, 0, 1, 1] + [0] * 6
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", ["nsp", "sop"])
 def test_the_same_at_any_parallelism(objective):
     rng = np.random.default_rng(0)
@@ -282,7 +282,7 @@ sentences = st.lists(st.integers(200, 299), min_size=1, max_size=30)
 corpora = st.lists(st.lists(sentences, max_size=4), max_size=6)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("objective", "pairing", "at_once"),
     [("nsp", "segments", 1), ("sop", "segments", 4), ("nsp", "sentences", 4)],
@@ -331,7 +331,7 @@ def check_rows(rows, corpus, objective):
     assert [a for a, _ in segments(rows)].count([151]) == 1
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_nothing_gives_nothing():
     assert pair([[]], 9) is None
     assert pair([[], [[]]], 9, objective="sop") is None

@@ -63,7 +63,7 @@ def test_a_short_sentence_after_a_long_one_goes_to_the_first():
     assert ((200,) * 3 + (201,) * 9, (202,)) in kept and len(kept) == 2
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_rates():
     count = 6000
     rows = build([[[200] * 4, [201] * 4, [202] * 4]] * count, 12)
@@ -117,7 +117,7 @@ def test_sentences_are_placed_one_after_the_other(rows):
     assert got.numpy().tolist() == sum((reference(*row) for row in rows), [])
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_extreme_documents():
     assert build([[], [[]]], 8) == []
     (row,) = build([[[200 + i for i in range(50)]]], 8)

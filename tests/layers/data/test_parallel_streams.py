@@ -176,7 +176,7 @@ def assert_same(one, other):
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_batches(tokenizer):
     (batches,) = passes(make_preprocessor(tokenizer, both_directions=True))
     assert len(batches) > 10
@@ -227,7 +227,7 @@ def test_strings(tokenizer):
     )
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_preprocessor_config_and_errors(tokenizer):
     preprocessor = make_preprocessor(tokenizer, perm_size=6)
     again = PermutationLMPreprocessor.from_config(preprocessor.get_config())
@@ -243,7 +243,7 @@ def test_preprocessor_config_and_errors(tokenizer):
         next(iter(preprocessor.dataset(documents, batch_size=64)))
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_documents_end_with_eod_where_there_is_one():
     model = train_sentence_piece(["a b c d e"] * 4, ["<eod>"], vocab_size=20)
     tokenizer = XLNetTokenizer(model)

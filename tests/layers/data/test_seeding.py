@@ -23,7 +23,7 @@ def collect(dataset):
     return [(tuple(s.numpy()), tuple(b.numpy())) for s, b in dataset]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_batch_seeds_are_distinct_and_reproducible():
     seeds = {tuple(batch_seed(*x).numpy()) for x in np.ndindex(4, 8, 16)}
     assert len(seeds) == 4 * 8 * 16

@@ -65,7 +65,7 @@ def assert_equal(one, two):
     assert all(np.array_equal(x, y) for x, y in pairs)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["nsp", "bart"])
 def test_batches_have_the_parts_of_those_of_documents(name, folder, tokenizer):
     preprocessor = make(name, tokenizer)
@@ -74,7 +74,7 @@ def test_batches_have_the_parts_of_those_of_documents(name, folder, tokenizer):
     assert data.element_spec == preprocessor.dataset(documents, 8).element_spec
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["words", "spans", "nsp", "electra", "xlnet", "clm", "bart"]
 )
@@ -91,7 +91,7 @@ def test_every_preprocessor_takes_a_prepared_corpus(name, folder, tokenizer):
     assert_equal(batches_of(data), first[2:])
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_workers_share_each_batch(folder, tokenizer):
     def batches(*arguments, **kwargs):
         corpus = read_tokens(folder, *arguments, **kwargs)
@@ -102,7 +102,7 @@ def test_workers_share_each_batch(folder, tokenizer):
     assert_equal(joined, batches(num_slices=2))
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("packing", ["full", "doc", "stream"])
 def test_rows_are_those_of_documents(packing, tokenizer, tmp_path):
     kind = StreamRows if packing == "stream" else PackedRows
@@ -150,7 +150,7 @@ def joined(batches):
     return {name: np.concatenate([x[name] for x in batches]) for name in batches[0]}
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [PackedRows, StreamRows])
 def test_texts_that_share_rows_are_those_of_documents(kind, folder, tokenizer):
     start, end = tokenizer.start_token_id, tokenizer.end_token_id
@@ -183,7 +183,7 @@ def test_texts_that_share_rows_are_those_of_documents(kind, folder, tokenizer):
             np.testing.assert_array_equal(np.concatenate(halves), x, err_msg=name)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", ["nsp", "sop"])
 @pytest.mark.parametrize("packing", ["best_fit", "best_fit_sentences"])
 def test_pairs_that_share_rows_are_whole(objective, packing, folder, tokenizer):
@@ -235,7 +235,7 @@ def within(run, text):
     return any(text[i : i + size] == run for i in range(len(text) - size + 1))
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", ["nsp", "sop"])
 def test_labels_of_pairs_say_how_the_segments_were(objective, folder, tokenizer):
     preprocessor = make(
@@ -311,7 +311,7 @@ def test_corpora_that_are_none(tokenizer, tmp_path):
         make("words", tokenizer).dataset(sliced, 8)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_damaged_shard_ends_the_pass_by_its_name(tokenizer, tmp_path):
     folder = tiny_corpus.prepare(tmp_path / "corpus", tokenizer)
     data = make("words", tokenizer).dataset(read_tokens(folder), 8)
@@ -337,7 +337,7 @@ def test_held_out_text_is_in_order_and_whole(folder, tokenizer):
     assert 0 < sizes[-1] <= 8
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_duplicates_and_passes_by_their_numbers(folder, tokenizer):
     preprocessor = make("words", tokenizer)
     data = preprocessor.dataset(read_tokens(folder), 8, duplicates=2)

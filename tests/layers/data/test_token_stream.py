@@ -19,7 +19,7 @@ def documents(count=50, seed=0):
     ]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("end", [None, END])
 @pytest.mark.parametrize("at_once", [7, 256])
 def test_nothing_is_lost(end, at_once):

@@ -76,7 +76,7 @@ def losses_of_classes(logits, labels):
     return log_sums - logits[np.arange(len(labels)), labels]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.any_backend
 @pytest.mark.parametrize("family", ["gpt", "gpt2"])
 def test_rows_begin_part_and_end_with_new_tokens(family):
@@ -141,9 +141,10 @@ def test_the_table_grows_by_rows_of_new_weights():
         tasks.TextClassifier(quantized, 2, preprocessor)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "both_orders", [pytest.param(False, marks=pytest.mark.slow), True]
+    "both_orders",
+    [pytest.param(False, marks=[pytest.mark.slow, pytest.mark.any_backend]), True],
 )
 def test_loss_against_numpy(both_orders):
     model = make(both_orders=both_orders)
@@ -162,6 +163,7 @@ def test_loss_against_numpy(both_orders):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_fits_and_saves(tmp_path):
     model = make(both_orders=True)
     rng = np.random.default_rng(0)
@@ -191,6 +193,7 @@ def test_fits_and_saves(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_a_language_model_becomes_a_classifier_with_new_tokens(tmp_path):
     writer = tasks.CausalLM(
         make_backbone(), tasks.CausalLMPreprocessor(make_tokenizer(), 16)
@@ -209,6 +212,7 @@ def test_a_language_model_becomes_a_classifier_with_new_tokens(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_each_choice_has_its_context_and_the_loss_of_its_tokens():
     preprocessor = tasks.MultipleChoicePreprocessor(make_tokenizer(), 16)
     model = compiled(
@@ -226,6 +230,7 @@ def test_each_choice_has_its_context_and_the_loss_of_its_tokens():
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_an_encoder_that_reads_from_left_to_right_is_read_at_the_end():
     backbone = models.BertBackbone(20, **SIZES, dropout=0.0, causal=True, pooler=False)
     model = tasks.TextClassifier(backbone, 2)

@@ -25,7 +25,10 @@ def array(x):
     return ops.convert_to_numpy(x)
 
 
-@pytest.mark.parametrize("name", ["Bart", pytest.param("T5", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name",
+    ["Bart", pytest.param("T5", marks=[pytest.mark.slow, pytest.mark.any_backend])],
+)
 def test_the_decoder_reads_the_shifted_text(name):
     backbone = make_backbone(getattr(models, f"{name}Backbone"))
     model = tasks.TextClassifier(backbone, 2, dropout=0.0)
@@ -45,6 +48,7 @@ def test_the_decoder_reads_the_shifted_text(name):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_a_classifier_learns():
     model = tasks.TextClassifier(make_backbone(), 2, dropout=0.0)
     y = np.array([0, 1, 1])
@@ -59,6 +63,7 @@ def test_a_classifier_learns():
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_answers_of_questions(tmp_path):
     preprocessor = tiny_questions.make_preprocessor()
     size = preprocessor.tokenizer.vocabulary_size()

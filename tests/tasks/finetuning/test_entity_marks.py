@@ -63,6 +63,7 @@ def test_errors(tagger):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 @pytest.mark.data
 def test_wnut17(data_dir):
     """Six types, by a small tagger without pre-training."""

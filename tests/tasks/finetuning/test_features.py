@@ -42,6 +42,7 @@ def test_a_frozen_backbone_and_saving(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_text_classifier_and_saving(tmp_path):
     model = make_classifier()
     features = model.backbone
@@ -83,6 +84,7 @@ def test_words_of_a_tagger():
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_token_classifier():
     model = make_tagger()
     compiled(model)

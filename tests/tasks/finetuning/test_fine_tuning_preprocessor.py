@@ -73,13 +73,13 @@ def test_a_single_text_has_no_batch_axis():
     assert x["token_ids"].shape == (8,) and int(y) == 1
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_empty_text_is_a_row_of_special_tokens():
     assert rows(make()(["", "the"]))[0][0] == [CLS, SEP]
     assert rows(make()((["", ""], ["", "the"]), None))[0][0] == [CLS, SEP, SEP]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_labels_are_numbers_or_names():
     preprocessor = make(label_names=["no", "yes"])
     assert preprocessor(["a", "a"], ["yes", "no"])[1].numpy().tolist() == [1, 0]
@@ -89,7 +89,7 @@ def test_labels_are_numbers_or_names():
     assert y.numpy().tolist() == [1, 0] and w.numpy().tolist() == [1, 1]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("cls", [TextClassifierPreprocessor, TextRegressorPreprocessor])
 def test_a_column_of_labels_is_one_for_each_example(cls):
     preprocessor = cls(tiny.make_tokenizer(), 16)
@@ -157,7 +157,7 @@ def test_wrong_inputs():
         make(label_names=["a", "a"])
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_pass_has_each_example_once_in_batches_of_like_length():
     texts, labels = tiny.texts(53)
     preprocessor = make()
@@ -184,7 +184,7 @@ def test_a_pass_has_each_example_once_in_batches_of_like_length():
     assert orders[0] != orders[1]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_order_depends_on_the_seed_alone():
     def order(seed):
         data = make(seed=seed).dataset(tiny.texts(40), 8)
@@ -200,7 +200,7 @@ def test_evaluation_keeps_the_order():
     assert np.concatenate([y for _, y, _ in data]).tolist() == labels
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_resumed_pass_goes_on_where_it_was():
     texts, labels = tiny.texts(40)
     whole = [y.numpy().tolist() for _, y, _ in make().dataset((texts, labels), 8)]
@@ -216,7 +216,7 @@ def test_sample_weights():
     assert w.numpy().tolist() == [0.5, 2.0]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_regression_targets():
     preprocessor = TextRegressorPreprocessor(tiny.make_tokenizer(), 16)
     y = preprocessor(["a", "the"], [1, 5])[1]
@@ -242,7 +242,7 @@ def test_config(cls):
     assert other.get_config() == preprocessor.get_config()
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("pairs", [False, True])
 def test_rows_to_predict_are_of_like_length_and_come_back(pairs):
     first = tiny.texts(30)[0]

@@ -33,7 +33,7 @@ def words(ids):
     return " ".join(vocabulary[i] for i in np.asarray(ids) if i)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_row_for_each_choice():
     x, y = make_preprocessor()(X, [1, 0])
     ids = x["token_ids"].numpy()
@@ -93,7 +93,7 @@ def test_letters_as_labels():
         make_preprocessor(choice_length=22)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["bert", "electra", "xlnet"])
 def test_each_choice_is_scored_by_itself(family):
     model = make(family)
@@ -104,6 +104,7 @@ def test_each_choice_is_scored_by_itself(family):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_fit_evaluate_predict_and_choose():
     model = make()
     model.compile(learning_rate=3e-2, jit_compile=keras.backend.backend() == "jax")
@@ -120,7 +121,7 @@ def test_fit_evaluate_predict_and_choose():
     assert all(0.3 < p <= 1 for _, p in answers)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_round_trips(tmp_path):
     model = make()
     expected = outputs(model)
@@ -134,6 +135,7 @@ def test_round_trips(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_mixed_precision():
     model = make(dtype="mixed_bfloat16")
     history = model.fit(X, [1, 0], batch_size=2, verbose=0).history

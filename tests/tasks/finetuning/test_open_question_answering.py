@@ -94,7 +94,7 @@ def parts(task, x):
     return prior, spans
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("trained", [False, True])
 def test_losses_against_numpy_and_what_is_trained(task, trained):
     preprocessor = make_preprocessor(task.preprocessor.search, passage_rows=trained)
@@ -129,7 +129,7 @@ def test_losses_against_numpy_and_what_is_trained(task, trained):
     assert (kernel in sizes) is trained and sizes.get(kernel, 1.0) > 1e-6
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_questions_without_an_answer_have_no_part(task):
     x, y = arrays(task.preprocessor(QUESTIONS[:2], ["nowhere", answers()[1]]))
     found = task.test_on_batch(x, y, return_dict=True)
@@ -142,7 +142,7 @@ def test_questions_without_an_answer_have_no_part(task):
     assert float(task.test_on_batch(x, y, return_dict=True)["loss"]) == 0.0
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_answers_add_their_spans_up(task):
     found = task.predict(QUESTIONS[:3], batch_size=2, verbose=0)
@@ -169,7 +169,7 @@ def test_answers_add_their_spans_up(task):
     assert single["text"] == found[0]["text"]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_saved_and_loaded(task, tmp_path):
     x = arrays(task.preprocessor(QUESTIONS[:2]))
@@ -186,6 +186,7 @@ def test_saved_and_loaded(task, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_fit_and_answers():
     task = make_task()
     search = task.preprocessor.search
@@ -209,6 +210,7 @@ def test_fit_and_answers():
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_an_epoch_that_teaches_nothing_says_so():
     task = make_task()
     with pytest.warns(UserWarning, match="No question had an answer in a passage"):
@@ -216,7 +218,7 @@ def test_an_epoch_that_teaches_nothing_says_so():
     assert history["loss"] == [0.0] and history["answers_found"] == [0.0]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_bad_input(task):
     backbone, retriever = task.backbone, task.retriever

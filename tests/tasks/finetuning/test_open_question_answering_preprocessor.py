@@ -49,7 +49,7 @@ def expected_spans(question, passages, answers):
         yield row, first, found
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_rows_and_all_spans_of_answers(search):
     preprocessor = make(search)
     vectors = search.retriever.encode(QUESTIONS)
@@ -76,7 +76,7 @@ def test_rows_and_all_spans_of_answers(search):
     np.testing.assert_array_equal(alone[0]["token_ids"][0], x["token_ids"][0])
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_passages_for_a_tower_that_is_trained(search):
     x = make(search, passage_rows=True)(QUESTIONS)
     assert "passage_vectors" not in x and x["passage_token_ids"].shape == (3, 3, 12)
@@ -85,7 +85,7 @@ def test_passages_for_a_tower_that_is_trained(search):
     assert words(ids, mask) == ["[CLS]", title, "[SEP]", *text.split(), "[SEP]"]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_batches_and_their_order(search):
     preprocessor = make(search)
     answers = [["cat"], ["the", "big"], ["dog"]]
@@ -114,7 +114,7 @@ def test_batches_and_their_order(search):
     assert again | {"tokenizer": config["tokenizer"]} == config
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_what_is_refused(search):
     preprocessor = make(search)
     long = " ".join(WORDS[:9])

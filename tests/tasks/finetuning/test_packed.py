@@ -64,9 +64,15 @@ def _with_an_empty_row(part):
 SLOW = ("dense head", "regressor", "tagger", "embedder by cls")
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "case", [pytest.param(c, marks=pytest.mark.slow) if c in SLOW else c for c in CASES]
+    "case",
+    [
+        pytest.param(c, marks=[pytest.mark.slow, pytest.mark.any_backend])
+        if c in SLOW
+        else c
+        for c in CASES
+    ],
 )
 def test_loss_and_gradient_are_those_of_a_row_for_each(case):
     name, arguments = CASES[case]
@@ -105,6 +111,7 @@ def test_rows_may_have_room_for_any_number_of_sequences():
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_fit_packs_strings_and_evaluate_does_not():
     classes = {"label_names": ["no", "yes"]}
     model = make("TextClassifier", classes, "bert", num_layers=1)

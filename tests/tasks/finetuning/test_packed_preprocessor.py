@@ -45,7 +45,7 @@ def row_of(tokenizer, first, second):
     return ids, (0,) * len(texts[0]) + (1,) * len(texts[1])
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_pass_has_each_example_once_in_batches_of_one_shape():
     preprocessor = make()
     data = preprocessor.dataset((PAIRS, NUMBERS, NUMBERS + 1), 16)
@@ -80,7 +80,7 @@ def test_rows_hold_about_so_many_sequences():
     assert rows_for(1, lengths, 400, None) == 1
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_batch_is_of_no_more_than_the_data():
     (x, _, weights), *more = make().dataset((TEXTS[:3], NUMBERS[:3]), 32)
     assert not more and len(x["token_ids"]) <= 3

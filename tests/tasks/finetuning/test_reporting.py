@@ -80,6 +80,7 @@ def test_a_diverged_model_has_a_report(classifier, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_pairs_with_names_of_classes(classifier, monkeypatch):
     kept = kept_outputs(classifier, monkeypatch)
     texts = tuple(map(list, zip(*PAIRS, strict=True)))
@@ -91,6 +92,7 @@ def test_pairs_with_names_of_classes(classifier, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_numbers(monkeypatch):
     model = make(TextRegressor, TextRegressorPreprocessor)
     kept, y = kept_outputs(model, monkeypatch), [1, 2, 3, 5]
@@ -101,6 +103,7 @@ def test_numbers(monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_similarities(monkeypatch):
     model = make(TextEmbedder, TextEmbedderPreprocessor)
     kept = kept_outputs(model, monkeypatch)
@@ -139,6 +142,7 @@ def test_every_word_counts_also_beyond_a_row(monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_choices(monkeypatch):
     x = {"choices": [["cat", "dog", text] for text in TEXTS], "context": TEXTS}
     preprocessor = {"label_names": "ABC"}
@@ -155,6 +159,7 @@ def test_choices(monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_answers(monkeypatch):
     model = tiny_questions.make_model(null_threshold=0.0)
     model.compile(run_eagerly=True, jit_compile=False)

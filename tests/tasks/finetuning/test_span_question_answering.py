@@ -44,7 +44,7 @@ def test_the_row_must_have_its_summary_where_the_family_has(family, layout):
         make_model(family, preprocessor=make_preprocessor(layout=layout))
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("family", fast_families("bert", "xlnet"))
 def test_predicts_spans_of_the_text_with_any_family(family):
     model = make_model(family, make_preprocessor(20, family))
@@ -60,6 +60,7 @@ def test_predicts_spans_of_the_text_with_any_family(family):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_answers_do_not_depend_on_batches_or_windows_of_others():
     model = make_model(preprocessor=make_preprocessor(sequence_length=18))
     x, _ = questions(8)
@@ -79,6 +80,7 @@ def train(model, x, y):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_learns_to_answer():
     model = make_model()
     x, y = questions(128, sentences=(1, 3))
@@ -91,6 +93,7 @@ def test_learns_to_answer():
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 @pytest.mark.parametrize("end_head", ["independent", "conditional"])
 def test_learns_when_there_is_no_answer(end_head):
     family = "bert" if end_head == "independent" else "xlnet"
@@ -109,7 +112,7 @@ def test_learns_when_there_is_no_answer(end_head):
     assert all(a["no_answer_odds"] > threshold for a in nothing)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("end_head", ["independent", "conditional"])
 def test_loss_against_numpy(end_head):
     model = make_model(end_head=end_head)
@@ -163,7 +166,7 @@ def test_nothing_to_answer_from():
     assert [a["text"] for a in answer["n_best"]] == [""]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_preset_round_trip(tmp_path):
     model = make_model(null_threshold=-1.5, max_answer_length=4)
     model.save_to_preset(tmp_path / "qa")

@@ -26,7 +26,7 @@ def test_row_and_target():
     assert rows["padding_mask"].numpy().sum() == 16
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_answers_of_many_windows():
     preprocessor = make_preprocessor(sequence_length=18)
     x, y = questions(50, impossible=0.3)
@@ -74,7 +74,7 @@ def test_a_dataset_of_questions_gives_what_lists_give():
     tf.nest.map_structure(np.testing.assert_array_equal, received, expected)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_missing_answers_in_a_dataset():
     x = {"question": ["where ?"] * 3, "context": ["a mat"] * 3}
     y = {"text": ["mat", "mat", ""], "answer_start": [2, 3, -1]}
@@ -97,7 +97,7 @@ def test_questions_are_cut_and_may_be_empty():
     assert ids[2][:4] == ["[CLS]", "[SEP]", "hat", "[SEP]"]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_missing_answers():
     x = {"question": ["where ?"] * 2, "context": ["a mat", "a hat"]}
     y = [{"text": ["mat"], "answer_start": [2]}, {"text": "mat", "answer_start": 2}]

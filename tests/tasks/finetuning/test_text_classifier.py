@@ -34,7 +34,7 @@ def outputs(model, texts=TEXTS):
     return ops.convert_to_numpy(model(x, training=False))
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("family", tiny.FAMILIES)
 def test_every_family_gives_logits_of_what_its_head_reads(family):
     model = make(family, num_layers=2)
@@ -75,7 +75,7 @@ def test_only_what_the_loss_reaches_is_trained():
     assert id(query) not in {id(v) for v in xlnet.trainable_variables}
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_fit_evaluate_and_predict_take_raw_strings():
     model = make()
     texts, labels = tiny.texts(40)
@@ -107,6 +107,7 @@ def test_fit_evaluate_and_predict_take_raw_strings():
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_batched_data_is_taken_as_it_comes():
     model = make()
     texts, labels = tiny.texts(16)
@@ -125,6 +126,7 @@ def test_batched_data_is_taken_as_it_comes():
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_nothing_is_traced_again_for_each_batch():
     """The preprocessor is a layer that batches made elsewhere never reach."""
     preprocessor = TextClassifierPreprocessor(tiny.make_tokenizer(), 16)
@@ -132,7 +134,7 @@ def test_nothing_is_traced_again_for_each_batch():
     assert all(layer.built for layer in model._flatten_layers())
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_class_weights_of_raw_strings():
     model = make(dropout=0.0)
     texts, labels = tiny.texts(16)
@@ -152,7 +154,7 @@ def test_class_weights_of_raw_strings():
         model.fit(texts, labels, sample_weight=[1.0] * 16, class_weight={0: 1.0})
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_weights_are_of_the_loss_not_of_the_metrics():
     model = make(dropout=0.0)
     texts, labels = tiny.texts(17)  # the last batch is filled up
@@ -184,7 +186,7 @@ def test_defaults_of_compile():
     np.testing.assert_allclose(ops.convert_to_numpy(received), expected, rtol=1e-5)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_softmax_gives_probabilities_and_the_same_loss():
     logits = make()
     model = make(activation="softmax")
@@ -203,7 +205,7 @@ def test_softmax_gives_probabilities_and_the_same_loss():
     np.testing.assert_allclose(*losses, rtol=1e-5)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_round_trips(tmp_path):
     model = make()
     expected = outputs(model)
@@ -223,7 +225,7 @@ def test_round_trips(tmp_path):
     assert outputs(new).shape == (3, 5) and new.label_names is None
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_preset_of_another_task_becomes_a_classifier(tmp_path):
     tokenizer = tiny.make_tokenizer()
     pretrained = MaskedLM(tiny.make_backbone(), MaskedLMPreprocessor(tokenizer, 16))
@@ -236,7 +238,7 @@ def test_the_preset_of_another_task_becomes_a_classifier(tmp_path):
     )
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_rows_are_no_longer_than_the_backbone_takes(tmp_path):
     pretrained = MaskedLM(
         tiny.make_backbone(max_sequence_length=12),
@@ -248,7 +250,7 @@ def test_rows_are_no_longer_than_the_backbone_takes(tmp_path):
     assert outputs(model, ["the cat " * 20]).shape == (1, 2)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_validation_split_holds_out_the_last_examples():
     model = make()
@@ -264,6 +266,7 @@ def test_validation_split_holds_out_the_last_examples():
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_mixed_precision(policy):
     if policy == "mixed_float16" and keras.backend.backend() == "jax":
@@ -306,6 +309,7 @@ def test_errors():
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_regression():
     preprocessor = TextRegressorPreprocessor(tiny.make_tokenizer(), 16)
     model = TextRegressor(tiny.make_backbone(num_layers=1), preprocessor)

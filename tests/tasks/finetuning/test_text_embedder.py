@@ -66,7 +66,7 @@ def test_pairs_are_two_rows():
     np.testing.assert_allclose(pairs[:, 1], single[::-1], atol=1e-5)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_loss_and_similarity_are_cosines():
     model = make(normalize=False)
     a, b = outputs(model), outputs(model, TEXTS[::-1])
@@ -81,6 +81,7 @@ def test_loss_and_similarity_are_cosines():
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_fit_on_pairs_and_predict():
     model = make()
     texts, labels = tiny.texts(24)
@@ -110,7 +111,7 @@ def test_errors():
         TextEmbedder(tiny.make_backbone()).similarity(["a"], ["a"])
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_round_trips(tmp_path):
     model = make(pooling="cls")
     expected = outputs(model)

@@ -41,7 +41,7 @@ def data(count=40):
     return rows, [[kinds.get(word, "O") for word in row] for row in rows]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_words_are_found_at_their_first_pieces():
     x, y, w = make_preprocessor(label_names=NAMES)(SENTENCES, LABELS)
@@ -58,6 +58,7 @@ def test_words_are_found_at_their_first_pieces():
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_arrays_lists_and_ragged_tensors_give_the_same():
     expected = make_preprocessor()(SENTENCES, None)
     ragged = tf.ragged.constant(SENTENCES)
@@ -72,7 +73,7 @@ def test_arrays_lists_and_ragged_tensors_give_the_same():
     np.testing.assert_array_equal(single["word_positions"][:3], [1, 2, 4])
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_labels_belong_to_the_words_among_blanks():
     x = np.array([["the", "", "cat"]])
     preprocessor = make_preprocessor(label_names=NAMES)
@@ -81,7 +82,7 @@ def test_labels_belong_to_the_words_among_blanks():
     assert w.numpy()[0, :3].tolist() == [1, 3, 0]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_the_parts_of_a_long_sentence_are_what_fits_in_rows():
     preprocessor = make_preprocessor()
@@ -114,14 +115,14 @@ def test_a_word_without_pieces_is_a_mask_token():
     assert x["word_positions"].numpy()[0, :3].tolist() == [1, 2, 3]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_no_words_at_all():
     x, y, w = make_preprocessor(label_names=NAMES)([[], ["a"]], [[], ["O"]])
     assert x["padding_mask"].numpy().sum(1).tolist() == [2, 3]
     assert w.numpy().sum(1).tolist() == [0, 1]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_sentences_of_a_stream_have_their_own_numbers_of_words():
     preprocessor = make_preprocessor(label_names=NAMES)
@@ -136,7 +137,7 @@ def test_sentences_of_a_stream_have_their_own_numbers_of_words():
         np.testing.assert_array_equal(got[0]["token_ids"], wanted[0]["token_ids"])
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_weights_of_words_may_be_lists_of_unequal_length():
     preprocessor = make_preprocessor(label_names=NAMES)
     weights = [[1.0, 0.5, 0.0], [1.0, 2.0], [3]]
@@ -170,7 +171,7 @@ def test_wrong_words_and_labels(x, y, message):
             preprocessor.dataset((x, y))
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["bert", "roberta", "xlnet"])
 def test_logits_at_the_first_pieces(family):
     model = make(family)
@@ -185,6 +186,7 @@ def test_logits_at_the_first_pieces(family):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_fit_evaluate_predict_and_tag():
     model = make()
     model.compile(learning_rate=3e-2, jit_compile=keras.backend.backend() == "jax")
@@ -209,7 +211,7 @@ def test_fit_evaluate_predict_and_tag():
     assert model.tag([]) == [] and model.tag([[], ["cat"]])[0] == []
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_loss_is_the_mean_over_words():
     model = make()
     x, y, w = model.preprocessor(SENTENCES, LABELS)
@@ -221,7 +223,7 @@ def test_the_loss_is_the_mean_over_words():
     np.testing.assert_allclose(ops.convert_to_numpy(received), expected, rtol=1e-5)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_round_trips(tmp_path):
     model = make()
     expected = outputs(model)
@@ -235,6 +237,7 @@ def test_round_trips(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_mixed_precision():
     model = make(dtype="mixed_bfloat16")
     history = model.fit(SENTENCES, LABELS, batch_size=3, verbose=0).history

@@ -15,7 +15,7 @@ from keras_bertfam.tasks import (
     ReplacedTokenDetectionPreprocessor,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.any_backend]
 LENGTH = 32
 XLA = keras.backend.backend() == "jax"  # takes TensorFlow longer than it saves
 

@@ -47,7 +47,7 @@ def stream(dataset):
     ]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_each_text_is_a_sequence():
     """Sentences stay together, long texts are cut, and empty ones are none."""
     preprocessor = make(MaskedLMPreprocessor, 8)
@@ -64,7 +64,7 @@ def test_each_text_is_a_sequence():
         preprocessor.dataset(as_dataset(texts), packing="best_fit", break_lines=False)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_batches_and_resumption_in_the_middle_of_a_pass():
     preprocessor = make(MaskedLMPreprocessor)
     texts = as_dataset(random_texts(150, 12))
@@ -125,13 +125,14 @@ def pairs_of(preprocessor, documents, packing):
     return [*rows.of_pass(prepared, options, tf.constant([5, 6], tf.int64))]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "objective, packing, alone",
     [
         ("nsp", "best_fit", "segments"),
         pytest.param(
-            *("sop", "best_fit_sentences", "sentences"), marks=pytest.mark.slow
+            *("sop", "best_fit_sentences", "sentences"),
+            marks=pytest.mark.slow,
         ),
     ],
 )

@@ -12,7 +12,7 @@ from tests import tiny_bidirectional_lm as tiny
 from tests.tiny_masked_lm import documents
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_rows_go_on_in_both_directions():
     model = tiny.make_model()
@@ -40,6 +40,7 @@ def test_rows_go_on_in_both_directions():
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_training_and_evaluation():
     model = tiny.make_model()
     history = model.fit(tiny.stream(model), epochs=4, verbose=0).history
@@ -107,7 +108,7 @@ def test_a_sample_has_the_gradient_of_all_words_on_average():
         SampledLogits(embedding, 0)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_errors():
     with pytest.raises(ValueError, match="`batch_size` must be a multiple of 2.*3"):
         tiny.make_model(batch_size=3)

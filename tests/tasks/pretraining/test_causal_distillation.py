@@ -52,7 +52,8 @@ def rows():
 
 
 @pytest.mark.parametrize(
-    "soft_targets", ["all", pytest.param("masked", marks=pytest.mark.slow)]
+    "soft_targets",
+    ["all", pytest.param("masked", marks=[pytest.mark.slow, pytest.mark.any_backend])],
 )
 def test_loss_against_numpy(soft_targets):
     teacher = make_teacher()
@@ -77,6 +78,7 @@ def test_loss_against_numpy(soft_targets):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_a_student_of_every_second_layer_learns(tmp_path):
     teacher = make_teacher(make_preprocessor())
     student = tasks.CausalLM.from_teacher(teacher, dropout=0.1)
@@ -122,6 +124,7 @@ def test_what_does_not_fit_is_refused():
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_the_command_distils_what_the_teacher_is(tmp_path):
     make_teacher(make_preprocessor()).save_to_preset(str(tmp_path))
     run = PretrainingRun(

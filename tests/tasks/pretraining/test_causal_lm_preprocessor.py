@@ -70,7 +70,7 @@ def test_packed_texts():
     assert sorted(found) == sorted(token_lists(texts))
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_passes_and_resumption():
     preprocessor = make(seed=3)
     dataset = preprocessor.dataset(as_dataset(random_texts(60)), 4)
@@ -113,7 +113,7 @@ def test_prompts():
     assert not rows["padding_mask"].numpy().any()
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_start_token_that_ends_texts_too():
     """As GPT-2's: only an empty prompt begins with it, as there is nothing else."""
     tokenizer, prompts = BertTokenizer(word_piece().get_vocabulary()), ["the cat", ""]

@@ -75,7 +75,7 @@ def test_no_text_of_the_stream_is_lost():
     assert np.concatenate(weights)[:-1].all()
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("prepared", [False, True])
 def test_packed_texts_are_whole_and_their_targets_beside_them(prepared, tmp_path):
     texts = random_texts(150, 12)
@@ -110,7 +110,7 @@ def test_packed_texts_are_whole_and_their_targets_beside_them(prepared, tmp_path
     assert sorted(found) == expected and several > 20
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_same_stream_at_any_parallelism_and_resumed():
     preprocessor = make()
     packed = preprocessor.pack(as_dataset(random_texts(120)), "best_fit").cache()
@@ -154,7 +154,7 @@ def test_what_is_to_be_filled_in():
     assert [*preprocessor.generate_postprocess(rows)] == [""]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_any_objective_with_any_tokenizer():
     texts = random_texts(20)
     for tokenizer, objective in (

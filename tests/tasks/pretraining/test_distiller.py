@@ -67,7 +67,7 @@ def expected_loss(model, x, y, slots):
     return total
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("soft_targets", ["all", "masked"])
 @pytest.mark.parametrize("weights", [WEIGHTS, *[only(name) for name in WEIGHTS]])
 def test_loss_is_that_of_the_fact_sheet(weights, soft_targets):
@@ -78,7 +78,7 @@ def test_loss_is_that_of_the_fact_sheet(weights, soft_targets):
     assert loss == pytest.approx(expected_loss(model, x, y, slots), rel=1e-4)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_logits_only_where_the_loss_reads_them():
     x, _, _ = tiny.rows()
     rows, length = x["token_ids"].shape
@@ -98,7 +98,7 @@ def test_logits_only_where_the_loss_reads_them():
     assert set(model(x)) == {"logits", "mlm_logits"}
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_fit_moves_the_student_only_and_towards_the_teacher():
     model = tiny.make_model(**only("ce_weight"))
     x, y, slots = tiny.rows()
@@ -127,7 +127,7 @@ def test_the_teacher_runs_without_dropout():
     np.testing.assert_array_equal(one["teacher_hidden"], two["teacher_hidden"])
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_narrower_student_without_the_cosine():
     model = tiny.make_model(student_dim=8, cosine_weight=0.0)
     x, y, slots = tiny.rows()
@@ -137,7 +137,7 @@ def test_a_narrower_student_without_the_cosine():
         tiny.make_model(student_dim=8)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_what_is_saved_is_the_student(tmp_path):
     model = tiny.make_model()
     x, _, _ = tiny.rows()
@@ -166,7 +166,7 @@ def test_what_is_saved_is_the_student(tmp_path):
     assert rebuilt.get_config()["temperature"] == 2.0
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_recipes_and_published_optimizer():
     x, y, slots = tiny.rows()
     for weights in DISTILLATION_RECIPES.values():
@@ -181,6 +181,7 @@ def test_recipes_and_published_optimizer():
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_mixed_precision():
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:
@@ -193,7 +194,7 @@ def test_mixed_precision():
     assert history["loss"][-1] < history["loss"][0]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_errors():
     with pytest.raises(ValueError, match="`soft_targets`.*'some'"):
         tiny.make_model(soft_targets="some")
@@ -205,7 +206,7 @@ def test_errors():
         tiny.make_model().compile(loss="mse")
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_student_of_the_teachers_own_layers(tmp_path):
     # As a user does it: no weight is changed between the two.
     model = tiny.make_model(moved=False)

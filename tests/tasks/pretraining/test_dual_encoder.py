@@ -43,7 +43,7 @@ def loss_of(queries, passages, weights=1.0):
     return np.average(losses, weights=weights), np.average(accuracy, weights=weights)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("hard", [False, True])
 def test_loss_is_over_all_passages_of_the_batch(towers, hard):
     rows = [list(row) for row in zip(PASSAGES, WRONG, strict=True)]
@@ -86,7 +86,8 @@ def test_a_projected_vector_is_normed(model):
 
 
 @pytest.mark.parametrize(
-    "pooling", ["mean", pytest.param("cls", marks=pytest.mark.slow)]
+    "pooling",
+    ["mean", pytest.param("cls", marks=[pytest.mark.slow, pytest.mark.any_backend])],
 )
 def test_states_as_vectors(pooling):
     model = tiny.make_model(projection_dim=None, pooling=pooling)
@@ -104,7 +105,7 @@ def test_states_as_vectors(pooling):
     np.testing.assert_allclose(as_numpy(model(x))["query"], expected, atol=1e-5)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_encode(towers):
     x = as_numpy(towers(inputs(towers)))
     np.testing.assert_allclose(towers.encode(QUERIES), x["query"], atol=1e-5)
@@ -190,6 +191,7 @@ def test_errors(model):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_training_finds_the_passages():
     model = tiny.make_model()
     data = tiny.stream(model)
@@ -203,6 +205,7 @@ def test_training_finds_the_passages():
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_other_backbones():
     tokenizer = tiny.make_model().preprocessor.tokenizer
     embedder = TextEmbedder(

@@ -73,7 +73,7 @@ def test_a_sentence_is_taken_out_of_its_block():
     assert query[0] == 2 and query[size - 1] == 3 and not query[size:].any()
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_titles_begin_blocks_and_are_no_queries():
     texts = ["w50 w51\n" + lines([0, 1], [2, 3]), "w52\n" + lines([4], [5])]
     batches = dataset(make(titles=True, mask_rate=1.0), texts, 2, training=False)
@@ -106,7 +106,7 @@ def test_rate_and_choice_are_as_published():
     assert chisquare([places[i] for i in range(4)]).pvalue > 1e-3
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_passes_differ_and_are_resumed():
     texts = [lines(*([4 * k + i] for i in range(4))) for k in range(14)]
     preprocessor = make(documents_at_once=3)
@@ -155,7 +155,7 @@ def test_calls_on_pairs():
     assert x["passage_segment_ids"].numpy()[0, 1].tolist() == [0] * 16
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_configuration_and_errors():
     preprocessor = make(titles=True, mask_rate=0.5)
     copy = keras.layers.deserialize(keras.layers.serialize(preprocessor))

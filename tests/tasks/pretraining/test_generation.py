@@ -40,7 +40,7 @@ def greedily(logits_of, row, length):
     return row
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_cache_changes_nothing(causal, seq2seq):
     prompts = [ids(4).tolist(), ids(2, seed=1).tolist()]
     expected = [greedily(lambda t: causal({"token_ids": t}), row, 9) for row in prompts]
@@ -96,7 +96,7 @@ def test_seeds_and_new_weights(causal):
     assert len(graphs) == made
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_task_that_has_written_is_saved_and_quantised(seq2seq, tmp_path):
     before = seq2seq.generate([[5, 6, 7]], 8)
     seq2seq.save(tmp_path / "task.keras")
@@ -107,6 +107,7 @@ def test_a_task_that_has_written_is_saved_and_quantised(seq2seq, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 @pytest.mark.parametrize("name", ["top_p", "random", "beam", "contrastive"])
 def test_every_sampler(causal, seq2seq, name):
     if name == "contrastive":
@@ -135,7 +136,7 @@ class Letters:
         return 29
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_strings(causal, seq2seq):
     with pytest.raises(ValueError, match="must be ids for a task without a preproc"):
         causal.generate("abc", 6)

@@ -84,7 +84,7 @@ def likelihoods(task, x, y):
     return prior, np.stack(found, 1)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_losses_and_what_is_trained(task):
     x, y, weights = arrays(next(iter(data_of(task))))
@@ -140,7 +140,7 @@ class Stop(keras.callbacks.Callback):
             raise KeyboardInterrupt
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_an_index_that_follows(task, tmp_path):
     search = task.preprocessor.search
     before = search.index
@@ -156,6 +156,7 @@ def test_an_index_that_follows(task, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_a_run_that_goes_on(tmp_path):
     history, weights, search = train(tmp_path / "whole")
     assert history["loss"][-1] < history["loss"][0]
@@ -172,7 +173,7 @@ def test_a_run_that_goes_on(tmp_path):
         np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_saved_and_loaded(task, tmp_path):
     x, *_ = arrays(next(iter(data_of(task))))
@@ -193,6 +194,7 @@ def test_saved_and_loaded(task, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_a_process_makes_indices_beside_training(tmp_path):
     task = make_task()
     search = task.preprocessor.search
@@ -221,6 +223,7 @@ def is_running(number):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_a_run_killed_while_an_index_is_made_goes_on(tmp_path):
     indices = tmp_path / "cut" / "indices"
     killed = subprocess.run(

@@ -34,7 +34,7 @@ def preprocessor():
     return make()
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_one_span_and_its_candidates(preprocessor):
     source = np.arange(4)
     x, y, weights = preprocessor(

@@ -70,9 +70,14 @@ def test_tables_and_scales_of_the_heads():
     np.testing.assert_allclose(logits, states @ table.T, atol=1e-4)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["GPT2", "T5Gated", pytest.param("Bart", marks=pytest.mark.slow)]
+    "name",
+    [
+        "GPT2",
+        "T5Gated",
+        pytest.param("Bart", marks=[pytest.mark.slow, pytest.mark.any_backend]),
+    ],
 )
 def test_fits_and_saves(name, tmp_path):
     backbone = make(name)

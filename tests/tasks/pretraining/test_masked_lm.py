@@ -47,7 +47,7 @@ def test_logits_only_at_masked_positions(make_model):
     np.testing.assert_allclose(logits, expected, atol=1e-5)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_fit_learns_and_reports(make_model, texts):
     model = make_model()
     model.compile(learning_rate=3e-2)
@@ -68,7 +68,7 @@ def test_fit_learns_and_reports(make_model, texts):
     assert schedule.total_steps == int(model.optimizer.iterations)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_raw_strings_can_be_fitted(make_model, texts):
     model = make_model()
     history = model.fit(texts, batch_size=5, epochs=1, verbose=0).history
@@ -79,6 +79,7 @@ def test_raw_strings_can_be_fitted(make_model, texts):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_the_pooler_is_left_out_of_training_only(make_model, texts):
     model = make_model()
     before = [ops.convert_to_numpy(w) for w in model.backbone.pooler.weights]
@@ -157,6 +158,7 @@ def test_a_tokenizer_larger_than_the_table(make_model):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_mixed_precision_trains(policy, make_model, texts):
     if policy == "mixed_float16" and keras.backend.backend() == "jax":
@@ -168,7 +170,7 @@ def test_mixed_precision_trains(policy, make_model, texts):
     assert {v.dtype for v in model.trainable_variables} == {"float32"}
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_round_trips(make_model, tmp_path):
     model = make_model()
     expected = answer(model)
@@ -191,7 +193,7 @@ def test_round_trips(make_model, tmp_path):
     assert isinstance(BertBackbone.from_preset(preset), BertBackbone)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_reloaded_keras_file_trains_on_as_before(make_model, texts, tmp_path):
     model = make_model()
     model.compile(total_steps=20, learning_rate=1e-2)
@@ -243,6 +245,7 @@ print(json.dumps(model.fill_mask(json.loads(sys.argv[2]), top_k=3)))
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 @pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
 def test_a_preset_loads_under_each_backend(backend, make_model, tmp_path):
     pytest.importorskip(backend)

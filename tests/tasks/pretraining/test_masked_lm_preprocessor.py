@@ -51,7 +51,7 @@ def test_elements(preprocessor, documents):
     assert (w.shape.as_list(), w.dtype.name) == ([4, 2], "float32")
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_resuming_gives_the_same_stream(preprocessor, documents):
     dataset = preprocessor.dataset(documents, 4)
     first, second = stream(dataset), stream(dataset)
@@ -60,7 +60,7 @@ def test_resuming_gives_the_same_stream(preprocessor, documents):
     assert stream(dataset) == second[3:]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 3])
 def test_the_stream_is_the_same_at_any_parallelism(preprocessor, documents, threads):
     dataset = preprocessor.dataset(documents, 4)
@@ -72,7 +72,7 @@ def test_the_stream_is_the_same_at_any_parallelism(preprocessor, documents, thre
     assert stream(dataset.with_options(options)) == expected
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_evaluation_is_frozen_and_complete(preprocessor, documents):
     dataset = preprocessor.dataset(documents, 4, training=False)
     assert stream(dataset) == stream(dataset)
@@ -80,14 +80,14 @@ def test_evaluation_is_frozen_and_complete(preprocessor, documents):
     assert rows == sum(1 for _ in preprocessor.pack(documents))
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_static_masking_repeats(preprocessor, documents):
     dataset = preprocessor.dataset(documents, 4, duplicates=2)
     passes = [stream(dataset) for _ in range(3)]
     assert passes[0] == passes[2] != passes[1]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_odd_documents(preprocessor, tmp_path):
     """Empty and one-token documents, bad bytes, CRLF, no line end at the end."""
     path = tmp_path / "a.txt"
@@ -124,7 +124,7 @@ def test_a_line_of_a_megabyte(preprocessor):
         assert (ids >= 5).sum() == 400_000
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_nothing_and_too_little(preprocessor, documents):
     nothing = tf.data.Dataset.from_tensor_slices(["", "\n"])
     for dataset in (

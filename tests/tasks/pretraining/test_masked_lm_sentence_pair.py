@@ -48,7 +48,7 @@ def assert_same_answers(received, expected):
             )
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_loss_and_metrics_in_numpy(model, batch):
     x, y, w = as_numpy(batch)
     assert 0 < w["sentence"].sum() < 8  # some rows have no label
@@ -74,7 +74,7 @@ def test_loss_and_metrics_in_numpy(model, batch):
     assert logs == pytest.approx(expected, rel=1e-4)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_weights_of_the_losses(model, batch):
     x, y, w = as_numpy(batch)
     totals = []
@@ -86,7 +86,7 @@ def test_weights_of_the_losses(model, batch):
     np.testing.assert_allclose(totals[0], totals[1] / 2 + totals[2] / 3, rtol=1e-5)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_only_asked_positions_are_projected(model, batch):
     x = as_numpy(batch[0])
     out = as_numpy(model(x))
@@ -96,9 +96,15 @@ def test_only_asked_positions_are_projected(model, batch):
     np.testing.assert_allclose(out["sentence"], whole["sentence"], atol=1e-5)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "cls", [pytest.param(RobertaBackbone, marks=pytest.mark.slow), AlbertBackbone]
+    "cls",
+    [
+        pytest.param(
+            RobertaBackbone, marks=[pytest.mark.slow, pytest.mark.any_backend]
+        ),
+        AlbertBackbone,
+    ],
 )
 def test_any_backbone(cls):
     model = tiny.make_model("nsp", cls)
@@ -111,10 +117,15 @@ def test_any_backbone(cls):
         assert (ops.convert_to_numpy(variable) != old).any(), variable.path
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("objective", "packing"),
-    [pytest.param("nsp", "segments", marks=pytest.mark.slow), ("sop", "sentences")],
+    [
+        pytest.param(
+            "nsp", "segments", marks=[pytest.mark.slow, pytest.mark.any_backend]
+        ),
+        ("sop", "sentences"),
+    ],
 )
 def test_fit_on_real_text(objective, packing):
     texts = tf.data.Dataset.from_tensor_slices(python_documentation()[:12])
@@ -135,6 +146,7 @@ def test_fit_on_real_text(objective, packing):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_the_order_of_sentences_is_learned():
     """Alternating kinds of sentences, whose order only SOP can tell."""
     texts = ["\n".join(["the cat sat", "on a mat"] * 2)] * 40
@@ -149,6 +161,7 @@ def test_the_order_of_sentences_is_learned():
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_fit_on_pairs_of_strings(model):
     first, second = ["the cat", "a dog sat", "red"], ["sat on", "and ran", "blue mat"]
     labels = np.array([0, 1, 0])
@@ -163,6 +176,7 @@ def test_fit_on_pairs_of_strings(model):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_token_budget(model):
     data = tiny.stream(model, None, tokens_per_batch=64, training=False)
     sizes = {len(x["token_ids"]) for x, _, _ in data}
@@ -177,6 +191,7 @@ def test_fill_mask(model):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_mixed_precision():
     model = tiny.make_model(dtype="mixed_bfloat16")
     losses = model.fit(tiny.stream(model), epochs=3, verbose=0).history["loss"]
@@ -188,7 +203,7 @@ def test_mixed_precision():
     }
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_round_trips(tmp_path):
     model = tiny.make_model("sop", RobertaBackbone)  # which has no pooler
     x, y, w = as_numpy(next(iter(tiny.stream(model))))

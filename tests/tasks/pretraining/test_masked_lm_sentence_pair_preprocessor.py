@@ -34,7 +34,7 @@ def stream(dataset):
     ]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_elements_and_passes(documents):
     preprocessor = make()
     dataset = preprocessor.dataset(documents, 4, break_lines=False)
@@ -81,7 +81,7 @@ def test_shuffled_documents(documents):
         preprocessor.dataset(documents, 4, shuffle_documents=-1)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_window_is_an_argument():
     # A document each, and so every B is of another one.
     documents = tf.data.Dataset.from_tensor_slices(WORDS)
@@ -94,7 +94,7 @@ def test_the_window_is_an_argument():
         make(documents_at_once=0)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_static_pairs_and_masks_repeat(documents):
     dataset = make().dataset(documents, 4, duplicates=2, break_lines=False)
     passes = [stream(dataset) for _ in range(3)]

@@ -27,7 +27,7 @@ from tests.resume_worker import At
 
 ROOT = pathlib.Path(__file__).parents[3]
 BACKEND = keras.backend.backend()
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.any_backend]
 
 
 def run_worker(*arguments):

@@ -141,7 +141,13 @@ SLOW = ["nsp", "rtd_electra_15", "rtd_replace_mlm", "rtd_all_tokens_mlm"]
 
 @pytest.mark.parametrize(
     "objective",
-    [*OBJECTIVES, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)],
+    [
+        *OBJECTIVES,
+        *(
+            pytest.param(name, marks=[pytest.mark.slow, pytest.mark.any_backend])
+            for name in SLOW
+        ),
+    ],
 )
 def test_loss_and_gradient_are_those_of_single_rows(objective):
     task = make(objective)

@@ -46,7 +46,7 @@ def memory_of(model):
     return np.stack(states), ops.convert_to_numpy(model.memory.lengths)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_logits_and_loss_against_numpy(texts):
     model = make_model()
     x, y, weights = batches(model, texts, 1)[0]
@@ -69,7 +69,7 @@ def test_logits_and_loss_against_numpy(texts):
     np.testing.assert_allclose(received["perplexity"], np.exp(expected), rtol=1e-4)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_fit_learns_and_reports(texts):
     model = make_model(memory_length=12, data={"both_directions": False})
     model.compile(learning_rate=1e-2)
@@ -81,6 +81,7 @@ def test_fit_learns_and_reports(texts):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_real_text_gets_below_its_unigram_entropy():
     from keras_bertfam.corpus import python_documentation
 
@@ -103,7 +104,7 @@ def test_real_text_gets_below_its_unigram_entropy():
     assert losses[-1] < entropy < losses[0]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_memory_is_what_the_batch_before_computed(texts):
     model = make_model(memory_length=12)
     first, second, third = (x for x, *_ in batches(model, texts, 3))
@@ -135,6 +136,7 @@ def test_memory_is_what_the_batch_before_computed(texts):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_fit_carries_memory_and_begins_epochs_without(texts):
     """Two epochs equal single steps, the memory emptied in between."""
     model, steps = make_model(memory_length=12), make_model(memory_length=12)
@@ -153,7 +155,7 @@ def test_fit_carries_memory_and_begins_epochs_without(texts):
     np.testing.assert_allclose(*received, rtol=1e-5)  # each begins without, too
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_evaluation_leaves_the_memory_as_it_was(texts):
     model = make_model(memory_length=12)
     model.compile(jit_compile=keras.backend.backend() == "jax", total_steps=9)
@@ -224,7 +226,7 @@ def test_no_gradient_flows_into_the_memory():
     assert model.changed_rows(x, 11) == {12}
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_round_trips(texts, tmp_path):
     model = make_model(memory_length=8)
     first, second = (x for x, *_ in batches(model, texts, 2))
@@ -259,6 +261,7 @@ def test_from_name():
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_mixed_precision_trains(texts):
     model = make_model(memory_length=8, dtype="mixed_bfloat16")
     model.compile(learning_rate=1e-2)
@@ -268,6 +271,7 @@ def test_mixed_precision_trains(texts):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_raw_strings_can_be_fitted(texts):
     model = make_model()
     history = model.fit(texts, batch_size=5, epochs=1, verbose=0).history
@@ -285,7 +289,7 @@ def test_position_biases_decay_as_published():
     assert spared == {"bias", "gamma", "beta", "output_bias"}
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_errors(texts):
     backbone = XLNetBackbone(50, 1, 1, 8, 8)
     with pytest.raises(ValueError, match="batch_size=None"):

@@ -89,6 +89,7 @@ def test_states_and_memory_against_numpy(same_length, clamp):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_training_and_evaluation():
     model = tiny.make_model()
     history = model.fit(tiny.stream(model), epochs=4, verbose=0).history
@@ -100,7 +101,7 @@ def test_training_and_evaluation():
     np.testing.assert_array_equal(before, numpy_of(model.memory.states[0]))
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_memory_perplexity_and_saving(tmp_path):
     model = tiny.make_model()
     x, y, _ = next(iter(tiny.stream(model)))
@@ -150,6 +151,7 @@ def test_texts_are_written_by_a_cache_as_without():
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_adaptive_embeddings_and_softmax(tmp_path):
     model = tiny.make_model(cutoffs=[8, 14], divisor=2)
     history = model.fit(tiny.stream(model), epochs=3, verbose=0).history

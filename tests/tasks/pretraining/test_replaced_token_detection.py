@@ -57,7 +57,7 @@ def expected_loss(variant, x, outputs):
     return loss + factor * (losses * weights).sum() / weights.sum()
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_loss_is_that_of_the_fact_sheet(variant):
     model = tiny.make_model(variant=variant)
@@ -178,7 +178,7 @@ def zero_gradients(model, part):
     }
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("tie", ["none", "tokens", "embeddings"])
 def test_no_gradient_crosses_the_samples(tie):
     model = tiny.make_model(tie=tie)
@@ -202,6 +202,7 @@ def test_no_gradient_crosses_the_samples(tie):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_equal_models_can_share_everything():
     model = tiny.make_model(tie="all", generator_size=1)
     assert model.generator is model.backbone
@@ -244,7 +245,7 @@ def test_parameter_counts_of_the_whole_graph(name, size, width, count):
     assert ElectraBackbone.parameter_count.__func__(WholeGraph) == count
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_metrics_are_those_of_the_predictions():
     model = tiny.make_model(temperature=1e-6)
     x = tiny.batch()
@@ -269,7 +270,7 @@ def test_metrics_are_those_of_the_predictions():
     )
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_errors():
     with pytest.raises(ValueError, match="`variant`.*'bert'"):
         tiny.make_model(variant="bert")

@@ -19,7 +19,7 @@ def same_outputs(model, other):
         )
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("tie", ["embeddings", "tokens", "none", "all"])
 def test_round_trips(tie, tmp_path):
     size = 1 if tie == "all" else 0.5

@@ -9,6 +9,7 @@ from tests import tiny_electra as tiny
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_any_trunk_with_a_pooler(tmp_path):
     backbone = BertBackbone(21, 1, 2, 16, 24, max_sequence_length=16)
     model = tiny.make_model(backbone, generator_size=0.3)
@@ -20,12 +21,16 @@ def test_any_trunk_with_a_pooler(tmp_path):
     )
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "variant",
     [
         "electra",
-        *(pytest.param(v, marks=pytest.mark.slow) for v in VARIANTS if v != "electra"),
+        *(
+            pytest.param(v, marks=[pytest.mark.slow, pytest.mark.any_backend])
+            for v in VARIANTS
+            if v != "electra"
+        ),
     ],
 )
 def test_fit_reports_and_learns(variant):
@@ -51,6 +56,7 @@ def test_fit_reports_and_learns(variant):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_two_stages():
     """Train the generator, copy it into the discriminator, train only that."""
     preprocessor = tiny.make_preprocessor()
@@ -84,6 +90,7 @@ def test_two_stages():
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_mixed_precision():
     backbone = tiny.make_backbone(dtype="mixed_bfloat16")
     model = tiny.make_model(backbone)

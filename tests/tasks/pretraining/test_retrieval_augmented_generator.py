@@ -74,7 +74,7 @@ def token_likelihoods(task, x, y):
     return prior, np.stack(rows, 1)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("marginalization", ["sequence", "token"])
 def test_losses_and_what_is_trained(task, marginalization):
     inputs, y, weights = targets()
@@ -187,6 +187,7 @@ def test_saved_and_loaded(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_fit_and_answers_from_texts():
     search = tiny_passages.make_search(trained=True)
     preprocessor = tasks.RetrievalAugmentedGeneratorPreprocessor(

@@ -33,7 +33,7 @@ def words(ids, mask):
     return [vocabulary[i] for i in np.asarray(ids)[np.asarray(mask)]]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_rows_have_passage_and_question(search):
     preprocessor = make(search, title_separator=" . ", passage_separator=" . . ")
     questions = ["the cat ate", "a big mat"]
@@ -80,7 +80,7 @@ def test_batches_and_their_order(search):
     assert again | {"tokenizer": config["tokenizer"]} == config
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_what_is_refused(search):
     preprocessor = make(search)
     question = " ".join(WORDS[:10])

@@ -129,7 +129,7 @@ def crossentropy(logits, ids):
     return -np.take_along_axis(log, ids[..., None], -1)[..., 0]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("reduction", ["per_token", "separate"])
 def test_logits_and_loss_against_numpy(reduction, texts):
     model = make_model(
@@ -226,6 +226,7 @@ def fit(documentation, epochs, passes=1):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_real_text_is_learnt(documentation):
     _, history = fit(documentation, epochs=4)
     for part in ("masked_lm", "span_boundary"):
@@ -235,6 +236,7 @@ def test_real_text_is_learnt(documentation):
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_both_objectives_get_below_the_entropy_of_unigrams(documentation):
     blocks, history = fit(documentation, epochs=6, passes=10)
     counts = np.bincount(np.concatenate([b["token_ids"][1:-1] for b in blocks]))
@@ -244,12 +246,14 @@ def test_both_objectives_get_below_the_entropy_of_unigrams(documentation):
         assert np.log(history[f"{part}_perplexity"][-1]) < entropy - 0.2
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "cls, arguments",
     [
         pytest.param(
-            RobertaBackbone, {"dtype": "mixed_bfloat16"}, marks=pytest.mark.slow
+            RobertaBackbone,
+            {"dtype": "mixed_bfloat16"},
+            marks=[pytest.mark.slow, pytest.mark.any_backend],
         ),
         (EncoderBackbone, {"embedding_dim": 8, "share": "all", "num_layers": 2}),
     ],
@@ -288,6 +292,7 @@ def test_round_trips(texts, tmp_path):
     keras.backend.backend() != "tensorflow", reason="TensorFlow writes SavedModels"
 )
 @pytest.mark.slow
+@pytest.mark.any_backend
 def test_it_is_served_as_a_masked_lm(tmp_path):
     model = make_model()
     export_saved_model(model, str(tmp_path / "served"), top_k=2)

@@ -68,7 +68,7 @@ def rows_of(batch):
     return len(tf.nest.flatten(batch)[0])
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("cls", PRETRAINING)
 def test_the_default_is_keras_own_batch_size(cls, documents):
     preprocessor = cls(BertTokenizer(VOCABULARY), 16)
@@ -81,7 +81,7 @@ def test_the_default_is_keras_own_batch_size(cls, documents):
         preprocessor.dataset(documents, 4, 100)  # by its name only
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_duplicates_of_orders(documents):
     preprocessor = tasks.PermutationLMPreprocessor(BertTokenizer(VOCABULARY), 16)
     data = preprocessor.dataset(documents, 4, duplicates=2)

@@ -68,7 +68,7 @@ def test_datasets_of_each_form(preprocessor):
             np.testing.assert_array_equal(np.concatenate(given), part)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("packed", [False, True])
 def test_all_pairs_once_a_pass_and_the_same_stream(packed):
     preprocessor = TextToTextPreprocessor(t5(), 48, 32, packed=packed, seed=3)
@@ -92,7 +92,7 @@ def test_all_pairs_once_a_pass_and_the_same_stream(packed):
             np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_what_is_to_be_written(preprocessor):
     rows = preprocessor.generate_preprocess(["the cat sat", "a dog"])
     assert rows["decoder_token_ids"].shape == (2, 16)

@@ -47,10 +47,10 @@ PREPROCESSORS = {
 }
 
 
-slow = pytest.mark.slow
+slow = [pytest.mark.slow, pytest.mark.any_backend]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, packing",
     [
