@@ -20,6 +20,7 @@ import pytest
 
 import keras_bertfam
 from keras_bertfam import lazy
+from keras_bertfam.presets import existing
 from tests import lazy_names
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -154,6 +155,11 @@ def test_nothing_is_missed_in_a_fresh_process(tmp_path):
     # It has Keras use another backend than the environment had at the import.
     other = "jax" if BACKEND == "torch" else "torch"
     run("tests/lazy_names.py", tmp_path, BACKEND, KERAS_BACKEND=other)
+
+
+@any_backend
+def test_names_that_are_known_without_a_framework():
+    assert existing.published_names() == {*keras_bertfam.presets.list_presets()}
 
 
 @any_backend
