@@ -5,8 +5,8 @@ checkers, editors and the documentation read ordinary imports. Python skips thes
 `attach` runs each line when one of its names is asked for.
 """
 
-import ast
 import importlib
+import re
 import sys
 import threading
 from collections.abc import Iterator, MutableMapping
@@ -14,6 +14,10 @@ from types import ModuleType
 from typing import Any
 
 PACKAGE = __name__.partition(".")[0]
+# Python's own parser isn't used, as it fails in two threads at once under 3.11.
+_IMPORT = re.compile(
+    r"^    from ([\w.]+) import (?:\(([^()]*)\)|([^(\n]+))", re.MULTILINE
+)
 _state = threading.local()
 
 
@@ -59,21 +63,19 @@ def attach(name: str) -> None:
 
 
 def _imports(package):
-    source = package.__spec__.loader.get_source(package.__name__)
-    for node in ast.parse(source).body:
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            for line in node.body:
-                yield from _names(line)
+    _, _, source = _source(package).partition("\nif TYPE_CHECKING:\n")
+    for module, several, single in _IMPORT.findall(source):
+        for part in re.sub("#.*", "", several or single).split(","):
+            words = part.split()  # a name, or a name, `as` and another
+            if words == ["*"]:
+                names = importlib.import_module(module).__all__
+                yield from ((name, (module, name)) for name in names)
+            elif words:
+                yield words[-1], (module, words[0])
 
 
-def _names(line):
-    assert isinstance(line, ast.ImportFrom) and line.module
-    for alias in line.names:
-        if alias.name == "*":
-            names = importlib.import_module(line.module).__all__
-            yield from ((each, (line.module, each)) for each in names)
-        else:
-            yield alias.asname or alias.name, (line.module, alias.name)
+def _source(package):
+    return package.__spec__.loader.get_source(package.__name__)
 
 
 def load_all() -> None:

@@ -118,11 +118,6 @@ def test_circles_are_found():
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == {frozenset("bc")}
 
 
-@pytest.mark.parametrize("path", MODULES, ids=relative)
-def test_module_is_short(path):
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= 320
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
 def test_using_loads_no_framework_that_keras_hub_does_not(backend):
