@@ -16,6 +16,7 @@ from keras_bertfam.cli.runs import (
     OBJECTIVES,
     OTHER_PACKINGS,
     PACKINGS,
+    STRATEGIES,
     PretrainingRun,
 )
 from keras_bertfam.corpus import python_documentation
@@ -168,6 +169,10 @@ def test_each_setting_but_dicts_has_an_option():
 
 def test_what_is_known_without_tensorflow():
     assert [*DENOISING] == sorted(layers.DenoisingObjective.named)
+    # Tests have some of their own.
+    named = layers.MaskingStrategy.named.items()
+    ours = {name for name, cls in named if cls.__module__.startswith("keras_bertfam.")}
+    assert [*STRATEGIES] == sorted(ours)
     kinds = {"nsp": PairedRows, "sop": PairedRows, "rtd": ElectraRows}
     kinds |= {"plm": ParallelRows, **dict.fromkeys(("clm", *DENOISING), StreamRows)}
     assert {name: kind.packings for name, kind in kinds.items()} == OTHER_PACKINGS

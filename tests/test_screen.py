@@ -21,6 +21,7 @@ REFUSED = [
     ("pretrain a.txt --output out --objective mlms", "`objective` must be one of"),
     ("pretrain a.txt --output out --packing none", "`packing` must be one of"),
     ("pretrain a.txt --output out --size huge", "`size` must be one of"),
+    ("pretrain a.txt --output out --strategy wordz", "`strategy` must be one of"),
     ("pretrain a.txt --output out --epochs none", "'--epochs'"),
     ("pretrain a.txt --output out --epoch 3", "--epoch"),
     ("pretrain a.txt", "`output` must be given"),
@@ -39,12 +40,14 @@ REFUSED = [
     ("prepare a.txt --output out --tokenizer none", "`tokenizer` must be a known"),
     ("prepare a.txt --output out --new-vocabulary 9 --rule none", "`rule` must be"),
     ("prepare a.txt --output out --new-vocabulary 9 --family gpt", "`family` must be"),
+    ("prepare a.txt --output . --new-vocabulary 9", "must be a folder that is new"),
     ("prepare a.txt --output out --shards 0", "'--shards'"),
     ("finetune --preset none --task sst2", "`preset` must be a known name"),
     ("finetune --preset bert_tiny_en_uncased --task sst3", "Received: 'sst3'"),
     ("finetune --preset bert_tiny_en_uncased", "Received: neither"),
     ("finetune --preset bert_tiny_en_uncased --data none.csv", "'none.csv'"),
     ("finetune --preset bert_tiny_en_uncased --task sst2 --text a", "without a task"),
+    ("finetune --preset bert_tiny_en_uncased --batch-size 0", "'--batch-size'"),
     ("finetune --task sst2", "'--preset'"),
     ("predict none", "`preset` must be the directory of a fine-tuned task"),
     ("fill-mask none", "`preset` must be a known name"),
@@ -176,6 +179,7 @@ def folder(tmp_path):
 PREPARE = ["prepare", "bad.txt", "--output", "out", "--tokenizer", "preset"]
 
 
+@pytest.mark.thorough
 def test_a_quiet_screen(folder):
     asked = [["fill-mask", name, "text.txt"] for name in ("preset", "headless")]
     done = python(COMMANDS, json.dumps([*asked, PREPARE]), folder=folder)
@@ -187,6 +191,7 @@ def test_a_quiet_screen(folder):
     assert "bad.txt must be UTF-8" in done.stderr
 
 
+@pytest.mark.thorough
 def test_a_screen_with_all_that_is_logged(folder):
     done = python(COMMANDS, json.dumps([[*PREPARE, "--verbose"]]), folder=folder)
     assert "bad.txt must be UTF-8" in done.stderr

@@ -59,6 +59,7 @@ def _errors_as_messages() -> Iterator[None]:
 def _pretrain(run: PretrainingRun) -> None:
     """Pre-train on text files by the recipe of a family, from a new vocabulary on."""
     with _errors_as_messages():
+        inputs.check_strategy(run.strategy)
         inputs.check_run(run)
         with screen.loading():
             from keras_bertfam.cli import pretraining
@@ -226,23 +227,28 @@ def finetune(
     validation: Annotated[
         str | None, typer.Option(help="File to validate on. Default: a share of yours.")
     ] = None,
-    validation_split: Annotated[float, typer.Option(help="This share.")] = 0.1,
+    validation_split: Annotated[
+        float, typer.Option(min=0, max=1, help="This share.")
+    ] = 0.1,
     output: Annotated[
         str | None, typer.Option(help="Preset directory for the best model.")
     ] = None,
     learning_rate: Annotated[
-        list[float] | None, typer.Option(help="May be repeated. Default: published.")
+        list[float] | None,
+        typer.Option(min=0, help="May be repeated. Default: published."),
     ] = None,
     batch_size: Annotated[
-        list[int] | None, typer.Option(help="May be repeated. Default: published.")
+        list[int] | None,
+        typer.Option(min=1, help="May be repeated. Default: published."),
     ] = None,
     epochs: Annotated[
-        list[int] | None, typer.Option(help="May be repeated. Default: published.")
+        list[int] | None,
+        typer.Option(min=1, help="May be repeated. Default: published."),
     ] = None,
     seed: Annotated[
         list[int] | None, typer.Option(help="May be repeated: the median counts.")
     ] = None,
-    sequence_length: int | None = None,
+    sequence_length: Annotated[int | None, typer.Option(min=1)] = None,
     limit: Annotated[
         int | None, typer.Option(min=1, help="Only so many examples.")
     ] = None,

@@ -6,12 +6,13 @@ model.
 
 import glob
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from keras_bertfam.cli import glue
-from keras_bertfam.cli.runs import FILE_NAME, TOKENIZERS, PretrainingRun
+from keras_bertfam.cli.runs import FILE_NAME, STRATEGIES, TOKENIZERS, PretrainingRun
 from keras_bertfam.cli.settings import check_choice
+from keras_bertfam.corpora.preparing.places import check_output
 from keras_bertfam.datasets.names import get_task
 from keras_bertfam.presets import folders
 from keras_bertfam.presets.existing import TASK_FILE, check_findable, check_no_preset
@@ -98,6 +99,7 @@ def has_backup(folder: str) -> bool:
 
 def check_prepared(
     sources: Sequence[str],
+    output: str,
     tokenizer: str | None,
     new_vocabulary: int | None,
     test_sets: Sequence[str],
@@ -105,6 +107,7 @@ def check_prepared(
     """Checks what a corpus is to be prepared of; see `preparing.prepare`."""
     check_files("sources", sources)
     check_files("test_set", test_sets)
+    check_output(output)
     if new_vocabulary is None:
         if tokenizer is None:
             raise ValueError(
@@ -129,22 +132,32 @@ def check_finetuning(
         folders.check_destination(output)
     if data is not None:
         check_files("data", [data])
-    elif task is None:
+    check_something(task, data)
+    if task is None:
+        check_files("validation", [own["validation"]] if own["validation"] else [])
+        return
+    check_without_own(task, own)
+    if task != glue.NAME:
+        get_task(task)
+
+
+def check_something(task: Any, data: Any) -> None:
+    """Raises a `ValueError` for neither a task nor a table."""
+    if task is None and data is None:
         raise ValueError(
             "`task` must be the name of a task, or `data` a table of your own. "
             "Received: neither."
         )
-    if task is None:
-        check_files("validation", [own["validation"]] if own["validation"] else [])
-        return
+
+
+def check_without_own(task: Any, own: Mapping[str, Any]) -> None:
+    """Raises a `ValueError` for a task with what is for a table of one's own."""
     given = {name: value for name, value in own.items() if value is not None}
     if given:
         raise ValueError(
             "`text`, `label` and `validation` must be given for a table of your own "
             f"only, without a task. Received: {given}, task={task!r}."
         )
-    if task != glue.NAME:
-        get_task(task)
 
 
 def check_conversion(source: str, destination: str, to: str) -> None:
@@ -163,3 +176,8 @@ def check_conversion(source: str, destination: str, to: str) -> None:
 def check_sampler(sampler: str) -> None:
     """Raises a `ValueError` for a name of no sampler."""
     check_choice("sampler", sampler, SAMPLERS)
+
+
+def check_strategy(strategy: str | None) -> None:
+    """Raises a `ValueError` for a name of no masking strategy of the library."""
+    check_choice("strategy", strategy, (None, *STRATEGIES))

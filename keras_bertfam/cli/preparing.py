@@ -44,7 +44,9 @@ def prepare(
         ValueError: for neither a tokenizer nor a new vocabulary, or rules that there
             aren't.
     """
-    check_prepared(sources, tokenizer, new_vocabulary, options.get("test_sets", ()))
+    check_prepared(
+        sources, output, tokenizer, new_vocabulary, options.get("test_sets", ())
+    )
     quality = quality_rules(rules)
     made: str | Tokenizer | None = tokenizer
     if new_vocabulary is not None:

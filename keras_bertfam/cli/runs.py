@@ -23,7 +23,7 @@ PRECISIONS = {
     "float16": "mixed_float16",
 }
 # What follows is known without TensorFlow, so that options are checked at once: tests
-# compare these names with those of `DenoisingObjective` and the kinds of rows.
+# compare them with those of `DenoisingObjective`, `MaskingStrategy` and the rows.
 DENOISING = (
     "bart",
     "bert_style",
@@ -40,6 +40,16 @@ DENOISING = (
     "text_infilling",
     "token_deletion",
     "token_masking",
+)
+STRATEGIES = (
+    "given_spans",
+    "knowledge",
+    "ngrams",
+    "salient_spans",
+    "smoothed_tokens",
+    "spans",
+    "tokens",
+    "words",
 )
 # The class of `keras_bertfam.tasks`, and what its preprocessor is asked for.
 OBJECTIVES: dict[str, tuple[str, Config]] = {
@@ -171,7 +181,7 @@ class PretrainingRun:
         check_choice("distribution", self.distribution, (None, *BACKENDS))
         packings = OTHER_PACKINGS.get(self.objective_name, PACKINGS)
         check_choice("packing", self.packing, (None, *packings))
-        least = {"accumulate": 1, "batch_size": 1, "epochs": 1}
+        least = {"accumulate": 1, "batch_size": 1, "epochs": 1, "sequence_length": 1}
         least |= {"checkpoints": 0, "model_parallel": 1, "new_words": 0}
         for name, bound in least.items():
             if getattr(self, name) < bound:
