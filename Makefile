@@ -25,7 +25,7 @@ help: ## Show this list.
 
 .PHONY: demo
 demo: $(VENV)/.with-analysis ## Pre-train a small BERT on real text, save, reload and serve it.
-	@TF_CPP_MIN_LOG_LEVEL=3 $(run) -m keras_bertfam demo $(ARGS)
+	@$(run) -m keras_bertfam demo $(ARGS)
 
 .PHONY: test
 test: $(VENV)/.with-dev ## Run the quick tests, most of all, on the TensorFlow backend.

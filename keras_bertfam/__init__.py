@@ -1,24 +1,28 @@
 """Pre-training for the BERT family in Keras 3."""
 
-from keras_bertfam import (
-    analysis,
-    callbacks,
-    corpora,
-    corpus,
-    datasets,
-    distribution,
-    export,
-    layers,
-    metrics,
-    models,
-    optimizers,
-    presets,
-    retrieval,
-    tasks,
-    tokenizers,
-)
-from keras_bertfam.host_memory import keep_freed_memory
+from typing import TYPE_CHECKING
+
+from keras_bertfam import lazy, with_keras
 from keras_bertfam.version import __version__
+
+if TYPE_CHECKING:
+    from keras_bertfam import (
+        analysis,
+        callbacks,
+        corpora,
+        corpus,
+        datasets,
+        distribution,
+        export,
+        layers,
+        metrics,
+        models,
+        optimizers,
+        presets,
+        retrieval,
+        tasks,
+        tokenizers,
+    )
 
 __all__ = [
     "__version__",
@@ -39,4 +43,5 @@ __all__ = [
     "tokenizers",
 ]
 
-keep_freed_memory()
+lazy.attach(__name__)
+with_keras.when_imported()

@@ -5,8 +5,6 @@ import glob
 import os
 import sys
 
-import keras
-
 # Parameters of glibc's `mallopt`, by the numbers of its `malloc.h`.
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX, _ARENA_MAX = -1, -2, -4, -8
 _ACCELERATORS = ("/dev/nvidia[0-9]*", "/dev/kfd", "/dev/accel*", "/dev/vfio/[0-9]*")
@@ -18,8 +16,9 @@ def keep_freed_memory() -> bool:
     JAX and PyTorch allocate a step's tensors by the C library, which gives those of
     megabytes back to the system at once. So each step asks for some 100,000 pages anew,
     which is up to a quarter of its CPU time. Under glibc this is changed for the whole
-    process: it stays as large as it was at its peak. `import keras_bertfam` does so
-    under these backends, as it has no effect once JAX has begun to compute.
+    process: it stays as large as it was at its peak. After `import keras_bertfam` it is
+    done under these backends as soon as Keras is imported, as it has no effect once
+    JAX has begun to compute.
 
     Nothing is changed
 
@@ -32,6 +31,8 @@ def keep_freed_memory() -> bool:
     Returns:
         Whether anything was changed.
     """
+    import keras  # which decides on the backend, so not with `import keras_bertfam`
+
     if keras.backend.backend() not in ("jax", "torch") or not _is_left_to_us():
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

@@ -75,7 +75,7 @@ ONCE = """
     tasks/*/*_preprocessor.py tasks/test_recipes.py test_cli.py test_prediction.py
     test_pretraining_examples.py test_pretraining_runs.py
     test_analyse.py test_benchmarks.py test_whole_files.py
-    test_corpus.py test_imports.py test_readme_names.py
+    test_corpus.py test_imports.py test_readme_names.py test_screen.py
     tokenizers presets/test_damaged*.py presets/test_fairseq.py presets/test_folders.py
     presets/test_cards.py presets/test_fuzz*.py presets/test_hub*.py
     presets/test_memory.py presets/test_piece_models.py

@@ -130,7 +130,8 @@ def test_tables_of_choices(page):
                 expected = ast.literal_eval(default.strip("`"))
                 assert default_of(argument) == expected, (page, argument)
         if head[0].startswith("`pretraining_recipe("):
-            recipe = eval(head[0].strip("`"), {**vars(tasks)})
+            known = {name: getattr(tasks, name) for name in tasks.__all__}
+            recipe = eval(head[0].strip("`"), known)
             for setting, value, _ in rows:
                 given = getattr(recipe, setting.strip("`"))
                 assert given == ast.literal_eval(value.strip("`")), (page, setting)

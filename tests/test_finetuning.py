@@ -120,7 +120,7 @@ def test_command_on_a_file_of_ones_own(preset, tmp_path):
         ("--validation", str(held_out)): "so so",
         ("--task", "sst2"): "without a task",
         ("--text", "reviews"): "reviews",
-        ("--validation-split", "2"): "validation_split",
+        ("--validation-split", "2"): "'--validation-split': 2",
     }.items():
         done = CliRunner().invoke(app, [*arguments, *given])
         assert done.exit_code == 2

@@ -8,11 +8,23 @@ import keras
 import pytest
 from typer.testing import CliRunner
 
-from keras_bertfam import tasks
-from keras_bertfam.cli import building, pretraining, recipes
+from keras_bertfam import layers, tasks
+from keras_bertfam.cli import building, inputs, pretraining, recipes
 from keras_bertfam.cli.app import app
-from keras_bertfam.cli.runs import OBJECTIVES, PretrainingRun
+from keras_bertfam.cli.runs import (
+    DENOISING,
+    OBJECTIVES,
+    OTHER_PACKINGS,
+    PACKINGS,
+    STRATEGIES,
+    PretrainingRun,
+)
 from keras_bertfam.corpus import python_documentation
+from keras_bertfam.layers.data.electra_rows import ElectraRows
+from keras_bertfam.layers.data.paired_rows import PairedRows
+from keras_bertfam.layers.data.parallel_rows import ParallelRows
+from keras_bertfam.layers.data.rows import PackedRows
+from keras_bertfam.layers.data.stream_rows import StreamRows
 from keras_bertfam.presets.families import FAMILIES
 
 TINY = ["--size", "tiny", "--sequence-length", 32, "--vocabulary-size", 500]
@@ -155,11 +167,28 @@ def test_each_setting_but_dicts_has_an_option():
             assert f"--{field.name.replace('_', '-')}" in text, field.name
 
 
-def test_options_take_the_place_of_a_file_s_settings(tmp_path, monkeypatch):
-    received = []
-    monkeypatch.setattr(
-        pretraining, "pretrain", lambda run, report: received.append(run)
-    )
+def test_what_is_known_without_tensorflow():
+    assert [*DENOISING] == sorted(layers.DenoisingObjective.named)
+    # Tests have some of their own.
+    named = layers.MaskingStrategy.named.items()
+    ours = {name for name, cls in named if cls.__module__.startswith("keras_bertfam.")}
+    assert [*STRATEGIES] == sorted(ours)
+    kinds = {"nsp": PairedRows, "sop": PairedRows, "rtd": ElectraRows}
+    kinds |= {"plm": ParallelRows, **dict.fromkeys(("clm", *DENOISING), StreamRows)}
+    assert {name: kind.packings for name, kind in kinds.items()} == OTHER_PACKINGS
+    assert PackedRows.packings == PACKINGS
+
+
+@pytest.fixture
+def received(monkeypatch):
+    """The runs that would have begun, whatever their files."""
+    runs = []
+    monkeypatch.setattr(inputs, "check_run", lambda run: None)
+    monkeypatch.setattr(pretraining, "pretrain", lambda run, report: runs.append(run))
+    return runs
+
+
+def test_options_take_the_place_of_a_file_s_settings(tmp_path, received):
     PretrainingRun(epochs=3, seed=5, cased=True).write(tmp_path / "run.yaml")
     code, text = command(
         "a.txt", "b.txt", "--config", tmp_path / "run.yaml", "--epochs", 7, "--resume"
@@ -171,11 +200,7 @@ def test_options_take_the_place_of_a_file_s_settings(tmp_path, monkeypatch):
     assert received == [expected]
 
 
-def test_recipes_are_settings(monkeypatch):
-    received = []
-    monkeypatch.setattr(
-        pretraining, "pretrain", lambda run, report: received.append(run)
-    )
+def test_recipes_are_settings(received):
     code, text = command("a.txt", "--recipe", "quick", "--learning-rate", 2e-4)
     assert code == 0, text
     settings = {**recipes.RECIPES["quick"], "learning_rate": 2e-4}

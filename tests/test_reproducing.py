@@ -138,7 +138,7 @@ def test_killed_and_resumed(table, tmp_path, trainer):
         reproducing.reproduce(table, output, report=str)
     with pytest.raises(ValueError, match=r"`text` must be \[\], as in the results"):
         reproducing.reproduce(
-            table, output, scale=0.5, data=["a"], held_out=["b"], report=str
+            table, output, scale=0.5, data=[table], held_out=[table], report=str
         )
     with pretraining.held(os.path.join(output, ".running"), output):
         with pytest.raises(ValueError, match="one run at a time"):

@@ -1,31 +1,39 @@
 """What trained models have learned."""
 
-from keras_bertfam.analysis import plots
-from keras_bertfam.analysis.attention_measures import word_attention
-from keras_bertfam.analysis.attention_view import AttentionView, attention_view
-from keras_bertfam.analysis.head_importance import head_importance
-from keras_bertfam.analysis.head_pruning import add_head_gates, prune_heads
-from keras_bertfam.analysis.head_roles import HeadRoles, head_roles
-from keras_bertfam.analysis.layerwise import layer_transitions, plot_layer_transitions
-from keras_bertfam.analysis.likelihood import log_likelihood, pseudo_log_likelihood
-from keras_bertfam.analysis.minimal_pairs import minimal_pairs, read_blimp
-from keras_bertfam.analysis.occurrences import WordVectors, word_vectors
-from keras_bertfam.analysis.probe_data import arcs, entities
-from keras_bertfam.analysis.probe_report import (
-    ProbeReport,
-    center_of_gravity,
-    expected_layer,
-)
-from keras_bertfam.analysis.probing import probe
-from keras_bertfam.analysis.pruning_curve import (
-    least_important,
-    plot_pruning,
-    pruning_curve,
-)
-from keras_bertfam.analysis.reliability import calibration, plot_calibration
-from keras_bertfam.analysis.report import Report
-from keras_bertfam.analysis.saliency import Saliency, token_saliency
-from keras_bertfam.analysis.word_states import embed_words
+from typing import TYPE_CHECKING
+
+from keras_bertfam import lazy
+
+if TYPE_CHECKING:
+    from keras_bertfam.analysis import plots
+    from keras_bertfam.analysis.attention_measures import word_attention
+    from keras_bertfam.analysis.attention_view import AttentionView, attention_view
+    from keras_bertfam.analysis.head_importance import head_importance
+    from keras_bertfam.analysis.head_pruning import add_head_gates, prune_heads
+    from keras_bertfam.analysis.head_roles import HeadRoles, head_roles
+    from keras_bertfam.analysis.layerwise import (
+        layer_transitions,
+        plot_layer_transitions,
+    )
+    from keras_bertfam.analysis.likelihood import log_likelihood, pseudo_log_likelihood
+    from keras_bertfam.analysis.minimal_pairs import minimal_pairs, read_blimp
+    from keras_bertfam.analysis.occurrences import WordVectors, word_vectors
+    from keras_bertfam.analysis.probe_data import arcs, entities
+    from keras_bertfam.analysis.probe_report import (
+        ProbeReport,
+        center_of_gravity,
+        expected_layer,
+    )
+    from keras_bertfam.analysis.probing import probe
+    from keras_bertfam.analysis.pruning_curve import (
+        least_important,
+        plot_pruning,
+        pruning_curve,
+    )
+    from keras_bertfam.analysis.reliability import calibration, plot_calibration
+    from keras_bertfam.analysis.report import Report
+    from keras_bertfam.analysis.saliency import Saliency, token_saliency
+    from keras_bertfam.analysis.word_states import embed_words
 
 __all__ = [
     "AttentionView",
@@ -61,3 +69,5 @@ __all__ = [
     "word_attention",
     "word_vectors",
 ]
+
+lazy.attach(__name__)

@@ -1,13 +1,18 @@
 """Callbacks that keep a run's state and its results, and show how it goes."""
 
-from keras_bertfam.callbacks.backup import BackupAndResume
-from keras_bertfam.callbacks.preset_checkpoint import PresetCheckpoint
-from keras_bertfam.callbacks.stream_position import (
-    SetStreamPosition,
-    show_total,
-    with_stream_position,
-)
-from keras_bertfam.callbacks.tensorboard import TensorBoard
+from typing import TYPE_CHECKING
+
+from keras_bertfam import lazy
+
+if TYPE_CHECKING:
+    from keras_bertfam.callbacks.backup import BackupAndResume
+    from keras_bertfam.callbacks.preset_checkpoint import PresetCheckpoint
+    from keras_bertfam.callbacks.stream_position import (
+        SetStreamPosition,
+        show_total,
+        with_stream_position,
+    )
+    from keras_bertfam.callbacks.tensorboard import TensorBoard
 
 __all__ = [
     "BackupAndResume",
@@ -17,3 +22,5 @@ __all__ = [
     "show_total",
     "with_stream_position",
 ]
+
+lazy.attach(__name__)

@@ -2,30 +2,45 @@
 
 import contextlib
 import enum
+import os
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+import yaml
 
-from keras_bertfam.cli import (
-    analysis,
-    conversion,
-    finetuning,
-    prediction,
-    preparing,
-    pretraining,
-    reproducing,
-)
-from keras_bertfam.cli import demo as demo_steps
+from keras_bertfam.cli import inputs, paper_tables, preparing, screen
 from keras_bertfam.cli.options import takes_a_run
 from keras_bertfam.cli.runs import PretrainingRun
-from keras_bertfam.export import export_saved_model
+from keras_bertfam.export.places import check_places
 
-app = typer.Typer(
-    help="Pre-training for the BERT family in Keras 3.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
+
+class _Commands(typer.core.TyperGroup):
+    """The commands, with `--verbose` wherever it stands.
+
+    It is added at the end of a command that has failed.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        end = args.index("--") if "--" in args else len(args)
+        others = [arg for arg in args[:end] if arg != "--verbose"]
+        asked = ["--verbose"] * (len(others) < end)
+        return super().parse_args(ctx, [*asked, *others, *args[end:]])
+
+
+app = typer.Typer(cls=_Commands, no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+@app.callback()
+def main(
+    context: typer.Context,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Show what the frameworks log, too.")
+    ] = False,
+) -> None:
+    """Pre-training for the BERT family in Keras 3."""
+    if not verbose:
+        context.with_resource(screen.quiet())
 
 
 @contextlib.contextmanager
@@ -37,14 +52,90 @@ def _errors_as_messages() -> Iterator[None]:
         raise typer.BadParameter(str(error)) from error
 
 
+# Each command first refuses what it can without the frameworks, which take seconds to
+# load, and then imports what does the work.
+
+
 def _pretrain(run: PretrainingRun) -> None:
     """Pre-train on text files by the recipe of a family, from a new vocabulary on."""
     with _errors_as_messages():
+        inputs.check_strategy(run.strategy)
+        inputs.check_run(run)
+        with screen.loading():
+            from keras_bertfam.cli import pretraining
         pretraining.pretrain(run, typer.echo)
 
 
 app.command("pretrain")(takes_a_run(_pretrain))
-app.command("reproduce")(_errors_as_messages()(reproducing.command))
+
+
+@app.command()
+def reproduce(
+    table: Annotated[
+        str,
+        typer.Argument(
+            help=f"{', '.join(paper_tables.names())}; or a file of yours, .yaml."
+        ),
+    ],
+    output: Annotated[
+        str | None, typer.Option(help="Folder. Default: build/reproduce/TABLE.")
+    ] = None,
+    rows: Annotated[
+        list[str] | None, typer.Option(help="Name of a row. May be repeated.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="Runs of each row.")] = 2,
+    scale: Annotated[
+        str, typer.Option(help="Times as many updates; or paper, for its settings.")
+    ] = "1",
+    data: Annotated[
+        list[str] | None, typer.Option(help="Text files, or a prepared corpus.")
+    ] = None,
+    held_out: Annotated[
+        list[str] | None, typer.Option(help="The same to measure on.")
+    ] = None,
+    change: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Setting of all runs, such as size=base."),
+    ] = None,
+) -> None:
+    """Pre-train a paper's table row by row; ours beside the paper's, with spread."""
+    stem = os.path.splitext(os.path.basename(table))[0]
+    output = output or os.path.join("build", "reproduce", stem)
+    with _errors_as_messages():
+        factor = scale if scale == paper_tables.PAPER else _as_number(scale)
+        changes = dict(map(_as_setting, change or ()))
+        known, _ = paper_tables.check_request(
+            table, rows or (), seeds, factor, data or (), held_out or (), changes
+        )
+        with screen.loading():
+            from keras_bertfam.cli import paper_report, reproducing
+        scores = reproducing.reproduce(
+            table,
+            output,
+            rows or (),
+            seeds,
+            factor,
+            data or (),
+            held_out or (),
+            changes,
+            typer.echo,
+        )
+    typer.echo(f"\n{paper_report.as_text(known, scores)}")
+    typer.echo(f"\nWrote {output}: table.md, table.png, results.json, presets.")
+
+
+def _as_number(text):
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _as_setting(text):
+    name, sign, value = text.partition("=")
+    if not sign:
+        raise ValueError(f"`set` must be a name, = and a value. Received: {text!r}.")
+    return name.strip(), yaml.safe_load(value)
 
 
 @app.command()
@@ -68,19 +159,26 @@ def prepare(
         bool, typer.Option("--keep-duplicates", help="Leave equal documents.")
     ] = False,
     near_duplicates: Annotated[
-        float, typer.Option(help="Shingles that copies have in common; 0: none go.")
+        float,
+        typer.Option(
+            min=0, max=1, help="Shingles that copies have in common; 0: none go."
+        ),
     ] = 0.8,
     test_set: Annotated[
         list[str] | None, typer.Option(help="Leave out documents with its text.")
     ] = None,
-    test_ngram: Annotated[int, typer.Option(help="By so many words in a row.")] = 13,
-    shards: Annotated[int | None, typer.Option(help="Default: by the size.")] = None,
+    test_ngram: Annotated[
+        int, typer.Option(min=1, help="By so many words in a row.")
+    ] = 13,
+    shards: Annotated[
+        int | None, typer.Option(min=1, help="Default: by the size.")
+    ] = None,
     feature: Annotated[str, typer.Option(help="Field of the text.")] = "text",
     split: Annotated[str, typer.Option(help="Of TFDS or Hugging Face.")] = "train",
     one_per_file: Annotated[
         bool, typer.Option("--one-per-file", help="A text file is one document.")
     ] = False,
-    workers: Annotated[int, typer.Option(help="Processes of this machine.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, help="Processes of this machine.")] = 1,
     beam: Annotated[
         list[str] | None,
         typer.Option(help="Option of Beam, such as --beam=--runner=FlinkRunner."),
@@ -129,24 +227,31 @@ def finetune(
     validation: Annotated[
         str | None, typer.Option(help="File to validate on. Default: a share of yours.")
     ] = None,
-    validation_split: Annotated[float, typer.Option(help="This share.")] = 0.1,
+    validation_split: Annotated[
+        float, typer.Option(min=0, max=1, help="This share.")
+    ] = 0.1,
     output: Annotated[
         str | None, typer.Option(help="Preset directory for the best model.")
     ] = None,
     learning_rate: Annotated[
-        list[float] | None, typer.Option(help="May be repeated. Default: published.")
+        list[float] | None,
+        typer.Option(min=0, help="May be repeated. Default: published."),
     ] = None,
     batch_size: Annotated[
-        list[int] | None, typer.Option(help="May be repeated. Default: published.")
+        list[int] | None,
+        typer.Option(min=1, help="May be repeated. Default: published."),
     ] = None,
     epochs: Annotated[
-        list[int] | None, typer.Option(help="May be repeated. Default: published.")
+        list[int] | None,
+        typer.Option(min=1, help="May be repeated. Default: published."),
     ] = None,
     seed: Annotated[
         list[int] | None, typer.Option(help="May be repeated: the median counts.")
     ] = None,
-    sequence_length: int | None = None,
-    limit: Annotated[int | None, typer.Option(help="Only so many examples.")] = None,
+    sequence_length: Annotated[int | None, typer.Option(min=1)] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Only so many examples.")
+    ] = None,
     packed: Annotated[
         bool, typer.Option("--packed", help="Examples share rows in training.")
     ] = False,
@@ -156,6 +261,11 @@ def finetune(
 ) -> None:
     """Fine-tune on a task, or a file, by the published recipe; report the metrics."""
     with _errors_as_messages():
+        own: dict[str, Any] = {"text": text or None, "label": label}
+        own["validation"] = validation
+        inputs.check_finetuning(preset, task, data, output, **own)
+        with screen.loading():
+            from keras_bertfam.cli import finetuning
         finetuning.finetune(
             task,
             preset,
@@ -168,9 +278,7 @@ def finetune(
             sequence_length=sequence_length,
             limit=limit,
             report=typer.echo,
-            text=text or None,
-            label=label,
-            validation=validation,
+            **own,
             validation_split=validation_split,
             packed=packed,
             as_text=as_text,
@@ -190,6 +298,10 @@ def predict(
 ) -> None:
     """Answer examples from files or standard input, each with a line of JSON."""
     with _errors_as_messages():
+        inputs.check_task_folder(preset)
+        inputs.check_files("files", files or ())
+        with screen.loading():
+            from keras_bertfam.cli import prediction
         model = prediction.load_task(preset)
         answers = prediction.predict(model, files or (), text or ())
         prediction.write(answers, typer.echo)
@@ -199,10 +311,14 @@ def predict(
 def fill_mask(
     preset: Annotated[str, typer.Argument(help="Name or folder of a checkpoint.")],
     files: Annotated[list[str] | None, typer.Argument(help=_LINES)] = None,
-    top_k: Annotated[int, typer.Option(help="Tokens for each mask.")] = 5,
+    top_k: Annotated[int, typer.Option(min=1, help="Tokens for each mask.")] = 5,
 ) -> None:
     """Fill the masks in texts from files or standard input, in lines of JSON."""
     with _errors_as_messages():
+        inputs.check_findable(preset)
+        inputs.check_files("files", files or ())
+        with screen.loading():
+            from keras_bertfam.cli import prediction
         answers = prediction.fill_mask(preset, files or (), top_k)
         prediction.write(answers, typer.echo)
 
@@ -234,6 +350,11 @@ def analyse(
 ) -> None:
     """Write a page that shows what a model makes of texts: attention, layers, ..."""
     with _errors_as_messages():
+        inputs.check_findable(preset)
+        others = [path for path in (probe, labelled) if path is not None]
+        inputs.check_files("files", [*(files or ()), *others])
+        with screen.loading():
+            from keras_bertfam.cli import analysis
         analysis.analyse(
             preset,
             files or (),
@@ -251,9 +372,9 @@ def analyse(
 def export(
     preset: Annotated[str, typer.Argument(help="Preset directory.")],
     path: Annotated[str, typer.Argument(help="Where to write, such as served/1.")],
-    top_k: Annotated[int, typer.Option(help="Predictions for each mask.")] = 5,
+    top_k: Annotated[int, typer.Option(min=1, help="Predictions for each mask.")] = 5,
     max_length: Annotated[
-        int | None, typer.Option(help="Tokens of a text that is written.")
+        int | None, typer.Option(min=1, help="Tokens of a text that is written.")
     ] = None,
     sampler: Annotated[
         str, typer.Option(help="How a text is written, such as greedy or top_p.")
@@ -261,6 +382,10 @@ def export(
 ) -> None:
     """Write a SavedModel with string inputs from a preset."""
     with _errors_as_messages():
+        check_places(preset, path)
+        inputs.check_sampler(sampler)
+        with screen.loading():
+            from keras_bertfam.export import export_saved_model
         export_saved_model(
             preset, path, top_k=top_k, max_length=max_length, sampler=sampler
         )
@@ -291,14 +416,19 @@ def convert(
 ) -> None:
     """Convert a checkpoint, heads and tokenizer included."""
     with _errors_as_messages():
+        inputs.check_conversion(source, destination, to.value)
         window = attention_window if longformer else None
+        with screen.loading():
+            from keras_bertfam.cli import conversion
         conversion.convert(source, destination, to.value, longformer, window)
 
 
 @app.command()
 def demo(
     output: Annotated[str, typer.Option(help="Where results go.")] = "build/demo",
-    epochs: Annotated[int, typer.Option(help="Passes over the text.")] = 15,
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the text.")] = 15,
 ) -> None:
     """Pre-train on Python's documentation, fill in masks, save, reload, serve."""
+    with screen.loading():
+        from keras_bertfam.cli import demo as demo_steps
     demo_steps.run(output, epochs)

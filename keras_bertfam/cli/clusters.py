@@ -1,12 +1,11 @@
-"""Several devices, and processes, that train a model together."""
+"""Several devices, and processes, that train a model together.
+
+Keras is imported when a run begins, as its settings are checked without.
+"""
 
 import contextlib
 import os
 from collections.abc import Iterator
-
-import keras
-
-from keras_bertfam import distribution
 
 # What can share a batch, and the backend whose it is.
 BACKENDS = {"multi_worker": "tensorflow", "jax": "jax"}
@@ -40,6 +39,8 @@ def cluster(kind: str, model_parallel: int = 1) -> Iterator[int]:
         ValueError: for another backend than that of `kind`, for `"multi_worker"`
             without `TF_CONFIG`, and if `model_parallel` doesn't divide the devices.
     """
+    import keras
+
     backend = keras.backend.backend()
     if backend != BACKENDS[kind]:
         raise ValueError(
@@ -69,6 +70,9 @@ def _multi_worker():
 
 def _over_jax_devices(model_parallel):
     import jax
+    import keras
+
+    from keras_bertfam.distribution import ModelParallel
 
     if any(name in os.environ for name in _JAX_VARIABLES):
         if not jax.distributed.is_initialized():
@@ -84,4 +88,4 @@ def _over_jax_devices(model_parallel):
     mesh = keras.distribution.DeviceMesh(
         (len(devices) // model_parallel, model_parallel), ["batch", "model"], devices
     )
-    return distribution.ModelParallel(mesh)
+    return ModelParallel(mesh)

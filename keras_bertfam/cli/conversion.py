@@ -5,6 +5,7 @@ import os
 import keras
 import typer
 
+from keras_bertfam.cli.inputs import check_conversion
 from keras_bertfam.models.base import TokenBackbone
 from keras_bertfam.models.longformer import make_longformer
 from keras_bertfam.presets import (
@@ -40,14 +41,7 @@ def convert(
     Raises:
         ValueError: if both are one folder, or the destination can't be written.
     """
-    if os.path.realpath(source) == os.path.realpath(destination):
-        raise ValueError(
-            f"`destination` must be another folder than `source`. Received: {source!r} "
-            "as both."
-        )
-    folders.check_destination(destination)
-    if to == "transformers":
-        exporting.check_no_preset(destination)
+    check_conversion(source, destination, to)
     published = list_presets().get(source)
     path = os.fspath(hub.locate(published or source))
     model, tokenizer = folders.read_whole(path, lambda: _load(path, published))

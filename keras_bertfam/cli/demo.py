@@ -14,6 +14,7 @@ import typer
 from keras_bertfam.analysis import plots
 from keras_bertfam.cli import building, pretraining
 from keras_bertfam.cli.documentation import write_documentation
+from keras_bertfam.cli.inputs import backup_folder
 from keras_bertfam.cli.measures import PACKAGES, docstring_parts, masked_logits
 from keras_bertfam.cli.recipes import with_recipe
 from keras_bertfam.cli.runs import PretrainingRun
@@ -68,7 +69,7 @@ def run(output: str, epochs: int) -> None:
         "preprocessor_arguments": {"mask_selection_rate": 0.3},
     }
     run = PretrainingRun(**with_recipe("quick", chosen))
-    shutil.rmtree(pretraining.backup_folder(run), ignore_errors=True)
+    shutil.rmtree(backup_folder(run), ignore_errors=True)
     _say(
         "Training",
         f"a BERT of 4 layers, width 128, with {keras.backend.backend()}: {epochs} "

@@ -14,6 +14,7 @@ import keras
 from keras_bertfam import datasets, tasks
 from keras_bertfam.cli import finetuning_heads, finetuning_text, glue
 from keras_bertfam.cli.finetuning_data import load_own, load_parts
+from keras_bertfam.cli.inputs import check_without_own
 from keras_bertfam.presets import folders
 from keras_bertfam.types import Model, Path
 
@@ -153,13 +154,8 @@ def finetune(
         train_set, validation_set = load_own(
             data, **own, share=validation_split, limit=limit, kind=way.OWN_KIND
         )
-    elif any(value is not None for value in own.values()):
-        given = {name: value for name, value in own.items() if value is not None}
-        raise ValueError(
-            "`text`, `label` and `validation` must be given for a table of your own "
-            f"only, without a task. Received: {given}, task={task!r}."
-        )
     else:
+        check_without_own(task, own)
         train_set, validation_set, others = load_parts(
             _supported(task, way), data, limit, report
         )

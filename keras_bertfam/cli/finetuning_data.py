@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from keras_bertfam import datasets
+from keras_bertfam.cli.inputs import check_something
 
 
 def load_own(
@@ -29,11 +30,7 @@ def load_own(
     Returns:
         Tuple of two `Examples`.
     """
-    if data is None:
-        raise ValueError(
-            "`task` must be the name of a task, or `data` a table of your own. "
-            "Received: neither."
-        )
+    check_something(None, data)
     columns: dict[str, Any] = {"text": text, "label": label, "limit": limit}
     columns["kind"] = kind
     if validation is None:

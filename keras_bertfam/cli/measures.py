@@ -1,20 +1,18 @@
-"""What is measured of a pre-trained model, the same for all objectives."""
+"""What is measured of a pre-trained model, the same for all objectives.
+
+Keras is imported when something is measured, as tables are checked without.
+"""
 
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import keras
 import numpy as np
-from keras import ops
 
 from keras_bertfam import tasks
-from keras_bertfam.cli.building import make_backbone
 from keras_bertfam.cli.runs import PretrainingRun
 from keras_bertfam.corpus import python_docstrings
-from keras_bertfam.presets.blank import blank_weights
-from keras_bertfam.tasks.summary import is_encoder_decoder, mean_states
 from keras_bertfam.types import Model, TFDataset
 
 # What is learned to be told apart: the docstrings of these packages.
@@ -73,6 +71,8 @@ def masked_logits(
         Tuple of the tokens that were there, int `(tokens,)`, and float32 logits
         `(tokens, vocabulary_size)`.
     """
+    from keras import ops
+
     usual = tasks.MaskedLMPreprocessor(
         tokenizer, sequence_length, strategy="tokens", seed=0
     )
@@ -114,6 +114,8 @@ def _masked_perplexity(trained):
 
 
 def _sentence_accuracy(objective, trained):
+    from keras import ops
+
     if not isinstance(trained.model, tasks.MaskedLMSentencePair):
         return None
     preprocessor = tasks.MaskedLMSentencePairPreprocessor(
@@ -130,6 +132,10 @@ def _sentence_accuracy(objective, trained):
 
 def _mean_states(trained, texts):
     """The mean of the last states of each text, of T5 those of its encoder."""
+    from keras import ops
+
+    from keras_bertfam.tasks.summary import is_encoder_decoder, mean_states
+
     length, tokenizer = trained.run.sequence_length, trained.tokenizer
     backbone = trained.model.backbone
     if tokenizer.start_token_id is not None or not is_encoder_decoder(backbone):
@@ -197,6 +203,9 @@ def _parameters(trained):
 
 
 def _published_parameters(trained):
+    from keras_bertfam.cli.building import make_backbone
+    from keras_bertfam.presets.blank import blank_weights
+
     with blank_weights():
         return make_backbone(trained.paper).count_params()
 
@@ -259,6 +268,8 @@ def measure(trained: Trained, names: Sequence[str]) -> dict[str, float | int | N
     Returns:
         Dict from names to numbers, or `None` where a number makes no sense.
     """
+    import keras
+
     keras.utils.set_random_seed(trained.run.seed)
     found = {name: MEASURES[name].function(trained) for name in names}
     return {

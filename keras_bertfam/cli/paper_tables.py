@@ -3,12 +3,14 @@
 import dataclasses
 import difflib
 import importlib.resources
+import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
 
+from keras_bertfam.cli.inputs import check_files
 from keras_bertfam.cli.measures import MEASURES
 from keras_bertfam.cli.recipes import merged, with_recipe
 from keras_bertfam.cli.runs import PretrainingRun
@@ -164,6 +166,56 @@ def read_table(name: Path) -> PaperTable:
                 f"{len(table.figures)}. Received: {settings.figures!r}."
             )
     return table
+
+
+def check_request(
+    table: Path,
+    rows: Sequence[str] = (),
+    seeds: int = 1,
+    scale: float | str = 1.0,
+    data: Sequence[str] = (),
+    held_out: Sequence[str] = (),
+    changes: Config | None = None,
+) -> tuple[PaperTable, list[str]]:
+    """Checks what is asked of a table; see `reproducing.reproduce`.
+
+    Returns:
+        The table, and the names of the rows that are asked for.
+
+    Raises:
+        ValueError: for an unknown table, row or setting, no seed, no number as
+            `scale`, or `data` without `held_out`.
+        FileNotFoundError: for files that aren't there.
+    """
+    known = read_table(table)
+    for row in rows:
+        if row not in known.rows:
+            raise ValueError(
+                f"`rows` must be some of {[*known.rows]}. Received: {row!r}."
+            )
+    if seeds < 1:
+        raise ValueError(f"`seeds` must be at least 1. Received: {seeds}.")
+    if scale != PAPER and not (
+        isinstance(scale, (int, float)) and 0 < scale < math.inf
+    ):
+        raise ValueError(
+            f"`scale` must be a positive number or {PAPER!r}. Received: {scale!r}."
+        )
+    if bool(data) != bool(held_out):
+        raise ValueError(
+            "`data` and `held_out` must both be given, or none. Received: "
+            f"data={[*data]}, held_out={[*held_out]}."
+        )
+    check_files("data", data)
+    check_files("held_out", held_out)
+    chosen = [row for row in known.rows if row in rows or not rows]
+    changes = changes or {}
+    if known.teacher is not None:
+        known.run(None, scale, changes)
+        changes = {**changes, "teacher": "the teacher's preset"}
+    for row in chosen:
+        known.run(row, scale, changes)
+    return known, chosen
 
 
 def folder_name(row: str) -> str:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from keras_bertfam import corpora
-from keras_bertfam.cli.building import make_tokenizer
+from keras_bertfam.cli.inputs import check_prepared
 from keras_bertfam.cli.runs import PretrainingRun
+from keras_bertfam.cli.screen import loading
 from keras_bertfam.types import Config, Tokenizer
 
 RULES = {"c4": corpora.QualityRules.c4, "gopher": corpora.QualityRules.gopher}
@@ -43,20 +44,22 @@ def prepare(
         ValueError: for neither a tokenizer nor a new vocabulary, or rules that there
             aren't.
     """
+    check_prepared(
+        sources, output, tokenizer, new_vocabulary, options.get("test_sets", ())
+    )
     quality = quality_rules(rules)
     made: str | Tokenizer | None = tokenizer
     if new_vocabulary is not None:
         run = PretrainingRun(
             family=family, tokenizer=tokenizer, vocabulary_size=new_vocabulary
         )
+    with loading():
+        from keras_bertfam.cli.building import make_tokenizer
+    if new_vocabulary is not None:
         names = ("feature", "split", "workers", "beam_arguments")
         counting = {name: options[name] for name in names if name in options}
         report(f"Learning a vocabulary of at most {new_vocabulary} tokens.")
         made = make_tokenizer(run, corpora.count_words(sources, **counting))
-    if made is None:
-        raise ValueError(
-            "`tokenizer` must be given, or `new_vocabulary`. Received: neither."
-        )
     corpora.prepare(
         sources,
         output,

@@ -13,6 +13,7 @@ import keras
 from keras_bertfam import callbacks, distribution
 from keras_bertfam.cli.building import build
 from keras_bertfam.cli.clusters import cluster
+from keras_bertfam.cli.inputs import backup_folder, check_run, has_backup
 from keras_bertfam.cli.runs import FILE_NAME, PRECISIONS, TOKENIZERS, PretrainingRun
 from keras_bertfam.layers import (
     TokenCorpus,
@@ -80,7 +81,7 @@ def begin(run: PretrainingRun) -> TFDataset | TokenCorpus:
             was killed, unless it is to be resumed with the same settings; and for
             a prepared corpus with a vocabulary that is to be learned.
     """
-    _check(run)
+    check_run(run)
     keras.config.set_dtype_policy(PRECISIONS[run.precision])
     keras.utils.set_random_seed(run.seed)
     documents = read(run, run.files)
@@ -104,38 +105,6 @@ def _check_prepared(run, corpus):
             f"out where that is in {corpus.tokenizer_folder!r}. "
             f"Received: {run.tokenizer!r}."
         )
-
-
-def _check(run):
-    for name in ("files", "output"):
-        if not getattr(run, name):
-            raise ValueError(f"`{name}` must be given. Received: nothing.")
-    folders.check_destination(run.output)
-    backup = backup_folder(run)
-    if not has_backup(backup):
-        return
-    if not run.resume:
-        raise ValueError(
-            "`resume` must be given to go on with the run that was killed and left "
-            f"{backup}, or that folder be deleted. Received: resume=False."
-        )
-    before = PretrainingRun.read(os.path.join(backup, FILE_NAME), resume=True)
-    for name, value in vars(before).items():
-        if value != getattr(run, name):
-            raise ValueError(
-                f"`{name}` must be {value!r}, as in the run that was killed and left "
-                f"{backup}. Received: {getattr(run, name)!r}."
-            )
-
-
-def backup_folder(run: PretrainingRun) -> str:
-    """Where a run that isn't at its end has its state, beside the preset."""
-    return f"{os.path.abspath(run.output)}-backup"
-
-
-def has_backup(folder: str) -> bool:
-    """Whether a run has left enough in a folder to go on with it."""
-    return os.path.exists(os.path.join(folder, "backup.npz"))
 
 
 def read(run: PretrainingRun, files: Sequence[str]) -> TFDataset | TokenCorpus:

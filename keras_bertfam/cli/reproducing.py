@@ -2,14 +2,11 @@
 
 import dataclasses
 import json
-import math
 import os
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import keras
-import typer
-import yaml
 
 from keras_bertfam.cli import paper_report, pretraining
 from keras_bertfam.cli.documentation import write_documentation
@@ -17,9 +14,8 @@ from keras_bertfam.cli.measures import Trained, measure
 from keras_bertfam.cli.paper_tables import (
     PAPER,
     PaperTable,
+    check_request,
     folder_name,
-    names,
-    read_table,
 )
 from keras_bertfam.cli.runs import PretrainingRun
 from keras_bertfam.presets import folders
@@ -68,21 +64,7 @@ def reproduce(
         ValueError: for an unknown table, row or setting, `data` without `held_out`, or
             an `output` that is in use or holds results of other settings.
     """
-    known = read_table(table)
-    chosen = _chosen(known, rows)
-    if seeds < 1:
-        raise ValueError(f"`seeds` must be at least 1. Received: {seeds}.")
-    if scale != PAPER and not (
-        isinstance(scale, (int, float)) and 0 < scale < math.inf
-    ):
-        raise ValueError(
-            f"`scale` must be a positive number or {PAPER!r}. Received: {scale!r}."
-        )
-    if bool(data) != bool(held_out):
-        raise ValueError(
-            "`data` and `held_out` must both be given, or none. Received: "
-            f"data={[*data]}, held_out={[*held_out]}."
-        )
+    known, chosen = check_request(table, rows, seeds, scale, data, held_out, changes)
     folders.check_destination(output)
     # Presets' writers lock the folder itself.
     with pretraining.held(os.path.join(output, ".running"), output):
@@ -98,15 +80,6 @@ def reproduce(
         runner.write()  # a kill may have come between a row and the table
         runner.draw()
         return runner.scores()
-
-
-def _chosen(table, rows):
-    for row in rows:
-        if row not in table.rows:
-            raise ValueError(
-                f"`rows` must be some of {[*table.rows]}. Received: {row!r}."
-            )
-    return [row for row in table.rows if row in rows or not rows]
 
 
 @dataclasses.dataclass
@@ -226,60 +199,3 @@ class _Runner:
             paper_report.draw(self.table, self.scores(), path)
         except ImportError as error:
             self.report(f"There is no {path}: {error}")
-
-
-def command(
-    table: Annotated[
-        str, typer.Argument(help=f"{', '.join(names())}; or a file of yours, .yaml.")
-    ],
-    output: Annotated[
-        str | None, typer.Option(help="Folder. Default: build/reproduce/TABLE.")
-    ] = None,
-    rows: Annotated[
-        list[str] | None, typer.Option(help="Name of a row. May be repeated.")
-    ] = None,
-    seeds: Annotated[int, typer.Option(help="Runs of each row.")] = 2,
-    scale: Annotated[
-        str, typer.Option(help="Times as many updates; or paper, for its settings.")
-    ] = "1",
-    data: Annotated[
-        list[str] | None, typer.Option(help="Text files, or a prepared corpus.")
-    ] = None,
-    held_out: Annotated[
-        list[str] | None, typer.Option(help="The same to measure on.")
-    ] = None,
-    change: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Setting of all runs, such as size=base."),
-    ] = None,
-) -> None:
-    """Pre-train a paper's table row by row; ours beside the paper's, with spread."""
-    stem = os.path.splitext(os.path.basename(table))[0]
-    output = output or os.path.join("build", "reproduce", stem)
-    scores = reproduce(
-        table,
-        output,
-        rows or (),
-        seeds,
-        scale if scale == PAPER else _as_number(scale),
-        data or (),
-        held_out or (),
-        dict(map(_as_setting, change or ())),
-        typer.echo,
-    )
-    typer.echo(f"\n{paper_report.as_text(read_table(table), scores)}")
-    typer.echo(f"\nWrote {output}: table.md, table.png, results.json, presets.")
-
-
-def _as_number(text):
-    try:
-        return float(text)
-    except ValueError:
-        return text
-
-
-def _as_setting(text):
-    name, sign, value = text.partition("=")
-    if not sign:
-        raise ValueError(f"`set` must be a name, = and a value. Received: {text!r}.")
-    return name.strip(), yaml.safe_load(value)

@@ -10,12 +10,6 @@ import yaml
 
 from keras_bertfam.cli.clusters import BACKENDS
 from keras_bertfam.cli.settings import check_choice, checked
-from keras_bertfam.layers.corruption.objectives import DenoisingObjective
-from keras_bertfam.layers.data.electra_rows import ElectraRows
-from keras_bertfam.layers.data.paired_rows import PairedRows
-from keras_bertfam.layers.data.parallel_rows import ParallelRows
-from keras_bertfam.layers.data.rows import PackedRows, Rows
-from keras_bertfam.layers.data.stream_rows import StreamRows
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.families.recipes import PretrainingRecipe
 from keras_bertfam.types import Config, Path
@@ -28,6 +22,35 @@ PRECISIONS = {
     "bfloat16": "mixed_bfloat16",
     "float16": "mixed_float16",
 }
+# What follows is known without TensorFlow, so that options are checked at once: tests
+# compare them with those of `DenoisingObjective`, `MaskingStrategy` and the rows.
+DENOISING = (
+    "bart",
+    "bert_style",
+    "deshuffling",
+    "document_rotation",
+    "iid_drop",
+    "iid_replace_spans",
+    "mass",
+    "mass_fragment",
+    "mixture",
+    "prefix_lm",
+    "random_spans",
+    "sentence_permutation",
+    "text_infilling",
+    "token_deletion",
+    "token_masking",
+)
+STRATEGIES = (
+    "given_spans",
+    "knowledge",
+    "ngrams",
+    "salient_spans",
+    "smoothed_tokens",
+    "spans",
+    "tokens",
+    "words",
+)
 # The class of `keras_bertfam.tasks`, and what its preprocessor is asked for.
 OBJECTIVES: dict[str, tuple[str, Config]] = {
     "mlm": ("MaskedLM", {}),
@@ -38,18 +61,17 @@ OBJECTIVES: dict[str, tuple[str, Config]] = {
     "plm": ("PermutationLM", {}),
     "distillation": ("Distiller", {}),
     "clm": ("CausalLM", {}),
-    **{
-        name: ("TextToText", {"objective": name})
-        for name in sorted(DenoisingObjective.named)
-    },
+    **{name: ("TextToText", {"objective": name}) for name in DENOISING},
 }
-# The kinds of rows of objectives other than masked language modelling's.
-_ROWS: dict[str, type[Rows]] = {
-    "nsp": PairedRows,
-    "sop": PairedRows,
-    "rtd": ElectraRows,
-    "plm": ParallelRows,
-    **dict.fromkeys(("clm", *DenoisingObjective.named), StreamRows),
+# What rows may hold: those of masked language modelling, and of others.
+PACKINGS = ("full", "doc", "best_fit")
+_PAIRS = ("segments", "sentences", "best_fit", "best_fit_sentences")
+OTHER_PACKINGS: dict[str, tuple[str, ...]] = {
+    "nsp": _PAIRS,
+    "sop": _PAIRS,
+    "rtd": ("segments", *PACKINGS),
+    "plm": (),
+    **dict.fromkeys(("clm", *DENOISING), ("stream", *PACKINGS)),
 }
 TOKENIZERS = ("word_piece", "byte_pair", "sentence_piece")
 # Layers and width of BERT's miniatures, by which any family can be made.
@@ -157,9 +179,9 @@ class PretrainingRun:
             check_choice("objective", self.objective, OBJECTIVES)
         check_choice("precision", self.precision, PRECISIONS)
         check_choice("distribution", self.distribution, (None, *BACKENDS))
-        rows = _ROWS.get(self.objective_name, PackedRows)
-        check_choice("packing", self.packing, (None, *rows.packings))
-        least = {"accumulate": 1, "batch_size": 1, "epochs": 1}
+        packings = OTHER_PACKINGS.get(self.objective_name, PACKINGS)
+        check_choice("packing", self.packing, (None, *packings))
+        least = {"accumulate": 1, "batch_size": 1, "epochs": 1, "sequence_length": 1}
         least |= {"checkpoints": 0, "model_parallel": 1, "new_words": 0}
         for name, bound in least.items():
             if getattr(self, name) < bound:

@@ -1,12 +1,17 @@
 """Prepared corpora: text made into shards of token ids once, to be read at random."""
 
-from keras_bertfam.corpora.manifest import Manifest, Shard, tokenizer_digest
-from keras_bertfam.corpora.preparing.near_duplicates import NearDuplicates
-from keras_bertfam.corpora.preparing.prepare import prepare
-from keras_bertfam.corpora.preparing.quality import QualityRules
-from keras_bertfam.corpora.preparing.words import count_words
-from keras_bertfam.corpora.shard_reader import ShardReader
-from keras_bertfam.corpora.shards import check_shard, read_lengths
+from typing import TYPE_CHECKING
+
+from keras_bertfam import lazy
+
+if TYPE_CHECKING:
+    from keras_bertfam.corpora.manifest import Manifest, Shard, tokenizer_digest
+    from keras_bertfam.corpora.preparing.near_duplicates import NearDuplicates
+    from keras_bertfam.corpora.preparing.prepare import prepare
+    from keras_bertfam.corpora.preparing.quality import QualityRules
+    from keras_bertfam.corpora.preparing.words import count_words
+    from keras_bertfam.corpora.shard_reader import ShardReader
+    from keras_bertfam.corpora.shards import check_shard, read_lengths
 
 __all__ = [
     "Manifest",
@@ -20,3 +25,5 @@ __all__ = [
     "read_lengths",
     "tokenizer_digest",
 ]
+
+lazy.attach(__name__)

@@ -1,10 +1,16 @@
 """Data of the published tasks, by name or from files."""
 
-from keras_bertfam.datasets.examples import Examples
-from keras_bertfam.datasets.loading import get_task, load_examples
-from keras_bertfam.datasets.table import TASKS
-from keras_bertfam.datasets.task_data import TaskData
-from keras_bertfam.datasets.text_to_text import as_text_pairs, score_texts
+from typing import TYPE_CHECKING
+
+from keras_bertfam import lazy
+
+if TYPE_CHECKING:
+    from keras_bertfam.datasets.examples import Examples
+    from keras_bertfam.datasets.loading import load_examples
+    from keras_bertfam.datasets.names import get_task
+    from keras_bertfam.datasets.table import TASKS
+    from keras_bertfam.datasets.task_data import TaskData
+    from keras_bertfam.datasets.text_to_text import as_text_pairs, score_texts
 
 __all__ = [
     "TASKS",
@@ -15,3 +21,5 @@ __all__ = [
     "load_examples",
     "score_texts",
 ]
+
+lazy.attach(__name__)

@@ -15,6 +15,7 @@ from keras_bertfam.export import (  # noqa: F401
     task_signatures,
     word_signatures,
 )
+from keras_bertfam.export.places import check_places
 from keras_bertfam.export.signatures import serving_signatures
 from keras_bertfam.export.warmup import write_warmup_requests
 from keras_bertfam.models.base import TokenBackbone
@@ -148,13 +149,7 @@ def export_saved_model(
     served(text=tf.constant(["The capital of France is [MASK]."]))
     ```
     """
-    if os.path.exists(path):
-        raise ValueError(f"`path` must not exist yet. Received: path={path!r}.")
-    if isinstance(model, (str, os.PathLike)) and not os.path.isdir(model):
-        raise ValueError(
-            "`model` must be a model or an existing preset directory. "
-            f"Received: model={os.fspath(model)!r}."
-        )
+    check_places(model, path)
     options = {
         "top_k": top_k,
         "max_length": max_length,

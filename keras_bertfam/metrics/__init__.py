@@ -1,14 +1,19 @@
 """The official metrics of the fine-tuning tasks."""
 
-from keras_bertfam.metrics.callback import TaskMetrics
-from keras_bertfam.metrics.mteb import MtebEncoder
-from keras_bertfam.metrics.scores import METRICS, compute_metrics
-from keras_bertfam.metrics.squad import (
-    answer_texts,
-    best_null_threshold,
-    normalize_answer,
-    squad_scores,
-)
+from typing import TYPE_CHECKING
+
+from keras_bertfam import lazy
+
+if TYPE_CHECKING:
+    from keras_bertfam.metrics.callback import TaskMetrics
+    from keras_bertfam.metrics.mteb import MtebEncoder
+    from keras_bertfam.metrics.scores import METRICS, compute_metrics
+    from keras_bertfam.metrics.squad import (
+        answer_texts,
+        best_null_threshold,
+        normalize_answer,
+        squad_scores,
+    )
 
 __all__ = [
     "METRICS",
@@ -20,3 +25,5 @@ __all__ = [
     "normalize_answer",
     "squad_scores",
 ]
+
+lazy.attach(__name__)

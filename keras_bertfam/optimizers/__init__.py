@@ -1,29 +1,34 @@
 """Learning-rate schedules and the published optimizers."""
 
-from keras_bertfam.optimizers.adafactor import Adafactor
-from keras_bertfam.optimizers.lamb import BertAdamW, Lamb
-from keras_bertfam.optimizers.layerwise import (
-    LayerwiseAdamW,
-    fine_tuning_epsilon,
-    fine_tuning_optimizer,
-    layerwise_scales,
-)
-from keras_bertfam.optimizers.pretraining import (
-    count_updates,
-    needs_total_steps,
-    pretraining_optimizer,
-    resolve_schedule,
-)
-from keras_bertfam.optimizers.schedules import (
-    InverseSquareRootDecay,
-    WarmupPolynomialDecay,
-    check_accumulation,
-)
-from keras_bertfam.optimizers.settable import AdamW, rates_set_by
-from keras_bertfam.optimizers.weight_decay import (
-    exclude_norms_and_biases,
-    excludes_norms_and_biases,
-)
+from typing import TYPE_CHECKING
+
+from keras_bertfam import lazy
+
+if TYPE_CHECKING:
+    from keras_bertfam.optimizers.adafactor import Adafactor
+    from keras_bertfam.optimizers.lamb import BertAdamW, Lamb
+    from keras_bertfam.optimizers.layerwise import (
+        LayerwiseAdamW,
+        fine_tuning_epsilon,
+        fine_tuning_optimizer,
+        layerwise_scales,
+    )
+    from keras_bertfam.optimizers.pretraining import (
+        count_updates,
+        needs_total_steps,
+        pretraining_optimizer,
+        resolve_schedule,
+    )
+    from keras_bertfam.optimizers.schedules import (
+        InverseSquareRootDecay,
+        WarmupPolynomialDecay,
+        check_accumulation,
+    )
+    from keras_bertfam.optimizers.settable import AdamW, rates_set_by
+    from keras_bertfam.optimizers.weight_decay import (
+        exclude_norms_and_biases,
+        excludes_norms_and_biases,
+    )
 
 __all__ = [
     "Adafactor",
@@ -45,3 +50,5 @@ __all__ = [
     "rates_set_by",
     "resolve_schedule",
 ]
+
+lazy.attach(__name__)

@@ -11,6 +11,7 @@ from keras_bertfam.presets import (
     cards,
     conversion,
     directory,
+    existing,
     exporting,
     folders,
     formats,
@@ -81,7 +82,7 @@ class BackbonePresets(names.Published):
         if (reader := formats.find_reader(folder)) is not None:
             source = reader.open_source(folder)
             return conversion.load_backbone(cls, source, load_weights, **kwargs)
-        directory.check_preset(folder, known, load_weights)
+        existing.check_preset(folder, known, load_weights)
         return cls._from_folder(os.fspath(folder), load_weights, **kwargs)
 
     @classmethod

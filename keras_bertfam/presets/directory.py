@@ -1,7 +1,6 @@
 """Preset directories, checked before they are read."""
 
 import contextlib
-import difflib
 import json
 import os
 import tempfile
@@ -12,49 +11,13 @@ from typing import Any
 import keras
 
 from keras_bertfam.presets import sizes, task_sizes, untrusted
+from keras_bertfam.presets.existing import CONFIG_FILE, TASK_FILE, WEIGHTS_FILES
 from keras_bertfam.presets.source import CheckpointError
 from keras_bertfam.types import Model, Path, Shapes
 
-CONFIG_FILE = "config.json"
-TASK_FILE = "task.json"
 PREPROCESSOR_FILE = "preprocessor.json"
 TOKENIZER_FILE = "tokenizer.json"
-WEIGHTS_FILES = ("model.weights.h5", "model.weights.json")
 TASK_WEIGHTS_FILE = "task.weights.h5"
-
-
-def check_preset(
-    preset: Path, known_names: Iterable[str], load_weights: bool = True
-) -> None:
-    """Raise an error if a preset can't be what it should be.
-
-    A `CheckpointError` for one that isn't whole, a `ValueError` for none.
-
-    Args:
-        preset: str or path. A directory, or a handle such as `hf://...`.
-        known_names: the names that would have been taken.
-        load_weights: bool. Whether the weights have to be there.
-    """
-    preset = os.fspath(preset)
-    if "://" in preset:
-        return
-    if not os.path.isdir(preset):
-        near = difflib.get_close_matches(preset, known_names, n=3, cutoff=0.5)
-        hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
-        raise ValueError(
-            "`preset` must be a known name or the path of a preset directory. "
-            f"Received: preset={preset!r}.{hint} Known names: "
-            f"{', '.join(sorted(known_names)) or 'none'}."
-        )
-    here = set(os.listdir(preset))
-    missing = [] if CONFIG_FILE in here else [CONFIG_FILE]
-    if load_weights and not here.intersection(WEIGHTS_FILES):
-        missing.append(WEIGHTS_FILES[0])
-    if missing:
-        raise CheckpointError(
-            f"The preset directory {preset!r} is not complete. Missing: "
-            f"{', '.join(missing)}. There are: {', '.join(sorted(here)) or 'none'}."
-        )
 
 
 @contextlib.contextmanager

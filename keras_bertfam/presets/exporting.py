@@ -1,7 +1,6 @@
 """Backbones and tasks as folders that `transformers` loads, by the same tables."""
 
 import json
-import os
 import pathlib
 import types
 from collections.abc import Iterable
@@ -11,7 +10,7 @@ import keras
 import numpy as np
 
 from keras_bertfam.presets import configs, tokenizer_files
-from keras_bertfam.presets.directory import WEIGHTS_FILES
+from keras_bertfam.presets.existing import check_no_preset
 from keras_bertfam.presets.families import (
     BACKBONES,
     FAMILIES,
@@ -94,15 +93,6 @@ def export_to_transformers(
         save_file(tensors, weights, metadata={"format": "pt"})
         for name, part in ours.parts(model).items():
             export_to_transformers(part, pathlib.Path(folder, name))
-
-
-def check_no_preset(path: Path) -> None:
-    """Raise a `ValueError` for a folder whose config.json is a preset's."""
-    if any(os.path.exists(os.path.join(path, name)) for name in WEIGHTS_FILES):
-        raise ValueError(
-            "`path` must not be a preset's folder, whose config.json would be "
-            f"replaced. Received: {os.fspath(path)!r}."
-        )
 
 
 def family_and_config(backbone: Model) -> tuple[str, dict[str, Any]]:

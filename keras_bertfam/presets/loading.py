@@ -5,6 +5,7 @@ from typing import Any
 
 from keras_bertfam.presets import (
     directory,
+    existing,
     folders,
     formats,
     hub,
@@ -48,7 +49,7 @@ def _located(preset):
 
 
 def _check_preset(folder):
-    directory.check_preset(folder, list_presets(), load_weights=False)
+    existing.check_preset(folder, list_presets(), load_weights=False)
 
 
 def _tokenizer_in(folder, published):

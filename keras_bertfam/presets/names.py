@@ -6,6 +6,7 @@ from typing import Any
 
 import keras_hub
 
+from keras_bertfam.lazy import load_all
 from keras_bertfam.presets.families import BACKBONES, Family, register
 from keras_bertfam.presets.source import CheckpointSource
 from keras_bertfam.types import Mixin
@@ -88,6 +89,7 @@ def published(backbone: Any = Published) -> dict[str, PublishedPreset]:
     Returns:
         Dict from names to `PublishedPreset`s.
     """
+    load_all()  # classes are found as subclasses
     presets = {name: _preset(backbone, name) for name in backbone.presets_table}
     for family in type.__subclasses__(backbone):
         own = vars(family).get("record")

@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 
-from keras_bertfam.presets import cards
 from keras_bertfam.presets.locks import (
     Replaced,
     check_place,
@@ -112,6 +111,9 @@ def _outdated(written, old):
 
 def _leave_readme(aside, old, written):
     """Takes a new model card away where the old folder has a text of the user's."""
+    # It knows the published names, for which it needs KerasHub.
+    from keras_bertfam.presets import cards
+
     theirs = os.path.join(old, cards.FILE)
     ours = cards.FILE in written and cards.is_ours(os.path.join(aside, cards.FILE))
     if ours and os.path.lexists(theirs) and not cards.is_ours(theirs):

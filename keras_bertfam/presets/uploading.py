@@ -4,7 +4,7 @@ import os
 
 import keras_hub
 
-from keras_bertfam.presets import cards, directory, folders
+from keras_bertfam.presets import cards, directory, existing, folders
 from keras_bertfam.types import Path
 
 
@@ -44,7 +44,7 @@ def upload_preset(uri: str, preset: Path) -> None:
             "`uri` must be hf://user/model or kaggle://user/model/keras/variation. "
             f"Received: {uri!r}."
         )
-    directory.check_preset(preset, ())
+    existing.check_preset(preset, ())
     with directory.explain_load_errors(preset):
         directory.inspect_backbone(preset)  # whole, and no link leads out of it
     folders.read_whole(preset, lambda: _UPLOADERS[scheme](uri, os.fspath(preset)))

@@ -1,119 +1,132 @@
 """Pre-training and fine-tuning tasks, each beside the preprocessor that feeds it."""
 
-from keras_bertfam.tasks.finetuning.elmo_preprocessor import (
-    ElmoTextClassifierPreprocessor,
-    ElmoTokenClassifierPreprocessor,
-)
-from keras_bertfam.tasks.finetuning.entity_marks import mark_entities
-from keras_bertfam.tasks.finetuning.multiple_choice import MultipleChoice
-from keras_bertfam.tasks.finetuning.multiple_choice_preprocessor import (
-    MultipleChoicePreprocessor,
-)
-from keras_bertfam.tasks.finetuning.open_question_answering import OpenQuestionAnswering
-from keras_bertfam.tasks.finetuning.open_question_answering_preprocessor import (
-    OpenQuestionAnsweringPreprocessor,
-)
-from keras_bertfam.tasks.finetuning.span_question_answering import SpanQuestionAnswering
-from keras_bertfam.tasks.finetuning.span_question_answering_preprocessor import (
-    SpanQuestionAnsweringPreprocessor,
-)
-from keras_bertfam.tasks.finetuning.text_classifier import TextClassifier
-from keras_bertfam.tasks.finetuning.text_classifier_preprocessor import (
-    TextClassifierPreprocessor,
-    TextRegressorPreprocessor,
-)
-from keras_bertfam.tasks.finetuning.text_embedder import (
-    CosineSimilarityError,
-    TextEmbedder,
-)
-from keras_bertfam.tasks.finetuning.text_embedder_preprocessor import (
-    TextEmbedderPreprocessor,
-)
-from keras_bertfam.tasks.finetuning.text_regressor import TextRegressor
-from keras_bertfam.tasks.finetuning.token_classifier import TokenClassifier
-from keras_bertfam.tasks.finetuning.token_classifier_preprocessor import (
-    TokenClassifierPreprocessor,
-)
-from keras_bertfam.tasks.losses import (
-    DetectionCrossentropy,
-    MaskedCrossentropy,
-    Perplexity,
-    TokenAccuracy,
-    WeightedMeanSquaredError,
-)
-from keras_bertfam.tasks.pretraining.bidirectional_lm import BidirectionalLM
-from keras_bertfam.tasks.pretraining.bidirectional_lm_preprocessor import (
-    BidirectionalLMPreprocessor,
-)
-from keras_bertfam.tasks.pretraining.causal_lm import CausalLM
-from keras_bertfam.tasks.pretraining.causal_lm_preprocessor import (
-    CausalLMPreprocessor,
-)
-from keras_bertfam.tasks.pretraining.denoising_preprocessor import (
-    DenoisingPreprocessor,
-)
-from keras_bertfam.tasks.pretraining.distillation import DISTILLATION_RECIPES
-from keras_bertfam.tasks.pretraining.distiller import Distiller
-from keras_bertfam.tasks.pretraining.distiller_preprocessor import (
-    DistillerPreprocessor,
-)
-from keras_bertfam.tasks.pretraining.dual_encoder import DualEncoder
-from keras_bertfam.tasks.pretraining.dual_encoder_preprocessor import (
-    DualEncoderPreprocessor,
-)
-from keras_bertfam.tasks.pretraining.generated_losses import LanguageModelCrossentropy
-from keras_bertfam.tasks.pretraining.knowledge_augmented_masked_lm import (
-    KnowledgeAugmentedMaskedLM,
-)
-from keras_bertfam.tasks.pretraining.knowledge_augmented_masked_lm_preprocessor import (
-    KnowledgeAugmentedMaskedLMPreprocessor,
-)
-from keras_bertfam.tasks.pretraining.masked_lm import MaskedLM
-from keras_bertfam.tasks.pretraining.masked_lm_preprocessor import (
-    MaskedLMPreprocessor,
-)
-from keras_bertfam.tasks.pretraining.masked_lm_sentence_pair import MaskedLMSentencePair
-from keras_bertfam.tasks.pretraining.masked_lm_sentence_pair_preprocessor import (
-    MaskedLMSentencePairPreprocessor,
-)
-from keras_bertfam.tasks.pretraining.passage_search import PassageSearch
-from keras_bertfam.tasks.pretraining.permutation_lm import PermutationLM
-from keras_bertfam.tasks.pretraining.permutation_lm_preprocessor import (
-    PermutationLMPreprocessor,
-)
-from keras_bertfam.tasks.pretraining.recurrent_lm import RecurrentLM
-from keras_bertfam.tasks.pretraining.recurrent_lm_preprocessor import (
-    RecurrentLMPreprocessor,
-)
-from keras_bertfam.tasks.pretraining.refresh_index import RefreshIndex
-from keras_bertfam.tasks.pretraining.replaced_token_detection import (
-    ReplacedTokenDetection,
-)
-from keras_bertfam.tasks.pretraining.replaced_token_detection_preprocessor import (
-    ReplacedTokenDetectionPreprocessor,
-)
-from keras_bertfam.tasks.pretraining.retrieval_augmented_generator import (
-    RetrievalAugmentedGenerator,
-)
-from keras_bertfam.tasks.pretraining.retrieval_augmented_generator_preprocessor import (
-    RetrievalAugmentedGeneratorPreprocessor,
-)
-from keras_bertfam.tasks.pretraining.span_boundary_lm import SpanBoundaryLM
-from keras_bertfam.tasks.pretraining.span_boundary_lm_preprocessor import (
-    SpanBoundaryLMPreprocessor,
-)
-from keras_bertfam.tasks.pretraining.text_to_text import TextToText
-from keras_bertfam.tasks.pretraining.text_to_text_preprocessor import (
-    TextToTextPreprocessor,
-)
-from keras_bertfam.tasks.recipes import (
-    FINE_TUNING_RECIPES,
-    FineTuningRecipe,
-    PretrainingRecipe,
-    fine_tuning_recipe,
-    pretraining_recipe,
-)
-from keras_bertfam.tasks.resizing import resize_vocabulary
+from typing import TYPE_CHECKING
+
+from keras_bertfam import lazy
+
+if TYPE_CHECKING:
+    from keras_bertfam.tasks.finetuning.elmo_preprocessor import (
+        ElmoTextClassifierPreprocessor,
+        ElmoTokenClassifierPreprocessor,
+    )
+    from keras_bertfam.tasks.finetuning.entity_marks import mark_entities
+    from keras_bertfam.tasks.finetuning.multiple_choice import MultipleChoice
+    from keras_bertfam.tasks.finetuning.multiple_choice_preprocessor import (
+        MultipleChoicePreprocessor,
+    )
+    from keras_bertfam.tasks.finetuning.open_question_answering import (
+        OpenQuestionAnswering,
+    )
+    from keras_bertfam.tasks.finetuning.open_question_answering_preprocessor import (
+        OpenQuestionAnsweringPreprocessor,
+    )
+    from keras_bertfam.tasks.finetuning.span_question_answering import (
+        SpanQuestionAnswering,
+    )
+    from keras_bertfam.tasks.finetuning.span_question_answering_preprocessor import (
+        SpanQuestionAnsweringPreprocessor,
+    )
+    from keras_bertfam.tasks.finetuning.text_classifier import TextClassifier
+    from keras_bertfam.tasks.finetuning.text_classifier_preprocessor import (
+        TextClassifierPreprocessor,
+        TextRegressorPreprocessor,
+    )
+    from keras_bertfam.tasks.finetuning.text_embedder import (
+        CosineSimilarityError,
+        TextEmbedder,
+    )
+    from keras_bertfam.tasks.finetuning.text_embedder_preprocessor import (
+        TextEmbedderPreprocessor,
+    )
+    from keras_bertfam.tasks.finetuning.text_regressor import TextRegressor
+    from keras_bertfam.tasks.finetuning.token_classifier import TokenClassifier
+    from keras_bertfam.tasks.finetuning.token_classifier_preprocessor import (
+        TokenClassifierPreprocessor,
+    )
+    from keras_bertfam.tasks.losses import (
+        DetectionCrossentropy,
+        MaskedCrossentropy,
+        Perplexity,
+        TokenAccuracy,
+        WeightedMeanSquaredError,
+    )
+    from keras_bertfam.tasks.pretraining.bidirectional_lm import BidirectionalLM
+    from keras_bertfam.tasks.pretraining.bidirectional_lm_preprocessor import (
+        BidirectionalLMPreprocessor,
+    )
+    from keras_bertfam.tasks.pretraining.causal_lm import CausalLM
+    from keras_bertfam.tasks.pretraining.causal_lm_preprocessor import (
+        CausalLMPreprocessor,
+    )
+    from keras_bertfam.tasks.pretraining.denoising_preprocessor import (
+        DenoisingPreprocessor,
+    )
+    from keras_bertfam.tasks.pretraining.distillation import DISTILLATION_RECIPES
+    from keras_bertfam.tasks.pretraining.distiller import Distiller
+    from keras_bertfam.tasks.pretraining.distiller_preprocessor import (
+        DistillerPreprocessor,
+    )
+    from keras_bertfam.tasks.pretraining.dual_encoder import DualEncoder
+    from keras_bertfam.tasks.pretraining.dual_encoder_preprocessor import (
+        DualEncoderPreprocessor,
+    )
+    from keras_bertfam.tasks.pretraining.generated_losses import (
+        LanguageModelCrossentropy,
+    )
+    from keras_bertfam.tasks.pretraining.knowledge_augmented_masked_lm import (
+        KnowledgeAugmentedMaskedLM,
+    )
+    from keras_bertfam.tasks.pretraining.knowledge_augmented_masked_lm_preprocessor import (  # noqa: E501
+        KnowledgeAugmentedMaskedLMPreprocessor,
+    )
+    from keras_bertfam.tasks.pretraining.masked_lm import MaskedLM
+    from keras_bertfam.tasks.pretraining.masked_lm_preprocessor import (
+        MaskedLMPreprocessor,
+    )
+    from keras_bertfam.tasks.pretraining.masked_lm_sentence_pair import (
+        MaskedLMSentencePair,
+    )
+    from keras_bertfam.tasks.pretraining.masked_lm_sentence_pair_preprocessor import (
+        MaskedLMSentencePairPreprocessor,
+    )
+    from keras_bertfam.tasks.pretraining.passage_search import PassageSearch
+    from keras_bertfam.tasks.pretraining.permutation_lm import PermutationLM
+    from keras_bertfam.tasks.pretraining.permutation_lm_preprocessor import (
+        PermutationLMPreprocessor,
+    )
+    from keras_bertfam.tasks.pretraining.recurrent_lm import RecurrentLM
+    from keras_bertfam.tasks.pretraining.recurrent_lm_preprocessor import (
+        RecurrentLMPreprocessor,
+    )
+    from keras_bertfam.tasks.pretraining.refresh_index import RefreshIndex
+    from keras_bertfam.tasks.pretraining.replaced_token_detection import (
+        ReplacedTokenDetection,
+    )
+    from keras_bertfam.tasks.pretraining.replaced_token_detection_preprocessor import (
+        ReplacedTokenDetectionPreprocessor,
+    )
+    from keras_bertfam.tasks.pretraining.retrieval_augmented_generator import (
+        RetrievalAugmentedGenerator,
+    )
+    from keras_bertfam.tasks.pretraining.retrieval_augmented_generator_preprocessor import (  # noqa: E501
+        RetrievalAugmentedGeneratorPreprocessor,
+    )
+    from keras_bertfam.tasks.pretraining.span_boundary_lm import SpanBoundaryLM
+    from keras_bertfam.tasks.pretraining.span_boundary_lm_preprocessor import (
+        SpanBoundaryLMPreprocessor,
+    )
+    from keras_bertfam.tasks.pretraining.text_to_text import TextToText
+    from keras_bertfam.tasks.pretraining.text_to_text_preprocessor import (
+        TextToTextPreprocessor,
+    )
+    from keras_bertfam.tasks.recipes import (
+        FINE_TUNING_RECIPES,
+        FineTuningRecipe,
+        PretrainingRecipe,
+        fine_tuning_recipe,
+        pretraining_recipe,
+    )
+    from keras_bertfam.tasks.resizing import resize_vocabulary
 
 __all__ = [
     "BidirectionalLM",
@@ -177,3 +190,5 @@ __all__ = [
     "pretraining_recipe",
     "resize_vocabulary",
 ]
+
+lazy.attach(__name__)

@@ -1,18 +1,23 @@
 """Tokenizers that run in the graph, and vocabularies learned from text."""
 
-from keras_bertfam.tokenizers.bart import BartTokenizer
-from keras_bertfam.tokenizers.counting import count_tokens, extend_vocabulary
-from keras_bertfam.tokenizers.elmo import ElmoTokenizer, train_words
-from keras_bertfam.tokenizers.gpt import GPTTokenizer
-from keras_bertfam.tokenizers.modernbert import ModernBertTokenizer
-from keras_bertfam.tokenizers.sentence_piece import AlbertTokenizer, XLNetTokenizer
-from keras_bertfam.tokenizers.t5 import T5Tokenizer
-from keras_bertfam.tokenizers.training import (
-    train_byte_pair,
-    train_sentence_piece,
-    train_word_piece,
-)
-from keras_bertfam.tokenizers.word_piece import BertTokenizer
+from typing import TYPE_CHECKING
+
+from keras_bertfam import lazy
+
+if TYPE_CHECKING:
+    from keras_bertfam.tokenizers.bart import BartTokenizer
+    from keras_bertfam.tokenizers.counting import count_tokens, extend_vocabulary
+    from keras_bertfam.tokenizers.elmo import ElmoTokenizer, train_words
+    from keras_bertfam.tokenizers.gpt import GPTTokenizer
+    from keras_bertfam.tokenizers.modernbert import ModernBertTokenizer
+    from keras_bertfam.tokenizers.sentence_piece import AlbertTokenizer, XLNetTokenizer
+    from keras_bertfam.tokenizers.t5 import T5Tokenizer
+    from keras_bertfam.tokenizers.training import (
+        train_byte_pair,
+        train_sentence_piece,
+        train_word_piece,
+    )
+    from keras_bertfam.tokenizers.word_piece import BertTokenizer
 
 __all__ = [
     "AlbertTokenizer",
@@ -30,3 +35,5 @@ __all__ = [
     "train_word_piece",
     "train_words",
 ]
+
+lazy.attach(__name__)

@@ -32,6 +32,7 @@ from keras_bertfam.corpora.preparing.job import (
 from keras_bertfam.corpora.preparing.near_duplicates import NearDuplicates
 from keras_bertfam.corpora.preparing.parts import Reading, Source
 from keras_bertfam.corpora.preparing.pipeline import beam_options, run_pipeline
+from keras_bertfam.corpora.preparing.places import check_output
 from keras_bertfam.corpora.preparing.processes import process_pool
 from keras_bertfam.corpora.preparing.progress import progress
 from keras_bertfam.corpora.preparing.quality import QualityRules
@@ -125,7 +126,7 @@ def prepare(
         if value is not None and value < 1:
             raise ValueError(f"`{name}` must be at least 1. Received: {value}.")
     output = os.path.realpath(output)
-    _check_output(output)
+    check_output(output)
     reading = Reading(feature, split, one_per_file)
     found = find_sources(sources, reading)
     # Processes begin before the tokenizer, with which TensorFlow begins.
@@ -157,14 +158,6 @@ def prepare(
     counts = ", ".join(f"{count} {name}" for name, count in manifest.counts.items())
     report(f"Wrote {output}: {counts}.")
     return manifest
-
-
-def _check_output(output):
-    if os.path.lexists(output) and (not os.path.isdir(output) or os.listdir(output)):
-        raise ValueError(
-            "`output` must be a folder that is new or empty: a prepared corpus isn't "
-            f"written over. Received: {output!r}."
-        )
 
 
 def _shards_for(sources: Sequence[Source]) -> int:

@@ -1,48 +1,53 @@
 """Which positions of a batch, what replaces them, and what the targets are."""
 
-from keras_bertfam.layers.corruption.denoise_tokens import DenoiseTokens
-from keras_bertfam.layers.corruption.document_noises import (
-    DocumentRotation,
-    Noises,
-    SentencePermutation,
-    TextInfilling,
-    TokenDeletion,
-    TokenMasking,
-)
-from keras_bertfam.layers.corruption.knowledge import KnowledgeMasking
-from keras_bertfam.layers.corruption.mask_tokens import MaskTokens
-from keras_bertfam.layers.corruption.mixture import Mixture
-from keras_bertfam.layers.corruption.objectives import (
-    Corrupted,
-    DenoisingObjective,
-    DenoisingVocabulary,
-)
-from keras_bertfam.layers.corruption.permutation import PermuteTokens
-from keras_bertfam.layers.corruption.salient_spans import SalientSpans
-from keras_bertfam.layers.corruption.span_objectives import (
-    IidDrop,
-    IidReplaceSpans,
-    PrefixLM,
-    RandomSpans,
-    random_spans_lengths,
-)
-from keras_bertfam.layers.corruption.strategies import MaskingStrategy
-from keras_bertfam.layers.corruption.text_objectives import (
-    BertStyle,
-    Deshuffling,
-    Mass,
-    MassFragment,
-)
-from keras_bertfam.layers.corruption.token_strategies import (
-    IndependentTokens,
-    SmoothedTokens,
-)
-from keras_bertfam.layers.corruption.word_strategies import (
-    GeometricSpans,
-    GivenSpans,
-    NGrams,
-    WholeWords,
-)
+from typing import TYPE_CHECKING
+
+from keras_bertfam import lazy
+
+if TYPE_CHECKING:
+    from keras_bertfam.layers.corruption.denoise_tokens import DenoiseTokens
+    from keras_bertfam.layers.corruption.document_noises import (
+        DocumentRotation,
+        Noises,
+        SentencePermutation,
+        TextInfilling,
+        TokenDeletion,
+        TokenMasking,
+    )
+    from keras_bertfam.layers.corruption.knowledge import KnowledgeMasking
+    from keras_bertfam.layers.corruption.mask_tokens import MaskTokens
+    from keras_bertfam.layers.corruption.mixture import Mixture
+    from keras_bertfam.layers.corruption.objectives import (
+        Corrupted,
+        DenoisingObjective,
+        DenoisingVocabulary,
+    )
+    from keras_bertfam.layers.corruption.permutation import PermuteTokens
+    from keras_bertfam.layers.corruption.salient_spans import SalientSpans
+    from keras_bertfam.layers.corruption.span_objectives import (
+        IidDrop,
+        IidReplaceSpans,
+        PrefixLM,
+        RandomSpans,
+        random_spans_lengths,
+    )
+    from keras_bertfam.layers.corruption.strategies import MaskingStrategy
+    from keras_bertfam.layers.corruption.text_objectives import (
+        BertStyle,
+        Deshuffling,
+        Mass,
+        MassFragment,
+    )
+    from keras_bertfam.layers.corruption.token_strategies import (
+        IndependentTokens,
+        SmoothedTokens,
+    )
+    from keras_bertfam.layers.corruption.word_strategies import (
+        GeometricSpans,
+        GivenSpans,
+        NGrams,
+        WholeWords,
+    )
 
 __all__ = [
     "BertStyle",
@@ -77,3 +82,5 @@ __all__ = [
     "WholeWords",
     "random_spans_lengths",
 ]
+
+lazy.attach(__name__)

@@ -5,34 +5,33 @@ from typing import Any, ClassVar
 
 import keras
 
+from keras_bertfam.lazy import Registry
 from keras_bertfam.types import Config
 
 
 class Named:
     """Base of kinds of objects that can be asked for by name.
 
-    A kind is a direct subclass with a `kind` and a dict `named` of its own. A class of
-    the kind with a `name`, whose arguments have defaults, can be asked for by it as
-    soon as it is defined.
+    A kind is a direct subclass with a `kind` and a `Registry` `named` of its own. A
+    class of the kind with a `name`, whose arguments have defaults, can be asked for by
+    it as soon as it is defined.
     """
 
     kind: ClassVar[str] = ""
     name: ClassVar[str | None] = None
-    named: ClassVar[dict[str, Any]] = {}
+    named: ClassVar[Registry] = Registry()
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         name = vars(cls).get("name")
         if name is None:
             return
-        known = cls.named.setdefault(name, cls)
-        # The same class may be defined again, as in a notebook.
-        if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+        known = cls.named.enter(name, cls)
+        if known is not cls:
             raise ValueError(
                 f"`name` must be that of no other {cls.kind}. Received: {name!r} of "
                 f"{cls.__name__}, which is the name of {known.__name__}."
             )
-        cls.named[name] = cls
 
     def get_config(self) -> Config:
         """What the constructor takes: the attributes of the names of its arguments."""

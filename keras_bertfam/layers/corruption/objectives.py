@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from keras_bertfam.layers.corruption.named import Named
 from keras_bertfam.layers.corruption.replacement import make_draw
+from keras_bertfam.lazy import Registry
 from keras_bertfam.types import Config, TFRagged, TFTensor
 
 
@@ -147,7 +148,7 @@ class DenoisingObjective(Named):
     """
 
     kind = "objective"
-    named: ClassVar[dict[str, Any]] = {}
+    named: ClassVar[Registry] = Registry()
     uses_mask: ClassVar[bool] = False
     uses_sentinels: ClassVar[bool] = False
 

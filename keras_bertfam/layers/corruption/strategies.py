@@ -4,6 +4,7 @@ from typing import ClassVar
 
 from keras_bertfam.layers.corruption.named import Named
 from keras_bertfam.layers.corruption.selection import select_words
+from keras_bertfam.lazy import Registry
 from keras_bertfam.types import Config, TFTensor
 
 
@@ -54,7 +55,7 @@ class MaskingStrategy(Named):
     """
 
     kind = "strategy"
-    named: ClassVar[dict[str, type["MaskingStrategy"]]] = {}
+    named: ClassVar[Registry] = Registry()
     uses_words: ClassVar[bool] = False
     uses_counts: ClassVar[bool] = False
     uses_marks: ClassVar[bool] = False

@@ -1,17 +1,31 @@
 """A record for each family: all that is known of it and isn't computation.
 
-A record is registered by the backbone class that has it, when that is defined.
+The records of this folder's files are known at once, and cost no framework. A record of
+a user's own is registered by the backbone class that has it, when that is defined, as
+all classes are.
 """
 
+import importlib
+import pkgutil
 from typing import Any
 
+from keras_bertfam.lazy import Registry
 from keras_bertfam.presets.families.keras_hub_table import KerasHubTable
 from keras_bertfam.presets.families.record import Family
 from keras_bertfam.presets.families.tensorflow1_table import TensorFlow1Table
 from keras_bertfam.presets.families.transformers_table import TransformersTable
 
-FAMILIES: dict[str, Family] = {}
-BACKBONES: dict[str, Any] = {}
+
+def _records():
+    """That of each file; before it are others, of which it is derived."""
+    for file in pkgutil.iter_modules(__path__):
+        module = importlib.import_module(f"{__name__}.{file.name}")
+        values = [each for each in vars(module).values() if isinstance(each, Family)]
+        yield from values[-1:]
+
+
+FAMILIES: dict[str, Family] = {record.name: record for record in _records()}
+BACKBONES = Registry()
 
 
 def register(record: Family, backbone: Any) -> None:
@@ -23,15 +37,6 @@ def register(record: Family, backbone: Any) -> None:
         ValueError: if another class has that name, or another family has another
             layout or head under the same name.
     """
-    known = BACKBONES.get(record.name, backbone)
-    if (known.__module__, known.__qualname__) != (
-        backbone.__module__,
-        backbone.__qualname__,
-    ):
-        raise ValueError(
-            "`record` must have a name of its own. Received: "
-            f"name={record.name!r}, which {known.__name__} has."
-        )
     for other in FAMILIES.values():
         for kind in ("layout", "head_style"):
             mine, theirs = getattr(record, kind), getattr(other, kind)
@@ -44,7 +49,13 @@ def register(record: Family, backbone: Any) -> None:
                     f"`{kind}` must have a name of its own where it isn't that of "
                     f"{other.name!r}. Received: {mine}."
                 )
-    FAMILIES[record.name], BACKBONES[record.name] = record, backbone
+    known = BACKBONES.enter(record.name, backbone)
+    if known is not backbone:
+        raise ValueError(
+            "`record` must have a name of its own. Received: "
+            f"name={record.name!r}, which {known.__name__} has."
+        )
+    FAMILIES[record.name] = record
 
 
 def transformers_tables() -> dict[str, TransformersTable]:

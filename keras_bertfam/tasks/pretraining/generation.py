@@ -14,12 +14,12 @@ from keras_bertfam.tasks.pretraining.generation_inputs import (
     check_rows,
     padded_width,
 )
+from keras_bertfam.tasks.pretraining.samplers import SAMPLERS
 from keras_bertfam.tasks.pretraining.step_graph import Graphs, as_graph
 from keras_bertfam.types import Mixin, Model, Tensor
 
 # Tokens that are not written yet: no stop token of any vocabulary.
 UNWRITTEN = -1
-SAMPLERS = ("greedy", "top_k", "top_p", "random", "beam", "contrastive")
 
 
 class Generation(Mixin):

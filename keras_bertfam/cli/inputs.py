@@ -1,0 +1,183 @@
+"""What a command refuses at once, before it imports the frameworks.
+
+That takes seconds. What is found here would be found later as well; none of it needs a
+model.
+"""
+
+import glob
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from keras_bertfam.cli import glue
+from keras_bertfam.cli.runs import FILE_NAME, STRATEGIES, TOKENIZERS, PretrainingRun
+from keras_bertfam.cli.settings import check_choice
+from keras_bertfam.corpora.preparing.places import check_output
+from keras_bertfam.datasets.names import get_task
+from keras_bertfam.presets import folders
+from keras_bertfam.presets.existing import TASK_FILE, check_findable, check_no_preset
+from keras_bertfam.tasks.pretraining.samplers import SAMPLERS
+
+_DATASETS = ("tfds:", "hf:")
+
+
+def check_files(name: str, files: Sequence[str]) -> None:
+    """Raises a `FileNotFoundError` for files that aren't there.
+
+    Args:
+        name: of the argument.
+        files: paths and patterns of files or folders; datasets by name are left out.
+    """
+    for file in files:
+        if file.startswith(_DATASETS) or os.path.exists(file):
+            continue
+        if not glob.glob(file, recursive=True):
+            raise FileNotFoundError(
+                f"`{name}` must name existing files, by paths or patterns. "
+                f"Received: {file!r}, which is none."
+            )
+
+
+def check_task_folder(preset: str) -> None:
+    """Raises a `ValueError` for what isn't the directory of any task."""
+    if not os.path.exists(os.path.join(preset, TASK_FILE)):
+        raise ValueError(
+            "`preset` must be the directory of a fine-tuned task. "
+            f"Received: {preset!r}, which has no {TASK_FILE}."
+        )
+
+
+def check_run(run: PretrainingRun) -> None:
+    """Checks the files, presets and folders that a run names.
+
+    Args:
+        run: `PretrainingRun`.
+
+    Raises:
+        ValueError: for a run without files or output, or one in the same place that
+            was killed, unless it is to be resumed with the same settings.
+        OSError: for files that aren't there, or an output that can't be written.
+    """
+    for name in ("files", "output"):
+        if not getattr(run, name):
+            raise ValueError(f"`{name}` must be given. Received: nothing.")
+    check_files("files", run.files)
+    check_files("validation", run.validation)
+    learned = run.tokenizer in TOKENIZERS
+    presets = {"preset": run.preset, "teacher": run.teacher}
+    presets["tokenizer"] = None if learned else run.tokenizer
+    for name, preset in presets.items():
+        if preset is not None:
+            check_findable(preset, name)
+    folders.check_destination(run.output)
+    backup = backup_folder(run)
+    if not has_backup(backup):
+        return
+    if not run.resume:
+        raise ValueError(
+            "`resume` must be given to go on with the run that was killed and left "
+            f"{backup}, or that folder be deleted. Received: resume=False."
+        )
+    before = PretrainingRun.read(os.path.join(backup, FILE_NAME), resume=True)
+    for name, value in vars(before).items():
+        if value != getattr(run, name):
+            raise ValueError(
+                f"`{name}` must be {value!r}, as in the run that was killed and left "
+                f"{backup}. Received: {getattr(run, name)!r}."
+            )
+
+
+def backup_folder(run: PretrainingRun) -> str:
+    """Where a run that isn't at its end has its state, beside the preset."""
+    return f"{os.path.abspath(run.output)}-backup"
+
+
+def has_backup(folder: str) -> bool:
+    """Whether a run has left enough in a folder to go on with it."""
+    return os.path.exists(os.path.join(folder, "backup.npz"))
+
+
+def check_prepared(
+    sources: Sequence[str],
+    output: str,
+    tokenizer: str | None,
+    new_vocabulary: int | None,
+    test_sets: Sequence[str],
+) -> None:
+    """Checks what a corpus is to be prepared of; see `preparing.prepare`."""
+    check_files("sources", sources)
+    check_files("test_set", test_sets)
+    check_output(output)
+    if new_vocabulary is None:
+        if tokenizer is None:
+            raise ValueError(
+                "`tokenizer` must be given, or `new_vocabulary`. Received: neither."
+            )
+        check_findable(tokenizer, "tokenizer")
+    elif tokenizer is not None and tokenizer not in TOKENIZERS:
+        check_findable(tokenizer, "tokenizer")
+
+
+def check_finetuning(
+    preset: str, task: str | None, data: str | None, output: str | None, **own: Any
+) -> None:
+    """Checks what is to be fine-tuned on; see `finetuning.finetune`.
+
+    Args:
+        preset, task, data, output: see there.
+        **own: what is for a table of one's own: `text`, `label`, `validation`.
+    """
+    check_findable(preset)
+    if output is not None:
+        folders.check_destination(output)
+    if data is not None:
+        check_files("data", [data])
+    check_something(task, data)
+    if task is None:
+        check_files("validation", [own["validation"]] if own["validation"] else [])
+        return
+    check_without_own(task, own)
+    if task != glue.NAME:
+        get_task(task)
+
+
+def check_something(task: Any, data: Any) -> None:
+    """Raises a `ValueError` for neither a task nor a table."""
+    if task is None and data is None:
+        raise ValueError(
+            "`task` must be the name of a task, or `data` a table of your own. "
+            "Received: neither."
+        )
+
+
+def check_without_own(task: Any, own: Mapping[str, Any]) -> None:
+    """Raises a `ValueError` for a task with what is for a table of one's own."""
+    given = {name: value for name, value in own.items() if value is not None}
+    if given:
+        raise ValueError(
+            "`text`, `label` and `validation` must be given for a table of your own "
+            f"only, without a task. Received: {given}, task={task!r}."
+        )
+
+
+def check_conversion(source: str, destination: str, to: str) -> None:
+    """Checks the places of a conversion; see `conversion.convert`."""
+    if os.path.realpath(source) == os.path.realpath(destination):
+        raise ValueError(
+            f"`destination` must be another folder than `source`. Received: {source!r} "
+            "as both."
+        )
+    check_findable(source, "source")
+    folders.check_destination(destination)
+    if to == "transformers":
+        check_no_preset(destination)
+
+
+def check_sampler(sampler: str) -> None:
+    """Raises a `ValueError` for a name of no sampler."""
+    check_choice("sampler", sampler, SAMPLERS)
+
+
+def check_strategy(strategy: str | None) -> None:
+    """Raises a `ValueError` for a name of no masking strategy of the library."""
+    check_choice("strategy", strategy, (None, *STRATEGIES))

@@ -1,0 +1,139 @@
+"""Public names that load when they are first used, and registries that are whole then.
+
+An `__init__.py` of public names imports them under `if TYPE_CHECKING:`. So type
+checkers, editors and the documentation read ordinary imports. Python skips these, and
+`attach` runs each line when one of its names is asked for.
+"""
+
+import importlib
+import re
+import sys
+import threading
+from collections.abc import Iterator, MutableMapping
+from types import ModuleType
+from typing import Any
+
+PACKAGE = __name__.partition(".")[0]
+# Python's own parser isn't used, as it fails in two threads at once under 3.11.
+_IMPORT = re.compile(
+    r"^    from ([\w.]+) import (?:\(([^()]*)\)|([^(\n]+))", re.MULTILINE
+)
+_state = threading.local()
+
+
+class Namespace(ModuleType):
+    """A package whose public names load when they are first used."""
+
+    # From a name to its module and its name there.
+    _imports: dict[str, tuple[str, str]]
+
+    def __getattr__(self, name: str) -> Any:
+        # Looked up in the dict, as it may be asked for before `attach` has set it.
+        if name not in vars(self).get("_imports", ()):
+            return super().__getattribute__(name)  # which raises the usual error
+        module, original = self._imports[name]
+        if module == self.__name__:
+            value: Any = importlib.import_module(f"{module}.{original}")
+        else:
+            value = getattr(importlib.import_module(module), original)
+        setattr(self, name, value)
+        return value
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Python binds each module in its package once it is loaded. Where a public
+        # function has the name of its module, that would hide the function.
+        if isinstance(value, ModuleType):
+            if self._imports.get(name, (self.__name__,))[0] != self.__name__:
+                return
+        super().__setattr__(name, value)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self._imports})
+
+
+def attach(name: str) -> None:
+    """Make the names that a package imports for type checkers load when they are used.
+
+    Args:
+        name: `__name__` of the package, whose source is read.
+    """
+    package = sys.modules[name]
+    vars(package)["_imports"] = dict(_imports(package))
+    package.__class__ = Namespace
+
+
+def _imports(package):
+    _, _, source = _source(package).partition("\nif TYPE_CHECKING:\n")
+    for module, several, single in _IMPORT.findall(source):
+        for part in re.sub("#.*", "", several or single).split(","):
+            words = part.split()  # a name, or a name, `as` and another
+            if words == ["*"]:
+                names = importlib.import_module(module).__all__
+                yield from ((name, (module, name)) for name in names)
+            elif words:
+                yield words[-1], (module, words[0])
+
+
+def _source(package):
+    return package.__spec__.loader.get_source(package.__name__)
+
+
+def load_all() -> None:
+    """Load every public name of the library, by which all that registers itself does.
+
+    It is for those below who can't name, and so can't import, what is above them.
+    """
+    if getattr(_state, "loading", False):  # one of the modules asks in its turn
+        return
+    _state.loading = True
+    try:
+        todo: list[Any] = [importlib.import_module(PACKAGE)]
+        while todo:
+            namespace = todo.pop()
+            values = [getattr(namespace, name) for name in namespace._imports]
+            todo += [value for value in values if isinstance(value, Namespace)]
+    finally:
+        _state.loading = False
+
+
+class Registry(MutableMapping[str, Any]):
+    """Classes by names under which they enter when they are defined.
+
+    Who reads it finds all of the library's, whichever module was imported first.
+    """
+
+    def __init__(self) -> None:
+        self._entered: dict[str, Any] = {}
+
+    def enter(self, name: str, cls: Any) -> Any:
+        """Enter a class, unless another has the name.
+
+        A class that is defined again, as in a notebook, takes the place of the former.
+
+        Returns:
+            The class that has the name: the given one, or the other.
+        """
+        if not cls.__module__.startswith(f"{PACKAGE}."):
+            load_all()  # so that of two of a name it is the user's that is refused
+        known = self._entered.get(name, cls)
+        if (known.__module__, known.__qualname__) == (cls.__module__, cls.__qualname__):
+            known = self._entered[name] = cls
+        return known
+
+    def __getitem__(self, name: str) -> Any:
+        load_all()
+        return self._entered[name]
+
+    def __iter__(self) -> Iterator[str]:
+        load_all()
+        return iter(self._entered)
+
+    def __len__(self) -> int:
+        load_all()
+        return len(self._entered)
+
+    def __setitem__(self, name: str, cls: Any) -> None:
+        self._entered[name] = cls
+
+    def __delitem__(self, name: str) -> None:
+        del self._entered[name]
