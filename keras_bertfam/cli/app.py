@@ -153,6 +153,13 @@ def finetune(
     as_text: Annotated[
         bool, typer.Option("--as-text", help="T5 or BART learns to write the answers.")
     ] = False,
+    search: Annotated[
+        bool | None,
+        typer.Option(
+            help="Train the whole published grid, or its middle only. "
+            "Default: the grid for a task, the middle for a file of yours."
+        ),
+    ] = None,
 ) -> None:
     """Fine-tune on a task, or a file, by the published recipe; report the metrics."""
     with _errors_as_messages():
@@ -174,6 +181,7 @@ def finetune(
             validation_split=validation_split,
             packed=packed,
             as_text=as_text,
+            search=search,
         )
 
 
