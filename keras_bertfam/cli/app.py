@@ -20,6 +20,7 @@ from keras_bertfam.cli import demo as demo_steps
 from keras_bertfam.cli.options import takes_a_run
 from keras_bertfam.cli.runs import PretrainingRun
 from keras_bertfam.export import export_saved_model
+from keras_bertfam.presets.source import TOKENIZERS
 
 app = typer.Typer(
     help="Pre-training for the BERT family in Keras 3.",
@@ -53,13 +54,14 @@ def prepare(
         list[str], typer.Argument(help="Text, .jsonl or .parquet; tfds:NAME, hf:NAME.")
     ],
     output: Annotated[str, typer.Option(help="Folder to write.")],
-    tokenizer: Annotated[
-        str | None, typer.Option(help="Name or folder of a preset.")
-    ] = None,
+    tokenizer: Annotated[str | None, typer.Option(help=f"It is {TOKENIZERS}.")] = None,
     new_vocabulary: Annotated[
         int | None, typer.Option(help="Learn a vocabulary of so many tokens first.")
     ] = None,
-    family: Annotated[str, typer.Option(help="Whose vocabulary to learn.")] = "bert",
+    family: Annotated[
+        str | None,
+        typer.Option(help="Whose vocabulary to learn, or whose the files are."),
+    ] = None,
     rule: Annotated[
         list[str] | None,
         typer.Option(help="c4, gopher, or such as min_words=20. May be repeated."),

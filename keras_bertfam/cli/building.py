@@ -12,8 +12,7 @@ from keras_bertfam.cli.runs import (
 from keras_bertfam.layers import TokenCorpus
 from keras_bertfam.presets import names
 from keras_bertfam.presets.families import FAMILIES
-from keras_bertfam.presets.loading import load_tokenizer
-from keras_bertfam.tasks.pretraining.usual import usual_task
+from keras_bertfam.presets.loading import load_given_tokenizer, load_tokenizer
 from keras_bertfam.types import Config, Model, TFDataset, Tokenizer
 
 
@@ -115,20 +114,17 @@ def load(
 
 
 def make_tokenizer(run: PretrainingRun, documents: TFDataset) -> Tokenizer:
-    """The family's kind of tokenizer, learned from documents, or that of a preset.
+    """The family's kind of tokenizer, learned from documents, or one that is there.
 
-    A prepared corpus has one.
+    A prepared corpus has one. So has what `tokenizer` names, if it isn't a kind to
+    learn: a preset, or files of a tokenizer.
     """
     if run.tokenizer is None and isinstance(documents, TokenCorpus):
         return load_tokenizer(documents.tokenizer_folder)
     family = FAMILIES[run.family]
     kind = run.tokenizer or family.tokenizer
     if kind not in TOKENIZERS:
-        cls = usual_task(models.Backbone.from_preset(kind, load_weights=False))
-        loaded = cls.from_preset(kind, load_weights=False).preprocessor
-        if loaded is None:
-            raise ValueError(f"`tokenizer` must have a tokenizer. Received: {kind!r}.")
-        return loaded.tokenizer
+        return _loaded(run, kind)
     size = run.vocabulary_size
     if kind == "byte_pair":
         same = ("bart", "gpt2", "modernbert")
@@ -148,6 +144,17 @@ def make_tokenizer(run: PretrainingRun, documents: TFDataset) -> Tokenizer:
     return tokenizers.train_sentence_piece(
         documents, size, family=form, lowercase=not cased, keep_accents=cased
     )
+
+
+def _loaded(run, path):
+    tokenizer = load_given_tokenizer(path, run.family)
+    lowercase = getattr(tokenizer, "lowercase", False)
+    if run.cased is not None and run.cased == lowercase:
+        raise ValueError(
+            f"`cased` must be left out or {not lowercase}, as the tokenizer {path!r} "
+            f"is. Received: {run.cased}."
+        )
+    return tokenizer
 
 
 def make_backbone(run: PretrainingRun, tokenizer: Tokenizer | None = None) -> Model:

@@ -179,9 +179,9 @@ def finetune(
     best_run: Any = None
     if search is None:
         search = task is not None
-    given = (learning_rates, batch_sizes, epochs)
-    points = _points(recipe if search else recipe.middle(), given)
-    report(_announced(recipe, points, given, len(seeds), search))
+    chosen = (learning_rates, batch_sizes, epochs)
+    points = _points(recipe if search else recipe.middle(), chosen)
+    report(_announced(recipe, points, chosen, len(seeds), search))
     for settings in points:
         runs = []
         for seed in seeds:

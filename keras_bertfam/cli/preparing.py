@@ -7,7 +7,8 @@ from typing import Any
 
 from keras_bertfam import corpora
 from keras_bertfam.cli.building import make_tokenizer
-from keras_bertfam.cli.runs import PretrainingRun
+from keras_bertfam.cli.runs import TOKENIZERS, PretrainingRun
+from keras_bertfam.cli.settings import check_choice
 from keras_bertfam.types import Config, Tokenizer
 
 RULES = {"c4": corpora.QualityRules.c4, "gopher": corpora.QualityRules.gopher}
@@ -18,7 +19,7 @@ def prepare(
     output: str,
     tokenizer: str | None = None,
     new_vocabulary: int | None = None,
-    family: str = "bert",
+    family: str | None = None,
     rules: Sequence[str] = (),
     near_duplicates: float = 0.8,
     report: Callable[[str], Any] = print,
@@ -29,10 +30,10 @@ def prepare(
     Args:
         sources: see `corpora.prepare`.
         output: see `corpora.prepare`.
-        tokenizer: name or folder of a preset; or with `new_vocabulary` the kind of
+        tokenizer: see `corpora.prepare`; or with `new_vocabulary` the kind of
             tokenizer, if it isn't the family's.
         new_vocabulary: int. Tokens of a vocabulary to learn of the sources.
-        family: whose tokenizer to learn.
+        family: whose tokenizer to learn, BERT's by default; or see `corpora.prepare`.
         rules: names of `RULES`, and arguments of `QualityRules` such as
             `"min_words=20"`.
         near_duplicates: float. The `threshold` of `NearDuplicates`; 0 is none.
@@ -46,8 +47,9 @@ def prepare(
     quality = quality_rules(rules)
     made: str | Tokenizer | None = tokenizer
     if new_vocabulary is not None:
+        check_choice("tokenizer", tokenizer, (None, *TOKENIZERS))
         run = PretrainingRun(
-            family=family, tokenizer=tokenizer, vocabulary_size=new_vocabulary
+            family=family or "bert", tokenizer=tokenizer, vocabulary_size=new_vocabulary
         )
         names = ("feature", "split", "workers", "beam_arguments")
         counting = {name: options[name] for name in names if name in options}
@@ -57,6 +59,8 @@ def prepare(
         raise ValueError(
             "`tokenizer` must be given, or `new_vocabulary`. Received: neither."
         )
+    if new_vocabulary is None:
+        options["family"] = family
     corpora.prepare(
         sources,
         output,
