@@ -30,26 +30,21 @@ _KINDS_OF_JSON = {
 # the kind, or the class where it differs from its kind.
 _BERT_STEPS = {"normalizer": {"BertNormalizer"}, "pre_tokenizer": {"BertPreTokenizer"}}
 _BYTE_STEPS = {"normalizer": set(), "pre_tokenizer": {"ByteLevel"}}
+_PIECE_STEPS = {
+    "normalizer": {"Precompiled", "Replace", "Strip"},
+    "pre_tokenizer": {"Metaspace", "WhitespaceSplit"},
+}
+_CLEAN_UP = {"Lowercase", "NFKD", "StripAccents"}
 _STEPS: dict[str, dict[str, set[str]]] = {
     "word_piece": _BERT_STEPS,
-    "GPTTokenizer": _BERT_STEPS,
     "byte_pair": _BYTE_STEPS,
+    "GPTTokenizer": _BERT_STEPS,
     "ModernBertTokenizer": {**_BYTE_STEPS, "normalizer": {"NFC"}},
     "sentence_piece": {
-        "normalizer": {
-            "Lowercase",
-            "NFKD",
-            "Precompiled",
-            "Replace",
-            "Strip",
-            "StripAccents",
-        },
-        "pre_tokenizer": {"Metaspace", "WhitespaceSplit"},
+        **_PIECE_STEPS,
+        "normalizer": _PIECE_STEPS["normalizer"] | _CLEAN_UP,
     },
-    "T5Tokenizer": {
-        "normalizer": {"Precompiled", "Replace", "Strip"},
-        "pre_tokenizer": {"Metaspace", "WhitespaceSplit"},
-    },
+    "T5Tokenizer": _PIECE_STEPS,
 }
 # What `transformers` calls special tokens, and what our classes do.
 _SPECIAL = {
@@ -94,11 +89,10 @@ def open_tokenizer(path: Path, family: str | None = None) -> CheckpointSource | 
     elif os.path.isfile(path):
         folder, (files, kind) = os.path.dirname(path), _files_of(path)
     else:
-        near = difflib.get_close_matches(path, known, n=3, cutoff=0.5)
-        hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+        near = difflib.get_close_matches(path, known, n=1, cutoff=0.5)
         raise ValueError(
-            f"`tokenizer` must be {TOKENIZERS}. Received: {path!r}, where nothing is."
-            f"{hint}"
+            f"`tokenizer` must be {TOKENIZERS}. Received: {path!r}, where nothing "
+            f"is{''.join(f'; the nearest name is {name!r}' for name in near)}."
         )
     config = _read_beside(folder, TOKENIZER_CONFIG)
     model_type = _read_beside(folder, CONFIG).get("model_type")
@@ -215,15 +209,13 @@ def _files_of(path):
                 f"Received: {path!r}."
             )
         model = content.get("model")
-        kind = (
-            _KINDS_OF_JSON.get(model.get("type")) if isinstance(model, dict) else None
-        )
-        if kind is None:
+        said = model.get("type") if isinstance(model, dict) else None
+        if said not in [*_KINDS_OF_JSON]:
             raise CheckpointError(
                 f"The model in {path!r} must be of one of the types "
-                f"{', '.join(_KINDS_OF_JSON)}. Received: {_type_of(model)}."
+                f"{', '.join(_KINDS_OF_JSON)}. Received: {said!r}."
             )
-        return {_JSON: path}, kind
+        return {_JSON: path}, _KINDS_OF_JSON[said]
     if name == _PAIRS:
         merges = os.path.join(folder, _MERGES)
         if not os.path.isfile(merges):
@@ -236,10 +228,6 @@ def _files_of(path):
     if name.endswith(".model"):
         return {_MODEL: path}, "sentence_piece"
     raise ValueError(f"`tokenizer` must be {TOKENIZERS}. Received: {path!r}.")
-
-
-def _type_of(model):
-    return repr(model.get("type")) if isinstance(model, dict) else "none"
 
 
 def _family(path, kind, config, model_type, family):

@@ -307,7 +307,7 @@ def test_settings_of_vocab_txt_that_no_tokenizer_here_has(tmp_path):
             "pre_tokenizer .* BertPreTokenizer. Received: Digits",
         ),
         ({"model": {"type": "WordLevel"}}, "one of the types .*'WordLevel'"),
-        ({"model": 3}, "Received: none"),
+        ({"model": 3}, "Received: None"),
         ({"registered_name": "x"}, "must be the folder of a preset, not a file"),
     ],
 )
@@ -329,7 +329,7 @@ def test_paths_at_which_there_is_no_tokenizer(tmp_path, monkeypatch):
         pathlib.Path(name).write_text("")
     for path, message in {
         "nowhere": "`tokenizer` must be the name or folder of a preset, .*'nowhere",
-        "bert_base_en_uncase": "Did you mean 'bert_base_en_uncased'",
+        "bert_base_en_uncase": "is; the nearest name is 'bert_base_en_uncased'.",
         "dict.txt": "`tokenizer` must be .* vocab.txt, .* 'dict.txt'",
         "pairs/merges.txt": "or vocab.json with merges.txt beside it. Recei",
         "empty": "There is no tokenizer in 'empty'. Expected: .* There are: none",
