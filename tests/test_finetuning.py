@@ -182,6 +182,8 @@ def test_what_cannot_be_fine_tuned(preset, data, tmp_path):
 
     with pytest.raises(ValueError, match="'wikipedia', of kind 'text'"):
         finetune("wikipedia", data)
+    with pytest.raises(ValueError, match="train and to validate on.*'ax', which has "):
+        finetune("ax", data)
     with pytest.raises(ValueError, match="`data` must be a folder.*train.tsv"):
         finetune("sst2", f"{data}/train.tsv")
     own = dataclasses.replace(TASKS["sst2"], name="own", label_names=None)

@@ -11,9 +11,10 @@ from typer.testing import CliRunner
 from keras_bertfam import tasks
 from keras_bertfam.cli import building, pretraining, recipes
 from keras_bertfam.cli.app import app
-from keras_bertfam.cli.runs import OBJECTIVES, PretrainingRun
+from keras_bertfam.cli.runs import PretrainingRun
 from keras_bertfam.corpus import python_documentation
 from keras_bertfam.presets.families import FAMILIES
+from keras_bertfam.presets.families.objectives import OBJECTIVES
 
 TINY = ["--size", "tiny", "--sequence-length", 32, "--vocabulary-size", 500]
 SHORT = ["--batch-size", 4, "--epochs", 1, "--steps-per-epoch", 2]
@@ -219,7 +220,7 @@ def test_a_family_from_one_command(family, text_file, tmp_path):
     others = ["--validation", text_file, "--accumulate", 2]
     code, text = command(*files, *TINY, *SHORT, *others)
     assert code == 0, text
-    name, _ = OBJECTIVES[PretrainingRun(family=family).objective_name]
+    name = OBJECTIVES[PretrainingRun(family=family).objective_name].task
     model = getattr(tasks, name).from_preset(str(preset))
     assert type(model.backbone).__name__.lower() == f"{family}backbone"
     assert "learning_rate" in text  # the recipe, beside the published one

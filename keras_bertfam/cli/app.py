@@ -17,8 +17,10 @@ from keras_bertfam.cli import (
     reproducing,
 )
 from keras_bertfam.cli import demo as demo_steps
+from keras_bertfam.cli.glue import NAME as ALL_GLUE
 from keras_bertfam.cli.options import takes_a_run
 from keras_bertfam.cli.runs import PretrainingRun
+from keras_bertfam.datasets.table import TASKS
 from keras_bertfam.export import export_saved_model
 from keras_bertfam.presets.source import TOKENIZERS
 
@@ -111,11 +113,14 @@ def prepare(
         )
 
 
+_TASKS = [name for name, task in TASKS.items() if task.can_be_learned]
+
+
 @app.command()
 def finetune(
     preset: Annotated[str, typer.Option(help="Name or folder of a checkpoint.")],
     task: Annotated[
-        str | None, typer.Option(help="sst2, mrpc, squad, conll2003, ...; all-glue.")
+        str | None, typer.Option(help=f"{', '.join(_TASKS)} or {ALL_GLUE}.")
     ] = None,
     data: Annotated[
         str | None,

@@ -256,6 +256,11 @@ def _supported(task, way):
             f"`task` must be one of kind {', '.join(way.CLASSES)}. "
             f"Received: {task.name!r}, of kind {task.kind!r}."
         )
+    if not task.can_be_learned:
+        raise ValueError(
+            "`task` must be one with examples to train and to validate on. "
+            f"Received: {task.name!r}, which has {', '.join(task.splits)} only."
+        )
     return task
 
 

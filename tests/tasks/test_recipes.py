@@ -5,7 +5,7 @@ import inspect
 import pytest
 
 from keras_bertfam import layers, models, tasks
-from keras_bertfam.cli.building import pretraining_preprocessor
+from keras_bertfam.cli.objectives import pretraining_preprocessor
 from keras_bertfam.optimizers import pretraining_optimizer
 from keras_bertfam.presets.families import FAMILIES
 

@@ -1,8 +1,12 @@
 """A record for each family: all that is known of it and isn't computation.
 
-A record is registered by the backbone class that has it, when that is defined.
+A record is registered by the backbone class that has it, when that is defined. The
+records themselves are there without it, and without any framework, see `known`.
 """
 
+import functools
+import importlib
+import pkgutil
 from typing import Any
 
 from keras_bertfam.presets.families.keras_hub_table import KerasHubTable
@@ -45,6 +49,21 @@ def register(record: Family, backbone: Any) -> None:
                     f"{other.name!r}. Received: {mine}."
                 )
     FAMILIES[record.name], BACKBONES[record.name] = record, backbone
+
+
+def known() -> dict[str, Family]:
+    """All records by name: those of this package, and others that are registered."""
+    return {**_own_records(), **FAMILIES}
+
+
+@functools.cache
+def _own_records():
+    modules = (
+        importlib.import_module(f"{__name__}.{each.name}")
+        for each in pkgutil.iter_modules(__path__)
+    )
+    values = (value for module in modules for value in vars(module).values())
+    return {value.name: value for value in values if isinstance(value, Family)}
 
 
 def transformers_tables() -> dict[str, TransformersTable]:
