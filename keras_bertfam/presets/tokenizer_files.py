@@ -79,7 +79,11 @@ def _ours(name):
 def _word_piece(source, path):
     with open(path, encoding="utf-8") as file:
         vocabulary = [line.rstrip("\n") for line in file]
-    return _bert_tokenizer(source, vocabulary, source.tokenizer_config)
+    # Unless it is said, a vocabulary with capitals keeps case. [CLS] isn't one.
+    written = (token for token in vocabulary if not token.startswith("["))
+    cased = any(token != token.lower() for token in written)
+    config = {"do_lower_case": not cased, **source.tokenizer_config}
+    return _bert_tokenizer(source, vocabulary, config)
 
 
 def _bert_tokenizer(source, vocabulary, config, lowercase="do_lower_case"):

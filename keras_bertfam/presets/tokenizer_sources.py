@@ -7,7 +7,7 @@ The files themselves are read by `tokenizer_files`.
 import difflib
 import os
 
-from keras_bertfam.presets import directory, formats, reading
+from keras_bertfam.presets import directory, formats, huggingface, reading
 from keras_bertfam.presets.families import FAMILIES, transformers_tables
 from keras_bertfam.presets.huggingface import CONFIG, TOKENIZER_CONFIG
 from keras_bertfam.presets.names import list_presets
@@ -46,17 +46,19 @@ _STEPS: dict[str, dict[str, set[str]]] = {
     },
     "T5Tokenizer": _PIECE_STEPS,
 }
-# What `transformers` calls special tokens, and what our classes do.
-_SPECIAL = {
+# What `transformers` calls settings, and what our classes do.
+_OURS = {
+    "do_lower_case": ("lowercase",),
+    "keep_accents": ("keep_accents",),
     "cls_token": ("cls_token", "start_token"),
     "sep_token": ("sep_token", "end_token"),
     "mask_token": ("mask_token",),
     "pad_token": ("pad_token",),
 }
-
-
 # Settings that our classes have no argument for, and what they are to be.
 _FIXED = {"do_basic_tokenize": True, "remove_space": True, "wordpieces_prefix": "##"}
+# Classes of `transformers` that are for all kinds.
+_ANY = ("None", "PreTrainedTokenizer", "TokenizersBackend")
 
 
 def open_tokenizer(path: Path, family: str | None = None) -> CheckpointSource | None:
@@ -98,11 +100,11 @@ def open_tokenizer(path: Path, family: str | None = None) -> CheckpointSource | 
     model_type = _read_beside(folder, CONFIG).get("model_type")
     return CheckpointSource(
         path=path,
-        family=_family(path, kind, config, model_type, family),
+        family=_family(path, files, kind, config, model_type, family),
         config={},
         tensors={},
         tokenizer_files=files,
-        tokenizer_config=_with_case(config, files),
+        tokenizer_config=config,
     )
 
 
@@ -118,21 +120,16 @@ def check_stated(source: CheckpointSource, tokenizer: Tokenizer) -> None:
     """
     config, folder = source.tokenizer_config, _folder(source)
     where = os.path.join(folder, TOKENIZER_CONFIG)
-    stated = {
-        name: (_content(config[name]), _own(tokenizer, ours))
-        for name, ours in _SPECIAL.items()
-        if config.get(name) is not None
-    }
-    for name, ours in (("do_lower_case", "lowercase"), ("keep_accents",) * 2):
-        if name in config:
-            stated[name] = (config[name], getattr(tokenizer, ours, None))
-    stated |= {n: (config[n], each) for n, each in _FIXED.items() if n in config}
-    cls = type(tokenizer).__name__
-    for name, (said, own) in stated.items():
-        if own not in (None, said):
+    cls, own = type(tokenizer).__name__, {**_FIXED}
+    for name, ours in _OURS.items():
+        found = (getattr(tokenizer, each, None) for each in ours)
+        own[name] = next((each for each in found if each is not None), None)
+    for name, value in own.items():
+        said = _content(config.get(name))
+        if said is not None and value not in (None, said):
             raise CheckpointError(
-                f"{where!r} must have {name}={own!r}, as the {cls} "
-                f"of {os.fspath(source.path)!r} has. Received: {said!r}."
+                f"{where!r} must have {name}={value!r}, as the {cls} of "
+                f"{os.fspath(source.path)!r} has. Received: {said!r}."
             )
     added = config.get("added_tokens_decoder") or {}
     _check_added(tokenizer, {_content(v): int(k) for k, v in added.items()}, where)
@@ -152,7 +149,8 @@ def check_family(tokenizer: Tokenizer, family: str, path: Path) -> None:
     Raises:
         ValueError: if it isn't.
     """
-    cls, name = FAMILIES[family].tokenizer_class, type(tokenizer).__name__
+    record, name = FAMILIES[family], type(tokenizer).__name__
+    cls = record.tokenizer_class or record.tokenizer
     if name != cls:
         raise ValueError(
             f"`family` must be one whose tokenizer is a {name}, as {os.fspath(path)!r} "
@@ -166,8 +164,13 @@ def _is_preset(folder):
     own = (directory.PREPROCESSOR_FILE, directory.TASK_FILE, *directory.WEIGHTS_FILES)
     if any(name in names for name in own):
         return True
-    content = _read_beside(folder, _JSON, vocabulary=True)
-    return "registered_name" in content or formats.find_reader(folder) is not None
+    if "registered_name" in _read_beside(folder, _JSON, vocabulary=True):
+        return True
+    reader = formats.find_reader(folder)
+    if reader is huggingface:  # of a model that there may be here, or not
+        model_type = _read_beside(folder, CONFIG).get("model_type")
+        return model_type is None or model_type in [*transformers_tables()]
+    return reader is not None
 
 
 def _files_in(folder):
@@ -230,22 +233,28 @@ def _files_of(path):
     raise ValueError(f"`tokenizer` must be {TOKENIZERS}. Received: {path!r}.")
 
 
-def _family(path, kind, config, model_type, family):
+def _family(path, files, kind, config, model_type, family):
     """The family whose tokenizer files are, as they say, or else as is given."""
     said = str(config.get("tokenizer_class")).removesuffix("Fast")
     classes = {f"{t.title}Tokenizer": n for n, t in transformers_tables().items()}
-    if said in classes:
-        named = classes[said]
-        if FAMILIES[named].tokenizer != kind:
-            raise CheckpointError(
-                f"{TOKENIZER_CONFIG!r} beside {path!r} must have a tokenizer_class of "
-                f"the kind {kind!r}. Received: {config['tokenizer_class']!r}."
-            )
-        return named
-    for each in (model_type, family):
-        if isinstance(each, str) and each in FAMILIES:
-            if FAMILIES[each].tokenizer == kind:
-                return each
+    named, asked = classes.get(said), (family, model_type)
+    others = [n for n in asked if isinstance(n, str) and n in FAMILIES]
+    if named is not None and FAMILIES[named].tokenizer == kind:
+        # `transformers` has one class for several families, such as BART and RoBERTa.
+        same = (kind, FAMILIES[named].layout)
+        alike = (
+            n for n in others if (FAMILIES[n].tokenizer, FAMILIES[n].layout) == same
+        )
+        return next(alike, named)
+    # A JSON says by itself what is done to texts.
+    if named is not None or (said not in _ANY and _JSON not in files):
+        raise CheckpointError(
+            f"{TOKENIZER_CONFIG!r} beside {path!r} must have a tokenizer_class of the "
+            f"kind {kind!r} that a family here has. Received: {said!r}."
+        )
+    fitting = [n for n in others if FAMILIES[n].tokenizer == kind]
+    if fitting:
+        return fitting[-1]
     if kind == "word_piece":  # all have the same
         return "bert"
     fitting = sorted(n for n, r in FAMILIES.items() if r.tokenizer == kind and r.sizes)
@@ -254,18 +263,6 @@ def _family(path, kind, config, model_type, family):
         f"{TOKENIZER_CONFIG} beside it names the `tokenizer_class`. "
         f"Received: {family!r}."
     )
-
-
-def _with_case(config, files):
-    """A tokenizer's config, with what a vocabulary says that has capitals."""
-    if "do_lower_case" in config or _WORDS not in files:
-        return config
-    path = files[_WORDS]
-    reading.check_bytes(path)
-    with reading.errors_of(path, ValueError), open(path, encoding="utf-8") as file:
-        tokens = [line.rstrip("\n") for line in file]
-    written = (t for t in tokens if not t.startswith("["))  # but [CLS], [unused0]
-    return {**config, "do_lower_case": not any(t != t.lower() for t in written)}
 
 
 def _check_added(tokenizer, tokens, where):
@@ -315,8 +312,3 @@ def _read_beside(folder, name, vocabulary=False):
 def _content(token):
     """The text of a special token, which may be an object with more about it."""
     return token.get("content") if isinstance(token, dict) else token
-
-
-def _own(tokenizer, names):
-    found = (getattr(tokenizer, name, None) for name in names)
-    return next((each for each in found if each is not None), None)

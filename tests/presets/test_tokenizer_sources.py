@@ -262,6 +262,22 @@ def test_what_says_whose_a_tokenizer_is(tmp_path):
         check_family(make().preprocessor.tokenizer, "albert", "x")
 
 
+def test_families_that_share_a_class_of_transformers(tmp_path):
+    (tmp_path / "vocab.json").write_text("{}")
+    (tmp_path / "merges.txt").write_text("")
+    for said, given, expected in [
+        ("Roberta", None, "roberta"),
+        ("Roberta", "bart", "bart"),  # as `transformers` 5 saves BART's
+        ("Roberta", "gpt2", "roberta"),
+        ("Roberta", "bert", "roberta"),
+        ("GPT2", "openai-gpt", "gpt2"),
+    ]:
+        write(tmp_path, tokenizer_config={"tokenizer_class": f"{said}Tokenizer"})
+        assert open_tokenizer(tmp_path, given).family == expected
+    write(tmp_path, config={"model_type": "bart"}, tokenizer_config={})
+    assert open_tokenizer(tmp_path / "vocab.json").family == "bart"
+
+
 @pytest.mark.parametrize(
     ("config", "message"),
     [
@@ -271,6 +287,10 @@ def test_what_says_whose_a_tokenizer_is(tmp_path):
         ({"do_basic_tokenize": False}, "do_basic_tokenize=True"),
         ({"added_tokens_decoder": {"99": {"content": "[NEW]"}}}, r"'\[NEW\]', .* 99"),
         ({"added_tokens_decoder": {"4": {"content": "[CLS]"}}}, r"'\[CLS\]', .* id 4"),
+        (
+            {"tokenizer_class": "RobertaTokenizer"},
+            "kind 'word_piece'.*: 'RobertaTokeni",
+        ),
     ],
 )
 def test_what_is_said_beside_a_file_and_is_not_so(config, message, tmp_path):
@@ -278,7 +298,7 @@ def test_what_is_said_beside_a_file_and_is_not_so(config, message, tmp_path):
     write(tmp_path, tokenizer_config={"mask_token": "[MASK]", "pad_token": "[PAD]"})
     assert load_given_tokenizer(tmp_path).lowercase
     write(tmp_path, tokenizer_config=config)
-    with pytest.raises(ValueError, match=f"tokenizer_config.json' must.*{message}"):
+    with pytest.raises(ValueError, match=f"tokenizer_config.json' .*must.*{message}"):
         load_given_tokenizer(tmp_path)
 
 
@@ -286,6 +306,12 @@ def test_settings_of_vocab_txt_that_no_tokenizer_here_has(tmp_path):
     (tmp_path / "vocab.txt").write_text("\n".join(WORDS), "utf-8")
     write(tmp_path, tokenizer_config={"strip_accents": False, "do_lower_case": True})
     with pytest.raises(ValueError, match="must strip accents where"):
+        load_given_tokenizer(tmp_path / "vocab.txt")
+    write(tmp_path, tokenizer_config={"tokenizer_class": "BertJapaneseTokenizer"})
+    with pytest.raises(ValueError, match="tokenizer_class .*'BertJapaneseTokenizer'"):
+        load_given_tokenizer(tmp_path / "vocab.txt")
+    write(tmp_path, tokenizer_config={"added_tokens_decoder": ["odd"]})
+    with pytest.raises(ValueError, match="can't be read; .*damaged"):
         load_given_tokenizer(tmp_path / "vocab.txt")
     write(tmp_path, tokenizer_config={}, added_tokens={"[NEW]": 99})
     with pytest.raises(ValueError, match=r"added_tokens.json' must .* '\[NEW\]'"):
@@ -345,6 +371,17 @@ def test_paths_at_which_there_is_no_tokenizer(tmp_path, monkeypatch):
         load_given_tokenizer("pairs/vocab.json", "roberta")
     with pytest.raises(ValueError, match="'models/a.model' can't be read"):
         load_given_tokenizer("models/a.model", "albert")
+
+
+def test_a_folder_of_a_model_that_is_not_here(tmp_path):
+    word_piece(True).save(str(tmp_path / "tokenizer.json"))
+    config = {"tokenizer_class": "MPNetTokenizer", "do_lower_case": True}
+    write(tmp_path, config={"model_type": "mpnet"}, tokenizer_config=config)
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    assert load_given_tokenizer(tmp_path).lowercase
+    # Of one that is here, it is a checkpoint.
+    write(tmp_path, config={"model_type": "bert"})
+    assert open_tokenizer(tmp_path) is None
 
 
 def test_a_preset_is_a_preset(tmp_path, monkeypatch):
