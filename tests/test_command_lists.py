@@ -166,6 +166,13 @@ def test_other_commands():
     assert formats == {each.value for each in commands.Format}
 
 
+def test_pages_of_papers_have_all_families():
+    folder = PACKAGE.parent / "docs" / "papers"
+    text = "".join(path.read_text("utf-8") for path in folder.glob("*.md"))
+    for record in known().values():
+        assert not record.sizes or record.backbone in text
+
+
 # The package as it is without what its `__init__` files import.
 WITHOUT = """
 import importlib, sys, types
