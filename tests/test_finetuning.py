@@ -243,6 +243,7 @@ def own_table(tmp_path):
     return str(path)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("options", "count", "said"),
     [
@@ -265,6 +266,7 @@ def test_own_data_is_one_run(options, count, said, preset, own_table, settings_t
     assert said in done.output.splitlines()[0]
 
 
+@pytest.mark.any_backend
 def test_a_task_with_a_name_is_searched_for(preset, data, settings_tried):
     command = f"finetune --task sst2 --preset {preset} --data {data}".split()
     done = CliRunner().invoke(app, command)
@@ -275,18 +277,22 @@ def test_a_task_with_a_name_is_searched_for(preset, data, settings_tried):
     assert len(settings_tried) == 7
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("key", FINE_TUNING_RECIPES)
 def test_the_middle_of_a_grid(key):
     recipe = FINE_TUNING_RECIPES[key]
     middle = recipe.middle()
     (setting,) = middle.grid()
     assert setting in recipe.grid()
-    assert dataclasses.replace(
-        middle,
-        learning_rates=recipe.learning_rates,
-        batch_sizes=recipe.batch_sizes,
-        epochs=recipe.epochs,
-    ) == (recipe)
+    assert (
+        dataclasses.replace(
+            middle,
+            learning_rates=recipe.learning_rates,
+            batch_sizes=recipe.batch_sizes,
+            epochs=recipe.epochs,
+        )
+        == recipe
+    )
     # As many are above as below; of two in the middle it learns faster.
     rate, size, epochs = setting
     assert sum(r > rate for r in recipe.learning_rates) == (
@@ -300,6 +306,7 @@ def test_the_middle_of_a_grid(key):
     assert [point[:2] for point in recipe.grid()] == points
 
 
+@pytest.mark.any_backend
 def test_middles_of_some_families():
     expected = {
         "bert": (3e-5, 16, 4),

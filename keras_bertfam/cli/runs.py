@@ -113,7 +113,8 @@ class PretrainingRun:
     )
     distribution: str | None = _setting(
         None,
-        f"What shares each batch: {_listed(BACKENDS)}; TF_CONFIG or jax has devices.",
+        f"What shares each batch: {_listed(BACKENDS)}; TF_CONFIG's processes, or "
+        "jax's devices.",
     )
     model_parallel: int = _setting(1, "Of jax's devices, how many share the weights.")
     resume: bool = _setting(False, "Go on with a run that was killed, if there is one.")
