@@ -80,7 +80,7 @@ ONCE = """
     presets/test_cards.py presets/test_fuzz*.py presets/test_hub*.py
     presets/test_memory.py presets/test_piece_models.py
     presets/test_reading*.py presets/test_saving_over.py presets/test_tensorflow1.py
-    presets/test_tokenizer_files.py presets/test_untrusted*.py presets/test_upload*.py
+    presets/test_tokenizer_*.py presets/test_untrusted*.py presets/test_upload*.py
 """
 BACKENDS = ("tensorflow", "jax", "torch")
 BACKEND = os.environ["KERAS_BACKEND"]

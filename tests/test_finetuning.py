@@ -64,8 +64,9 @@ def test_finds_the_best_of_a_grid(preset, data, tmp_path):
     )
     assert best["settings"] == (2e-2, 8, 4)
     assert best["accuracy"] > 0.9
-    assert len(lines) == 5
-    assert "seed 1: accuracy" in lines[1]
+    assert len(lines) == 6
+    assert lines[0] == ("4 runs: learning rate 1e-07 or 0.02, batch size 8, epochs 4.")
+    assert "seed 1: accuracy" in lines[2]
     assert lines[-1].startswith("best, median of 2: learning rate 0.02, batch size 8")
     model = TextClassifier.from_preset(str(tmp_path / "best"))
     assert model.preprocessor.sequence_length == 16
@@ -100,14 +101,15 @@ def test_command_on_a_file_of_ones_own(preset, tmp_path):
     columns = ["--text", "review", "--label", "sentiment"]
     arguments = ["finetune", "--preset", preset, "--data", path, *columns]
     best = str(tmp_path / "best")
-    once = "--epochs 1 --learning-rate 1e-3 --batch-size 16 --output".split()
+    once = "--epochs 1 --output".split()
     done = CliRunner().invoke(app, [*arguments, *once, best])
     assert done.exit_code == 0, done.output
-    assert "best, median of 1: learning rate 0.001" in done.output
+    assert "1 run: learning rate 3e-05, batch size 16, epochs 1. What" in done.output
+    assert "best, median of 1: learning rate 3e-05" in done.output
     model = TextClassifier.from_preset(best)
     assert model.label_names == ["bad", "good"]
     card = (tmp_path / "best" / "README.md").read_text()
-    assert "| steps | 2 |" in card and "| learning_rate | 0.001 |" in card
+    assert "| steps | 2 |" in card and "| learning_rate | 3e-05 |" in card
     assert "pipeline_tag: text-classification" in card and path not in card
     load = functools.partial(load_own, path, "review", "sentiment")
     train, validation = load(None, 0.1, None)
@@ -182,6 +184,8 @@ def test_what_cannot_be_fine_tuned(preset, data, tmp_path):
 
     with pytest.raises(ValueError, match="'wikipedia', of kind 'text'"):
         finetune("wikipedia", data)
+    with pytest.raises(ValueError, match="train and to validate on.*'ax', which has "):
+        finetune("ax", data)
     with pytest.raises(ValueError, match="`data` must be a folder.*train.tsv"):
         finetune("sst2", f"{data}/train.tsv")
     own = dataclasses.replace(TASKS["sst2"], name="own", label_names=None)
@@ -213,6 +217,110 @@ def test_the_best_is_a_number(preset, data, monkeypatch):
         "sst2", preset, data, learning_rates=(1, 2, 3), batch_sizes=(8,)
     )
     assert best["accuracy"] == 0.5 and best["settings"][0] == 2
+
+
+@pytest.fixture
+def settings_tried(monkeypatch):
+    """A list of the settings that are trained by, in the place of all training."""
+    tried = []
+
+    def train(model, train_set, validation_set, settings, *args, **kwargs):
+        tried.append(settings)
+        return {name: 0.5 for name in train_set.task.metrics}
+
+    monkeypatch.setattr(finetuning, "train", train)
+    monkeypatch.setattr(
+        finetuning_heads, "make_model", lambda *args, **kwargs: "a model"
+    )
+    return tried
+
+
+OWN = [("a cat", "good"), ("a dog", "bad")] * 8
+
+
+@pytest.fixture
+def own_table(tmp_path):
+    path = tmp_path / "my.csv"
+    path.write_text("\n".join(["text,label", *(f"{t},{k}" for t, k in OWN)]))
+    return str(path)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    ("options", "count", "said"),
+    [
+        # The preset is as wide as no miniature of BERT, so its grid is that of BERT.
+        ("", 1, "1 run: learning rate 3e-05, batch size 16, epochs 4."),
+        ("", 1, "the middle of the published grid (Devlin et al., 2018, appendix A.3"),
+        ("", 1, "With --search all of it: 6 runs."),
+        ("--seed 1 --seed 2", 2, "With --search all of it: 12 runs."),
+        ("--search", 6, "6 runs: learning rate 5e-05 or 3e-05 or 2e-05, batch size 16"),
+        ("--learning-rate 1e-3", 1, "What isn't given is the middle of the published"),
+        ("--epochs 1 --epochs 2", 2, "2 runs: learning rate 3e-05, batch size 16, epo"),
+        ("--search --epochs 1", 6, "What isn't given is the published grid"),
+    ],
+)
+def test_own_data_is_one_run(options, count, said, preset, own_table, settings_tried):
+    command = f"finetune --preset {preset} --data {own_table} --label label {options}"
+    done = CliRunner().invoke(app, [*command.split(), "--text", "text"])
+    assert done.exit_code == 0, done.output
+    assert len(settings_tried) == count
+    assert said in done.output.splitlines()[0]
+
+
+@pytest.mark.any_backend
+def test_a_task_with_a_name_is_searched_for(preset, data, settings_tried):
+    command = f"finetune --task sst2 --preset {preset} --data {data}".split()
+    done = CliRunner().invoke(app, command)
+    assert done.output.startswith("6 runs: learning rate 5e-05 or 3e-05 or 2e-05, ")
+    assert "--search" not in done.output and len({*settings_tried}) == 6
+    done = CliRunner().invoke(app, [*command, "--no-search"])
+    assert done.output.startswith("1 run: learning rate 3e-05, batch size 16, epochs 4")
+    assert len(settings_tried) == 7
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("key", FINE_TUNING_RECIPES)
+def test_the_middle_of_a_grid(key):
+    recipe = FINE_TUNING_RECIPES[key]
+    middle = recipe.middle()
+    (setting,) = middle.grid()
+    assert setting in recipe.grid()
+    assert (
+        dataclasses.replace(
+            middle,
+            learning_rates=recipe.learning_rates,
+            batch_sizes=recipe.batch_sizes,
+            epochs=recipe.epochs,
+        )
+        == recipe
+    )
+    # As many are above as below; of two in the middle it learns faster.
+    rate, size, epochs = setting
+    assert sum(r > rate for r in recipe.learning_rates) == (
+        (len(recipe.learning_rates) - 1) // 2
+    )
+    assert sum(s < size for s in recipe.batch_sizes) == (
+        (len(recipe.batch_sizes) - 1) // 2
+    )
+    assert epochs == max(recipe.epochs)
+    points = [(r, s) for r in recipe.learning_rates for s in recipe.batch_sizes]
+    assert [point[:2] for point in recipe.grid()] == points
+
+
+@pytest.mark.any_backend
+def test_middles_of_some_families():
+    expected = {
+        "bert": (3e-5, 16, 4),
+        "bert_miniature": (1e-4, 32, 4),
+        "albert": (2e-5, 16, 3),
+        "roberta": (2e-5, 16, 10),
+        "electra": (1e-4, 32, 3),
+        "xlnet": (3e-5, 32, 3),
+        "modernbert": (5e-5, 16, 4),
+    }
+    for family, setting in expected.items():
+        assert FINE_TUNING_RECIPES[family].middle().grid() == [setting]
 
 
 def test_the_recipe_of_a_name_needs_no_weights():

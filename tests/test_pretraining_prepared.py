@@ -48,7 +48,7 @@ def test_a_prepared_corpus_is_trained_on(folder):
 def test_a_corpus_has_its_tokenizer(folder):
     prepared = folder / "prepared"
     run = PretrainingRun(files=(str(prepared),), output=str(folder / "own"))
-    with pytest.raises(ValueError, match="`tokenizer` must be the preset that .* None"):
+    with pytest.raises(ValueError, match="`tokenizer` must be the one that .* None"):
         begin(run)
     tokenizer = tiny.make_model().preprocessor.tokenizer
     tokenizer.save_to_preset(str(prepared / "tokenizer"))
@@ -60,7 +60,7 @@ def test_a_corpus_has_its_tokenizer(folder):
 
 def test_what_a_prepared_corpus_has_done_already(folder):
     code, output = command(folder, "--tokenizer", "word_piece")
-    assert code and "`tokenizer` must be the preset that the corpus was" in output
+    assert code and "`tokenizer` must be the one that the corpus was" in output
     code, output = command(folder, "--preset", folder / "preset", "--new-words", 5)
     assert code and "`new_words` must be left out with a prepared corpus" in output
     code, output = command(folder, "--preset", folder / "preset", "--one-per-file")

@@ -8,24 +8,13 @@ import keras
 import pytest
 from typer.testing import CliRunner
 
-from keras_bertfam import layers, tasks
+from keras_bertfam import tasks
 from keras_bertfam.cli import building, inputs, pretraining, recipes
 from keras_bertfam.cli.app import app
-from keras_bertfam.cli.runs import (
-    DENOISING,
-    OBJECTIVES,
-    OTHER_PACKINGS,
-    PACKINGS,
-    STRATEGIES,
-    PretrainingRun,
-)
+from keras_bertfam.cli.runs import PretrainingRun
 from keras_bertfam.corpus import python_documentation
-from keras_bertfam.layers.data.electra_rows import ElectraRows
-from keras_bertfam.layers.data.paired_rows import PairedRows
-from keras_bertfam.layers.data.parallel_rows import ParallelRows
-from keras_bertfam.layers.data.rows import PackedRows
-from keras_bertfam.layers.data.stream_rows import StreamRows
 from keras_bertfam.presets.families import FAMILIES
+from keras_bertfam.presets.families.objectives import OBJECTIVES
 
 TINY = ["--size", "tiny", "--sequence-length", 32, "--vocabulary-size", 500]
 SHORT = ["--batch-size", 4, "--epochs", 1, "--steps-per-epoch", 2]
@@ -167,18 +156,6 @@ def test_each_setting_but_dicts_has_an_option():
             assert f"--{field.name.replace('_', '-')}" in text, field.name
 
 
-def test_what_is_known_without_tensorflow():
-    assert [*DENOISING] == sorted(layers.DenoisingObjective.named)
-    # Tests have some of their own.
-    named = layers.MaskingStrategy.named.items()
-    ours = {name for name, cls in named if cls.__module__.startswith("keras_bertfam.")}
-    assert [*STRATEGIES] == sorted(ours)
-    kinds = {"nsp": PairedRows, "sop": PairedRows, "rtd": ElectraRows}
-    kinds |= {"plm": ParallelRows, **dict.fromkeys(("clm", *DENOISING), StreamRows)}
-    assert {name: kind.packings for name, kind in kinds.items()} == OTHER_PACKINGS
-    assert PackedRows.packings == PACKINGS
-
-
 @pytest.fixture
 def received(monkeypatch):
     """The runs that would have begun, whatever their files."""
@@ -244,7 +221,7 @@ def test_a_family_from_one_command(family, text_file, tmp_path):
     others = ["--validation", text_file, "--accumulate", 2]
     code, text = command(*files, *TINY, *SHORT, *others)
     assert code == 0, text
-    name, _ = OBJECTIVES[PretrainingRun(family=family).objective_name]
+    name = OBJECTIVES[PretrainingRun(family=family).objective_name].task
     model = getattr(tasks, name).from_preset(str(preset))
     assert type(model.backbone).__name__.lower() == f"{family}backbone"
     assert "learning_rate" in text  # the recipe, beside the published one

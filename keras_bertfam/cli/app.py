@@ -10,9 +10,12 @@ import typer
 import yaml
 
 from keras_bertfam.cli import inputs, paper_tables, preparing, screen
+from keras_bertfam.cli.glue import NAME as ALL_GLUE
 from keras_bertfam.cli.options import takes_a_run
 from keras_bertfam.cli.runs import PretrainingRun
+from keras_bertfam.datasets.table import TASKS
 from keras_bertfam.export.places import check_places
+from keras_bertfam.presets.source import TOKENIZERS
 
 
 class _Commands(typer.core.TyperGroup):
@@ -59,7 +62,6 @@ def _errors_as_messages() -> Iterator[None]:
 def _pretrain(run: PretrainingRun) -> None:
     """Pre-train on text files by the recipe of a family, from a new vocabulary on."""
     with _errors_as_messages():
-        inputs.check_strategy(run.strategy)
         inputs.check_run(run)
         with screen.loading():
             from keras_bertfam.cli import pretraining
@@ -144,13 +146,14 @@ def prepare(
         list[str], typer.Argument(help="Text, .jsonl or .parquet; tfds:NAME, hf:NAME.")
     ],
     output: Annotated[str, typer.Option(help="Folder to write.")],
-    tokenizer: Annotated[
-        str | None, typer.Option(help="Name or folder of a preset.")
-    ] = None,
+    tokenizer: Annotated[str | None, typer.Option(help=f"It is {TOKENIZERS}.")] = None,
     new_vocabulary: Annotated[
         int | None, typer.Option(help="Learn a vocabulary of so many tokens first.")
     ] = None,
-    family: Annotated[str, typer.Option(help="Whose vocabulary to learn.")] = "bert",
+    family: Annotated[
+        str | None,
+        typer.Option(help="Whose vocabulary to learn, or whose the files are."),
+    ] = None,
     rule: Annotated[
         list[str] | None,
         typer.Option(help="c4, gopher, or such as min_words=20. May be repeated."),
@@ -207,11 +210,14 @@ def prepare(
         )
 
 
+_TASKS = [name for name, task in TASKS.items() if task.can_be_learned]
+
+
 @app.command()
 def finetune(
     preset: Annotated[str, typer.Option(help="Name or folder of a checkpoint.")],
     task: Annotated[
-        str | None, typer.Option(help="sst2, mrpc, squad, conll2003, ...; all-glue.")
+        str | None, typer.Option(help=f"{', '.join(_TASKS)} or {ALL_GLUE}.")
     ] = None,
     data: Annotated[
         str | None,
@@ -258,6 +264,13 @@ def finetune(
     as_text: Annotated[
         bool, typer.Option("--as-text", help="T5 or BART learns to write the answers.")
     ] = False,
+    search: Annotated[
+        bool | None,
+        typer.Option(
+            help="Train the whole published grid, or its middle only. "
+            "Default: the grid for a task, the middle for a file of yours."
+        ),
+    ] = None,
 ) -> None:
     """Fine-tune on a task, or a file, by the published recipe; report the metrics."""
     with _errors_as_messages():
@@ -282,6 +295,7 @@ def finetune(
             validation_split=validation_split,
             packed=packed,
             as_text=as_text,
+            search=search,
         )
 
 

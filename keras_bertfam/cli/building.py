@@ -3,17 +3,13 @@
 from typing import Any
 
 from keras_bertfam import models, optimizers, tasks, tokenizers
-from keras_bertfam.cli.runs import (
-    OBJECTIVES,
-    TOKENIZERS,
-    PretrainingRun,
-    families,
-)
+from keras_bertfam.cli.runs import TOKENIZERS, PretrainingRun, families
 from keras_bertfam.layers import TokenCorpus
 from keras_bertfam.presets import names
 from keras_bertfam.presets.families import FAMILIES
-from keras_bertfam.presets.loading import load_tokenizer
-from keras_bertfam.tasks.pretraining.usual import usual_task
+from keras_bertfam.presets.families.objectives import OBJECTIVES
+from keras_bertfam.presets.loading import load_given_tokenizer, load_tokenizer
+from keras_bertfam.tokenizers.special_tokens import BYTE_PAIR, SENTENCE_PIECE
 from keras_bertfam.types import Config, Model, TFDataset, Tokenizer
 
 
@@ -29,7 +25,8 @@ def build(run: PretrainingRun, documents: TFDataset) -> Model:
     """
     if run.objective_name == "distillation":
         return compiled(run, make_distiller(run))
-    name, asked = OBJECTIVES[run.objective_name]
+    objective = OBJECTIVES[run.objective_name]
+    name, asked = objective.task, objective.arguments
     cls = getattr(tasks, name)
     settings: Config = {**asked}
     said = {**run.recipe.masking, **run.recipe.task_arguments}.items()
@@ -72,14 +69,6 @@ def _check_family(run, cls):
         )
 
 
-def pretraining_preprocessor(cls: Any) -> Any:
-    """The class that feeds a task in pre-training."""
-    # Its own is for pairs of texts.
-    return (
-        tasks.DenoisingPreprocessor if cls is tasks.TextToText else cls.preprocessor_cls
-    )
-
-
 def load(
     run: PretrainingRun,
     cls: Any,
@@ -115,27 +104,22 @@ def load(
 
 
 def make_tokenizer(run: PretrainingRun, documents: TFDataset) -> Tokenizer:
-    """The family's kind of tokenizer, learned from documents, or that of a preset.
+    """The family's kind of tokenizer, learned from documents, or one that is there.
 
-    A prepared corpus has one.
+    A prepared corpus has one. So has what `tokenizer` names, if it isn't a kind to
+    learn: a preset, or files of a tokenizer.
     """
     if run.tokenizer is None and isinstance(documents, TokenCorpus):
         return load_tokenizer(documents.tokenizer_folder)
     family = FAMILIES[run.family]
     kind = run.tokenizer or family.tokenizer
     if kind not in TOKENIZERS:
-        cls = usual_task(models.Backbone.from_preset(kind, load_weights=False))
-        loaded = cls.from_preset(kind, load_weights=False).preprocessor
-        if loaded is None:
-            raise ValueError(f"`tokenizer` must have a tokenizer. Received: {kind!r}.")
-        return loaded.tokenizer
+        return _loaded(run, kind)
     size = run.vocabulary_size
     if kind == "byte_pair":
-        same = ("bart", "gpt2", "modernbert")
-        forms = {**{name: name for name in same}, "openai-gpt": "gpt"}
-        form = forms.get(run.family, "roberta")
+        form = _form(family.tokenizer_class, BYTE_PAIR, "roberta")
         return tokenizers.train_byte_pair(documents, size, family=form)
-    to_text = OBJECTIVES[run.objective_name][0] == "TextToText"
+    to_text = OBJECTIVES[run.objective_name].task == "TextToText"
     if kind == "sentence_piece" and to_text:  # with sentinels, for any family
         return tokenizers.train_sentence_piece(documents, size, family="t5")
     published = names.published(getattr(models, family.backbone))
@@ -144,10 +128,33 @@ def make_tokenizer(run: PretrainingRun, documents: TFDataset) -> Tokenizer:
         cased = not next(published[name].lowercase for name in family.sizes)
     if kind == "word_piece":
         return tokenizers.train_word_piece(documents, size, lowercase=not cased)
-    form = "xlnet" if run.family == "xlnet" else "albert"
+    # Those of text to text have no masks.
+    masked = {
+        name: form
+        for name, form in SENTENCE_PIECE.items()
+        if "mask" in getattr(form[0], "special_token_names", ())
+    }
+    form = _form(family.tokenizer_class, masked, "albert")
     return tokenizers.train_sentence_piece(
         documents, size, family=form, lowercase=not cased, keep_accents=cased
     )
+
+
+def _form(tokenizer_class, forms, usual):
+    """The form of vocabularies that is a class's, or else the usual one."""
+    fitting = (n for n, (cls, *_) in forms.items() if cls.__name__ == tokenizer_class)
+    return next(fitting, usual)
+
+
+def _loaded(run, path):
+    tokenizer = load_given_tokenizer(path, run.family)
+    lowercase = getattr(tokenizer, "lowercase", False)
+    if run.cased is not None and run.cased == lowercase:
+        raise ValueError(
+            f"`cased` must be left out or {not lowercase}, as the tokenizer {path!r} "
+            f"is. Received: {run.cased}."
+        )
+    return tokenizer
 
 
 def make_backbone(run: PretrainingRun, tokenizer: Tokenizer | None = None) -> Model:
@@ -211,3 +218,11 @@ def compiled(run: PretrainingRun, model: Model) -> Model:
         given["jit_compile"] = run.jit_compile
     model.compile(optimizer, **given)
     return model
+
+
+def pretraining_preprocessor(cls: Any) -> Any:
+    """The class that feeds a task in pre-training."""
+    # Its own is for pairs of texts.
+    return (
+        tasks.DenoisingPreprocessor if cls is tasks.TextToText else cls.preprocessor_cls
+    )

@@ -88,11 +88,14 @@ def finetune(
     validation_split: float = 0.1,
     packed: bool = False,
     as_text: bool = False,
+    search: bool | None = None,
 ) -> dict[str, Any]:
     """Fine-tunes by the recipe of a preset's family.
 
-    Every point of the grid is trained with every seed. The point with the best
-    median of the first metric counts; the model of the best single run is saved.
+    A table of your own is trained on once, by the middle of the published grid. A
+    search, as that for a named task, trains every point of the grid with every seed.
+    The point with the best median of the first metric counts; the model of the best
+    single run is saved.
 
     Args:
         task: name of a task, see `keras_bertfam.datasets.get_task`. `None` for a
@@ -102,10 +105,11 @@ def finetune(
             which comes first there; of all of GLUE a folder with their folders.
         output: directory for the best model, or `None`; of all of GLUE a folder for
             `glue.md`, `glue.json` and their models.
-        learning_rates: sequence of floats, or `None` for the recipe's.
+        learning_rates: sequence of floats, or `None` for the recipe's. All that are
+            given are tried.
         batch_sizes: sequence of ints, or `None`.
         epochs: sequence of ints, or `None`.
-        seeds: sequence of ints.
+        seeds: sequence of ints. Each setting is trained with each of them.
         sequence_length: int or `None`.
         limit: int or `None`. Only so many examples of each split.
         load_weights: bool.
@@ -120,6 +124,8 @@ def finetune(
         as_text: bool. Whether a `TextToText` learns to write the answers, see
             `keras_bertfam.datasets.as_text_pairs`; labels of a table of your own are
             the texts to be written.
+        search: bool. Whether the whole published grid is trained, or only its middle
+            (`FineTuningRecipe.middle`). `None` searches for a task that has a name.
 
     Returns:
         A dict of the medians of the metrics and the `settings` that reached them; of
@@ -143,6 +149,7 @@ def finetune(
             validation=validation,
             packed=packed,
             as_text=as_text,
+            search=search,
         )
         return glue.finetune_all(one, _check_data, data, output, report)
     if output is not None:
@@ -166,11 +173,12 @@ def finetune(
     first = facts.metrics[0]
     best: Any = None
     best_run: Any = None
-    for settings in itertools.product(
-        learning_rates or recipe.learning_rates,
-        batch_sizes or recipe.batch_sizes,
-        epochs or recipe.epochs[-1:],  # it stops early
-    ):
+    if search is None:
+        search = task is not None
+    chosen = (learning_rates, batch_sizes, epochs)
+    points = _points(recipe if search else recipe.middle(), chosen)
+    report(_announced(recipe, points, chosen, len(seeds), search))
+    for settings in points:
         runs = []
         for seed in seeds:
             keras.utils.set_random_seed(seed)
@@ -198,6 +206,41 @@ def finetune(
     return {**median, "settings": settings}
 
 
+def _points(recipe, given):
+    """The settings to train by: a recipe's, but for the values that are given."""
+    published = zip(*recipe.grid(), strict=True)
+    values = [
+        [*dict.fromkeys(own or theirs)]
+        for own, theirs in zip(given, published, strict=True)
+    ]
+    return [*itertools.product(*values)]
+
+
+def _announced(recipe, points, given, seeds, search):
+    """What is going to be trained and how often, and whose settings these are."""
+    tried = [[*dict.fromkeys(values)] for values in zip(*points, strict=True)]
+    names = ("learning rate", "batch size", "epochs")
+    settings = ", ".join(
+        f"{name} {' or '.join(f'{value:g}' for value in values)}"
+        for name, values in zip(names, tried, strict=True)
+    )
+    line = f"{_runs(len(points) * seeds)}: {settings}."
+    if all(given):
+        return line
+    what, whole = "What isn't given" if any(given) else "This", len(recipe.grid())
+    if whole == 1:
+        return f"{line} {what} is as published ({recipe.source})."
+    part = "" if search else "the middle of "
+    line = f"{line} {what} is {part}the published grid ({recipe.source})."
+    if search or any(given):
+        return line
+    return f"{line} With --search all of it: {_runs(whole * seeds)}."
+
+
+def _runs(count):
+    return "1 run" if count == 1 else f"{count} runs"
+
+
 def _nan_last(score):
     return float("-inf") if math.isnan(score) else score
 
@@ -208,6 +251,11 @@ def _supported(task, way):
         raise ValueError(
             f"`task` must be one of kind {', '.join(way.CLASSES)}. "
             f"Received: {task.name!r}, of kind {task.kind!r}."
+        )
+    if not task.can_be_learned:
+        raise ValueError(
+            "`task` must be one with examples to train and to validate on. "
+            f"Received: {task.name!r}, which has {', '.join(task.splits)} only."
         )
     return task
 

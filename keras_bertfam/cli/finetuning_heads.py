@@ -8,12 +8,11 @@ from keras_bertfam import datasets, metrics, optimizers, tasks
 from keras_bertfam.tasks.finetuning.packed_preprocessor import PackedPreprocessor
 from keras_bertfam.types import Model
 
+# By the kind of data that each public task says.
 CLASSES: dict[str, Any] = {
-    "classification": tasks.TextClassifier,
-    "regression": tasks.TextRegressor,
-    "tagging": tasks.TokenClassifier,
-    "multiple_choice": tasks.MultipleChoice,
-    "question_answering": tasks.SpanQuestionAnswering,
+    kind: cls
+    for cls in (getattr(tasks, name) for name in tasks.__all__)
+    if (kind := getattr(cls, "data_kind", None)) is not None
 }
 # Of tables of one's own; `None` infers it.
 OWN_KIND = None

@@ -9,13 +9,13 @@ import keras
 
 from keras_bertfam import datasets, metrics, optimizers, tasks
 from keras_bertfam.cli.writing import write_texts
+from keras_bertfam.datasets import text_to_text
 from keras_bertfam.tasks.published import recipe_of
 from keras_bertfam.types import Model
 
 OWN_KIND = "text_to_text"
-_KINDS = ("classification", "regression", "question_answering", OWN_KIND)
 _AT_ONCE = 2048
-CLASSES: dict[str, Any] = dict.fromkeys(_KINDS, tasks.TextToText)
+CLASSES: dict[str, Any] = dict.fromkeys(text_to_text.KINDS, tasks.TextToText)
 
 
 def make_model(

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from keras_bertfam.cli import glue
-from keras_bertfam.cli.runs import FILE_NAME, STRATEGIES, TOKENIZERS, PretrainingRun
+from keras_bertfam.cli.runs import FILE_NAME, TOKENIZERS, PretrainingRun
 from keras_bertfam.cli.settings import check_choice
 from keras_bertfam.corpora.preparing.places import check_output
 from keras_bertfam.datasets.names import get_task
@@ -114,8 +114,8 @@ def check_prepared(
                 "`tokenizer` must be given, or `new_vocabulary`. Received: neither."
             )
         check_findable(tokenizer, "tokenizer")
-    elif tokenizer is not None and tokenizer not in TOKENIZERS:
-        check_findable(tokenizer, "tokenizer")
+    else:
+        check_choice("tokenizer", tokenizer, (None, *TOKENIZERS))
 
 
 def check_finetuning(
@@ -176,8 +176,3 @@ def check_conversion(source: str, destination: str, to: str) -> None:
 def check_sampler(sampler: str) -> None:
     """Raises a `ValueError` for a name of no sampler."""
     check_choice("sampler", sampler, SAMPLERS)
-
-
-def check_strategy(strategy: str | None) -> None:
-    """Raises a `ValueError` for a name of no masking strategy of the library."""
-    check_choice("strategy", strategy, (None, *STRATEGIES))

@@ -19,7 +19,7 @@ def prepare(
     output: str,
     tokenizer: str | None = None,
     new_vocabulary: int | None = None,
-    family: str = "bert",
+    family: str | None = None,
     rules: Sequence[str] = (),
     near_duplicates: float = 0.8,
     report: Callable[[str], Any] = print,
@@ -30,10 +30,10 @@ def prepare(
     Args:
         sources: see `corpora.prepare`.
         output: see `corpora.prepare`.
-        tokenizer: name or folder of a preset; or with `new_vocabulary` the kind of
+        tokenizer: see `corpora.prepare`; or with `new_vocabulary` the kind of
             tokenizer, if it isn't the family's.
         new_vocabulary: int. Tokens of a vocabulary to learn of the sources.
-        family: whose tokenizer to learn.
+        family: whose tokenizer to learn, BERT's by default; or see `corpora.prepare`.
         rules: names of `RULES`, and arguments of `QualityRules` such as
             `"min_words=20"`.
         near_duplicates: float. The `threshold` of `NearDuplicates`; 0 is none.
@@ -51,7 +51,7 @@ def prepare(
     made: str | Tokenizer | None = tokenizer
     if new_vocabulary is not None:
         run = PretrainingRun(
-            family=family, tokenizer=tokenizer, vocabulary_size=new_vocabulary
+            family=family or "bert", tokenizer=tokenizer, vocabulary_size=new_vocabulary
         )
     with loading():
         from keras_bertfam.cli.building import make_tokenizer
@@ -60,6 +60,8 @@ def prepare(
         counting = {name: options[name] for name in names if name in options}
         report(f"Learning a vocabulary of at most {new_vocabulary} tokens.")
         made = make_tokenizer(run, corpora.count_words(sources, **counting))
+    else:
+        options["family"] = family
     corpora.prepare(
         sources,
         output,

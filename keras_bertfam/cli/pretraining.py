@@ -22,6 +22,7 @@ from keras_bertfam.layers import (
     read_tokens,
 )
 from keras_bertfam.presets import folders, locks
+from keras_bertfam.presets.tokenizer_sources import open_tokenizer
 from keras_bertfam.types import Model, TFDataset
 
 SAVE_FREQ = 500  # steps between two backups
@@ -78,10 +79,13 @@ def begin(run: PretrainingRun) -> TFDataset | TokenCorpus:
 
     Raises:
         ValueError: for a run without files or output, or one in the same place that
-            was killed, unless it is to be resumed with the same settings; and for
-            a prepared corpus with a vocabulary that is to be learned.
+            was killed, unless it is to be resumed with the same settings; for a
+            tokenizer that isn't there; and for a prepared corpus with a vocabulary
+            that is to be learned.
     """
     check_run(run)
+    if run.tokenizer not in _LEARNED:
+        open_tokenizer(str(run.tokenizer), run.family)
     keras.config.set_dtype_policy(PRECISIONS[run.precision])
     keras.utils.set_random_seed(run.seed)
     documents = read(run, run.files)
@@ -101,7 +105,7 @@ def _check_prepared(run, corpus):
     known = run.teacher or run.preset or has_its_own
     if not known and run.tokenizer in _LEARNED:
         raise ValueError(
-            "`tokenizer` must be the preset that the corpus was prepared with, or left "
+            "`tokenizer` must be the one that the corpus was prepared with, or left "
             f"out where that is in {corpus.tokenizer_folder!r}. "
             f"Received: {run.tokenizer!r}."
         )

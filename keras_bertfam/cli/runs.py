@@ -3,7 +3,7 @@
 import dataclasses
 import difflib
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import yaml
@@ -11,7 +11,9 @@ import yaml
 from keras_bertfam.cli.clusters import BACKENDS
 from keras_bertfam.cli.settings import check_choice, checked
 from keras_bertfam.presets.families import FAMILIES
+from keras_bertfam.presets.families.objectives import OBJECTIVES, strategies
 from keras_bertfam.presets.families.recipes import PretrainingRecipe
+from keras_bertfam.presets.source import TOKENIZERS as GIVEN
 from keras_bertfam.types import Config, Path
 from keras_bertfam.version import __version__
 from keras_bertfam.whole_files import write_text
@@ -21,57 +23,6 @@ PRECISIONS = {
     "float32": "float32",
     "bfloat16": "mixed_bfloat16",
     "float16": "mixed_float16",
-}
-# What follows is known without TensorFlow, so that options are checked at once: tests
-# compare them with those of `DenoisingObjective`, `MaskingStrategy` and the rows.
-DENOISING = (
-    "bart",
-    "bert_style",
-    "deshuffling",
-    "document_rotation",
-    "iid_drop",
-    "iid_replace_spans",
-    "mass",
-    "mass_fragment",
-    "mixture",
-    "prefix_lm",
-    "random_spans",
-    "sentence_permutation",
-    "text_infilling",
-    "token_deletion",
-    "token_masking",
-)
-STRATEGIES = (
-    "given_spans",
-    "knowledge",
-    "ngrams",
-    "salient_spans",
-    "smoothed_tokens",
-    "spans",
-    "tokens",
-    "words",
-)
-# The class of `keras_bertfam.tasks`, and what its preprocessor is asked for.
-OBJECTIVES: dict[str, tuple[str, Config]] = {
-    "mlm": ("MaskedLM", {}),
-    "nsp": ("MaskedLMSentencePair", {"sentence_objective": "nsp"}),
-    "sop": ("MaskedLMSentencePair", {"sentence_objective": "sop"}),
-    "sbo": ("SpanBoundaryLM", {}),
-    "rtd": ("ReplacedTokenDetection", {}),
-    "plm": ("PermutationLM", {}),
-    "distillation": ("Distiller", {}),
-    "clm": ("CausalLM", {}),
-    **{name: ("TextToText", {"objective": name}) for name in DENOISING},
-}
-# What rows may hold: those of masked language modelling, and of others.
-PACKINGS = ("full", "doc", "best_fit")
-_PAIRS = ("segments", "sentences", "best_fit", "best_fit_sentences")
-OTHER_PACKINGS: dict[str, tuple[str, ...]] = {
-    "nsp": _PAIRS,
-    "sop": _PAIRS,
-    "rtd": ("segments", *PACKINGS),
-    "plm": (),
-    **dict.fromkeys(("clm", *DENOISING), ("stream", *PACKINGS)),
 }
 TOKENIZERS = ("word_piece", "byte_pair", "sentence_piece")
 # Layers and width of BERT's miniatures, by which any family can be made.
@@ -87,9 +38,20 @@ SHAPES = {
 
 def families() -> list[str]:
     """The families whose pre-training is one of the objectives here."""
-    tasks = {task for task, _ in OBJECTIVES.values()}
+    tasks = {objective.task for objective in OBJECTIVES.values()}
     recipes = {name: record.pretraining for name, record in FAMILIES.items()}
     return sorted(n for n, each in recipes.items() if each and each[""].task in tasks)
+
+
+def _listed(names: Iterable[str]) -> str:
+    """Names as the help of an option has them."""
+    *others, last = names
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+def _described(objective: str) -> str:
+    what = OBJECTIVES[objective].what
+    return f"{objective} ({what})" if what else objective
 
 
 def _setting(default: Any, description: str) -> Any:
@@ -111,19 +73,12 @@ class PretrainingRun:
         (), "Text files, blank lines between documents; or a prepared corpus."
     )
     output: str = _setting("", "Preset directory to write.")
-    family: str = _setting(
-        "bert",
-        "bert, roberta, albert, distilbert, electra, spanbert, ernie, xlnet, "
-        "openai-gpt, gpt2, t5 or bart.",
-    )
+    family: str = _setting("bert", f"{_listed(families())}.")
     objective: str | None = _setting(
-        None,
-        "mlm, nsp or sop (with mlm), sbo, rtd, plm, distillation, clm (the next "
-        "tokens), or a text-to-text one: random_spans, bart, prefix_lm...",
+        None, f"{_listed(map(_described, OBJECTIVES))}. Default: the family's."
     )
     size: str | None = _setting(
-        None,
-        "tiny, mini, small, medium, base, large or a published name. Default: mini.",
+        None, f"{', '.join(SHAPES)} or a published name. Default: mini."
     )
     preset: str | None = _setting(
         None, "Preset to go on from, in place of new weights; by mlm if not said."
@@ -132,7 +87,7 @@ class PretrainingRun:
     teacher: str | None = _setting(None, "Preset to distil.")
     tokenizer: str | None = _setting(
         None,
-        "word_piece, byte_pair or sentence_piece to learn, or a preset that has one.",
+        f"{_listed(TOKENIZERS)} to learn, or {GIVEN}.",
     )
     vocabulary_size: int = _setting(8000, "The most tokens to learn.")
     cased: bool | None = _setting(None, "Keep case and accents.")
@@ -148,10 +103,8 @@ class PretrainingRun:
     steps_per_epoch: int | None = _setting(None, "Batches of an epoch, if not a pass.")
     learning_rate: float | None = _setting(None, "The peak.")
     warmup_steps: float | None = _setting(None, "Steps, or their share below 1.")
-    strategy: str | None = _setting(
-        None, "What to mask: tokens, words, ngrams or spans."
-    )
-    precision: str = _setting("float32", "float32, bfloat16 or float16 to compute in.")
+    strategy: str | None = _setting(None, f"What to mask: {_listed(strategies())}.")
+    precision: str = _setting("float32", f"{_listed(PRECISIONS)} to compute in.")
     jit_compile: bool | None = _setting(None, "Compile the step with XLA.")
     seed: int = _setting(0, "Of weights, order and masks.")
     tensorboard: str | None = _setting(None, "Directory of logs for TensorBoard.")
@@ -159,7 +112,9 @@ class PretrainingRun:
         0, "How many of the last epochs' presets to keep beside the best."
     )
     distribution: str | None = _setting(
-        None, "What shares each batch: multi_worker (TF_CONFIG) or jax (its devices)."
+        None,
+        f"What shares each batch: {_listed(BACKENDS)}; TF_CONFIG's processes, or "
+        "jax's devices.",
     )
     model_parallel: int = _setting(1, "Of jax's devices, how many share the weights.")
     resume: bool = _setting(False, "Go on with a run that was killed, if there is one.")
@@ -179,7 +134,8 @@ class PretrainingRun:
             check_choice("objective", self.objective, OBJECTIVES)
         check_choice("precision", self.precision, PRECISIONS)
         check_choice("distribution", self.distribution, (None, *BACKENDS))
-        packings = OTHER_PACKINGS.get(self.objective_name, PACKINGS)
+        check_choice("strategy", self.strategy, (None, *strategies()))
+        packings = OBJECTIVES[self.objective_name].packings
         check_choice("packing", self.packing, (None, *packings))
         least = {"accumulate": 1, "batch_size": 1, "epochs": 1, "sequence_length": 1}
         least |= {"checkpoints": 0, "model_parallel": 1, "new_words": 0}
@@ -192,7 +148,7 @@ class PretrainingRun:
         if self.warmup_steps is not None and self.warmup_steps >= 1:
             if float(self.warmup_steps).is_integer():  # options are floats
                 self.warmup_steps = int(self.warmup_steps)
-        task = OBJECTIVES[self.objective_name][0]
+        task = OBJECTIVES[self.objective_name].task
         if self.strategy is not None and task in ("CausalLM", "TextToText"):
             raise ValueError(
                 "`strategy` must be left out with an objective that isn't masked "
@@ -256,8 +212,8 @@ class PretrainingRun:
         said = {**recipe.masking, **recipe.task_arguments}.items()
         return next(
             name
-            for name, (task, asked) in OBJECTIVES.items()
-            if task == recipe.task and asked.items() <= said
+            for name, objective in OBJECTIVES.items()
+            if objective.task == recipe.task and objective.arguments.items() <= said
         )
 
     def published_size(self) -> tuple[str, Config]:

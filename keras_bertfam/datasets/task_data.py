@@ -85,3 +85,8 @@ class TaskData:
     def __post_init__(self) -> None:
         if self.metrics is None:
             object.__setattr__(self, "metrics", _METRICS.get(self.kind, ()))
+
+    @property
+    def can_be_learned(self) -> bool:
+        """Whether there are labels to train on, and others to validate on."""
+        return bool(self.metrics) and {"train", "validation"} <= self.splits.keys()

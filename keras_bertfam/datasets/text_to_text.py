@@ -8,7 +8,7 @@ from typing import Any
 from keras_bertfam import metrics
 from keras_bertfam.datasets.examples import Examples
 
-_KINDS = ("classification", "regression", "question_answering", "text_to_text")
+KINDS = ("classification", "regression", "question_answering", "text_to_text")
 _NONE = -1  # the class of a text that is no label, and the number of one that is none
 _PUNCTUATION = re.compile(r"([!-/:-@\[-`{-~])")
 
@@ -142,9 +142,9 @@ def score_texts(examples: Examples, texts: Sequence[str]) -> dict[str, float]:
 
 
 def _check(examples):
-    if examples.task.kind not in _KINDS:
+    if examples.task.kind not in KINDS:
         raise ValueError(
-            f"`examples` must be of a task of kind {', '.join(_KINDS)}. "
+            f"`examples` must be of a task of kind {', '.join(KINDS)}. "
             f"Received: {examples.task.name!r}, of kind {examples.task.kind!r}."
         )
 

@@ -9,7 +9,9 @@ from keras_bertfam.presets import (
     folders,
     formats,
     hub,
+    reading,
     tokenizer_files,
+    tokenizer_sources,
 )
 from keras_bertfam.presets.names import list_presets
 from keras_bertfam.presets.source import CheckpointError
@@ -20,6 +22,30 @@ def load_tokenizer(preset: Path) -> Tokenizer:
     """The tokenizer of a preset; see `PresetTokenizer.from_preset`."""
     folder, published = _located(preset)
     return folders.read_whole(folder, lambda: _tokenizer_in(folder, published))
+
+
+def load_given_tokenizer(tokenizer: Path, family: str | None = None) -> Tokenizer:
+    """The tokenizer of a preset, or of files that are no preset.
+
+    Args:
+        tokenizer: what `source.TOKENIZERS` says.
+        family: name of the family whose tokenizer it is if the files don't say that,
+            or `None`.
+
+    Returns:
+        A tokenizer layer.
+
+    Raises:
+        ValueError: as `tokenizer_sources.open_tokenizer` and `check_stated`, and as
+            `load_tokenizer`.
+    """
+    source = tokenizer_sources.open_tokenizer(tokenizer, family)
+    if source is None:
+        return load_tokenizer(tokenizer)
+    made = tokenizer_files.load_tokenizer(source)
+    with reading.errors_of(source.path, Exception):  # whatever odd values cause
+        tokenizer_sources.check_stated(source, made)
+    return made
 
 
 def load_preprocessor(cls: Any, preset: Path, **kwargs: Any) -> Any:

@@ -16,6 +16,13 @@ from typing import Any
 
 import numpy as np
 
+# What a tokenizer may be given as.
+TOKENIZERS = (
+    "the name or folder of a preset, a folder of Hugging Face, or a file: vocab.txt, "
+    "tokenizer.json, spiece.model (or another .model), or vocab.json with merges.txt "
+    "beside it"
+)
+
 
 class CheckpointError(ValueError):
     """A checkpoint that can't be read, or isn't what it should be.

@@ -1,6 +1,7 @@
 """Tokenizers from the files that `transformers` writes, and back."""
 
 import base64
+import inspect
 import json
 import os
 import pathlib
@@ -38,6 +39,7 @@ _EXPORTS = {
     "T5Tokenizer": _PIECES,
 }
 _BY_JSON = ("ModernBertTokenizer",)
+_NO_PREFIX = ("GPTTokenizer", "ModernBertTokenizer")
 _THEIR_NAMES = {"GPTTokenizer": "OpenAIGPTTokenizer"}
 _NAMES = ("pad", "unk", "cls", "sep", "mask")
 
@@ -77,7 +79,11 @@ def _ours(name):
 def _word_piece(source, path):
     with open(path, encoding="utf-8") as file:
         vocabulary = [line.rstrip("\n") for line in file]
-    return _bert_tokenizer(source, vocabulary, source.tokenizer_config)
+    # Unless it is said, a vocabulary with capitals keeps case. [CLS] isn't one.
+    written = (token for token in vocabulary if not token.startswith("["))
+    cased = any(token != token.lower() for token in written)
+    config = {"do_lower_case": not cased, **source.tokenizer_config}
+    return _bert_tokenizer(source, vocabulary, config)
 
 
 def _bert_tokenizer(source, vocabulary, config, lowercase="do_lower_case"):
@@ -113,21 +119,28 @@ def _check_ids(ids):
         raise ValueError("the ids of the vocabulary must be 0, 1, 2, ..., each once")
 
 
-def _byte_pair_tokenizer(source, ids, merges):
+def _byte_pair_tokenizer(source, ids, merges, prefixed=False):
     _check_ids(ids)
     record = FAMILIES[source.family]
     # Encoders of other families may have RoBERTa's vocabulary, as DistilRoBERTa.
     own = record.tokenizer == "byte_pair"
     name = record.tokenizer_class if own else "RobertaTokenizer"
     cls = _ours(name) or getattr(keras_hub.tokenizers, name)
-    return cls(ids, merges)
+    if not _flag(source.tokenizer_config, "add_prefix_space", prefixed):
+        return cls(ids, merges)
+    if name in _NO_PREFIX:
+        raise CheckpointError(
+            f"The tokenizer of {os.fspath(source.path)!r} must add no space before a "
+            f"text, as a {name}. Received: add_prefix_space=True."
+        )
+    return cls(ids, merges, add_prefix_space=True)
 
 
 def _sentence_piece(source, path):
     return _sentence_piece_tokenizer(source, pathlib.Path(path).read_bytes())
 
 
-def _sentence_piece_tokenizer(source, proto):
+def _sentence_piece_tokenizer(source, proto, stated=None):
     record = FAMILIES[source.family]
     if record.tokenizer != "sentence_piece":
         raise CheckpointError(
@@ -135,14 +148,17 @@ def _sentence_piece_tokenizer(source, proto):
             f"{record.tokenizer!r}, as the family {record.name!r} has. Received: "
             "a SentencePiece model."
         )
-    config, given = source.tokenizer_config, {}
+    cls, given = _ours(record.tokenizer_class), {}
+    config = {**source.tokenizer_config, **(stated or {})}
     if "do_lower_case" in config:  # each class has a default of its own
         given["lowercase"] = _flag(config, "do_lower_case", None)
     if "keep_accents" in config:
         given["keep_accents"] = _flag(config, "keep_accents", None)
-    if "extra_ids" in config:
-        given["sentinels"] = int(config["extra_ids"])
-    return _ours(record.tokenizer_class)(proto, **given)
+    if "sentinels" in inspect.signature(cls).parameters:
+        given = {}  # T5's clean-up is all in its model
+        if "extra_ids" in config:
+            given["sentinels"] = int(config["extra_ids"])
+    return cls(proto, **given)
 
 
 def _tokenizer_json(source, path):
@@ -157,15 +173,29 @@ def _tokenizer_json(source, path):
         pairs = (m if isinstance(m, str) else " ".join(m) for m in model["merges"])
         given = content.get("added_tokens") or []
         added = {each["content"]: each["id"] for each in given if "id" in each}
-        return _byte_pair_tokenizer(source, {**model["vocab"], **added}, list(pairs))
+        ids, split = {**model["vocab"], **added}, steps_of(content, "pre_tokenizer")
+        prefixed = any(step.get("add_prefix_space") for step in split)
+        return _byte_pair_tokenizer(source, ids, list(pairs), prefixed)
     if model["type"] == "Unigram":
-        return _sentence_piece_tokenizer(source, _proto(content))
+        done = {step["type"] for step in steps_of(content, "normalizer")}
+        stated = {
+            "do_lower_case": "Lowercase" in done,
+            "keep_accents": "StripAccents" not in done,
+        }
+        return _sentence_piece_tokenizer(source, _proto(content), stated)
     raise ValueError(f"no tokenizer here is of the type {model['type']!r}")
+
+
+def steps_of(content, name):
+    """What a `tokenizer.json` does one after the other, as the `normalizer`."""
+    step = content.get(name) or {}
+    inner = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers"}[name]
+    return step.get(inner, [step] if step else [])
 
 
 def _proto(content):
     """A SentencePiece model from the JSON of its fast counterpart."""
-    normalizers = content["normalizer"].get("normalizers", [content["normalizer"]])
+    normalizers = steps_of(content, "normalizer")
     special = {token["content"]: token["special"] for token in content["added_tokens"]}
     proto = PieceModel()
     for index, (piece, score) in enumerate(content["model"]["vocab"]):

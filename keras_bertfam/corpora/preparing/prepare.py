@@ -38,7 +38,8 @@ from keras_bertfam.corpora.preparing.progress import progress
 from keras_bertfam.corpora.preparing.quality import QualityRules
 from keras_bertfam.corpora.preparing.sources import find_sources, make_blocks
 from keras_bertfam.presets import locks
-from keras_bertfam.presets.loading import load_tokenizer
+from keras_bertfam.presets.loading import load_given_tokenizer
+from keras_bertfam.presets.tokenizer_sources import check_family, open_tokenizer
 from keras_bertfam.types import Path, Tokenizer
 from keras_bertfam.whole_files import written_aside
 
@@ -63,6 +64,7 @@ def prepare(
     workers: int = 1,
     beam_arguments: Sequence[str] = (),
     report: Callable[[str], Any] = print,
+    family: str | None = None,
 ) -> Manifest:
     """Makes shards of token ids of text, once, for all runs to come.
 
@@ -79,8 +81,10 @@ def prepare(
             text with blank lines between documents, `.jsonl` with an object a line,
             or `.parquet`; the first two also as `.gz` and `.zst`.
         output: the folder to write, which is new or empty.
-        tokenizer: a tokenizer layer, or the name or folder of its preset. It is
-            saved in `output` as well, as the preset `tokenizer`.
+        tokenizer: a tokenizer layer, the name or folder of its preset, or files of
+            it: a folder of `transformers`, `vocab.txt`, `tokenizer.json`,
+            `spiece.model`, or `vocab.json` with `merges.txt` beside it. It is saved in
+            `output` as well, as the preset `tokenizer`.
         quality: `QualityRules`, or `None` for none.
         exact_duplicates: bool. Whether of equal documents one stays. Defaults to
             `True`.
@@ -98,6 +102,8 @@ def prepare(
         beam_arguments: options of Beam, such as `["--runner=FlinkRunner"]`. Its
             workers must see sources and `output` by the same paths.
         report: function that takes a line of text.
+        family: name of the family whose `tokenizer` it is, for files that don't say
+            that.
 
     Returns:
         `Manifest`.
@@ -105,8 +111,9 @@ def prepare(
     Raises:
         FileNotFoundError: if a source isn't there.
         ImportError: if Apache Beam, or what a source needs, isn't installed.
-        ValueError: if an argument is out of range, a source isn't what its name says
-            or isn't UTF-8, or `output` has something in it.
+        ValueError: if an argument is out of range, `tokenizer` isn't what it may be or
+            isn't of `family`, a source isn't what its name says or isn't UTF-8, or
+            `output` has something in it.
         OSError: if the disk is full.
 
     Example:
@@ -129,10 +136,14 @@ def prepare(
     check_output(output)
     reading = Reading(feature, split, one_per_file)
     found = find_sources(sources, reading)
+    if isinstance(tokenizer, (str, os.PathLike)):
+        open_tokenizer(tokenizer, family)  # whose errors are to come first
     # Processes begin before the tokenizer, with which TensorFlow begins.
     with process_pool(workers), _working_folder(output) as folder:
         if isinstance(tokenizer, (str, os.PathLike)):
-            tokenizer = load_tokenizer(tokenizer)
+            given, tokenizer = tokenizer, load_given_tokenizer(tokenizer, family)
+            if family is not None:
+                check_family(tokenizer, family, given)
         blocks = make_blocks(found, reading)
         described = describe_tokenizer(tokenizer)
         test_hashes = _write_test_hashes(folder, test_sets, reading, test_ngram)

@@ -1,6 +1,7 @@
 """What recipes of pre-training and fine-tuning consist of."""
 
 import dataclasses
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -157,6 +158,30 @@ class FineTuningRecipe:
             epochs=(epochs,),
             **changes,
         )
+
+    def grid(self) -> list[tuple[float, int, int]]:
+        """All settings to try: tuples of learning rate, batch size and epochs.
+
+        Of the numbers of epochs only the greatest is among them, since training stops
+        early and keeps the best epoch.
+        """
+        return [
+            *itertools.product(
+                self.learning_rates, self.batch_sizes, (max(self.epochs),)
+            )
+        ]
+
+    def middle(self) -> "FineTuningRecipe":
+        """The same with the middle setting of the grid only.
+
+        It is the learning rate in the middle when they are sorted, and the batch size
+        in the middle. Where there are two in the middle, it is the greater rate and
+        the smaller batch, which learn more of few examples. The epochs are those of
+        the grid.
+        """
+        rates, sizes = sorted(self.learning_rates), sorted(self.batch_sizes)
+        rate, size = rates[len(rates) // 2], sizes[(len(sizes) - 1) // 2]
+        return self.fixed(rate, size, max(self.epochs))
 
     def optimizer_arguments(self) -> dict[str, Any]:
         """What `keras_bertfam.optimizers.fine_tuning_optimizer` takes but the rate."""

@@ -67,12 +67,15 @@ class FineTuningTask(Reporting, PretrainingTask):
         **kwargs: arguments of `keras.Model`.
 
     Attributes:
+        data_kind: kind of the tasks of `keras_bertfam.datasets` that it is fine-tuned
+            on, `None` for none of them.
         usual_learning_rate: what `compile()` takes by default; `None` is the greatest
             rate that the backbone's family was tried with.
         one_row_each: whether each example is one row.
     """
 
     backbone_cls = TokenBackbone
+    data_kind: str | None = None
     one_row_each = True
     usual_learning_rate: float | None = None
 

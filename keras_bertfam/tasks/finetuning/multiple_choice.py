@@ -61,6 +61,7 @@ class MultipleChoice(SummaryTask):
     """
 
     preprocessor_cls = MultipleChoicePreprocessor
+    data_kind = "multiple_choice"
     label_kind = "choice"
     choices = True
 

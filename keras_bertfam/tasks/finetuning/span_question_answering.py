@@ -89,6 +89,7 @@ class SpanQuestionAnswering(AnswerReporting, FineTuningTask):
     """
 
     preprocessor_cls = SpanQuestionAnsweringPreprocessor
+    data_kind = "question_answering"
     label_kind = "place"
     one_row_each = False  # but one for each window
     has_global_tokens = True

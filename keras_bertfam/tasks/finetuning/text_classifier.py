@@ -102,6 +102,7 @@ class TextClassifier(LabelledTask, SummaryTask):
     """
 
     preprocessor_cls = TextClassifierPreprocessor
+    data_kind = "classification"
     fixed_arguments = (*SummaryTask.fixed_arguments, "num_classes")
 
     def __init__(

@@ -54,6 +54,7 @@ class TextRegressor(SummaryTask):
     """
 
     preprocessor_cls = TextRegressorPreprocessor
+    data_kind = "regression"
     label_kind = "number"
 
     def __init__(

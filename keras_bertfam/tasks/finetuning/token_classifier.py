@@ -79,6 +79,7 @@ class TokenClassifier(LabelledTask, FineTuningTask):
     """
 
     preprocessor_cls = TokenClassifierPreprocessor
+    data_kind = "tagging"
     fixed_arguments = ("num_classes", "dropout")
 
     def __init__(

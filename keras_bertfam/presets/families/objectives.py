@@ -1,0 +1,102 @@
+"""What runs of pre-training can be told by name: objectives, and strategies of masks.
+
+No framework is needed to read this, so that a command can list and check names at once.
+The classes are defined elsewhere; `tests/test_command_lists.py` holds both to be equal.
+"""
+
+import dataclasses
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+_PACKINGS = ("full", "doc", "best_fit")
+_PAIRS = ("segments", "sentences", "best_fit", "best_fit_sentences")
+_STREAMS = ("stream", *_PACKINGS)
+
+
+@dataclasses.dataclass(frozen=True)
+class Objective:
+    """An objective of pre-training.
+
+    Attributes:
+        task: name of its class in `keras_bertfam.tasks`.
+        what: what is learned, in few words, or `""` where the name says that.
+        arguments: what its preprocessor is asked for.
+        packings: what a row may hold, as its preprocessor makes them.
+    """
+
+    task: str
+    what: str = ""
+    arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    packings: tuple[str, ...] = _PACKINGS
+
+
+def _denoising(name: str) -> Objective:
+    """What a `TextToText` is trained by: a denoising objective by its name."""
+    return Objective("TextToText", "", {"objective": name}, _STREAMS)
+
+
+def _pairs(what: str, objective: str) -> Objective:
+    """Describe what is learned beside masked tokens: how two segments go together."""
+    asked = {"sentence_objective": objective}
+    return Objective("MaskedLMSentencePair", what, asked, _PAIRS)
+
+
+_DENOISING = (
+    "bart bert_style deshuffling document_rotation iid_drop iid_replace_spans mass "
+    "mass_fragment mixture prefix_lm random_spans sentence_permutation text_infilling "
+    "token_deletion token_masking"
+).split()
+_STRATEGIES = (
+    "tokens words ngrams spans given_spans knowledge salient_spans smoothed_tokens"
+).split()
+_CORRUPTION = "keras_bertfam.layers.corruption"
+
+
+class _Objectives(Mapping[str, Objective]):
+    """The package's own, and what else was defined as a `DenoisingObjective`."""
+
+    own = {
+        "mlm": Objective("MaskedLM", "masked tokens"),
+        "nsp": _pairs("and next segment", "nsp"),
+        "sop": _pairs("and their order", "sop"),
+        "sbo": Objective("SpanBoundaryLM", "spans by their borders"),
+        "rtd": Objective(
+            "ReplacedTokenDetection",
+            "replaced tokens",
+            packings=("segments", *_PACKINGS),
+        ),
+        "plm": Objective("PermutationLM", "tokens in any order", packings=()),
+        "distillation": Objective("Distiller", "a teacher's answers"),
+        "clm": Objective("CausalLM", "next tokens", packings=_STREAMS),
+        **{name: _denoising(name) for name in _DENOISING},
+    }
+
+    def __getitem__(self, name: str) -> Objective:
+        if name not in self.own and name in _defined(
+            "objectives", "DenoisingObjective"
+        ):
+            return _denoising(name)
+        return self.own[name]
+
+    def __iter__(self) -> Iterator[str]:
+        defined = _defined("objectives", "DenoisingObjective")
+        return iter(dict.fromkeys([*self.own, *defined]))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+OBJECTIVES = _Objectives()
+
+
+def strategies() -> list[str]:
+    """Names of strategies of masking: the package's own, and what else was defined."""
+    defined = _defined("strategies", "MaskingStrategy")
+    return [*dict.fromkeys([*_STRATEGIES, *defined])]
+
+
+def _defined(module, base):
+    """Classes by name of a kind, which are there if the module of their base is."""
+    loaded = sys.modules.get(f"{_CORRUPTION}.{module}")
+    return getattr(loaded, base).named if loaded else {}

@@ -1,0 +1,314 @@
+"""Tokenizers that people have: a file, or a folder of files that is no preset.
+
+Which kind the files are, whose they are, and whether what is said beside them is so.
+The files themselves are read by `tokenizer_files`.
+"""
+
+import difflib
+import os
+
+from keras_bertfam.presets import directory, formats, huggingface, reading
+from keras_bertfam.presets.families import FAMILIES, transformers_tables
+from keras_bertfam.presets.huggingface import CONFIG, TOKENIZER_CONFIG
+from keras_bertfam.presets.names import list_presets
+from keras_bertfam.presets.source import (
+    TOKENIZERS,
+    CheckpointError,
+    CheckpointSource,
+)
+from keras_bertfam.presets.tokenizer_files import steps_of
+from keras_bertfam.types import Path, Tokenizer
+
+_WORDS, _PAIRS, _MERGES = "vocab.txt", "vocab.json", "merges.txt"
+_MODEL, _JSON, _ADDED = "spiece.model", "tokenizer.json", "added_tokens.json"
+_KINDS_OF_JSON = {
+    "WordPiece": "word_piece",
+    "BPE": "byte_pair",
+    "Unigram": "sentence_piece",
+}
+# What `tokenizers` may do to a text before the model, of what our classes do too: for
+# the kind, or the class where it differs from its kind.
+_BERT_STEPS = {"normalizer": {"BertNormalizer"}, "pre_tokenizer": {"BertPreTokenizer"}}
+_BYTE_STEPS = {"normalizer": set(), "pre_tokenizer": {"ByteLevel"}}
+_PIECE_STEPS = {
+    "normalizer": {"Precompiled", "Replace", "Strip"},
+    "pre_tokenizer": {"Metaspace", "WhitespaceSplit"},
+}
+_CLEAN_UP = {"Lowercase", "NFKD", "StripAccents"}
+_STEPS: dict[str, dict[str, set[str]]] = {
+    "word_piece": _BERT_STEPS,
+    "byte_pair": _BYTE_STEPS,
+    "GPTTokenizer": _BERT_STEPS,
+    "ModernBertTokenizer": {**_BYTE_STEPS, "normalizer": {"NFC"}},
+    "sentence_piece": {
+        **_PIECE_STEPS,
+        "normalizer": _PIECE_STEPS["normalizer"] | _CLEAN_UP,
+    },
+    "T5Tokenizer": _PIECE_STEPS,
+}
+# What `transformers` calls settings, and what our classes do.
+_OURS = {
+    "do_lower_case": ("lowercase",),
+    "keep_accents": ("keep_accents",),
+    "cls_token": ("cls_token", "start_token"),
+    "sep_token": ("sep_token", "end_token"),
+    "mask_token": ("mask_token",),
+    "pad_token": ("pad_token",),
+}
+# Settings that our classes have no argument for, and what they are to be.
+_FIXED = {"do_basic_tokenize": True, "remove_space": True, "wordpieces_prefix": "##"}
+# Classes of `transformers` that are for all kinds.
+_ANY = ("None", "PreTrainedTokenizer", "TokenizersBackend")
+
+
+def open_tokenizer(path: Path, family: str | None = None) -> CheckpointSource | None:
+    """The files of a tokenizer, where they are no preset's or checkpoint's.
+
+    Args:
+        path: `TOKENIZERS` says what it may be.
+        family: name of the family whose tokenizer it is if the files don't say that,
+            or `None`.
+
+    Returns:
+        A `CheckpointSource` without tensors, for `tokenizer_files.load_tokenizer`, or
+        `None` for what `loading.load_tokenizer` loads: presets and checkpoints.
+
+    Raises:
+        ValueError: for a path at which nothing is, or nothing that is expected; for a
+            folder with several tokenizers; and if it can't be told whose it is.
+    """
+    if family is not None and family not in FAMILIES:
+        raise ValueError(
+            f"`family` must be one of {sorted(FAMILIES)}. Received: {family!r}."
+        )
+    path, known = os.fspath(path), list_presets()
+    if path in known or "://" in path:
+        return None
+    if os.path.isdir(path):
+        if _is_preset(path):
+            return None
+        folder, (files, kind) = path, _files_in(path)
+    elif os.path.isfile(path):
+        folder, (files, kind) = os.path.dirname(path), _files_of(path)
+    else:
+        near = difflib.get_close_matches(path, known, n=1, cutoff=0.5)
+        raise ValueError(
+            f"`tokenizer` must be {TOKENIZERS}. Received: {path!r}, where nothing "
+            f"is{''.join(f'; the nearest name is {name!r}' for name in near)}."
+        )
+    config = _read_beside(folder, TOKENIZER_CONFIG)
+    model_type = _read_beside(folder, CONFIG).get("model_type")
+    return CheckpointSource(
+        path=path,
+        family=_family(path, files, kind, config, model_type, family),
+        config={},
+        tensors={},
+        tokenizer_files=files,
+        tokenizer_config=config,
+    )
+
+
+def check_stated(source: CheckpointSource, tokenizer: Tokenizer) -> None:
+    """Checks that a tokenizer is what all files say that it is.
+
+    Args:
+        source: what `open_tokenizer` gives.
+        tokenizer: what was made of it.
+
+    Raises:
+        CheckpointError: naming the file that says something else.
+    """
+    config, folder = source.tokenizer_config, _folder(source)
+    where = os.path.join(folder, TOKENIZER_CONFIG)
+    cls, own = type(tokenizer).__name__, {**_FIXED}
+    for name, ours in _OURS.items():
+        found = (getattr(tokenizer, each, None) for each in ours)
+        own[name] = next((each for each in found if each is not None), None)
+    for name, value in own.items():
+        said = _content(config.get(name))
+        if said is not None and value not in (None, said):
+            raise CheckpointError(
+                f"{where!r} must have {name}={value!r}, as the {cls} of "
+                f"{os.fspath(source.path)!r} has. Received: {said!r}."
+            )
+    added = config.get("added_tokens_decoder") or {}
+    _check_added(tokenizer, {_content(v): int(k) for k, v in added.items()}, where)
+    where = os.path.join(folder, _ADDED)
+    _check_added(tokenizer, _read_beside(folder, _ADDED), where)
+    if _JSON in source.tokenizer_files:
+        where = source.tokenizer_files[_JSON]
+        content = reading.read_json(where, vocabulary=True)
+        added = content.get("added_tokens") or []
+        _check_added(tokenizer, {each["content"]: each["id"] for each in added}, where)
+        _check_steps(content, cls, source, where)
+
+
+def check_family(tokenizer: Tokenizer, family: str, path: Path) -> None:
+    """Checks that a tokenizer is of the class that a family's are of.
+
+    Raises:
+        ValueError: if it isn't.
+    """
+    record, name = FAMILIES[family], type(tokenizer).__name__
+    cls = record.tokenizer_class or record.tokenizer
+    if name != cls:
+        raise ValueError(
+            f"`family` must be one whose tokenizer is a {name}, as {os.fspath(path)!r} "
+            f"is, or be left out. Received: {family!r}, whose tokenizer is a {cls}."
+        )
+
+
+def _is_preset(folder):
+    """Whether a folder is a preset of ours, or a checkpoint that a reader knows."""
+    names = os.listdir(folder)
+    own = (directory.PREPROCESSOR_FILE, directory.TASK_FILE, *directory.WEIGHTS_FILES)
+    if any(name in names for name in own):
+        return True
+    if "registered_name" in _read_beside(folder, _JSON, vocabulary=True):
+        return True
+    reader = formats.find_reader(folder)
+    if reader is huggingface:  # of a model that there may be here, or not
+        model_type = _read_beside(folder, CONFIG).get("model_type")
+        return model_type is None or model_type in [*transformers_tables()]
+    return reader is not None
+
+
+def _files_in(folder):
+    """The tokenizer's files in a folder, by the names of `transformers`; their kind."""
+    names = sorted(os.listdir(folder))
+    models = [name for name in names if name.endswith(".model")]
+    if _MODEL in models:
+        models = [_MODEL]
+    others = (_JSON, _WORDS, _PAIRS)
+    found = {
+        name: _files_of(os.fspath(reading.file_in(folder, name)))
+        for name in (*others, *models)
+        if name in names
+        # Its merges are in the JSON, which says all.
+        if not (name == _PAIRS and _JSON in names)
+    }
+    if not found:
+        raise CheckpointError(
+            f"There is no tokenizer in {folder!r}. Expected: {TOKENIZERS}. "
+            f"There are: {', '.join(names) or 'none'}."
+        )
+    if len({kind for _, kind in found.values()}) > 1 or len(models) > 1:
+        kinds = ", ".join(f"{name} ({kind})" for name, (_, kind) in found.items())
+        raise CheckpointError(
+            f"The folder {folder!r} must have one tokenizer, or `tokenizer` be one of "
+            f"its files. Received: {kinds}."
+        )
+    return next(iter(found.values()))
+
+
+def _files_of(path):
+    """The same for one file, and what has to be beside it."""
+    folder, name = os.path.split(path)
+    if name == _JSON:
+        content = reading.read_json(path, vocabulary=True)
+        if "registered_name" in content:
+            raise ValueError(
+                f"`tokenizer` must be the folder of a preset, not a file of it. "
+                f"Received: {path!r}."
+            )
+        model = content.get("model")
+        said = model.get("type") if isinstance(model, dict) else None
+        if said not in [*_KINDS_OF_JSON]:
+            raise CheckpointError(
+                f"The model in {path!r} must be of one of the types "
+                f"{', '.join(_KINDS_OF_JSON)}. Received: {said!r}."
+            )
+        return {_JSON: path}, _KINDS_OF_JSON[said]
+    if name == _PAIRS:
+        merges = os.path.join(folder, _MERGES)
+        if not os.path.isfile(merges):
+            raise CheckpointError(
+                f"{path!r} must have {_MERGES} beside it. There is none."
+            )
+        return {_PAIRS: path, _MERGES: merges}, "byte_pair"
+    if name.endswith(_WORDS):  # as bert-base-uncased-vocab.txt
+        return {_WORDS: path}, "word_piece"
+    if name.endswith(".model"):
+        return {_MODEL: path}, "sentence_piece"
+    raise ValueError(f"`tokenizer` must be {TOKENIZERS}. Received: {path!r}.")
+
+
+def _family(path, files, kind, config, model_type, family):
+    """The family whose tokenizer files are, as they say, or else as is given."""
+    said = str(config.get("tokenizer_class")).removesuffix("Fast")
+    classes = {f"{t.title}Tokenizer": n for n, t in transformers_tables().items()}
+    named, asked = classes.get(said), (family, model_type)
+    others = [n for n in asked if isinstance(n, str) and n in FAMILIES]
+    if named is not None and FAMILIES[named].tokenizer == kind:
+        # `transformers` has one class for several families, such as BART and RoBERTa.
+        same = (kind, FAMILIES[named].layout)
+        alike = (
+            n for n in others if (FAMILIES[n].tokenizer, FAMILIES[n].layout) == same
+        )
+        return next(alike, named)
+    # A JSON says by itself what is done to texts.
+    if named is not None or (said not in _ANY and _JSON not in files):
+        raise CheckpointError(
+            f"{TOKENIZER_CONFIG!r} beside {path!r} must have a tokenizer_class of the "
+            f"kind {kind!r} that a family here has. Received: {said!r}."
+        )
+    fitting = [n for n in others if FAMILIES[n].tokenizer == kind]
+    if fitting:
+        return fitting[-1]
+    if kind == "word_piece":  # all have the same
+        return "bert"
+    fitting = sorted(n for n, r in FAMILIES.items() if r.tokenizer == kind and r.sizes)
+    raise ValueError(
+        f"`family` must be one of {fitting}, whose tokenizer {path!r} can be, unless a "
+        f"{TOKENIZER_CONFIG} beside it names the `tokenizer_class`. "
+        f"Received: {family!r}."
+    )
+
+
+def _check_added(tokenizer, tokens, where):
+    """Checks that tokens have the ids that a file gives them."""
+    if not tokens:
+        return
+    vocabulary = tokenizer.get_vocabulary()
+    ids = {token: tokenizer.token_to_id(token) for token in {*vocabulary} & {*tokens}}
+    for token, number in tokens.items():
+        if ids.get(token) != number:
+            raise CheckpointError(
+                f"{where!r} must have no tokens beside those of the vocabulary. "
+                f"Received: {token!r}, with the id {number}."
+            )
+
+
+def _check_steps(content, cls, source, where):
+    """Checks that nothing is done to texts that the class doesn't do."""
+    known = _STEPS.get(cls) or _STEPS[FAMILIES[source.family].tokenizer]
+    for name in known:
+        parts = steps_of(content, name)
+        others = {part["type"] for part in parts} - known[name]
+        others |= {
+            "use_regex=false" for part in parts if part.get("use_regex") is False
+        }
+        if others:
+            raise CheckpointError(
+                f"The {name} of {where!r} must be of what a {cls} does, "
+                f"{', '.join(sorted(known[name])) or 'none'}. "
+                f"Received: {', '.join(sorted(others))}."
+            )
+
+
+def _folder(source):
+    path = os.fspath(source.path)
+    return path if os.path.isdir(path) else os.path.dirname(path)
+
+
+def _read_beside(folder, name, vocabulary=False):
+    """The content of a file of JSON in a folder, or an empty dict without one."""
+    path = os.path.join(folder, name)
+    if not os.path.isfile(path):
+        return {}
+    return reading.read_json(path, vocabulary=vocabulary)
+
+
+def _content(token):
+    """The text of a special token, which may be an object with more about it."""
+    return token.get("content") if isinstance(token, dict) else token
