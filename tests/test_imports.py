@@ -122,6 +122,11 @@ def test_no_imports_in_a_circle():
     assert circles(IMPORTS) == set()
 
 
+def test_names_that_load_when_they_are_used_are_imports():
+    assert "tasks/pretraining/masked_lm.py" in IMPORTS["tasks/__init__.py"]
+    assert "layers/data/__init__.py" in IMPORTS["layers/__init__.py"]
+
+
 def test_circles_are_found():
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == {frozenset("bc")}
 
