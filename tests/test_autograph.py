@@ -88,10 +88,8 @@ class FirstHalf(DenoisingObjective):
 def test_objectives_may_branch_on_tensors():
     layer = DenoiseTokens(FirstHalf(), 8, vocabulary_size=30, end_token_id=1)
     texts = tf.data.Dataset.from_tensor_slices([[10, 11, 12, 13], [20, 21, 22, 23]])
-    rows = texts.batch(1).map(
-        lambda ids: layer(tf.RaggedTensor.from_tensor(ids), seed=[0, 1])
-    )
-    short, whole = (batch["token_ids"].numpy()[0].tolist() for batch in rows)
+    rows = texts.batch(1).map(lambda ids: layer(ids, seed=[0, 1]))
+    short, whole = (batch["encoder_token_ids"].numpy()[0].tolist() for batch in rows)
     assert short[:3] == [10, 11, 1]
     assert whole[:5] == [20, 21, 22, 23, 1]
 

@@ -14,7 +14,6 @@ import typer
 from keras_bertfam import datasets, layers, tasks
 from keras_bertfam.cli import app as commands
 from keras_bertfam.cli import (
-    conversion,
     finetuning,
     finetuning_heads,
     finetuning_text,
@@ -162,8 +161,6 @@ def test_other_commands():
     tables -= {"__init__"}
     assert text.startswith(", ".join(paper_tables.names()))
     assert {*paper_tables.names()} == tables
-    formats = {*re.findall(r'== "(\w+)"', inspect.getsource(conversion.convert))}
-    assert formats == {each.value for each in commands.Format}
 
 
 def test_pages_of_papers_have_all_families():

@@ -76,7 +76,7 @@ def test_prepare_learns_a_kind_or_takes_a_tokenizer(files):
     assert code == 2 and "Received: neither" in output
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_prepare_takes_a_vocabulary(files):
     pytest.importorskip("apache_beam")
     (files / "my own" / "tokenizer_config.json").write_text(

@@ -179,7 +179,7 @@ def folder(tmp_path):
 PREPARE = ["prepare", "bad.txt", "--output", "out", "--tokenizer", "preset"]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_quiet_screen(folder):
     asked = [["fill-mask", name, "text.txt"] for name in ("preset", "headless")]
     done = python(COMMANDS, json.dumps([*asked, PREPARE]), folder=folder)
@@ -191,7 +191,7 @@ def test_a_quiet_screen(folder):
     assert "bad.txt must be UTF-8" in done.stderr
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_screen_with_all_that_is_logged(folder):
     done = python(COMMANDS, json.dumps([[*PREPARE, "--verbose"]]), folder=folder)
     assert "bad.txt must be UTF-8" in done.stderr

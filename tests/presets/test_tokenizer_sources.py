@@ -178,7 +178,7 @@ def test_byte_pairs(family, tmp_path):
         assert again.add_prefix_space == ours.add_prefix_space
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_space_before_a_text(tmp_path):
     theirs = byte_pair("roberta")
     theirs.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
