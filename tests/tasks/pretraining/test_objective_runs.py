@@ -41,7 +41,7 @@ def run_worker(*arguments):
 
 
 def in_ci(names, *kept):
-    """Mark all cases but the named ones for releases: one of each mechanism is enough."""
+    """Mark for releases all cases but those that are one of each mechanism."""
     return [
         name if name in kept else pytest.param(name, marks=pytest.mark.slow("release"))
         for name in names
