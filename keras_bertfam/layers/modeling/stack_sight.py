@@ -8,7 +8,7 @@ from keras import ops
 from keras_bertfam.layers.modeling.global_tokens import tokens_at, tokens_of_mask
 from keras_bertfam.layers.modeling.neighbours import as_dilations, check_window
 from keras_bertfam.layers.modeling.rotary import rotary_positions
-from keras_bertfam.layers.modeling.sequences import same_sequence
+from keras_bertfam.layers.modeling.sequences import numbers_of, same_sequence
 from keras_bertfam.layers.modeling.sight import hide, seen_keys
 from keras_bertfam.types import Mixin, Tensor
 
@@ -228,11 +228,15 @@ class StackSight(Mixin):
 
     def _whole_sight(self, masks, sequence_ids, positions, sizes, cached):
         prefix_mask, attention_mask = masks
+        numbers = None
         if sequence_ids is not None:
+            numbers = numbers_of(sequence_ids, attention_mask)
             attention_mask = same_sequence(sequence_ids, attention_mask)
         masks = (prefix_mask, attention_mask)
         plain = all(mask is None for mask in masks) and self.relative_bias is None
         sight = {"attention_mask": attention_mask}
+        if numbers is not None and self.relative_bias is None:
+            sight["numbers"] = numbers
         if self.is_local:
             sight["window"] = 0
         if self.causal and (cached or not plain):
