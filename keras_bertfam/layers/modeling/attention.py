@@ -199,7 +199,8 @@ class SelfAttention(MultiHeadAttention):
         x: float tensor of shape `(batch, length, width)`.
         attention_mask: bool tensor, true where a key may be attended to, of shape
             `(batch, length)`, the same for every query (no `length x length`
-            tensor is built unless `causal`), or `(batch, length, length)`.
+            tensor is built unless `causal`), or `(batch, length, length)`; or what
+            `attention_kernels.prepared` made of the latter.
         positions: int tensor of shape `(batch, count)`. Compute the output at
             these positions only.
         head_mask: float tensor of shape `(num_heads,)` or `(batch, num_heads)` that

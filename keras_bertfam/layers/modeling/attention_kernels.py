@@ -48,7 +48,7 @@ class Asked:
         value: as the key.
         scale: float. What the scores are multiplied by.
         mask: bool tensor of rank 4 that broadcasts to the scores, true where a key is
-            seen, or `None`.
+            seen; or a float tensor that `prepared` made of one; or `None`.
         bias: float tensor of rank 4 that broadcasts to the scores, or `None`.
         causal: bool. Whether a query sees the keys up to its own place only.
         numbers: int tensor `(batch, length)`, or `None`. The mask in other words, for
@@ -121,7 +121,8 @@ def explicit_attention(asked: Asked) -> tuple[Tensor, Tensor]:
         scores += ops.cast(asked.bias, "float32")
     mask = _whole_mask(asked)
     if mask is not None:
-        scores += hiding(mask, "float32")
+        added = hiding(mask, "float32") if _is_bool(mask) else mask
+        scores += ops.cast(added, "float32")
     scores = ops.softmax(scores)
     kept = ops.cast(scores, asked.dtype)
     if asked.dropout is not None:
@@ -130,13 +131,48 @@ def explicit_attention(asked: Asked) -> tuple[Tensor, Tensor]:
     return ops.transpose(context, (0, 2, 1, 3)), scores
 
 
+def _is_bool(mask):
+    return keras.backend.standardize_dtype(mask.dtype) == "bool"
+
+
 def _whole_mask(asked):
     """The mask, with what causal attention doesn't see."""
     if not asked.causal:
         return asked.mask
     seen = causal_mask(ops.shape(asked.query)[1], ops.shape(asked.key)[1])
     seen = ops.expand_dims(seen, 1)
-    return seen if asked.mask is None else ops.logical_and(asked.mask, seen)
+    if asked.mask is None:
+        return seen
+    if _is_bool(asked.mask):
+        return ops.logical_and(asked.mask, seen)
+    return asked.mask + hiding(seen, asked.dtype)
+
+
+def prepared(mask: Tensor, dtype: str) -> Tensor:
+    """A mask as the kernels here want it, to be made once for many layers.
+
+    Args:
+        mask: bool tensor `(batch, queries, keys)`.
+        dtype: name of the dtype of queries and keys.
+
+    Returns:
+        Under PyTorch, whose kernels add masks to scores, a float tensor of the same
+        shape; else the mask.
+    """
+    if keras.backend.backend() != "torch":
+        return mask
+    import torch
+
+    return _hiding_in_torch(mask, getattr(torch, dtype))
+
+
+def _hiding_in_torch(mask, dtype):
+    """`hiding`, without numbers from the host, for which a GPU would be waited for."""
+    import torch
+
+    least = -3e4 if dtype == torch.float16 else -1e9
+    added = torch.zeros(mask.shape, dtype=dtype, device=mask.device)
+    return added.masked_fill_(~mask, least)
 
 
 # === PyTorch ===
@@ -163,14 +199,13 @@ def _sdpa(asked):
     import torch
     from torch.nn.functional import scaled_dot_product_attention
 
-    added, causal = None, asked.causal
-    mask = asked.mask
-    if causal and (mask is not None or asked.bias is not None):
-        mask, causal = _whole_mask(asked), False  # they don't go together
-    if mask is not None:
-        least = -3e4 if asked.dtype == "float16" else -1e9
-        added = torch.zeros(mask.shape, dtype=asked.query.dtype, device=mask.device)
-        added = added.masked_fill_(~mask, least)
+    added, causal = asked.mask, asked.causal
+    if causal and (added is not None or asked.bias is not None):
+        added, causal = _whole_mask(asked), False  # they don't go together
+    if added is not None and added.dtype == torch.bool:
+        added = _hiding_in_torch(added, asked.query.dtype)
+    elif added is not None:
+        added = added.to(asked.query.dtype)
     if asked.bias is not None:
         bias = asked.bias.to(asked.query.dtype)
         added = bias if added is None else bias + added

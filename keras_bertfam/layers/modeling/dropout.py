@@ -204,6 +204,22 @@ class Dropout(keras.layers.Layer):
     def rate(self) -> float:
         return self._rate
 
+    def __call__(self, inputs: Tensor, training: bool | None = None) -> Tensor:
+        # Under PyTorch every step calls every layer anew, and what Keras does around a
+        # call takes longer than to drop: a GPU waits for it.
+        if training is not None and self._is_plain(inputs):
+            return self.call(inputs, training)
+        return super().__call__(inputs, training=training)
+
+    def _is_plain(self, inputs):
+        """Whether Keras would give `call` the inputs of PyTorch as they are."""
+        if keras.backend.backend() != "torch":
+            return False
+        import torch
+
+        own = isinstance(inputs, torch.Tensor) and inputs.is_floating_point()
+        return own and str(inputs.dtype) == f"torch.{self.compute_dtype}"
+
     @property
     def kept_rate(self) -> float:
         """Share of the elements that stay, to the rounding of the rate."""

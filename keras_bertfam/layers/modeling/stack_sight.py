@@ -5,6 +5,7 @@ from typing import Any
 
 from keras import ops
 
+from keras_bertfam.layers.modeling.attention_kernels import prepared
 from keras_bertfam.layers.modeling.global_tokens import tokens_at, tokens_of_mask
 from keras_bertfam.layers.modeling.neighbours import as_dilations, check_window
 from keras_bertfam.layers.modeling.rotary import rotary_positions
@@ -235,13 +236,18 @@ class StackSight(Mixin):
         masks = (prefix_mask, attention_mask)
         plain = all(mask is None for mask in masks) and self.relative_bias is None
         sight = {"attention_mask": attention_mask}
+        is_final = not cached and self.relative_bias is None
+        if is_final and len(getattr(attention_mask, "shape", ())) == 3:
+            sight["attention_mask"] = prepared(attention_mask, self.compute_dtype)
         if numbers is not None and self.relative_bias is None:
             sight["numbers"] = numbers
         if self.is_local:
             sight["window"] = 0
         if self.causal and (cached or not plain):
-            sight = {"attention_mask": seen_keys(*sizes.values(), *masks)}
-            sight["causal"] = False
+            seen = seen_keys(*sizes.values(), *masks)
+            sight = {"attention_mask": seen, "causal": False}
+            if is_final:
+                sight["attention_mask"] = prepared(seen, self.compute_dtype)
         if self.relative_bias is None:
             if not cached:
                 return sight
