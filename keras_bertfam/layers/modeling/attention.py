@@ -6,11 +6,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_bertfam.layers.modeling.attention_kernels import (
-    Asked,
-    attend,
-    explicit_attention,
-)
+from keras_bertfam.layers.modeling.asked_attention import Asked, explicit_attention
+from keras_bertfam.layers.modeling.attention_kernels import attend
 from keras_bertfam.layers.modeling.dense import flat_dense, take_positions
 from keras_bertfam.layers.modeling.dropout import Dropout
 from keras_bertfam.layers.modeling.key_cache import with_rows
@@ -86,33 +83,19 @@ class MultiHeadAttention(keras.layers.Layer):
         layer.build((None, width))
         return layer
 
-    def _attend(
-        self,
-        query,
-        key,
-        value,
-        mask,
-        bias,
-        head_mask,
-        keep_scores,
-        training,
-        causal=False,
-        numbers=None,
-    ):
+    def _attend(self, parts, mask, bias, head_mask, keep_scores, training, **more):
         """The output `(batch, queries, width)`, and the probabilities if asked for.
 
         Args:
-            query: float tensor `(batch, queries, num_heads, head_dim)`; key and value
-                alike.
+            parts: queries, keys and values, `(batch, length, num_heads, head_dim)`.
             mask: bool tensor of rank 4 that broadcasts to the scores, or `None`.
             bias: float tensor that broadcasts to the scores, or `None`.
-            causal: bool; and `numbers`, see `attention_kernels.Asked`.
+            more: others of `Asked`.
         """
         kept = keep_scores or self.watcher is not None
-        parts = (query, key, value)
-        context, scores = self._mix(*parts, mask, bias, kept, training, causal, numbers)
+        context, scores = self._mix(parts, mask, bias, kept, training, **more)
         if self.watcher is not None:
-            self.watcher(query * self.scale, key, scores)
+            self.watcher(parts[0] * self.scale, parts[1], scores)
         return self._combine(context, head_mask), scores if keep_scores else None
 
     def _combine(self, context, head_mask):
@@ -125,41 +108,20 @@ class MultiHeadAttention(keras.layers.Layer):
         context = ops.reshape(context, (-1, count, self._inner_dim))
         return flat_dense(self.output_dense, context)
 
-    def _mix(
-        self,
-        query,
-        key,
-        value,
-        mask,
-        bias,
-        keep_scores,
-        training,
-        causal=False,
-        numbers=None,
-    ):
+    def _mix(self, parts, mask, bias, keep_scores, training, **more):
         """Means of values `(batch, queries, num_heads, head_dim)`, and probabilities.
 
         The probabilities are `None` where they needn't be computed.
         """
-        asked = self._asked(
-            query, key, value, training, mask, bias, causal=causal, numbers=numbers
-        )
+        asked = self._asked(parts, training, mask, bias, **more)
         return explicit_attention(asked) if keep_scores else (attend(asked), None)
 
-    def _asked(self, query, key, value, training, mask=None, bias=None, **arguments):
-        drops = training and self.dropout_rate
+    def _asked(self, parts, training, mask=None, bias=None, **more):
         if bias is not None and len(bias.shape) < 4:
             bias = ops.expand_dims(bias, tuple(range(4 - len(bias.shape))))
-        return Asked(
-            query,
-            key,
-            value,
-            self.scale,
-            mask,
-            bias,
-            dropout=self.dropout if drops else None,
-            **arguments,
-        )
+        drops = training and self.dropout_rate
+        dropout = self.dropout if drops else None
+        return Asked(*parts, self.scale, mask, bias, dropout=dropout, **more)
 
     def compute_output_shape(self, input_shape: Shape, **kwargs: Any) -> Shape:
         return input_shape
@@ -285,8 +247,16 @@ class SelfAttention(MultiHeadAttention):
             )
             seen = ops.expand_dims(seen, 1)
             mask = seen if mask is None else ops.logical_and(mask, seen)
-        asking = (mask, bias, head_mask, return_scores, training)
-        output, scores = self._attend(query, key, value, *asking, plainly, numbers)
+        output, scores = self._attend(
+            (query, key, value),
+            mask,
+            bias,
+            head_mask,
+            return_scores,
+            training,
+            causal=plainly,
+            numbers=numbers,
+        )
         more = [part for part in (scores, cache) if part is not None]
         return (output, *more) if more else output
 

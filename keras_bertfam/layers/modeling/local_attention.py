@@ -211,7 +211,7 @@ class LocalSelfAttention(SelfAttention):
         """The heads' outputs, and probabilities if they are kept."""
         if whole:
             (bias,) = neighbours
-            return self._mix(*heads, None, bias, kept, training)
+            return self._mix(heads, None, bias, kept, training)
         pattern = (window // 2, dilation)
         tokens = (neighbours, global_tokens)
         return self._by_blocks(heads, *pattern, *tokens, training), None
@@ -226,7 +226,7 @@ class LocalSelfAttention(SelfAttention):
         if sequence_ids is not None:
             numbers = numbers_of(sequence_ids, attention_mask)
         arguments = {"numbers": numbers, "window": window}
-        asked = self._asked(*heads, training, mask, **arguments)
+        asked = self._asked(heads, training, mask, **arguments)
         kernel = kernel_for(asked)
         return None if kernel is None else kernel.compute(asked)
 
@@ -260,9 +260,8 @@ class LocalSelfAttention(SelfAttention):
                 extra = take_heads(part, global_tokens["positions"])
                 extra = blocks.for_each_block(extra, step * count)
                 sides[k] = ops.concatenate([sides[k], extra], axis=1)
-        mixed, _ = self._mix(
-            blocks.join_rows(query), *sides, None, bias, False, training
-        )
+        parts = (blocks.join_rows(query), *sides)
+        mixed, _ = self._mix(parts, None, bias, False, training)
         mixed = ops.reshape(mixed, (rows, count * size, *mixed.shape[2:]))
         folded = -(-length // step)
         return blocks.unfold(mixed[:, :folded], step, length)
@@ -277,9 +276,8 @@ class LocalSelfAttention(SelfAttention):
             )
         heads = self._project(x, tokens["positions"], self.global_qkv, rotary)
         bias = keys_seen_by(tokens, self.compute_dtype, attention_mask, sequence_ids)
-        theirs, their_scores = self._mix(
-            *heads, None, bias, scores is not None, training
-        )
+        kept = scores is not None
+        theirs, their_scores = self._mix(heads, None, bias, kept, training)
         here = ops.expand_dims(tokens["here"], (2, 3))
         context = ops.where(here, self._at(theirs, tokens["slots"], 1), context)
         if scores is not None:

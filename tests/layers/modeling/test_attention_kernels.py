@@ -12,14 +12,9 @@ from scipy import stats
 
 from keras_bertfam.analysis.gradients import gradient_of
 from keras_bertfam.layers import Dropout, LocalSelfAttention, SelfAttention
-from keras_bertfam.layers.modeling.attention_kernels import (
-    Asked,
-    attend,
-    explicit_attention,
-    kernel_for,
-    lowered_for,
-    prepared,
-)
+from keras_bertfam.layers.modeling.asked_attention import Asked, explicit_attention
+from keras_bertfam.layers.modeling.attention_kernels import attend, kernel_for, prepared
+from keras_bertfam.layers.modeling.jax_attention import lowered_for
 from keras_bertfam.layers.modeling.sequences import numbers_of, same_sequence
 
 BACKEND = keras.backend.backend()
