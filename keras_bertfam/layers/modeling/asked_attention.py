@@ -20,11 +20,13 @@ class Asked:
         value: as the key.
         scale: float. What the scores are multiplied by.
         mask: bool tensor of rank 4 that broadcasts to the scores, true where a key is
-            seen; or a float tensor that `prepared` made of one; or `None`.
+            seen, or `None`.
         bias: float tensor of rank 4 that broadcasts to the scores, or `None`.
         causal: bool. Whether a query sees the keys up to its own place only.
         numbers: int tensor `(batch, length)`, or `None`. The mask in other words, for
             kernels that take these: queries see the keys of their own number.
+        added: float tensor of the mask's shape, or `None`. The mask in other words, for
+            what adds it to scores: see `added_mask`.
         window: int. If it isn't 0, queries see the keys up to `window // 2` away; only
             what `kernel_for` has a kernel for.
         dropout: `Dropout` of the probabilities, `None` for none.
@@ -38,6 +40,7 @@ class Asked:
     bias: Tensor | None = None
     causal: bool = False
     numbers: Tensor | None = None
+    added: Tensor | None = None
     window: int = 0
     dropout: Dropout | None = None
 
@@ -60,7 +63,8 @@ def explicit_attention(asked: Asked) -> tuple[Tensor, Tensor]:
         scores += ops.cast(asked.bias, "float32")
     mask = whole_mask(asked)
     if mask is not None:
-        added = hiding(mask, "float32") if is_bool(mask) else mask
+        known = asked.added is not None and not asked.causal
+        added = asked.added if known else hiding(mask, "float32")
         scores += ops.cast(added, "float32")
     scores = ops.softmax(scores)
     kept = ops.cast(scores, asked.dtype)
@@ -70,19 +74,10 @@ def explicit_attention(asked: Asked) -> tuple[Tensor, Tensor]:
     return ops.transpose(context, (0, 2, 1, 3)), scores
 
 
-def is_bool(mask: Tensor) -> bool:
-    """Whether a mask says what is seen, and isn't to be added to scores."""
-    return keras.backend.standardize_dtype(mask.dtype) == "bool"
-
-
 def whole_mask(asked: Asked) -> Tensor | None:
     """The mask, with what causal attention doesn't see."""
     if not asked.causal:
         return asked.mask
     seen = causal_mask(ops.shape(asked.query)[1], ops.shape(asked.key)[1])
     seen = ops.expand_dims(seen, 1)
-    if asked.mask is None:
-        return seen
-    if is_bool(asked.mask):
-        return ops.logical_and(asked.mask, seen)
-    return asked.mask + hiding(seen, asked.dtype)
+    return seen if asked.mask is None else ops.logical_and(asked.mask, seen)

@@ -119,7 +119,9 @@ class MultiHeadAttention(keras.layers.Layer):
     def _asked(self, parts, training, mask=None, bias=None, **more):
         if bias is not None and len(bias.shape) < 4:
             bias = ops.expand_dims(bias, tuple(range(4 - len(bias.shape))))
-        drops = training and self.dropout_rate
+        if mask is not None:
+            mask = ops.cast(mask, "bool")
+        drops = training and self.dropout.kept_rate < 1
         dropout = self.dropout if drops else None
         return Asked(*parts, self.scale, mask, bias, dropout=dropout, **more)
 
@@ -161,8 +163,7 @@ class SelfAttention(MultiHeadAttention):
         x: float tensor of shape `(batch, length, width)`.
         attention_mask: bool tensor, true where a key may be attended to, of shape
             `(batch, length)`, the same for every query (no `length x length`
-            tensor is built unless `causal`), or `(batch, length, length)`; or what
-            `attention_kernels.prepared` made of the latter.
+            tensor is built unless `causal`), or `(batch, length, length)`.
         positions: int tensor of shape `(batch, count)`. Compute the output at
             these positions only.
         head_mask: float tensor of shape `(num_heads,)` or `(batch, num_heads)` that
@@ -177,6 +178,8 @@ class SelfAttention(MultiHeadAttention):
         numbers: int tensor of shape `(batch, length)` or `None`. Says what
             `attention_mask` says as well, for kernels that take numbers in place of a
             mask: tokens attend to those of the same number.
+        added_mask: float tensor of shape `(batch, length, length)` or `None`. Says it
+            as well, for kernels that add it to the scores.
         cache: pair of float tensors `(batch, keys, num_heads, head_dim)`, the keys
             and values of what came before; `x` are the tokens that follow.
         cache_index: int scalar, the position of the first token of `x`. Keys from
@@ -220,6 +223,7 @@ class SelfAttention(MultiHeadAttention):
         rotary: tuple[Tensor, Tensor] | None = None,
         causal: bool | None = None,
         numbers: Tensor | None = None,
+        added_mask: Tensor | None = None,
         cache: tuple[Tensor, Tensor] | None = None,
         cache_index: Tensor = 0,
         return_scores: bool = False,
@@ -238,6 +242,10 @@ class SelfAttention(MultiHeadAttention):
                 mask = take_positions(mask, positions)
             axes = (1, 2) if len(mask.shape) == 2 else 1
             mask = ops.expand_dims(mask, axes)
+        if added_mask is not None:
+            if positions is not None:
+                added_mask = take_positions(added_mask, positions)
+            added_mask = ops.expand_dims(added_mask, 1)
         if positions is not None or cache is not None:
             numbers = None  # not one for each query and key
         plainly = causal and all(part is None for part in (mask, positions, cache))
@@ -247,6 +255,7 @@ class SelfAttention(MultiHeadAttention):
             )
             seen = ops.expand_dims(seen, 1)
             mask = seen if mask is None else ops.logical_and(mask, seen)
+            added_mask = None
         output, scores = self._attend(
             (query, key, value),
             mask,
@@ -256,6 +265,7 @@ class SelfAttention(MultiHeadAttention):
             training,
             causal=plainly,
             numbers=numbers,
+            added=added_mask,
         )
         more = [part for part in (scores, cache) if part is not None]
         return (output, *more) if more else output

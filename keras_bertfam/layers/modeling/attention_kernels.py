@@ -87,19 +87,18 @@ def attend(asked: Asked) -> Tensor:
     return explicit_attention(asked)[0] if kernel is None else kernel.compute(asked)
 
 
-def prepared(mask: Tensor, dtype: str) -> Tensor:
-    """A mask as the kernels here want it, to be made once for many layers.
+def added_mask(mask: Tensor, dtype: str) -> Tensor | None:
+    """What hides keys, for kernels that add it to scores, made once for many layers.
 
     Args:
         mask: bool tensor `(batch, queries, keys)`.
         dtype: name of the dtype of queries and keys.
 
     Returns:
-        Under PyTorch, whose kernels add masks to scores, a float tensor of the same
-        shape; else the mask.
+        Float tensor of the same shape under PyTorch; `None` where kernels take bools.
     """
     if keras.backend.backend() != "torch":
-        return mask
+        return None
     import torch
 
     return hiding_in_torch(mask, getattr(torch, dtype))

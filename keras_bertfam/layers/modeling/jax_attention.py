@@ -73,7 +73,7 @@ def splash_takes(asked: Asked) -> bool:
     if asked.causal and queries != keys:
         return False
     if _devices() > 1:
-        # A kernel of Pallas isn't split over devices by XLA.
+        # XLA can't split a kernel of Pallas over devices.
         return False
     return asked.mask is None or asked.numbers is not None or _hides_keys(asked)
 

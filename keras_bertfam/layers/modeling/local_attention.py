@@ -55,7 +55,7 @@ class LocalSelfAttention(SelfAttention):
             sequence only.
         global_tokens: dict of tensors, see `keras_bertfam.layers.TransformerStack`.
         window: int; and `dilation`: in place of those of the constructor.
-        numbers: see `SelfAttention`; of layers without a window.
+        numbers: see `SelfAttention`, and so `added_mask`; without a window.
         neighbours: what `neighbours()` gave for the same masks and window, or `None`.
         return_scores: bool. Return the attention probabilities as well.
 
@@ -150,6 +150,7 @@ class LocalSelfAttention(SelfAttention):
         window: int | None = None,
         dilation: Sequence[int] | None = None,
         numbers: Tensor | None = None,
+        added_mask: Tensor | None = None,
         neighbours: tuple[Tensor, ...] | None = None,
         return_scores: bool = False,
         training: bool | None = None,
@@ -163,6 +164,7 @@ class LocalSelfAttention(SelfAttention):
                     head_mask,
                     rotary=rotary,
                     numbers=numbers,
+                    added_mask=added_mask,
                     return_scores=return_scores,
                     training=training,
                 )

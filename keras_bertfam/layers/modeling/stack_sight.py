@@ -5,7 +5,7 @@ from typing import Any
 
 from keras import ops
 
-from keras_bertfam.layers.modeling.attention_kernels import prepared
+from keras_bertfam.layers.modeling.attention_kernels import added_mask
 from keras_bertfam.layers.modeling.global_tokens import tokens_at, tokens_of_mask
 from keras_bertfam.layers.modeling.neighbours import as_dilations, check_window
 from keras_bertfam.layers.modeling.rotary import rotary_positions
@@ -237,8 +237,6 @@ class StackSight(Mixin):
         plain = all(mask is None for mask in masks) and self.relative_bias is None
         sight = {"attention_mask": attention_mask}
         is_final = not cached and self.relative_bias is None
-        if is_final and len(getattr(attention_mask, "shape", ())) == 3:
-            sight["attention_mask"] = prepared(attention_mask, self.compute_dtype)
         if numbers is not None and self.relative_bias is None:
             sight["numbers"] = numbers
         if self.is_local:
@@ -246,11 +244,9 @@ class StackSight(Mixin):
         if self.causal and (cached or not plain):
             seen = seen_keys(*sizes.values(), *masks)
             sight = {"attention_mask": seen, "causal": False}
-            if is_final:
-                sight["attention_mask"] = prepared(seen, self.compute_dtype)
+        if is_final:
+            return self._with_added(sight)
         if self.relative_bias is None:
-            if not cached:
-                return sight
             bias = ops.zeros((), self.compute_dtype)
             return {**sight, **hide(bias, sight["attention_mask"])}
         if positions is not None:
@@ -259,6 +255,13 @@ class StackSight(Mixin):
             return {**sight, "bias": self.relative_bias(**only, positions=positions)}
         bias = self.relative_bias(**sizes)
         return {**sight, **hide(bias, sight["attention_mask"])}
+
+    def _with_added(self, sight):
+        mask = sight["attention_mask"]
+        if mask is None or len(mask.shape) < 3:
+            return sight
+        added = added_mask(mask, self.compute_dtype)
+        return sight if added is None else {**sight, "added_mask": added}
 
 
 def _once(made: dict, key: Any, make: Any) -> Any:

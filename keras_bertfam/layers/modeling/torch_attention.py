@@ -42,16 +42,16 @@ def sdpa(asked: Asked) -> Tensor:
     Hidden keys have scores of -1e9, as everywhere here, and not -inf: rows that see no
     key would be NaN in some kernels.
     """
-    import torch
     from torch.nn.functional import scaled_dot_product_attention
 
-    added, causal = asked.mask, asked.causal
-    if causal and (added is not None or asked.bias is not None):
-        added, causal = whole_mask(asked), False  # they don't go together
-    if added is not None and added.dtype == torch.bool:
-        added = hiding_in_torch(added, asked.query.dtype)
-    elif added is not None:
+    mask, added, causal = asked.mask, asked.added, asked.causal
+    if causal and (mask is not None or asked.bias is not None):
+        # They don't go together.
+        mask, added, causal = whole_mask(asked), None, False
+    if added is not None:
         added = added.to(asked.query.dtype)
+    elif mask is not None:
+        added = hiding_in_torch(mask, asked.query.dtype)
     if asked.bias is not None:
         bias = asked.bias.to(asked.query.dtype)
         added = bias if added is None else bias + added

@@ -1,6 +1,5 @@
 """Every way to compute attention against its definition, for all that can be asked."""
 
-import contextlib
 import functools
 import types
 
@@ -13,7 +12,11 @@ from scipy import stats
 from keras_bertfam.analysis.gradients import gradient_of
 from keras_bertfam.layers import Dropout, LocalSelfAttention, SelfAttention
 from keras_bertfam.layers.modeling.asked_attention import Asked, explicit_attention
-from keras_bertfam.layers.modeling.attention_kernels import attend, kernel_for, prepared
+from keras_bertfam.layers.modeling.attention_kernels import (
+    added_mask,
+    attend,
+    kernel_for,
+)
 from keras_bertfam.layers.modeling.jax_attention import lowered_for
 from keras_bertfam.layers.modeling.sequences import numbers_of, same_sequence
 
@@ -165,13 +168,19 @@ def test_which_kernel():
     assert (dropping and dropping.name) == (names[BACKEND] if on_gpu else None)
 
 
-def test_a_prepared_mask():
+def test_a_mask_in_other_words():
     pairs = ops.convert_to_tensor(masks(16)[2])
-    mask = ops.expand_dims(prepared(pairs[:, 0], "float32"), 1)
-    parts = [*ops.ones((3, BATCH, 16, HEADS, WIDTH)), 0.3]
+    added = added_mask(pairs[:, 0], "float32")
+    assert (added is not None) == (BACKEND == "torch")
+    if added is not None:
+        added = ops.expand_dims(added, 1)
+    values = RNG.normal(size=(3, BATCH, 16, HEADS, WIDTH)).astype("float32")
+    parts = [*ops.convert_to_tensor(values), 0.3, pairs]
     for more in ({}, {"causal": True}):
         for compute in (attend, by_definition):
-            both = (compute(Asked(*parts, each, **more)) for each in (pairs, mask))
+            both = (
+                compute(Asked(*parts, added=each, **more)) for each in (None, added)
+            )
             first, second = (ops.convert_to_numpy(each) for each in both)
             np.testing.assert_allclose(first, second, atol=1e-6)
 
@@ -220,10 +229,8 @@ def test_dropout_has_the_masked_keys_left_out():
 TPU_PATTERNS = ("all keys", "keys", "packed", "causal")
 
 
-@contextlib.contextmanager
 def interpreted_tpu():
-    with lowered_for("tpu", interpreted=True):
-        yield
+    return lowered_for("tpu", interpreted=True)
 
 
 @only_jax
@@ -279,6 +286,18 @@ def test_what_tpus_have_no_kernel_for():
         assert kernel_for(dropping) is None
         short = asked_of(values[: 3 * BATCH * 16 * HEADS * WIDTH], {}, 16)
         assert kernel_for(short).name == "xla"
+
+
+@only_jax
+def test_a_batch_that_devices_share_is_left_to_xla(monkeypatch):
+    # Which can't split a kernel of Pallas.
+    mesh = types.SimpleNamespace(devices=np.zeros(4))
+    shared = types.SimpleNamespace(device_mesh=mesh)
+    asked = asked_of(ops.zeros(3 * BATCH * 128 * HEADS * WIDTH), {}, 128)
+    with interpreted_tpu():
+        assert kernel_for(asked).name == "splash"
+        monkeypatch.setattr(keras.distribution, "distribution", lambda: shared)
+        assert kernel_for(asked).name == "xla"
 
 
 @only_jax
