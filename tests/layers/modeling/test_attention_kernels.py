@@ -234,7 +234,7 @@ def interpreted_tpu():
 
 
 @only_jax
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_tpu_kernel_by_the_interpreter():
     length = 128
     asked_for = {name: patterns(length)[name] for name in TPU_PATTERNS}
