@@ -26,7 +26,7 @@ def as_graph(function: _Function) -> _Function:
         function: a function or method. It is returned as it is if the library or
             KerasHub defines it, and in eager mode, where Python's branches work.
     """
-    package = (function.__module__ or "").partition(".")[0]
+    package = (getattr(function, "__module__", None) or "").partition(".")[0]
     if tf.executing_eagerly() or package in ("keras_bertfam", "keras_hub"):
         return function
     # Whoever calls has switched AutoGraph off, so it is switched on here.

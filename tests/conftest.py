@@ -199,5 +199,6 @@ def rewritten_functions(functions_of_autograph):
     """
     functions_of_autograph.clear()
     yield functions_of_autograph
-    packages = {f.__module__.partition(".")[0] for f in functions_of_autograph}
-    assert "keras_bertfam" not in packages or "tests" in packages, packages
+    names = {f"{f.__module__}.{f.__qualname__}" for f in functions_of_autograph}
+    packages = {name.partition(".")[0] for name in names}
+    assert "keras_bertfam" not in packages or "tests" in packages, names

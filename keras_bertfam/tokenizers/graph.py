@@ -70,7 +70,7 @@ def tokenize(tokenizer: Tokenizer, texts: TFTensor) -> TFRagged:
         texts = without_nul(texts)
     # Keras calls a layer's methods where AutoGraph doesn't follow: a user's is called
     # by its name.
-    method = tokenizer.tokenize
+    method = getattr(tokenizer, "tokenize", tokenizer)
     rewritten = as_graph(method)
     return tf.cast((tokenizer if rewritten == method else rewritten)(texts), tf.int32)
 
