@@ -20,7 +20,8 @@ class GenerationSettings:
             are logits, and log-probabilities in a beam search.
         no_repeat_ngram_size: int. No run of so many tokens comes twice; 0 for any.
         bad_words: sequence of words that no text gets, each a sequence of ids, or a
-            string, if the task has a tokenizer. A text may begin with them.
+            string, if the task has a tokenizer. What a text begins with may have
+            them. A text doesn't end with a stop token that is one of them.
         num_beams: int. Texts that `sampler="beam"` goes on with. A
             `keras_hub.samplers.BeamSampler` has its own number.
         length_penalty: float. A finished text's score is its log-probability divided
