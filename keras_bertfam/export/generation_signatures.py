@@ -15,7 +15,9 @@ from keras_bertfam.tasks.pretraining.generation_inputs import (
     check_max_length,
     special_ids,
     stop_ids,
+    words_as_ids,
 )
+from keras_bertfam.tasks.pretraining.generation_settings import GenerationSettings
 from keras_bertfam.tasks.pretraining.recurrent_lm import RecurrentLM
 from keras_bertfam.tasks.pretraining.text_to_text import TextToText
 from keras_bertfam.tokenizers.graph import tokenize, tokenize_with_masks
@@ -39,7 +41,8 @@ def _(
     model: Model, preprocessor: Any, max_length: int | None = None, **options: Any
 ) -> dict[str, Signature]:
     positions = _positions(model.backbone)
-    length = _length(max_length, preprocessor.sequence_length, 1, positions)
+    usual = preprocessor.sequence_length
+    length = _length(max_length, usual, 1, positions, options["settings"])
     write = _writer(model, length, **options)
     return _signatures(
         preprocessor.tokenizer,
@@ -55,7 +58,7 @@ def _(
     positions = model.backbone.max_sequence_length
     first = begun_ids(model)
     usual = preprocessor.layout.target_length
-    length = _length(max_length, usual, len(first), positions)
+    length = _length(max_length, usual, len(first), positions, options["settings"])
     tokenizer = preprocessor.tokenizer
     unsaid, _ = special_ids(tokenizer)
     write = _writer(model, length, first=len(first), unsaid=unsaid, **options)
@@ -81,10 +84,11 @@ def _as_batch(tokens):
     return {"token_ids": ids, "padding_mask": mask}
 
 
-def _length(max_length, usual, begun, positions):
+def _length(max_length, usual, begun, positions, settings):
     """How long texts are to be, of which so many tokens are there."""
     length = min(usual, positions or usual) if max_length is None else max_length
-    check_max_length(length, begun, positions)
+    most = positions or (settings or GenerationSettings()).max_tokens
+    check_max_length(length, begun, most, positions is None)
     return length
 
 
@@ -148,18 +152,34 @@ def _checked(tokens, backbone, most):
         return tokens.with_flat_values(tf.identity(tokens.flat_values))
 
 
-def _writer(model, length, sampler, stop_token_ids, first=0, unsaid=(), **options):
+def _writer(
+    model,
+    length,
+    sampler,
+    stop_token_ids,
+    settings=None,
+    first=0,
+    unsaid=(),
+    **options,
+):
     """A function from the beginnings of texts, and other inputs, to the outputs.
 
     Args:
         model: the task.
         length: int, tokens of a text.
         sampler: `keras_hub.samplers.Sampler`.
-        stop_token_ids: see `generate`.
+        stop_token_ids: see `generate`, the same for all texts.
+        settings: `GenerationSettings`, or `None` for the usual ones.
         first: int, how many tokens of each text aren't given back.
         unsaid: ids that aren't part of the strings.
     """
-    stop = stop_ids(model, stop_token_ids)
+    settings = words_as_ids(model, settings or GenerationSettings())
+    stop = stop_ids(model, stop_token_ids) or []
+    if any(isinstance(ids, list) for ids in stop):
+        raise ValueError(
+            "`stop_token_ids` must be the same for all texts of a SavedModel. "
+            f"Received: stop_token_ids={stop_token_ids!r}."
+        )
     tokenizer = model.preprocessor.tokenizer
 
     def write(begun, inputs):
@@ -168,21 +188,33 @@ def _writer(model, length, sampler, stop_token_ids, first=0, unsaid=(), **option
         shortest = tf.reduce_min(tf.concat([lengths, [length - 1]], 0))
         prompt = begun.to_tensor(UNWRITTEN, shape=[None, length])
         rows = {"prompt": prompt, "start": prompt[:, :shortest], "index": shortest}
-        written = model.write_rows({**inputs, **rows}, sampler, stop)
-        new = tf.range(length) >= lengths[:, None]
-        stops = tf.zeros_like(new)
-        for token in stop or ():
+        if stop:
+            rows["stop"] = tf.constant([stop], tf.int32)
+        found = model.write_rows({**inputs, **rows}, sampler, settings)
+        written = found["token_ids"]  # (batch, texts, length)
+        new = tf.range(length) >= lengths[:, None, None]
+        stops = tf.zeros_like(written, tf.bool)
+        for token in stop:
             stops |= new & (written == token)
-        after = tf.cumsum(tf.cast(stops, tf.int32), 1, exclusive=True) > 0
-        written, stops, kept = (x[:, first:] for x in (written, stops, ~after))
+        after = tf.cumsum(tf.cast(stops, tf.int32), 2, exclusive=True) > 0
+        kept = ~after & (written != UNWRITTEN)
+        written, stops, kept = (x[..., first:] for x in (written, stops, kept))
         # A table may have more rows than there are tokens.
         said = kept & ~stops & (written < tokenizer.vocabulary_size())
         for token in unsaid:
             said &= written != token
-        return {
-            "text": tokenizer.detokenize(tf.ragged.boolean_mask(written, said)),
+        count = settings.num_return_sequences
+        of_texts = (tf.reshape(x, (-1, length - first)) for x in (written, said))
+        texts = tokenizer.detokenize(tf.ragged.boolean_mask(*of_texts))
+        outputs = {
+            "text": tf.reshape(texts, (-1, count)),
             "token_ids": tf.where(kept, written, tokenizer.pad_token_id),
             "padding_mask": kept,
         }
+        if settings.return_scores:
+            outputs["scores"] = found["scores"]
+        if count == 1:
+            outputs = {name: x[:, 0] for name, x in outputs.items()}
+        return outputs
 
     return write

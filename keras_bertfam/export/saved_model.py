@@ -1,5 +1,6 @@
 """Writing a SavedModel with string inputs."""
 
+import dataclasses
 import json
 import os
 import tempfile
@@ -22,6 +23,7 @@ from keras_bertfam.models.base import TokenBackbone
 from keras_bertfam.models.exported import run_with_tensorflow
 from keras_bertfam.presets import directory, folders
 from keras_bertfam.tasks.pretraining.generation import as_sampler
+from keras_bertfam.tasks.pretraining.generation_settings import GenerationSettings
 from keras_bertfam.tasks.pretraining.usual import usual_task
 from keras_bertfam.types import Model, Path
 
@@ -40,6 +42,7 @@ def export_saved_model(
     max_length: int | None = None,
     sampler: Any = "greedy",
     stop_token_ids: Any = "auto",
+    settings: GenerationSettings | dict[str, Any] | None = None,
 ) -> Path:
     """Write a SavedModel that answers strings, for TensorFlow Serving.
 
@@ -74,7 +77,9 @@ def export_saved_model(
 
     with the outputs `text`, string `(batch,)`, and `token_ids`, int32, and
     `padding_mask`, bool, `(batch, max_length)` (of `TextToText` without the columns of
-    the first tokens). What `generate` refuses is a `tf.errors.InvalidArgumentError`. A
+    the first tokens). If the settings ask for several texts, all have an axis for them
+    after the batch's, and if they ask for scores there is `scores`, float32. What
+    `generate` refuses is a `tf.errors.InvalidArgumentError`. A
     sampler's random numbers go on from call to call, and are the same again in another
     process.
 
@@ -130,7 +135,9 @@ def export_saved_model(
             Defaults to the length of the preprocessor's rows, or the positions if they
             are fewer.
         sampler: name or `keras_hub.samplers.Sampler`, as in `generate`.
-        stop_token_ids: as in `generate`.
+        stop_token_ids: as in `generate`, the same for all texts.
+        settings: `keras_bertfam.tasks.GenerationSettings` or a dict of its arguments,
+            as in `generate`.
 
     Returns:
         `path`.
@@ -150,11 +157,14 @@ def export_saved_model(
     ```
     """
     check_places(model, path)
+    if isinstance(settings, dict):
+        settings = GenerationSettings(**settings)
     options = {
         "top_k": top_k,
         "max_length": max_length,
-        "sampler": as_sampler(sampler),
+        "sampler": as_sampler(sampler, settings),
         "stop_token_ids": stop_token_ids,
+        "settings": settings,
     }
     if keras.backend.backend() == "tensorflow":
         model, preprocessor = _load(model)
@@ -216,10 +226,12 @@ def _write(model, preprocessor, folder, **options):
 def _export_in_tensorflow(preset, path, options):
     stop = options["stop_token_ids"]
     as_it_is = stop is None or isinstance(stop, str)
+    settings = options.get("settings")
     given = {
         **options,
         "sampler": keras_hub.samplers.serialize(options["sampler"]),
         "stop_token_ids": stop if as_it_is else [*map(int, stop)],
+        "settings": settings and dataclasses.asdict(settings),
     }
     run_with_tensorflow(
         "-c", _EXPORT, os.fspath(preset), os.fspath(path), json.dumps(given)

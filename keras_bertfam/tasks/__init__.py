@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from keras_bertfam.tasks.pretraining.generated_losses import (
         LanguageModelCrossentropy,
     )
+    from keras_bertfam.tasks.pretraining.generation_settings import GenerationSettings
     from keras_bertfam.tasks.pretraining.knowledge_augmented_masked_lm import (
         KnowledgeAugmentedMaskedLM,
     )
@@ -145,6 +146,7 @@ __all__ = [
     "ElmoTokenClassifierPreprocessor",
     "FINE_TUNING_RECIPES",
     "FineTuningRecipe",
+    "GenerationSettings",
     "KnowledgeAugmentedMaskedLM",
     "KnowledgeAugmentedMaskedLMPreprocessor",
     "LanguageModelCrossentropy",

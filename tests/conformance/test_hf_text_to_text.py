@@ -248,8 +248,7 @@ def test_generated_tokens(kind, beams):
     theirs = randomize(make_theirs(kind), 0.4)
     ours = convert(KINDS[kind][2], theirs)
     config, end = theirs.generation_config, 4
-    # Ends of texts in a beam are weighed by other rules there.
-    config.eos_token_id, config.pad_token_id = (end if beams == 1 else None), 0
+    config.eos_token_id, config.pad_token_id = end, 1
     config.forced_eos_token_id = None
     if kind.startswith("t5"):
         config.decoder_start_token_id = 0
@@ -259,8 +258,7 @@ def test_generated_tokens(kind, beams):
     sampler = "greedy"
     if beams > 1:
         sampler = keras_hub.samplers.BeamSampler(num_beams=beams)
-    stop = [end] if beams == 1 else None
-    found = ours.generate(prompts, 12, sampler, stop_token_ids=stop)
+    found = ours.generate(prompts, 12, sampler, stop_token_ids=[end])
     for prompt, text in zip(prompts, found, strict=True):
         with torch.no_grad():
             expected = theirs.generate(torch.tensor(prompt)[None].long(), **common)

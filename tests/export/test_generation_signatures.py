@@ -146,6 +146,7 @@ def test_an_export_from_another_backend(causal, tmp_path):
         "max_length": 12,
         "sampler": keras_hub.samplers.TopKSampler(k=20, seed=3),
         "stop_token_ids": np.array([5, 6]),
+        "settings": tasks.GenerationSettings(bad_words=[[7]]),
     }
     path = str(tmp_path / "1")
     saved_model._export_in_tensorflow(tmp_path / "preset", path, options)
@@ -169,3 +170,24 @@ def test_samplers(causal, seq2seq, name, tmp_path):
     if name != "top_p":  # which draws
         assert texts(answer) == task.generate(PROMPTS, 10, sampler, None)
     assert answer["padding_mask"].numpy().all()
+
+
+@pytest.mark.slow
+def test_several_texts_with_scores(causal, tmp_path):
+    settings = {"num_beams": 3, "num_return_sequences": 2, "return_scores": True}
+    settings |= {"bad_words": [[157], "ab"], "min_new_tokens": 2}
+    stop = [20, 100]
+    path = export_saved_model(
+        causal, tmp_path / "1", 5, 14, "beam", stop, settings=settings
+    )
+    served = tf.saved_model.load(path).signatures["serving_default"]
+    answer = served(text=tf.constant(PROMPTS))
+    settings = tasks.GenerationSettings(**settings)
+    expected, scores = causal.generate(PROMPTS, 14, "beam", stop, settings)
+    answers = np.moveaxis(answer["text"].numpy(), 1, 0)
+    rows = zip(*(texts({"text": tf.constant(x)}) for x in answers), strict=True)
+    assert [*map(list, rows)] == expected
+    np.testing.assert_allclose(answer["scores"].numpy(), scores, rtol=1e-5)
+    assert answer["token_ids"].shape == answer["padding_mask"].shape == (3, 2, 14)
+    with pytest.raises(ValueError, match="the same for all texts of a SavedModel"):
+        export_saved_model(causal, tmp_path / "2", stop_token_ids=[[1], [2]])

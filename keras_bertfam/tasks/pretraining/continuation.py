@@ -4,10 +4,12 @@ from typing import Any
 
 from keras_bertfam.tasks.pretraining.generation import Generation
 from keras_bertfam.tasks.pretraining.generation_inputs import (
-    as_texts,
+    as_answer,
+    as_prompts,
     stop_ids,
     token_rows,
 )
+from keras_bertfam.tasks.pretraining.generation_settings import GenerationSettings
 
 
 class Continuation(Generation):
@@ -19,30 +21,39 @@ class Continuation(Generation):
         max_length: int,
         sampler: Any = "greedy",
         stop_token_ids: Any = "auto",
+        settings: GenerationSettings | None = None,
     ) -> Any:
         """Goes on with texts.
 
         What is known of tokens that were read is kept, and the loop over the tokens is
-        compiled, anew for each `max_length`, number of texts and sampler.
+        compiled, anew for each `max_length`, number of texts, sampler and settings.
+        What becomes of a prompt doesn't depend on the others, but for random numbers.
 
         Args:
-            inputs: a string, a list of strings, or ids: lists or an array, or a dict
-                of the arrays `token_ids` and `padding_mask`. Lengths may differ.
+            inputs: a string, a list of strings, also as bytes or a tensor, or ids:
+                lists or an array, or a dict of the arrays `token_ids` and
+                `padding_mask`. Lengths may differ.
             max_length: int. Tokens of a text, the prompt's included.
             sampler: `"greedy"`, `"top_k"`, `"top_p"`, `"random"`, `"beam"`,
                 `"contrastive"`, or one of `keras_hub.samplers`, with a `seed` for
-                texts that are the same again.
-            stop_token_ids: sequence of ids that end a text, or `None`. `"auto"` is the
-                end token of the preprocessor's tokenizer, and none without one.
+                texts that are the same again. A beam search is that of `transformers`.
+            stop_token_ids: sequence of ids that end a text, a sequence of them for
+                each text, or `None`. `"auto"` is the end token of the preprocessor's
+                tokenizer, and none without one.
+            settings: `GenerationSettings`, what texts may be and how many are given;
+                `None` for the usual ones.
 
         Returns:
             What `inputs` were with what follows: a string, a list of strings, or a list
-            of lists of ids, which end with a stop token or are `max_length` long.
+            of lists of ids, which end with a stop token or are `max_length` long. If
+            the settings say so, it is a list of these for each text, and a tuple of
+            that and the scores.
 
         Raises:
             ValueError: for an empty prompt, one that leaves no token to write, a
-                `max_length` beyond the positions, strings without a preprocessor, or
-                a backbone without `empty_cache`.
+                `max_length` beyond the positions or the settings' `max_tokens`,
+                strings without a preprocessor, settings that the sampler can't
+                follow, or a backbone without `empty_cache`.
 
         Example:
 
@@ -54,13 +65,13 @@ class Continuation(Generation):
         model.generate([[5, 6, 7], [8]], max_length=6)
         ```
         """
+        self._decoder({})  # raises an error before anything is compiled
+        inputs = as_prompts(inputs)
         rows, strings = token_rows(self, inputs)
         stop = stop_ids(self, stop_token_ids)
-        rows = self._generate(rows, {}, max_length, sampler, stop)
-        if not strings:
-            return rows
-        texts = as_texts(self, rows, stop)
-        return texts[0] if isinstance(inputs, str) else texts
+        found = self._generate(rows, {}, max_length, sampler, stop, settings)
+        single = isinstance(inputs, str)
+        return as_answer(self, found, stop, settings, single, strings)
 
     def _decoder(self, inputs):
         if not hasattr(self.backbone, "empty_cache"):

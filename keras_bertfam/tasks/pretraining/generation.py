@@ -1,4 +1,4 @@
-"""Texts written token by token, with KerasHub's samplers and a cache."""
+"""Texts written token by token, with a sampler and a cache."""
 
 import json
 from collections.abc import Callable
@@ -9,17 +9,24 @@ import keras_hub
 import numpy as np
 from keras import ops
 
+from keras_bertfam.tasks.pretraining.beam_search import BeamSearch
 from keras_bertfam.tasks.pretraining.generation_inputs import (
     check_max_length,
     check_rows,
     padded_width,
+    stop_table,
+    words_as_ids,
 )
+from keras_bertfam.tasks.pretraining.generation_settings import GenerationSettings
 from keras_bertfam.tasks.pretraining.samplers import SAMPLERS
 from keras_bertfam.tasks.pretraining.step_graph import Graphs, as_graph
+from keras_bertfam.tasks.pretraining.token_rules import ruled
 from keras_bertfam.types import Mixin, Model, Tensor
 
 # Tokens that are not written yet: no stop token of any vocabulary.
 UNWRITTEN = -1
+# Scores of texts are above it.
+NO_TEXT = -1e8
 
 
 class Generation(Mixin):
@@ -36,25 +43,30 @@ class Generation(Mixin):
         """Logits `(rows, vocabulary)` of the token after states `(rows, 1, width)`."""
         return self.head(states)[:, 0]
 
-    def _generate(
-        self, rows, inputs, max_length, sampler, stop_token_ids, all_beams=False
-    ):
-        """What follows rows of tokens, and the rows, as lists of lists of ids.
+    def _generate(self, rows, inputs, max_length, sampler, stop, settings=None):
+        """What follows rows of tokens, and the rows.
 
         Args:
             rows: list of lists of ids, the beginnings of the texts.
             inputs: dict of other arrays that `_context` reads.
             max_length: int, tokens of a text, its beginning included.
             sampler: name or `keras_hub.samplers.Sampler`.
-            stop_token_ids: sequence of ids, or `None`.
-            all_beams: bool. Whether each row gives all texts of a beam search, one
-                after the other.
+            stop: list of ids, a list of them for each row, or `None`.
+            settings: `GenerationSettings`, or `None` for the usual ones.
+
+        Returns:
+            For each row a list of its texts, as pairs of ids and a score: a single one
+            without a score if it is no beam search.
         """
+        settings = words_as_ids(self, settings or GenerationSettings())
+        sampler = as_sampler(sampler, settings)
         positions = getattr(self.backbone, "max_sequence_length", None)
         # The last position is that of a token that is written.
         most = positions and positions - 1
         check_rows(rows, self.backbone.vocabulary_size, most)
-        check_max_length(max_length, max(map(len, rows)), positions)
+        most = positions or settings.max_tokens
+        check_max_length(max_length, max(map(len, rows)), most, positions is None)
+        table = stop_table(stop, len(rows))
         prompt = np.full((len(rows), max_length), UNWRITTEN, "int32")
         for row, ids in zip(prompt, rows, strict=True):
             row[: len(ids)] = ids
@@ -66,31 +78,38 @@ class Generation(Mixin):
             "start": np.maximum(prompt[:, :width], 0),
             "index": np.array(shortest, "int32"),
         }
+        if table is not None:
+            batch["stop"] = table
         batch = {name: ops.convert_to_tensor(value) for name, value in batch.items()}
-        stop = tuple(stop_token_ids or ()) or None
-        written = self._writer_for(sampler, all_beams).write(batch, stop)
-        copies = len(written) // len(rows)
-        begun = (len(ids) for ids in rows for _ in range(copies))
+        written = self._writer_for(sampler, settings).write(batch)
         return [
-            _until(text, count, stop or ())
-            for text, count in zip(written, begun, strict=True)
+            _texts(
+                number,
+                len(ids),
+                written,
+                () if table is None else table[number % len(table)],
+            )
+            for number, ids in enumerate(rows)
         ]
 
-    def _writer_for(self, sampler, all_beams=False):
+    def _writer_for(self, sampler, settings):
         """What is compiled for a sampler, anew for other variables of the task."""
         variables = tuple(map(id, self.weights))
         if self._writers is None or self._writers.variables != variables:
             self._writers = _Writers(variables)
-        sampler, known = as_sampler(sampler, all_beams), self._writers.known
-        key = _kind(sampler)
+        known = self._writers.known
+        key = _kind(sampler), settings
         if key not in known:
-            known[key] = _Writer(self, sampler)
+            known[key] = _Writer(self, sampler, settings)
         known[key].given = sampler
         return known[key]
 
     def write_rows(
-        self, inputs: dict[str, Tensor], sampler: Any, stop_token_ids: Any = None
-    ) -> Tensor:
+        self,
+        inputs: dict[str, Tensor],
+        sampler: Any,
+        settings: GenerationSettings | None = None,
+    ) -> dict[str, Tensor]:
         """Writes on from where rows begin, until each has a stop token or is full.
 
         It is what `generate` compiles, and works in a graph with any number of rows.
@@ -99,20 +118,30 @@ class Generation(Mixin):
             inputs: dict of `prompt`, int32 `(batch, length)`, -1 where a token is to be
                 written; `index`, int32 scalar, the tokens of the shortest prompt;
                 `start`, int32 `(batch, count)`, at least so many of the first tokens,
-                with any ids after a prompt's end; and what `_context` reads.
+                with any ids after a prompt's end; if texts may end, `stop`, int32
+                `(1, count)` or `(batch, count)`, the ids that end each row's, filled up
+                with -2; and what `_context` reads.
             sampler: `keras_hub.samplers.Sampler`.
-            stop_token_ids: sequence of ids, or `None`.
+            settings: `GenerationSettings`, with ids for `bad_words`, or `None` for the
+                usual ones.
 
         Returns:
-            int32 tensor `(batch, length)`, of a beam search that returns all beams
-            `(batch * num_beams, length)`. What follows a stop token is arbitrary.
+            Dict of `token_ids`, int32 `(batch, texts, length)`, -1 where nothing is
+            written, and of a beam search `scores`, float32 `(batch, texts)`, -1e9 where
+            there is no text. What follows a stop token is arbitrary.
         """
+        settings = settings or GenerationSettings()
         decoder, prompt = self._decoder(inputs), inputs["prompt"]
         start = inputs["start"]
         batch, length = ops.shape(prompt)
-        context = self._context(inputs)
+        context, stop = self._context(inputs), inputs.get("stop")
+        mask = prompt != UNWRITTEN
+        starts = ops.sum(ops.cast(mask, "int32"), axis=1)
+        ends = None if stop is None else ops.broadcast_to(stop, (batch, stop.shape[1]))
+        of_rows = (context, starts, ends)
         copied = keras.tree.map_structure(
-            lambda part: ops.repeat(part, _copies(sampler), axis=0), context
+            lambda x: None if x is None else ops.repeat(x, _copies(sampler), axis=0),
+            of_rows,
         )
 
         def states(token_ids, cache, first, context):
@@ -131,25 +160,38 @@ class Generation(Mixin):
         def following(prompt, cache, index):
             last = ops.slice(prompt, [0, index - 1], [ops.shape(prompt)[0], 1])
             # Contrastive search asks once for the rows, and then for copies of them.
-            seen = context if cache is begun else copied
+            seen, *_ = of_rows if cache is begun else copied
             arguments = (last, cache, index - 1, seen)
             return as_graph(step, arguments, graphs)(*arguments)
 
+        if type(sampler) is keras_hub.samplers.BeamSampler:
+            search = BeamSearch(sampler.num_beams, sampler.temperature, settings)
+            texts, scores = search(
+                following, prompt, begun, inputs["index"], starts, ends, self
+            )
+            chosen = settings.num_return_sequences
+            return {"token_ids": texts[:, :chosen], "scores": scores[:, :chosen]}
+
+        def allowed(prompt, cache, index):
+            _, starts, ends = of_rows if cache is begun else copied
+            logits, *others = following(prompt, cache, index)
+            return ruled(logits, prompt, index, starts, ends, settings), *others
+
         more = length - ops.shape(start)[1]
         plain = type(sampler) is keras_hub.samplers.GreedySampler
+        # A column for each token that ends a text, as rows may have their own.
+        columns = None if stop is None else ops.split(stop, stop.shape[1], axis=1)
         written = (_Greedy() if plain else sampler)(
-            following,
+            allowed,
             prompt,
             cache=begun,
             index=inputs["index"],
-            mask=prompt != UNWRITTEN,
-            stop_token_ids=stop_token_ids,
+            mask=mask,
+            stop_token_ids=columns,
             hidden_states=ops.pad(first, [[0, 0], [0, more], [0, 0]]),
             model=self,
         )
-        if isinstance(written, tuple):  # all beams, and how likely they are
-            written = ops.reshape(written[0], (-1, length))
-        return written
+        return {"token_ids": ops.expand_dims(written, 1)}
 
 
 class _Greedy(keras_hub.samplers.GreedySampler):
@@ -181,25 +223,28 @@ class _Writers:
 class _Writer:
     """What KerasHub compiles a function that writes texts of: a task and a sampler."""
 
-    def __init__(self, task: Model, sampler: Any) -> None:
+    def __init__(self, task: Model, sampler: Any, settings: GenerationSettings) -> None:
         self.task, self.sampler, self.given = task, sampler, sampler
+        self.settings = settings
         self.generate_function: Any = None
         self.run_eagerly = task.run_eagerly
         # The loop over the tokens is what a compiler helps most.
         self.jit_compile = True
 
-    def generate_step(self, inputs: Any, stop_token_ids: Any = None) -> Tensor:
-        return self.task.write_rows(inputs, self.sampler, stop_token_ids)
+    def generate_step(
+        self, inputs: Any, stop_token_ids: None = None
+    ) -> dict[str, Tensor]:
+        return self.task.write_rows(inputs, self.sampler, self.settings)
 
-    def write(self, batch: dict[str, Tensor], stop_token_ids: Any) -> list[list[int]]:
+    def write(self, batch: dict[str, Tensor]) -> dict[str, list[Any]]:
         """Writes with the random numbers of the sampler that is given."""
         pairs = [*zip(self.sampler.variables, self.given.variables, strict=True)]
         for ours, theirs in pairs:
             ours.assign(ops.copy(theirs))
-        written = self.make_generate_function()(batch, stop_token_ids=stop_token_ids)
+        written = self.make_generate_function()(batch)
         for ours, theirs in pairs:
             theirs.assign(ops.copy(ours))
-        return ops.convert_to_numpy(written).tolist()
+        return {name: ops.convert_to_numpy(x).tolist() for name, x in written.items()}
 
     @property
     def trainable_variables(self) -> list[keras.Variable]:
@@ -229,34 +274,67 @@ def _copies(sampler):
     return 1
 
 
+def _texts(number, begin, written, stop):
+    """The texts of a row as pairs of ids and a score."""
+    texts = written["token_ids"][number]
+    scores = written.get("scores", [[None] * len(texts)] * (number + 1))[number]
+    # The first is there even if no text can be written.
+    there = [s is None or s > NO_TEXT or not k for k, s in enumerate(scores)]
+    pairs = zip(texts, scores, there, strict=True)
+    return [(_until(text, begin, stop), score) for text, score, known in pairs if known]
+
+
 def _until(text, begin, stop):
     """A text up to the first stop token after its beginning."""
     for place, token in enumerate(text[begin:], begin):
+        if token == UNWRITTEN:
+            return text[:place]
         if token in stop:
             return text[: place + 1]
     return text
 
 
-def as_sampler(sampler: Any, all_beams: bool = False) -> Any:
+def as_sampler(sampler: Any, settings: GenerationSettings | None = None) -> Any:
     """A sampler by its name or config.
 
     Args:
         sampler: name, config, or `keras_hub.samplers.Sampler`.
-        all_beams: bool. Whether it may give several texts for a prompt.
+        settings: `GenerationSettings`, or `None` for the usual ones.
+
+    Returns:
+        A `keras_hub.samplers.Sampler`. A `BeamSampler` only says how many beams there
+        are: the search is our own.
 
     Raises:
-        ValueError: for another name, or what is none.
+        ValueError: for another name, or what is none; or settings that it can't follow.
     """
+    settings = settings or GenerationSettings()
     by_config = isinstance(sampler, dict | keras_hub.samplers.Sampler)
     if not by_config and sampler not in SAMPLERS:
         raise ValueError(
             f"`sampler` must be one of {SAMPLERS} or a `keras_hub.samplers.Sampler`. "
             f"Received: sampler={sampler!r}."
         )
-    found = keras_hub.samplers.get(sampler)
-    if getattr(found, "return_all_beams", False) and not all_beams:
+    if sampler == "beam":
+        found = keras_hub.samplers.BeamSampler(settings.num_beams)
+    else:
+        found = keras_hub.samplers.get(sampler)
+    if getattr(found, "return_all_beams", False):
         raise ValueError(
-            "`sampler` must give one text for each prompt. Expected: "
+            "`sampler` must give one text for each prompt, or as many as "
+            "`num_return_sequences` of the settings says. Expected: "
             "return_all_beams=False. Received: return_all_beams=True."
+        )
+    beams = found.num_beams if type(found) is keras_hub.samplers.BeamSampler else 1
+    if settings.num_return_sequences > beams:
+        raise ValueError(
+            "`num_return_sequences` must be at most the beams of a beam search, and 1 "
+            f"without one. Expected: at most {beams}. Received: "
+            f"num_return_sequences={settings.num_return_sequences}."
+        )
+    if settings.return_scores and type(found) is not keras_hub.samplers.BeamSampler:
+        raise ValueError(
+            "`return_scores` must be `False` but for a beam search. Received: "
+            f"return_scores={settings.return_scores} and {type(found).__name__}."
         )
     return found

@@ -6,10 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from keras_bertfam.tasks.pretraining.generation_settings import GenerationSettings
 from keras_bertfam.types import Model, Tokenizer
 
 # Prompts are read in so many tokens at a time: lengths are few, and compiled once.
 _STEP = 16
+# Fills rows of stop tokens: no token, and not what `generation.UNWRITTEN` is.
+_NO_STOP = -2
 
 
 def padded_width(length: int, most: int | None) -> int:
@@ -47,31 +50,80 @@ def check_rows(
             )
 
 
-def check_max_length(max_length: int, longest: int, positions: int | None) -> None:
+def check_max_length(
+    max_length: int, longest: int, most: int, by_settings: bool = False
+) -> None:
     """Raises a `ValueError` unless there is room for a token, and positions for all.
 
     Args:
         max_length: int. Tokens of a text.
         longest: int. Tokens of the longest prompt.
-        positions: int or `None`, for any number.
+        most: int. The positions, or the settings' `max_tokens`.
+        by_settings: bool. Whether it is the latter.
     """
     whole = isinstance(max_length, int | np.integer)
-    beyond = positions is not None and whole and max_length > positions
-    if not whole or max_length <= longest or beyond:
-        most = "" if positions is None else f" and at most {positions}, the positions"
+    if not whole or not longest < max_length <= most:
+        what = "`max_tokens` of the settings" if by_settings else "the positions"
         raise ValueError(
             f"`max_length` must be an integer of at least {longest + 1}, a token more "
-            f"than the longest prompt{most}. Received: max_length={max_length}."
+            f"than the longest prompt, and at most {most}, {what}. "
+            f"Received: max_length={max_length}."
         )
 
 
-def stop_ids(task: Model, stop_token_ids: Any) -> list[int] | None:
+def words_as_ids(task: Model, settings: GenerationSettings) -> GenerationSettings:
+    """Settings whose `bad_words` are ids, as the task's tokenizer makes them.
+
+    Raises:
+        ValueError: for strings without a preprocessor.
+    """
+    words = []
+    for word in settings.bad_words:
+        if isinstance(word, str):
+            if task.preprocessor is None:
+                raise ValueError(
+                    "`bad_words` must be ids for a task without a preprocessor. "
+                    f"Received: {word!r}."
+                )
+            word = np.asarray(task.preprocessor.tokenizer(word)).tolist()
+        words.append(word)
+    return settings.replace(bad_words=words) if words else settings
+
+
+def stop_table(stop: Any, count: int) -> np.ndarray | None:
+    """The ids that end texts, an int32 array `(count, most)`, filled up with -2.
+
+    If they are the same for all it has a single row.
+
+    Args:
+        stop: list of ids, a list of them for each row, or `None`.
+        count: int, the rows.
+
+    Raises:
+        ValueError: for lists of another number than there are rows.
+    """
+    if not stop:
+        return None
+    rows = stop if isinstance(stop[0], list) else [stop]
+    if rows is stop and len(rows) != count:
+        raise ValueError(
+            "`stop_token_ids` must be ids, or a sequence of them for each of the "
+            f"{count} texts. Received: {len(rows)} sequences."
+        )
+    most = max(map(len, rows))
+    return np.array([[*row, *[_NO_STOP] * (most - len(row))] for row in rows], "int32")
+
+
+def stop_ids(task: Model, stop_token_ids: Any) -> list[Any] | None:
     """The ids to stop at, `None` for none.
 
     Args:
         task: a `LanguageModel`.
-        stop_token_ids: sequence of ids, `None`, or `"auto"` for those of the tokenizer,
-            if there is one.
+        stop_token_ids: sequence of ids, or of sequences of them, one for each row;
+            `None`; or `"auto"` for those of the tokenizer, if there is one.
+
+    Returns:
+        List of ids, or of lists of them.
     """
     if isinstance(stop_token_ids, str):
         if stop_token_ids != "auto":
@@ -82,7 +134,45 @@ def stop_ids(task: Model, stop_token_ids: Any) -> list[int] | None:
         tokenizer = getattr(task.preprocessor, "tokenizer", None)
         end = getattr(tokenizer, "end_token_id", None)
         stop_token_ids = None if end is None else [end]
-    return None if stop_token_ids is None else list(map(int, stop_token_ids)) or None
+    if stop_token_ids is None:
+        return None
+    rows: list[Any] = [np.ndim(ids) for ids in stop_token_ids]
+    if not any(rows):
+        return list(map(int, stop_token_ids)) or None
+    if not all(rows):
+        raise ValueError(
+            "`stop_token_ids` must be a sequence of ids, or of sequences of them. "
+            f"Received: stop_token_ids={stop_token_ids!r}."
+        )
+    rows = [list(map(int, ids)) for ids in stop_token_ids]
+    return rows if any(rows) else None
+
+
+def as_prompts(inputs: Any) -> Any:
+    """Prompts with strings for all that is text: bytes, and tensors of strings.
+
+    Args:
+        inputs: string, bytes, lists of them, ids, or tensors and arrays of either.
+
+    Returns:
+        A string, a list of strings, or what was given, if it is ids.
+    """
+    if isinstance(inputs, bytes):
+        return inputs.decode("utf-8", "ignore")
+    if isinstance(inputs, list | tuple):
+        return [as_prompts(x) if _is_text(x) else x for x in inputs]
+    if _is_text(inputs) and not isinstance(inputs, str):
+        return as_prompts(np.asarray(inputs).tolist())
+    return inputs
+
+
+def _is_text(x):
+    """Whether it is text, or a tensor or an array of texts."""
+    kind = getattr(x, "dtype", None)
+    of_strings = kind is not None and (
+        getattr(kind, "name", None) == "string" or getattr(kind, "kind", "") in "OSU"
+    )
+    return isinstance(x, str | bytes) or of_strings
 
 
 def token_rows(
@@ -92,8 +182,8 @@ def token_rows(
 
     Args:
         task: a `LanguageModel`.
-        inputs: string, list of strings, or lists or an array of ids; of arrays with
-            padding a dict of `token_ids` and `padding_mask`.
+        inputs: what `as_prompts` gives: string, list of strings, or lists or an array
+            of ids; of arrays with padding a dict of `token_ids` and `padding_mask`.
         specials: bool. Whether strings are what an encoder reads: mask tokens in them
             are single tokens, and they get the tokenizer's start and end tokens.
 
@@ -181,3 +271,44 @@ def as_texts(
         text if isinstance(text, str) else text.numpy().decode("utf-8", "ignore")
         for text in texts
     ]
+
+
+def as_answer(
+    task: Model,
+    found: Sequence[Any],
+    stop: Any,
+    settings: GenerationSettings | None,
+    single: bool,
+    strings: bool,
+    first: int = 0,
+    specials: bool = False,
+) -> Any:
+    """What `generate` gives of the texts that were written.
+
+    Args:
+        task: a `LanguageModel`.
+        found: for each row its texts, as pairs of ids and a score.
+        stop: list of ids, a list of them for each row, or `None`.
+        settings: `GenerationSettings`, or `None` for the usual ones.
+        single: bool. Whether one string was given.
+        strings: bool. Whether strings were given.
+        first: int, how many tokens of each text aren't given back.
+        specials: bool, see `as_texts`.
+
+    Returns:
+        A text for each row; with `num_return_sequences` above 1 a list of them; and
+        with `return_scores` a tuple of that and as many scores. A text is a list of
+        ids, or a string.
+    """
+    settings = settings or GenerationSettings()
+    texts: list[Any] = [[ids[first:] for ids, _ in row] for row in found]
+    if strings:
+        stops = stop if stop and isinstance(stop[0], list) else [stop] * len(texts)
+        pairs = zip(texts, stops, strict=True)
+        texts = [as_texts(task, rows, ends, specials) for rows, ends in pairs]
+    scores: list[Any] = [[score for _, score in row] for row in found]
+    if settings.num_return_sequences == 1:
+        texts, scores = ([row[0] for row in part] for part in (texts, scores))
+    if single:
+        texts, scores = texts[0], scores[0]
+    return (texts, scores) if settings.return_scores else texts

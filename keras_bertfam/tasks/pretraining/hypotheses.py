@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_bertfam.tasks.losses import token_crossentropy
 from keras_bertfam.tasks.pretraining.generation_inputs import padded_width
+from keras_bertfam.tasks.pretraining.generation_settings import GenerationSettings
 from keras_bertfam.tasks.pretraining.marginals import sequence_marginal
 from keras_bertfam.types import Model
 
@@ -19,9 +20,9 @@ def likeliest_texts(
     batch: dict[str, Any],
     start: list[int],
     max_length: int,
-    num_beams: int,
-    stop: list[int] | None,
+    stop: list[Any] | None,
     fast: bool,
+    settings: GenerationSettings,
 ) -> list[list[int]]:
     """The likeliest text for each question, of those that its passages suggest.
 
@@ -30,18 +31,21 @@ def likeliest_texts(
         batch: dict of arrays, its inputs without the decoder's.
         start: list of ids that each text begins with.
         max_length: int. Tokens of a text.
-        num_beams: int. Texts that a passage suggests.
-        stop: list of ids that end a text, or `None`.
+        stop: list of ids that end a text, a list of them for each question, or `None`.
         fast: bool. Whether `p(y | x, z)` is taken for 0 where the search with `z`
             didn't find `y`, so that each text is scored once.
+        settings: `GenerationSettings`, whose `num_beams` are the texts that a passage
+            suggests.
 
     Returns:
         A list of lists of ids, `start` included.
 
     Reference: [Lewis et al., 2020](https://arxiv.org/abs/2005.11401), section 2.5.
     """
-    suggested = _suggested(task, batch, start, max_length, num_beams, stop)
     rows, passages = np.shape(batch["encoder_token_ids"])[:2]
+    if stop and isinstance(stop[0], list):  # each passage is a row of its own
+        stop = [ids for ids in stop for _ in range(passages)]
+    suggested = _suggested(task, batch, start, max_length, stop, settings)
     texts, pairs = [], []  # of each question its texts; what is scored
     for row in range(rows):
         by_passage = suggested[row * passages : (row + 1) * passages]
@@ -65,7 +69,7 @@ def likeliest_texts(
     return best
 
 
-def _suggested(task, batch, start, max_length, num_beams, stop):
+def _suggested(task, batch, start, max_length, stop, settings):
     """The texts of a beam search with each passage alone, as lists of tuples."""
     sources = {
         name: np.reshape(value, (-1, np.shape(value)[-1]))
@@ -73,17 +77,11 @@ def _suggested(task, batch, start, max_length, num_beams, stop):
         if name.startswith("encoder_")
     }
     rows = [start] * len(sources["encoder_token_ids"])
-    sampler: Any = "greedy"
-    if num_beams > 1:
-        sampler = {
-            "class_name": "keras_hub>BeamSampler",
-            "config": {"num_beams": num_beams, "return_all_beams": True},
-        }
-    written = task.generator._generate(
-        rows, sources, max_length, sampler, stop, all_beams=True
-    )
-    found = [tuple(text) for text in written]
-    return [found[i : i + num_beams] for i in range(0, len(found), num_beams)]
+    count = settings.num_beams
+    settings = settings.replace(num_return_sequences=count, return_scores=False)
+    sampler = "beam" if count > 1 else "greedy"
+    found = task.generator._generate(rows, sources, max_length, sampler, stop, settings)
+    return [[tuple(text) for text, _ in texts] for texts in found]
 
 
 def _log_likelihoods(task, context, pairs, begun):

@@ -5,17 +5,19 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
-import keras_hub
 import numpy as np
 from keras import ops
 
 from keras_bertfam.models.encoder_decoder import EncoderDecoderBackbone, side_of
 from keras_bertfam.tasks.pretraining.generation import Generation
 from keras_bertfam.tasks.pretraining.generation_inputs import (
-    as_texts,
+    as_answer,
+    as_prompts,
     begun_ids,
     stop_ids,
+    words_as_ids,
 )
+from keras_bertfam.tasks.pretraining.generation_settings import GenerationSettings
 from keras_bertfam.tasks.pretraining.hypotheses import likeliest_texts
 from keras_bertfam.tasks.pretraining.language_model import make_head
 from keras_bertfam.tasks.pretraining.marginals import token_marginal
@@ -154,12 +156,13 @@ class RetrievalAugmentedGenerator(Generation, TokensOfPassages):
         stop_token_ids: Any = "auto",
         start_token_ids: Sequence[int] | None = None,
         return_sources: bool = False,
+        settings: GenerationSettings | None = None,
     ) -> Any:
         """Writes an answer to each question.
 
         Args:
-            inputs: a question, a list of questions, or a dict of arrays, the inputs of
-                the call without the decoder's.
+            inputs: a question, a list of questions, also as bytes or a tensor, or a
+                dict of arrays, the inputs of the call without the decoder's.
             max_length: int. Tokens of a text, the first ones included.
             decoding: `"token"`, a beam search in the probabilities over all passages;
                 `"thorough"`, a beam search with each passage, whose texts are all
@@ -170,6 +173,9 @@ class RetrievalAugmentedGenerator(Generation, TokensOfPassages):
             stop_token_ids: see `TextToText.generate`.
             start_token_ids: see `TextToText.generate`.
             return_sources: bool. Whether the passages are given, too.
+            settings: `GenerationSettings`, what texts may be; `None` for the usual
+                ones. Each question gets one text, without its score, and `num_beams`
+                is this method's argument.
 
         Returns:
             A string, a list of strings, or a list of lists of ids, as
@@ -193,19 +199,37 @@ class RetrievalAugmentedGenerator(Generation, TokensOfPassages):
             )
         if decoding == "auto":
             decoding = "token" if self.marginalization == "token" else "thorough"
+        if settings is None:
+            settings = GenerationSettings()
+        if settings.num_return_sequences > 1 or settings.return_scores:
+            raise ValueError(
+                "`settings` must ask for one text and no score. Received: "
+                f"num_return_sequences={settings.num_return_sequences}, "
+                f"return_scores={settings.return_scores}."
+            )
+        settings = words_as_ids(self, settings.replace(num_beams=num_beams))
+        inputs = as_prompts(inputs)
         strings = not isinstance(inputs, dict)
         batch = self._batch_of(inputs) if strings else inputs
         batch = {name: np.asarray(value) for name, value in batch.items()}
         start = begun_ids(self) if start_token_ids is None else list(start_token_ids)
         stop = stop_ids(self, stop_token_ids)
         if decoding == "token":
-            rows = self._search_tokens(batch, start, max_length, num_beams, stop)
+            rows = self._search_tokens(batch, start, max_length, stop, settings)
         else:
             rows = likeliest_texts(
-                self, batch, start, max_length, num_beams, stop, decoding == "fast"
+                self, batch, start, max_length, stop, decoding == "fast", settings
             )
-        rows = [row[len(start) :] for row in rows]
-        written: Any = as_texts(self, rows, stop, specials=True) if strings else rows
+        written: Any = as_answer(
+            self,
+            [[(row, None)] for row in rows],
+            stop,
+            settings,
+            False,
+            strings,
+            len(start),
+            specials=True,
+        )
         sources = self._sources(batch, strings) if return_sources else []
         if isinstance(inputs, str):
             written, sources = written[0], sources[:1] and sources[0]
@@ -222,14 +246,14 @@ class RetrievalAugmentedGenerator(Generation, TokensOfPassages):
             [questions] if single else list(questions)
         )
 
-    def _search_tokens(self, batch, start, max_length, num_beams, stop):
+    def _search_tokens(self, batch, start, max_length, stop, settings):
         """Texts that are likely token by token, as lists of ids."""
-        beam = keras_hub.samplers.BeamSampler(num_beams)
         rows = [start] * len(batch["encoder_token_ids"])
         names = [n for n in batch if n.startswith(("encoder_", "query_"))]
         inputs = {name: batch[name] for name in (*names, "passage_vectors")}
-        sampler = beam if num_beams > 1 else "greedy"
-        return self._generate(rows, inputs, max_length, sampler, stop)
+        sampler = "beam" if settings.num_beams > 1 else "greedy"
+        found = self._generate(rows, inputs, max_length, sampler, stop, settings)
+        return [texts[0][0] for texts in found]
 
     def _sources(self, batch, strings):
         probabilities = ops.softmax(self.passage_scores(batch))

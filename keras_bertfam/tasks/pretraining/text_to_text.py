@@ -8,13 +8,15 @@ import numpy as np
 
 from keras_bertfam.models.encoder_decoder import EncoderDecoderBackbone, side_of
 from keras_bertfam.tasks.pretraining.generation_inputs import (
-    as_texts,
+    as_answer,
+    as_prompts,
     begun_ids,
     check_rows,
     padded_width,
     stop_ids,
     token_rows,
 )
+from keras_bertfam.tasks.pretraining.generation_settings import GenerationSettings
 from keras_bertfam.tasks.pretraining.language_model import LanguageModel
 from keras_bertfam.tasks.pretraining.text_to_text_preprocessor import (
     TextToTextPreprocessor,
@@ -87,31 +89,39 @@ class TextToText(LanguageModel):
         sampler: Any = "greedy",
         stop_token_ids: Any = "auto",
         start_token_ids: Sequence[int] | None = None,
+        settings: GenerationSettings | None = None,
     ) -> Any:
         """Writes a text for each.
 
         See `CausalLM.generate` for what it has in common with it.
 
         Args:
-            inputs: a string, a list of strings, or ids: lists or an array, or a dict
-                of the arrays `token_ids` and `padding_mask`. Strings get the start and
-                end tokens of the tokenizer, if it has them, and mask tokens in them
-                are single tokens; ids are taken as they are.
+            inputs: a string, a list of strings, also as bytes or a tensor, or ids:
+                lists or an array, or a dict of the arrays `token_ids` and
+                `padding_mask`. Strings get the start and end tokens of the tokenizer,
+                if it has them, and mask tokens in them are single tokens; ids are
+                taken as they are.
             max_length: int. Tokens of a text, the first ones included.
             sampler: name or one of `keras_hub.samplers`.
-            stop_token_ids: sequence of ids that end a text, or `None`. `"auto"` is the
-                end token of the preprocessor's tokenizer, and none without one.
+            stop_token_ids: sequence of ids that end a text, a sequence of them for
+                each text, or `None`. `"auto"` is the end token of the preprocessor's
+                tokenizer, and none without one.
             start_token_ids: ids that each text begins with; `None` for the
                 preprocessor's `decoder_start_token_id`, and without a preprocessor for
                 those of the family, T5's 0 and BART's 2.
+            settings: `GenerationSettings`, what texts may be and how many are given;
+                `None` for the usual ones.
 
         Returns:
             A string, a list of strings, or a list of lists of ids, without the first
-            ones. They end with a stop token or are as long as can be.
+            ones. They end with a stop token or are as long as can be. If the settings
+            say so, it is a list of these for each text, and a tuple of that and the
+            scores.
 
         Raises:
             ValueError: for an empty text, one with more tokens than positions, a
-                `max_length` that leaves no token to write or is beyond the positions,
+                `max_length` that leaves no token to write or is beyond the positions
+                or the settings' `max_tokens`, settings that the sampler can't follow,
                 or strings without a preprocessor.
 
         Example:
@@ -124,6 +134,7 @@ class TextToText(LanguageModel):
         model.generate([[5, 6, 7, 1], [8, 1]], max_length=6, stop_token_ids=[1])
         ```
         """
+        inputs = as_prompts(inputs)
         sources, strings = token_rows(self, inputs, specials=True)
         positions = self.backbone.max_sequence_length
         check_rows(sources, self.backbone.vocabulary_size, positions)
@@ -137,12 +148,11 @@ class TextToText(LanguageModel):
         batch = {"encoder_token_ids": token_ids, "encoder_padding_mask": mask}
         stop = stop_ids(self, stop_token_ids)
         rows = [start] * len(sources)
-        rows = self._generate(rows, batch, max_length, sampler, stop)
-        rows = [row[len(start) :] for row in rows]
-        if not strings:
-            return rows
-        texts = as_texts(self, rows, stop, specials=True)
-        return texts[0] if isinstance(inputs, str) else texts
+        found = self._generate(rows, batch, max_length, sampler, stop, settings)
+        single = isinstance(inputs, str)
+        return as_answer(
+            self, found, stop, settings, single, strings, len(start), specials=True
+        )
 
     def _decoder(self, inputs):
         return self.backbone.decoder
