@@ -4,6 +4,7 @@ from typing import Any
 
 import keras
 
+from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.arrays import as_rows
 from keras_bertfam.layers.data.pipelines import (
     checked_batch_size,
@@ -27,6 +28,7 @@ from keras_bertfam.types import Mixin
 class DataTaken(Mixin):
     """Mixin of tasks: `evaluate()`, `predict()` and steps, of data that is checked."""
 
+    @as_written
     def preprocess_samples(
         self, x: Any, y: Any = None, sample_weight: Any = None
     ) -> Any:

@@ -7,12 +7,14 @@ from typing import Any
 
 import tensorflow as tf
 
+from keras_bertfam.autograph import as_written
 from keras_bertfam.types import Path, TFDataset, TFTensor
 
 # All that UTF-8 can encode: surrogates aren't characters.
 _UTF8 = r"[\x00-\x{D7FF}\x{E000}-\x{10FFFF}]*"
 
 
+@as_written
 def to_utf8(strings: TFTensor) -> TFTensor:
     """Replaces the bytes that aren't UTF-8 by U+FFFD, which BERT leaves out."""
     # To look takes a sixth of the time of rewriting, and text is seldom broken.

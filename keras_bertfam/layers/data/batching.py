@@ -94,6 +94,7 @@ def _slices(rows, bounds):
     )
 
 
+@as_written
 def full_batches(dataset: TFDataset, batch_size: int) -> TFDataset:
     """Fills smaller batches up with rows of zeros, for devices that share each batch.
 

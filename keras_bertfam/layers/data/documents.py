@@ -247,6 +247,7 @@ def continues(documents: TFTensor) -> TFTensor:
     return tf.strings.substr(documents, 0, 1) == CONTINUES
 
 
+@as_written
 def shuffle_documents(
     documents: TFDataset, buffer_size: int, seed: TFTensor
 ) -> TFDataset:

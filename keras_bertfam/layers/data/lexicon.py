@@ -6,6 +6,7 @@ from collections.abc import Iterable
 import numpy as np
 import tensorflow as tf
 
+from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.marks import (
     MARKS,
     check_kind,
@@ -119,6 +120,7 @@ class Lexicon:
             units = tf.strings.lower(units, encoding="utf-8")
         return tf.strings.to_hash_bucket_fast(units, (1 << 63) - 1)
 
+    @as_written
     def __call__(self, texts: TFTensor) -> TFTensor:
         with tf.device("CPU:0"):
             texts = tf.convert_to_tensor(texts)

@@ -200,6 +200,7 @@ def cut(lengths: TFTensor, budget: int) -> tuple[TFTensor, TFTensor]:
     return tf.minimum(tf.gather(lengths, whole) - index * budget, budget), whole
 
 
+@as_written
 def batches_of_texts(documents: TFDataset, count: int) -> TFDataset:
     """Batches of texts to tokenise, bounded by their number and size.
 

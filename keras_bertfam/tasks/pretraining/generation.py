@@ -9,6 +9,7 @@ import keras_hub
 import numpy as np
 from keras import ops
 
+from keras_bertfam.autograph import as_written
 from keras_bertfam.tasks.pretraining.beam_search import BeamSearch
 from keras_bertfam.tasks.pretraining.generation_inputs import (
     check_max_length,
@@ -231,6 +232,7 @@ class _Writer:
         # The loop over the tokens is what a compiler helps most.
         self.jit_compile = True
 
+    @as_written
     def generate_step(
         self, inputs: Any, stop_token_ids: None = None
     ) -> dict[str, Tensor]:
