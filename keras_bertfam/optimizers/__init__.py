@@ -6,10 +6,10 @@ from keras_bertfam import lazy
 
 if TYPE_CHECKING:
     from keras_bertfam.optimizers.accumulation import (
-        WeighedLoss,
         accumulates,
         weigh_batches,
         weighed,
+        weight_of_batch,
     )
     from keras_bertfam.optimizers.adafactor import Adafactor
     from keras_bertfam.optimizers.lamb import BertAdamW, Lamb
@@ -44,7 +44,6 @@ __all__ = [
     "Lamb",
     "LayerwiseAdamW",
     "WarmupPolynomialDecay",
-    "WeighedLoss",
     "accumulates",
     "check_accumulation",
     "count_updates",
@@ -59,6 +58,7 @@ __all__ = [
     "resolve_schedule",
     "weigh_batches",
     "weighed",
+    "weight_of_batch",
 ]
 
 lazy.attach(__name__)

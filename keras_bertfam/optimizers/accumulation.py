@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
 
 import keras
 from keras import ops
@@ -69,6 +68,11 @@ def weighed(optimizer: keras.optimizers.Optimizer, weight: Tensor) -> Iterator[N
         core._batch_weight = None
 
 
+def weight_of_batch(optimizer: keras.optimizers.Optimizer) -> Tensor | None:
+    """What `weighed` tells now, `None` outside of it."""
+    return inner(optimizer)._batch_weight
+
+
 def shares(core: keras.optimizers.Optimizer, before: Tensor) -> tuple[Tensor, Tensor]:
     """What sums of gradients, and the gradient of a batch, are multiplied by.
 
@@ -88,16 +92,3 @@ def shares(core: keras.optimizers.Optimizer, before: Tensor) -> tuple[Tensor, Te
 def _weight(core):
     weight = 1.0 if core._batch_weight is None else core._batch_weight
     return ops.convert_to_tensor(weight, "float32")
-
-
-@keras.saving.register_keras_serializable("keras_bertfam")
-class WeighedLoss(keras.metrics.Mean):
-    """The mean of the batches' losses, each by what the optimizer's batch weighs."""
-
-    def __init__(self, optimizer: Any = None, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self._core = inner(optimizer)
-
-    def update_state(self, values: Tensor, sample_weight: Any = None) -> None:
-        weight = getattr(self._core, "_batch_weight", None)
-        super().update_state(values, sample_weight if weight is None else weight)

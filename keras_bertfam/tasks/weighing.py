@@ -57,7 +57,7 @@ class WeighedBatches(Mixin):
         if self._weighs_batches:
             with distribution.scope_of(self):
                 optimizers.weigh_batches(self.optimizer)
-                self._loss_tracker = optimizers.WeighedLoss(self.optimizer, name="loss")
+                self._loss_tracker = _WeighedLoss(self.optimizer, name="loss")
 
     def train_step(self, *args: Any) -> Any:
         if not self._weighs_batches:
@@ -66,6 +66,18 @@ class WeighedBatches(Mixin):
         weight = distribution.global_sum(self.batch_weight(x, y, sample_weight))
         with optimizers.weighed(self.optimizer, weight):
             return super().train_step(*args)
+
+
+class _WeighedLoss(keras.metrics.Mean):
+    """The mean of the batches' losses, each by what the batch weighs in its update."""
+
+    def __init__(self, optimizer, **kwargs):
+        super().__init__(**kwargs)
+        self._optimizer = optimizer
+
+    def update_state(self, values, sample_weight=None):
+        weight = optimizers.weight_of_batch(self._optimizer)
+        super().update_state(values, sample_weight if weight is None else weight)
 
 
 def _size(values, rows=False):
