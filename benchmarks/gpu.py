@@ -52,9 +52,30 @@ def keras_bertfam(size):
     x = {name: batch[name] for name in ("token_ids", "sequence_ids")}
     x["padding_mask"] = batch["padding_mask"].astype("bool")
     x["mask_positions"] = batch["positions"]
-    backbone = keras_bertfam.models.BertBackbone(**size.architecture)
+    backbone = keras_bertfam.models.BertBackbone(
+        **size.architecture, attention_dropout=size.attention_dropout
+    )
     model = keras_bertfam.tasks.MaskedLM(backbone)
-    return training.fit_ours(model, (x, batch["labels"], batch["weights"]))
+    run = training.fit_ours(model, (x, batch["labels"], batch["weights"]))
+    return with_memory(run, keras.backend.backend())
+
+
+def with_memory(run, framework):
+    """Steps that know the most MB of the GPU that they had."""
+
+    def memory():
+        if framework == "torch":
+            import torch
+
+            # 0 on a CPU.
+            return torch.cuda.max_memory_allocated() / 2**20
+        import jax
+
+        found = jax.local_devices()[0].memory_stats() or {}
+        return found.get("peak_bytes_in_use", 0) / 2**20
+
+    run.memory = memory
+    return run
 
 
 def transformers(size, rows, attention, compiled):
@@ -81,6 +102,7 @@ def transformers(size, rows, attention, compiled):
             num_attention_heads=architecture["num_heads"],
             intermediate_size=architecture["intermediate_dim"],
             max_position_embeddings=architecture["max_sequence_length"],
+            attention_probs_dropout_prob=size.attention_dropout,
         ),
         attn_implementation=attention,
     )
@@ -111,7 +133,7 @@ def transformers(size, rows, attention, compiled):
             optimizer.zero_grad()
         value.item()
 
-    return repeated(step)
+    return with_memory(repeated(step), "torch")
 
 
 def _padded_loss(model):
@@ -182,6 +204,7 @@ def table(results, tokens, flops, peak):
             "useful tokens/s": tokens / seconds,
             "speed": medians[0] / seconds,
             "TFLOP/s": flops / seconds / 1e12,
+            "peak GB": result.memory / 1024,
         }
         if peak:
             row["of the peak, %"] = 100 * flops / seconds / peak
@@ -214,6 +237,9 @@ def main(
     peak: Annotated[
         float | None, typer.Option(help="The device's TFLOP/s in bfloat16.")
     ] = None,
+    attention_dropout: Annotated[
+        float, typer.Option(help="Dropout rate of attention probabilities.")
+    ] = 0.1,
     rounds: Annotated[int, typer.Option(min=1)] = 5,
     steps: Annotated[int, typer.Option(help="In each round.", min=1)] = 10,
 ):
@@ -222,8 +248,11 @@ def main(
         os.environ |= {"CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu"}
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # others are beside it
     chosen = SIZES[size]
-    if batch_size is not None:
-        chosen = dataclasses.replace(chosen, batch_size=batch_size)
+    chosen = dataclasses.replace(
+        chosen,
+        batch_size=batch_size or chosen.batch_size,
+        attention_dropout=attention_dropout,
+    )
     name, known = device_and_peak(device)
     tokens, flops = useful(chosen)
     places = chosen.batch_size * chosen.sequence_length

@@ -24,7 +24,8 @@ class Competitor:
         name: str. What the table calls it.
         build: str. `"module:function"` in this package. The function is called
             once, in the competitor's process, and returns a callable that does
-            `n` steps and returns their durations in seconds.
+            `n` steps and returns their durations in seconds. If that has an attribute
+            `memory`, a function, it says the peak in MB in place of the process's.
         arguments: dict. Keyword arguments of the function.
         backend: str. The Keras backend of the process.
     """
@@ -191,6 +192,12 @@ class _Worker:
         return answer
 
 
+def _resident():
+    """The most MB that this process or one of its own had."""
+    whose = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    return max(resource.getrusage(who).ru_maxrss for who in whose) / 1024
+
+
 def _serve(connection, competitor):
     """Build the competitor, warm it up, then answer until the driver hangs up."""
     os.environ["KERAS_BACKEND"] = competitor.backend
@@ -205,11 +212,7 @@ def _serve(connection, competitor):
             if steps := connection.recv():
                 connection.send(run(steps))
             else:
-                usage = max(
-                    resource.getrusage(who).ru_maxrss
-                    for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-                )
-                connection.send(usage / 1024)
+                connection.send(getattr(run, "memory", _resident)())
     except EOFError:
         pass
     except Exception:

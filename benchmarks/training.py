@@ -30,6 +30,7 @@ class Size:
     sequence_length: int = 128
     masked: int = 20
     vocabulary_size: int = VOCABULARY_SIZE
+    attention_dropout: float = 0.1
 
     @property
     def architecture(self):

@@ -200,4 +200,4 @@ def rewritten_functions(functions_of_autograph):
     functions_of_autograph.clear()
     yield functions_of_autograph
     packages = {f.__module__.partition(".")[0] for f in functions_of_autograph}
-    assert packages != {"keras_bertfam"}, functions_of_autograph
+    assert "keras_bertfam" not in packages or "tests" in packages, packages

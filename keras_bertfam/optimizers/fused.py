@@ -46,6 +46,9 @@ class FusedUpdate(Mixin):
         updates, epsilon = self._as_torch_counts(int(self.iterations))
         indices = [self._get_variable_index(variable) for variable, _ in members]
         values = [variable.value for variable, _ in members]
+        # A number for each, which the update counts on; filled without a copy, for
+        # which a GPU would be waited for.
+        counts = torch.full((len(values),), updates, device=values[0].device)
         with torch.no_grad():
             adamw(
                 values,
@@ -53,7 +56,7 @@ class FusedUpdate(Mixin):
                 [self._momentums[index].value for index in indices],
                 [self._velocities[index].value for index in indices],
                 [],
-                [torch.tensor(updates, device=value.device) for value in values],
+                [*counts.unbind()],
                 fused=True,
                 amsgrad=False,
                 beta1=self.beta_1,

@@ -6,11 +6,13 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_bertfam.layers.modeling.asked_attention import Asked, explicit_attention
+from keras_bertfam.layers.modeling.attention_kernels import attend
 from keras_bertfam.layers.modeling.dense import flat_dense, take_positions
 from keras_bertfam.layers.modeling.dropout import Dropout
 from keras_bertfam.layers.modeling.key_cache import with_rows
 from keras_bertfam.layers.modeling.rotary import rotary_at, rotate
-from keras_bertfam.layers.modeling.sight import causal_mask, hiding
+from keras_bertfam.layers.modeling.sight import causal_mask
 from keras_bertfam.types import Config, Initializer, Shape, Tensor
 
 
@@ -81,20 +83,19 @@ class MultiHeadAttention(keras.layers.Layer):
         layer.build((None, width))
         return layer
 
-    def _attend(self, query, key, value, mask, bias, head_mask, keep_scores, training):
+    def _attend(self, parts, mask, bias, head_mask, keep_scores, training, **more):
         """The output `(batch, queries, width)`, and the probabilities if asked for.
 
         Args:
-            query: float tensor `(batch, queries, num_heads, head_dim)`; key and value
-                alike.
-            mask: bool tensor of rank 4 that broadcasts to the scores, `None`, or
-                `"causal"`.
+            parts: queries, keys and values, `(batch, length, num_heads, head_dim)`.
+            mask: bool tensor of rank 4 that broadcasts to the scores, or `None`.
             bias: float tensor that broadcasts to the scores, or `None`.
+            more: others of `Asked`.
         """
         kept = keep_scores or self.watcher is not None
-        context, scores = self._mix(query, key, value, mask, bias, kept, training)
+        context, scores = self._mix(parts, mask, bias, kept, training, **more)
         if self.watcher is not None:
-            self.watcher(query * self.scale, key, scores)
+            self.watcher(parts[0] * self.scale, parts[1], scores)
         return self._combine(context, head_mask), scores if keep_scores else None
 
     def _combine(self, context, head_mask):
@@ -107,44 +108,22 @@ class MultiHeadAttention(keras.layers.Layer):
         context = ops.reshape(context, (-1, count, self._inner_dim))
         return flat_dense(self.output_dense, context)
 
-    def _mix(self, query, key, value, mask, bias, keep_scores, training):
+    def _mix(self, parts, mask, bias, keep_scores, training, **more):
         """Means of values `(batch, queries, num_heads, head_dim)`, and probabilities.
 
         The probabilities are `None` where they needn't be computed.
         """
-        drops = training and self.dropout_rate
-        causal = isinstance(mask, str)
-        if causal and (drops or keep_scores or bias is not None):
-            mask = causal_mask(ops.shape(query)[1], ops.shape(key)[1])
-            mask, causal = ops.expand_dims(mask, 1), False
-        if drops or keep_scores:
-            return self._explicitly(query, key, value, mask, bias, training)
-        arguments: dict[str, Any] = {"mask": None if causal else mask}
-        if bias is not None:
-            if mask is not None:
-                # PyTorch's kernel takes one of the two.
-                bias = bias + hiding(mask, self.compute_dtype)
-            arguments = {"bias": bias}
-        elif causal:
-            arguments["is_causal"] = True
-        context = ops.dot_product_attention(
-            query, key, value, scale=self.scale, **arguments
-        )
-        return context, None
+        asked = self._asked(parts, training, mask, bias, **more)
+        return explicit_attention(asked) if keep_scores else (attend(asked), None)
 
-    def _explicitly(self, query, key, value, mask, bias, training):
-        """Attention by explicit, dropped probabilities, softmax in float32."""
-        query = ops.transpose(query * self.scale, (0, 2, 1, 3))
-        scores = ops.matmul(query, ops.transpose(key, (0, 2, 3, 1)))
-        scores = ops.cast(scores, "float32")
-        if bias is not None:
-            scores += ops.cast(bias, "float32")
+    def _asked(self, parts, training, mask=None, bias=None, **more):
+        if bias is not None and len(bias.shape) < 4:
+            bias = ops.expand_dims(bias, tuple(range(4 - len(bias.shape))))
         if mask is not None:
-            scores += ops.where(mask, 0.0, -1e9)
-        scores = ops.softmax(scores)
-        dropped = self.dropout(ops.cast(scores, self.compute_dtype), training=training)
-        context = ops.matmul(dropped, ops.transpose(value, (0, 2, 1, 3)))
-        return ops.transpose(context, (0, 2, 1, 3)), scores
+            mask = ops.cast(mask, "bool")
+        drops = training and self.dropout.kept_rate < 1
+        dropout = self.dropout if drops else None
+        return Asked(*parts, self.scale, mask, bias, dropout=dropout, **more)
 
     def compute_output_shape(self, input_shape: Shape, **kwargs: Any) -> Shape:
         return input_shape
@@ -165,8 +144,8 @@ class MultiHeadAttention(keras.layers.Layer):
 class SelfAttention(MultiHeadAttention):
     """Multi-head self-attention with one projection for query, key and value.
 
-    Where nobody asks for the probabilities and none are dropped, it runs
-    `keras.ops.dot_product_attention` and thereby the backend's fused kernel.
+    Where nobody asks for the probabilities, it runs a fused kernel of the backend and
+    device, if there is one for what is asked.
 
     Args:
         num_heads: int.
@@ -196,6 +175,11 @@ class SelfAttention(MultiHeadAttention):
             are rotated, see `TransformerStack`.
         causal: bool or `None`. In place of that of the constructor, where
             `attention_mask` says all.
+        numbers: int tensor of shape `(batch, length)` or `None`. Says what
+            `attention_mask` says as well, for kernels that take numbers in place of a
+            mask: tokens attend to those of the same number.
+        added_mask: float tensor of shape `(batch, length, length)` or `None`. Says it
+            as well, for kernels that add it to the scores.
         cache: pair of float tensors `(batch, keys, num_heads, head_dim)`, the keys
             and values of what came before; `x` are the tokens that follow.
         cache_index: int scalar, the position of the first token of `x`. Keys from
@@ -238,6 +222,8 @@ class SelfAttention(MultiHeadAttention):
         bias: Tensor | None = None,
         rotary: tuple[Tensor, Tensor] | None = None,
         causal: bool | None = None,
+        numbers: Tensor | None = None,
+        added_mask: Tensor | None = None,
         cache: tuple[Tensor, Tensor] | None = None,
         cache_index: Tensor = 0,
         return_scores: bool = False,
@@ -256,16 +242,30 @@ class SelfAttention(MultiHeadAttention):
                 mask = take_positions(mask, positions)
             axes = (1, 2) if len(mask.shape) == 2 else 1
             mask = ops.expand_dims(mask, axes)
-        if causal and all(part is None for part in (mask, positions, cache)):
-            mask = "causal"
-        elif causal:
+        if added_mask is not None:
+            if positions is not None:
+                added_mask = take_positions(added_mask, positions)
+            added_mask = ops.expand_dims(added_mask, 1)
+        if positions is not None or cache is not None:
+            numbers = None  # not one for each query and key
+        plainly = causal and all(part is None for part in (mask, positions, cache))
+        if causal and not plainly:
             seen = causal_mask(
                 ops.shape(query)[1], ops.shape(key)[1], cache_index, positions
             )
             seen = ops.expand_dims(seen, 1)
             mask = seen if mask is None else ops.logical_and(mask, seen)
+            added_mask = None
         output, scores = self._attend(
-            query, key, value, mask, bias, head_mask, return_scores, training
+            (query, key, value),
+            mask,
+            bias,
+            head_mask,
+            return_scores,
+            training,
+            causal=plainly,
+            numbers=numbers,
+            added=added_mask,
         )
         more = [part for part in (scores, cache) if part is not None]
         return (output, *more) if more else output

@@ -85,6 +85,6 @@ class CrossAttention(MultiHeadAttention):
         if mask is not None:
             mask = ops.expand_dims(mask, (1, 2) if len(mask.shape) == 2 else 1)
         output, scores = self._attend(
-            query, key, value, mask, None, None, return_scores, training
+            (query, key, value), mask, None, None, return_scores, training
         )
         return output if scores is None else (output, scores)

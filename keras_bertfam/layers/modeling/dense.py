@@ -21,9 +21,39 @@ def flat_dense(layer: keras.layers.Dense, x: Tensor) -> Tensor:
     Returns:
         Float tensor of shape `(..., layer.units)`.
     """
+    if _is_plain(layer, x):
+        return _with_bias(layer, x)
     shape = ops.shape(x)
     flat = layer(ops.reshape(x, (-1, x.shape[-1])))
     return ops.reshape(flat, (*shape[:-1], layer.units))
+
+
+def _is_plain(layer, x):
+    """Whether PyTorch can compute a dense layer as one product with its bias.
+
+    Keras adds the bias in a pass of its own, and what it does around a call takes as
+    long as a GPU takes for the product.
+    """
+    return (
+        keras.backend.backend() == "torch"
+        and type(layer) is keras.layers.Dense
+        and layer.built
+        and layer.use_bias
+        and layer.quantization_mode is None
+        and not layer.lora_enabled
+        and layer.activation is keras.activations.linear
+        and str(x.dtype) == f"torch.{layer.compute_dtype}"
+    )
+
+
+def _with_bias(layer, x):
+    import torch
+
+    # Cast here, as a layer's own scope would.
+    weights = layer.kernel, layer.bias
+    kernel, bias = (weight.value.to(x.dtype) for weight in weights)
+    flat = torch.addmm(bias, x.reshape(-1, x.shape[-1]), kernel)
+    return flat.reshape(*x.shape[:-1], layer.units)
 
 
 def take_positions(x: Tensor, positions: Tensor) -> Tensor:

@@ -1,6 +1,8 @@
 """Dropout whose random bits come from a counter-based hash."""
 
+import contextlib
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -46,19 +48,44 @@ def _mix(x, key=None):
     return _shift_xor(x, 16)
 
 
-def hash_bits(count: int | Tensor, seed: Tensor) -> Tensor:
+def _key_on_host(seed):
+    """The key of `hash_bits` for a seed of two ints, and the one that is made of it."""
+
+    def mixed(x):
+        x ^= x >> 16
+        x = x * _MULTIPLIERS[0] % 2**32
+        x ^= x >> 15
+        x = x * _MULTIPLIERS[1] % 2**32
+        return x ^ (x >> 16)
+
+    key = 0
+    words = (*seed, distribution.replica_id())
+    for word, stride in zip(words, _SEED_STRIDES, strict=True):
+        key = mixed(((key ^ (int(word) % 2**32)) + stride) % 2**32)
+    return key, mixed(key)
+
+
+def _signed(x):
+    return x - 2**32 if x >= 2**31 else x
+
+
+def hash_bits(count: int | Tensor, seed: Any) -> Tensor:
     """Random 32-bit integers as a pure function of a seed and a counter.
 
     Args:
         count: int. How many integers.
         seed: integer tensor of shape `(2,)`, such as
-            `keras.random.SeedGenerator.next()` returns. Every replica of a
-            `tf.distribute` strategy gets integers of its own.
+            `keras.random.SeedGenerator.next()` returns; or under PyTorch a pair of
+            ints. Every replica of a `tf.distribute` strategy gets integers of its own.
 
     Returns:
         Integer tensor of shape `(count,)`, 32 bits wide.
     """
     dtype = _bits_dtype()
+    if isinstance(seed, tuple):
+        key, second = (_signed(word) for word in _key_on_host(seed))
+        counter = ops.arange(count, dtype="int32")
+        return _mix_in_place(counter.bitwise_xor_(key), second)
     words = [ops.cast(seed[0], dtype), ops.cast(seed[1], dtype)]
     words.append(ops.cast(distribution.replica_id(), dtype))
     key = ops.zeros((), dtype)
@@ -95,15 +122,58 @@ def _kept(bits, size, dropped):
     return halves[:size] >= dropped
 
 
+class _SeedOnHost:
+    """A `SeedGenerator`'s seeds as Python's ints, under PyTorch.
+
+    To read them from a GPU is to wait for all that it has to do, so they are read once
+    and then counted here as well. PyTorch numbers the changes of a tensor, by which it
+    is seen when another has changed the state, as a checkpoint does.
+    """
+
+    def __init__(self):
+        self._state = self._change = self._seed = self._one = None
+
+    def next(self, generator):
+        """A pair of ints, or what `generator.next()` gives where there are none yet."""
+        import torch
+
+        state = generator.state.value
+        # Tensors without values, and graphs whose seeds come with each call.
+        if type(state) is not torch.nn.Parameter or state.is_meta:
+            return generator.next()
+        if torch.compiler.is_compiling():
+            return generator.next()
+        if self._state is not state or self._change != state._version:
+            self._seed = tuple(state.tolist())
+            self._one = torch.arange(2, dtype=state.dtype, device=state.device)
+        seed = self._seed
+        with torch.no_grad():
+            generator.state.assign(state + self._one)
+        self._seed = seed[0], seed[1] + 1
+        self._state, self._change = state, state._version
+        return seed
+
+
+def _on_gpu(x):
+    """Whether a tensor of PyTorch is on a GPU, and not in a graph that is compiled."""
+    import torch
+
+    return x.is_cuda and not torch.compiler.is_compiling()
+
+
 @keras.saving.register_keras_serializable("keras_bertfam")
 class Dropout(keras.layers.Layer):
-    """Dropout with cheap random bits, equal under every backend and compiler.
+    """Dropout with cheap random bits, the same under every backend and compiler.
 
     Sixteen bits of a counter-based hash decide over each element, which costs
     a fraction of a stateful or threefry generator: on two CPU cores a whole
     pre-training step gets about 1.16 times faster. The rate is rounded to a
     multiple of 1/65536 and kept elements are scaled by exactly the inverse of
     the rounded keep probability, so the expectation is exact.
+
+    On GPUs under PyTorch, which has no compiler to join the hash's steps, its own
+    kernel drops elements: by other bits, that follow from the same seeds, so that a
+    run which is resumed drops what it would have dropped.
 
     Args:
         rate: float in `[0, 1)`. Share of the elements set to zero.
@@ -127,21 +197,78 @@ class Dropout(keras.layers.Layer):
         self._dropped_of_65536 = round(rate * 65536)
         if self._dropped_of_65536:
             self.seed_generator = keras.random.SeedGenerator(seed)
+        self._seed_on_host = _SeedOnHost()
         self.built = True
 
     @property
     def rate(self) -> float:
         return self._rate
 
+    def __call__(self, inputs: Tensor, training: bool | None = None) -> Tensor:
+        # Under PyTorch every step calls every layer anew, and what Keras does around a
+        # call takes longer than to drop: a GPU waits for it.
+        if training is not None and self._is_plain(inputs):
+            return self.call(inputs, training)
+        return super().__call__(inputs, training=training)
+
+    def _is_plain(self, inputs):
+        """Whether Keras would give `call` the inputs of PyTorch as they are."""
+        if keras.backend.backend() != "torch":
+            return False
+        import torch
+
+        own = isinstance(inputs, torch.Tensor) and inputs.is_floating_point()
+        return own and str(inputs.dtype) == f"torch.{self.compute_dtype}"
+
+    @property
+    def kept_rate(self) -> float:
+        """Share of the elements that stay, to the rounding of the rate."""
+        return 1 - self._dropped_of_65536 / 65536
+
     def call(self, inputs: Tensor, training: bool | None = False) -> Tensor:
         if not training or not self._dropped_of_65536:
             return inputs
+        if keras.backend.backend() == "torch" and _on_gpu(inputs):
+            import torch
+
+            with self.generator_of(inputs.device):
+                return torch.nn.functional.dropout(inputs, 1 - self.kept_rate)
         shape = ops.shape(inputs)
         size = ops.size(inputs) if None in inputs.shape else math.prod(shape)
-        bits = hash_bits((size + 1) // 2, self.seed_generator.next())
+        bits = hash_bits((size + 1) // 2, self._next_seed())
         keep = ops.reshape(_kept(bits, size, self._dropped_of_65536), shape)
         scale = 65536 / (65536 - self._dropped_of_65536)
         return ops.where(keep, inputs * scale, ops.zeros((), inputs.dtype))
+
+    def _next_seed(self):
+        if keras.backend.backend() == "torch":
+            return self._seed_on_host.next(self.seed_generator)
+        return self.seed_generator.next()
+
+    @contextlib.contextmanager
+    def generator_of(self, device: Any) -> Iterator[None]:
+        """Let PyTorch's kernels of a GPU draw by the layer's next seed.
+
+        Kernels take no generator, so the GPU's own one is seeded. It is as it was
+        afterwards.
+
+        Args:
+            device: `torch.device`.
+        """
+        import torch
+
+        seed = self._next_seed()
+        if not isinstance(seed, tuple):
+            seed = tuple(seed.tolist())
+        first, second = _key_on_host(seed)
+        before = torch.cuda.get_rng_state(device)
+        torch.cuda.default_generators[device.index or 0].manual_seed(
+            first << 32 | second
+        )
+        try:
+            yield
+        finally:
+            torch.cuda.set_rng_state(before, device)
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         return input_shape

@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_bertfam.layers.modeling import blocks
 from keras_bertfam.layers.modeling.attention import SelfAttention
+from keras_bertfam.layers.modeling.attention_kernels import kernel_for, knows_windows
 from keras_bertfam.layers.modeling.dense import take_positions
 from keras_bertfam.layers.modeling.global_tokens import keys_seen_by
 from keras_bertfam.layers.modeling.neighbours import (
@@ -18,6 +19,7 @@ from keras_bertfam.layers.modeling.neighbours import (
     neighbours_in_rows,
     pays,
 )
+from keras_bertfam.layers.modeling.sequences import numbers_of
 from keras_bertfam.types import Config, Shape, Tensor
 
 
@@ -28,7 +30,8 @@ class LocalSelfAttention(SelfAttention):
     Time and memory grow with length times window: rows are cut into blocks of half a
     window, which attend to themselves and the blocks beside them. Rows of up to two
     windows, and calls that ask for the probabilities, compute all scores of a row and
-    mask them, which gives the same.
+    mask them, which gives the same. So does a kernel that knows windows, where the
+    device has one.
 
     Global tokens attend to all tokens, by projections of their own, and all tokens
     attend to them.
@@ -52,6 +55,7 @@ class LocalSelfAttention(SelfAttention):
             sequence only.
         global_tokens: dict of tensors, see `keras_bertfam.layers.TransformerStack`.
         window: int; and `dilation`: in place of those of the constructor.
+        numbers: see `SelfAttention`, and so `added_mask`; without a window.
         neighbours: what `neighbours()` gave for the same masks and window, or `None`.
         return_scores: bool. Return the attention probabilities as well.
 
@@ -145,6 +149,8 @@ class LocalSelfAttention(SelfAttention):
         global_tokens: dict[str, Tensor] | None = None,
         window: int | None = None,
         dilation: Sequence[int] | None = None,
+        numbers: Tensor | None = None,
+        added_mask: Tensor | None = None,
         neighbours: tuple[Tensor, ...] | None = None,
         return_scores: bool = False,
         training: bool | None = None,
@@ -157,6 +163,8 @@ class LocalSelfAttention(SelfAttention):
                     positions,
                     head_mask,
                     rotary=rotary,
+                    numbers=numbers,
+                    added_mask=added_mask,
                     return_scores=return_scores,
                     training=training,
                 )
@@ -165,18 +173,26 @@ class LocalSelfAttention(SelfAttention):
         window, dilation = self._pattern(window, dilation)
         whole = kept or not pays(length, window, dilation)
         masks = (attention_mask, sequence_ids, global_tokens)
-        if neighbours is None or kept:
-            neighbours = self.neighbours(rows, length, *masks, window, dilation, whole)
         heads = self._project(x, None, rotary=rotary)
-        if whole:
-            (bias,) = neighbours
-            query, key, value = heads
-            context, scores = self._mix(query, key, value, None, bias, kept, training)
-        else:
-            context = self._by_blocks(
-                heads, window // 2, dilation, neighbours, global_tokens, training
+        context = scores = None
+        if window and not kept and global_tokens is None and {*dilation} == {1}:
+            context = self._by_kernel(
+                heads, window, attention_mask, sequence_ids, training
             )
-            scores = None
+        if context is None:
+            if neighbours is None or kept:
+                pattern = (window, dilation, whole)
+                neighbours = self.neighbours(rows, length, *masks, *pattern)
+            context, scores = self._masked(
+                heads,
+                window,
+                dilation,
+                whole,
+                neighbours,
+                global_tokens,
+                kept,
+                training,
+            )
         if global_tokens is not None:
             context, scores = self._with_global(
                 x, context, scores, masks, rotary, training
@@ -190,6 +206,31 @@ class LocalSelfAttention(SelfAttention):
             )
         output = self._combine(context, head_mask)
         return (output, scores) if return_scores else output
+
+    def _masked(
+        self, heads, window, dilation, whole, neighbours, global_tokens, kept, training
+    ):
+        """The heads' outputs, and probabilities if they are kept."""
+        if whole:
+            (bias,) = neighbours
+            return self._mix(heads, None, bias, kept, training)
+        pattern = (window // 2, dilation)
+        tokens = (neighbours, global_tokens)
+        return self._by_blocks(heads, *pattern, *tokens, training), None
+
+    def _by_kernel(self, heads, window, attention_mask, sequence_ids, training):
+        """The heads' outputs by a kernel that knows windows; `None` without one."""
+        if not knows_windows():
+            return None
+        mask = numbers = None
+        if attention_mask is not None:
+            mask = ops.expand_dims(attention_mask, (1, 2))
+        if sequence_ids is not None:
+            numbers = numbers_of(sequence_ids, attention_mask)
+        arguments = {"numbers": numbers, "window": window}
+        asked = self._asked(heads, training, mask, **arguments)
+        kernel = kernel_for(asked)
+        return None if kernel is None else kernel.compute(asked)
 
     def _by_blocks(self, heads, size, dilation, neighbours, global_tokens, training):
         """The heads' outputs `(batch, length, num_heads, head_dim)`."""
@@ -221,9 +262,8 @@ class LocalSelfAttention(SelfAttention):
                 extra = take_heads(part, global_tokens["positions"])
                 extra = blocks.for_each_block(extra, step * count)
                 sides[k] = ops.concatenate([sides[k], extra], axis=1)
-        mixed, _ = self._mix(
-            blocks.join_rows(query), *sides, None, bias, False, training
-        )
+        parts = (blocks.join_rows(query), *sides)
+        mixed, _ = self._mix(parts, None, bias, False, training)
         mixed = ops.reshape(mixed, (rows, count * size, *mixed.shape[2:]))
         folded = -(-length // step)
         return blocks.unfold(mixed[:, :folded], step, length)
@@ -238,9 +278,8 @@ class LocalSelfAttention(SelfAttention):
             )
         heads = self._project(x, tokens["positions"], self.global_qkv, rotary)
         bias = keys_seen_by(tokens, self.compute_dtype, attention_mask, sequence_ids)
-        theirs, their_scores = self._mix(
-            *heads, None, bias, scores is not None, training
-        )
+        kept = scores is not None
+        theirs, their_scores = self._mix(heads, None, bias, kept, training)
         here = ops.expand_dims(tokens["here"], (2, 3))
         context = ops.where(here, self._at(theirs, tokens["slots"], 1), context)
         if scores is not None:

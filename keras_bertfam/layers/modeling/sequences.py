@@ -40,6 +40,23 @@ def positions_without_padding(
     return number * kept - 1
 
 
+def numbers_of(sequence_ids: Tensor, padding_mask: Tensor | None) -> Tensor:
+    """Numbers of what tokens see, for rows that hold several sequences.
+
+    Args:
+        sequence_ids: int tensor `(batch, length)`.
+        padding_mask: bool tensor `(batch, length)`, or `None`.
+
+    Returns:
+        int32 tensor `(batch, length)`; tokens see those of the same number. Padding
+        sees padding, which nothing reads.
+    """
+    numbers = ops.cast(sequence_ids, "int32")
+    if padding_mask is None:
+        return numbers
+    return ops.where(padding_mask, numbers, ops.full_like(numbers, -1))
+
+
 def restarted_positions(sequence_ids: Tensor) -> Tensor:
     """Where each token is in its sequence: as far as from the sequence's first token.
 

@@ -5,10 +5,11 @@ from typing import Any
 
 from keras import ops
 
+from keras_bertfam.layers.modeling.attention_kernels import added_mask
 from keras_bertfam.layers.modeling.global_tokens import tokens_at, tokens_of_mask
 from keras_bertfam.layers.modeling.neighbours import as_dilations, check_window
 from keras_bertfam.layers.modeling.rotary import rotary_positions
-from keras_bertfam.layers.modeling.sequences import same_sequence
+from keras_bertfam.layers.modeling.sequences import numbers_of, same_sequence
 from keras_bertfam.layers.modeling.sight import hide, seen_keys
 from keras_bertfam.types import Mixin, Tensor
 
@@ -228,19 +229,24 @@ class StackSight(Mixin):
 
     def _whole_sight(self, masks, sequence_ids, positions, sizes, cached):
         prefix_mask, attention_mask = masks
+        numbers = None
         if sequence_ids is not None:
+            numbers = numbers_of(sequence_ids, attention_mask)
             attention_mask = same_sequence(sequence_ids, attention_mask)
         masks = (prefix_mask, attention_mask)
         plain = all(mask is None for mask in masks) and self.relative_bias is None
         sight = {"attention_mask": attention_mask}
+        is_final = not cached and self.relative_bias is None
+        if numbers is not None and self.relative_bias is None:
+            sight["numbers"] = numbers
         if self.is_local:
             sight["window"] = 0
         if self.causal and (cached or not plain):
-            sight = {"attention_mask": seen_keys(*sizes.values(), *masks)}
-            sight["causal"] = False
+            seen = seen_keys(*sizes.values(), *masks)
+            sight = {"attention_mask": seen, "causal": False}
+        if is_final:
+            return self._with_added(sight)
         if self.relative_bias is None:
-            if not cached:
-                return sight
             bias = ops.zeros((), self.compute_dtype)
             return {**sight, **hide(bias, sight["attention_mask"])}
         if positions is not None:
@@ -249,6 +255,13 @@ class StackSight(Mixin):
             return {**sight, "bias": self.relative_bias(**only, positions=positions)}
         bias = self.relative_bias(**sizes)
         return {**sight, **hide(bias, sight["attention_mask"])}
+
+    def _with_added(self, sight):
+        mask = sight["attention_mask"]
+        if mask is None or len(mask.shape) < 3:
+            return sight
+        added = added_mask(mask, self.compute_dtype)
+        return sight if added is None else {**sight, "added_mask": added}
 
 
 def _once(made: dict, key: Any, make: Any) -> Any:

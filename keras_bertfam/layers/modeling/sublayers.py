@@ -155,6 +155,18 @@ def make_norm(
     return kinds[kind](epsilon=epsilon, name=name, dtype=dtype)
 
 
+def normed(norm: keras.layers.Layer, x: Tensor) -> Tensor:
+    """What a norm gives, without what Keras does around a call where it is slow.
+
+    Under PyTorch that takes longer than the norm, in each step, and a layer norm has no
+    dtype to cast its inputs to.
+    """
+    plain = type(norm) is keras.layers.LayerNormalization and norm.built
+    if plain and keras.backend.backend() == "torch":
+        return norm.call(x)
+    return norm(x)
+
+
 @keras.saving.register_keras_serializable("keras_bertfam")
 class ResidualSublayer(keras.layers.Layer):
     """A sub-layer with its dropout, residual connection and layer norm.
@@ -246,12 +258,12 @@ class ResidualSublayer(keras.layers.Layer):
         given = {"causal": causal, "window": window, "dilation": dilation}
         kwargs |= {name: each for name, each in given.items() if each is not None}
         if self.norm_first and self.norm is not None:
-            x = self.norm(x)
+            x = normed(self.norm, x)
         output = self.sublayer(x, **kwargs)
         output, *rest = output if isinstance(output, tuple) else (output,)
         output = residual + self.dropout(output, training=training)
         if not self.norm_first and self.norm is not None:
-            output = self.norm(output)
+            output = normed(self.norm, output)
         return (output, *rest) if rest else output
 
     def compute_output_shape(self, input_shape: Shape, **kwargs: Any) -> Shape:

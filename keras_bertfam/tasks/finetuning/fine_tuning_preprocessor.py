@@ -296,6 +296,7 @@ class FineTuningPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
         """Batches of an unbatched dataset of examples."""
         return rows.batch(size)
 
+    @as_written
     def inputs(self, x: Any, batch_size: int = 32, steps: int | None = None) -> Any:
         """Batches of what the call gives for texts of like length, for `predict`.
 

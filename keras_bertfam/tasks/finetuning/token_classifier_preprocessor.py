@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.arrays import as_label_tensor, as_strings
 from keras_bertfam.layers.data.labels import class_numbers
 from keras_bertfam.tasks.finetuning.text_classifier_preprocessor import (
@@ -249,6 +250,7 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
         """The words, or what belongs to them, that can be in a row at all."""
         return words[:, : self.sequence_length]
 
+    @as_written
     def inputs(
         self, x: Any, batch_size: int = 32, steps: int | None = None
     ) -> tuple[TFDataset, np.ndarray]:

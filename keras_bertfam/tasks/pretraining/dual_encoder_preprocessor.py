@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.arrays import as_strings, as_texts, rows_by_size
 from keras_bertfam.layers.data.inverse_cloze import InverseClozeRows
 from keras_bertfam.layers.data.labels import finite_numbers, one_each
@@ -209,6 +210,7 @@ class DualEncoderPreprocessor(PackingPreprocessor):
         buckets = length_buckets(None, self.rows_of(kind).sequence_length)
         return self._laid_out(kind, texts, titles, buckets)
 
+    @as_written
     def inputs(
         self, kind: str, texts: Any, batch_size: int, too_long: str
     ) -> tuple[TFDataset, np.ndarray]:

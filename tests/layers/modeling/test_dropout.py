@@ -60,6 +60,39 @@ def test_same_seed_same_mask():
     np.testing.assert_array_equal(dropped(a, (7, 9)), dropped(b, (7, 9)))
 
 
+def test_seeds_count_and_go_back_with_the_state():
+    layer = Dropout(0.3, seed=5)
+    first, second = dropped(layer, (7, 9)), dropped(layer, (7, 9))
+    state = layer.seed_generator.state
+    np.testing.assert_array_equal(ops.convert_to_numpy(state), [5, 2])
+    state.assign([5, 1])  # as a checkpoint does
+    np.testing.assert_array_equal(dropped(layer, (7, 9)), second)
+    other = Dropout(0.3, seed=5)
+    other.seed_generator.state.assign([5, 1])
+    np.testing.assert_array_equal(dropped(other, (7, 9)), second)
+    assert (first != second).any()
+
+
+@pytest.mark.skipif(keras.backend.backend() != "torch", reason="only PyTorch has these")
+@pytest.mark.parametrize("seed", [(7, 3), (2**32 - 1, 0), (0, 2**31)])
+def test_seeds_of_the_host_give_the_same_bits(seed):
+    tensor = ops.convert_to_tensor(np.array(seed))
+    found = ops.convert_to_numpy(hash_bits(101, seed))
+    np.testing.assert_array_equal(found, ops.convert_to_numpy(hash_bits(101, tensor)))
+
+
+@pytest.mark.skipif(keras.backend.backend() != "torch", reason="only PyTorch has these")
+def test_seeds_within_a_stateless_scope():
+    layer = Dropout(0.3, seed=5)
+    state = layer.seed_generator.state
+    with keras.StatelessScope([(state, ops.convert_to_tensor([5, 9]))]) as scope:
+        inside = dropped(layer, (7, 9))
+    np.testing.assert_array_equal(scope.get_current_value(state), [5, 10])
+    np.testing.assert_array_equal(ops.convert_to_numpy(state), [5, 0])
+    state.assign([5, 9])
+    np.testing.assert_array_equal(dropped(layer, (7, 9)), inside)
+
+
 def test_inference_and_rate_zero_change_nothing():
     x = np.random.default_rng(0).normal(size=(3, 5)).astype("float32")
     for layer, training in ((Dropout(0.5), False), (Dropout(0.0), True)):

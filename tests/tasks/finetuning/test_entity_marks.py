@@ -62,7 +62,7 @@ def test_errors(tagger):
         mark_entities(plain, "Ada")
 
 
-@pytest.mark.slow
+@pytest.mark.slow("release")
 @pytest.mark.any_backend
 @pytest.mark.data
 def test_wnut17(data_dir):

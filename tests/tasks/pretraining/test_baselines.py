@@ -44,7 +44,13 @@ def make_backbone(cls, tokenizer):
     )
 
 
-@pytest.mark.parametrize(("objective", "epochs"), [("nsp", 3), ("sop", 8)])
+@pytest.mark.parametrize(
+    ("objective", "epochs"),
+    [
+        ("nsp", 3),
+        pytest.param("sop", 8, marks=pytest.mark.slow("release")),
+    ],
+)
 def test_sentence_pairs(objective, epochs, documents, tokenizer):
     preprocessor = MaskedLMSentencePairPreprocessor(
         tokenizer, sequence_length=LENGTH, sentence_objective=objective
@@ -61,6 +67,7 @@ def test_sentence_pairs(objective, epochs, documents, tokenizer):
     assert history["sentence_accuracy"][-1] > 0.55
 
 
+@pytest.mark.slow("release")
 def test_replaced_tokens(documents, tokenizer):
     preprocessor = ReplacedTokenDetectionPreprocessor(tokenizer, sequence_length=LENGTH)
     model = ReplacedTokenDetection(

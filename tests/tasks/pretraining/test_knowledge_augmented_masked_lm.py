@@ -155,7 +155,7 @@ def test_an_index_that_follows(task, tmp_path):
     assert len(os.listdir(tmp_path)) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.slow("release")
 @pytest.mark.any_backend
 def test_a_run_that_goes_on(tmp_path):
     history, weights, search = train(tmp_path / "whole")
@@ -222,7 +222,7 @@ def is_running(number):
         return False
 
 
-@pytest.mark.slow
+@pytest.mark.slow("release")
 @pytest.mark.any_backend
 def test_a_run_killed_while_an_index_is_made_goes_on(tmp_path):
     indices = tmp_path / "cut" / "indices"

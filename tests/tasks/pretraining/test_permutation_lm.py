@@ -80,7 +80,7 @@ def test_fit_learns_and_reports(texts):
     np.testing.assert_allclose(perplexity, history["loss"], rtol=0.02)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("release")
 @pytest.mark.any_backend
 def test_real_text_gets_below_its_unigram_entropy():
     from keras_bertfam.corpus import python_documentation
