@@ -40,6 +40,7 @@ def export_saved_model(
     max_length: int | None = None,
     sampler: Any = "greedy",
     stop_token_ids: Any = "auto",
+    max_input_tokens: int | None = None,
 ) -> Path:
     """Write a SavedModel that answers strings, for TensorFlow Serving.
 
@@ -74,9 +75,11 @@ def export_saved_model(
 
     with the outputs `text`, string `(batch,)`, and `token_ids`, int32, and
     `padding_mask`, bool, `(batch, max_length)` (of `TextToText` without the columns of
-    the first tokens). What `generate` refuses is a `tf.errors.InvalidArgumentError`. A
-    sampler's random numbers go on from call to call, and are the same again in another
-    process.
+    the first tokens). Of texts with more than `max_input_tokens` the last ones are
+    read, of `TextToText`'s the first. A row without a token, or with ids that there
+    aren't, has the text `""` and a `padding_mask` of `False`, whatever the others are.
+    A sampler's random numbers go on from call to call, and are the same again in
+    another process.
 
     ELMo, alone, in `BidirectionalLM` or in a `FeatureBackbone`, has `serving_default`
     for `text`, and `words` for `words`, string `(batch, words)`, filled up with `""`.
@@ -131,6 +134,10 @@ def export_saved_model(
             are fewer.
         sampler: name or `keras_hub.samplers.Sampler`, as in `generate`.
         stop_token_ids: as in `generate`.
+        max_input_tokens: int or `None`. How many tokens of a text are read by what
+            writes texts, and by a decoder without a task. Defaults to those of a row of
+            the preprocessor, and what `max_length` leaves room for. Others read as many
+            as a row of their preprocessor has.
 
     Returns:
         `path`.
@@ -155,6 +162,7 @@ def export_saved_model(
         "max_length": max_length,
         "sampler": as_sampler(sampler),
         "stop_token_ids": stop_token_ids,
+        "max_input_tokens": max_input_tokens,
     }
     if keras.backend.backend() == "tensorflow":
         model, preprocessor = _load(model)
