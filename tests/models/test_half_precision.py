@@ -33,7 +33,9 @@ PRECISIONS = {
 MASKS = np.array([[1] * 8, [1] * 5 + [0] * 3, [0, 0, 1, 1, 1, 1, 0, 0], [0] * 8], bool)
 IDS = np.where(MASKS, np.random.default_rng(0).integers(3, 50, (4, 8)), 1)
 ROWS = {"token_ids": IDS.astype("int32"), "padding_mask": MASKS}
-JIT = {"jit_compile": False}
+# A single step of a tiny model takes less time than its graph does.
+BACKEND = keras.backend.backend()
+EAGER = {"run_eagerly": BACKEND != "jax", "jit_compile": BACKEND == "jax"}
 
 
 def backbone_of(family, dtype):
@@ -118,19 +120,29 @@ def batch_of(family):
     return x, y, np.array([[1, 1], [1, 1], [1, 0], [0, 0]], "float32")
 
 
+# JAX compiles 20 s for a step: one family of each kind there.
+STEPS = FAMILIES if BACKEND != "jax" else ["Bert", "GPT2", "T5"]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", STEPS)
 @pytest.mark.parametrize("precision", ["float32", *PRECISIONS])
 def test_a_step_and_predictions_are_finite(family, precision):
     task = task_of(family, precision)
-    task.compile(learning_rate=1e-3, warmup_steps=0, total_steps=9, **JIT)
+    # Enough for a bfloat16 to change, and not too much for a float16.
+    rate = 1e-3 if precision == "float16" else 0.1
+    warmup = {} if family == "T5" else {"warmup_steps": 0}
+    task.compile(learning_rate=rate, total_steps=9, **warmup, **EAGER)
     x, y, weights = batch_of(family)
     before = [ops.convert_to_numpy(v) for v in task.trainable_variables]
-    loss = float(task.train_on_batch(x, y, weights)[0])
+    for _ in range(8):
+        loss = float(task.train_on_batch(x, y, weights)[0])
+        after = [ops.convert_to_numpy(v) for v in task.trainable_variables]
+        moved = [np.any(a != b) for a, b in zip(before, after, strict=True)]
+        if any(moved):
+            break  # until then the scale of the loss was too large for float16
     assert np.isfinite(loss) and loss > 0
-    after = [ops.convert_to_numpy(v) for v in task.trainable_variables]
     assert all(np.isfinite(v.astype("float32")).all() for v in after)
-    moved = [np.any(a != b) for a, b in zip(before, after, strict=True)]
     assert np.mean(moved) > 0.5
-    outputs = keras.tree.flatten(task.predict(x, verbose=0))
-    assert all(np.isfinite(np.asarray(o, "float32")).all() for o in outputs)
+    outputs = keras.tree.flatten(task.predict_on_batch(x))
+    assert all(np.isfinite(as_float32(o)).all() for o in outputs)
