@@ -251,7 +251,9 @@ class ResidualSublayer(keras.layers.Layer):
         self._is_wide = is_wide(norm, self.compute_dtype)
         # Keras would cast what comes in to float16.
         self.autocast = not self._is_wide
-        common = {"dtype": "float32" if self._is_wide else self.dtype_policy}
+        common: dict[str, Any] = {
+            "dtype": "float32" if self._is_wide else self.dtype_policy
+        }
         self.norm = None
         if norm != NO_NORM:
             self.norm = make_norm(norm, layer_norm_epsilon, bias=norm_bias, **common)
