@@ -57,7 +57,7 @@ class WeighedBatches(Mixin):
         if self._weighs_batches:
             with distribution.scope_of(self):
                 optimizers.weigh_batches(self.optimizer)
-                self._loss_tracker = _WeighedLoss(self.optimizer, name="loss")
+                _weigh_losses(self._loss_tracker, self.optimizer)
 
     def train_step(self, *args: Any) -> Any:
         if not self._weighs_batches:
@@ -68,16 +68,16 @@ class WeighedBatches(Mixin):
             return super().train_step(*args)
 
 
-class _WeighedLoss(keras.metrics.Mean):
-    """The mean of the batches' losses, each by what the batch weighs in its update."""
+def _weigh_losses(tracker, optimizer):
+    """Makes the mean of the batches' losses one by what they weigh in their update."""
+    update = tracker.update_state
 
-    def __init__(self, optimizer, **kwargs):
-        super().__init__(**kwargs)
-        self._optimizer = optimizer
+    def update_weighed(values, sample_weight=None):
+        weight = optimizers.weight_of_batch(optimizer)
+        return update(values, sample_weight if weight is None else weight)
 
-    def update_state(self, values, sample_weight=None):
-        weight = optimizers.weight_of_batch(self._optimizer)
-        super().update_state(values, sample_weight if weight is None else weight)
+    # Not another metric in its place: the model would have both.
+    tracker.update_state = update_weighed
 
 
 def _size(values, rows=False):
