@@ -205,6 +205,7 @@ class DistributedTrainer(Mixin):
 
     - gradients are summed over the replicas before they are clipped and
       checked for overflow, so clipping acts on the gradient of the global batch;
+    - an update may be of several batches;
     - `MultiWorkerMirroredStrategy` works in `fit()` and `evaluate()`;
     - metrics and loss are built before the first step, as under JAX and PyTorch,
       so that callbacks find all variables in `on_train_begin`.
@@ -285,12 +286,7 @@ def sum_gradients_first(optimizer: keras.optimizers.Optimizer) -> None:
         return
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     if inner.gradient_accumulation_steps:
-        raise ValueError(
-            "Keras can't accumulate gradients under `tf.distribute` with several "
-            "replicas. Expected an optimizer without `gradient_accumulation_steps`. "
-            "Received: gradient_accumulation_steps="
-            f"{inner.gradient_accumulation_steps}."
-        )
+        accumulate_over_replicas(inner)
     apply = optimizer.apply
 
     def apply_summed(grads, trainable_variables=None):
@@ -306,3 +302,65 @@ def sum_gradients_first(optimizer: keras.optimizers.Optimizer) -> None:
     optimizer._sums_gradients_first = True
     # The optimizer's own sum, for which Keras has no public switch.
     inner._all_reduce_sum_gradients = list
+
+
+def accumulate_over_replicas(optimizer: keras.optimizers.Optimizer) -> None:
+    """Makes an optimizer accumulate gradients in the context of a replica.
+
+    Keras asks there whether an update is due, and both answers would leave that
+    context, which TensorFlow forbids. Here the replicas have left it by then.
+
+    Args:
+        optimizer: One with `gradient_accumulation_steps`, given summed gradients.
+
+    Raises:
+        ValueError: if the optimizer keeps moving averages of the weights.
+    """
+    if optimizer.use_ema:
+        raise ValueError(
+            "`use_ema` doesn't go with `gradient_accumulation_steps` on several "
+            "replicas. Expected use_ema=False. Received: use_ema=True."
+        )
+    steps = optimizer.gradient_accumulation_steps
+
+    def accumulators(variables):
+        indices = [optimizer._get_variable_index(variable) for variable in variables]
+        return [optimizer._accumulated_gradients[index] for index in indices]
+
+    def update(grads, variables):
+        sums = accumulators(variables)
+        values = [ops.convert_to_tensor(x) for x in sums]
+        grads = [(g + x) / steps for g, x in zip(grads, values, strict=True)]
+        grads = optimizer._clip_gradients(grads)
+        optimizer._apply_weight_decay(variables)
+        optimizer._backend_update_step(grads, variables, optimizer.learning_rate)
+        optimizer._backend_increment_gradient_accumulators([-x for x in values], sums)
+
+    def add(grads, variables):
+        optimizer._backend_increment_gradient_accumulators(
+            grads, accumulators(variables)
+        )
+
+    def apply(grads, variables):
+        due = tf.equal((optimizer._iterations.value + 1) % steps, 0)
+        context = _replica_context()
+        if (
+            context is None
+            or tf.__internal__.distribute.strategy_supports_no_merge_call()
+        ):
+            tf.cond(
+                due, lambda: update(grads, variables), lambda: add(grads, variables)
+            )
+            return
+
+        def across(strategy, due, grads):
+            def each(function):
+                run = strategy.extended.call_for_each_replica
+                run(lambda grads: function(grads, variables), args=(grads,))
+
+            due = strategy.experimental_local_results(due)[0]
+            tf.cond(due, lambda: each(update), lambda: each(add))
+
+        context.merge_call(across, args=(due, grads))
+
+    optimizer._backend_apply_gradients = apply

@@ -27,10 +27,20 @@ from keras_bertfam.types import Model
 
 @serving_signatures.register(DecoderBackbone)
 @serving_signatures.register(TransformerXLBackbone)
-def _(model: Model, preprocessor: Any, **options: Any) -> dict[str, Signature]:
+def _(
+    model: Model,
+    preprocessor: Any,
+    max_input_tokens: int | None = None,
+    **options: Any,
+) -> dict[str, Signature]:
+    usual = preprocessor.sequence_length
+    most = _most_tokens(max_input_tokens, usual, _positions(model))
+
     def encode(tokens):
-        batch = _as_batch(_checked(tokens, model, _positions(model)))
-        return {**model(batch, training=False), "padding_mask": batch["padding_mask"]}
+        tokens, good = _taken(tokens[:, :most], model)
+        batch = _as_batch(tokens)
+        mask = batch["padding_mask"] & good[:, None]
+        return {**model(batch, training=False), "padding_mask": mask}
 
     return _signatures(preprocessor.tokenizer, encode, "A")
 
@@ -38,38 +48,63 @@ def _(model: Model, preprocessor: Any, **options: Any) -> dict[str, Signature]:
 @serving_signatures.register(CausalLM)
 @serving_signatures.register(RecurrentLM)
 def _(
-    model: Model, preprocessor: Any, max_length: int | None = None, **options: Any
+    model: Model,
+    preprocessor: Any,
+    max_length: int | None = None,
+    max_input_tokens: int | None = None,
+    **options: Any,
 ) -> dict[str, Signature]:
     positions = _positions(model.backbone)
     usual = preprocessor.sequence_length
     length = _length(max_length, usual, 1, positions, options["settings"])
+    most = _most_tokens(max_input_tokens, length - 1, length - 1)
     write = _writer(model, length, **options)
-    return _signatures(
-        preprocessor.tokenizer,
-        lambda tokens: write(_checked(tokens, model.backbone, length - 1), {}),
-        "A",
-    )
+
+    def go_on(tokens):
+        # What is written goes on from the last tokens.
+        tokens, good = _taken(tokens[:, -most:], model.backbone)
+        return write(tokens, {}, good)
+
+    return _signatures(preprocessor.tokenizer, go_on, "A")
 
 
 @serving_signatures.register
 def _(
-    model: TextToText, preprocessor: Any, max_length: int | None = None, **options: Any
+    model: TextToText,
+    preprocessor: Any,
+    max_length: int | None = None,
+    max_input_tokens: int | None = None,
+    **options: Any,
 ) -> dict[str, Signature]:
     positions = model.backbone.max_sequence_length
     first = begun_ids(model)
     usual = preprocessor.layout.target_length
     length = _length(max_length, usual, len(first), positions, options["settings"])
+    most = _most_tokens(max_input_tokens, preprocessor.sequence_length, positions)
     tokenizer = preprocessor.tokenizer
     unsaid, _ = special_ids(tokenizer)
     write = _writer(model, length, first=len(first), unsaid=unsaid, **options)
 
     def answer(tokens):
-        batch = _as_batch(_checked(tokens, model.backbone, positions))
+        tokens, good = _taken(tokens[:, :most], model.backbone)
         begun = tf.tile(tf.constant([first], tf.int32), [tokens.nrows(), 1])
-        inputs = {f"encoder_{name}": x for name, x in batch.items()}
-        return write(tf.RaggedTensor.from_tensor(begun), inputs)
+        inputs = {f"encoder_{name}": x for name, x in _as_batch(tokens).items()}
+        return write(tf.RaggedTensor.from_tensor(begun), inputs, good)
 
-    return _signatures(tokenizer, answer, "A text to start with.", specials=True)
+    example = "A text to start with."
+    return _signatures(tokenizer, answer, example, specials=True, most=most)
+
+
+def _most_tokens(given, usual, positions):
+    """How many tokens of a text are read: those given, else of a row of training."""
+    most = min(usual, positions or usual) if given is None else given
+    if type(most) is not int or most < 1 or most > (positions or most):
+        room = f"from 1 to {positions}" if positions else "of at least 1"
+        raise ValueError(
+            f"`max_input_tokens` must be an int {room}. "
+            f"Received: max_input_tokens={given!r}."
+        )
+    return most
 
 
 def _positions(backbone):
@@ -92,13 +127,15 @@ def _length(max_length, usual, begun, positions, settings):
     return length
 
 
-def _signatures(tokenizer, answer, example, specials=False):
+def _signatures(tokenizer, answer, example, specials=False, most=None):
     """The signatures of a function of rows of tokens: from text, and from the ids."""
     start, end = special_ids(tokenizer) if specials else ([], [])
     in_graph = tokenize_with_masks if specials else tokenize
 
     def encode(text):
         tokens = in_graph(tokenizer, to_utf8(text))
+        if most is not None:
+            tokens = tokens[:, : max(most - len(start) - len(end), 0)]
         before, after = (
             tf.tile(tf.constant([ids], tf.int32), [tokens.nrows(), 1])
             for ids in (start, end)
@@ -132,24 +169,19 @@ def _signatures(tokenizer, answer, example, specials=False):
     }
 
 
-def _checked(tokens, backbone, most):
-    """The rows, once they are known to be what a backbone takes."""
+def _taken(tokens, backbone):
+    """The rows, with a token in the place of those that a backbone can't take.
+
+    Returns:
+        A pair of ragged rows and of bools `(batch,)`: `False` for a row without a
+        token, or with ids that there aren't, which has no answer.
+    """
     lengths, size = tokens.row_lengths(), backbone.vocabulary_size
-    ids = tokens.with_flat_values(
-        (tokens.flat_values >= 0) & (tokens.flat_values < size)
-    )
-    good = tf.reduce_all(ids, 1) & (lengths > 0)
-    room = "one token or more"
-    if most is not None:
-        good &= lengths <= most
-        room = f"1 to {most} tokens"
-    row = tf.where(~good)[:1, 0]
-    message = f"Texts must be of {room}, with ids in [0, {size}). Received in row"
-    check = tf.debugging.Assert(
-        tf.reduce_all(good), [message, row, "tokens:", tf.gather(lengths, row)]
-    )
-    with tf.control_dependencies([check]):
-        return tokens.with_flat_values(tf.identity(tokens.flat_values))
+    known = (tokens.flat_values >= 0) & (tokens.flat_values < size)
+    good = tf.reduce_all(tokens.with_flat_values(known), 1) & (lengths > 0)
+    ids = tf.where(good[:, None], tf.pad(tokens.to_tensor(), [[0, 0], [0, 1]]), 0)
+    lengths = tf.where(good, lengths, 1)
+    return tf.RaggedTensor.from_tensor(ids, lengths=lengths), good
 
 
 def _writer(
@@ -182,7 +214,7 @@ def _writer(
         )
     tokenizer = model.preprocessor.tokenizer
 
-    def write(begun, inputs):
+    def write(begun, inputs, good):
         lengths = tf.cast(begun.row_lengths(), tf.int32)
         # Without a row any length will do.
         shortest = tf.reduce_min(tf.concat([lengths, [length - 1]], 0))
@@ -197,7 +229,7 @@ def _writer(
         for token in stop:
             stops |= new & (written == token)
         after = tf.cumsum(tf.cast(stops, tf.int32), 2, exclusive=True) > 0
-        kept = ~after & (written != UNWRITTEN)
+        kept = ~after & (written != UNWRITTEN) & good[:, None, None]
         written, stops, kept = (x[..., first:] for x in (written, stops, kept))
         # A table may have more rows than there are tokens.
         said = kept & ~stops & (written < tokenizer.vocabulary_size())

@@ -43,6 +43,7 @@ def export_saved_model(
     sampler: Any = "greedy",
     stop_token_ids: Any = "auto",
     settings: GenerationSettings | dict[str, Any] | None = None,
+    max_input_tokens: int | None = None,
 ) -> Path:
     """Write a SavedModel that answers strings, for TensorFlow Serving.
 
@@ -78,10 +79,11 @@ def export_saved_model(
     with the outputs `text`, string `(batch,)`, and `token_ids`, int32, and
     `padding_mask`, bool, `(batch, max_length)` (of `TextToText` without the columns of
     the first tokens). If the settings ask for several texts, all have an axis for them
-    after the batch's, and if they ask for scores there is `scores`, float32. What
-    `generate` refuses is a `tf.errors.InvalidArgumentError`. A
-    sampler's random numbers go on from call to call, and are the same again in another
-    process.
+    after the batch's, and if they ask for scores there is `scores`, float32. Of texts
+    with more than `max_input_tokens` the last ones are read, of `TextToText`'s the
+    first. A row without a token, or with ids that there aren't, has the text `""` and a
+    `padding_mask` of `False`, whatever the others are. A sampler's random numbers go on
+    from call to call, and are the same again in another process.
 
     ELMo, alone, in `BidirectionalLM` or in a `FeatureBackbone`, has `serving_default`
     for `text`, and `words` for `words`, string `(batch, words)`, filled up with `""`.
@@ -138,6 +140,10 @@ def export_saved_model(
         stop_token_ids: as in `generate`, the same for all texts.
         settings: `keras_bertfam.tasks.GenerationSettings` or a dict of its arguments,
             as in `generate`.
+        max_input_tokens: int or `None`. How many tokens of a text are read by what
+            writes texts, and by a decoder without a task. Defaults to those of a row of
+            the preprocessor, and what `max_length` leaves room for. Others read as many
+            as a row of their preprocessor has.
 
     Returns:
         `path`.
@@ -165,6 +171,7 @@ def export_saved_model(
         "sampler": as_sampler(sampler, settings),
         "stop_token_ids": stop_token_ids,
         "settings": settings,
+        "max_input_tokens": max_input_tokens,
     }
     if keras.backend.backend() == "tensorflow":
         model, preprocessor = _load(model)

@@ -7,7 +7,10 @@ from keras import ops
 
 from keras_bertfam.layers.modeling.embedding import EncoderEmbedding
 from keras_bertfam.layers.modeling.heads import Pooler
-from keras_bertfam.layers.modeling.sequences import restarted_positions
+from keras_bertfam.layers.modeling.sequences import (
+    positions_without_padding,
+    restarted_positions,
+)
 from keras_bertfam.layers.modeling.stack_heads import checked_pruned_heads
 from keras_bertfam.layers.modeling.stack_sight import checked_sight
 from keras_bertfam.layers.modeling.transformer import TransformerStack
@@ -102,7 +105,9 @@ class EncoderBackbone(GlobalInputs, TokenBackbone):
               tokens, of which a row has at most `max_global_tokens`; or in its place
               `global_positions`, int `(batch, count)`, where they are, -1 for none.
 
-            Padding goes on the right; for other padding pass `position_ids`.
+            Padding may be anywhere. It counts as a position, as in `transformers`'
+            BERT, but for `position_offset` above 0, as in RoBERTa; else pass
+            `position_ids` for padding that isn't on the right.
         positions: int tensor `(batch, count)`. Return the sequence output at
             these positions only; the last layer is computed just there.
         head_mask: float tensor `(num_layers, num_heads)` or `(num_layers, batch,
@@ -265,13 +270,18 @@ class EncoderBackbone(GlobalInputs, TokenBackbone):
         sequence_ids = inputs.get("sequence_ids")
         if sequence_ids is not None and position_ids is None:
             position_ids = restarted_positions(sequence_ids)
+        table_ids = position_ids
+        counts = mask is not None and inputs.get("position_ids") is None
+        if counts and self.position_offset:
+            # Rows before the first position's are padding's.
+            table_ids = positions_without_padding(mask, position_ids)
         pooled = self.pooler is not None if return_pooled is None else return_pooled
         if positions is not None and pooled:
             positions = ops.pad(ops.cast(positions, "int32"), [[0, 0], [1, 0]])
         x = self.embeddings(
             token_ids,
             segment_ids=inputs.get("segment_ids"),
-            position_ids=position_ids,
+            position_ids=table_ids,
             training=training,
         )
         x, global_tokens = self._global_tokens(x, inputs)

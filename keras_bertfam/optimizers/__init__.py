@@ -5,6 +5,12 @@ from typing import TYPE_CHECKING
 from keras_bertfam import lazy
 
 if TYPE_CHECKING:
+    from keras_bertfam.optimizers.accumulation import (
+        accumulates,
+        weigh_batches,
+        weighed,
+        weight_of_batch,
+    )
     from keras_bertfam.optimizers.adafactor import Adafactor
     from keras_bertfam.optimizers.lamb import BertAdamW, Lamb
     from keras_bertfam.optimizers.layerwise import (
@@ -38,6 +44,7 @@ __all__ = [
     "Lamb",
     "LayerwiseAdamW",
     "WarmupPolynomialDecay",
+    "accumulates",
     "check_accumulation",
     "count_updates",
     "exclude_norms_and_biases",
@@ -49,6 +56,9 @@ __all__ = [
     "pretraining_optimizer",
     "rates_set_by",
     "resolve_schedule",
+    "weigh_batches",
+    "weighed",
+    "weight_of_batch",
 ]
 
 lazy.attach(__name__)

@@ -102,6 +102,29 @@ class AdamW(FusedUpdate, SettableRate, keras.optimizers.AdamW):
     ```
     """
 
+    def update_step(
+        self, gradient: Tensor, variable: Any, learning_rate: Tensor
+    ) -> None:
+        dtype = keras.backend.standardize_dtype(variable.dtype)
+        if dtype == "float32" or self.amsgrad:
+            super().update_step(gradient, variable, learning_rate)
+            return
+        # In bfloat16 .999 is 1, so that Keras's step has no length.
+        index = self._get_variable_index(variable)
+        moments = self._momentums[index], self._velocities[index]
+        m, v, old, new = (
+            ops.cast(x, "float32") for x in (*moments, variable, gradient)
+        )
+        count = ops.cast(self.iterations + 1, "float32")
+        m += (new - m) * (1 - self.beta_1)
+        v += (ops.square(new) - v) * (1 - self.beta_2)
+        root = ops.sqrt(1 - ops.power(self.beta_2, count))
+        rate = ops.cast(learning_rate, "float32")
+        rate *= root / (1 - ops.power(self.beta_1, count))
+        old -= rate * m / (ops.sqrt(v) + self.epsilon)
+        for each, value in zip((*moments, variable), (m, v, old), strict=True):
+            self.assign(each, ops.cast(value, dtype))
+
 
 @contextlib.contextmanager
 def rates_set_by(

@@ -29,7 +29,12 @@ class PublishedTraining(Mixin):
     @property
     def optimizer_defaults(self) -> dict[str, Any]:
         """What `compile()` makes its optimizer with unless told otherwise."""
-        return recipe_of(self).optimizer_arguments()
+        arguments = recipe_of(self).optimizer_arguments()
+        # In float16 a smaller one is 0, and weights without a gradient become NaN.
+        is_half = self.backbone.variable_dtype == "float16"
+        if is_half and arguments.get("epsilon", 1.0) < 1e-6:
+            arguments["epsilon"] = 1e-6
+        return arguments
 
     def _make_optimizer(self, arguments):
         return optimizers.pretraining_optimizer(**arguments)

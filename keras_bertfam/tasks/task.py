@@ -33,6 +33,7 @@ from keras_bertfam.tasks.published import PublishedTraining, checked_accumulatio
 from keras_bertfam.tasks.ranges import check_given
 from keras_bertfam.tasks.scored_tokens import ScoredTokens
 from keras_bertfam.tasks.watching import Watched
+from keras_bertfam.tasks.weighing import WeighedBatches
 from keras_bertfam.types import Config, Model, Tensor
 
 
@@ -46,6 +47,7 @@ class PretrainingTask(
     Watched,
     CompiledSteps,
     ScoredTokens,
+    WeighedBatches,
     distribution.DistributedTrainer,
     keras_hub.models.Task,
     metaclass=Subclassed,
@@ -197,9 +199,9 @@ class PretrainingTask(
             warmup_steps: int, or a float in `[0, 1)` as a share of the total; the
                 published share by default.
             gradient_accumulation_steps: int or `None`. Of how many batches an update
-                is, whose gradient is the mean of theirs. Each batch's loss is a mean
-                over its own masked tokens, whether these are many or few. Steps of
-                the schedule are updates. An optimizer of your own takes it itself.
+                is. Its gradient is that of one batch of all their rows, as batches
+                count by their masked tokens, see `batch_weight`. Steps of the schedule
+                are updates. An optimizer of your own takes it itself.
             **kwargs: other arguments of `keras.Model.compile`.
         """
         self._has_published_rate = optimizer == "auto" and learning_rate is None

@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from keras_bertfam import distribution
+from keras_bertfam.optimizers.accumulation import shares
 from keras_bertfam.optimizers.weight_decay import inner
 from keras_bertfam.types import Mixin, Tensor
 
@@ -97,7 +98,10 @@ def _norm_of_update(optimizer, values, grads):
     if not steps:
         return True, _global_norm(grads) / scale
     sums = [values[id(variable)] for variable in core._accumulated_gradients]
-    grads = [g / scale + s for g, s in zip(grads, sums, strict=True)]
+    keep, share = 1.0, 1.0
+    if hasattr(core, "_accumulated_weight"):
+        keep, share = shares(core, values[id(core._accumulated_weight)])
+    grads = [share * g / scale + keep * s for g, s in zip(grads, sums, strict=True)]
     is_update = (values[id(core._iterations)] + 1) % steps == 0
     return is_update, _global_norm(grads) / steps
 

@@ -2,6 +2,7 @@
 
 import re
 import types
+from typing import Any
 
 import keras_hub
 import tensorflow as tf
@@ -70,7 +71,7 @@ def tokenize(tokenizer: Tokenizer, texts: TFTensor) -> TFRagged:
         texts = without_nul(texts)
     # Keras calls a layer's methods where AutoGraph doesn't follow: a user's is called
     # by its name.
-    method = getattr(tokenizer, "tokenize", tokenizer)
+    method: Any = getattr(tokenizer, "tokenize", tokenizer)
     rewritten = as_graph(method)
     return tf.cast((tokenizer if rewritten == method else rewritten)(texts), tf.int32)
 

@@ -74,16 +74,18 @@ def test_a_saved_model_goes_on_as_generate(causal, tmp_path):
     answer = served["token_ids"](**padded(prompts))
     expected = causal.generate(prompts, 16, stop_token_ids=stop)
     assert rows_of(answer) == expected and len(expected[0]) == 7
-    # No more prompts, or one; and those that `generate` refuses.
+    # No more prompts, or one.
     none = served["serving_default"](text=tf.constant([], tf.string))
     assert none["text"].shape == (0,) and none["token_ids"].shape == (0, 16)
     assert texts(served["serving_default"](text=tf.constant(PROMPTS[:1])))
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"row\] \[1\] .*\[0\]"):
-        served["serving_default"](text=tf.constant(["a", ""]))
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"1 to 15 tokens.*\[16\]"):
-        served["token_ids"](**padded([[5] * 16]))
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"in \[0, 279\)"):
-        served["token_ids"](**padded([[5, -1]]))
+    # What `generate` refuses spoils no other row.
+    answer = served["serving_default"](text=tf.constant(["a", "", "a" * 20_000]))
+    alone = served["serving_default"](text=tf.constant(["a"]))
+    assert texts(answer)[:2] == [*texts(alone), ""] and texts(answer)[2]
+    assert rows_of(answer)[:2] == [*rows_of(alone), []]
+    answer = served["token_ids"](**padded([[5] * 16, [5, -1], [73], [279]]))
+    expected = causal.generate([[5] * 15, [73]], 16, stop_token_ids=stop)
+    assert rows_of(answer) == [expected[0], [], expected[1], []]
 
 
 @pytest.mark.slow
@@ -112,6 +114,8 @@ def test_arguments(causal, tmp_path):
     for arguments, message in (
         ({"max_length": 17}, "at most 16, the positions"),
         ({"max_length": 1}, "`max_length` must be .* at least 2"),
+        ({"max_input_tokens": 16}, "`max_input_tokens` must be an int from 1 to 15"),
+        ({"max_input_tokens": 0}, "Received: max_input_tokens=0"),
         ({"sampler": "gready"}, "`sampler` must be one of"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -191,3 +195,22 @@ def test_several_texts_with_scores(causal, tmp_path):
     assert answer["token_ids"].shape == answer["padding_mask"].shape == (3, 2, 14)
     with pytest.raises(ValueError, match="the same for all texts of a SavedModel"):
         export_saved_model(causal, tmp_path / "2", stop_token_ids=[[1], [2]])
+
+
+@pytest.mark.slow
+def test_long_texts_are_cut_at_a_length_of_the_signature(seq2seq, causal, tmp_path):
+    path = export_saved_model(seq2seq, tmp_path / "1", max_length=9, max_input_tokens=4)
+    served = tf.saved_model.load(path).signatures
+    end = seq2seq.preprocessor.tokenizer.end_token_id
+    long = "the cat sat on the mat " * 1000
+    tokens = np.asarray(seq2seq.preprocessor.tokenizer("the cat sat on")).tolist()
+    cut = seq2seq.generate([[*tokens[:3], end]], 9)
+    assert rows_of(served["serving_default"](text=tf.constant([long]))) == cut
+    rows = [[5, 6, 7, 8, 9, 10], [5, 6, 7, 8]]
+    first, second = rows_of(served["token_ids"](**padded(rows)))
+    assert first == second
+    # Those of training by default; of a prompt the last tokens are read.
+    path = export_saved_model(causal, tmp_path / "2", max_input_tokens=3)
+    served = tf.saved_model.load(path).signatures["token_ids"]
+    first, second = rows_of(served(**padded([[5, 70, 71, 72], [70, 71, 72]])))
+    assert first == second

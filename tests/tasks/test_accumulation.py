@@ -6,8 +6,12 @@ import pytest
 from keras import ops
 
 from keras_bertfam import callbacks
-from keras_bertfam.optimizers import pretraining_optimizer
-from tests import tiny_distiller, tiny_electra, tiny_permutation_lm
+from tests import (
+    tiny_distiller,
+    tiny_electra,
+    tiny_permutation_lm,
+    tiny_span_boundary,
+)
 from tests import tiny_masked_lm as tiny
 
 JIT = {"jit_compile": keras.backend.backend() == "jax"}
@@ -18,30 +22,88 @@ def weights_of(model):
     return [ops.convert_to_numpy(variable) for variable in model.trainable_variables]
 
 
-@pytest.mark.slow
-@pytest.mark.any_backend
-def test_two_batches_of_equal_weights_are_as_one_of_both():
-    """Adam divides by a gradient's size, and so by rounding: here by 1."""
-    x, y, _ = next(tiny.stream(tiny.make_model(), 8).as_numpy_iterator())
-    moved = []
-    for steps, size in ((2, 4), (None, 8)):
-        model = tiny.make_model()
-        optimizer = pretraining_optimizer(
-            1.0, 4, 0, epsilon=1.0, gradient_accumulation_steps=steps
+def uneven(model, stream=tiny.stream):
+    """A batch whose first half has many more weighted slots than its second."""
+    x, y, weights = next(stream(model, 8).as_numpy_iterator())
+
+    def few(values):
+        values = np.array(values)
+        values[4:, 1:] = values[5:] = 0
+        assert 0 < values[4:].sum() < values[:4].sum() / 3
+        return values
+
+    return x, y, keras.tree.map_structure(few, weights)
+
+
+class Parts(keras.utils.PyDataset):
+    """A batch as several ones of equally many rows."""
+
+    def __init__(self, batch, parts):
+        super().__init__()
+        self.batch, self.parts = batch, parts
+
+    def __len__(self):
+        return self.parts
+
+    def __getitem__(self, index):
+        return keras.tree.map_structure(
+            lambda values: np.split(values, self.parts)[index], self.batch
         )
-        model.compile(optimizer, **JIT)
-        before = weights_of(model)
-        for first in range(0, 8, size):
-            part = slice(first, first + size)
-            rows = {name: value[part] for name, value in x.items()}
-            weights = np.ones(y[part].shape, "float32")
-            model.train_on_batch(rows, y[part], sample_weight=weights)
-        assert int(ops.convert_to_numpy(model.optimizer.iterations)) == 1
-        moved.append(weights_of(model))
-    for expected, accumulated in zip(*moved, strict=True):
-        np.testing.assert_allclose(accumulated, expected, atol=1e-5)
-    changes = [np.max(abs(a - b)) for a, b in zip(before, moved[0], strict=True)]
-    assert max(changes) > 1e-3
+
+
+def moved_by(make_model, batch, parts, compile=None):
+    """How far SGD of rate 1 moves the weights, and the loss that it reports."""
+    model = make_model()
+    steps = parts if parts > 1 else None
+    optimizer = keras.optimizers.SGD(1.0, gradient_accumulation_steps=steps)
+    # Graphs are made anew for each model: without them TensorFlow is faster.
+    eager = {"run_eagerly": keras.backend.backend() == "tensorflow"}
+    model.compile(optimizer, **JIT, **eager, **(compile or {}))
+    before = weights_of(model)
+    logs = model.fit(Parts(batch, parts), shuffle=False, verbose=0).history
+    assert int(ops.convert_to_numpy(model.optimizer.iterations)) == 1
+    pairs = zip(before, weights_of(model), strict=True)
+    return [a - b for a, b in pairs], logs["loss"][0]
+
+
+def check_as_one_batch(make_model, batch, compile=None):
+    expected, loss = moved_by(make_model, batch, 1, compile)
+    moved, accumulated = moved_by(make_model, batch, 2, compile)
+    for a, b in zip(moved, expected, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+    assert accumulated == pytest.approx(loss, rel=1e-6)
+    assert max(np.max(abs(x)) for x in expected) > 1e-2
+
+
+def test_uneven_batches_are_as_one_of_both():
+    check_as_one_batch(tiny.make_model, uneven(tiny.make_model()))
+
+
+@pytest.mark.slow
+def test_losses_of_the_same_slots_are_as_those_of_one_batch():
+    check_as_one_batch(
+        lambda: tiny_distiller.make_model(cosine_weight=0.0, soft_targets="masked"),
+        uneven(tiny.make_model()),
+    )
+    check_as_one_batch(
+        tiny_span_boundary.make_model,
+        uneven(tiny_span_boundary.make_model(), tiny_span_boundary.stream),
+    )
+
+
+def test_batches_without_a_weight_change_nothing():
+    x, y, weights = uneven(tiny.make_model())
+    weights[4:] = 0
+    check_as_one_batch(tiny.make_model, (x, y, weights))
+    nothing, loss = moved_by(tiny.make_model, (x, y, 0 * weights), 2)
+    assert loss == 0 and not any(np.any(each) for each in nothing)
+
+
+def test_batches_are_alike_under_a_loss_that_divides_by_something_else():
+    """Keras's losses divide by all slots, which are as many in each batch."""
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    settings = {"loss": loss, "weighted_metrics": None}
+    check_as_one_batch(tiny.make_model, uneven(tiny.make_model()), settings)
 
 
 class Moves(keras.callbacks.Callback):

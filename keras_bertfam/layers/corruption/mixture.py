@@ -24,7 +24,7 @@ _UL2 = (
     *(RandomSpans(rate=0.15, mean_length=length) for length in (3.0, 8.0)),
     *(RandomSpans(rate=0.5, mean_length=length) for length in (3.0, 8.0, 64.0)),
     RandomSpans(rate=0.15, mean_length=64.0),
-    PrefixLM(),
+    PrefixLM(mean_rate=0.25),
 )
 
 
@@ -37,7 +37,7 @@ class Mixture(DenoisingObjective):
     Args:
         objectives: sequence of objectives, configs, names or lists. Defaults to UL2's
             seven: spans of 3 or 8 tokens, 15 % of the text; of 3, 8 or 64, half of
-            it; of 64, 15 %; and `PrefixLM`.
+            it; of 64, 15 %; and `PrefixLM(mean_rate=0.25)`.
         rates: sequence of floats or `None`. How likely each is; need not sum to 1.
             Defaults to all equal, as in the paper's code (appendix 9.2); its section
             4.5 advises 20 % of `PrefixLM`.

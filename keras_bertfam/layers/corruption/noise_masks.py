@@ -87,7 +87,12 @@ def random_spans(
     return before + first, before + last
 
 
-def prefix_noise(lengths: TFTensor, rate: float | None, seed: TFTensor) -> TFRagged:
+def prefix_noise(
+    lengths: TFTensor,
+    rate: float | None,
+    seed: TFTensor,
+    mean_rate: float | None = None,
+) -> TFRagged:
     """Noise that is all after a prefix, which is never empty.
 
     Args:
@@ -95,11 +100,18 @@ def prefix_noise(lengths: TFTensor, rate: float | None, seed: TFTensor) -> TFRag
         rate: float, the share of the text that is noise, or `None`: all prefixes that
             leave a token are equally likely.
         seed: integer tensor of shape `(2,)`.
+        mean_rate: float or `None`. In place of `rate`, the share of the text that is
+            noise in the mean: all numbers of tokens from 1 to twice that, less one, are
+            equally likely.
 
     Returns:
         A ragged bool tensor `(batch, None)`.
     """
-    if rate is None:
+    if mean_rate is not None:
+        most = 2 * span_counts(lengths, mean_rate, 1.0)[0] - 1
+        most = tf.clip_by_value(most, 0, tf.maximum(lengths - 1, 0))
+        kept = lengths - tf.minimum(1 + uniform_below(most, seed), most)
+    elif rate is None:
         kept = 1 + uniform_below(tf.maximum(lengths - 1, 0), seed)
     else:
         kept = lengths - span_counts(lengths, rate, 1.0)[0]

@@ -231,6 +231,8 @@ class PrefixLM(DenoisingObjective):
     Args:
         rate: float or `None`. The share of the text that follows. Defaults to `None`:
             all cuts are equally likely.
+        mean_rate: float or `None`. In place of `rate`, the share in the mean, UL2's
+            0.25: as many tokens follow as are uniform with this mean. Up to 0.5.
 
     Example:
 
@@ -238,16 +240,27 @@ class PrefixLM(DenoisingObjective):
     objective = keras_bertfam.layers.PrefixLM()
     ```
 
-    Reference: [Raffel et al., 2019](https://arxiv.org/abs/1910.10683), section
-    3.3.1.
+    References: [Raffel et al., 2019](https://arxiv.org/abs/1910.10683), section
+    3.3.1; UL2: [Tay et al., 2022](https://arxiv.org/abs/2205.05131), table 1.
     """
 
     name = "prefix_lm"
 
-    def __init__(self, rate: float | None = None) -> None:
+    def __init__(
+        self, rate: float | None = None, mean_rate: float | None = None
+    ) -> None:
         self.rate = None if rate is None else check_noise_rate(rate)
+        self.mean_rate = mean_rate
+        if mean_rate is not None and (rate is not None or not 0 < mean_rate <= 0.5):
+            raise ValueError(
+                "`mean_rate` must be in (0, 0.5], and without a `rate`. "
+                f"Received: mean_rate={mean_rate}, rate={rate}."
+            )
 
     def lengths(self, inputs: int) -> tuple[int, int]:
+        if self.mean_rate is not None:
+            most = 2 * count_spans(inputs + 1, self.mean_rate, 1.0)[0] - 1
+            return inputs + 1, max(min(most, inputs), 1)
         if self.rate is None:
             return inputs + 1, inputs
         length = inputs
@@ -262,7 +275,7 @@ class PrefixLM(DenoisingObjective):
         room: Room,
         seed: TFTensor,
     ) -> Corrupted:
-        noise = prefix_noise(text_lengths(tokens), self.rate, seed)
+        noise = prefix_noise(text_lengths(tokens), self.rate, seed, self.mean_rate)
         return Corrupted(drop_noise(tokens, noise), drop_noise(tokens, inverted(noise)))
 
 

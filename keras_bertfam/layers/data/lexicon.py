@@ -167,7 +167,7 @@ class Lexicon:
             numbers = numbers * _FACTOR + _shifted(values, size - 1, 0)
             if size in self._tables:
                 table = tf.constant(self._tables[size])
-                at = tf.minimum(tf.searchsorted(table, numbers), len(table) - 1)
+                at = tf.minimum(tf.searchsorted(table, numbers), tf.size(table) - 1)
                 hit = tf.gather(table, at) == numbers
                 hit &= _shifted(rows, size - 1, -1) == rows
                 found = tf.where(hit, size, found)

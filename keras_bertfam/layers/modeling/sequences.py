@@ -18,6 +18,28 @@ def same_sequence(sequence_ids: Tensor, padding_mask: Tensor | None) -> Tensor:
     return same
 
 
+def positions_without_padding(
+    padding_mask: Tensor, restarted: Tensor | None = None
+) -> Tensor:
+    """Where each token is among those that are no padding, as in fairseq's models.
+
+    Args:
+        padding_mask: bool tensor `(batch, length)`, 1 = keep.
+        restarted: int tensor `(batch, length)`, `restarted_positions` of rows that
+            hold several sequences, or `None`.
+
+    Returns:
+        An int tensor `(batch, length)` that counts from 0 in each sequence; -1 for
+        padding.
+    """
+    kept = ops.cast(padding_mask, "int32")
+    number = ops.cumsum(kept, axis=1)
+    if restarted is not None:
+        index = ops.arange(ops.shape(kept)[1], dtype="int32")
+        number -= ops.take_along_axis(number - kept, index - restarted, axis=1)
+    return number * kept - 1
+
+
 def numbers_of(sequence_ids: Tensor, padding_mask: Tensor | None) -> Tensor:
     """Numbers of what tokens see, for rows that hold several sequences.
 

@@ -4,6 +4,7 @@ import functools
 from typing import Any, Self
 
 import keras
+from keras import ops
 
 from keras_bertfam.layers.modeling.dense import (
     flat_dense,
@@ -27,6 +28,8 @@ class FeedForward(keras.layers.Layer):
         gated: bool. Multiply the activations by a second, linear projection
             ([Shazeer, 2020](https://arxiv.org/abs/2002.05202)). The two are one
             dense layer, `gated_intermediate`, the activated half first.
+        wide_output: bool. Whether the second dense layer is float32 where the others
+            are float16, as in T5, whose states are large.
 
     Example:
 
@@ -44,12 +47,14 @@ class FeedForward(keras.layers.Layer):
         dropout: float = 0.0,
         use_bias: bool = True,
         gated: bool = False,
+        wide_output: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.intermediate_dim = intermediate_dim
         self.use_bias = use_bias
         self.gated = gated
+        self.wide_output = wide_output
         get_activation(activation)  # or an error
         self.activation = activation
         self.initializer = keras.initializers.get(initializer)
@@ -57,12 +62,12 @@ class FeedForward(keras.layers.Layer):
         self.dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy)
 
     def build(self, input_shape: Shape) -> None:
-        def dense(units, width, name):
+        def dense(units, width, name, dtype=self.dtype_policy):
             layer = keras.layers.Dense(
                 units,
                 use_bias=self.use_bias,
                 kernel_initializer=self.initializer.clone(),
-                dtype=self.dtype_policy,
+                dtype=dtype,
                 name=name,
             )
             layer.build((None, width))
@@ -75,7 +80,9 @@ class FeedForward(keras.layers.Layer):
             self.gated_intermediate = dense(units, width, "gated_intermediate")
         else:
             self.intermediate = dense(self.intermediate_dim, width, "intermediate")
-        self.output_dense = dense(width, self.intermediate_dim, "output")
+        wide = self.wide_output and self.compute_dtype == "float16"
+        dtype = "float32" if wide else self.dtype_policy
+        self.output_dense = dense(width, self.intermediate_dim, "output", dtype)
         self.built = True
 
     def call(self, x: Tensor, training: bool | None = None) -> Tensor:
@@ -101,7 +108,23 @@ class FeedForward(keras.layers.Layer):
             "dropout": self.dropout_rate,
             "use_bias": self.use_bias,
             "gated": self.gated,
+            "wide_output": self.wide_output,
         }
+
+
+def is_wide(norm: str, dtype: str) -> bool:
+    """Whether what goes past the sub-layers is float32 where they are float16.
+
+    In T5, whose norm is `"rms"`, it is beyond float16's range. So its code in
+    `transformers` has float32 for the second matrix, and so for all that comes after.
+    """
+    return norm == "rms" and dtype == "float16"
+
+
+def in_range(x: Tensor) -> Tensor:
+    """Casts float16 to float32; an infinity becomes the largest number of float16."""
+    x = ops.cast(x, "float32")
+    return ops.where(ops.isfinite(x), x, ops.clip(x, -65504.0, 65504.0))
 
 
 SHARE_MODES = ("none", "attention", "ffn", "all")
@@ -225,7 +248,12 @@ class ResidualSublayer(keras.layers.Layer):
         self.layer_norm_epsilon = layer_norm_epsilon
         self.norm_kind = norm
         self.norm_bias = norm_bias
-        common = {"dtype": self.dtype_policy}
+        self._is_wide = is_wide(norm, self.compute_dtype)
+        # Keras would cast what comes in to float16.
+        self.autocast = not self._is_wide
+        common: dict[str, Any] = {
+            "dtype": "float32" if self._is_wide else self.dtype_policy
+        }
         self.norm = None
         if norm != NO_NORM:
             self.norm = make_norm(norm, layer_norm_epsilon, bias=norm_bias, **common)
@@ -261,6 +289,8 @@ class ResidualSublayer(keras.layers.Layer):
             x = normed(self.norm, x)
         output = self.sublayer(x, **kwargs)
         output, *rest = output if isinstance(output, tuple) else (output,)
+        if self._is_wide:
+            residual, output = ops.cast(residual, "float32"), in_range(output)
         output = residual + self.dropout(output, training=training)
         if not self.norm_first and self.norm is not None:
             output = normed(self.norm, output)

@@ -3,6 +3,7 @@
 from typing import Any
 
 import keras
+from keras import ops
 
 from keras_bertfam.layers.modeling.cross_attention import CrossAttention
 from keras_bertfam.layers.modeling.dense import take_positions
@@ -16,6 +17,7 @@ from keras_bertfam.layers.modeling.sublayers import (
     ResidualSublayer,
     check_first_norm,
     check_sharing,
+    is_wide,
     make_norm,
 )
 from keras_bertfam.types import Config, Initializer, Shape, Tensor
@@ -183,6 +185,7 @@ class TransformerStack(StackSight, StackHeads, keras.layers.Layer):
                 dropout=activation_dropout,
                 use_bias=use_bias,
                 gated=gated,
+                wide_output=norm == "rms",
                 name="feed_forward",
                 **common,
                 **kwargs,
@@ -199,8 +202,15 @@ class TransformerStack(StackSight, StackHeads, keras.layers.Layer):
                 **common,
             )
         if norm_first:
+            wide = is_wide(norm, self.compute_dtype)
             self.final_norm = make_norm(
-                norm, layer_norm_epsilon, "final_norm", bias=norm_bias, **common
+                norm,
+                layer_norm_epsilon,
+                "final_norm",
+                bias=norm_bias,
+                dtype="float32"
+                if is_wide(norm, self.compute_dtype)
+                else common["dtype"],
             )
         self.dropout = Dropout(output_dropout, name="dropout", **common)
 
@@ -296,7 +306,7 @@ class TransformerStack(StackSight, StackHeads, keras.layers.Layer):
             x = feedforward(x, training=training)
             states.append(x)
         if self.final_norm is not None:
-            x = self.final_norm(x)
+            x = ops.cast(self.final_norm(x), self.compute_dtype)
         x = states[-1] = self.dropout(x, training=training)
         if cache is not None:
             return x, tuple(caches)

@@ -79,6 +79,7 @@ class MaskedLMSentencePair(FillMask, PretrainingTask):
 
     preprocessor_cls = MaskedLMSentencePairPreprocessor
     label_kind = {"masked_lm": "token", "sentence": "pair"}
+    counted_output = "masked_lm"
     extra_inputs = ("mask_positions",)
     reads_pooler = True
 

@@ -3,6 +3,7 @@
 from typing import Any, Self
 
 import keras
+from keras import ops
 
 from keras_bertfam.layers.modeling.detection import (
     CopyingMaskedLMHead,
@@ -250,6 +251,14 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
         if self._variant.kind != "copy":
             return self.head(states)
         return self.head(states, inputs["token_ids"])
+
+    def batch_weight(self, x: Any, y: Any, sample_weight: Any) -> Tensor:
+        """The number of tokens that the discriminator's loss is the mean of.
+
+        The generator's is then a mean of batches by these, where they aren't the same.
+        """
+        _, weights = self._variant.targets(x, x["token_ids"])
+        return ops.sum(weights["discriminator"])
 
     def compute_loss(
         self,

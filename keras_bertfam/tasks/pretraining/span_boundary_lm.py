@@ -78,6 +78,7 @@ class SpanBoundaryLM(FillMask, PretrainingTask):
     preprocessor_cls = SpanBoundaryLMPreprocessor
     recipe_family = "spanbert"
     label_kind = {"masked_lm": "token", "span_boundary": "token"}
+    counted_output = "masked_lm"
     extra_inputs = ("mask_positions",)
     fixed_arguments = ("max_span_length", "position_dim")
 

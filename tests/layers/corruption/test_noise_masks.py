@@ -99,6 +99,17 @@ def test_prefixes():
     assert fixed == {marked(8, 6, 7): 9}
 
 
+def test_prefixes_of_ul2():
+    """A quarter of 12 tokens is 3: all of 1 to 5 are equally likely."""
+    law = uniform(marked(12, *range(12 - noise, 12)) for noise in range(1, 6))
+    mask = noise_masks.prefix_noise(lengths(12), None, SEED, mean_rate=0.25)
+    check_law(patterns(mask), law)
+    short = noise_masks.prefix_noise(tf.range(5), None, SEED, mean_rate=0.25)
+    assert short.to_list() == [
+        [False] * (n - 1) + [True] * (n > 1) + [False] * (n == 1) for n in range(5)
+    ]
+
+
 def test_fragments():
     law = uniform(marked(7, *range(k, k + 4)) for k in range(4))
     check_law(patterns(noise_masks.fragment_noise(lengths(7), 0.5, SEED)), law)

@@ -86,7 +86,9 @@ def test_texts_are_recoverable_from_spans(objective):
     assert changed > 300
 
 
-@pytest.mark.parametrize("objective", ["prefix_lm", layers.PrefixLM(0.25)])
+@pytest.mark.parametrize(
+    "objective", ["prefix_lm", layers.PrefixLM(0.25), layers.PrefixLM(mean_rate=0.25)]
+)
 def test_texts_are_recoverable_from_prefixes(objective):
     layer = make(objective)
     texts, ids = random_texts(layer)
