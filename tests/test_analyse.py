@@ -69,6 +69,7 @@ WORDS = """# text = the cat sat
 """
 
 
+@pytest.mark.slow
 def test_words_in_context_and_probes(preset, tmp_path, monkeypatch):
     """What is asked for; each part by itself is tested where it is made."""
     monkeypatch.setattr(analysis, "SECTIONS", [])

@@ -42,6 +42,7 @@ def assert_equal(first, second):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_a_task_there_and_back(tmp_path):
     tokenizer = BertTokenizer(VOCABULARY, lowercase=True)
     model = MaskedLM(make_backbone(), MaskedLMPreprocessor(tokenizer, 8))

@@ -26,6 +26,7 @@ def answers(model, text="the cat sat\na dog ran", files=(), columns=()):
     return [*prediction.predict(model, files, columns, io.StringIO(text))]
 
 
+@pytest.mark.slow
 def test_labels_of_texts():
     model = make(tasks.TextClassifier, label_names=["bad", "good"])
     expected = [

@@ -252,6 +252,7 @@ def test_the_parameters_of_alberts_table():
     assert [each["published_parameters"] for each in found] == expected
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_accuracy_and_perplexity_by_logits():
     def logits(x):  # all tokens are equally likely

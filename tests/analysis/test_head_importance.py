@@ -68,6 +68,7 @@ def test_gradients_are_means_of_absolute_slopes_of_examples(model, batches):
     )
 
 
+@pytest.mark.slow
 def test_leaving_out_is_what_the_mask_does(model, batches):
     batches = batches[:1]
     found = head_importance(model, batches, "leave_one_out")

@@ -72,6 +72,7 @@ def backbone():
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_heads_have_the_roles_they_were_made_for(backbone, tmp_path):
     tokenizer = BertTokenizer(VOCABULARY, lowercase=True)

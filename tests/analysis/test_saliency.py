@@ -55,6 +55,7 @@ def test_scores_add_up_to_what_changes(family):
     assert not found[1].scores[special].any() and sum(special) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_a_decoder_reads_the_text_a_token_later():
     tokenizer = tiny.make_tokenizer()

@@ -33,6 +33,7 @@ def model(data_dir):
     return BertBackbone(size, 2, 2, 32, 32, max_sequence_length=160), tokenizer
 
 
+@pytest.mark.slow
 def test_relations_and_their_baselines(columns, model):
     sentences, _, heads, relations = columns
     arcs = [

@@ -160,6 +160,7 @@ def known_length(model):
     return tiny.stream(model).apply(tf.data.experimental.assert_cardinality(7))
 
 
+@pytest.mark.slow
 def test_what_could_not_be_resumed_is_refused_from_the_start(tmp_path):
     with pytest.raises(ValueError, match="steps_per_epoch=5 and data of 7 batches"):
         run(tmp_path, known_length, steps_per_epoch=5)

@@ -33,6 +33,7 @@ def test_unusual_characters(minilm, lowercase):
     check(str(pathlib.Path(minilm, "vocab.txt")), lowercase, TEXTS)
 
 
+@pytest.mark.slow
 @pytest.mark.data
 @pytest.mark.parametrize("name", ["bert_uncased", "bert_cased"])
 def test_real_texts(data_dir, name):

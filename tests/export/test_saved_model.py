@@ -116,6 +116,7 @@ def test_byte_level_bpe_is_served_as_well(tmp_path):
     check_answers(answers, [*model.fill_mask(texts[:2], top_k=3), []])
 
 
+@pytest.mark.slow
 def test_signatures(model, served):
     loaded = tf.saved_model.load(served)
     assert set(loaded.signatures) == {"serving_default", "token_ids"}
@@ -197,6 +198,7 @@ def test_the_optimizer_is_not_exported(served):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend  # TensorFlow reads the preset
 def test_from_a_preset_directory(model, tmp_path):
     model.save_to_preset(str(tmp_path / "preset"))
@@ -224,6 +226,7 @@ def test_rows_to_spare_are_never_answered(model, tmp_path):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend  # TensorFlow reads the preset
 def test_a_backbone_with_a_tokenizer(model, tmp_path):
     model.backbone.save_to_preset(str(tmp_path / "preset"))

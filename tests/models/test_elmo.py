@@ -44,6 +44,7 @@ def inputs_of(sentences, length=None):
     return {"character_ids": tokenizer.characters(words).numpy(), "padding_mask": mask}
 
 
+@pytest.mark.slow
 @pytest.mark.data
 def test_states_of_allennlp(data_dir):
     folder = data_dir / "fixtures/elmo/elmo"

@@ -34,6 +34,7 @@ def test_a_vocabulary_with_numbers(tmp_path):
         BertTokenizer(str(path))
 
 
+@pytest.mark.slow
 @pytest.mark.data
 @pytest.mark.any_backend
 def test_entities_of_chinese_characters(data_dir):

@@ -84,6 +84,7 @@ def test_fit_counts_updates():
     assert rates[::2] == pytest.approx([0.0, *expected[:-1]])
 
 
+@pytest.mark.slow
 def test_an_optimizer_of_ones_own_is_told_by_compile():
     schedule = WarmupPolynomialDecay(1.0, 2, 6)
     model = tiny.make_model()

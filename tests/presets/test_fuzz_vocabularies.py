@@ -125,6 +125,7 @@ def test_a_piece_with_a_null_character(whole, tmp_path):
         load("xlnet", {"spiece.model": proto.SerializeToString()}, tmp_path)
 
 
+@pytest.mark.slow
 @settings(
     max_examples=int(os.environ.get("BERTFAM_FUZZ", 120)),
     deadline=None,

@@ -38,6 +38,7 @@ def ids(tokenizer, texts=TEXTS):
     return [list(map(int, row)) for row in dataset.as_numpy_iterator()]
 
 
+@pytest.mark.slow
 @pytest.mark.data
 @pytest.mark.parametrize("family", KINDS)
 def test_the_ids_are_those_of_transformers(family, data_dir, tmp_path):

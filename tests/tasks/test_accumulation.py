@@ -75,6 +75,7 @@ def check_as_one_batch(make_model, batch, compile=None):
     assert max(np.max(abs(x)) for x in expected) > 1e-2
 
 
+@pytest.mark.slow
 def test_uneven_batches_are_as_one_of_both():
     check_as_one_batch(tiny.make_model, uneven(tiny.make_model()))
 
@@ -91,6 +92,7 @@ def test_losses_of_the_same_slots_are_as_those_of_one_batch():
     )
 
 
+@pytest.mark.slow
 def test_batches_without_a_weight_change_nothing():
     x, y, weights = uneven(tiny.make_model())
     weights[4:] = 0
@@ -99,6 +101,7 @@ def test_batches_without_a_weight_change_nothing():
     assert loss == 0 and not any(np.any(each) for each in nothing)
 
 
+@pytest.mark.slow
 def test_batches_are_alike_under_a_loss_that_divides_by_something_else():
     """Keras's losses divide by all slots, which are as many in each batch."""
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)

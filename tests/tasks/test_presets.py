@@ -126,6 +126,7 @@ def test_short_rows_have_room_for_a_context(tmp_path):
     assert (preprocessor.sequence_length, preprocessor.question_length) == (16, 5)
 
 
+@pytest.mark.slow
 def test_arguments_take_the_place_of_what_follows_from_others(tmp_path):
     model = tiny_electra.make_model()
     model.preprocessor = tiny_electra.make_preprocessor(mask_selection_rate=0.15)

@@ -55,6 +55,7 @@ def test_the_first_epoch_has_its_total_and_says_what_it_waits_for(capsys):
     assert "Counting" not in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_a_dataset_is_counted_once():
     model, reads = tiny.make_model(total_steps=None), []

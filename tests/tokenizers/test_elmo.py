@@ -50,6 +50,7 @@ def test_long_words():
         strict.characters(words)
 
 
+@pytest.mark.slow
 def test_training():
     texts = tf.data.Dataset.from_tensor_slices(["b a b.", "c b a", "<S> <S>"])
     tokenizer = train_words(texts, 6)

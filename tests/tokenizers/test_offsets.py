@@ -44,6 +44,7 @@ def sentence_piece():
     return train_sentence_piece(texts * 20, vocab_size=60)
 
 
+@pytest.mark.slow
 def test_word_piece():
     words = ["the", "cafe", "'", "s", "fine", "mat", ".", "et", "##e", "xy", "x", "y"]
     tokenizer = BertTokenizer([*SPECIALS, *words], lowercase=True)
@@ -97,6 +98,7 @@ def test_refuses_other_tokenizers():
         tokenize_with_offsets(tokenizer, tf.constant(["a"]))
 
 
+@pytest.mark.slow
 @pytest.mark.data
 def test_real_answers_come_back_exactly(data_dir):
     from keras_bertfam.datasets import load_examples

@@ -45,6 +45,7 @@ def test_learns_what_keras_hub_learns(size, lowercase):
     assert size < 1000 or ("γατα" if lowercase else "γάτα") in tokens
 
 
+@pytest.mark.slow
 def test_limits():
     """The 1,000 most frequent characters, and words of at most 50."""
     many = [chr(0x4E00 + number) for number in range(1100)]

@@ -121,6 +121,7 @@ def test_the_same_bytes_from_other_blocks(folder, tokenizer, monkeypatch):
     assert len(first) == 6
 
 
+@pytest.mark.slow
 def test_all_stays_if_it_is_asked_for(folder, tokenizer):
     line = "The zebra that only a test has heard of sleeps in the old town."
     tests = write(folder / "tests", {"a.txt": line})

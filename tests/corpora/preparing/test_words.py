@@ -40,6 +40,7 @@ def test_long_words_are_cut_and_errors_are_placed(folder, monkeypatch):
         corpora.count_words(folder / "*.txt", max_words=0)
 
 
+@pytest.mark.slow
 def test_vocabularies_of_counts_are_those_of_the_text():
     counts = collections.Counter(word for text in TEXTS for word in text.split())
     documents = tf.data.Dataset.from_tensor_slices(TEXTS)

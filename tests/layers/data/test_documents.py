@@ -212,6 +212,7 @@ def test_where_sentences_end(text, sentences):
     assert [s.decode() for s in out] == sentences
 
 
+@pytest.mark.slow
 def test_documents_are_split_alike_alone_and_among_others():
     pieces = "A a é 1 . ! 。 ” ( \n \t \x00 \x01 \x02 Mr. \xff \ufffd".split(" ")
     rng = np.random.default_rng(0)

@@ -52,6 +52,7 @@ def test_tokens_are_those_of_the_bare_text_and_know_their_spans(kind):
     assert not spans[[1, 4]].any()
 
 
+@pytest.mark.slow
 def test_no_kind_and_the_other_kind():
     tokenizer = tokenizers.word_piece()
     ids, spans = spans_of(tokenizer, "phrase", TEXTS[2:3])

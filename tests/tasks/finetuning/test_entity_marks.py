@@ -42,6 +42,7 @@ def test_marks_and_types(tagger):
     assert mark_entities(tagger, "London", "phrase") == "⟪London⟫"
 
 
+@pytest.mark.slow
 def test_a_real_tagger():
     preprocessor = TokenClassifierPreprocessor(make_tokenizer(), 16)
     model = TokenClassifier(

@@ -26,6 +26,7 @@ def make_classifier():
     return TextClassifier(features, preprocessor=preprocessor)
 
 
+@pytest.mark.slow
 def test_a_frozen_backbone_and_saving(tmp_path):
     model = make_classifier()
     features = model.backbone

@@ -115,6 +115,7 @@ def test_similarities(monkeypatch):
         model.report(TEXTS, [0.1, 0.2, 0.3, 1.0])
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_every_word_counts_also_beyond_a_row(monkeypatch):
     names = ["O", "B-x", "I-x"]

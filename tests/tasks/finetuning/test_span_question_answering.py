@@ -140,6 +140,7 @@ def test_loss_against_numpy(end_head):
     assert float(array(loss)) == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_conditional_spans_are_scored_as_in_training():
     """The best span's score is the sum of the log-probabilities given its start."""
     model = make_model(end_head="conditional")
@@ -159,6 +160,7 @@ def test_conditional_spans_are_scored_as_in_training():
     np.testing.assert_allclose(spans["no_answer"], array(outputs["no_answer"]), 1e-5)
 
 
+@pytest.mark.slow
 def test_nothing_to_answer_from():
     model = make_model()
     answer = model.predict({"question": "where ?", "context": ""}, verbose=0)

@@ -10,6 +10,7 @@ def strings(preprocessor, ids):
     return [tokens[i] for i in ids]
 
 
+@pytest.mark.slow
 def test_row_and_target():
     preprocessor = make_preprocessor()
     x = {"question": "Where is the cat?", "context": "The  cat sat on é a mat."}
@@ -86,6 +87,7 @@ def test_missing_answers_in_a_dataset():
     assert weights.numpy().tolist() == [1, 0, 0]
 
 
+@pytest.mark.slow
 def test_questions_are_cut_and_may_be_empty():
     preprocessor = make_preprocessor(question_length=3)
     x = {"question": ["where is the cat ?", "", "   "], "context": ["a mat", "", "hat"]}

@@ -78,6 +78,7 @@ def test_batches_and_resumption_in_the_middle_of_a_pass():
     assert stream(dataset) == second[3:]
 
 
+@pytest.mark.slow
 def test_spans_and_their_borders_are_of_one_sequence():
     """Also where spans have the special tokens at the ends of sequences."""
     preprocessor = make(

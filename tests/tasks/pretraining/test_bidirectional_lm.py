@@ -54,6 +54,7 @@ def test_training_and_evaluation():
         np.testing.assert_array_equal(state, ops.convert_to_numpy(after))
 
 
+@pytest.mark.slow
 def test_memory():
     model = tiny.make_model()
     x, _, _ = next(iter(tiny.stream(model, training=False)))

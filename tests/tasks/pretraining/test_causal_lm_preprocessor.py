@@ -53,6 +53,7 @@ def test_no_document_is_predicted_by_another():
     assert predicted > 100
 
 
+@pytest.mark.slow
 def test_packed_texts():
     """Between start and end tokens, in rows that hold several."""
     texts = random_texts(60, 6)

@@ -53,6 +53,7 @@ def recovered(inputs, targets):
     return text
 
 
+@pytest.mark.slow
 def test_no_text_of_the_stream_is_lost():
     texts = random_texts(60)
     preprocessor = make()
@@ -184,6 +185,7 @@ def test_what_is_saved(tmp_path):
     assert copy(texts)[1].numpy().tolist() == preprocessor(texts)[1].numpy().tolist()
 
 
+@pytest.mark.slow
 def test_what_is_refused():
     with pytest.raises(ValueError, match="`sentinel_ids` must be those.*`train_sent"):
         DenoisingPreprocessor(byte_pair("bart"), 24)

@@ -119,6 +119,7 @@ def test_fit_moves_the_student_only_and_towards_the_teacher():
     )
 
 
+@pytest.mark.slow
 def test_the_teacher_runs_without_dropout():
     model = tiny.make_model(teacher_dropout=0.5, **only("cosine_weight"))
     assert model.teacher.backbone.dropout == 0.5

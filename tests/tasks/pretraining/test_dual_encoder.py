@@ -133,6 +133,7 @@ def test_encode(towers):
         DualEncoder(towers.backbone).encode(QUERIES)
 
 
+@pytest.mark.slow
 def test_round_trips_and_digests(towers, tmp_path):
     expected, digest = as_numpy(towers(inputs(towers))), towers.passage_digest()
     towers.save(tmp_path / "model.keras")

@@ -61,6 +61,7 @@ def test_the_cache_changes_nothing(causal, seq2seq):
     assert seq2seq.generate(prompts, 8) == expected
 
 
+@pytest.mark.slow
 def test_stop_tokens_end_each_text(causal):
     prompts = [[5, 6, 7], [8]]
     whole = causal.generate(prompts, 12)
@@ -72,6 +73,7 @@ def test_stop_tokens_end_each_text(causal):
         assert text == long[: len(prompt) + count]
 
 
+@pytest.mark.slow
 def test_seeds_and_new_weights(causal):
     def text(seed):
         sampler = SAMPLERS.TopKSampler(k=20, seed=seed)
@@ -159,6 +161,7 @@ def test_strings(causal, seq2seq):
         assert task is seq2seq or texts[0].startswith("abc")
 
 
+@pytest.mark.slow
 def test_texts_begin_as_the_preprocessor_says(seq2seq):
     tokenizer = word_piece()
     seq2seq.preprocessor = tasks.TextToTextPreprocessor(

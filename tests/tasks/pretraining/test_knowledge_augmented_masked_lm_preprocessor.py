@@ -80,6 +80,7 @@ def test_candidates_are_the_best_of_other_documents():
         make(sources, num_candidates=11)
 
 
+@pytest.mark.slow
 def test_other_tokens_and_none(preprocessor):
     ablation = make(strategy="tokens", mask_selection_rate=0.4)
     _, _, weights = ablation([marked(TEXTS[0])])
@@ -105,6 +106,7 @@ def test_batches_and_their_order(preprocessor):
     assert again | {"tokenizer": config["tokenizer"]} == config
 
 
+@pytest.mark.slow
 def test_what_is_refused(preprocessor):
     texts = tf.data.Dataset.from_tensor_slices(TEXTS)
     bare = tasks.KnowledgeAugmentedMaskedLMPreprocessor(word_piece())

@@ -222,6 +222,7 @@ def test_encode_with_the_mask_of_roberta():
     assert preprocessor.encode(texts[1])["token_ids"].numpy().tolist() == batch[1]
 
 
+@pytest.mark.slow
 @pytest.mark.data
 def test_encode_with_the_vocabulary_of_roberta(data_dir):
     folder = data_dir / "tokenizers" / "roberta"

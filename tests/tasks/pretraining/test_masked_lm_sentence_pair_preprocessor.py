@@ -101,6 +101,7 @@ def test_static_pairs_and_masks_repeat(documents):
     assert passes[0] == passes[2] != passes[1]
 
 
+@pytest.mark.slow
 def test_evaluation_is_frozen(documents):
     dataset = make(sentence_objective="sop").dataset(documents, 4, training=False)
     assert stream(dataset) == stream(dataset)

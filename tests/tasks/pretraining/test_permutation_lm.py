@@ -210,6 +210,7 @@ def test_gradients_that_must_be_zero():
     assert model.changed_rows(x, 12) == set()
 
 
+@pytest.mark.slow
 def test_no_gradient_flows_into_the_memory():
     model = Readout(make_model().backbone)
     x = {

@@ -132,6 +132,7 @@ def test_memory_perplexity_and_saving(tmp_path):
     assert again.perplexity(ids, 64) == pytest.approx(model.perplexity(ids, 64))
 
 
+@pytest.mark.slow
 def test_texts_are_written_by_a_cache_as_without():
     limits = {"same_length": True, "clamp_length": 3}
     model = tiny.make_model(cutoffs=[8, 14], divisor=2, **limits)

@@ -95,6 +95,7 @@ def test_golden():
     assert losses.mean() == pytest.approx(0.456621, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_only_masked_positions_change_and_padding_has_no_loss():
     model = tiny.make_model()
     x = tiny.batch()

@@ -52,6 +52,7 @@ def test_round_trips(tie, tmp_path):
         )
 
 
+@pytest.mark.slow
 def test_a_given_generator_is_saved_with_the_task(tmp_path):
     generator = tiny.make_backbone(hidden_dim=6, num_layers=2)
     model = tiny.make_model(generator=generator, tie="none", temperature=1e-6)

@@ -169,6 +169,7 @@ def test_fast_search_asks_each_passage_for_its_own_texts(task):
         assert alone == [own[0] for own in each]
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_saved_and_loaded(tmp_path):
     task = make_task("token")

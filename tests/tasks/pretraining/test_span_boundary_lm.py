@@ -42,6 +42,7 @@ def array(x):
 # === Data ===
 
 
+@pytest.mark.slow
 def test_elements(texts):
     preprocessor = make_model().preprocessor
     documents = tf.data.Dataset.from_tensor_slices(texts)

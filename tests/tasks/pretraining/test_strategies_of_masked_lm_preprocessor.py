@@ -58,6 +58,7 @@ def test_given_spans_in_blocks():
     assert not set(x["mask_positions"].numpy().ravel()) & {1, 2, 3}
 
 
+@pytest.mark.slow
 def test_a_strategy_of_listed_ngrams_by_rows():
     """Pieces 5, 6, 7 are listed as a pair and a triple, of which none is cut."""
     preprocessor = MaskedLMPreprocessor(

@@ -51,6 +51,7 @@ def test_forms_of_pairs(preprocessor):
     np.testing.assert_array_equal(halved, weight / 2)
 
 
+@pytest.mark.slow
 def test_datasets_of_each_form(preprocessor):
     weights = [1.0, 0.5, 2.0] * 10
     pairs = {"encoder_text": INPUTS, "decoder_text": TARGETS}
