@@ -272,6 +272,7 @@ class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
         span = tf.stack([first + shift, last + shift], 1)
         return tf.where(inside[:, None], span, windows["cls_position"][:, None])
 
+    @as_written
     def prediction_batches(
         self, windows: dict[str, TFTensor], batch_size: int
     ) -> tuple[TFDataset, np.ndarray]:
