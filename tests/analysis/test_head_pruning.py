@@ -33,7 +33,7 @@ SIZES = {
 }
 FAST, SLOW = (
     ("plain", "shared", "relative"),
-    [pytest.mark.slow, pytest.mark.any_backend],
+    [pytest.mark.slow("release"), pytest.mark.any_backend],
 )
 LENGTH = "max_sequence_length"  # XLNet has none
 INPUTS = {

@@ -93,13 +93,16 @@ def arrays(task):
     [
         tasks.TextClassifier,
         pytest.param(
-            tasks.MultipleChoice, marks=[pytest.mark.slow, pytest.mark.any_backend]
+            tasks.MultipleChoice,
+            marks=[pytest.mark.slow("release"), pytest.mark.any_backend],
         ),
         pytest.param(
-            tasks.TokenClassifier, marks=[pytest.mark.slow, pytest.mark.any_backend]
+            tasks.TokenClassifier,
+            marks=[pytest.mark.slow("release"), pytest.mark.any_backend],
         ),
         pytest.param(
-            tasks.TextEmbedder, marks=[pytest.mark.slow, pytest.mark.any_backend]
+            tasks.TextEmbedder,
+            marks=[pytest.mark.slow("release"), pytest.mark.any_backend],
         ),
     ],
 )

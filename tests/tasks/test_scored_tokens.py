@@ -75,11 +75,14 @@ def trained(model, task):
     [
         MaskedLM,
         pytest.param(
-            MaskedLMSentencePair, marks=[pytest.mark.slow, pytest.mark.any_backend]
+            MaskedLMSentencePair,
+            marks=[pytest.mark.slow("release"), pytest.mark.any_backend],
         ),
         SpanBoundaryLM,
         CausalLM,
-        pytest.param(PermutationLM, marks=[pytest.mark.slow, pytest.mark.any_backend]),
+        pytest.param(
+            PermutationLM, marks=[pytest.mark.slow("release"), pytest.mark.any_backend]
+        ),
     ],
 )
 def test_scores_train_as_logits_do(task, monkeypatch):

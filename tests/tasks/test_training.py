@@ -162,7 +162,9 @@ class Batches(keras.utils.PyDataset):
     [
         "dataset",
         "arrays",
-        pytest.param("strings", marks=[pytest.mark.slow, pytest.mark.any_backend]),
+        pytest.param(
+            "strings", marks=[pytest.mark.slow("release"), pytest.mark.any_backend]
+        ),
         "py_dataset",
     ],
 )
@@ -186,7 +188,12 @@ def test_the_schedule_learns_how_long_the_training_is(model, kind):
 @pytest.mark.any_backend
 @pytest.mark.parametrize(
     "kind",
-    ["rows", pytest.param("texts", marks=[pytest.mark.slow, pytest.mark.any_backend])],
+    [
+        "rows",
+        pytest.param(
+            "texts", marks=[pytest.mark.slow("release"), pytest.mark.any_backend]
+        ),
+    ],
 )
 def test_arrays_are_shuffled_as_in_keras(kind, recwarn):
     """By default, anew at each pass; a dataset is taken as it comes."""

@@ -144,7 +144,12 @@ def test_the_table_grows_by_rows_of_new_weights():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "both_orders",
-    [pytest.param(False, marks=[pytest.mark.slow, pytest.mark.any_backend]), True],
+    [
+        pytest.param(
+            False, marks=[pytest.mark.slow("release"), pytest.mark.any_backend]
+        ),
+        True,
+    ],
 )
 def test_loss_against_numpy(both_orders):
     model = make(both_orders=both_orders)

@@ -27,7 +27,12 @@ def array(x):
 
 @pytest.mark.parametrize(
     "name",
-    ["Bart", pytest.param("T5", marks=[pytest.mark.slow, pytest.mark.any_backend])],
+    [
+        "Bart",
+        pytest.param(
+            "T5", marks=[pytest.mark.slow("release"), pytest.mark.any_backend]
+        ),
+    ],
 )
 def test_the_decoder_reads_the_shifted_text(name):
     backbone = make_backbone(getattr(models, f"{name}Backbone"))

@@ -84,7 +84,7 @@ def test_words_of_a_tagger():
     assert signature.shape == (None, None, 8)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("release")
 @pytest.mark.any_backend
 def test_token_classifier():
     model = make_tagger()

@@ -185,7 +185,7 @@ def test_saved_and_loaded(task, tmp_path):
         np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("release")
 @pytest.mark.any_backend
 def test_fit_and_answers():
     task = make_task()

@@ -68,7 +68,7 @@ SLOW = ("dense head", "regressor", "tagger", "embedder by cls")
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param(c, marks=[pytest.mark.slow, pytest.mark.any_backend])
+        pytest.param(c, marks=[pytest.mark.slow("release"), pytest.mark.any_backend])
         if c in SLOW
         else c
         for c in CASES

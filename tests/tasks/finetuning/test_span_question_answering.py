@@ -92,7 +92,7 @@ def test_learns_to_answer():
     assert np.isfinite(loss)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("release")
 @pytest.mark.any_backend
 @pytest.mark.parametrize("end_head", ["independent", "conditional"])
 def test_learns_when_there_is_no_answer(end_head):

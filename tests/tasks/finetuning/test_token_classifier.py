@@ -236,7 +236,7 @@ def test_round_trips(tmp_path):
     assert other.get_config() == model.get_config()
 
 
-@pytest.mark.slow
+@pytest.mark.slow("release")
 @pytest.mark.any_backend
 def test_mixed_precision():
     model = make(dtype="mixed_bfloat16")

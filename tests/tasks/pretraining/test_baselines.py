@@ -15,7 +15,7 @@ from keras_bertfam.tasks import (
     ReplacedTokenDetectionPreprocessor,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.any_backend]
+pytestmark = [pytest.mark.slow("release"), pytest.mark.any_backend]
 LENGTH = 32
 XLA = keras.backend.backend() == "jax"  # takes TensorFlow longer than it saves
 
@@ -44,13 +44,7 @@ def make_backbone(cls, tokenizer):
     )
 
 
-@pytest.mark.parametrize(
-    ("objective", "epochs"),
-    [
-        ("nsp", 3),
-        pytest.param("sop", 8, marks=pytest.mark.slow("release")),
-    ],
-)
+@pytest.mark.parametrize(("objective", "epochs"), [("nsp", 3), ("sop", 8)])
 def test_sentence_pairs(objective, epochs, documents, tokenizer):
     preprocessor = MaskedLMSentencePairPreprocessor(
         tokenizer, sequence_length=LENGTH, sentence_objective=objective
@@ -67,7 +61,6 @@ def test_sentence_pairs(objective, epochs, documents, tokenizer):
     assert history["sentence_accuracy"][-1] > 0.55
 
 
-@pytest.mark.slow("release")
 def test_replaced_tokens(documents, tokenizer):
     preprocessor = ReplacedTokenDetectionPreprocessor(tokenizer, sequence_length=LENGTH)
     model = ReplacedTokenDetection(

@@ -53,7 +53,12 @@ def rows():
 
 @pytest.mark.parametrize(
     "soft_targets",
-    ["all", pytest.param("masked", marks=[pytest.mark.slow, pytest.mark.any_backend])],
+    [
+        "all",
+        pytest.param(
+            "masked", marks=[pytest.mark.slow("release"), pytest.mark.any_backend]
+        ),
+    ],
 )
 def test_loss_against_numpy(soft_targets):
     teacher = make_teacher()
@@ -77,7 +82,7 @@ def test_loss_against_numpy(soft_targets):
     assert loss == pytest.approx(expected, rel=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("release")
 @pytest.mark.any_backend
 def test_a_student_of_every_second_layer_learns(tmp_path):
     teacher = make_teacher(make_preprocessor())

@@ -87,7 +87,12 @@ def test_a_projected_vector_is_normed(model):
 
 @pytest.mark.parametrize(
     "pooling",
-    ["mean", pytest.param("cls", marks=[pytest.mark.slow, pytest.mark.any_backend])],
+    [
+        "mean",
+        pytest.param(
+            "cls", marks=[pytest.mark.slow("release"), pytest.mark.any_backend]
+        ),
+    ],
 )
 def test_states_as_vectors(pooling):
     model = tiny.make_model(projection_dim=None, pooling=pooling)

@@ -76,7 +76,9 @@ def test_tables_and_scales_of_the_heads():
     [
         "GPT2",
         "T5Gated",
-        pytest.param("Bart", marks=[pytest.mark.slow, pytest.mark.any_backend]),
+        pytest.param(
+            "Bart", marks=[pytest.mark.slow("release"), pytest.mark.any_backend]
+        ),
     ],
 )
 def test_fits_and_saves(name, tmp_path):

@@ -101,7 +101,8 @@ def test_only_asked_positions_are_projected(model, batch):
     "cls",
     [
         pytest.param(
-            RobertaBackbone, marks=[pytest.mark.slow, pytest.mark.any_backend]
+            RobertaBackbone,
+            marks=[pytest.mark.slow("release"), pytest.mark.any_backend],
         ),
         AlbertBackbone,
     ],
@@ -122,7 +123,9 @@ def test_any_backbone(cls):
     ("objective", "packing"),
     [
         pytest.param(
-            "nsp", "segments", marks=[pytest.mark.slow, pytest.mark.any_backend]
+            "nsp",
+            "segments",
+            marks=[pytest.mark.slow("release"), pytest.mark.any_backend],
         ),
         ("sop", "sentences"),
     ],
@@ -145,7 +148,7 @@ def test_fit_on_real_text(objective, packing):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.slow("release")
 @pytest.mark.any_backend
 def test_the_order_of_sentences_is_learned():
     """Alternating kinds of sentences, whose order only SOP can tell."""
@@ -190,7 +193,7 @@ def test_fill_mask(model):
     assert all(len(slot) == 3 for slots in answers for slot in slots)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("release")
 @pytest.mark.any_backend
 def test_mixed_precision():
     model = tiny.make_model(dtype="mixed_bfloat16")

@@ -144,7 +144,9 @@ SLOW = ["nsp", "rtd_electra_15", "rtd_replace_mlm", "rtd_all_tokens_mlm"]
     [
         *OBJECTIVES,
         *(
-            pytest.param(name, marks=[pytest.mark.slow, pytest.mark.any_backend])
+            pytest.param(
+                name, marks=[pytest.mark.slow("release"), pytest.mark.any_backend]
+            )
             for name in SLOW
         ),
     ],

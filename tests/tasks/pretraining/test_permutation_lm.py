@@ -261,7 +261,7 @@ def test_from_name():
         PermutationLM.from_preset("xlnet_base_cased", load_weights=False)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("release")
 @pytest.mark.any_backend
 def test_mixed_precision_trains(texts):
     model = make_model(memory_length=8, dtype="mixed_bfloat16")

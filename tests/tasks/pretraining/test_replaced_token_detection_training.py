@@ -27,7 +27,9 @@ def test_any_trunk_with_a_pooler(tmp_path):
     [
         "electra",
         *(
-            pytest.param(v, marks=[pytest.mark.slow, pytest.mark.any_backend])
+            pytest.param(
+                v, marks=[pytest.mark.slow("release"), pytest.mark.any_backend]
+            )
             for v in VARIANTS
             if v != "electra"
         ),

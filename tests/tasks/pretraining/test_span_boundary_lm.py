@@ -236,7 +236,7 @@ def test_real_text_is_learnt(documentation):
     assert history["loss"][-1] < history["loss"][0]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("release")
 @pytest.mark.any_backend
 def test_both_objectives_get_below_the_entropy_of_unigrams(documentation):
     blocks, history = fit(documentation, epochs=6, passes=10)
@@ -254,7 +254,7 @@ def test_both_objectives_get_below_the_entropy_of_unigrams(documentation):
         pytest.param(
             RobertaBackbone,
             {"dtype": "mixed_bfloat16"},
-            marks=[pytest.mark.slow, pytest.mark.any_backend],
+            marks=[pytest.mark.slow("release"), pytest.mark.any_backend],
         ),
         (EncoderBackbone, {"embedding_dim": 8, "share": "all", "num_layers": 2}),
     ],

@@ -47,7 +47,7 @@ PREPROCESSORS = {
 }
 
 
-slow = [pytest.mark.slow, pytest.mark.any_backend]
+slow = [pytest.mark.slow("release"), pytest.mark.any_backend]
 
 
 @pytest.mark.slow
