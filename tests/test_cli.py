@@ -84,7 +84,7 @@ def test_too_little_text(objective, message, tmp_path):
     assert os.listdir(tmp_path) == ["text.txt"]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("release")
 def test_the_demo(tmp_path):
     result = run("demo", "--output", tmp_path, "--epochs", 1)
     assert result.exit_code == 0, result.output

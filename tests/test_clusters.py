@@ -102,7 +102,7 @@ def check_equal(one, other):
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("release")
 @pytest.mark.any_backend
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="tf.distribute")
 def test_two_workers_of_tensorflow_equal_one_process(text_file, tmp_path):

@@ -69,7 +69,7 @@ def test_mirrored_training_equals_one_device(mirrored):
 
 
 @tensorflow_only
-@pytest.mark.slow
+@pytest.mark.slow("release")
 @pytest.mark.any_backend
 def test_mirrored_training_equals_one_device_in_half_precision():
     done = run_module("tests.mirrored_worker", "mixed_float16")
@@ -212,7 +212,7 @@ def test_two_worker_processes_equal_a_single_one(tmp_path):
 
 
 @tensorflow_only
-@pytest.mark.slow
+@pytest.mark.slow("release")
 @pytest.mark.any_backend
 def test_two_killed_worker_processes_go_on_inside_and_outside_of_the_scope(tmp_path):
     backup = tmp_path / "backup"

@@ -38,7 +38,7 @@ def alone(folder, *arguments):
 
 
 @tensorflow_only
-@pytest.mark.slow
+@pytest.mark.slow("release")
 @pytest.mark.any_backend
 def test_two_workers_then_one_then_two_train_as_one_that_was_never_killed(tmp_path):
     model = tiny.make_model()

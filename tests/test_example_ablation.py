@@ -8,7 +8,7 @@ from keras_bertfam.corpus import python_documentation
 PATH = pathlib.Path(__file__).parents[1] / "examples" / "ablation.py"
 
 
-@pytest.mark.slow
+@pytest.mark.slow("release")
 @pytest.mark.any_backend
 def test_ablation(tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("BERTFAM_DATA", raising=False)

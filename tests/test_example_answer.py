@@ -10,7 +10,7 @@ from tests import tiny_passages
 ROOT = pathlib.Path(__file__).parents[1]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("release")
 @pytest.mark.any_backend
 def test_answers_with_their_sources(tmp_path, capsys):
     path = ROOT / "examples" / "answer_with_sources.py"

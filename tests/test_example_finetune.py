@@ -58,7 +58,7 @@ def test_classification(preset, tmp_path):
     assert metrics["accuracy"] > 0.8
 
 
-@pytest.mark.slow
+@pytest.mark.slow("release")
 @pytest.mark.any_backend
 def test_words_and_choices(preset, tmp_path):
     finetune = load("finetune_classification").finetune

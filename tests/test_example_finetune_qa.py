@@ -16,7 +16,7 @@ def load(name):
     return module
 
 
-@pytest.mark.slow
+@pytest.mark.slow("release")
 @pytest.mark.any_backend
 def test_question_answering(tmp_path):
     model = make_model()

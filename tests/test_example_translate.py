@@ -12,7 +12,7 @@ PATH = pathlib.Path(__file__).parents[1] / "examples" / "translate.py"
 TINY = {"vocabulary_size": 120, "length": 24, "layers": 1, "width": 64, "epochs": 1}
 
 
-@pytest.mark.slow
+@pytest.mark.slow("release")
 @pytest.mark.any_backend
 def test_translate(tmp_path):
     pytest.importorskip("sacrebleu")

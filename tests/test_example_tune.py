@@ -41,7 +41,7 @@ def test_the_grid_is_the_published_one(example, preset):
     }
 
 
-@pytest.mark.slow
+@pytest.mark.slow("release")
 def test_two_trials(example, preset, tmp_path, monkeypatch):
     recipe = tasks.FineTuningRecipe((1e-2, 1e-7), (8,), (1,))
     monkeypatch.setattr(tasks, "fine_tuning_recipe", lambda *args: recipe)

@@ -14,7 +14,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 # Prints how many pages ten steps need anew, each with blocks of 40 and 80 MB.
 FAULTS = """
 import resource
-import keras_bertfam, torch
+import keras_bertfam, keras, torch
 
 def step():
     blocks = [torch.ones(size, 1 << 20) for size in (10, 20, 10)]

@@ -76,7 +76,7 @@ def load_main(name):
     return module.main
 
 
-@pytest.mark.slow
+@pytest.mark.slow("release")
 def test_longformer_and_modernbert(text_file):
     tiny.make_model().save_to_preset("short")
     make = load_main("make_longformer")
@@ -137,7 +137,7 @@ def test_distill(text_file):
     assert loaded.fill_mask("the [MASK]", top_k=1)[0]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("release")
 @pytest.mark.parametrize(
     ("name", "output", "cls"),
     [
@@ -156,7 +156,7 @@ def test_what_writes_text(name, output, cls, text_file):
 SMALL = {"vocabulary_size": 400, "batch_size": 4, "epochs": 1, "hidden_dim": 32}
 
 
-@pytest.mark.slow
+@pytest.mark.slow("release")
 def test_ernie_in_three_stages(text_file):
     settings = {**SMALL, "sequence_length": 32, "num_layers": 1}
     pathlib.Path("names.txt").write_text("Python\nimport statement\n", "utf-8")
@@ -177,7 +177,7 @@ def test_ernie_in_three_stages(text_file):
     assert model.fill_mask("the [MASK] .", top_k=1)[0]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("release")
 def test_elmo(text_file):
     load_example("pretrain_elmo").main(text_file, cell_dim=32, num_sampled=64, **SMALL)
     assert isinstance(models.Backbone.from_preset("my_elmo"), models.ElmoBackbone)

@@ -214,7 +214,14 @@ def test_families_that_an_objective_does_not_fit(family, objective):
 
 # Of other families the examples, which are made of the same, tell.
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["roberta", "xlnet", "t5"])
+@pytest.mark.parametrize(
+    "family",
+    [
+        "t5",
+        pytest.param("roberta", marks=pytest.mark.slow("release")),
+        pytest.param("xlnet", marks=pytest.mark.slow("release")),
+    ],
+)
 def test_a_family_from_one_command(family, text_file, tmp_path):
     preset = tmp_path / "preset"
     files = [text_file, "--output", preset, "--family", family]

@@ -58,7 +58,7 @@ def test_bert_on_a_mesh_and_a_mesh_that_does_not_fit():
     assert results["refusal"].endswith("Received: 4 devices on that axis.")
 
 
-@pytest.mark.slow
+@pytest.mark.slow("release")
 @pytest.mark.any_backend
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="a slow test, run once")
 def test_other_families_on_a_mesh():

@@ -93,9 +93,9 @@ def test_killed_run_continues_to_the_same_losses(whole, tmp_path):
     assert sorted(resumed.epochs) == [1, 2]
     # The last backup is of step 12, which is batch 4 of epoch 1.
     for step in [(1, 5), (1, 6), *[(2, batch) for batch in range(7)]]:
-        assert resumed.losses[step] == pytest.approx(whole[0].losses[step], abs=1e-6)
+        assert resumed.losses[step] == pytest.approx(whole[0].losses[step], rel=1e-6)
     for epoch in resumed.epochs:
-        expected = pytest.approx(whole[0].epochs[epoch], abs=1e-6)
+        expected = pytest.approx(whole[0].epochs[epoch], rel=1e-6)
         assert resumed.epochs[epoch] == expected
 
 

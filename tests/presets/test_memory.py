@@ -30,7 +30,7 @@ print(json.dumps({"peak": memory("VmHWM") - before, "left": memory("VmRSS") - be
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow("release")
 @pytest.mark.skipif(not os.path.exists("/proc/self/clear_refs"), reason="needs Linux")
 def test_peak_memory_of_bert_large(tmp_path):
     for name in ("small", "large"):
