@@ -4,6 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.packing import orbit
 from keras_bertfam.layers.data.segments import (
     SegmentBuilder,
@@ -129,6 +130,7 @@ class PairSegments(SegmentBuilder):
     def build(self, windows: TFDataset, seed: int | TFTensor) -> TFDataset:
         return self.build_batches(windows, seed).unbatch()
 
+    @as_written
     def build_batches(self, windows: TFDataset, seed: int | TFTensor) -> TFDataset:
         """What `build` does, but in batches of any number of rows."""
         nothing = tf.zeros([0], tf.int32)

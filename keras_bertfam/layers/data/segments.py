@@ -70,6 +70,7 @@ class SegmentBuilder:
     def __call__(self, documents: TFDataset) -> TFDataset:
         return self.build(self.tokenize(documents), self.seed)
 
+    @as_written
     def tokenize(self, documents: TFDataset) -> TFDataset:
         """The part that draws nothing, and so can be cached for all passes.
 
