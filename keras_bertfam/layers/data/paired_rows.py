@@ -4,6 +4,7 @@ import dataclasses
 
 import tensorflow as tf
 
+from keras_bertfam.autograph import as_written
 from keras_bertfam.corpora.row_kinds import RowKind
 from keras_bertfam.corpora.row_sharing import Sharing
 from keras_bertfam.layers.data.best_fit import PackSequences
@@ -92,6 +93,7 @@ class PairedRows(Rows):
             )
         return documents
 
+    @as_written
     def of_pass(
         self, prepared: TFDataset, options: BatchOptions, seed: TFTensor
     ) -> TFDataset:
