@@ -35,7 +35,11 @@ VOCABULARY = [*SPECIALS, ".", "!", "##s", *WORDS]
 # What needs JAX. All others run on TensorFlow: tests of each module ask the others.
 JAX_ONLY = "sharding.py:*"
 # `make test` is to stay short; `make test-slow` runs it on TensorFlow.
-pytestmark = [pytest.mark.slow] if keras.backend.backend() == "tensorflow" else []
+pytestmark = (
+    [pytest.mark.slow, pytest.mark.any_backend]
+    if keras.backend.backend() == "tensorflow"
+    else []
+)
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 

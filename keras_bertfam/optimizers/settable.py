@@ -106,7 +106,7 @@ class AdamW(FusedUpdate, SettableRate, keras.optimizers.AdamW):
         self, gradient: Tensor, variable: Any, learning_rate: Tensor
     ) -> None:
         dtype = keras.backend.standardize_dtype(variable.dtype)
-        if dtype == "float32" or self.amsgrad:
+        if dtype not in ("bfloat16", "float16") or self.amsgrad:
             super().update_step(gradient, variable, learning_rate)
             return
         # In bfloat16 .999 is 1, so that Keras's step has no length.
@@ -116,13 +116,14 @@ class AdamW(FusedUpdate, SettableRate, keras.optimizers.AdamW):
             ops.cast(x, "float32") for x in (*moments, variable, gradient)
         )
         count = ops.cast(self.iterations + 1, "float32")
-        m += (new - m) * (1 - self.beta_1)
-        v += (ops.square(new) - v) * (1 - self.beta_2)
+        # Never in place, which under PyTorch would change the rate of other variables.
+        m = m + (new - m) * (1 - self.beta_1)
+        v = v + (ops.square(new) - v) * (1 - self.beta_2)
         root = ops.sqrt(1 - ops.power(self.beta_2, count))
-        rate = ops.cast(learning_rate, "float32")
-        rate *= root / (1 - ops.power(self.beta_1, count))
-        old -= rate * m / (ops.sqrt(v) + self.epsilon)
-        for each, value in zip((*moments, variable), (m, v, old), strict=True):
+        rate = ops.cast(learning_rate, "float32") * root
+        rate = rate / (1 - ops.power(self.beta_1, count))
+        new = old - rate * m / (ops.sqrt(v) + self.epsilon)
+        for each, value in zip((*moments, variable), (m, v, new), strict=True):
             self.assign(each, ops.cast(value, dtype))
 
 

@@ -135,3 +135,22 @@ def test_fit_scales_and_files_and_backups_keep_it(tmp_path):
     added[0].delete_checkpoint = True
     model.fit(data, epochs=4, callbacks=[added[0], rates], verbose=0)
     assert rates.rates[3:] == pytest.approx([0.4 / 4])
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_adams_steps_in_half_precision_are_those_of_float32(dtype):
+    rng = np.random.default_rng(0)
+    values = [rng.normal(size=4).astype("float32") for _ in range(3)]
+    gradients = [rng.normal(size=4).astype("float32") for _ in range(3)]
+    changed = []
+    for kind in (dtype, "float32"):
+        optimizer = optimizers.AdamW(0.1, weight_decay=0.0, epsilon=1e-6)
+        variables = [keras.Variable(value, dtype=kind) for value in values]
+        optimizer.build(variables)
+        optimizer.apply([ops.cast(g, kind) for g in gradients], variables)
+        changed.append(
+            [ops.convert_to_numpy(ops.cast(v, "float32")) for v in variables]
+        )
+    for half, whole, value in zip(*changed, values, strict=True):
+        assert np.abs(whole - value).min() > 0.09
+        np.testing.assert_allclose(half, whole, atol=0.02)
