@@ -193,7 +193,7 @@ class _Worker:
 
 
 def _resident():
-    """The most MB that this process or one of its own had."""
+    """Give the most MB that this process or one of its own had."""
     whose = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     return max(resource.getrusage(who).ru_maxrss for who in whose) / 1024
 

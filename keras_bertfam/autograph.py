@@ -1,8 +1,8 @@
 """Which code TensorFlow's AutoGraph rewrites: what users bring, and none of ours.
 
 AutoGraph turns Python's `if` and `while` on tensors into operations of a graph. The
-library has none of these in its pipelines, and rewriting its functions took a third of
-the time in which a pipeline is built.
+library has none of these in its pipelines, and rewriting its functions took up to two
+thirds of the time in which a process builds its first pipeline.
 """
 
 from collections.abc import Callable

@@ -104,7 +104,7 @@ def load(
 
 
 def make_tokenizer(run: PretrainingRun, documents: TFDataset) -> Tokenizer:
-    """The family's kind of tokenizer, learned from documents, or one that is there.
+    """Learn a tokenizer of the family's kind from documents, or load one that is there.
 
     A prepared corpus has one. So has what `tokenizer` names, if it isn't a kind to
     learn: a preset, or files of a tokenizer.
@@ -141,7 +141,7 @@ def make_tokenizer(run: PretrainingRun, documents: TFDataset) -> Tokenizer:
 
 
 def _form(tokenizer_class, forms, usual):
-    """The form of vocabularies that is a class's, or else the usual one."""
+    """Give the form of a class's vocabularies, or else the usual one."""
     fitting = (n for n, (cls, *_) in forms.items() if cls.__name__ == tokenizer_class)
     return next(fitting, usual)
 
@@ -221,7 +221,7 @@ def compiled(run: PretrainingRun, model: Model) -> Model:
 
 
 def pretraining_preprocessor(cls: Any) -> Any:
-    """The class that feeds a task in pre-training."""
+    """Give the class that feeds a task in pre-training."""
     # Its own is for pairs of texts.
     return (
         tasks.DenoisingPreprocessor if cls is tasks.TextToText else cls.preprocessor_cls

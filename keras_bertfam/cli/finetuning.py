@@ -207,7 +207,7 @@ def finetune(
 
 
 def _points(recipe, given):
-    """The settings to train by: a recipe's, but for the values that are given."""
+    """Give the settings to train by: a recipe's, but for the values that are given."""
     published = zip(*recipe.grid(), strict=True)
     values = [
         [*dict.fromkeys(own or theirs)]
@@ -217,7 +217,7 @@ def _points(recipe, given):
 
 
 def _announced(recipe, points, given, seeds, search):
-    """What is going to be trained and how often, and whose settings these are."""
+    """Say what is going to be trained, how often, and whose settings these are."""
     tried = [[*dict.fromkeys(values)] for values in zip(*points, strict=True)]
     names = ("learning rate", "batch size", "epochs")
     settings = ", ".join(

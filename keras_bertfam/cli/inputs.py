@@ -88,12 +88,12 @@ def check_run(run: PretrainingRun) -> None:
 
 
 def backup_folder(run: PretrainingRun) -> str:
-    """Where a run that isn't at its end has its state, beside the preset."""
+    """Give the folder of the state of an unfinished run, beside its preset."""
     return f"{os.path.abspath(run.output)}-backup"
 
 
 def has_backup(folder: str) -> bool:
-    """Whether a run has left enough in a folder to go on with it."""
+    """Tell whether a run has left enough in a folder to go on with it."""
     return os.path.exists(os.path.join(folder, "backup.npz"))
 
 

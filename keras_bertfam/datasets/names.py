@@ -7,7 +7,7 @@ from keras_bertfam.datasets.task_data import TaskData
 
 
 def get_task(name: str | TaskData) -> TaskData:
-    """The `TaskData` of a name: the library's, or that of `tensorflow_datasets`.
+    """Find the `TaskData` of a name: the library's, or that of `tensorflow_datasets`.
 
     Args:
         name: str, such as `"sst2"`, `"glue/sst2"`, `"squad/v2.0"`,

@@ -86,7 +86,7 @@ def test_states_logits_and_folders(kind, tmp_path):
     outputs = compiled(ours.backbone)(x, return_hidden_states=True)
     sides = {"": MASK} if kind.startswith("gpt") else {}
     sides = sides or {"encoder_": MASK, "decoder_": DECODER_MASK}
-    if kind == "bart":  # padding before a text moves its positions there, as columns
+    if kind == "bart":  # its positions are columns there; fairseq and we count tokens
         sides = {side: mask * PADDED_AT_THE_RIGHT for side, mask in sides.items()}
     for side, mask in sides.items():
         name = f"{side}hidden_states"
