@@ -51,13 +51,9 @@ test-slow: $(VENV)/.with-dev $(VENV)/.with-bench ## Run the slow tests, on Tenso
 .PHONY: test-value
 test-value: $(VENV)/.with-dev $(VENV)/.with-bench ## Measure what each test costs and reaches alone.
 	rm -rf build/value && mkdir -p build/value
-	for part in tests/tasks "$(documented) --dist load" \
-		"tests --ignore=tests/tasks --ignore=$(documented)"; do \
-		KERAS_BACKEND=tensorflow COVERAGE_FILE=build/value/.coverage $(pytest) -m "" \
-			-p tests.value --junitxml=build/value/$$((part_number += 1)).xml \
-			--cov=keras_bertfam --cov-context=test --cov-append --cov-report= \
-			$(ARGS) $$part; \
-	done
+	@# In parts, as the processes grow with the tests that they run.
+	find tests -name 'test_*.py' | sort | KERAS_BACKEND=tensorflow \
+		TEST_VALUE=$$PWD/build/value xargs -n 40 $(pytest) -m "" -p tests.value $(ARGS)
 	$(run) -m tests.value build/value > build/value/report.txt
 	head -3 build/value/report.txt
 

@@ -1,84 +1,148 @@
 """What each test costs and what only it reaches: `make test-value`.
 
-As a plugin (`-p tests.value`) it notes in the file of `--junitxml` the CPU seconds of
-each test, those of processes that it starts included. `python -m tests.value FOLDER`
-reads these files and the contexts of `FOLDER/.coverage`, and prints for each test its
-seconds and how many lines of the package no other test reaches, the dearest first.
+As a plugin (`-p tests.value`) it writes for each test into the folder `TEST_VALUE` its
+CPU seconds, those of processes that it starts included, and the statements of the
+package that it reaches. `python -m tests.value FOLDER` prints them, the dearest first.
+
+`coverage` with a context for each test says the same in three times the time, as Python
+before 3.12 then stops at each line of all packages. Here each statement of the package
+alone notes that it ran: `lines[7] = 1; x = y` for `x = y` in line 7.
 """
 
+import ast
 import collections
+import importlib.machinery
+import json
 import os
 import pathlib
 import sys
-import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-ROOT = pathlib.Path(__file__).parents[1]
+PACKAGE = "keras_bertfam"
+NOTES = "__lines_that_ran__"
+ran = {}  # by file, a byte for each line
+
+
+class NotingLoader(importlib.machinery.SourceFileLoader):
+    """Load a module each of whose statements notes that it ran."""
+
+    def get_code(self, fullname):
+        source = self.get_data(self.path)
+        ran[self.path] = bytearray(source.count(b"\n") + 2)
+        return compile(noting(ast.parse(source)), self.path, "exec")
+
+    def exec_module(self, module):
+        code = self.get_code(module.__name__)
+        vars(module)[NOTES] = ran[self.path]
+        exec(code, vars(module))
+
+
+def noting(tree):
+    """Put a note before each statement that may have one before it."""
+    for node in ast.walk(tree):
+        for field in ("body", "orelse", "finalbody"):
+            block = getattr(node, field, None)
+            if isinstance(block, list) and block and isinstance(block[0], ast.stmt):
+                setattr(node, field, [part for one in block for part in noted(one)])
+    return ast.fix_missing_locations(tree)
+
+
+def noted(statement):
+    text = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+    future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
+    if text or future:  # a docstring stays the first statement
+        return [statement]
+    note = ast.parse(f"{NOTES}[{statement.lineno}] = 1").body[0]
+    for node in ast.walk(note):
+        ast.copy_location(node, statement)
+    return [note, statement]
+
+
+class NotingFinder(importlib.machinery.PathFinder):
+    @classmethod
+    def find_spec(cls, fullname, path=None, target=None):
+        if fullname.partition(".")[0] != PACKAGE:
+            return None
+        spec = super().find_spec(fullname, path, target)
+        if spec is not None and spec.loader is not None:
+            spec.loader = NotingLoader(spec.loader.name, spec.loader.path)
+        return spec
+
+
+if "TEST_VALUE" in os.environ:
+    sys.meta_path.insert(0, NotingFinder)
 
 
 def _cpu_seconds():
     return sum(os.times()[:4])
 
 
+def _take():
+    """Give the lines that ran since the last call."""
+    taken = {}
+    for path, lines in ran.items():
+        if any(lines):
+            taken[path] = [number for number, one in enumerate(lines) if one]
+            lines[:] = bytes(len(lines))
+    return taken
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
+    _take()  # Code that runs at import belongs to no test.
     item.cpu_at_start = _cpu_seconds()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_makereport(item, call):
     if call.when == "teardown":
-        spent = _cpu_seconds() - item.cpu_at_start
-        item.user_properties.append(("cpu_seconds", f"{spent:.3f}"))
+        levels = [arg for mark in item.iter_markers("slow") for arg in mark.args]
+        record = {
+            "test": item.nodeid,
+            "release": "release" in levels,
+            "seconds": round(_cpu_seconds() - item.cpu_at_start, 3),
+            "lines": _take(),
+        }
+        path = pathlib.Path(os.environ["TEST_VALUE"], f"{os.getpid()}.jsonl")
+        with path.open("a") as file:
+            file.write(json.dumps(record) + "\n")
 
 
-def seconds_of_tests(folder):
-    """CPU seconds by test, as the file's path, the class and the test's name."""
-    seconds = collections.Counter()
-    for path in sorted(pathlib.Path(folder).glob("*.xml")):
-        for case in ElementTree.parse(path).iter("testcase"):
-            file = case.get("classname").replace(".", "/") + ".py"
-            for one in case.iter("property"):
-                if one.get("name") == "cpu_seconds":
-                    seconds[f"{file}::{case.get('name')}"] += float(one.get("value"))
-    return seconds
-
-
-def lines_of_tests(folder):
-    """Count the lines that tests reach, and those that only one test does, by test."""
-    from coverage import CoverageData
-
-    data = CoverageData(str(pathlib.Path(folder, ".coverage")))
-    data.read()
-    reached, alone = 0, collections.Counter()
-    for file in data.measured_files():
-        for contexts in data.contexts_by_lineno(file).values():
-            # Code that runs at import belongs to no test.
-            tests = {context.rpartition("|")[0] for context in contexts} - {""}
-            reached += bool(contexts)
-            if len(tests) == 1:
-                alone[tests.pop()] += 1
-    return reached, alone
+def records_of(folder):
+    for path in sorted(pathlib.Path(folder).glob("*.jsonl")):
+        with path.open() as file:
+            yield from map(json.loads, file)
 
 
 def main(folder):
-    seconds = seconds_of_tests(folder)
-    reached, alone = lines_of_tests(folder)
+    seconds, tests_of = collections.Counter(), collections.defaultdict(set)
+    of_releases = set()
+    for record in records_of(folder):
+        test = record["test"]
+        seconds[test] += record["seconds"]
+        if record["release"]:
+            of_releases.add(test)
+        for path, lines in record["lines"].items():
+            for line in lines:
+                tests_of[path, line].add(test)
+    alone = collections.Counter(min(t) for t in tests_of.values() if len(t) == 1)
+    without = sum(bool(tests - of_releases) for tests in tests_of.values())
     files = collections.defaultdict(lambda: [0, 0.0, 0])
-    for test in seconds.keys() | alone.keys():
+    for test in seconds:
         of_file = files[test.partition("::")[0]]
         of_file[0] += 1
         of_file[1] += seconds[test]
         of_file[2] += alone[test]
     print(f"{len(seconds)} tests, {sum(seconds.values()):.0f} s of CPU")
-    print(f"{reached} lines of the package are reached")
-    print("\nfile: tests, CPU seconds, lines that no other test reaches")
+    print(f"{len(tests_of)} statements of the package are reached,")
+    print(f"{without} of them without the tests that only releases run")
+    print("\nfile: tests, CPU seconds, statements that no other test reaches")
     for file, (count, spent, lines) in sorted(files.items(), key=lambda f: -f[1][1]):
         print(f"{count:6}{spent:9.1f}{lines:7}  {file}")
-    print("\ntest: CPU seconds, lines that no other test reaches")
-    for test in sorted(seconds.keys() | alone.keys(), key=lambda t: -seconds[t]):
-        print(f"{seconds[test]:9.2f}{alone[test]:7}  {test}")
+    print("\ntest: CPU seconds, statements that no other test reaches")
+    for test, spent in seconds.most_common():
+        print(f"{spent:9.2f}{alone[test]:7}  {test}")
 
 
 if __name__ == "__main__":
