@@ -214,6 +214,8 @@ def compiled(run: PretrainingRun, model: Model) -> Model:
         )
     if run.accumulate > 1:
         given["gradient_accumulation_steps"] = run.accumulate
+    if run.rematerialize != "none":
+        given["rematerialize"] = run.rematerialize
     if run.jit_compile is not None:
         given["jit_compile"] = run.jit_compile
     model.compile(optimizer, **given)

@@ -24,6 +24,7 @@ PRECISIONS = {
     "bfloat16": "mixed_bfloat16",
     "float16": "mixed_float16",
 }
+RECOMPUTED = ("none", "attention", "block")
 TOKENIZERS = ("word_piece", "byte_pair", "sentence_piece")
 # Layers and width of BERT's miniatures, by which any family can be made.
 SHAPES = {
@@ -106,6 +107,9 @@ class PretrainingRun:
     strategy: str | None = _setting(None, f"What to mask: {_listed(strategies())}.")
     precision: str = _setting("float32", f"{_listed(PRECISIONS)} to compute in.")
     jit_compile: bool | None = _setting(None, "Compile the step with XLA.")
+    rematerialize: str = _setting(
+        "none", f"{_listed(RECOMPUTED)}: computed again for the gradient, not kept."
+    )
     seed: int = _setting(0, "Of weights, order and masks.")
     tensorboard: str | None = _setting(None, "Directory of logs for TensorBoard.")
     checkpoints: int = _setting(
@@ -133,6 +137,7 @@ class PretrainingRun:
         if self.objective is not None:
             check_choice("objective", self.objective, OBJECTIVES)
         check_choice("precision", self.precision, PRECISIONS)
+        check_choice("rematerialize", self.rematerialize, RECOMPUTED)
         check_choice("distribution", self.distribution, (None, *BACKENDS))
         check_choice("strategy", self.strategy, (None, *strategies()))
         packings = OBJECTIVES[self.objective_name].packings

@@ -9,6 +9,7 @@ from keras_bertfam import distribution, optimizers
 from keras_bertfam.callbacks import show_total, with_stream_position
 from keras_bertfam.layers.data.pipelines import checked_batch_size
 from keras_bertfam.layers.data.seeding import StreamPosition
+from keras_bertfam.layers.modeling.recomputation import set_recomputation
 from keras_bertfam.models.encoder import EncoderBackbone
 from keras_bertfam.models.exported import Exported, row_specs
 from keras_bertfam.models.fixed_arguments import FixedArguments
@@ -176,6 +177,7 @@ class PretrainingTask(
         total_steps: int | None = None,
         warmup_steps: float | None = None,
         gradient_accumulation_steps: int | None = None,
+        rematerialize: str = "none",
         **kwargs: Any,
     ) -> None:
         """Configure training; without arguments as published, see `recipe()`.
@@ -202,6 +204,11 @@ class PretrainingTask(
                 is. Its gradient is that of one batch of all their rows, as batches
                 count by their masked tokens, see `batch_weight`. Steps of the schedule
                 are updates. An optimizer of your own takes it itself.
+            rematerialize: `"none"`, `"attention"` or `"block"`. What a step computes
+                again for its gradient, in place of keeping it: nothing; the scores of
+                attention, where no kernel spares them, which a step of long rows keeps
+                most of; or each whole block, for the least memory and a third more
+                time.
             **kwargs: other arguments of `keras.Model.compile`.
         """
         self._has_published_rate = optimizer == "auto" and learning_rate is None
@@ -230,11 +237,17 @@ class PretrainingTask(
             **kwargs,
         )
         optimizers.count_updates(self.optimizer)
+        set_recomputation(self, rematerialize)
+        self._rematerialize = rematerialize
 
     def get_compile_config(self) -> Config:
         # An optimizer's config lacks the variables without weight decay.
         excluded = optimizers.excludes_norms_and_biases(self.optimizer)
-        return {**super().get_compile_config(), "excludes_norms_and_biases": excluded}
+        return {
+            **super().get_compile_config(),
+            "excludes_norms_and_biases": excluded,
+            "rematerialize": self._rematerialize,
+        }
 
     def compile_from_config(self, config: Config) -> None:
         config = dict(config)

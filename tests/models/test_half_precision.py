@@ -7,22 +7,16 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_bertfam import models, tasks
+from tests.tiny_families import (
+    FAMILIES,
+    MASKS,
+    backbone_of,
+    batch_of,
+    inputs_of,
+    is_pair,
+    task_of,
+)
 
-SIZES = {"num_layers": 2, "num_heads": 2, "hidden_dim": 16, "intermediate_dim": 32}
-SIZES |= {"vocabulary_size": 50, "dropout": 0.0}
-ENCODERS = {
-    "Albert": {"embedding_dim": 8},
-    "Bert": {},
-    "DistilBert": {},
-    "Electra": {"embedding_dim": 8},
-    "Ernie": {},
-    "Longformer": {"attention_window": 4},
-    "ModernBert": {},
-    "Roberta": {},
-    "SpanBert": {},
-}
-FAMILIES = [*ENCODERS, "Bart", "GPT", "GPT2", "T5", "TransformerXL", "XLNet"]
 # How far outputs may be from those of float32, as a part of their largest.
 PRECISIONS = {
     "bfloat16": 0.06,
@@ -30,44 +24,9 @@ PRECISIONS = {
     "float16": 0.01,
     "mixed_float16": 0.01,
 }
-MASKS = np.array([[1] * 8, [1] * 5 + [0] * 3, [0, 0, 1, 1, 1, 1, 0, 0], [0] * 8], bool)
-IDS = np.where(MASKS, np.random.default_rng(0).integers(3, 50, (4, 8)), 1)
-ROWS = {"token_ids": IDS.astype("int32"), "padding_mask": MASKS}
 # A single step of a tiny model takes less time than its graph does.
 BACKEND = keras.backend.backend()
 EAGER = {"run_eagerly": BACKEND != "jax", "jit_compile": BACKEND == "jax"}
-
-
-def backbone_of(family, dtype):
-    """With the weights of each dtype, rounded."""
-    sizes = {**SIZES, **ENCODERS.get(family, {}), "dtype": dtype}
-    if family not in ("T5", "TransformerXL", "XLNet"):
-        sizes["max_sequence_length"] = 12
-    if family == "T5":
-        # Beyond the range of float16, as the states of T5's checkpoints are.
-        sizes["initializer_range"] = 1.0
-    backbone = getattr(models, f"{family}Backbone")(**sizes)
-    values = np.random.default_rng(1)
-    for variable in backbone.weights:
-        name = variable.path.split("/")
-        if variable.dtype.startswith(("float", "bfloat")):
-            value = values.normal(0, 0.3, variable.shape)
-            if name[-1] in ("gamma", "scale"):
-                value = value + 1
-            if family == "T5" and name[-2] == "output" and "feed_forward" in name:
-                value = value * 1e4
-            variable.assign(value)
-    return backbone
-
-
-def is_pair(family):
-    return family in ("Bart", "T5")
-
-
-def inputs_of(family):
-    if not is_pair(family):
-        return ROWS
-    return {f"{s}_{n}": x for s in ("encoder", "decoder") for n, x in ROWS.items()}
 
 
 def as_float32(x):
@@ -94,30 +53,6 @@ def test_states_are_within_what_the_precision_allows(family, precision):
     room = 4 * PRECISIONS[precision] * scale
     assert np.abs(states - right)[MASKS].max() < room
     assert np.abs(states - right)[MASKS].mean() < room / 4
-
-
-def task_of(family, dtype):
-    backbone = backbone_of(family, dtype)
-    if is_pair(family):
-        return tasks.TextToText(backbone)
-    if family in ("GPT", "GPT2"):
-        return tasks.CausalLM(backbone)
-    if family == "TransformerXL":
-        return tasks.RecurrentLM(backbone, memory_length=4, batch_size=4)
-    if family == "XLNet":
-        return tasks.TextClassifier(backbone, 3, dropout=0.0)
-    return tasks.MaskedLM(backbone)
-
-
-def batch_of(family):
-    x = dict(inputs_of(family))
-    if family == "XLNet":
-        return x, np.array([0, 1, 2, 1]), np.array([1.0, 1.0, 1.0, 0.0], "float32")
-    if family not in ENCODERS:
-        return x, ROWS["token_ids"], MASKS.astype("float32")
-    x["mask_positions"] = np.array([[1, 2], [2, 3], [3, 4], [0, 0]], "int32")
-    y = np.array([[5, 6], [7, 8], [9, 10], [0, 0]], "int32")
-    return x, y, np.array([[1, 1], [1, 1], [1, 0], [0, 0]], "float32")
 
 
 # JAX compiles 20 s for a step: one family of each kind there.

@@ -50,6 +50,7 @@ class MultiHeadAttention(keras.layers.Layer):
     ) -> None:
         super().__init__(**kwargs)
         self.watcher = None
+        self.recomputes = "none"
         self.num_heads = num_heads
         self.head_dim = head_dim
         self.dropout_rate = dropout
@@ -114,7 +115,9 @@ class MultiHeadAttention(keras.layers.Layer):
         The probabilities are `None` where they needn't be computed.
         """
         asked = self._asked(parts, training, mask, bias, **more)
-        return explicit_attention(asked) if keep_scores else (attend(asked), None)
+        if keep_scores:
+            return explicit_attention(asked)
+        return attend(asked, training and self.recomputes == "attention"), None
 
     def _asked(self, parts, training, mask=None, bias=None, **more):
         if bias is not None and len(bias.shape) < 4:

@@ -24,6 +24,7 @@ import dataclasses
 from collections.abc import Callable
 
 import keras
+from keras import ops
 
 from keras_bertfam.layers.modeling.asked_attention import Asked, explicit_attention
 from keras_bertfam.layers.modeling.jax_attention import (
@@ -35,6 +36,7 @@ from keras_bertfam.layers.modeling.jax_attention import (
     splash_takes,
     xla_takes,
 )
+from keras_bertfam.layers.modeling.recomputation import recomputed
 from keras_bertfam.layers.modeling.torch_attention import (
     hiding_in_torch,
     sdpa,
@@ -52,20 +54,28 @@ class Kernel:
         takes: function of what is asked: whether it gives what the explicit form does.
         compute: function of what is asked, to the means of values
             `(batch, queries, num_heads, head_dim)`.
+        keeps_scores: bool. Whether those of all pairs are kept for the gradient.
     """
 
     name: str
     takes: Callable[[Asked], bool]
     compute: Callable[[Asked], Tensor]
+    keeps_scores: bool = False
 
 
+_EXPLICIT = Kernel(
+    "explicit",
+    lambda asked: True,
+    lambda asked: explicit_attention(asked)[0],
+    keeps_scores=True,
+)
 _KERNELS: dict[str, tuple[Kernel, ...]] = {
     "tensorflow": (),
     "torch": (Kernel("scaled_dot_product_attention", sdpa_takes, sdpa),),
     "jax": (
         Kernel("splash", splash_takes, splash),
         Kernel("cudnn", cudnn_takes, cudnn),
-        Kernel("xla", xla_takes, by_xla),
+        Kernel("xla", xla_takes, by_xla, keeps_scores=True),
     ),
 }
 
@@ -81,10 +91,27 @@ def knows_windows() -> bool:
     return keras.backend.backend() == "jax" and jax_platform() == "tpu"
 
 
-def attend(asked: Asked) -> Tensor:
-    """Means of values `(batch, queries, num_heads, head_dim)`."""
-    kernel = kernel_for(asked)
-    return explicit_attention(asked)[0] if kernel is None else kernel.compute(asked)
+def attend(asked: Asked, recomputes: bool = False) -> Tensor:
+    """Compute what is asked by the kernel for it.
+
+    Args:
+        asked: `Asked`.
+        recomputes: bool. Whether scores of all pairs are computed again for the
+            gradient, where a kernel would keep them.
+
+    Returns:
+        Means of values `(batch, queries, num_heads, head_dim)`.
+    """
+    kernel = kernel_for(asked) or _EXPLICIT
+    if not (recomputes and kernel.keeps_scores):
+        return kernel.compute(asked)
+
+    def compute(**tensors):
+        return kernel.compute(dataclasses.replace(asked, **tensors))
+
+    layers = [] if asked.dropout is None else [asked.dropout]
+    tensors = {n: x for n, x in vars(asked).items() if ops.is_tensor(x)}
+    return recomputed(compute, layers)(**tensors)
 
 
 def added_mask(mask: Tensor, dtype: str) -> Tensor | None:

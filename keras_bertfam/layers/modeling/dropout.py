@@ -122,6 +122,27 @@ def _kept(bits, size, dropped):
     return halves[:size] >= dropped
 
 
+class _SeedAgain:
+    """The seeds of a computation that is repeated, from a given one on.
+
+    What calls a layer several times, as attention of global tokens does, gets other
+    seeds for the later calls, and the same ones each time that all is repeated.
+    """
+
+    def __init__(self, seed):
+        self._seed = seed
+        self._calls = 0
+
+    def next(self):
+        first, second = self._seed[0], self._seed[1]
+        apart, self._calls = self._calls * 0x1000193, self._calls + 1
+        if not apart:
+            return self._seed
+        if isinstance(self._seed, tuple):
+            return first + apart, second
+        return ops.stack([first + ops.cast(apart, first.dtype), second])
+
+
 class _SeedOnHost:
     """A `SeedGenerator`'s seeds as Python's ints, under PyTorch.
 
@@ -198,6 +219,7 @@ class Dropout(keras.layers.Layer):
         if self._dropped_of_65536:
             self.seed_generator = keras.random.SeedGenerator(seed)
         self._seed_on_host = _SeedOnHost()
+        self._seed_again: _SeedAgain | None = None
         self.built = True
 
     @property
@@ -235,15 +257,31 @@ class Dropout(keras.layers.Layer):
                 return torch.nn.functional.dropout(inputs, 1 - self.kept_rate)
         shape = ops.shape(inputs)
         size = ops.size(inputs) if None in inputs.shape else math.prod(shape)
-        bits = hash_bits((size + 1) // 2, self._next_seed())
+        bits = hash_bits((size + 1) // 2, self.next_seed())
         keep = ops.reshape(_kept(bits, size, self._dropped_of_65536), shape)
         scale = 65536 / (65536 - self._dropped_of_65536)
         return ops.where(keep, inputs * scale, ops.zeros((), inputs.dtype))
 
-    def _next_seed(self):
+    def next_seed(self) -> Any:
+        """Draw the seed of the next call: see `hash_bits`."""
+        if self._seed_again is not None:
+            return self._seed_again.next()
         if keras.backend.backend() == "torch":
             return self._seed_on_host.next(self.seed_generator)
         return self.seed_generator.next()
+
+    @contextlib.contextmanager
+    def drops_by(self, seed: Any) -> Iterator[None]:
+        """Let calls drop by a seed that was drawn before, as often as they are made.
+
+        Args:
+            seed: what `next_seed` gave.
+        """
+        self._seed_again = _SeedAgain(seed)
+        try:
+            yield
+        finally:
+            self._seed_again = None
 
     @contextlib.contextmanager
     def generator_of(self, device: Any) -> Iterator[None]:
@@ -257,7 +295,7 @@ class Dropout(keras.layers.Layer):
         """
         import torch
 
-        seed = self._next_seed()
+        seed = self.next_seed()
         if not isinstance(seed, tuple):
             seed = tuple(seed.tolist())
         first, second = _key_on_host(seed)

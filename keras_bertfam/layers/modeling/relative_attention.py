@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_bertfam.layers.modeling.dense import flat_dense
 from keras_bertfam.layers.modeling.dropout import Dropout
+from keras_bertfam.layers.modeling.recomputation import recomputed
 from keras_bertfam.types import Config, Initializer, Shape, Tensor
 
 
@@ -173,6 +174,7 @@ class RelativeAttention(keras.layers.Layer):
     ) -> None:
         super().__init__(**kwargs)
         self.watcher = None  # see `MultiHeadAttention`
+        self.recomputes = "none"
         self.num_heads = num_heads
         self.head_dim = head_dim
         self.tied_biases = tied_biases
@@ -233,19 +235,27 @@ class RelativeAttention(keras.layers.Layer):
         key, value = self._heads(self.key_value, context, 2)
         biases = biases if self.tied_biases else self.biases
         biases = ops.cast(biases, self.compute_dtype)[:, :, None] * scale
-        scores = ops.matmul(query + biases[0], ops.transpose(key, (0, 1, 3, 2)))
-        by_distance = ops.matmul(
-            query + biases[1], self._relative_keys(relative, reversed_rows)
-        )
-        scores += _by_key(by_distance, ops.shape(key)[2], query_positions)
+        between = None
         if other_segment is not None:
-            scores += self._by_segment(query + biases[2], other_segment)
-        scores = ops.cast(scores, "float32")
-        if attention_mask is not None:
-            scores += ops.where(ops.expand_dims(attention_mask, 1), 0.0, -1e9)
-        scores = ops.softmax(scores)
-        dropped = self.dropout(ops.cast(scores, self.compute_dtype), training=training)
-        output = ops.transpose(ops.matmul(dropped, value), (0, 2, 1, 3))
+            segments = ops.cast(self.segments, self.compute_dtype)
+            between = (segments[1] - segments[0])[:, :, None]
+        mix, scores = self._mix, None
+        kept = return_scores or self.watcher is not None
+        if training and self.recomputes == "attention" and not kept:
+            mix = recomputed(mix, [self.dropout])
+        output, *more = mix(
+            (query, key, value),
+            self._relative_keys(relative, reversed_rows),
+            biases,
+            between,
+            query_positions,
+            attention_mask,
+            other_segment,
+            kept,
+            training,
+        )
+        if kept:
+            (scores,) = more
         if head_mask is not None:
             factors = ops.reshape(head_mask, (-1, 1, self.num_heads, 1))
             output = output * ops.cast(factors, output.dtype)
@@ -254,12 +264,46 @@ class RelativeAttention(keras.layers.Layer):
         if attention_mask is not None:
             sees = ops.any(attention_mask, axis=-1, keepdims=True)
             output *= ops.cast(sees, output.dtype)
-            scores = scores * ops.expand_dims(ops.cast(sees, "float32"), 1)
+            if kept:
+                scores = scores * ops.expand_dims(ops.cast(sees, "float32"), 1)
         if self.watcher is not None:
             parts = (query + biases[0], key)
             self.watcher(*(ops.transpose(x, (0, 2, 1, 3)) for x in parts), scores)
         output = flat_dense(self.output_dense, output)
         return (output, scores) if return_scores else output
+
+    def _mix(
+        self,
+        heads,
+        relative_keys,
+        biases,
+        between,
+        query_positions,
+        attention_mask,
+        other_segment,
+        keep_scores,
+        training,
+    ):
+        """Means of values `(batch, queries, num_heads, head_dim)`, and probabilities.
+
+        Args:
+            between: float tensor `(num_heads, head_dim, 1)`: what a key of another
+                segment has beside one of the same.
+        """
+        query, key, value = heads
+        scores = ops.matmul(query + biases[0], ops.transpose(key, (0, 1, 3, 2)))
+        by_distance = ops.matmul(query + biases[1], relative_keys)
+        scores += _by_key(by_distance, ops.shape(key)[2], query_positions)
+        if other_segment is not None:
+            other = ops.expand_dims(ops.cast(other_segment, self.compute_dtype), 1)
+            scores += ops.matmul(query + biases[2], between) * other
+        scores = ops.cast(scores, "float32")
+        if attention_mask is not None:
+            scores += ops.where(ops.expand_dims(attention_mask, 1), 0.0, -1e9)
+        scores = ops.softmax(scores)
+        dropped = self.dropout(ops.cast(scores, self.compute_dtype), training=training)
+        output = ops.transpose(ops.matmul(dropped, value), (0, 2, 1, 3))
+        return (output, scores) if keep_scores else (output,)
 
     def _heads(self, dense, x, count):
         """`count` projections of x, each `(batch, heads, length, head_dim)`."""
@@ -277,13 +321,6 @@ class RelativeAttention(keras.layers.Layer):
         if reversed_rows is not None:
             keys = ops.take(keys, ops.cast(reversed_rows, "int32"), axis=0)
         return ops.transpose(keys, (0, 1, 3, 2))
-
-    def _by_segment(self, query, other_segment):
-        """What keys of other segments get, `(batch, heads, queries, keys)`."""
-        segments = ops.cast(self.segments, self.compute_dtype)
-        between = (segments[1] - segments[0])[:, :, None]
-        other = ops.expand_dims(ops.cast(other_segment, self.compute_dtype), 1)
-        return ops.matmul(query, between) * other
 
     def compute_output_shape(
         self, input_shape: Shape, *args: Any, **kwargs: Any

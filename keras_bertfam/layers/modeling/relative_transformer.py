@@ -1,6 +1,6 @@
 """XLNet's Transformer stack: content and query stream, relative positions, memory."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_bertfam.layers.modeling.dense import take_positions
 from keras_bertfam.layers.modeling.dropout import Dropout
+from keras_bertfam.layers.modeling.recomputation import recomputed
 from keras_bertfam.layers.modeling.relative_attention import relative_sinusoids
 from keras_bertfam.layers.modeling.relative_block import RelativeTransformerBlock
 from keras_bertfam.layers.modeling.stack_heads import StackHeads
@@ -104,6 +105,7 @@ class RelativeTransformerStack(StackHeads, keras.layers.Layer):
                 f"Received: clamp_length={clamp_length}."
             )
         self.num_layers = num_layers
+        self.recomputes = "none"
         self.num_heads = num_heads
         self.head_dim = head_dim
         self.intermediate_dim = intermediate_dim
@@ -201,7 +203,10 @@ class RelativeTransformerStack(StackHeads, keras.layers.Layer):
             if memory is not None:
                 past = ops.cast(memory[index], content.dtype)
                 content = ops.concatenate([past, content], axis=1)
-            x = block(
+            compute: Callable[..., Any] = block
+            if training and self.recomputes == "block":
+                compute = recomputed(block, [block])
+            x = compute(
                 x,
                 content,
                 relative,

@@ -8,6 +8,7 @@ from keras import ops
 from keras_bertfam.layers.modeling.cross_attention import CrossAttention
 from keras_bertfam.layers.modeling.dense import take_positions
 from keras_bertfam.layers.modeling.dropout import Dropout
+from keras_bertfam.layers.modeling.recomputation import recomputed
 from keras_bertfam.layers.modeling.relative_bias import RelativePositionBias
 from keras_bertfam.layers.modeling.stack_heads import StackHeads
 from keras_bertfam.layers.modeling.stack_sight import StackSight
@@ -151,6 +152,7 @@ class TransformerStack(StackSight, StackHeads, keras.layers.Layer):
         for name in _ARGUMENTS:
             setattr(self, name, values[name])
         self.dropout_rate = dropout
+        self.recomputes = "none"
         self.initializer = keras.initializers.get(initializer)
         common = {"dtype": self.dtype_policy}
         # Names are fixed: policies of int8 models go by the path.
@@ -284,26 +286,26 @@ class TransformerStack(StackSight, StackHeads, keras.layers.Layer):
         tokens = (position_ids, sequence_ids, global_tokens)
         sights = self._sights(x, *masks, *caching, *tokens)
         for index in range(self.num_layers):
-            attention, *crossing, feedforward = self.block(index)
             at = positions if index == self.num_layers - 1 else None
             if at is not None and len(getattr(cross_mask, "shape", ())) == 3:
                 cross_mask = take_positions(cross_mask, at)
-            outputs = attention(
+            compute = self._compute_block
+            if training and self.recomputes == "block":
+                compute = recomputed(compute, self.block(index))
+            x, *more = compute(
+                index,
                 x,
+                context[index] if isinstance(context, tuple) else context,
+                cross_mask,
+                training,
                 positions=at,
                 head_mask=head_masks[index],
                 return_scores=return_scores,
-                training=training,
                 **sights[index],
             )
-            x, *more = outputs if isinstance(outputs, tuple) else (outputs,)
             if cache is not None:
                 caches.append(more.pop())
             scores += more
-            for layer in crossing:
-                theirs = context[index] if isinstance(context, tuple) else context
-                x = layer(x, context=theirs, cross_mask=cross_mask, training=training)
-            x = feedforward(x, training=training)
             states.append(x)
         if self.final_norm is not None:
             x = ops.cast(self.final_norm(x), self.compute_dtype)
@@ -315,6 +317,15 @@ class TransformerStack(StackSight, StackHeads, keras.layers.Layer):
         asked = return_hidden_states, return_scores
         both = zip((states, scores), asked, strict=True)
         return x, *(each if wanted else None for each, wanted in both)
+
+    def _compute_block(self, index, x, context, cross_mask, training, **attending):
+        """The states after a block, and what else its self-attention gives."""
+        attention, *crossing, feedforward = self.block(index)
+        outputs = attention(x, training=training, **attending)
+        x, *more = outputs if isinstance(outputs, tuple) else (outputs,)
+        for layer in crossing:
+            x = layer(x, context=context, cross_mask=cross_mask, training=training)
+        return feedforward(x, training=training), *more
 
     def compute_output_shape(self, input_shape: Shape, **kwargs: Any) -> Shape:
         return input_shape
