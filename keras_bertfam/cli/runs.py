@@ -108,7 +108,7 @@ class PretrainingRun:
     precision: str = _setting("float32", f"{_listed(PRECISIONS)} to compute in.")
     jit_compile: bool | None = _setting(None, "Compile the step with XLA.")
     rematerialize: str = _setting(
-        "none", f"{_listed(RECOMPUTED)}: computed again for the gradient, not kept."
+        "none", f"{_listed(RECOMPUTED)}, whose values the gradient computes again."
     )
     seed: int = _setting(0, "Of weights, order and masks.")
     tensorboard: str | None = _setting(None, "Directory of logs for TensorBoard.")

@@ -1,5 +1,7 @@
 """What users of Keras do around `fit()`."""
 
+import gc
+
 import keras
 import numpy as np
 import pytest
@@ -289,3 +291,21 @@ def test_a_new_objective_trains_all_but_the_pooler(model):
             assert not moved and variable.trainable
         elif id(variable) in trained:
             assert moved, variable.path
+
+
+@pytest.mark.any_backend
+def test_the_graph_of_a_step_goes_with_its_model():
+    from tensorflow.python.framework.func_graph import FuncGraph
+
+    def steps():
+        gc.collect()
+        graphs = (x for x in gc.get_objects() if isinstance(x, FuncGraph))
+        return sum(graph.name == "one_step_on_data" for graph in graphs)
+
+    before = steps()
+    model = tiny.make_model()
+    x, y, weights = next(iter(tiny.stream(model)))
+    model.train_on_batch(x, y, weights)
+    assert steps() == before + 1
+    del model
+    assert steps() == before
