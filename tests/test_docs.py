@@ -256,7 +256,7 @@ def test_page(page, files, tmp_path, monkeypatch):  # noqa: F811
         exec(compile(shrunk(block), page, "exec"), names)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("release")
 @pytest.mark.usefixtures("eager_steps")
 def test_tutorials(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -34,6 +34,11 @@ PACKAGE = pathlib.Path(keras_bertfam.__file__).parent
 VOCABULARY = [*SPECIALS, ".", "!", "##s", *WORDS]
 # What needs JAX. All others run on TensorFlow: tests of each module ask the others.
 JAX_ONLY = "sharding.py:*"
+# Beam's start, and searches beside training.
+FOR_RELEASES = """
+    corpora/preparing/words.py:* *open_question_answering.py:*
+    *knowledge_augmented_masked_lm.py:* *retrieval_augmented_generator.py:*
+""".split()
 # `make test` is to stay short; `make test-slow` runs it on TensorFlow.
 pytestmark = (
     [pytest.mark.slow, pytest.mark.any_backend]
@@ -54,7 +59,9 @@ def examples():
                     example = f"{name}:{owner}"
                     backend = "jax" if fnmatch(example, JAX_ONLY) else "tensorflow"
                     if backend == keras.backend.backend():
-                        yield pytest.param(block, id=example)
+                        dear = any(fnmatch(example, each) for each in FOR_RELEASES)
+                        marks = [pytest.mark.slow("release")] if dear else []
+                        yield pytest.param(block, id=example, marks=marks)
 
 
 @pytest.fixture(scope="module")

@@ -100,14 +100,14 @@ def test_sentence_pairs(text_file):
     assert isinstance(loaded.backbone, models.AlbertBackbone)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("release")
 def test_spanbert(text_file):
     run_example("pretrain_spanbert", text_file)
     model = SpanBoundaryLM.from_preset("my_spanbert")
     assert model.fill_mask("the [MASK] sat")[0]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("release")
 def test_electra(text_file):
     model = run_example("pretrain_electra", text_file)
     assert models.ElectraBackbone.from_preset("my_electra").hidden_dim == 128
@@ -116,7 +116,7 @@ def test_electra(text_file):
     assert generator.count_params() == model.generator.count_params()
 
 
-@pytest.mark.slow
+@pytest.mark.slow("release")
 def test_xlnet(text_file):
     encoder = run_example("pretrain_xlnet", text_file)
     assert isinstance(encoder, models.XLNetBackbone) and encoder.num_layers == 2

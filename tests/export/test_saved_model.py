@@ -141,7 +141,7 @@ def test_signatures(model, served):
         assert answers["probabilities"].shape[0] == len(texts)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("release")
 @pytest.mark.any_backend
 def test_saved_model_cli(served):
     command = [sys.executable, "-m", "tensorflow.python.tools.saved_model_cli"]

@@ -79,7 +79,7 @@ def train(model, x, y):
     return model.fit(x, y * 8, batch_size=16, epochs=4, verbose=0).history["loss"]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("release")
 @pytest.mark.any_backend
 def test_learns_to_answer():
     model = make_model()

@@ -265,20 +265,6 @@ def test_validation_split_holds_out_the_last_examples():
         model.fit(texts, labels, validation_split=1.0)
 
 
-@pytest.mark.slow
-@pytest.mark.any_backend
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
-def test_mixed_precision(policy):
-    if policy == "mixed_float16" and keras.backend.backend() == "jax":
-        pytest.skip("JAX's fused attention has no float16 on CPUs")
-    model = make(dtype=policy)
-    texts, labels = tiny.texts(16)
-    history = model.fit(texts, labels, batch_size=8, epochs=2, verbose=0).history
-    assert np.isfinite(history["loss"]).all()
-    assert outputs(model).dtype == "float32"
-    assert {v.dtype for v in model.trainable_variables} == {"float32"}
-
-
 def test_errors():
     backbone = tiny.make_backbone()
     preprocessor = TextClassifierPreprocessor(tiny.make_tokenizer(), num_classes=3)

@@ -196,7 +196,7 @@ def test_errors(model):
         DualEncoder(XLNetBackbone(21, 1, 2, 16, 24), model.preprocessor)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("release")
 @pytest.mark.any_backend
 def test_training_finds_the_passages():
     model = tiny.make_model()

@@ -69,7 +69,7 @@ def test_logits_and_loss_against_numpy(texts):
     np.testing.assert_allclose(received["perplexity"], np.exp(expected), rtol=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("release")
 def test_fit_learns_and_reports(texts):
     model = make_model(memory_length=12, data={"both_directions": False})
     model.compile(learning_rate=1e-2)

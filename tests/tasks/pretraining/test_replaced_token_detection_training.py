@@ -91,19 +91,6 @@ def test_two_stages():
     assert all(w.trainable for w in frozen)
 
 
-@pytest.mark.slow
-@pytest.mark.any_backend
-def test_mixed_precision():
-    backbone = tiny.make_backbone(dtype="mixed_bfloat16")
-    model = tiny.make_model(backbone)
-    history = model.fit(tiny.rows(), epochs=5, batch_size=12, verbose=0).history
-    losses = history["loss"]
-    assert np.isfinite(losses).all() and losses[-1] < losses[0]
-    assert {v.dtype for v in model.trainable_variables} == {"float32"}
-    outputs = model(tiny.batch())
-    assert outputs["generator"].dtype == outputs["discriminator"].dtype
-
-
 def test_preprocessor_has_the_settings_of_the_released_code():
     lengths = {(128, 0.15): 19, (512, 0.15): 79, (512, 0.25): 130}
     for (length, rate), slots in lengths.items():

@@ -226,7 +226,7 @@ def fit(documentation, epochs, passes=1):
     return blocks, model.fit(data, epochs=epochs, verbose=0).history
 
 
-@pytest.mark.slow
+@pytest.mark.slow("release")
 @pytest.mark.any_backend
 def test_real_text_is_learnt(documentation):
     _, history = fit(documentation, epochs=4)
