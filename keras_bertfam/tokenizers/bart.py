@@ -6,6 +6,7 @@ import keras
 import keras_hub
 
 from keras_bertfam.presets.tokenizer_presets import PresetTokenizer
+from keras_bertfam.tokenizers.byte_level import tokenize_byte_level
 from keras_bertfam.types import Path
 
 
@@ -23,8 +24,7 @@ class BartTokenizer(PresetTokenizer, keras_hub.tokenizers.BartTokenizer):
 
     Returns:
         Called on strings of shape `(batch,)`: a `tf.RaggedTensor` of shape
-        `(batch, None)` in a graph and lists in eager mode; on a single string,
-        a tensor of shape `(None,)`.
+        `(batch, None)`; on a single string, a tensor of shape `(None,)`.
 
     Example:
 
@@ -44,4 +44,9 @@ class BartTokenizer(PresetTokenizer, keras_hub.tokenizers.BartTokenizer):
         **kwargs: Any,
     ) -> None:
         self._add_special_token("<mask>", "mask_token")
+        # KerasHub's second, pure Python, path splits words otherwise.
+        kwargs["_allow_python_workflow"] = False
         super().__init__(vocabulary=vocabulary, merges=merges, **kwargs)
+
+    def _tokenize_tf(self, inputs: Any) -> Any:
+        return tokenize_byte_level(self, inputs)

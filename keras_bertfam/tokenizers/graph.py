@@ -1,13 +1,16 @@
 """What a dataset needs of a tokenizer: ops of the graph, and where words start."""
 
+import functools
 import re
 import types
 from typing import Any
 
 import keras_hub
+import numpy as np
 import tensorflow as tf
 
 from keras_bertfam.autograph import as_graph
+from keras_bertfam.tokenizers.byte_level import tokenize_byte_level
 from keras_bertfam.tokenizers.byte_pair import is_byte_pair
 from keras_bertfam.tokenizers.texts import without_nul
 from keras_bertfam.types import TFRagged, TFTensor, Tokenizer
@@ -25,10 +28,13 @@ def as_graph_layer(tokenizer: Tokenizer) -> Tokenizer:
 def _traced_once(tokenizer):
     """What a tokenizer of byte-level BPE does, in one graph for all eager calls.
 
-    KerasHub's own takes a second: it traces the loop of the merges in each call. Its
-    Python path splits numbers and words as Llama 3 does, not as RoBERTa.
+    KerasHub's own takes a second: it traces the loop of the merges in each call. It
+    splits words in two ways of its own, of which neither is RoBERTa's.
     """
     in_graph = tokenizer._tokenize_tf
+    theirs = keras_hub.tokenizers.BytePairTokenizer._tokenize_tf
+    if type(tokenizer)._tokenize_tf is theirs:
+        in_graph = functools.partial(tokenize_byte_level, tokenizer)
     traced = {"cache": None}
 
     def in_eager_mode(texts):
@@ -56,7 +62,7 @@ def _traced_once(tokenizer):
 
 
 def tokenize(tokenizer: Tokenizer, texts: TFTensor) -> TFRagged:
-    """Ids of texts. Works in a graph.
+    """Ids of texts, the same in a graph and out of it.
 
     A zero byte, at which KerasHub's byte-level BPE takes a text to end, is a space.
 
@@ -67,13 +73,19 @@ def tokenize(tokenizer: Tokenizer, texts: TFTensor) -> TFRagged:
     Returns:
         Ragged int32 tensor of shape `(batch, None)`.
     """
+    if isinstance(tokenizer, keras_hub.tokenizers.Tokenizer):
+        as_graph_layer(tokenizer)
     if is_byte_pair(tokenizer):
         texts = without_nul(texts)
     # Keras calls a layer's methods where AutoGraph doesn't follow: a user's is called
     # by its name.
     method: Any = getattr(tokenizer, "tokenize", tokenizer)
     rewritten = as_graph(method)
-    return tf.cast((tokenizer if rewritten == method else rewritten)(texts), tf.int32)
+    ids = (tokenizer if rewritten == method else rewritten)(texts)
+    if isinstance(ids, list | np.ndarray):  # as KerasHub's give them out of graphs
+        ids = tf.ragged.constant(ids, tf.int32, ragged_rank=1)
+    ragged = isinstance(ids, tf.RaggedTensor)
+    return tf.cast(ids if ragged else tf.RaggedTensor.from_tensor(ids), tf.int32)
 
 
 def special_token_ids(tokenizer: Tokenizer) -> list[int]:

@@ -8,6 +8,7 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from keras_bertfam.presets.tokenizer_presets import PresetTokenizer
+from keras_bertfam.tokenizers.byte_level import tokenize_byte_level
 from keras_bertfam.tokenizers.texts import to_utf8
 from keras_bertfam.types import Path
 
@@ -27,8 +28,7 @@ class ModernBertTokenizer(PresetTokenizer, keras_hub.tokenizers.BytePairTokenize
 
     Returns:
         Called on strings of shape `(batch,)`: a `tf.RaggedTensor` of shape
-        `(batch, None)` in a graph and lists in eager mode; on a single string,
-        a tensor of shape `(None,)`.
+        `(batch, None)`; on a single string, a tensor of shape `(None,)`.
 
     Example:
 
@@ -56,15 +56,10 @@ class ModernBertTokenizer(PresetTokenizer, keras_hub.tokenizers.BytePairTokenize
 
     def _tokenize_tf(self, inputs: Any) -> Any:
         with tf.device("CPU:0"):
-            texts = tf.convert_to_tensor(inputs)
-            single = texts.shape.rank == 0
-            texts = tf_text.normalize_utf8(to_utf8(tf.reshape(texts, [-1])), "NFC")
+            texts = tf_text.normalize_utf8(to_utf8(tf.convert_to_tensor(inputs)), "NFC")
             longest = self._longest_run()
-            if longest < 2:
-                rows = super()._tokenize_tf(texts)
-            else:
-                rows = self._with_runs(texts, f" {{2,{longest}}}")
-            return rows[0] if single else rows
+            runs = f" {{2,{longest}}}" if longest > 1 else ""
+            return tokenize_byte_level(self, texts, runs)
 
     def _longest_run(self):
         """The spaces of the longest run that is a token, without a gap from two on."""
@@ -72,13 +67,3 @@ class ModernBertTokenizer(PresetTokenizer, keras_hub.tokenizers.BytePairTokenize
         while " " * (longest + 1) in self.vocabulary:
             longest += 1
         return longest
-
-    def _with_runs(self, texts, pattern):
-        parts = tf_text.regex_split(texts, pattern, pattern)
-        flat = parts.flat_values
-        runs = tf.strings.regex_full_match(flat, pattern)
-        ids = super()._tokenize_tf(tf.where(runs, "", flat))
-        given = self.token_to_id_map.lookup(tf.boolean_mask(flat, runs))
-        own = tf.RaggedTensor.from_row_lengths(given, tf.cast(runs, tf.int64))
-        joined = tf.concat([ids, tf.cast(own, ids.dtype)], 1)
-        return parts.with_flat_values(joined).merge_dims(1, 2)

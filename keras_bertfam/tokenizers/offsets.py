@@ -4,7 +4,8 @@ import keras_hub
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from keras_bertfam.tokenizers.byte_pair import byte_pair_offsets
+from keras_bertfam.tokenizers.graph import tokenize
+from keras_bertfam.tokenizers.modernbert import ModernBertTokenizer
 from keras_bertfam.tokenizers.sentence_piece import NormalizedSentencePiece
 from keras_bertfam.tokenizers.texts import without_nul
 from keras_bertfam.tokenizers.word_piece import BertTokenizer
@@ -113,9 +114,54 @@ def _normalized_sentence_piece(tokenizer, texts):
     return ids, starts.with_flat_values(begin), starts.with_flat_values(end)
 
 
+def _byte_pair(tokenizer, texts):
+    """Tokens are made of all bytes of the text in its normal form, in their order."""
+    texts, places = without_nul(texts), None
+    if isinstance(tokenizer, ModernBertTokenizer):
+        texts, places = tf_text.normalize_utf8_with_offsets_map(texts, "NFC")
+    ids = tokenize(tokenizer, texts)
+    strings = [""] * tokenizer.vocabulary_size()
+    for token, number in tokenizer.vocabulary.items():
+        strings[number] = token
+    sizes = tf.constant([len(token) for token in strings])
+    # A token that isn't in the vocabulary has a negative id.
+    known = tf.maximum(ids.flat_values, 0)
+    lengths = ids.with_flat_values(tf.gather(sizes, known))
+    ends = _cumulative(lengths)
+    prefix = tf.zeros(tf.size(texts), tf.int32)
+    if tokenizer.add_prefix_space:
+        bare = tf.strings.regex_full_match(texts, r"[^ ](?s:.*)")
+        prefix = tf.cast(bare, tf.int32)
+    covered = tf.reduce_sum(lengths, 1) - prefix
+    total = tf.strings.length(texts)
+    complete = tf.reduce_all(ids.flat_values >= 0) & tf.reduce_all(covered == total)
+    tf.debugging.assert_equal(
+        complete,
+        True,
+        "The tokens of a byte-pair `tokenizer` must be made of the bytes of the text. "
+        "The vocabulary lacks bytes.",
+    )
+    added = tf.gather(prefix, ends.value_rowids())
+    ends = ends.with_flat_values(ends.flat_values - added)
+    starts = tf.maximum(ends - lengths, 0)
+    if places is not None:
+        starts, ends = (tf.cast(part, tf.int64) for part in (starts, ends))
+        starts, ends = (
+            tf_text.find_source_offsets(places, part) for part in (starts, ends)
+        )
+    return ids, starts, ends
+
+
+def _cumulative(lengths):
+    """The running sum of each row."""
+    totals = tf.cumsum(lengths.flat_values)
+    before = tf.gather(tf.pad(totals, [[1, 0]]), lengths.row_starts())
+    return lengths.with_flat_values(totals - tf.gather(before, lengths.value_rowids()))
+
+
 _KINDS = {
     BertTokenizer: _word_piece,
     NormalizedSentencePiece: _normalized_sentence_piece,
     keras_hub.tokenizers.SentencePieceTokenizer: _sentence_piece,
-    keras_hub.tokenizers.BytePairTokenizer: byte_pair_offsets,
+    keras_hub.tokenizers.BytePairTokenizer: _byte_pair,
 }

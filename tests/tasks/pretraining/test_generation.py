@@ -79,9 +79,10 @@ def test_seeds_and_new_weights(causal):
         sampler = SAMPLERS.TopKSampler(k=20, seed=seed)
         return causal.generate([[5, 6]], 14, sampler)
 
+    known = len(causal._writers.known)
     assert text(1) == text(1)
     assert text(1) != text(2)
-    assert len(causal._writers.known) == 2  # the greedy one, and one for all seeds
+    assert len(causal._writers.known) <= known + 1  # one for all seeds
     sampler = SAMPLERS.TopKSampler(k=20, seed=1)
     both = [causal.generate([[5, 6]], 14, sampler) for _ in range(2)]
     assert both[0] == text(1) != both[1]
