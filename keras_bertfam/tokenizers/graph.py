@@ -110,6 +110,17 @@ def decoder_start_id(tokenizer: Tokenizer) -> int:
     return start
 
 
+def stand_in_id(tokenizer: Tokenizer) -> int:
+    """The id of a word that has no tokens, as control characters have none.
+
+    It is the mask token's; of tokenizers without one, as GPT-2's and T5's, that of
+    unknown tokens, or of the end or padding.
+    """
+    roles = (f"{name}_token_id" for name in ("mask", "unk", "end", "pad"))
+    ids = (getattr(tokenizer, role, None) for role in roles)
+    return next(token for token in ids if token is not None)
+
+
 def has_vocabulary(tokenizer: Tokenizer) -> bool:
     """Whether a vocabulary is there; a preset's comes after the constructor."""
     try:

@@ -14,6 +14,7 @@ from keras_bertfam.tasks.finetuning.text_classifier_preprocessor import (
     LabelledPreprocessor,
 )
 from keras_bertfam.tokenizers.byte_pair import word_prefix
+from keras_bertfam.tokenizers.graph import stand_in_id
 from keras_bertfam.types import TFDataset, TFTensor
 
 
@@ -178,7 +179,7 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
         words = self._most(words)
         prefix = word_prefix(self.tokenizer)
         pieces = _at_least_one(
-            self.tokenize(prefix + words.flat_values), self.tokenizer.mask_token_id
+            self.tokenize(prefix + words.flat_values), stand_in_id(self.tokenizer)
         )
         offsets = words.with_values(tf.cast(pieces.row_starts(), tf.int32))
         begins = tf.gather(tf.pad(offsets.flat_values, [[0, 1]]), words.row_starts())
@@ -303,11 +304,11 @@ def _filled_up(rows, blank):
     return filled
 
 
-def _at_least_one(pieces, mask_token_id):
-    """Pieces of words, with a mask token where there are none."""
+def _at_least_one(pieces, stand_in):
+    """Pieces of words, with one that stands in where there are none."""
     empty = tf.equal(pieces.row_lengths(), 0)
     count = tf.reduce_sum(tf.cast(empty, tf.int32))
     masks = tf.RaggedTensor.from_row_lengths(
-        tf.fill([count], mask_token_id), tf.cast(empty, tf.int64)
+        tf.fill([count], stand_in), tf.cast(empty, tf.int64)
     )
     return tf.concat([pieces, masks], 1)
