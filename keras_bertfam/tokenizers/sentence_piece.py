@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import sys
+import unicodedata
 from typing import Any, ClassVar
 
 import keras
@@ -22,6 +23,19 @@ from keras_bertfam.types import Config, Path, TFTensor
 # White space of Python, by which the original code splits, that SentencePiece's own
 # normalisation doesn't know; and NUL, at which tensorflow_text takes a text to end.
 _SPACES = r"[\x00\x0b\x0c\x1c-\x1f\x{85}\x{2028}\x{2029}]"
+
+
+@functools.cache
+def combining_marks() -> str:
+    """What has a combining class, which is what the original code strips, for RE2.
+
+    Not all nonspacing marks have one: vowel signs of Indic scripts stay.
+    """
+    marks = [k for k in range(sys.maxunicode + 1) if unicodedata.combining(chr(k))]
+    begins = [k for k in marks if not unicodedata.combining(chr(k - 1))]
+    ends = [k for k in marks if not unicodedata.combining(chr(k + 1))]
+    ranges = [rf"\x{{{a:x}}}-\x{{{b:x}}}" for a, b in zip(begins, ends, strict=True)]
+    return f"[{''.join(ranges)}]"
 
 
 class NormalizedSentencePiece(
@@ -91,7 +105,7 @@ class NormalizedSentencePiece(
         text = tf.strings.regex_replace(text, "``|''", '"')
         if not self.keep_accents:
             text = tf_text.normalize_utf8(text, "NFKD")
-            text = tf.strings.regex_replace(text, r"\p{Mn}", "")
+            text = tf.strings.regex_replace(text, combining_marks(), "")
         return tf.strings.lower(text, "utf-8") if self.lowercase else text
 
     def get_config(self) -> Config:

@@ -1,6 +1,7 @@
 """WordPiece tokenisation that runs in the graph, as BERT does it."""
 
 import collections
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ import tensorflow_text as tf_text
 
 from keras_bertfam.presets.tokenizer_presets import PresetTokenizer
 from keras_bertfam.tokenizers.bert_normalization import normalizer_model
+from keras_bertfam.tokenizers.texts import vocabulary_lines
 from keras_bertfam.types import Config, Path, TFRagged, TFTensor
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -26,7 +28,9 @@ class BertTokenizer(PresetTokenizer, keras_hub.tokenizers.BertTokenizer):
     `tensorflow_text.FastBertTokenizer`, several times faster, with BERT's own
     clean-up of characters, see `clean_character`: both KerasHub and
     `tensorflow_text` make three full stops of "…", and "ss" of "ß". (With
-    `special_tokens_in_strings`, or without `split`, it is KerasHub's.) A word with
+    `special_tokens_in_strings`, or without `split`, it is KerasHub's.) Letters are
+    lower-cased one by one, as by `transformers`: the first code of 2018 has `ς` for the
+    last letter of "ΟΔΟΣ", where both of these have `σ`. A word with
     bytes that aren't UTF-8, or of more than `max_input_chars_per_word` characters,
     becomes [UNK].
 
@@ -81,21 +85,30 @@ class BertTokenizer(PresetTokenizer, keras_hub.tokenizers.BertTokenizer):
         self._fast_bert = None
         tokens: Any = None
         self.vocabulary = tokens
+        failure = None
         try:
             super().set_vocabulary(vocabulary)
         except (RuntimeError, ValueError) as error:
+            failure = error
+        if isinstance(vocabulary, (str, os.PathLike)) and self.vocabulary is not None:
+            # Files may be read now; KerasHub strips more than the ends of lines.
+            lines = vocabulary_lines(vocabulary)
+            if lines != self.vocabulary:
+                self.set_vocabulary(lines)
+                return
+        if failure is not None:
             plain = _without_numbers(self.vocabulary)
             if plain is not None:
                 self.set_vocabulary(plain)
                 return
-            if isinstance(error, ValueError):
-                raise
+            if isinstance(failure, ValueError):
+                raise failure
             counts: collections.Counter[str] = collections.Counter(self.vocabulary)
             ((token, count),) = counts.most_common(1)
             raise ValueError(
                 "`vocabulary` must be one that tensorflow_text takes, without a "
-                f"token twice. Received: {token!r} {count} times. {error}"
-            ) from error
+                f"token twice. Received: {token!r} {count} times. {failure}"
+            ) from failure
         if vocabulary is None:
             return
         missing = [t for t in SPECIAL_TOKENS if t not in self._token_to_id_map]

@@ -1,13 +1,14 @@
 import gc
 import pickle
 import sys
+import unicodedata
 
 import keras
 import pytest
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from keras_bertfam.layers import XLNetTokenizer
+from keras_bertfam.layers import AlbertTokenizer, XLNetTokenizer
 from tests.tiny_sentence_piece import train_sentence_piece
 
 
@@ -58,3 +59,22 @@ def test_what_is_not_public_in_tensorflow_text(model, monkeypatch):
 
     monkeypatch.setattr(tf_text, "SentencepieceTokenizer", Moved)
     assert [*XLNetTokenizer(model)(["a mat"])[0]] == [*expected[0]]
+
+
+@pytest.mark.parametrize("cls", [AlbertTokenizer, XLNetTokenizer])
+def test_accents_are_what_has_a_combining_class(cls):
+    """As the original code says: `not unicodedata.combining(char)` after NFKD."""
+    assigned = [
+        c for c in map(chr, range(0xA0, 0x30000)) if unicodedata.category(c) != "Cn"
+    ]
+    characters = [c for c in assigned if unicodedata.category(c) not in ("Cs", "Co")]
+    texts = [f"a{c}b" for c in characters if c not in "\x85\u2028\u2029"]
+    tokenizer = cls(keep_accents=False, lowercase=False)
+    cleaned = tokenizer.clean_texts(tf.constant(texts)).numpy()
+    wrong = []
+    for text, found in zip(texts, cleaned, strict=True):
+        plain = unicodedata.normalize("NFKD", text)
+        expected = "".join(c for c in plain if not unicodedata.combining(c))
+        if found.decode() != expected:
+            wrong.append(text)
+    assert not wrong

@@ -123,3 +123,16 @@ def test_published_vocabularies(data_dir, name, lowercase, expected):
     path = str(data_dir / "tokenizers" / name / "vocab.txt")
     tokenizer = BertTokenizer(path, lowercase=lowercase)
     assert list(tokenizer("Hello, my dog is cute")) == expected
+
+
+@pytest.mark.parametrize("start", ["", "\ufeff"])
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+@pytest.mark.parametrize("end", ["", "\n", "\n\n"])
+def test_a_file_has_a_token_in_each_line(tmp_path, start, line_end, end):
+    tokens = ["[UNK]", "[PAD]", "[CLS]", "[SEP]", "[MASK]", "\xa0", "a", "\u2028", "b"]
+    path = tmp_path / "vocab.txt"
+    text = start + line_end.join(tokens) + end.replace("\n", line_end)
+    path.write_bytes(text.encode())
+    tokenizer = BertTokenizer(str(path))
+    assert list(tokenizer.get_vocabulary()) == tokens
+    assert tokenizer(["a b"]).to_list() == [[6, 8]]
