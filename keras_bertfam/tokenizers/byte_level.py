@@ -22,16 +22,13 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from keras_bertfam.autograph import as_written
-from keras_bertfam.tokenizers.texts import without_nul
+from keras_bertfam.tokenizers.texts import WHITE_SPACE, without_nul
 from keras_bertfam.types import TFRagged, TFTensor, Tokenizer
 
-# What Unicode calls white space; RE2's `\s` is ASCII's.
-_SPACE = r"\t-\r \x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}"
-_SPACE += r"\x{3000}"
-_SPACES = f"[{_SPACE}]+"
+_SPACES = f"[{WHITE_SPACE}]+"
 _WORDS = (
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+|"
-    rf" ?[^{_SPACE}\p{{L}}\p{{N}}]+|{_SPACES}"
+    rf" ?[^{WHITE_SPACE}\p{{L}}\p{{N}}]+|{_SPACES}"
 )
 
 

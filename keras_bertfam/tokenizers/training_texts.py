@@ -11,6 +11,7 @@ from keras_bertfam.autograph import as_written
 from keras_bertfam.tokenizers.texts import (
     check_documents,
     text_files,
+    text_lines,
     to_utf8,
     without_nul,
 )
@@ -31,7 +32,8 @@ def one_line(texts: TFTensor) -> TFTensor:
 def read_texts(documents: TFDataset | Sequence[Path]) -> TFDataset:
     """Text files or a dataset as a checked dataset of strings."""
     if isinstance(documents, (list, tuple)):
-        documents = tf.data.TextLineDataset(text_files(documents, "documents"))
+        paths = text_files(documents, "documents")
+        documents = tf.data.Dataset.from_tensor_slices(paths).flat_map(text_lines)
     return check_documents(documents)
 
 

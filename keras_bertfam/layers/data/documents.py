@@ -10,7 +10,13 @@ from keras_bertfam.layers.data.pipelines import PARALLEL
 from keras_bertfam.layers.data.seeding import shuffle
 from keras_bertfam.tokenizers.byte_pair import word_prefix
 from keras_bertfam.tokenizers.graph import tokenize
-from keras_bertfam.tokenizers.texts import check_documents, text_files, to_utf8
+from keras_bertfam.tokenizers.texts import (
+    WHITE_SPACE,
+    check_documents,
+    text_files,
+    text_lines,
+    to_utf8,
+)
 from keras_bertfam.types import Path, TFDataset, TFRagged, TFTensor, Tokenizer
 
 MAX_DOCUMENT_BYTES = 1 << 20
@@ -50,10 +56,11 @@ def read_documents(
 ) -> TFDataset:
     """Reads documents from text files, a TFDS dataset or a dataset of strings.
 
-    In text files, blank lines stand between documents, and a file's end ends
-    its last one. Where they stand between paragraphs, as in novels, each paragraph
-    would be a document: `one_per_file` makes the whole file one. Files are read in
-    sorted order, some thousand lines at a time.
+    In text files, which may end with `.gz`, blank lines stand between documents, and a
+    file's end ends its last one. A line of Unicode's white space is blank. Where such
+    lines stand between paragraphs, as in novels, each paragraph would be a document:
+    `one_per_file` makes the whole file one. Files are read in sorted order, some
+    thousand lines at a time.
 
     Args:
         source: a glob pattern, or a list of paths and patterns, of text files;
@@ -77,8 +84,8 @@ def read_documents(
 
     Raises:
         FileNotFoundError: If no file matches.
-        ValueError: If the dataset's elements aren't scalar strings, or the shard
-            is out of range or without a file.
+        ValueError: If the dataset's elements aren't scalar strings, a file isn't UTF-8
+            text, or the shard is out of range or without a file.
 
     Example:
 
@@ -119,7 +126,7 @@ def _checked(dataset):
 
 
 def _documents_of(path, max_bytes, one_per_file):
-    lines = tf.data.TextLineDataset(path).batch(LINES_AT_ONCE)
+    lines = text_lines(path).batch(LINES_AT_ONCE)
     chunks = lines.map(lambda x: (x, False)).concatenate(
         tf.data.Dataset.from_tensors((tf.constant([], tf.string), True))
     )
@@ -150,8 +157,10 @@ def _documents_of(path, max_bytes, one_per_file):
 
 
 def _clean(lines):
-    """Valid UTF-8 without carriage returns; a blank line becomes empty."""
-    return tf.strings.strip(to_utf8(lines))
+    """Valid UTF-8 without white space at its ends; a blank line becomes empty."""
+    text = tf.strings.strip(to_utf8(lines))
+    blank = tf.strings.regex_full_match(text, f"[{WHITE_SPACE}]*")
+    return tf.where(blank, "", text)
 
 
 def _lengths(strings):

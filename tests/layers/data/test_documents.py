@@ -48,10 +48,10 @@ def test_files(tmp_path, monkeypatch, at_once):
     monkeypatch.setattr(module, "LINES_AT_ONCE", at_once)
     (tmp_path / "b.txt").write_bytes(b"last\n")
     (tmp_path / "a.txt").write_bytes(
-        b"\n\none\r\ntwo\r\n\r\n \n\nbad \xff\nx\n\nno end of line"
+        b"\n\none\r\ntwo\r\n\r\n \n\ngood \xc3\xa9\nx\n\nno end of line"
     )
     (tmp_path / "c.txt").write_bytes(b"")
-    expected = ["one\ntwo", "bad \ufffd\nx", "no end of line", "last"]
+    expected = ["one\ntwo", "good é\nx", "no end of line", "last"]
     assert read(str(tmp_path / "*.txt")) == expected
 
 
