@@ -110,13 +110,62 @@ def distinct_scores(shape: TFTensor, seed: TFTensor) -> TFTensor:
     return bits * length + tf.range(length)
 
 
+# Of a word that doesn't fit a row's count: SpanBERT's longest span.
+LONGEST_PART = 10
+
+
+def part_long_words(
+    candidates: TFTensor, starts: TFTensor, counts: TFTensor, seed: TFTensor
+) -> TFTensor:
+    """Lets words that are longer than a row's count start anew within.
+
+    The published code skips such words, and so does this where the others can fill the
+    count. Where no spaces stand between words, as in Thai or DNA, a whole row is one
+    word, and nothing would ever be masked. Its parts have as many tokens as the count,
+    at most 10, from a random place on: with a count of 2, `wwwww` has `w`, `ww`, `ww`.
+
+    Args:
+        candidates: bool tensor of shape `(batch, length)`.
+        starts: bool tensor of that shape: which tokens start a word.
+        counts: int32 tensor of shape `(batch,)`: how many tokens to select.
+        seed: integer tensor of shape `(2,)`.
+
+    Returns:
+        A bool tensor of shape `(batch, length)`: `starts`, and the starts of parts.
+    """
+    shape = tf.shape(candidates)
+    begins = (starts & candidates) | after_other(candidates)
+    word = tf.cumsum(tf.cast(begins, tf.int32), axis=1) - 1
+    word += tf.range(shape[0])[:, None] * shape[1]
+    ones = tf.reshape(tf.cast(candidates, tf.int32), [-1])
+    total = shape[0] * shape[1]
+    sizes = tf.math.unsorted_segment_sum(ones, tf.reshape(word, [-1]), total)
+    long = candidates & (tf.gather(sizes, word) > counts[:, None])
+    others = tf.reduce_sum(tf.cast(candidates & ~long, tf.int32), 1)
+    too_long = long & (others < counts)[:, None]
+
+    def parted():
+        places = tf.broadcast_to(tf.range(shape[1]), shape)
+        first = tf.math.unsorted_segment_min(places, word, total)
+        each = tf.clip_by_value(counts, 1, LONGEST_PART)[:, None]
+        offset = tf.random.stateless_uniform(
+            [shape[0], 1], seed, 0, LONGEST_PART, tf.int32, alg=RNG
+        )
+        return starts | too_long & (
+            (places - tf.gather(first, word) + offset) % each == 0
+        )
+
+    return tf.cond(tf.reduce_any(too_long), parted, lambda: tf.identity(starts))
+
+
 def select_words(
     candidates: TFTensor, starts: TFTensor, counts: TFTensor, seed: TFTensor
 ) -> TFTensor:
     """Selects whole words in random order, each that fits what is left.
 
     A word is a candidate that starts one, or follows a token that is no
-    candidate, together with the candidates after it that don't start one.
+    candidate, together with the candidates after it that don't start one. Where
+    words are too long for the count, they are parts: see `part_long_words`.
 
     Args:
         candidates: bool tensor of shape `(batch, length)`.
@@ -129,6 +178,7 @@ def select_words(
         elements in each row.
     """
     shape = tf.shape(candidates)
+    starts = part_long_words(candidates, starts, counts, seed)
     starts = (starts & candidates) | after_other(candidates)
     # Tokens that are no candidates add nothing to the sizes.
     word = tf.cumsum(tf.cast(starts, tf.int32), axis=1) - 1

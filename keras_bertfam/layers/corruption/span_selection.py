@@ -6,6 +6,7 @@ from keras_bertfam.layers.corruption.selection import (
     after_other,
     distinct_scores,
     keep_highest,
+    part_long_words,
 )
 from keras_bertfam.layers.data.seeding import RNG
 from keras_bertfam.types import TFTensor
@@ -40,6 +41,7 @@ def select_spans(
     """
     seeds = tf.unstack(tf.random.split(seed, 2, alg=RNG), 2)
     shape = tf.shape(candidates)
+    starts = part_long_words(candidates, starts, counts, seed)
     word = number_words(candidates, starts, gap=len(probabilities))
     # Drawing anew whenever a token is selected already is going through them in
     # random order. Each selects itself, so that `max_count` of them suffice.
@@ -98,6 +100,7 @@ def select_ngrams(
     seeds = tf.unstack(tf.random.split(seed, 2, alg=RNG), 2)
     shape = tf.shape(candidates)
     position = tf.range(shape[1])
+    starts = part_long_words(candidates, starts, counts, seed)
     starts = (starts | after_other(candidates)) & candidates
     scores = tf.where(starts, distinct_scores(shape, seeds[0]), -1)
     n = draw_lengths(shape, probabilities, seeds[1])

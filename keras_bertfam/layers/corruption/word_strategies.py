@@ -16,6 +16,9 @@ from keras_bertfam.types import TFTensor
 class WholeWords(MaskingStrategy):
     """Whole words in random order, each that fits what is left of the count.
 
+    Where the words that fit can't fill the count, as in a row of Thai, which is one
+    word, longer ones are masked in parts.
+
     Example:
 
     ```python
@@ -46,7 +49,9 @@ class NGrams(MaskingStrategy):
     Word starts are gone through in random order. For each an n is drawn, and
     shrunk until the pieces fit what is left of the row's count. A start whose
     word doesn't fit is skipped, and so is one whose n-gram holds a token that is
-    selected already. Near the end of the text n is the most there may be.
+    selected already. Near the end of the text n is the most there may be. Where the
+    words that fit can't fill the count, as in a row of Thai, longer ones are taken in
+    parts.
 
     Args:
         max_n: int. The largest n. Defaults to `3`: 6/11, 3/11 and 2/11.

@@ -11,6 +11,7 @@ from keras_bertfam.layers import (
     GeometricSpans,
     GivenSpans,
     IndependentTokens,
+    MaskTokens,
     NGrams,
     SmoothedTokens,
     WholeWords,
@@ -127,3 +128,26 @@ def test_in_a_dataset_and_from_its_config(name):
 def test_argument_errors(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize("strategy", ["words", "ngrams", "spans"])
+@pytest.mark.parametrize("words", ["one", "long", "usual"])
+def test_words_longer_than_the_count_are_masked_in_part(strategy, words):
+    """Thai, DNA: a row is one word. As many tokens are masked as of other text."""
+    length, rate = 128, 0.15
+    every = {"one": 128, "long": 32, "usual": 2}[words]
+    starts = [token % every == 0 for token in range(5, 5 + length)]
+    masker = MaskTokens(
+        5 + length,
+        mask_token_id=4,
+        mask_selection_rate=rate,
+        strategy=strategy,
+        starts_word=[True] * 5 + starts,
+        seed=1,
+    )
+    rows = np.tile(np.arange(5, 5 + length, dtype="int32"), (200, 1))
+    weights = masker(rows)["mask_weights"].numpy()
+    assert abs(weights.sum() / rows.size - rate) < 0.02
+    places = masker(rows)["mask_positions"].numpy()[weights > 0]
+    share = np.bincount(places, minlength=length) / len(rows)
+    assert share.min() > 0.01  # each place has its turn
