@@ -101,6 +101,20 @@ def check_bytes(path: Path, most: int = MAX_VOCABULARY) -> None:
         )
 
 
+def vocabulary_lines(path: Path) -> list[str]:
+    """The tokens of a file with one in each line.
+
+    A line ends with `\\n` or `\\r\\n` and nothing else: U+2028 and a no-break space are
+    tokens of multilingual vocabularies. A byte-order mark and blank lines at the end
+    are none.
+    """
+    with open(path, encoding="utf-8-sig", newline="\n") as file:
+        lines = [line.removesuffix("\n").removesuffix("\r") for line in file]
+    while lines and not lines[-1]:
+        lines.pop()
+    return lines
+
+
 def read_json(path: Path, pairs: bool = False, vocabulary: bool = False) -> Any:
     """The object in a JSON file.
 

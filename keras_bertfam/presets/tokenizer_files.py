@@ -23,7 +23,6 @@ from keras_bertfam.presets.piece_models import (
 )
 from keras_bertfam.presets.source import CheckpointError, CheckpointSource
 from keras_bertfam.presets.tokenizer_json import byte_pair_json
-from keras_bertfam.tokenizers.texts import vocabulary_lines
 from keras_bertfam.types import Config, Path, Tokenizer
 
 # What `transformers` calls our classes, and the files that KerasHub writes for each.
@@ -78,7 +77,7 @@ def _ours(name):
 
 
 def _word_piece(source, path):
-    vocabulary = vocabulary_lines(path)
+    vocabulary = reading.vocabulary_lines(path)
     # Unless it is said, a vocabulary with capitals keeps case. [CLS] isn't one.
     written = (token for token in vocabulary if not token.startswith("["))
     cased = any(token != token.lower() for token in written)

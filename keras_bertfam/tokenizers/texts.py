@@ -49,20 +49,6 @@ def without_nul(texts: TFTensor) -> TFTensor:
     return tf.strings.regex_replace(texts, r"\x00", " ")
 
 
-def vocabulary_lines(path: Path) -> list[str]:
-    """The tokens of a file with one in each line.
-
-    A line ends with `\\n` or `\\r\\n` and nothing else: U+2028 and a no-break space are
-    tokens of multilingual vocabularies. A byte-order mark and blank lines at the end
-    are none.
-    """
-    with open(path, encoding="utf-8-sig", newline="\n") as file:
-        lines = [line.removesuffix("\n").removesuffix("\r") for line in file]
-    while lines and not lines[-1]:
-        lines.pop()
-    return lines
-
-
 def check_documents(documents: TFDataset, name: str = "documents") -> TFDataset:
     """Returns `documents` if they are a dataset of single strings.
 

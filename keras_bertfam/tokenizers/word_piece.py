@@ -11,9 +11,9 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 
+from keras_bertfam.presets.reading import vocabulary_lines
 from keras_bertfam.presets.tokenizer_presets import PresetTokenizer
 from keras_bertfam.tokenizers.bert_normalization import normalizer_model
-from keras_bertfam.tokenizers.texts import vocabulary_lines
 from keras_bertfam.types import Config, Path, TFRagged, TFTensor
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -85,30 +85,30 @@ class BertTokenizer(PresetTokenizer, keras_hub.tokenizers.BertTokenizer):
         self._fast_bert = None
         tokens: Any = None
         self.vocabulary = tokens
-        failure = None
+        error: Exception | None = None
         try:
             super().set_vocabulary(vocabulary)
-        except (RuntimeError, ValueError) as error:
-            failure = error
+        except (RuntimeError, ValueError) as caught:
+            error = caught
         if isinstance(vocabulary, (str, os.PathLike)) and self.vocabulary is not None:
             # Files may be read now; KerasHub strips more than the ends of lines.
             lines = vocabulary_lines(vocabulary)
             if lines != self.vocabulary:
                 self.set_vocabulary(lines)
                 return
-        if failure is not None:
+        if error is not None:
             plain = _without_numbers(self.vocabulary)
             if plain is not None:
                 self.set_vocabulary(plain)
                 return
-            if isinstance(failure, ValueError):
-                raise failure
+            if isinstance(error, ValueError):
+                raise error
             counts: collections.Counter[str] = collections.Counter(self.vocabulary)
             ((token, count),) = counts.most_common(1)
             raise ValueError(
                 "`vocabulary` must be one that tensorflow_text takes, without a "
-                f"token twice. Received: {token!r} {count} times. {failure}"
-            ) from failure
+                f"token twice. Received: {token!r} {count} times. {error}"
+            ) from error
         if vocabulary is None:
             return
         missing = [t for t in SPECIAL_TOKENS if t not in self._token_to_id_map]
