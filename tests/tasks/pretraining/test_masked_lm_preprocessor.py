@@ -91,8 +91,8 @@ def test_static_masking_repeats(preprocessor, documents):
 def test_odd_documents(preprocessor, tmp_path):
     """Empty and one-token documents, bad bytes, CRLF, no line end at the end."""
     path = tmp_path / "a.txt"
-    path.write_bytes(b"w1 w2\r\nw3\r\n\r\n\r\nw4\n\n\xff\n\n \t \n\nw5 \xc3\x28 w6")
-    strings = ["", " \n \n", "w7"]
+    path.write_bytes(b"w1 w2\r\nw3\r\n\r\n\r\nw4\n\n\xc2\xa0\n\n \t \n\nw5")
+    strings = [b"\xff", b"\xc3\x28 w6", "", " \n \n", "w7"]
     documents = read_documents([path]).concatenate(
         tf.data.Dataset.from_tensor_slices([*strings, b"\xf0\x9f", b"w8\0 w\0009\r\n"])
     )
