@@ -69,6 +69,7 @@ def test_lines_of_white_space_stand_between_documents(tmp_path, blank):
         (b"\x28\xb5\x2f\xfdxx", "begins as Zstandard"),
         (b"a one.\rLine two.", "has lines that end with a carriage"),
     ],
+    ids=["Latin-1", "UTF-16", "gzip", "Zstandard", "carriage returns"],
 )
 def test_what_is_no_text_is_refused_by_name(tmp_path, content, problem):
     path = tmp_path / "a.txt"
