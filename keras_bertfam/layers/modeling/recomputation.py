@@ -44,28 +44,28 @@ def recomputed(call: Callable[..., Any], layers: Iterable[Any]) -> Callable[...,
         leaves = keras.tree.flatten((args, kwargs))
         places = [k for k, leaf in enumerate(leaves) if _is_value(leaf)]
         seeds = [each.next_seed() for each in dropouts]
-        on_host = bool(seeds) and isinstance(seeds[0], tuple)
 
-        def again(*given):
-            tensors, drawn = given[: len(places)], given[len(places) :] or seeds
+        def again(*tensors):
             filled = [*leaves]
             for place, tensor in zip(places, tensors, strict=True):
                 filled[place] = tensor
             args_, kwargs_ = keras.tree.pack_sequence_as((args, kwargs), filled)
             with contextlib.ExitStack() as stack:
-                for each, seed in zip(dropouts, drawn, strict=True):
+                for each, seed in zip(dropouts, seeds, strict=True):
                     stack.enter_context(each.drops_by(seed))
                 return call(*args_, **kwargs_)
 
-        given = [leaves[place] for place in places]
-        return _remat(again)(*given, *([] if on_host else seeds))
+        return _remat(again)(*(leaves[place] for place in places))
 
     return run
 
 
 def _is_value(leaf):
-    # TensorFlow finds variables by itself, and would count the gradient twice.
-    return ops.is_tensor(leaf) and not isinstance(leaf, keras.Variable)
+    # TensorFlow finds variables by itself, and would count the gradient twice; it
+    # multiplies what it is given, which masks can't be.
+    if not ops.is_tensor(leaf) or isinstance(leaf, keras.Variable):
+        return False
+    return keras.backend.is_float_dtype(keras.backend.standardize_dtype(leaf.dtype))
 
 
 def _remat(function):

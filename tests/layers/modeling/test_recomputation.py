@@ -39,6 +39,13 @@ def test_dropped_are_the_same_elements_and_gradients_are_the_same(family):
             np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("part", ["attention", "block"])
+def test_a_compiled_step(part):
+    task = task_of("Bert", dropout=0.3)
+    task.compile("sgd", rematerialize=part, jit_compile=BACKEND == "jax")
+    assert task.train_on_batch(*batch_of("Bert"))[0] > 0
+
+
 @pytest.mark.skipif(BACKEND == "tensorflow", reason="its tape doesn't tell")
 def test_less_is_kept_for_the_gradient():
     def kept(part):
