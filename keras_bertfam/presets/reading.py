@@ -102,7 +102,7 @@ def check_bytes(path: Path, most: int = MAX_VOCABULARY) -> None:
 
 
 def vocabulary_lines(path: Path) -> list[str]:
-    """The tokens of a file with one in each line.
+    """Read the tokens of a file with one in each line.
 
     A line ends with `\\n` or `\\r\\n` and nothing else: U+2028 and a no-break space are
     tokens of multilingual vocabularies. A byte-order mark and blank lines at the end

@@ -211,6 +211,8 @@ class PretrainingTask(
                 time.
             **kwargs: other arguments of `keras.Model.compile`.
         """
+        set_recomputation(self, rematerialize)
+        self._rematerialize = rematerialize
         self._has_published_rate = optimizer == "auto" and learning_rate is None
         default_loss = self.default_loss()
         if default_loss is None and loss not in ("auto", None):
@@ -237,8 +239,6 @@ class PretrainingTask(
             **kwargs,
         )
         optimizers.count_updates(self.optimizer)
-        set_recomputation(self, rematerialize)
-        self._rematerialize = rematerialize
 
     def get_compile_config(self) -> Config:
         # An optimizer's config lacks the variables without weight decay.

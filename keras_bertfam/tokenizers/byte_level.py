@@ -123,7 +123,7 @@ def _row_of_parts(texts, pattern):
 
 
 def _merged(tokenizer, words):
-    """The tokens of words, `(batch, None)`, as strings of the vocabulary."""
+    """Split words into tokens, `(batch, None)`, as strings of the vocabulary."""
     different, places = tf.unique(words.flat_values)
     known = tokenizer.cache.lookup(different)
     new = tf.boolean_mask(different, known == "")

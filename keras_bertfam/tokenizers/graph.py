@@ -111,7 +111,7 @@ def decoder_start_id(tokenizer: Tokenizer) -> int:
 
 
 def stand_in_id(tokenizer: Tokenizer) -> int:
-    """The id of a word that has no tokens, as control characters have none.
+    """Give the id of a word that has no tokens, as control characters have none.
 
     It is the mask token's; of tokenizers without one, as GPT-2's and T5's, that of
     unknown tokens, or of the end or padding.

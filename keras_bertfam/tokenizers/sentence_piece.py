@@ -27,7 +27,7 @@ _SPACES = r"[\x00\x0b\x0c\x1c-\x1f\x{85}\x{2028}\x{2029}]"
 
 @functools.cache
 def combining_marks() -> str:
-    """What has a combining class, which is what the original code strips, for RE2.
+    """List what has a combining class, which the original code strips, for RE2.
 
     Not all nonspacing marks have one: vowel signs of Indic scripts stay.
     """

@@ -137,7 +137,7 @@ def _problem_of(head):
 
 @as_written
 def text_lines(path: TFTensor) -> TFDataset:
-    """The lines of a text file, which may be compressed as .gz.
+    """Read the lines of a text file, which may be compressed as .gz.
 
     A byte-order mark at its start is none of the text.
     """

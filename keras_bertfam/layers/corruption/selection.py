@@ -134,19 +134,14 @@ def part_long_words(
         A bool tensor of shape `(batch, length)`: `starts`, and the starts of parts.
     """
     shape = tf.shape(candidates)
-    begins = (starts & candidates) | after_other(candidates)
-    word = tf.cumsum(tf.cast(begins, tf.int32), axis=1) - 1
-    word += tf.range(shape[0])[:, None] * shape[1]
-    ones = tf.reshape(tf.cast(candidates, tf.int32), [-1])
-    total = shape[0] * shape[1]
-    sizes = tf.math.unsorted_segment_sum(ones, tf.reshape(word, [-1]), total)
+    word, sizes = _words_and_sizes(candidates, starts)
     long = candidates & (tf.gather(sizes, word) > counts[:, None])
     others = tf.reduce_sum(tf.cast(candidates & ~long, tf.int32), 1)
     too_long = long & (others < counts)[:, None]
 
     def parted():
         places = tf.broadcast_to(tf.range(shape[1]), shape)
-        first = tf.math.unsorted_segment_min(places, word, total)
+        first = tf.math.unsorted_segment_min(places, word, tf.size(sizes))
         each = tf.clip_by_value(counts, 1, LONGEST_PART)[:, None]
         offset = tf.random.stateless_uniform(
             [shape[0], 1], seed, 0, LONGEST_PART, tf.int32, alg=RNG
@@ -156,6 +151,21 @@ def part_long_words(
         )
 
     return tf.cond(tf.reduce_any(too_long), parted, lambda: tf.identity(starts))
+
+
+def _words_and_sizes(candidates, starts):
+    """Number each token's word over the whole batch, and count its candidates."""
+    shape = tf.shape(candidates)
+    starts = (starts & candidates) | after_other(candidates)
+    word = tf.cumsum(tf.cast(starts, tf.int32), axis=1) - 1
+    word += tf.range(shape[0])[:, None] * shape[1]
+    # Tokens that are no candidates add nothing to the sizes.
+    sizes = tf.math.unsorted_segment_sum(
+        tf.reshape(tf.cast(candidates, tf.int32), [-1]),
+        tf.reshape(word, [-1]),
+        shape[0] * shape[1],
+    )
+    return word, sizes
 
 
 def select_words(
@@ -179,15 +189,7 @@ def select_words(
     """
     shape = tf.shape(candidates)
     starts = part_long_words(candidates, starts, counts, seed)
-    starts = (starts & candidates) | after_other(candidates)
-    # Tokens that are no candidates add nothing to the sizes.
-    word = tf.cumsum(tf.cast(starts, tf.int32), axis=1) - 1
-    word += tf.range(shape[0])[:, None] * shape[1]
-    sizes = tf.math.unsorted_segment_sum(
-        tf.reshape(tf.cast(candidates, tf.int32), [-1]),
-        tf.reshape(word, [-1]),
-        shape[0] * shape[1],
-    )
+    word, sizes = _words_and_sizes(candidates, starts)
     order = tf.argsort(distinct_scores(shape, seed), axis=1)
     in_order = tf.gather(tf.reshape(sizes, shape), order, axis=1, batch_dims=1)
     taken = take_fitting(in_order, counts)

@@ -319,7 +319,7 @@ class TransformerStack(StackSight, StackHeads, keras.layers.Layer):
         return x, *(each if wanted else None for each, wanted in both)
 
     def _compute_block(self, index, x, context, cross_mask, training, **attending):
-        """The states after a block, and what else its self-attention gives."""
+        """Compute the states after a block, and what else its self-attention gives."""
         attention, *crossing, feedforward = self.block(index)
         outputs = attention(x, training=training, **attending)
         x, *more = outputs if isinstance(outputs, tuple) else (outputs,)

@@ -33,7 +33,6 @@ def test_dropped_are_the_same_elements_and_gradients_are_the_same(family):
     loss, gradients = step_of(family, "none")
     for part in ("attention", "block"):
         again, recomputed = step_of(family, part)
-        # XLNet's attention is called once more: XLA may fuse it otherwise.
         np.testing.assert_allclose(again, loss, rtol=1e-6)
         for one, other in zip(gradients, recomputed, strict=True):
             np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-6)
