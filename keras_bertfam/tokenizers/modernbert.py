@@ -28,7 +28,8 @@ class ModernBertTokenizer(PresetTokenizer, keras_hub.tokenizers.BytePairTokenize
 
     Returns:
         Called on strings of shape `(batch,)`: a `tf.RaggedTensor` of shape
-        `(batch, None)`; on a single string, a tensor of shape `(None,)`.
+        `(batch, None)` in a graph and lists in eager mode; on a single string,
+        a tensor of shape `(None,)`.
 
     Example:
 
