@@ -19,7 +19,7 @@ from keras_bertfam.tokenizers.offsets import tokenize_with_offsets
 slow = pytest.mark.slow
 FAMILIES = ["roberta", *(pytest.param(f, marks=slow) for f in ("bart", "gpt2"))]
 FAMILIES += ["modernbert"]
-# Of newer characters TensorFlow's ICU and RE2 don't know the kind, as `tokenizers` does.
+# TensorFlow's ICU and RE2 don't know the kind of newer characters.
 OLD = unicodedata.ucd_3_2_0
 SPACES = ["  ", "   ", "\n", "\n\n", "\t", "\r\n", "\x0b", "\x85", "\xa0", "\u2009"]
 SPACES += ["\u2028", "\u3000", " \n ", "", " ", " ", " ", " "]
