@@ -42,22 +42,20 @@ def words_of(texts: TFTensor) -> TFRagged:
     Returns:
         Ragged string tensor of shape `(batch, None)`, whose words joined are the text.
     """
-    pieces, starts, ends = tf_text.regex_split_with_offsets(texts, _SPACES, _SPACES)
+    pieces = tf_text.regex_split(texts, _SPACES, _SPACES)
     flat = pieces.flat_values
     rows = pieces.value_rowids()
     # Nothing follows the last piece of a row; an empty row has none.
     follows = tf.concat([rows[1:] == rows[:-1], tf.zeros(tf.size(rows[:1]), bool)], 0)
-    spaces = tf.strings.regex_full_match(flat, _SPACES)
-    last = tf.strings.length(tf.strings.substr(flat, -1, 1, unit="UTF8_CHAR"))
-    given = tf.where(spaces & follows, tf.cast(last, tf.int64), 0)
-    starts = starts.flat_values - tf.pad(given, [[1, 0]])[:-1]
-    ends = ends.flat_values - given
-    kept = ends > starts
-    rows, starts, ends = (tf.boolean_mask(part, kept) for part in (rows, starts, ends))
-    pieces = tf.strings.substr(tf.gather(texts, rows), starts, ends - starts)
-    words = tf_text.regex_split(pieces, _WORDS, _WORDS)
+    gives = follows & tf.strings.regex_full_match(flat, _SPACES)
+    last = tf.where(gives, tf.strings.substr(flat, -1, 1, unit="UTF8_CHAR"), "")
+    left = tf.strings.length(flat) - tf.strings.length(last)
+    given = tf.concat([tf.fill([tf.size(rows[:1])], ""), last[:-1]], 0)
+    flat = tf.strings.join([given, tf.strings.substr(flat, tf.zeros_like(left), left)])
+    kept = flat != ""
+    words = tf_text.regex_split(tf.boolean_mask(flat, kept), _WORDS, _WORDS)
     return tf.RaggedTensor.from_value_rowids(
-        words, rows, tf.size(texts, tf.int64)
+        words, tf.boolean_mask(rows, kept), tf.size(texts, tf.int64)
     ).merge_dims(1, 2)
 
 

@@ -141,6 +141,11 @@ def test_words():
     ]
 
 
+def test_one_long_text_takes_as_much_memory_as_it_has_words():
+    words = words_of(tf.constant(["a b " * 500_000]))
+    assert words.flat_values.shape[0] == 1_000_001
+
+
 CHANGED = [
     "one cafe\u0301 here",
     "\u1112\u1161\u11ab\u1100\u1173\u11af \u212b x",
