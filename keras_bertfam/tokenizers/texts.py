@@ -17,6 +17,9 @@ _UTF8 = r"[\x00-\x{D7FF}\x{E000}-\x{10FFFF}]*"
 # What Unicode calls white space, between brackets of RE2, whose `\s` is ASCII's.
 WHITE_SPACE = r"\t-\r \x{85}\x{a0}\x{1680}\x{2000}-\x{200a}"
 WHITE_SPACE += r"\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}"
+# What a clean-up changes by itself, for RE2: a letter with its marks, the parts of
+# Hangul's syllables, and what SentencePiece's models read as one quotation mark.
+CLUSTER = r"``|''|[\x{1100}-\x{11FF}]+|(?s:.)\p{M}*"
 
 # How files begin that are no text, or text that must be told of.
 _GZIP = b"\x1f\x8b"
