@@ -5,6 +5,8 @@ the trainer is the identity.
 """
 
 import contextlib
+import contextvars
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -99,6 +101,59 @@ def rows_of_all(x: Tensor) -> tuple[Tensor, Tensor | None, Any]:
     return rows, inside, own * longest
 
 
+class MeansOfLoss:
+    """The means of which a loss is made, by what they are divided by.
+
+    Attributes:
+        weights: list of scalar tensors, the weights of this replica, each of one or
+            more means.
+    """
+
+    def __init__(self, factors: Tensor | None = None) -> None:
+        self.weights: list[Tensor] = []
+        self._factors = factors
+
+    def take(self, mean: Tensor, weight: Tensor) -> Tensor:
+        """A mean, by its factor if there are any."""
+        known = [index for index, each in enumerate(self.weights) if each is weight]
+        if not known:
+            self.weights.append(weight)
+        if self._factors is None:
+            return mean
+        number, count = (known or [len(self.weights) - 1])[0], self._factors.shape[0]
+        if number >= count:
+            raise ValueError(
+                "A task's `loss_counts` must be the number of tensors that its loss "
+                f"divides by. Expected at least {number + 1}. Received: {count}."
+            )
+        return mean * self._factors[number]
+
+
+_means: contextvars.ContextVar[MeansOfLoss | None] = contextvars.ContextVar(
+    "means", default=None
+)
+
+
+@contextlib.contextmanager
+def means_of_loss(factors: Tensor | None = None) -> Iterator[MeansOfLoss]:
+    """Notes what `global_mean` divides by within.
+
+    Args:
+        factors: float tensor `(count,)` or `None`. What all means of one weight are
+            multiplied by, the weights numbered in the order in which they come. The
+            gradient by a factor is then these means' part of the loss.
+
+    Yields:
+        `MeansOfLoss`.
+    """
+    means = MeansOfLoss(factors)
+    before = _means.set(means)
+    try:
+        yield means
+    finally:
+        _means.reset(before)
+
+
 def global_mean(total: Tensor, weight: Tensor) -> Tensor:
     """The global weighted mean, as the loss that a replica has to return.
 
@@ -116,6 +171,11 @@ def global_mean(total: Tensor, weight: Tensor) -> Tensor:
         Scalar tensor. Outside of a replica `total / weight`; 0 where all
         weights are 0.
     """
+    mean, means = _global_mean(total, weight), _means.get()
+    return mean if means is None else means.take(mean, weight)
+
+
+def _global_mean(total, weight):
     context = _replica_context()
     if context is None:
         return ops.divide_no_nan(total, weight)

@@ -20,6 +20,10 @@ from keras_bertfam.layers.modeling.embedding import TokenEmbedding
 from keras_bertfam.optimizers import Lamb, pretraining_optimizer
 from tests import tiny_fine_tuning as fine_tuning
 from tests import tiny_masked_lm as tiny
+from tests.uneven_batches import MODELS, uneven_batch
+
+# A loss of one part, and some of two.
+ACCUMULATED = ("masked_lm", "sentence_pair", "replaced_tokens")
 
 
 def replica_values(strategy, function):
@@ -101,24 +105,25 @@ def overflow_on_one_replica(strategy):
     return after_overflow, ops.convert_to_numpy(variable).tolist()
 
 
-def accumulated(strategy):
+def accumulated(strategy, name):
     """How far two uneven batches move weights, and one of both on one device."""
-    x, y, weights = next(tiny.stream(tiny.make_model(), 8).as_numpy_iterator())
-    weights = np.array(weights)
-    weights[4:, 1:] = weights[6:] = 0
-    data = tf.data.Dataset.from_tensor_slices((x, y, weights))
+    make_model, _ = MODELS[name]
+    batch = uneven_batch(name)
+    rows = len(keras.tree.flatten(batch)[0])
+    data = tf.data.Dataset.from_tensor_slices(batch)
     found = []
     for scope, steps in (
         (tf.distribute.get_strategy().scope(), None),
         (strategy.scope(), 2),
     ):
         with scope:
-            model = tiny.make_model()
+            model = make_model()
             optimizer = keras.optimizers.AdamW(
                 1.0, epsilon=1.0, gradient_accumulation_steps=steps
             )
             model.compile(optimizer)
-        losses = model.fit(data.batch(8 // (steps or 1)), verbose=0).history["loss"]
+        batches = data.batch(rows // (steps or 1))
+        losses = model.fit(batches, verbose=0).history["loss"]
         weights = [v.numpy().ravel().tolist() for v in model.trainable_variables]
         updates = int(ops.convert_to_numpy(model.optimizer.iterations))
         found.append((losses, sum(weights, []), updates))
@@ -197,7 +202,7 @@ def main():
         "dropout_masks": dropout_masks(strategy),
         "embedding_gradients": embedding_gradients(strategy),
         "overflow": overflow_on_one_replica(strategy),
-        "accumulated": accumulated(strategy),
+        "accumulated": {name: accumulated(strategy, name) for name in ACCUMULATED},
         "decayed": decayed(strategy),
         "lamb": lamb(strategy),
         "a_packed_row": a_packed_row(strategy),

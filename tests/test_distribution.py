@@ -118,10 +118,10 @@ def test_overflow_on_any_replica_skips_the_update(mirrored):
 @pytest.mark.slow
 @pytest.mark.any_backend
 def test_batches_accumulated_over_replicas_are_as_one_on_one_device(mirrored):
-    (loss, weights, updates), accumulated = mirrored["accumulated"]
-    assert accumulated[2] == updates == 1
-    np.testing.assert_allclose(accumulated[0], loss, rtol=1e-6)
-    np.testing.assert_allclose(accumulated[1], weights, atol=1e-6)
+    for (loss, weights, updates), accumulated in mirrored["accumulated"].values():
+        assert accumulated[2] == updates == 1
+        np.testing.assert_allclose(accumulated[0], loss, rtol=1e-6)
+        np.testing.assert_allclose(accumulated[1], weights, atol=1e-6)
 
 
 @tensorflow_only

@@ -9,7 +9,7 @@ from keras_bertfam.tasks import SpanBoundaryLM, SpanBoundaryLMPreprocessor
 from tests.tiny_masked_lm import SPECIALS, WORDS, documents
 
 
-def make_model(dropout=0.0):
+def make_model(dropout=0.0, **kwargs):
     keras.utils.set_random_seed(3)
     tokenizer = BertTokenizer([*SPECIALS, *WORDS, "##s"], lowercase=True)
     backbone = SpanBertBackbone(
@@ -27,7 +27,7 @@ def make_model(dropout=0.0):
         mask_selection_rate=0.3,
         skip_special_boundaries=True,  # targets are spread unevenly
     )
-    model = SpanBoundaryLM(backbone, preprocessor, span_boundary_weight=0.5)
+    model = SpanBoundaryLM(backbone, preprocessor, span_boundary_weight=0.5, **kwargs)
     optimizer = pretraining_optimizer(1e-2, 40, 2, global_clipnorm=0.05)
     model.compile(optimizer=optimizer, jit_compile=keras.backend.backend() == "jax")
     return model

@@ -7,9 +7,9 @@ from keras_bertfam import lazy
 if TYPE_CHECKING:
     from keras_bertfam.optimizers.accumulation import (
         accumulates,
+        batch_weighed,
         weigh_batches,
         weighed,
-        weight_of_batch,
     )
     from keras_bertfam.optimizers.adafactor import Adafactor
     from keras_bertfam.optimizers.lamb import BertAdamW, Lamb
@@ -45,6 +45,7 @@ __all__ = [
     "LayerwiseAdamW",
     "WarmupPolynomialDecay",
     "accumulates",
+    "batch_weighed",
     "check_accumulation",
     "count_updates",
     "exclude_norms_and_biases",
@@ -58,7 +59,6 @@ __all__ = [
     "resolve_schedule",
     "weigh_batches",
     "weighed",
-    "weight_of_batch",
 ]
 
 lazy.attach(__name__)

@@ -1,7 +1,10 @@
 """Updates of several batches, each of which counts by its weight."""
 
 import contextlib
-from collections.abc import Iterator
+import contextvars
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import keras
 from keras import ops
@@ -9,86 +12,166 @@ from keras import ops
 from keras_bertfam.optimizers.weight_decay import inner
 from keras_bertfam.types import Tensor
 
+_batch: contextvars.ContextVar[Any] = contextvars.ContextVar("batch", default=None)
+
+
+@dataclasses.dataclass
+class Weighing:
+    """What an optimizer knows of the batches of its update so far.
+
+    Attributes:
+        weights: float variable `(parts,)`.
+        means: for each part but the first, lists of variables, the mean gradients. The
+            first's is what is left of Keras's own sums.
+    """
+
+    weights: keras.Variable
+    means: list[list[keras.Variable]]
+
 
 def accumulates(optimizer: keras.optimizers.Optimizer | None) -> bool:
     """Whether an update is of several batches."""
     return bool(getattr(inner(optimizer), "gradient_accumulation_steps", None))
 
 
-def weigh_batches(optimizer: keras.optimizers.Optimizer) -> None:
+def weighing_of(optimizer: keras.optimizers.Optimizer) -> Weighing | None:
+    """What an optimizer knows if `weigh_batches` was called with it."""
+    return getattr(inner(optimizer), "_weighing", None)
+
+
+def weigh_batches(optimizer: keras.optimizers.Optimizer, parts: int = 1) -> None:
     """Makes an update of several batches the one of all their tokens.
 
     Keras takes the mean of the batches' gradients. Here each counts by its weight,
-    which `weighed` tells. What is accumulated is the weighted mean so far, times the
-    number of batches, by which Keras divides in the end.
+    which `weighed` tells. A loss may have parts, each of which has weights of its own:
+    then gradients have an axis of parts before the variable's. What Keras accumulates
+    is the sum of the parts' weighted means so far, times the number of batches, by
+    which it divides in the end.
 
     Args:
         optimizer: A `keras.optimizers.Optimizer` with `gradient_accumulation_steps`,
-            or a `LossScaleOptimizer` around one. It gets a variable more.
+            or a `LossScaleOptimizer` around one. It gets a variable more, and gradients
+            for each part but the first.
+        parts: Int.
+
+    Raises:
+        ValueError: If it weighs another number of parts already.
     """
     core = inner(optimizer)
-    if hasattr(core, "_accumulated_weight"):
+    known = weighing_of(core)
+    if known is not None:
+        if known.weights.shape[0] != parts:
+            raise ValueError(
+                "`optimizer` was compiled with a task whose loss is divided by "
+                "another count of weights. Expected one that isn't compiled yet. "
+                f"Received: {known.weights.shape[0]} in place of {parts}."
+            )
         return
-    core._accumulated_weight = core.add_variable(
-        (), dtype="float32", aggregation="only_first_replica", name="accumulated_weight"
+    weights = core.add_variable(
+        (parts,), aggregation="only_first_replica", name="accumulated_weights"
     )
-    core._batch_weight = None
-    # Keras has no public hook between the gradients and their sum.
-    apply = core._backend_apply_gradients
+    core._weighing = Weighing(weights, [])
+    # Keras has no public hooks where accumulators are made, and between gradients and
+    # their sum.
+    build, apply = core.build, core._backend_apply_gradients
 
-    def apply_weighed(grads, trainable_variables):
-        keep, share = shares(core, core._accumulated_weight)
-        sums = [
-            core._accumulated_gradients[core._get_variable_index(variable)]
-            for variable in trainable_variables
-        ]
-        less = [ops.cast(keep - 1.0, x.dtype) * ops.convert_to_tensor(x) for x in sums]
-        core._backend_increment_gradient_accumulators(less, sums)
-        total = _weight(core) + ops.convert_to_tensor(core._accumulated_weight)
+    def add_parts(variables):
+        for part in range(1, parts):
+            name = f"gradient_accumulator_{part}"
+            made = [core.add_variable_from_reference(v, name=name) for v in variables]
+            core._weighing.means.append(made)
+
+    def build_with_parts(variables):
+        build(variables)
+        add_parts(variables)
+
+    def apply_weighed(grads, variables):
+        indices = [core._get_variable_index(variable) for variable in variables]
+        sums = [core._accumulated_gradients[index] for index in indices]
+        merged, means = merge(core, grads, indices)
         done = ops.equal((core._iterations + 1) % core.gradient_accumulation_steps, 0)
-        core._accumulated_weight.assign(ops.where(done, 0.0, total))
-        apply([x * ops.cast(share, x.dtype) for x in grads], trainable_variables)
+        for part, new in zip(core._weighing.means, means, strict=True):
+            variables_of_part = [part[index] for index in indices]
+            changes = [
+                ops.where(done, ops.zeros_like(x), x) - ops.convert_to_tensor(v)
+                for x, v in zip(new, variables_of_part, strict=True)
+            ]
+            core._backend_increment_gradient_accumulators(changes, variables_of_part)
+        total = ops.convert_to_tensor(weights) + weights_of_batch(core)
+        weights.assign(ops.where(done, ops.zeros_like(total), total))
+        changes = [
+            x - ops.convert_to_tensor(v) for x, v in zip(merged, sums, strict=True)
+        ]
+        apply(changes, variables)
 
-    core._backend_apply_gradients = apply_weighed
+    core.build, core._backend_apply_gradients = build_with_parts, apply_weighed
+    if core.built:
+        add_parts(core._trainable_variables)
 
 
 @contextlib.contextmanager
-def weighed(optimizer: keras.optimizers.Optimizer, weight: Tensor) -> Iterator[None]:
+def weighed(weights: Tensor, losses: Tensor) -> Iterator[None]:
     """Tells what the batch of the step within weighs; else all batches are alike.
 
     Args:
-        optimizer: One that `weigh_batches` was called with.
-        weight: Float scalar tensor, what the batch's loss is divided by.
+        weights: Float tensor `(parts,)`, what the parts of its loss are divided by.
+        losses: Float tensor `(parts,)`, these parts.
     """
-    core = inner(optimizer)
-    core._batch_weight = weight
+    before = _batch.set((weights, losses))
     try:
         yield
     finally:
-        core._batch_weight = None
+        _batch.reset(before)
 
 
-def weight_of_batch(optimizer: keras.optimizers.Optimizer) -> Tensor | None:
-    """What `weighed` tells now, `None` outside of it."""
-    return inner(optimizer)._batch_weight
+def batch_weighed() -> tuple[Tensor, Tensor] | None:
+    """What `weighed` tells, `None` outside of it."""
+    return _batch.get()
 
 
-def shares(core: keras.optimizers.Optimizer, before: Tensor) -> tuple[Tensor, Tensor]:
-    """What sums of gradients, and the gradient of a batch, are multiplied by.
+def weights_of_batch(optimizer: keras.optimizers.Optimizer) -> Tensor:
+    """The weights that `weighed` tells, ones outside of it, float32 `(parts,)`."""
+    batch = batch_weighed()
+    if batch is None:
+        return ops.ones(inner(optimizer)._weighing.weights.shape)
+    return ops.cast(batch[0], "float32")
+
+
+def merge(
+    core: keras.optimizers.Optimizer,
+    grads: Sequence[Tensor],
+    indices: Sequence[int],
+    read: Callable[[Any], Tensor] = ops.convert_to_tensor,
+) -> tuple[list[Tensor], list[list[Tensor]]]:
+    """What an update has accumulated with the gradients of one more batch.
 
     Args:
         core: An optimizer that `weigh_batches` was called with.
-        before: Float scalar, the weight of the update's batches so far.
+        grads: Gradients of variables, `(parts, ...)` if there are several parts.
+        indices: The numbers of these variables.
+        read: Function that gives a variable's value.
 
     Returns:
-        A pair of float scalars.
+        A pair of the sums that Keras keeps, and for each part but the first the mean
+        gradients.
     """
-    before, weight = ops.convert_to_tensor(before), _weight(core)
-    total = before + weight
-    share = ops.divide_no_nan(weight, total) * core.gradient_accumulation_steps
-    return ops.divide_no_nan(before, total), share
-
-
-def _weight(core):
-    weight = 1.0 if core._batch_weight is None else core._batch_weight
-    return ops.convert_to_tensor(weight, "float32")
+    weighing, steps = core._weighing, core.gradient_accumulation_steps
+    before = read(weighing.weights)
+    total = before + weights_of_batch(core)
+    keep = ops.unstack(ops.divide_no_nan(before, total))
+    share = ops.unstack(ops.divide_no_nan(total - before, total))
+    sums: list[Tensor] = []
+    means: list[list[Tensor]] = [[] for _ in weighing.means]
+    for index, grad in zip(indices, grads, strict=True):
+        others = [read(part[index]) for part in weighing.means]
+        old = [read(core._accumulated_gradients[index]) / steps - sum(others), *others]
+        new = [
+            ops.cast(k, x.dtype) * x + ops.cast(s, g.dtype) * g
+            for k, x, s, g in zip(
+                keep, old, share, ops.unstack(grad) if others else [grad], strict=True
+            )
+        ]
+        sums.append(steps * sum(new))
+        for part, mean in zip(means, new[1:], strict=True):
+            part.append(mean)
+    return sums, means

@@ -34,7 +34,7 @@ from keras_bertfam.tasks.published import PublishedTraining, checked_accumulatio
 from keras_bertfam.tasks.ranges import check_given
 from keras_bertfam.tasks.scored_tokens import ScoredTokens
 from keras_bertfam.tasks.watching import Watched
-from keras_bertfam.tasks.weighing import WeighedBatches
+from keras_bertfam.tasks.weighing import StepOfParts, WeighedBatches
 from keras_bertfam.types import Config, Model, Tensor
 
 
@@ -50,6 +50,7 @@ class PretrainingTask(
     ScoredTokens,
     WeighedBatches,
     distribution.DistributedTrainer,
+    StepOfParts,
     keras_hub.models.Task,
     metaclass=Subclassed,
 ):
@@ -201,9 +202,10 @@ class PretrainingTask(
             warmup_steps: int, or a float in `[0, 1)` as a share of the total; the
                 published share by default.
             gradient_accumulation_steps: int or `None`. Of how many batches an update
-                is. Its gradient is that of one batch of all their rows, as batches
-                count by their masked tokens, see `batch_weight`. Steps of the schedule
-                are updates. An optimizer of your own takes it itself.
+                is. Its loss and gradient are those of one batch of all their rows, as
+                each part of the loss counts by what it is divided by, such as masked
+                tokens, see `loss_counts`. Steps of the schedule are updates. An
+                optimizer of your own takes it itself.
             rematerialize: `"none"`, `"attention"` or `"block"`. What a step computes
                 again for its gradient, in place of keeping it: nothing; the scores of
                 attention, where no kernel spares them, which a step of long rows keeps

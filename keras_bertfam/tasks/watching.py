@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from keras_bertfam import distribution
-from keras_bertfam.optimizers.accumulation import shares
+from keras_bertfam.optimizers.accumulation import merge, weighing_of
 from keras_bertfam.optimizers.weight_decay import inner
 from keras_bertfam.types import Mixin, Tensor
 
@@ -97,11 +97,12 @@ def _norm_of_update(optimizer, values, grads):
     steps = core.gradient_accumulation_steps
     if not steps:
         return True, _global_norm(grads) / scale
-    sums = [values[id(variable)] for variable in core._accumulated_gradients]
-    keep, share = 1.0, 1.0
-    if hasattr(core, "_accumulated_weight"):
-        keep, share = shares(core, values[id(core._accumulated_weight)])
-    grads = [share * g / scale + keep * s for g, s in zip(grads, sums, strict=True)]
+    grads = [grad / scale for grad in grads]
+    if weighing_of(core) is None:
+        sums = [values[id(variable)] for variable in core._accumulated_gradients]
+        grads = [g + s for g, s in zip(grads, sums, strict=True)]
+    else:
+        grads, _ = merge(core, grads, range(len(grads)), lambda v: values[id(v)])
     is_update = (values[id(core._iterations)] + 1) % steps == 0
     return is_update, _global_norm(grads) / steps
 

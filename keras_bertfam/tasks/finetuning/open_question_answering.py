@@ -191,12 +191,6 @@ class OpenQuestionAnswering(FineTuningTask, PassageReader):
             outputs["passage_scores"], outputs["span_scores"], self.normalization
         )
 
-    def batch_weight(self, x: Any, y: Any, sample_weight: Any) -> Tensor:
-        found = ops.cast(ops.any(ops.cast(y, "bool"), axis=(1, 2, 3)), "float32")
-        if sample_weight is not None:
-            found = found * ops.cast(sample_weight, "float32")
-        return ops.sum(found)
-
     def compute_loss(
         self,
         x: Any = None,

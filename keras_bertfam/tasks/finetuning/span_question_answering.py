@@ -184,10 +184,6 @@ class SpanQuestionAnswering(AnswerReporting, FineTuningTask):
     def default_loss(self) -> None:
         return None
 
-    def batch_weight(self, x: Any, y: Any, sample_weight: Any) -> Tensor:
-        # A row has two labels and one loss.
-        return super().batch_weight(x, y[:, 0], sample_weight)
-
     def compute_loss(
         self,
         x: Any = None,

@@ -9,7 +9,7 @@ from keras import ops
 from keras_bertfam import distribution
 from keras_bertfam.layers.modeling.dense import take_positions
 from keras_bertfam.presets import cards, folders
-from keras_bertfam.tasks.losses import MaskedCrossentropy
+from keras_bertfam.tasks.losses import token_crossentropy
 from keras_bertfam.tasks.pretraining.causal_lm import CausalLM
 from keras_bertfam.tasks.pretraining.distillation import (
     cosine_distance,
@@ -210,6 +210,11 @@ class Distiller(PretrainingTask):
             hidden = take_positions(hidden, slots)
         return model.head(hidden)
 
+    @property
+    def loss_counts(self) -> int:
+        # Masked tokens, and all of a row's.
+        return 2 if self.cosine_weight or self._compares_all_logits else 1
+
     def compute_loss(
         self,
         x: Any = None,
@@ -223,16 +228,19 @@ class Distiller(PretrainingTask):
         tokens = x.get("padding_mask")
         tokens = ops.ones_like(x["token_ids"]) if tokens is None else tokens
         tokens = ops.cast(tokens, "float32")
-        total = self.mlm_weight * MaskedCrossentropy()(y, y_pred["mlm_logits"], slots)
+        masked, present = ops.sum(slots), ops.sum(tokens)
+        losses = token_crossentropy(y, y_pred["mlm_logits"])
+        total = self.mlm_weight * _mean(losses, slots, masked)
         if self._compares_logits:
             logits = y_pred["logits"], y_pred["teacher_logits"]
             losses = self.ce_weight * soft_target_loss(*logits, self.temperature)
             losses += self.mse_weight * ops.sum(ops.square(logits[0] - logits[1]), -1)
-            weights = tokens if self._compares_all_logits else slots
-            total += _mean(losses, weights)
+            everywhere = self._compares_all_logits
+            of_which = (tokens, present) if everywhere else (slots, masked)
+            total += _mean(losses, *of_which)
         if self.cosine_weight:
             losses = cosine_distance(y_pred["hidden"], y_pred["teacher_hidden"])
-            total += self.cosine_weight * _mean(losses, tokens)
+            total += self.cosine_weight * _mean(losses, tokens, present)
         return total + self.added_losses()
 
     def compute_metrics(
@@ -314,5 +322,5 @@ class Distiller(PretrainingTask):
         return cls(**{**config, **models})
 
 
-def _mean(losses, weights):
-    return distribution.global_mean(ops.sum(losses * weights), ops.sum(weights))
+def _mean(losses, weights, weight):
+    return distribution.global_mean(ops.sum(losses * weights), weight)

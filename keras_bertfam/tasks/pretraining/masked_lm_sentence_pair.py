@@ -79,7 +79,6 @@ class MaskedLMSentencePair(FillMask, PretrainingTask):
 
     preprocessor_cls = MaskedLMSentencePairPreprocessor
     label_kind = {"masked_lm": "token", "sentence": "pair"}
-    counted_output = "masked_lm"
     extra_inputs = ("mask_positions",)
     reads_pooler = True
 
@@ -175,6 +174,10 @@ class MaskedLMSentencePair(FillMask, PretrainingTask):
             }
             kwargs.setdefault("loss_weights", weights)
         super().compile(optimizer, loss, **kwargs)
+
+    @property
+    def loss_counts(self) -> int:
+        return 2
 
     def default_loss(self) -> dict[str, MaskedCrossentropy]:
         return {

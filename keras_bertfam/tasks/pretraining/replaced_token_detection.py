@@ -3,7 +3,6 @@
 from typing import Any, Self
 
 import keras
-from keras import ops
 
 from keras_bertfam.layers.modeling.detection import (
     CopyingMaskedLMHead,
@@ -252,13 +251,11 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
             return self.head(states)
         return self.head(states, inputs["token_ids"])
 
-    def batch_weight(self, x: Any, y: Any, sample_weight: Any) -> Tensor:
-        """The number of tokens that the discriminator's loss is the mean of.
-
-        The generator's is then a mean of batches by these, where they aren't the same.
-        """
-        _, weights = self._variant.targets(x, x["token_ids"])
-        return ops.sum(weights["discriminator"])
+    @property
+    def loss_counts(self) -> int:
+        # At masked positions both count the same tokens.
+        both = self.train_generator and self._variant.where == "everywhere"
+        return 2 if both else 1
 
     def compute_loss(
         self,

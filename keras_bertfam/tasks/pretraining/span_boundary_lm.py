@@ -78,7 +78,6 @@ class SpanBoundaryLM(FillMask, PretrainingTask):
     preprocessor_cls = SpanBoundaryLMPreprocessor
     recipe_family = "spanbert"
     label_kind = {"masked_lm": "token", "span_boundary": "token"}
-    counted_output = "masked_lm"
     extra_inputs = ("mask_positions",)
     fixed_arguments = ("max_span_length", "position_dim")
 
@@ -155,6 +154,10 @@ class SpanBoundaryLM(FillMask, PretrainingTask):
             inputs, positions=positions, return_pooled=False, training=training
         )
         return outputs["sequence_output"]
+
+    @property
+    def loss_counts(self) -> int:
+        return 1 if self.reduction == "per_token" else 2
 
     def compute_loss(
         self,
