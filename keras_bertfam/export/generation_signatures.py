@@ -207,11 +207,6 @@ def _writer(
     """
     settings = words_as_ids(model, settings or GenerationSettings())
     stop = stop_ids(model, stop_token_ids) or []
-    if any(isinstance(ids, list) for ids in stop):
-        raise ValueError(
-            "`stop_token_ids` must be the same for all texts of a SavedModel. "
-            f"Received: stop_token_ids={stop_token_ids!r}."
-        )
     tokenizer = model.preprocessor.tokenizer
 
     def write(begun, inputs, good):

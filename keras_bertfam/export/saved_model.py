@@ -8,6 +8,7 @@ from typing import Any
 
 import keras
 import keras_hub
+import numpy as np
 import tensorflow as tf
 
 from keras_bertfam.export import (  # noqa: F401
@@ -165,6 +166,11 @@ def export_saved_model(
     check_places(model, path)
     if isinstance(settings, dict):
         settings = GenerationSettings(**settings)
+    if not isinstance(stop_token_ids, str) and any(map(np.ndim, stop_token_ids or ())):
+        raise ValueError(
+            "`stop_token_ids` must be the same for all texts of a SavedModel. "
+            f"Received: stop_token_ids={stop_token_ids!r}."
+        )
     options = {
         "top_k": top_k,
         "max_length": max_length,

@@ -25,13 +25,19 @@ class BeamSearch(keras_hub.samplers.Sampler):
     closed: its finished texts stay as they are while others of its batch are written.
     So is a row whose prompt is longer left as it is until the others have come there.
 
+    With groups each is a search of its own among its beams, one after the other in each
+    step. Tokens that go on in the groups before are less likely by `diversity_penalty`
+    for each beam that has them, which its scores keep.
+
     Args:
         num_beams: int.
         temperature: float, which divides logits.
         settings: `GenerationSettings`, with ids for `bad_words`.
 
     References: [Wu et al., 2016](https://arxiv.org/abs/1609.08144), section 7; as
-    `generate` of `transformers` 5, `_beam_search`.
+    `generate` of `transformers` 5, `_beam_search`. [Vijayakumar et al.,
+    2016](https://arxiv.org/abs/1610.02424), section 4, for groups; as
+    `_group_beam_search` of `transformers` 4.
     """
 
     def __init__(
@@ -74,6 +80,8 @@ class BeamSearch(keras_hub.samplers.Sampler):
             the prompt with a score of -1e9. What follows a text is arbitrary.
         """
         count, length, settings = self.num_beams, prompt.shape[1], self.settings
+        groups = settings.num_beam_groups
+        width = count // groups  # beams of a group
         index = ops.cast(index, "int32")
         numbers = ops.arange(count, dtype="int32")
         of_rows = ops.expand_dims(ops.arange(ops.shape(prompt)[0], dtype="int32"), 1)
@@ -97,69 +105,104 @@ class BeamSearch(keras_hub.samplers.Sampler):
         def is_open(texts, cache, index, scores, done, done_scores, open_rows):
             return ops.any(open_rows)
 
-        def step(texts, cache, index, scores, done, done_scores, open_rows):
+        def of_group(texts, index, found, scores, done, done_scores, open_rows, first):
+            """A step of the beams from `first`: what they become, and by which."""
             begun = index >= starts  # (batch, 1): no longer in the prompt
-            logits, _, cache = following(texts, cache, index)
-            logits = ops.cast(logits, "float32") / self.temperature
-            found = ops.log_softmax(logits, axis=-1)
-            found = ruled(found, texts, index, all_starts, all_stop, settings)
             size = found.shape[-1]
-            found = ops.reshape(found, (-1, count, size)) + ops.expand_dims(scores, 2)
+            found = found + ops.expand_dims(scores, 2)
             # So many that there are enough if all beams' best tokens are stop tokens.
             ending = 0 if stop is None else stop.shape[1]
-            most = min((1 + ending) * count, count * size)
-            best, places = _best(ops.reshape(found, (-1, count * size)), most)
-            parents, tokens = places // size, places % size
-            ends = ops.broadcast_to(index + 1 >= length, ops.shape(tokens))
+            most = min((1 + ending) * width, width * size)
+            best, places = _best(ops.reshape(found, (-1, width * size)), most)
+            parents, tokens = first + places // size, places % size
+            stops = ops.zeros_like(tokens, dtype="bool")
             for k in range(ending):
-                ends = ends | (tokens == stop[:, k : k + 1])
+                stops = stops | (tokens == stop[:, k : k + 1])
+            ends = stops | (index + 1 >= length)
 
             # Those that end now, if they are among the first, beside those that have.
             # A mask, as XLA finds the largest by a sort if a part of them is cut out.
             kept = ends & (best > _IMPOSSIBLE) & begun & open_rows
-            kept = kept & (ops.arange(most, dtype="int32") < count)
+            kept = kept & (ops.arange(most, dtype="int32") < width)
             final = over_length(best, index + 1 - starts)
             final = ops.where(kept, final, BANNED)
             ended = ops.slice_update(
                 chosen(texts, parents), [0, index], ops.reshape(tokens, (-1, 1))
             )
             ended = ops.reshape(ended, (-1, most, length))
-            done_scores, order = _best(ops.concatenate([done_scores, final], 1), count)
+            done_scores, order = _best(ops.concatenate([done_scores, final], 1), width)
             done = ops.take_along_axis(
                 ops.concatenate([done, ended], 1), ops.expand_dims(order, 2), axis=1
             )
 
             # Those that go on. Within a prompt every beam does, with its next token.
-            best, order = _best(ops.where(ends, BANNED, best), count)
+            best, order = _best(ops.where(stops, BANNED, best), width)
             parents, tokens = (
                 ops.take_along_axis(x, order, axis=1) for x in (parents, tokens)
             )
             scores = ops.where(begun, best, scores)
-            parents = ops.where(begun, parents, numbers)
-            given = ops.slice(prompt, [0, index], [ops.shape(prompt)[0], 1])
-            tokens = ops.where(begun, tokens, given)
-            texts = ops.slice_update(
-                chosen(texts, parents), [0, index], ops.reshape(tokens, (-1, 1))
-            )
-            cache = keras.tree.map_structure(lambda x: chosen(x, parents), cache)
+            parents = ops.where(begun, parents, numbers[first : first + width])
 
-            index = index + 1
-            hopes = length if settings.early_stopping == "never" else index
+            hopes = length if settings.early_stopping == "never" else index + 1
             if settings.length_penalty <= 0:
-                hopes = index
+                hopes = index + 1
             going = scores[:, :1]
-            worst = done_scores[:, -1:]  # -1e9 if fewer than `num_beams` are finished
+            worst = done_scores[:, -1:]  # -1e9 if fewer than `width` are finished
             better = over_length(going, hopes - starts) > worst
             if settings.early_stopping is True:
                 better = worst < _IMPOSSIBLE
             better = better & (going > _IMPOSSIBLE)
             open_rows = open_rows & (better | ops.logical_not(begun))
-            return texts, cache, index, scores, done, done_scores, open_rows
+            return parents, tokens, scores, done, done_scores, open_rows
+
+        def step(texts, cache, index, scores, done, done_scores, open_rows):
+            logits, _, cache = following(texts, cache, index)
+            logits = ops.cast(logits, "float32") / self.temperature
+            found = ops.log_softmax(logits, axis=-1)
+            found = ruled(found, texts, index, all_starts, all_stop, settings)
+            size = found.shape[-1]
+            found = ops.reshape(found, (-1, count, size))
+            parts, said = [], ops.zeros_like(found[:, :1])
+            for group in range(groups):
+                of = slice(group * width, (group + 1) * width)
+                scored = found[:, of]
+                if group:
+                    scored = scored - settings.diversity_penalty * said
+                parts.append(
+                    of_group(
+                        texts,
+                        index,
+                        scored,
+                        scores[:, of],
+                        done[:, of],
+                        done_scores[:, of],
+                        open_rows[:, group : group + 1],
+                        group * width,
+                    )
+                )
+                if group + 1 < groups:
+                    new = ops.one_hot(parts[-1][1], size, dtype="float32")
+                    new = ops.sum(new, axis=1, keepdims=True)
+                    # What is closed says nothing any more.
+                    still = ops.expand_dims(open_rows[:, group : group + 1], 2)
+                    said = said + ops.where(still, new, 0.0)
+            parents, tokens, scores, done, done_scores, open_rows = (
+                ops.concatenate(x, axis=1) if groups > 1 else x[0]
+                for x in zip(*parts, strict=True)
+            )
+            given = ops.slice(prompt, [0, index], [ops.shape(prompt)[0], 1])
+            tokens = ops.where(index >= starts, tokens, given)
+            texts = ops.slice_update(
+                chosen(texts, parents), [0, index], ops.reshape(tokens, (-1, 1))
+            )
+            cache = keras.tree.map_structure(lambda x: chosen(x, parents), cache)
+            return texts, cache, index + 1, scores, done, done_scores, open_rows
 
         texts = beams(prompt)
-        open_rows = starts < length
-        scores = ops.where(numbers == 0, 0.0, BANNED)  # beams are copies at first
-        scores = ops.where(open_rows, scores, BANNED)
+        open_rows = ops.repeat(starts < length, groups, axis=1)
+        # A group's beams are copies at first.
+        scores = ops.where(numbers % width == 0, 0.0, BANNED)
+        scores = ops.where(starts < length, scores, BANNED)
         done = ops.reshape(texts, (-1, count, length))
         none = ops.full_like(scores, BANNED)
         cache = keras.tree.map_structure(beams, cache)
@@ -170,6 +213,9 @@ class BeamSearch(keras_hub.samplers.Sampler):
             maximum_iterations=length - index,
             model=model,
         )
+        if groups > 1:
+            done_scores, order = _best(done_scores, count)
+            done = ops.take_along_axis(done, ops.expand_dims(order, 2), axis=1)
         nothing = ops.expand_dims(done_scores < _IMPOSSIBLE, 2)
         return ops.where(nothing, ops.expand_dims(prompt, 1), done), done_scores
 

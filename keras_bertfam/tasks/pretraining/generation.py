@@ -19,6 +19,7 @@ from keras_bertfam.tasks.pretraining.generation_inputs import (
     words_as_ids,
 )
 from keras_bertfam.tasks.pretraining.generation_settings import GenerationSettings
+from keras_bertfam.tasks.pretraining.sampled_texts import is_plain, sample
 from keras_bertfam.tasks.pretraining.samplers import SAMPLERS
 from keras_bertfam.tasks.pretraining.step_graph import Graphs, as_graph
 from keras_bertfam.tasks.pretraining.token_rules import ruled
@@ -128,8 +129,8 @@ class Generation(Mixin):
 
         Returns:
             Dict of `token_ids`, int32 `(batch, texts, length)`, -1 where nothing is
-            written, and of a beam search `scores`, float32 `(batch, texts)`, -1e9 where
-            there is no text. What follows a stop token is arbitrary.
+            written, and where texts have them `scores`, float32 `(batch, texts)`, -1e9
+            where there is no text. What follows a stop token is arbitrary.
         """
         settings = settings or GenerationSettings()
         decoder, prompt = self._decoder(inputs), inputs["prompt"]
@@ -140,8 +141,9 @@ class Generation(Mixin):
         starts = ops.sum(ops.cast(mask, "int32"), axis=1)
         ends = None if stop is None else ops.broadcast_to(stop, (batch, stop.shape[1]))
         of_rows = (context, starts, ends)
+        copies = _copies(sampler, settings)
         copied = keras.tree.map_structure(
-            lambda x: None if x is None else ops.repeat(x, _copies(sampler), axis=0),
+            lambda x: None if x is None else ops.repeat(x, copies, axis=0),
             of_rows,
         )
 
@@ -173,16 +175,31 @@ class Generation(Mixin):
             chosen = settings.num_return_sequences
             return {"token_ids": texts[:, :chosen], "scores": scores[:, :chosen]}
 
+        plain = type(sampler) is keras_hub.samplers.GreedySampler
+        sampler = _Greedy() if plain else sampler
+        if settings.num_return_sequences > 1 or settings.return_scores:
+            texts, scores = sample(
+                sampler,
+                following,
+                prompt,
+                begun,
+                inputs["index"],
+                starts,
+                ends,
+                settings,
+                self,
+            )
+            return {"token_ids": texts, "scores": scores}
+
         def allowed(prompt, cache, index):
             _, starts, ends = of_rows if cache is begun else copied
             logits, *others = following(prompt, cache, index)
             return ruled(logits, prompt, index, starts, ends, settings), *others
 
         more = length - ops.shape(start)[1]
-        plain = type(sampler) is keras_hub.samplers.GreedySampler
         # A column for each token that ends a text, as rows may have their own.
         columns = None if stop is None else ops.split(stop, stop.shape[1], axis=1)
-        written = (_Greedy() if plain else sampler)(
+        written = sampler(
             allowed,
             prompt,
             cache=begun,
@@ -267,13 +284,13 @@ def _kind(sampler):
     return type(sampler), json.dumps(config, sort_keys=True)
 
 
-def _copies(sampler):
+def _copies(sampler, settings):
     """How many texts a sampler tries for each row."""
     if isinstance(sampler, keras_hub.samplers.BeamSampler):
         return sampler.num_beams
     if isinstance(sampler, keras_hub.samplers.ContrastiveSampler):
         return sampler.k
-    return 1
+    return settings.num_return_sequences
 
 
 def _texts(number, begin, written, stop):
@@ -327,16 +344,24 @@ def as_sampler(sampler: Any, settings: GenerationSettings | None = None) -> Any:
             "`num_return_sequences` of the settings says. Expected: "
             "return_all_beams=False. Received: return_all_beams=True."
         )
-    beams = found.num_beams if type(found) is keras_hub.samplers.BeamSampler else 1
-    if settings.num_return_sequences > beams:
+    searches = type(found) is keras_hub.samplers.BeamSampler
+    if searches and found.num_beams % settings.num_beam_groups:
+        raise ValueError(
+            "`num_beam_groups` must divide the number of beams, "
+            f"{found.num_beams}. Received: num_beam_groups={settings.num_beam_groups}."
+        )
+    samples = is_plain(found) and type(found) is not keras_hub.samplers.GreedySampler
+    beams = found.num_beams if searches else 1
+    if settings.num_return_sequences > beams and not samples:
         raise ValueError(
             "`num_return_sequences` must be at most the beams of a beam search, and 1 "
-            f"without one. Expected: at most {beams}. Received: "
+            f"where nothing is sampled. Expected: at most {beams}. Received: "
             f"num_return_sequences={settings.num_return_sequences}."
         )
-    if settings.return_scores and type(found) is not keras_hub.samplers.BeamSampler:
+    if settings.return_scores and not searches and not is_plain(found):
         raise ValueError(
-            "`return_scores` must be `False` but for a beam search. Received: "
-            f"return_scores={settings.return_scores} and {type(found).__name__}."
+            "`return_scores` must be `False` for a sampler with a loop of its own. "
+            f"Received: return_scores={settings.return_scores} and "
+            f"{type(found).__name__}."
         )
     return found

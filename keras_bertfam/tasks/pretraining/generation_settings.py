@@ -30,9 +30,14 @@ class GenerationSettings:
         early_stopping: bool or `"never"`. When a search ends: `True` as soon as
             `num_beams` texts are finished, `False` if the likeliest that runs scores no
             more than the worst finished one, `"never"` if it couldn't at any length.
-        num_return_sequences: int. Texts for each prompt, of a beam search, the best
-            first; fewer if there are fewer.
-        return_scores: bool. Whether a beam search gives the scores, too.
+        num_beam_groups: int. Into so many groups of equal size the beams are divided,
+            each of which finds texts of its own.
+        diversity_penalty: float. What a token's log-probability loses for each beam of
+            the groups before that goes on with it in the same step.
+        num_return_sequences: int. Texts for each prompt, the best first: of a beam
+            search, and fewer if there are fewer; or sampled independently, and put in
+            order by the model's log-probability over `length ** length_penalty`.
+        return_scores: bool. Whether the scores are given, too.
         max_tokens: int. The most that `max_length` may be for a model without a last
             position. A loop over the tokens that is compiled can't be interrupted.
 
@@ -53,7 +58,8 @@ class GenerationSettings:
 
     References: [Wu et al., 2016](https://arxiv.org/abs/1609.08144), section 7, for
     lengths; [Keskar et al., 2019](https://arxiv.org/abs/1909.05858), section 4.1, for
-    repetitions; [Paulus et al., 2017](https://arxiv.org/abs/1705.04304), section 2.5.
+    repetitions; [Paulus et al., 2017](https://arxiv.org/abs/1705.04304), section 2.5;
+    [Vijayakumar et al., 2016](https://arxiv.org/abs/1610.02424), section 4, for groups.
     """
 
     min_new_tokens: int = 0
@@ -63,6 +69,8 @@ class GenerationSettings:
     num_beams: int = 5
     length_penalty: float = 1.0
     early_stopping: bool | str = False
+    num_beam_groups: int = 1
+    diversity_penalty: float = 0.0
     num_return_sequences: int = 1
     return_scores: bool = False
     max_tokens: int = 16384
@@ -72,6 +80,7 @@ class GenerationSettings:
             ("min_new_tokens", 0),
             ("no_repeat_ngram_size", 0),
             ("num_beams", 1),
+            ("num_beam_groups", 1),
             ("num_return_sequences", 1),
             ("max_tokens", 1),
         ):
@@ -85,6 +94,14 @@ class GenerationSettings:
             raise ValueError(
                 "`repetition_penalty` must be positive. "
                 f"Received: repetition_penalty={self.repetition_penalty}."
+            )
+        if self.diversity_penalty < 0 or (
+            self.diversity_penalty and self.num_beam_groups == 1
+        ):
+            raise ValueError(
+                "`diversity_penalty` must not be negative, and 0 without groups of "
+                f"beams. Received: diversity_penalty={self.diversity_penalty} and "
+                f"num_beam_groups={self.num_beam_groups}."
             )
         if self.early_stopping not in (True, False, "never"):
             raise ValueError(

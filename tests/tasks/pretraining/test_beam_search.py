@@ -134,6 +134,57 @@ def test_as_all_texts_in_their_order(penalty):
     assert found == every
 
 
+def diverse(logs, begin, length, beams, groups, penalty, early):
+    """The finished texts of groups of beams, each in lists, and their scores."""
+    width = beams // groups
+    running = [[(0.0, [begin])] for _ in range(groups)]
+    finished, closed = [[] for _ in range(groups)], [False] * groups
+    for place in range(1, length):
+        said = np.zeros(logs.shape[-1])
+        for group in (g for g in range(groups) if not closed[g]):
+            found = [
+                (score + logs[text[-1], token] - penalty * said[token], [*text, token])
+                for score, text in running[group]
+                for token in range(logs.shape[-1])
+            ]
+            found = sorted(found, reverse=True)[: 2 * width]
+            stops = [text[-1] == 2 for _, text in found]
+            ends = [stops_here or place + 1 == length for stops_here in stops]
+            finished[group] += [
+                (score / place, text)
+                for (score, text), end in [*zip(found, ends, strict=True)][:width]
+                if end
+            ]
+            finished[group] = sorted(finished[group], reverse=True)[:width]
+            going = [x for x, stop in zip(found, stops, strict=True) if not stop][
+                :width
+            ]
+            running[group] = going
+            for _, text in going:
+                said[text[-1]] += 1
+            full = len(finished[group]) == width
+            hope = going[0][0] / (length - 1 if early == "never" else place)
+            closed[group] = full and (early is True or hope <= finished[group][-1][0])
+    return sorted((x for each in finished for x in each), reverse=True)
+
+
+@pytest.mark.parametrize("early", [True, False, "never"])
+def test_groups_of_beams(early):
+    rng, settings = np.random.default_rng(1), {"early_stopping": early}
+    for groups in (2, 3):
+        for penalty in (0.0, 0.4, 3.0):
+            table = rng.dirichlet(np.ones(7), 7).astype("float32")
+            settings |= {"num_beam_groups": groups, "diversity_penalty": penalty}
+            prompts = [[1], [3, 4, 5]]
+            found = search(table, prompts, 8, 6, **settings)
+            # The second text goes on from its last token, with less room.
+            for (*known, last), texts in zip(prompts, found, strict=True):
+                expected = diverse(
+                    np.log(table), last, 8 - len(known), 6, groups, penalty, early
+                )
+                assert [([*known, *text], score) for score, text in expected] == texts
+
+
 @pytest.mark.parametrize("early", [True, False, "never"])
 def test_rows_are_as_if_alone(early):
     table = np.random.default_rng(0).dirichlet(np.ones(9) / 3, 9) + 1e-6
@@ -231,10 +282,40 @@ def test_settings_of_generate(causal):
             assert len({*text}) == 7 and plain[0][3] not in text[len(prompt) :]
 
 
+@pytest.mark.slow
+def test_samples_are_in_the_order_of_their_likelihood(causal):
+    prompts, length, penalty = [[5, 6, 7], [8]], 8, 0.5
+    settings = GenerationSettings(
+        num_return_sequences=4, return_scores=True, length_penalty=penalty
+    )
+    sampler = keras_hub.samplers.TopKSampler(9, temperature=0.7, seed=1)
+    texts, scores = causal.generate(prompts, length, sampler, [3, 4], settings)
+    assert len({tuple(text) for row in texts for text in row}) > 4
+    for prompt, row, of_row in zip(prompts, texts, scores, strict=True):
+        assert of_row == sorted(of_row, reverse=True) and len(row) == 4
+        for text, score in zip(row, of_row, strict=True):
+            logits = causal({"token_ids": ops.array([text])}, training=False)
+            logs = ops.convert_to_numpy(ops.log_softmax(logits))[0]
+            new = range(len(prompt), len(text))
+            total = sum(logs[place - 1, text[place]] for place in new)
+            assert score == pytest.approx(total / len(new) ** penalty, abs=1e-5)
+            assert len(text) == length or text[-1] in (3, 4)
+    # What is sampled doesn't depend on whether it is scored.
+    again = keras_hub.samplers.TopKSampler(9, temperature=0.7, seed=1)
+    settings = settings.replace(num_return_sequences=1)
+    scored, of_texts = causal.generate(prompts, length, again, [3, 4], settings)
+    again = keras_hub.samplers.TopKSampler(9, temperature=0.7, seed=1)
+    assert scored == causal.generate(prompts, length, again, [3, 4])
+    assert len(of_texts) == 2 and max(of_texts) < 0
+    greedy = causal.generate(prompts, length, settings=settings)[0]
+    assert greedy == causal.generate(prompts, length)
+
+
 def test_errors(causal):
     for arguments, message in (
         ({"min_new_tokens": -1}, "`min_new_tokens` must be an int of at least 0"),
         ({"num_beams": 0}, "`num_beams` must be an int of at least 1"),
+        ({"diversity_penalty": 0.5}, "0 without groups of beams"),
         ({"repetition_penalty": 0}, "`repetition_penalty` must be positive"),
         ({"early_stopping": "always"}, "`early_stopping` must be .*'always'"),
         ({"bad_words": "no"}, "`bad_words` must be a sequence of words"),
@@ -245,7 +326,8 @@ def test_errors(causal):
     for sampler, stop, arguments, message in (
         ("beam", None, {"num_return_sequences": 6}, "Expected: at most 5"),
         ("greedy", None, {"num_return_sequences": 2}, "Expected: at most 1"),
-        ("top_p", None, {"return_scores": True}, "`return_scores` must be `False`"),
+        ("contrastive", None, {"return_scores": True}, "must be `False` for a sampler"),
+        ("beam", None, {"num_beam_groups": 2}, "must divide the number of beams, 5"),
         ("beam", None, {"bad_words": ["no"]}, "ids for a task without a preproc"),
         ("beam", [[1], [2]], {}, "each of the 1 texts. Received: 2 sequences"),
         ("beam", [[1], 2], {}, "must be a sequence of ids, or of sequences"),
