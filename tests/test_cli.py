@@ -35,12 +35,15 @@ def test_pretrain_then_export(text_file, tmp_path):
     model = MaskedLM.from_preset(preset)
     assert model.preprocessor.strategy.name == "words"
     assert len(model.fill_mask("the [MASK] .")[0]) == 5
-    result = run("export", preset, served, "--top-k", 2)
+    result = run("export", preset, served, "--top-k", 2, "--max-input-tokens", 3)
     assert result.exit_code == 0, result.output
     answers = tf.saved_model.load(served).signatures["serving_default"](
         text=tf.constant(["the [MASK] ."])
     )
     assert answers["predicted_ids"].shape == (1, 1, 2)
+    rows = tf.saved_model.load(served).signatures["token_ids"]
+    mask = model.preprocessor.tokenizer.mask_token_id
+    assert rows(token_ids=[[mask] * 5])["predicted_ids"].shape == (1, 3, 2)
 
 
 @pytest.mark.parametrize(

@@ -393,6 +393,10 @@ def export(
     sampler: Annotated[
         str, typer.Option(help="How a text is written, such as greedy or top_p.")
     ] = "greedy",
+    max_input_tokens: Annotated[
+        int | None,
+        typer.Option(min=1, help="Tokens of a text that are read, or of a row of ids."),
+    ] = None,
 ) -> None:
     """Write a SavedModel with string inputs from a preset."""
     with _errors_as_messages():
@@ -401,7 +405,12 @@ def export(
         with screen.loading():
             from keras_bertfam.export import export_saved_model
         export_saved_model(
-            preset, path, top_k=top_k, max_length=max_length, sampler=sampler
+            preset,
+            path,
+            top_k=top_k,
+            max_length=max_length,
+            sampler=sampler,
+            max_input_tokens=max_input_tokens,
         )
     typer.echo(f"Wrote {path}.")
 

@@ -5,7 +5,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_bertfam.export.signatures import Signature, serving_signatures, strings
+from keras_bertfam.export.signatures import (
+    Signature,
+    most_tokens,
+    positions_of,
+    serving_signatures,
+    strings,
+)
 from keras_bertfam.models.decoder import DecoderBackbone
 from keras_bertfam.models.transformer_xl import TransformerXLBackbone
 from keras_bertfam.tasks.pretraining.causal_lm import CausalLM
@@ -34,7 +40,7 @@ def _(
     **options: Any,
 ) -> dict[str, Signature]:
     usual = preprocessor.sequence_length
-    most = _most_tokens(max_input_tokens, usual, _positions(model))
+    most = most_tokens(max_input_tokens, usual, positions_of(model))
 
     def encode(tokens):
         tokens, good = _taken(tokens[:, :most], model)
@@ -54,10 +60,10 @@ def _(
     max_input_tokens: int | None = None,
     **options: Any,
 ) -> dict[str, Signature]:
-    positions = _positions(model.backbone)
+    positions = positions_of(model.backbone)
     usual = preprocessor.sequence_length
     length = _length(max_length, usual, 1, positions, options["settings"])
-    most = _most_tokens(max_input_tokens, length - 1, length - 1)
+    most = most_tokens(max_input_tokens, length - 1, length - 1)
     write = _writer(model, length, **options)
 
     def go_on(tokens):
@@ -80,7 +86,7 @@ def _(
     first = begun_ids(model)
     usual = preprocessor.layout.target_length
     length = _length(max_length, usual, len(first), positions, options["settings"])
-    most = _most_tokens(max_input_tokens, preprocessor.sequence_length, positions)
+    most = most_tokens(max_input_tokens, preprocessor.sequence_length, positions)
     tokenizer = preprocessor.tokenizer
     unsaid, _ = special_ids(tokenizer)
     write = _writer(model, length, first=len(first), unsaid=unsaid, **options)
@@ -93,23 +99,6 @@ def _(
 
     example = "A text to start with."
     return _signatures(tokenizer, answer, example, specials=True, most=most)
-
-
-def _most_tokens(given, usual, positions):
-    """How many tokens of a text are read: those given, else of a row of training."""
-    most = min(usual, positions or usual) if given is None else given
-    if type(most) is not int or most < 1 or most > (positions or most):
-        room = f"from 1 to {positions}" if positions else "of at least 1"
-        raise ValueError(
-            f"`max_input_tokens` must be an int {room}. "
-            f"Received: max_input_tokens={given!r}."
-        )
-    return most
-
-
-def _positions(backbone):
-    """How many positions there are, `None` for any number."""
-    return getattr(backbone, "max_sequence_length", None)
 
 
 def _as_batch(tokens):

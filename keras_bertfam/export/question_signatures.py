@@ -44,5 +44,5 @@ def _(
     rows = preprocessor.prediction_rows(windows)
     return {
         "serving_default": Signature(answer, inputs, example),
-        **of_rows(model, preprocessor, rows, lambda spans, mask: spans),
+        **of_rows(model, preprocessor, rows, lambda spans, mask: spans, **options),
     }

@@ -55,7 +55,8 @@ def export_saved_model(
     signatures are written, with the same outputs:
 
     - `serving_default` takes `text`, string `(batch,)`;
-    - `token_ids` takes `token_ids`, int32 `(batch, length)`.
+    - `token_ids` takes `token_ids`, int32 `(batch, length)`, of which
+      `max_input_tokens` are read.
 
     Outputs of a task with `fill_mask`, for the mask tokens of each row in order
     (`count` is the largest number of them in a row; rows with fewer are filled up
@@ -142,9 +143,10 @@ def export_saved_model(
         settings: `keras_bertfam.tasks.GenerationSettings` or a dict of its arguments,
             as in `generate`.
         max_input_tokens: int or `None`. How many tokens of a text are read by what
-            writes texts, and by a decoder without a task. Defaults to those of a row of
-            the preprocessor, and what `max_length` leaves room for. Others read as many
-            as a row of their preprocessor has.
+            writes texts, and by a decoder without a task; how many words by ELMo; and
+            of others how many of a row of ids: of texts they read as many as a row of
+            their preprocessor has. Defaults to the tokens of such a row, or what
+            `max_length` leaves room for, and for ELMo to 1024 words.
 
     Returns:
         `path`.

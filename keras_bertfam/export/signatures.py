@@ -55,11 +55,36 @@ def without_padding(token_ids: Any, tokenizer: Any) -> Any:
     return tf.cumsum(others, axis=-1, reverse=True) > 0
 
 
+def positions_of(backbone: Model) -> int | None:
+    """How many positions there are, `None` for any number."""
+    return getattr(backbone, "max_sequence_length", None)
+
+
+def most_tokens(given: int | None, usual: int, positions: int | None) -> int:
+    """How many tokens of a text are read: those given, else of a row of training.
+
+    Args:
+        given: `max_input_tokens` of `export_saved_model`.
+        usual: int, the tokens of such a row.
+        positions: int or `None`, the most that there may be.
+    """
+    most = min(usual, positions or usual) if given is None else given
+    if type(most) is not int or most < 1 or most > (positions or most):
+        room = f"from 1 to {positions}" if positions else "of at least 1"
+        raise ValueError(
+            f"`max_input_tokens` must be an int {room}. "
+            f"Received: max_input_tokens={given!r}."
+        )
+    return most
+
+
 def of_rows(
     model: Model,
     preprocessor: Any,
     rows: dict[str, Any],
     name_outputs: Callable[..., dict[str, Any]],
+    max_input_tokens: int | None = None,
+    **options: Any,
 ) -> dict[str, Signature]:
     """The signature `token_ids` of a task: rows as its preprocessor makes them.
 
@@ -71,6 +96,9 @@ def of_rows(
         preprocessor: its preprocessor.
         rows: dict of tensors, an example.
         name_outputs: from the task's outputs and the padding mask to a dict.
+        max_input_tokens: int or `None`. At how many tokens rows are cut, as long as
+            the preprocessor's by default.
+        **options: others of `export_saved_model`.
 
     Returns:
         Dict from the name to the `Signature`.
@@ -80,8 +108,16 @@ def of_rows(
     by_characters = "character_ids" in specs
     if by_characters:
         del specs["token_ids"]
+    positions = positions_of(model.backbone)
+    most = most_tokens(max_input_tokens, preprocessor.sequence_length, positions)
+
+    def cut(name, x):
+        if name == "character_ids":
+            return x[:, :most]
+        return x[..., :most] if specs[name].shape[-1] is None else x
 
     def answer(**inputs):
+        inputs = {name: cut(name, x) for name, x in inputs.items()}
         if by_characters:
             mask = tf.reduce_any(inputs["character_ids"] > 0, -1)
             inputs["token_ids"] = tf.cast(mask, tf.int32)  # only its shape is read
@@ -125,17 +161,27 @@ def serving_signatures(
 
 
 def of_tokens(
-    function: Callable[[Any], dict[str, Any]], preprocessor: Any
+    function: Callable[[Any], dict[str, Any]],
+    preprocessor: Any,
+    backbone: Model,
+    max_input_tokens: int | None = None,
+    **options: Any,
 ) -> dict[str, Signature]:
     """Signatures of a function of token ids: from text, and from the ids.
 
     Args:
         function: from int32 `(batch, length)` to a dict of tensors.
         preprocessor: what encodes texts, with a tokenizer.
+        backbone: the model that reads them.
+        max_input_tokens: int or `None`. At how many tokens rows of ids are cut, as long
+            as the preprocessor's by default.
+        **options: others of `export_saved_model`.
 
     Returns:
         Dict of `Signature`s.
     """
+    positions = positions_of(backbone)
+    most = most_tokens(max_input_tokens, preprocessor.sequence_length, positions)
     text = [f"A {preprocessor.tokenizer.mask_token} to start with."]
     token_ids = np.asarray(preprocessor.encode(text)["token_ids"], "int32")
 
@@ -148,7 +194,7 @@ def of_tokens(
             from_text, {"text": strings("text")}, {"text": text}
         ),
         "token_ids": Signature(
-            lambda token_ids: function(token_ids),
+            lambda token_ids: function(token_ids[:, :most]),
             {"token_ids": spec},
             {"token_ids": token_ids},
         ),
@@ -164,7 +210,7 @@ def _(
         outputs = model({"token_ids": token_ids, "padding_mask": mask}, training=False)
         return {**outputs, "padding_mask": mask}
 
-    return of_tokens(encode, preprocessor)
+    return of_tokens(encode, preprocessor, model, **options)
 
 
 @serving_signatures.register
@@ -201,4 +247,4 @@ def _(
             "probabilities": tf.where(real[..., None], values, 0.0),
         }
 
-    return of_tokens(fill_mask, preprocessor)
+    return of_tokens(fill_mask, preprocessor, model.backbone, **options)

@@ -18,7 +18,7 @@ from keras_bertfam.tasks.finetuning.token_classifier import TokenClassifier
 from keras_bertfam.tasks.pretraining.dual_encoder import DualEncoder
 
 
-def _of_texts(model, preprocessor, name_outputs, pairs=True):
+def _of_texts(model, preprocessor, name_outputs, options, pairs=True):
     """Signatures of a task that takes texts, or pairs of texts."""
 
     def answer(x):
@@ -37,7 +37,9 @@ def _of_texts(model, preprocessor, name_outputs, pairs=True):
             {"text": text, "text_pair": pair},
         )
     rows = preprocessor(tf.constant(text))
-    by_ids = of_rows(model, preprocessor, rows, lambda x, mask: name_outputs(x))
+    by_ids = of_rows(
+        model, preprocessor, rows, lambda x, mask: name_outputs(x), **options
+    )
     return signatures | by_ids
 
 
@@ -62,17 +64,17 @@ def _label_outputs(model):
 
 @serving_signatures.register
 def _(model: TextClassifier, preprocessor: Any, **options: Any) -> dict[str, Signature]:
-    return _of_texts(model, preprocessor, _label_outputs(model))
+    return _of_texts(model, preprocessor, _label_outputs(model), options)
 
 
 @serving_signatures.register
 def _(model: TextRegressor, preprocessor: Any, **options: Any) -> dict[str, Signature]:
-    return _of_texts(model, preprocessor, lambda outputs: {"scores": outputs})
+    return _of_texts(model, preprocessor, lambda outputs: {"scores": outputs}, options)
 
 
 @serving_signatures.register
 def _(model: TextEmbedder, preprocessor: Any, **options: Any) -> dict[str, Signature]:
-    return _of_texts(model, preprocessor, lambda x: {"embeddings": x}, pairs=False)
+    return _of_texts(model, preprocessor, lambda x: {"embeddings": x}, options, False)
 
 
 @serving_signatures.register
@@ -142,7 +144,7 @@ def _(
     rows = preprocessor(tf.constant(example["words"]))
     return {
         "serving_default": Signature(tag, {"words": strings("words", 2)}, example),
-        **of_rows(model, preprocessor, rows, name_tokens),
+        **of_rows(model, preprocessor, rows, name_tokens, **options),
     }
 
 
@@ -172,5 +174,5 @@ def _(model: MultipleChoice, preprocessor: Any, **options: Any) -> dict[str, Sig
     rows = preprocessor({k: tf.constant(v) for k, v in example.items()})
     return {
         "serving_default": Signature(choose, inputs, example),
-        **of_rows(model, preprocessor, rows, name_choices),
+        **of_rows(model, preprocessor, rows, name_choices, **options),
     }

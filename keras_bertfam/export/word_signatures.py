@@ -6,34 +6,38 @@ import tensorflow as tf
 
 from keras_bertfam.export.signatures import (
     Signature,
+    most_tokens,
     of_tokens,
     serving_signatures,
     strings,
     without_padding,
 )
-from keras_bertfam.layers.data.word_streams import (
-    between_sentence_tokens,
-    with_sentence_tokens,
-)
+from keras_bertfam.layers.data.word_streams import with_sentence_tokens
 from keras_bertfam.models.elmo import ElmoBackbone
 from keras_bertfam.models.features import FeatureBackbone
 from keras_bertfam.tasks.pretraining.bidirectional_lm import BidirectionalLM
 from keras_bertfam.tokenizers.texts import to_utf8
 
+# LSTMs have no last position, and rows of training go on in the next ones.
+_MOST_WORDS = 1024
 
-def _of_words(tokenizer, answer):
+
+def _of_words(tokenizer, answer, max_input_tokens=None, **options):
     """Signatures of a function of padded words: from text, and from given words.
 
-    Texts are as long as they are: a preprocessor's rows are those of training.
+    Texts may be longer than a preprocessor's rows, which are those of training.
     """
+    most = most_tokens(max_input_tokens, _MOST_WORDS, None)
 
-    def from_text(text):
-        words = between_sentence_tokens(tokenizer, to_utf8(text))
+    def within(words):
+        words = with_sentence_tokens(tokenizer, words[:, :most])
         return answer(words.to_tensor(""))
 
+    def from_text(text):
+        return within(tokenizer.split_words(to_utf8(text)))
+
     def from_words(words):
-        kept = tf.ragged.boolean_mask(words, tf.not_equal(words, ""))
-        return answer(with_sentence_tokens(tokenizer, kept).to_tensor(""))
+        return within(tf.ragged.boolean_mask(words, tf.not_equal(words, "")))
 
     text, words = ["A text to start with."], [["Words", "to", "start", "with"]]
     return {
@@ -66,7 +70,7 @@ def _(model: ElmoBackbone, preprocessor: Any, **options: Any) -> dict[str, Signa
             "hidden_states": tf.stack(outputs["hidden_states"], 1),
         }
 
-    return _of_words(tokenizer, encode)
+    return _of_words(tokenizer, encode, **options)
 
 
 @serving_signatures.register
@@ -86,8 +90,8 @@ def _(
         return {**outputs, "padding_mask": mask}
 
     if "character_ids" in model.required_inputs:
-        return _of_words(tokenizer, encode)
-    return of_tokens(encode_tokens, preprocessor)
+        return _of_words(tokenizer, encode, **options)
+    return of_tokens(encode_tokens, preprocessor, model, **options)
 
 
 @serving_signatures.register
@@ -117,7 +121,7 @@ def _(
             },
         }
 
-    return _of_words(tokenizer, score)
+    return _of_words(tokenizer, score, **options)
 
 
 def _scores(model, states, ids):

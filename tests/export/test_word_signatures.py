@@ -12,6 +12,8 @@ from keras_bertfam.models import FeatureBackbone
 from tests import tiny_bidirectional_lm as elmo
 from tests import tiny_fine_tuning, tiny_recurrent_lm
 from tests.export.test_task_signatures import ask, softmax
+from tests.tiny_fine_tuning import make_backbone
+from tests.tiny_masked_lm import WORDS
 
 TEXTS = ["the red cat sat", "a dog", "zebra " * 30]
 # TensorFlow writes and reads them, from a process of its own under other backends.
@@ -149,3 +151,52 @@ def test_transformer_xl_writes(tmp_path):
     found = traced(loaded, preprocessor, "token_ids", **rows)
     expected = model.backbone({"token_ids": np.array(ids[:1])})["sequence_output"]
     np.testing.assert_allclose(found["sequence_output"], array(expected), atol=1e-5)
+
+
+def asked(model, name, limit=None, **inputs):
+    """What a signature's function gives, as it is."""
+    signatures = serving_signatures(model, model.preprocessor, max_input_tokens=limit)
+    inputs = {name: tf.constant(value) for name, value in inputs.items()}
+    return {name: array(x) for name, x in signatures[name].function(**inputs).items()}
+
+
+@pytest.mark.slow
+def test_long_rows_are_cut_at_a_length_of_the_signature():
+    model = elmo.make_model(batch_size=None)
+    long, short = asked(model, "words", 3, words=[WORDS[:8]]), [WORDS[:3]]
+    assert len(long["words"][0]) == 5
+    same(long, asked(model, "words", words=short))
+    same(asked(model, "serving_default", 3, text=[" ".join(WORDS[:8])]), long)
+    tokenizer, backbone = tiny_fine_tuning.make_tokenizer(), make_backbone()
+    ids = np.random.default_rng(0).integers(5, 10, (2, 3, 14)).astype("int32")
+    segments = np.zeros_like(ids)
+    labels = tasks.TextClassifierPreprocessor(tokenizer, 12)
+    choices = tasks.MultipleChoicePreprocessor(tokenizer, 12)
+    models = (
+        (tasks.MaskedLM(backbone, tasks.MaskedLMPreprocessor(tokenizer, 12)), {}),
+        (
+            tasks.TextClassifier(backbone, 2, labels),
+            {"segment_ids": segments[0]},
+        ),
+        (tasks.MultipleChoice(backbone, choices), {"segment_ids": segments}),
+    )
+    for model, rest in models:
+        rows = {"token_ids": ids if np.ndim(rest.get("segment_ids")) == 3 else ids[0]}
+        rows |= rest
+        for limit, most in ((None, 12), (9, 9), (14, 14)):
+            cut = {name: x[..., :most] for name, x in rows.items()}
+            same(
+                asked(model, "token_ids", limit, **rows),
+                asked(model, "token_ids", 14, **cut),
+            )
+        with pytest.raises(ValueError, match="must be an int from 1 to"):
+            asked(model, "token_ids", 10**4, **rows)
+
+
+def same(found, expected):
+    assert {*found} == {*expected}
+    for name, value in found.items():
+        if value.dtype == object:
+            assert value.tolist() == expected[name].tolist()
+        else:
+            np.testing.assert_allclose(value, expected[name], atol=1e-5)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from keras import ops
 
+from keras_bertfam import tasks
 from tests.tiny_families import (
     FAMILIES,
     MASKS,
@@ -55,8 +56,7 @@ def test_states_are_within_what_the_precision_allows(family, precision):
     assert np.abs(states - right)[MASKS].mean() < room / 4
 
 
-# JAX compiles 20 s for a step: one family of each kind there.
-STEPS = FAMILIES if BACKEND != "jax" else ["Bert", "GPT2", "T5"]
+STEPS = FAMILIES
 
 
 @pytest.mark.slow
@@ -81,3 +81,43 @@ def test_a_step_and_predictions_are_finite(family, precision):
     assert np.mean(moved) > 0.5
     outputs = keras.tree.flatten(task.predict_on_batch(x))
     assert all(np.isfinite(as_float32(o)).all() for o in outputs)
+
+
+WRITERS = ["Bart", "GPT", "GPT2", "T5", "TransformerXL"]
+PROMPTS = [[5, 6, 7], [8]]
+
+
+@functools.cache
+def written_in_float32(family):
+    return task_of(family)
+
+
+def float32_score(family, prompt, text):
+    """The mean log-probability of a text's new tokens, and the largest logit."""
+    task = written_in_float32(family)
+    if is_pair(family):
+        begin = [*task.backbone.record.start_token_ids]
+        rows, text = {"encoder": prompt, "decoder": [*begin, *text]}, [*begin, *text]
+        x = {f"{name}_token_ids": ops.array([ids]) for name, ids in rows.items()}
+        x |= {f"{name}_padding_mask": ops.ones((1, len(rows[name]))) for name in rows}
+    else:
+        begin = prompt
+        x = {"token_ids": ops.array([text]), "padding_mask": ops.ones((1, len(text)))}
+    logits = task(x, training=False)
+    logs = as_float32(ops.log_softmax(logits))[0]
+    places = range(len(begin), len(text))
+    found = [logs[place - 1, text[place]] for place in places]
+    return np.mean(found), np.abs(as_float32(logits)).max()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", WRITERS)
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_texts_have_the_scores_that_the_precision_allows(family, precision):
+    settings = tasks.GenerationSettings(num_beams=2, return_scores=True)
+    task = task_of(family, precision)
+    texts, scores = task.generate(PROMPTS, 8, "beam", settings=settings)
+    for prompt, text, score in zip(PROMPTS, texts, scores, strict=True):
+        right, scale = float32_score(family, prompt, text)
+        assert np.isfinite(score) and len(text) == (7 if is_pair(family) else 8)
+        assert abs(score - right) < PRECISIONS[precision] * scale
