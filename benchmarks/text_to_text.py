@@ -1,8 +1,8 @@
 """Training steps of language models, and texts that they write, at equal work.
 
 All have the same architecture, batch, dropout and AdamW, and no metrics but the loss;
-texts are written greedily, none of them ends, and the loop is compiled where that is
-possible. T5's is of version 1.0, with tied tables.
+texts are written greedily or by a beam search, none of them ends, and the loop is
+compiled where that is possible. T5's is of version 1.0, with tied tables.
 """
 
 import dataclasses
@@ -14,6 +14,7 @@ from benchmarks.harness import Benchmark, Competitor, repeated
 from benchmarks.training import LEARNING_RATE, fit, fit_ours
 
 NEW_TOKENS = 64
+BEAMS = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,18 +171,25 @@ def train_transformers(family, size=SIZE):
     return repeated(step)
 
 
-def write_keras_bertfam(family, size=SIZE):
+def write_keras_bertfam(family, size=SIZE, beams=1):
     """Texts of ours."""
+    import keras_bertfam
+
+    settings = keras_bertfam.tasks.GenerationSettings(num_beams=beams)
+    sampler = "beam" if beams > 1 else "greedy"
     task = our_task(family, size)
     inputs, begun = _prompts(family, size)
     length = begun + NEW_TOKENS
-    return repeated(lambda: task.generate(inputs, length, stop_token_ids=None))
+    return repeated(lambda: task.generate(inputs, length, sampler, None, settings))
 
 
-def write_keras_hub(family, size=SIZE, compiled="auto"):
+def write_keras_hub(family, size=SIZE, compiled="auto", beams=1):
     """Texts of KerasHub's."""
+    import keras_hub
+
     task = their_task(family, size)
-    task.compile(sampler="greedy", jit_compile=compiled)
+    search = keras_hub.samplers.BeamSampler(beams)
+    task.compile(sampler=search if beams > 1 else "greedy", jit_compile=compiled)
     inputs, begun = _prompts(family, size)
     prompt = inputs if family == "gpt2" else np.zeros((size.batch_size, 1), "int32")
     rows = {
@@ -196,7 +204,7 @@ def write_keras_hub(family, size=SIZE, compiled="auto"):
     return repeated(lambda: task.generate(rows, stop_token_ids=None))
 
 
-def write_transformers(family, size=SIZE):
+def write_transformers(family, size=SIZE, beams=1):
     """Texts of `transformers`."""
     import torch
 
@@ -207,6 +215,7 @@ def write_transformers(family, size=SIZE):
         inputs,
         attention_mask=torch.ones_like(inputs),
         do_sample=False,
+        num_beams=beams,
         max_new_tokens=NEW_TOKENS,
         pad_token_id=0,
     )
@@ -225,12 +234,17 @@ def _benchmarks(what, family):
     title = {
         "train": f"Training step of {family}: {size} x {SIZE.sequence_length}",
         "write": f"{NEW_TOKENS} tokens of {family}, greedily: {size}",
+        "search": f"{NEW_TOKENS} tokens of {family}, {BEAMS} beams: {size}",
     }[what]
+    given = {"beams": BEAMS} if what == "search" else {}
+    function = "train" if what == "train" else "write"
 
     def competitor(side, backend, label="", **arguments):
-        build = f"text_to_text:{what}_{side}"
+        build = f"text_to_text:{function}_{side}"
         name = f"{side}, {backend}{label}"
-        return Competitor(name, build, {"family": family, **arguments}, backend)
+        return Competitor(
+            name, build, {"family": family, **given, **arguments}, backend
+        )
 
     for backend in ("tensorflow", "jax", "torch"):
         sides = [competitor(side, backend) for side in ("keras_hub", "keras_bertfam")]
@@ -247,7 +261,7 @@ def _benchmarks(what, family):
 
 BENCHMARKS = {
     name: benchmark
-    for what in ("train", "write")
+    for what in ("train", "write", "search")
     for family in FAMILIES
     for name, benchmark in _benchmarks(what, family)
 }

@@ -143,9 +143,9 @@ class BeamSearch(keras_hub.samplers.Sampler):
             scores = ops.where(begun, best, scores)
             parents = ops.where(begun, parents, numbers[first : first + width])
 
-            hopes = length if settings.early_stopping == "never" else index + 1
-            if settings.length_penalty <= 0:
-                hopes = index + 1
+            hopes = index + 1
+            if settings.early_stopping == "never":
+                hopes = ops.where(settings.length_penalty > 0, length, hopes)
             going = scores[:, :1]
             worst = done_scores[:, -1:]  # -1e9 if fewer than `width` are finished
             better = over_length(going, hopes - starts) > worst

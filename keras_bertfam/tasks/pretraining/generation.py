@@ -1,6 +1,5 @@
 """Texts written token by token, with a sampler and a cache."""
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +10,11 @@ from keras import ops
 
 from keras_bertfam.autograph import as_written
 from keras_bertfam.tasks.pretraining.beam_search import BeamSearch
+from keras_bertfam.tasks.pretraining.compiled_kinds import (
+    kind_of,
+    numbers_of,
+    with_numbers,
+)
 from keras_bertfam.tasks.pretraining.generation_inputs import (
     check_max_length,
     check_rows,
@@ -79,10 +83,14 @@ class Generation(Mixin):
             "prompt": prompt,
             "start": np.maximum(prompt[:, :width], 0),
             "index": np.array(shortest, "int32"),
+            "numbers": {
+                name: np.array(x, "int32" if name == "min_new_tokens" else "float32")
+                for name, x in numbers_of(sampler, settings).items()
+            },
         }
         if table is not None:
             batch["stop"] = table
-        batch = {name: ops.convert_to_tensor(value) for name, value in batch.items()}
+        batch = keras.tree.map_structure(ops.convert_to_tensor, batch)
         written = self._writer_for(sampler, settings).write(batch)
         return [
             _texts(
@@ -100,7 +108,7 @@ class Generation(Mixin):
         if self._writers is None or self._writers.variables != variables:
             self._writers = _Writers(variables)
         known = self._writers.known
-        key = _kind(sampler), settings
+        key = kind_of(sampler, settings)
         if key not in known:
             known[key] = _Writer(self, sampler, settings)
         known[key].given = sampler
@@ -253,9 +261,12 @@ class _Writer:
     def generate_step(
         self, inputs: Any, stop_token_ids: None = None
     ) -> dict[str, Tensor]:
-        return self.task.write_rows(inputs, self.sampler, self.settings)
+        inputs = dict(inputs)
+        numbers = inputs.pop("numbers")
+        chosen = with_numbers(self.sampler, self.settings, numbers)
+        return self.task.write_rows(inputs, *chosen)
 
-    def write(self, batch: dict[str, Tensor]) -> dict[str, list[Any]]:
+    def write(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
         """Writes with the random numbers of the sampler that is given."""
         pairs = [*zip(self.sampler.variables, self.given.variables, strict=True)]
         for ours, theirs in pairs:
@@ -274,14 +285,6 @@ class _Writer:
         return self.task.non_trainable_variables
 
     make_generate_function: Callable = keras_hub.models.CausalLM.make_generate_function
-
-
-def _kind(sampler):
-    """What samplers have in common whose compiled functions are the same."""
-    if not type(sampler).__module__.startswith("keras_hub."):
-        return id(sampler)  # its config may not say all
-    config = {**sampler.get_config(), "seed": None}
-    return type(sampler), json.dumps(config, sort_keys=True)
 
 
 def _copies(sampler, settings):

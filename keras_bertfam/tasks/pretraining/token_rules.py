@@ -5,6 +5,7 @@ from typing import Any
 
 from keras import ops
 
+from keras_bertfam.tasks.pretraining.compiled_kinds import is_known_as
 from keras_bertfam.tasks.pretraining.generation_settings import GenerationSettings
 from keras_bertfam.types import Tensor
 
@@ -35,7 +36,7 @@ def ruled(
         Tensor like `scores`.
     """
     size = scores.shape[-1]
-    if settings.repetition_penalty != 1:
+    if not is_known_as(settings.repetition_penalty, 1):
         penalty = settings.repetition_penalty
         there = ops.arange(texts.shape[1], dtype="int32") < index
         other = ops.where(scores < 0, scores * penalty, scores / penalty)
@@ -46,7 +47,7 @@ def ruled(
         banned.append(_ends_of_ngrams(texts, index, settings.no_repeat_ngram_size))
     for _, words in itertools.groupby(sorted(settings.bad_words, key=len), len):
         banned.append(_ends_of_words(texts, index, [*words]))
-    if settings.min_new_tokens and stop is not None:
+    if stop is not None and not is_known_as(settings.min_new_tokens, 0):
         early = ops.expand_dims(index - starts < settings.min_new_tokens, 1)
         banned.append(ops.where(early, stop, -1))
     if not banned:

@@ -120,6 +120,37 @@ def test_every_sampler(causal, seq2seq, name):
         assert [len(text) for text in texts] == [length, length]
 
 
+@pytest.mark.slow
+def test_other_numbers_are_written_by_what_is_compiled():
+    task = tasks.CausalLM(make("GPT2"))
+    prompts, stop = [[5, 6, 7], [8]], [3, 4]
+    usual = {"num_beams": 4, "num_beam_groups": 2, "early_stopping": "never"}
+    settings = [
+        tasks.GenerationSettings(**usual, **numbers)
+        for numbers in (
+            {"repetition_penalty": 1.3, "diversity_penalty": 0.1, "min_new_tokens": 1},
+            {"repetition_penalty": 4, "diversity_penalty": 9.0, "min_new_tokens": 5}
+            | {"length_penalty": -2},
+        )
+    ]
+    samplers = [
+        lambda temperature=temperature, p=p: keras_hub.samplers.TopPSampler(
+            p, temperature=temperature, seed=1
+        )
+        for temperature, p in ((0.3, 0.9), (2.0, 0.4))
+    ]
+    asked = [(lambda: "beam", each) for each in settings]
+    asked += [(sampler, None) for sampler in samplers]
+    found = [
+        task.generate(prompts, 9, sampler(), stop, each) for sampler, each in asked
+    ]
+    assert len(task._writers.known) == 2
+    for texts, (sampler, each) in zip(found, asked, strict=True):
+        alone = tasks.CausalLM(make("GPT2"))
+        assert alone.generate(prompts, 9, sampler(), stop, each) == texts
+    assert len({str(texts) for texts in found}) == 4
+
+
 class Letters:
     """A tokenizer of letters, and the preprocessor that has it."""
 
