@@ -218,6 +218,7 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
         duplicates: int | None = None,
         tokens_per_batch: int | None = None,
         shuffle_documents: int = 0,
+        drop_remainder: bool | None = None,
     ) -> TFDataset:
         """Returns the dataset of corrupted batches, ready for `fit`.
 
@@ -252,6 +253,12 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
                 whose order means something, and for the partners of sentence pairs,
                 which come from documents nearby. They are tokenised in each pass,
                 then. Defaults to `0`: documents come in the order of the data.
+            drop_remainder: bool or `None`. Whether a pass leaves out its last batch if
+                that isn't full: of 400 rows in batches of 30, the last 10, which are
+                others in each pass if rows are shuffled. Steps of one shape are
+                compiled once; `False` compiles another one for the last batch. Rows
+                that go on from batch to batch have no such batch, and take no `False`,
+                nor does a prepared corpus in slices. Defaults to `training`.
 
         Returns:
             A `tf.data.Dataset` of what the call gives. A pass without a single
@@ -270,6 +277,7 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
             duplicates,
             tokens_per_batch,
             shuffle_documents,
+            drop_remainder,
         )
         if isinstance(documents, TokenCorpus):
             documents.manifest.check_tokenizer(self.tokenizer)
