@@ -144,7 +144,7 @@ class KnowledgeAugmentedMaskedLMPreprocessor(
             return super().call(x, y, sample_weight, seed)
         with tf.device("CPU:0"):
             texts = as_strings(x["text"], name="text")
-            rows = self._encode_texts(texts, "max_length")
+            rows = self._encode_texts(texts, "max_length", True)
             source = tf.reshape(tf.convert_to_tensor(x["source"]), tf.shape(texts))
             return self.corrupt({**rows, "source": source}, seed)
 
@@ -279,7 +279,7 @@ class KnowledgeAugmentedMaskedLMPreprocessor(
             return chosen.batch(size, drop_remainder=drops)
 
         def corrupt(seed, batch):
-            rows = self._encode(batch["text"], "max_length")
+            rows = self._encode(batch["text"], "max_length", corrupted=True)
             return self.corrupt({**rows, "source": batch["source"]}, seed)
 
         position = self.position if training else None
