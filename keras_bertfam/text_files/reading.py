@@ -66,17 +66,17 @@ def read_documents(
         ValueError: for text of another encoding, a file of another format, or a line
             that is too long: which, and where in it.
     """
-    return _pieces(_lines(part, reading), max_bytes)
+    return _pieces(_texts(part, reading), max_bytes)
 
 
 def read_lines(part: Part, reading: Reading) -> Iterator[str]:
     """The lines of the documents of `read_documents`, with its errors."""
-    for lines in _lines(part, reading):
-        yield from filter(None, lines)
+    for text in _texts(part, reading):
+        yield from filter(None, text.split("\n"))
 
 
-def tidy_lines(value: Any, part: Part, reading: Reading, place: str) -> list[str]:
-    """The lines of a text that is a value of a table, as text files give them.
+def tidy_text(value: Any, part: Part, reading: Reading, place: str) -> str:
+    """A text that is a value of a table, with lines as text files give them.
 
     Args:
         value: str, bytes in UTF-8, or `None`.
@@ -85,14 +85,14 @@ def tidy_lines(value: Any, part: Part, reading: Reading, place: str) -> list[str
         place: where the value is, for the error.
 
     Returns:
-        A list of strings without white space around them, of which some may be blank.
+        Lines without white space around them, none of which is blank.
 
     Raises:
         ValueError: for a value that isn't text, or a line that is too long.
     """
     name = part.source.name
     if value is None:
-        return []
+        return ""
     try:
         if isinstance(value, bytes):
             value = value.decode()
@@ -107,40 +107,52 @@ def tidy_lines(value: Any, part: Part, reading: Reading, place: str) -> list[str
             f"{place}: {value!r}."
         ) from None
     lines = _split_lines(value)
-    if _longest(lines) > reading.max_line_length:
+    if _is_too_long(value, lines, reading):
         raise _too_long(part, reading, f"in the text of {place}")
-    return [line.strip(WHITE_SPACE) for line in lines]
+    return "\n".join(filter(None, (line.strip(WHITE_SPACE) for line in lines)))
 
 
-def _pieces(blocks: Iterable[list[str]], max_bytes: float) -> Iterator[str]:
-    """Documents, or pieces of them, of lines; an empty line ends a document."""
-    lines: list[str] = []
-    size, before = 0, ""
-    for block in blocks:
-        for line in block:
-            if line:
-                lines.append(line)
-                size += len(line) if line.isascii() else len(line.encode())
-                if size > max_bytes:
-                    yield before + "\n".join(lines)
-                    lines, size, before = [], 0, CONTINUES
-            elif lines or before:
-                if lines:
-                    yield before + "\n".join(lines)
-                lines, size, before = [], 0, ""
+def _pieces(texts: Iterable[str], max_bytes: float) -> Iterator[str]:
+    """Documents, or pieces of them, of texts of whole lines."""
+    parts: list[str] = []  # of a document whose end is still to come
+    size, before, line_end = 0, "", "\n"
+    for text in texts:
+        text = line_end + text
+        line_end = "\n\n" if text.endswith("\n") else "\n"  # after a blank line
+        for number, part in enumerate(text.split("\n\n")):
+            if number:
+                if parts:
+                    yield before + "\n".join(parts)
+                parts, size, before = [], 0, ""
+            part = part.strip("\n")
+            while size + _bytes_of(part) > max_bytes:
+                data = part.encode()
+                end = data.find(b"\n", max(0, int(max_bytes) - size))
+                end = len(data) if end < 0 else end
+                yield before + "\n".join([*parts, data[:end].decode()])
+                parts, size, before = [], 0, CONTINUES
+                part = data[end + 1 :].decode()
+            if part:
+                parts.append(part)
+                size += _bytes_of(part)
+    if parts:
+        yield before + "\n".join(parts)
 
 
-def _lines(part, reading):
-    """Lists of lines without white space around them, an empty one at documents' ends.
+def _bytes_of(text):
+    return len(text) if text.isascii() else len(text.encode())
 
-    It ends the last document, too.
-    """
+
+def _texts(part, reading):
+    """Whole lines without white space around them; documents end with blank ones."""
     kind = part.source.kind
     if kind == "text":
-        for _, found in _blocks(part, reading):
-            lines = [line.strip(WHITE_SPACE) for line in found]
-            yield [*filter(None, lines)] if reading.one_per_file else lines
-        yield [""]
+        for _, lines in _blocks(part, reading):
+            lines = [line.strip(WHITE_SPACE) for line in lines]
+            if reading.one_per_file:
+                lines = [*filter(None, lines)]
+            if lines:
+                yield "\n".join(lines)
         return
     if kind == "json":
         values = _json_values(part, reading)
@@ -148,7 +160,7 @@ def _lines(part, reading):
         rows = enumerate(parquet_values(part, reading))
         values = ((f"row {row}", value) for row, value in rows)
     for place, value in values:
-        yield [*filter(None, tidy_lines(value, part, reading, place)), ""]
+        yield tidy_text(value, part, reading, place) + "\n\n"
 
 
 def _json_values(part, reading):
@@ -181,7 +193,8 @@ def _blocks(part, reading):
     begin = None
     for text, end, last in _decoded(part, reading, _CHUNK):
         if begin is None:
-            begin = end - reading.size(text)
+            has_mark = "".encode(reading.encoding)  # which the decoder leaves out
+            begin = end - reading.size(text) if has_mark else part.start
             if not begin and text.startswith(_BYTE_ORDER_MARK):
                 begin, text = reading.size(_BYTE_ORDER_MARK), text[1:]
         cut = len(text) if last else text.rfind("\n") + 1
@@ -190,7 +203,7 @@ def _blocks(part, reading):
         if cut or last:
             block = "".join([*rest, text[:cut]])
             lines = _split_lines(block) if kind == "text" else block.split("\n")
-            if _longest(lines) > reading.max_line_length:
+            if _is_too_long(block, lines, reading):
                 at = begin + reading.size(_before_longest(block, kind))
                 raise _too_long(part, reading, f"at byte {at}")
             if not last:
@@ -203,13 +216,15 @@ def _blocks(part, reading):
 
 
 def _split_lines(text):
-    if "\r" in text:
+    """Lines of text; a carriage return at a line's end is white space there."""
+    if text.count("\r") > text.count("\r\n"):
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     return text.split("\n")
 
 
-def _longest(lines):
-    return max(map(len, lines))
+def _is_too_long(text, lines, reading):
+    most = reading.max_line_length
+    return len(text) > most and max(map(len, lines)) > most
 
 
 def _too_long(part, reading, place):

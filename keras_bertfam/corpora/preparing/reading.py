@@ -26,6 +26,5 @@ def read_documents(part: Part, reading: Reading) -> Iterator[str]:
         return
     examples = dataset_examples(part, reading)
     for row, value in enumerate(examples, part.start):
-        lines = files.tidy_lines(value, part, reading, f"row {row}")
-        if text := "\n".join(filter(None, lines)):
+        if text := files.tidy_text(value, part, reading, f"row {row}"):
             yield text

@@ -66,8 +66,8 @@ def _note(stream, strategy, asked, masked):
     name = strategy.decode()
     if not masked and math.log10(counts.empty).is_integer():
         warnings.warn(
-            f"A batch has no masked token, and teaches nothing: {name} was asked for "
-            f"{asked}. There were {counts.empty} such batches.",
+            f"A batch has no masked token, and teaches nothing: {name} selected none, "
+            f"where the rate asks for {asked}. There were {counts.empty} such batches.",
             stacklevel=2,
         )
     if not counts.said and counts.asked >= _ENOUGH:

@@ -58,7 +58,9 @@ def test_batches_without_a_mask_are_told_of():
         "Batches have fewer than ",
         "A batch has no masked to",
     ]
-    assert "strategy='given_spans' was asked for 24." in found[0]
+    assert (
+        "strategy='given_spans' selected none, where the rate asks for 24." in found[0]
+    )
     assert "There were 10 such batches." in found[2]
 
 
@@ -71,7 +73,8 @@ def test_rows_too_short_for_xlnet():
     layer = PermuteTokens(100, [SEP], mask_selection_length=2)
     data = tf.data.Dataset.from_tensors([[START, SEP] + [0] * 10]).repeat(2)
     with pytest.warns(
-        UserWarning, match="no masked token.*PermuteTokens was asked for 0"
+        UserWarning,
+        match="no masked token.*PermuteTokens selected none, where the rate asks for 0",
     ):
         list(data.map(layer))
 
