@@ -2,12 +2,15 @@ import gzip
 import itertools
 import json
 import random
+import re
 
 import pytest
+import tensorflow as tf
 
 from keras_bertfam.corpora.preparing import reading as preparing
 from keras_bertfam.corpora.preparing.sources import find_sources
 from keras_bertfam.layers import read_documents
+from keras_bertfam.layers.data.ranges import plain_error
 from keras_bertfam.text_files import reading as module
 from keras_bertfam.text_files.finding import find_files
 from keras_bertfam.text_files.parts import Part, Reading
@@ -149,10 +152,12 @@ def test_what_is_wrong_is_told_by_file_and_byte(name, tmp_path):
     content, settings, problem, place = BROKEN[name]
     write(tmp_path, {name: content})
     for read in (of_dataset, of_preparation):
-        with pytest.raises(
-            Exception, match=f"{name} must .*{problem}.*byte {place}\\b"
-        ):
+        with pytest.raises((ValueError, tf.errors.InvalidArgumentError)) as raised:
             read(tmp_path / name, **settings)
+        # What `fit()` raises of it.
+        message = str(plain_error(raised.value) or raised.value)
+        start = re.escape(f"{tmp_path / name} must")
+        assert re.fullmatch(rf"{start} .*{problem}.*byte {place}\b.*\.", message)
 
 
 def test_a_long_line_of_a_value(tmp_path):

@@ -179,14 +179,8 @@ class MaskingPreprocessor(PackingPreprocessor):
                 through once.
 
         Raises:
-            ValueError: for documents that are packed already, or a prepared corpus
-                with a `segmenter`.
+            ValueError: for documents that are packed already.
         """
-        if isinstance(documents, TokenCorpus) and self.segmenter is not None:
-            raise ValueError(
-                "`segmenter` must be `None` with a prepared corpus, whose text is "
-                f"tokens already. Received: {self.segmenter!r}."
-            )
         strategy: Any = self.strategy
         if not strategy.uses_counts or strategy.token_counts is not None:
             return
@@ -199,6 +193,14 @@ class MaskingPreprocessor(PackingPreprocessor):
                 "call `adapt` with them first. Received: packed documents."
             )
         strategy.set_counts(count_tokens(self.tokenizer, documents))
+
+    def _of_tokens(self, corpus, options):
+        if self.segmenter is not None:
+            raise ValueError(
+                "`segmenter` must be `None` with a prepared corpus, whose text is "
+                f"tokens already. Received: {self.segmenter!r}."
+            )
+        return super()._of_tokens(corpus, options)
 
     def _random_tokens(self):
         """The ids that replace tokens, `None` for all, and how likely each is."""
