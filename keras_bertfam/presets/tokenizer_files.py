@@ -10,9 +10,8 @@ import tempfile
 from collections.abc import Callable
 
 import keras
-import keras_hub
 
-from keras_bertfam.presets import reading
+from keras_bertfam.presets import added_tokens, reading, tokenizer_pipelines
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.piece_models import (
     CONTROL,
@@ -22,7 +21,7 @@ from keras_bertfam.presets.piece_models import (
     PieceModel,
 )
 from keras_bertfam.presets.source import CheckpointError, CheckpointSource
-from keras_bertfam.presets.tokenizer_json import byte_pair_json
+from keras_bertfam.presets.tokenizer_json import added_tokens_decoder, tokenizer_json
 from keras_bertfam.types import Config, Path, Tokenizer
 
 # What `transformers` calls our classes, and the files that KerasHub writes for each.
@@ -39,9 +38,8 @@ _EXPORTS = {
     "T5Tokenizer": _PIECES,
 }
 _BY_JSON = ("ModernBertTokenizer",)
-_NO_PREFIX = ("GPTTokenizer", "ModernBertTokenizer")
 _THEIR_NAMES = {"GPTTokenizer": "OpenAIGPTTokenizer"}
-_NAMES = ("pad", "unk", "cls", "sep", "mask")
+_BERT_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 def load_tokenizer(source: CheckpointSource) -> Tokenizer:
@@ -54,7 +52,8 @@ def load_tokenizer(source: CheckpointSource) -> Tokenizer:
         A tokenizer layer.
 
     Raises:
-        CheckpointError: if there are no files of a tokenizer, or damaged ones.
+        CheckpointError: if there are no files of a tokenizer, damaged ones, or some
+            that say what no tokenizer here does.
     """
     files = source.tokenizer_files
     for names, load in _LOADERS.items():
@@ -64,7 +63,10 @@ def load_tokenizer(source: CheckpointSource) -> Tokenizer:
             with reading.errors_of(paths[0], Exception):
                 for path in paths:
                     reading.check_bytes(path)
-                return load(source, *paths)
+                added = added_tokens.read(source)
+                tokenizer = load(source, added, *paths)
+                added_tokens.check_ids(added, tokenizer)
+                return tokenizer
     raise CheckpointError(
         f"There is no tokenizer in {os.fspath(source.path)!r}. Expected: "
         f"{', or '.join(' and '.join(names) for names in _LOADERS)}."
@@ -76,26 +78,27 @@ def _ours(name):
     return keras.saving.get_registered_object(f"keras_bertfam>{name}")
 
 
-def _word_piece(source, path):
+def _word_piece(source, added, path):
     vocabulary = reading.vocabulary_lines(path)
     # Unless it is said, a vocabulary with capitals keeps case. [CLS] isn't one.
     written = (token for token in vocabulary if not token.startswith("["))
     cased = any(token != token.lower() for token in written)
     config = {"do_lower_case": not cased, **source.tokenizer_config}
-    return _bert_tokenizer(source, vocabulary, config)
-
-
-def _bert_tokenizer(source, vocabulary, config, lowercase="do_lower_case"):
-    lowercase = _flag(config, lowercase, True)
     accents = config.get("strip_accents")
-    if accents not in (None, lowercase) or not _flag(
-        config, "tokenize_chinese_chars", True
-    ):
-        raise CheckpointError(
-            f"The tokenizer of {os.fspath(source.path)!r} must strip accents where it "
-            f"lower-cases, and split Chinese characters. Received: {config}."
-        )
-    return _ours("BertTokenizer")(vocabulary, lowercase=lowercase)
+    if accents is not None:
+        accents = _flag(config, "strip_accents", None)
+    given = tokenizer_pipelines.bert_arguments(
+        _flag(config, "do_lower_case", True),
+        accents,
+        _flag(config, "tokenize_chinese_chars", True),
+    )
+    return _bert_tokenizer(vocabulary, added, given)
+
+
+def _bert_tokenizer(vocabulary, added, given):
+    # Special tokens in texts aren't these, unless somebody asks for that.
+    new = added_tokens.without(added, _BERT_SPECIAL)
+    return _ours("BertTokenizer")(vocabulary, added_tokens=new, **given)
 
 
 def _flag(config, name, default):
@@ -105,12 +108,31 @@ def _flag(config, name, default):
     return value
 
 
-def _byte_pair(source, vocabulary, merges):
+def _byte_pair(source, added, vocabulary, merges):
     ids = reading.read_json(vocabulary, vocabulary=True)
-    with open(merges, encoding="utf-8") as file:
+    if not all(isinstance(number, int) for number in ids.values()):
+        raise ValueError("the ids of the vocabulary must be ints")
+    with reading.errors_of(merges, ValueError), open(merges, encoding="utf-8") as file:
         lines = [line.rstrip("\n") for line in file]
+        _check_merges(ids, lines)
     lines = [line for line in lines if line and not line.startswith("#version")]
-    return _byte_pair_tokenizer(source, ids, lines)
+    given = {}
+    if _flag(source.tokenizer_config, "add_prefix_space", False):
+        given["add_prefix_space"] = True
+    return _byte_pair_tokenizer(source, added, ids, lines, given)
+
+
+def _check_merges(ids, lines):
+    for number, line in enumerate(lines, start=1):
+        if not line or line.startswith("#version"):
+            continue
+        parts = line.split(" ")
+        unknown = [part for part in (*parts, "".join(parts)) if part not in ids]
+        if len(parts) != 2 or unknown:
+            raise ValueError(
+                f"line {number} must be of two tokens with a space between, which "
+                f"the vocabulary has, joined and apart. Received: {line!r}."
+            )
 
 
 def _check_ids(ids):
@@ -118,28 +140,32 @@ def _check_ids(ids):
         raise ValueError("the ids of the vocabulary must be 0, 1, 2, ..., each once")
 
 
-def _byte_pair_tokenizer(source, ids, merges, prefixed=False):
-    _check_ids(ids)
+def _byte_pair_class(source):
     record = FAMILIES[source.family]
     # Encoders of other families may have RoBERTa's vocabulary, as DistilRoBERTa.
     own = record.tokenizer == "byte_pair"
-    name = record.tokenizer_class if own else "RobertaTokenizer"
-    cls = _ours(name) or getattr(keras_hub.tokenizers, name)
-    if not _flag(source.tokenizer_config, "add_prefix_space", prefixed):
-        return cls(ids, merges)
-    if name in _NO_PREFIX:
+    return _ours(record.tokenizer_class if own else "RobertaTokenizer")
+
+
+def _byte_pair_tokenizer(source, added, ids, merges, given):
+    ids = {**ids, **{token["content"]: token["id"] for token in added if "id" in token}}
+    _check_ids(ids)
+    cls = _byte_pair_class(source)
+    if given.get("add_prefix_space") and cls.__name__ == "GPTTokenizer":
         raise CheckpointError(
             f"The tokenizer of {os.fspath(source.path)!r} must add no space before a "
-            f"text, as a {name}. Received: add_prefix_space=True."
+            f"text, as a {cls.__name__}. Received: add_prefix_space=True."
         )
-    return cls(ids, merges, add_prefix_space=True)
+    plain = cls(ids, merges)
+    new = added_tokens.unlike(added, plain)
+    return cls(ids, merges, added_tokens=new, **given) if new or given else plain
 
 
-def _sentence_piece(source, path):
-    return _sentence_piece_tokenizer(source, pathlib.Path(path).read_bytes())
+def _sentence_piece(source, added, path):
+    return _sentence_piece_tokenizer(source, added, pathlib.Path(path).read_bytes())
 
 
-def _sentence_piece_tokenizer(source, proto, stated=None):
+def _sentence_piece_tokenizer(source, added, proto, stated=None):
     record = FAMILIES[source.family]
     if record.tokenizer != "sentence_piece":
         raise CheckpointError(
@@ -157,45 +183,49 @@ def _sentence_piece_tokenizer(source, proto, stated=None):
         given = {}  # T5's clean-up is all in its model
         if "extra_ids" in config:
             given["sentinels"] = int(config["extra_ids"])
-    return cls(proto, **given)
+    # The model finds its own pieces in texts.
+    known = cls(proto, **given)
+    new = added_tokens.without(added, {*known.get_vocabulary()})
+    return cls(proto, added_tokens=new, **given) if new else known
 
 
-def _tokenizer_json(source, path):
+def _tokenizer_json(source, added, path):
     content = reading.read_json(path, vocabulary=True)
+    kind = tokenizer_pipelines.check_keys(content, path)
     model = content["model"]
-    if model["type"] == "WordPiece":
+    if kind == "WordPiece":
         _check_ids(model["vocab"])
         tokens = sorted(model["vocab"], key=model["vocab"].get)
-        config = content["normalizer"] or {"lowercase": False}
-        return _bert_tokenizer(source, tokens, config, "lowercase")
-    if model["type"] == "BPE":
-        pairs = (m if isinstance(m, str) else " ".join(m) for m in model["merges"])
-        given = content.get("added_tokens") or []
-        added = {each["content"]: each["id"] for each in given if "id" in each}
-        ids, split = {**model["vocab"], **added}, steps_of(content, "pre_tokenizer")
-        prefixed = any(step.get("add_prefix_space") for step in split)
-        return _byte_pair_tokenizer(source, ids, list(pairs), prefixed)
-    if model["type"] == "Unigram":
-        done = {step["type"] for step in steps_of(content, "normalizer")}
-        stated = {
-            "do_lower_case": "Lowercase" in done,
-            "keep_accents": "StripAccents" not in done,
-        }
-        return _sentence_piece_tokenizer(source, _proto(content), stated)
-    raise ValueError(f"no tokenizer here is of the type {model['type']!r}")
-
-
-def steps_of(content, name):
-    """What a `tokenizer.json` does one after the other, as the `normalizer`."""
-    step = content.get(name) or {}
-    inner = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers"}[name]
-    return step.get(inner, [step] if step else [])
+        given = tokenizer_pipelines.word_piece_arguments(content)
+        tokenizer = _bert_tokenizer(tokens, added, given)
+    elif kind == "BPE":
+        pairs = [m if isinstance(m, str) else " ".join(m) for m in model["merges"]]
+        name = _byte_pair_class(source).__name__
+        given = tokenizer_pipelines.byte_pair_arguments(content, name, path)
+        if "add_prefix_space" in source.tokenizer_config:  # which has the last word
+            given.pop("add_prefix_space", None)
+            if _flag(source.tokenizer_config, "add_prefix_space", False):
+                given["add_prefix_space"] = True
+        tokenizer = _byte_pair_tokenizer(source, added, model["vocab"], pairs, given)
+    else:
+        stated = tokenizer_pipelines.piece_arguments(content, path)
+        proto = _proto(content)
+        tokenizer = _sentence_piece_tokenizer(source, added, proto, stated)
+    record = FAMILIES[source.family]
+    if record.tokenizer != tokenizer_pipelines.KINDS[kind]:
+        record = FAMILIES["roberta"]  # see `_byte_pair_class`
+    tokenizer_pipelines.check_layout(content, tokenizer, record.layout.name, path)
+    return tokenizer
 
 
 def _proto(content):
     """A SentencePiece model from the JSON of its fast counterpart."""
-    normalizers = steps_of(content, "normalizer")
-    special = {token["content"]: token["special"] for token in content["added_tokens"]}
+    normalizers = tokenizer_pipelines.steps_of(content, "normalizer")
+    # T5's sentinels are special, and found in texts.
+    special = {
+        token["content"]: token["special"] and not token["content"].startswith("<extra")
+        for token in content.get("added_tokens") or ()
+    }
     proto = PieceModel()
     for index, (piece, score) in enumerate(content["model"]["vocab"]):
         kind = NORMAL
@@ -241,7 +271,10 @@ def export_tokenizer(tokenizer: Tokenizer, folder: Path) -> dict[str, int]:
             f"`transformers` has no {type(tokenizer).__name__}. Expected one of "
             f"{', '.join((*_EXPORTS, *_BY_JSON))}."
         )
-    if name in _BY_JSON:
+    own_steps = getattr(tokenizer, "normalizer", None) or getattr(
+        tokenizer, "pre_tokenizer", None
+    )
+    if name in _BY_JSON or own_steps:
         return _export_json(tokenizer, folder)
     with tempfile.TemporaryDirectory() as assets:
         tokenizer.save_assets(assets)
@@ -254,6 +287,8 @@ def export_tokenizer(tokenizer: Tokenizer, folder: Path) -> dict[str, int]:
             config[theirs] = settings[ours]
     if name == "T5Tokenizer":
         config["extra_ids"] = 0  # the model has them
+    if getattr(tokenizer, "added_tokens", ()):
+        config["added_tokens_decoder"] = added_tokens_decoder(tokenizer)
     _write_json(folder, "tokenizer_config.json", config)
     return _special_ids(tokenizer)
 
@@ -265,7 +300,13 @@ def _special_ids(tokenizer):
 
 
 def _export_json(tokenizer, folder):
-    content, config = byte_pair_json(tokenizer)
+    classes = [base.__name__ for base in type(tokenizer).__mro__]
+    layout = next(
+        record.layout.name
+        for record in FAMILIES.values()
+        if record.tokenizer_class in classes or record.tokenizer == "word_piece"
+    )
+    content, config = tokenizer_json(tokenizer, layout)
     _write_json(folder, "tokenizer.json", content)
     _write_json(folder, "tokenizer_config.json", config)
     return _special_ids(tokenizer)

@@ -2,34 +2,46 @@
 
 from typing import Any
 
+from keras_bertfam.presets.added_tokens import FLAGS
+from keras_bertfam.presets.tokenizer_pipelines import expected_rows
 from keras_bertfam.types import Tokenizer
 
-_SPECIAL = ("[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]")
+_ROLES = {"start": ("bos", "cls"), "end": ("eos", "sep"), "pad": ("pad",)}
+_ROLES |= {"mask": ("mask",), "unk": ("unk",)}
 
 
-def byte_pair_json(tokenizer: Tokenizer) -> tuple[dict[str, Any], dict[str, Any]]:
+def tokenizer_json(
+    tokenizer: Tokenizer, layout: str
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """The contents of `tokenizer.json` and `tokenizer_config.json`.
 
     Args:
-        tokenizer: a byte-pair tokenizer with BERT's special tokens.
+        tokenizer: a tokenizer of word pieces, or of byte-level BPE.
+        layout: str. The name of its family's layout.
 
     Returns:
         A tuple of two dicts.
     """
-    vocabulary = dict(tokenizer.vocabulary)
-    own = [name for name in _SPECIAL if name in vocabulary]
-    added = [name for name in vocabulary if name in own or not name.strip(" ")]
-    added.sort(key=vocabulary.__getitem__)
-    content = {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [_added(name, vocabulary[name], name in own) for name in added],
-        "normalizer": {"type": "NFC"},
-        "pre_tokenizer": _byte_level(tokenizer.add_prefix_space),
-        "post_processor": _template(vocabulary),
-        "decoder": _byte_level(False),
-        "model": {
+    is_pairs = hasattr(tokenizer, "merges")
+    vocabulary = {t: tokenizer.token_to_id(t) for t in tokenizer.get_vocabulary()}
+    roles = {role: getattr(tokenizer, f"{role}_token", None) for role in _ROLES}
+    if not is_pairs or "[UNK]" in vocabulary:
+        roles["unk"] = "[UNK]"
+    elif "<unk>" in vocabulary:
+        roles["unk"] = "<unk>"
+    own = {token for token in roles.values() if token in vocabulary}
+    given = {token.content: token for token in tokenizer.added_tokens}
+    runs = {t for t in vocabulary if is_pairs and not t.strip(" ")}
+    mask = roles["mask"] if is_pairs else None
+    added = [
+        _added(name, number, given.get(name), name in own, name == mask)
+        for name, number in vocabulary.items()
+        if name in own or name in given or name in runs
+    ]
+    added.sort(key=lambda token: token["id"])
+    listed = {token["content"] for token in added}
+    if is_pairs:
+        model = {
             "type": "BPE",
             "dropout": None,
             "unk_token": None,
@@ -37,58 +49,94 @@ def byte_pair_json(tokenizer: Tokenizer) -> tuple[dict[str, Any], dict[str, Any]
             "end_of_word_suffix": None,
             "fuse_unk": False,
             "byte_fallback": False,
-            "vocab": {k: n for k, n in vocabulary.items() if k not in added},
+            "vocab": {k: n for k, n in vocabulary.items() if k not in listed},
             "merges": list(tokenizer.merges),
-        },
+        }
+    else:
+        model = {
+            "type": "WordPiece",
+            "unk_token": "[UNK]",
+            "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": tokenizer.max_input_chars_per_word,
+            "vocab": {
+                k: n for k, n in vocabulary.items() if k not in given or k in own
+            },
+        }
+    decoder = {"type": "WordPiece", "prefix": "##", "cleanup": True}
+    content = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": added,
+        "normalizer": _sequence(tokenizer.normalizer_steps(), "normalizers"),
+        "pre_tokenizer": _sequence(tokenizer.pre_tokenizer_steps(), "pretokenizers"),
+        "post_processor": _template(tokenizer, layout),
+        "decoder": _byte_level() if is_pairs else decoder,
+        "model": model,
     }
-    names = {f"{name.strip('[]').lower()}_token": name for name in own}
+    named = {
+        f"{name}_token": token
+        for role, token in roles.items()
+        for name in _ROLES[role]
+        if token in vocabulary
+    }
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_input_names": ["input_ids", "attention_mask"],
         "clean_up_tokenization_spaces": False,
-        **names,
+        **named,
     }
     return content, config
 
 
-def _added(name, number, special):
+def added_tokens_decoder(tokenizer: Tokenizer) -> dict[str, Any]:
+    """The added tokens of a tokenizer, as a `tokenizer_config.json` has them, by id."""
     return {
-        "id": number,
-        "content": name,
-        "single_word": False,
-        "lstrip": name == "[MASK]",
-        "rstrip": False,
-        "normalized": not special,
-        "special": special,
+        str(tokenizer.token_to_id(token.content)): dict(vars(token))
+        for token in tokenizer.added_tokens
     }
 
 
-def _byte_level(add_prefix_space):
-    return {
-        "type": "ByteLevel",
-        "add_prefix_space": add_prefix_space,
-        "trim_offsets": True,
-        "use_regex": True,
-    }
+def _added(name, number, token, special, lstrip):
+    """A token of a `tokenizer.json`: special, added, or a run of spaces."""
+    flags: dict[str, Any] = dict.fromkeys(FLAGS, False)
+    flags |= {"lstrip": lstrip, "normalized": not special, "special": special}
+    if token is not None:
+        flags |= {flag: getattr(token, flag) for flag in FLAGS}
+        flags["special"] |= special
+    return {"id": number, "content": name, **flags}
 
 
-def _template(vocabulary):
-    """`[CLS] A [SEP]` and `[CLS] A [SEP] B [SEP]`."""
+def _byte_level():
+    flags = {"add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    return {"type": "ByteLevel", **flags}
 
-    def special(name):
-        return {"SpecialToken": {"id": name, "type_id": 0}}
 
-    def text(name):
-        return {"Sequence": {"id": name, "type_id": 0}}
+def _sequence(steps, name):
+    if len(steps) < 2:
+        return steps[0] if steps else None
+    return {"type": "Sequence", name: steps}
 
-    single = [special("[CLS]"), text("A"), special("[SEP]")]
-    names = ("[CLS]", "[SEP]")
+
+def _template(tokenizer, layout):
+    """Special tokens around one text and two, or `None` where there are none."""
+    single, pair = expected_rows(tokenizer, layout)
+    if single == ["A"]:
+        return None
+    ends = {t for t in pair if t not in ("A", "B")}
+
+    def places(tokens):
+        return [
+            {"Sequence" if t in ("A", "B") else "SpecialToken": {"id": t, "type_id": 0}}
+            for t in tokens
+        ]
+
     return {
         "type": "TemplateProcessing",
-        "single": single,
-        "pair": [*single, text("B"), special("[SEP]")],
+        "single": places(single),
+        "pair": places(pair),
         "special_tokens": {
-            name: {"id": name, "ids": [vocabulary[name]], "tokens": [name]}
-            for name in names
+            name: {"id": name, "ids": [tokenizer.token_to_id(name)], "tokens": [name]}
+            for name in sorted(ends)
         },
     }

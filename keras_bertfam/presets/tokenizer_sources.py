@@ -16,36 +16,11 @@ from keras_bertfam.presets.source import (
     CheckpointError,
     CheckpointSource,
 )
-from keras_bertfam.presets.tokenizer_files import steps_of
+from keras_bertfam.presets.tokenizer_pipelines import KINDS
 from keras_bertfam.types import Path, Tokenizer
 
 _WORDS, _PAIRS, _MERGES = "vocab.txt", "vocab.json", "merges.txt"
-_MODEL, _JSON, _ADDED = "spiece.model", "tokenizer.json", "added_tokens.json"
-_KINDS_OF_JSON = {
-    "WordPiece": "word_piece",
-    "BPE": "byte_pair",
-    "Unigram": "sentence_piece",
-}
-# What `tokenizers` may do to a text before the model, of what our classes do too: for
-# the kind, or the class where it differs from its kind.
-_BERT_STEPS = {"normalizer": {"BertNormalizer"}, "pre_tokenizer": {"BertPreTokenizer"}}
-_BYTE_STEPS = {"normalizer": set(), "pre_tokenizer": {"ByteLevel"}}
-_PIECE_STEPS = {
-    "normalizer": {"Precompiled", "Replace", "Strip"},
-    "pre_tokenizer": {"Metaspace", "WhitespaceSplit"},
-}
-_CLEAN_UP = {"Lowercase", "NFKD", "StripAccents"}
-_STEPS: dict[str, dict[str, set[str]]] = {
-    "word_piece": _BERT_STEPS,
-    "byte_pair": _BYTE_STEPS,
-    "GPTTokenizer": _BERT_STEPS,
-    "ModernBertTokenizer": {**_BYTE_STEPS, "normalizer": {"NFC"}},
-    "sentence_piece": {
-        **_PIECE_STEPS,
-        "normalizer": _PIECE_STEPS["normalizer"] | _CLEAN_UP,
-    },
-    "T5Tokenizer": _PIECE_STEPS,
-}
+_MODEL, _JSON = "spiece.model", "tokenizer.json"
 # What `transformers` calls settings, and what our classes do.
 _OURS = {
     "do_lower_case": ("lowercase",),
@@ -131,16 +106,6 @@ def check_stated(source: CheckpointSource, tokenizer: Tokenizer) -> None:
                 f"{where!r} must have {name}={value!r}, as the {cls} of "
                 f"{os.fspath(source.path)!r} has. Received: {said!r}."
             )
-    added = config.get("added_tokens_decoder") or {}
-    _check_added(tokenizer, {_content(v): int(k) for k, v in added.items()}, where)
-    where = os.path.join(folder, _ADDED)
-    _check_added(tokenizer, _read_beside(folder, _ADDED), where)
-    if _JSON in source.tokenizer_files:
-        where = source.tokenizer_files[_JSON]
-        content = reading.read_json(where, vocabulary=True)
-        added = content.get("added_tokens") or []
-        _check_added(tokenizer, {each["content"]: each["id"] for each in added}, where)
-        _check_steps(content, cls, source, where)
 
 
 def check_family(tokenizer: Tokenizer, family: str, path: Path) -> None:
@@ -213,12 +178,12 @@ def _files_of(path):
             )
         model = content.get("model")
         said = model.get("type") if isinstance(model, dict) else None
-        if said not in [*_KINDS_OF_JSON]:
+        if said not in [*KINDS]:
             raise CheckpointError(
                 f"The model in {path!r} must be of one of the types "
-                f"{', '.join(_KINDS_OF_JSON)}. Received: {said!r}."
+                f"{', '.join(KINDS)}. Received: {said!r}."
             )
-        return {_JSON: path}, _KINDS_OF_JSON[said]
+        return {_JSON: path}, KINDS[said]
     if name == _PAIRS:
         merges = os.path.join(folder, _MERGES)
         if not os.path.isfile(merges):
@@ -263,37 +228,6 @@ def _family(path, files, kind, config, model_type, family):
         f"{TOKENIZER_CONFIG} beside it names the `tokenizer_class`. "
         f"Received: {family!r}."
     )
-
-
-def _check_added(tokenizer, tokens, where):
-    """Checks that tokens have the ids that a file gives them."""
-    if not tokens:
-        return
-    vocabulary = tokenizer.get_vocabulary()
-    ids = {token: tokenizer.token_to_id(token) for token in {*vocabulary} & {*tokens}}
-    for token, number in tokens.items():
-        if ids.get(token) != number:
-            raise CheckpointError(
-                f"{where!r} must have no tokens beside those of the vocabulary. "
-                f"Received: {token!r}, with the id {number}."
-            )
-
-
-def _check_steps(content, cls, source, where):
-    """Checks that nothing is done to texts that the class doesn't do."""
-    known = _STEPS.get(cls) or _STEPS[FAMILIES[source.family].tokenizer]
-    for name in known:
-        parts = steps_of(content, name)
-        others = {part["type"] for part in parts} - known[name]
-        others |= {
-            "use_regex=false" for part in parts if part.get("use_regex") is False
-        }
-        if others:
-            raise CheckpointError(
-                f"The {name} of {where!r} must be of what a {cls} does, "
-                f"{', '.join(sorted(known[name])) or 'none'}. "
-                f"Received: {', '.join(sorted(others))}."
-            )
 
 
 def _folder(source):

@@ -127,7 +127,7 @@ if TYPE_CHECKING:
         fine_tuning_recipe,
         pretraining_recipe,
     )
-    from keras_bertfam.tasks.resizing import resize_vocabulary
+    from keras_bertfam.tasks.resizing import add_special_tokens, resize_vocabulary
 
 __all__ = [
     "BidirectionalLM",
@@ -187,6 +187,7 @@ __all__ = [
     "TokenClassifier",
     "TokenClassifierPreprocessor",
     "WeightedMeanSquaredError",
+    "add_special_tokens",
     "fine_tuning_recipe",
     "mark_entities",
     "pretraining_recipe",

@@ -1,11 +1,15 @@
 """A pre-trained model with another vocabulary."""
 
+import dataclasses
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from keras import ops
 
+from keras_bertfam.tokenizers.added_tokens import as_added_tokens
 from keras_bertfam.tokenizers.graph import has_vocabulary
+from keras_bertfam.tokenizers.text_tokenizer import add_tokens
 from keras_bertfam.types import Model, Tokenizer
 
 
@@ -17,7 +21,7 @@ def resize_vocabulary(task: Model, tokenizer: Tokenizer) -> Model:
     the old tokenizer makes of it.
 
     Args:
-        task: a pre-training task with a preprocessor, such as `MaskedLM`.
+        task: a task with a preprocessor, such as `MaskedLM` or `TextClassifier`.
         tokenizer: a tokenizer whose first tokens are those of the task's.
 
     Returns:
@@ -50,11 +54,14 @@ def resize_vocabulary(task: Model, tokenizer: Tokenizer) -> Model:
         )
     pieces = [_pieces(old, token) for token in after[len(before) :]]
     rows = task.backbone.vocabulary_size
-    new = other = _rebuilt(task, tokenizer, len(after))
-    if rows == len(after):
+    # GPT's layouts have tokens of their own after the tokenizer's.
+    own = len(getattr(task.preprocessor, "new_tokens", ()))
+    total = len(after) + own
+    new = other = _rebuilt(task, tokenizer, total)
+    if rows == total:
         # Rows to spare: another size tells which weights have one for each token.
         other = _rebuilt(task, tokenizer, rows + 1)
-    sizes = (rows, len(before), len(after))
+    sizes = (rows, len(before), own, total)
     weights = zip(task.weights, new.weights, other.weights, strict=True)
     for source, target, resized in weights:
         value = ops.convert_to_numpy(source)
@@ -68,6 +75,35 @@ def resize_vocabulary(task: Model, tokenizer: Tokenizer) -> Model:
             value = np.moveaxis(_with_rows(rows_first, pieces, sizes), 0, axes[0])
         target.assign(value)
     return new
+
+
+def add_special_tokens(task: Model, tokens: Iterable[Any]) -> Model:
+    """The same model with special tokens of one's own, which are found in texts.
+
+    Args:
+        task: see `resize_vocabulary`.
+        tokens: list of str or `keras_bertfam.tokenizers.AddedToken`. None of them is
+            masked or drawn at random.
+
+    Returns:
+        A task of the same class, whose tokenizer has them and whose table has a row
+        for each.
+
+    Raises:
+        ValueError: see `resize_vocabulary`; and for what is no token.
+
+    Example:
+
+    ```python
+    model = keras_bertfam.tasks.TextClassifier.from_preset(
+        "bert_base_en_uncased", num_classes=2)
+    model = keras_bertfam.tasks.add_special_tokens(model, ["<entity>", "</entity>"])
+    ```
+    """
+    if task.preprocessor is None:
+        raise ValueError("`task` must have a preprocessor. Received: none.")
+    special = [dataclasses.replace(t, special=True) for t in as_added_tokens(tokens)]
+    return resize_vocabulary(task, add_tokens(task.preprocessor.tokenizer, special))
 
 
 def with_new_tokens(backbone: Model, preprocessor: Any) -> Model:
@@ -134,9 +170,10 @@ def _with_rows(value, pieces, sizes):
 
     Tables may have had more rows than the tokenizer has tokens.
     """
-    rows, known, total = sizes
+    rows, known, own, total = sizes
     if value.shape[0] != rows:
         raise ValueError(f"Expected {rows} rows, one a token. Received: {value.shape}.")
     means = [value[ids].mean(0) for ids in pieces]
     new = np.stack(means) if means else value[:0]
-    return np.concatenate([value[:known], new])[:total].astype(value.dtype)
+    parts = [value[:known], new, value[known : known + own]]
+    return np.concatenate(parts)[:total].astype(value.dtype)

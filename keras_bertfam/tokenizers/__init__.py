@@ -5,13 +5,19 @@ from typing import TYPE_CHECKING
 from keras_bertfam import lazy
 
 if TYPE_CHECKING:
-    from keras_bertfam.tokenizers.bart import BartTokenizer
+    from keras_bertfam.tokenizers.added_tokens import AddedToken
+    from keras_bertfam.tokenizers.byte_level_tokenizers import (
+        BartTokenizer,
+        GPT2Tokenizer,
+        ModernBertTokenizer,
+        RobertaTokenizer,
+    )
     from keras_bertfam.tokenizers.counting import count_tokens, extend_vocabulary
     from keras_bertfam.tokenizers.elmo import ElmoTokenizer, train_words
     from keras_bertfam.tokenizers.gpt import GPTTokenizer
-    from keras_bertfam.tokenizers.modernbert import ModernBertTokenizer
     from keras_bertfam.tokenizers.sentence_piece import AlbertTokenizer, XLNetTokenizer
     from keras_bertfam.tokenizers.t5 import T5Tokenizer
+    from keras_bertfam.tokenizers.text_tokenizer import add_tokens
     from keras_bertfam.tokenizers.training import (
         train_byte_pair,
         train_sentence_piece,
@@ -20,14 +26,18 @@ if TYPE_CHECKING:
     from keras_bertfam.tokenizers.word_piece import BertTokenizer
 
 __all__ = [
+    "AddedToken",
     "AlbertTokenizer",
     "BartTokenizer",
     "BertTokenizer",
     "ElmoTokenizer",
+    "GPT2Tokenizer",
     "GPTTokenizer",
     "ModernBertTokenizer",
+    "RobertaTokenizer",
     "T5Tokenizer",
     "XLNetTokenizer",
+    "add_tokens",
     "count_tokens",
     "extend_vocabulary",
     "train_byte_pair",

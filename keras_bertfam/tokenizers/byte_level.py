@@ -15,15 +15,25 @@ TensorFlow has, can't look ahead, so the last character is given to the word fir
     words                    "a"  " "  " b"  "\\n"  "\\n"  "c"
 """
 
-import re
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, ClassVar
 
+import keras_hub
 import tensorflow as tf
 import tensorflow_text as tf_text
 
 from keras_bertfam.autograph import as_written
+from keras_bertfam.tokenizers.steps import (
+    NORMALIZERS,
+    PRE_TOKENIZERS,
+    Step,
+    check_steps,
+    normalize,
+    split_by,
+)
+from keras_bertfam.tokenizers.text_tokenizer import Rows, TextTokenizer
 from keras_bertfam.tokenizers.texts import WHITE_SPACE, without_nul
-from keras_bertfam.types import TFRagged, TFTensor, Tokenizer
+from keras_bertfam.types import Config, Path, TFRagged, TFTensor, Tokenizer
 
 _SPACES = f"[{WHITE_SPACE}]+"
 _WORDS = (
@@ -42,88 +52,158 @@ def words_of(texts: TFTensor) -> TFRagged:
     Returns:
         Ragged string tensor of shape `(batch, None)`, whose words joined are the text.
     """
-    pieces, starts, ends = tf_text.regex_split_with_offsets(texts, _SPACES, _SPACES)
+    pieces = tf_text.regex_split(texts, _SPACES, _SPACES)
     flat = pieces.flat_values
     rows = pieces.value_rowids()
     # Nothing follows the last piece of a row; an empty row has none.
     follows = tf.concat([rows[1:] == rows[:-1], tf.zeros(tf.size(rows[:1]), bool)], 0)
-    spaces = tf.strings.regex_full_match(flat, _SPACES)
-    last = tf.strings.length(tf.strings.substr(flat, -1, 1, unit="UTF8_CHAR"))
-    given = tf.where(spaces & follows, tf.cast(last, tf.int64), 0)
-    starts = starts.flat_values - tf.pad(given, [[1, 0]])[:-1]
-    ends = ends.flat_values - given
-    kept = ends > starts
-    rows, starts, ends = (tf.boolean_mask(part, kept) for part in (rows, starts, ends))
-    pieces = tf.strings.substr(tf.gather(texts, rows), starts, ends - starts)
-    words = tf_text.regex_split(pieces, _WORDS, _WORDS)
+    gives = follows & tf.strings.regex_full_match(flat, _SPACES)
+    last = tf.where(gives, tf.strings.substr(flat, -1, 1, unit="UTF8_CHAR"), "")
+    left = tf.strings.length(flat) - tf.strings.length(last)
+    given = tf.concat([tf.fill([tf.size(rows[:1])], ""), last[:-1]], 0)
+    flat = tf.strings.join([given, tf.strings.substr(flat, tf.zeros_like(left), left)])
+    kept = flat != ""
+    words = tf_text.regex_split(tf.boolean_mask(flat, kept), _WORDS, _WORDS)
     return tf.RaggedTensor.from_value_rowids(
-        words, rows, tf.size(texts, tf.int64)
+        words, tf.boolean_mask(rows, kept), tf.size(texts, tf.int64)
     ).merge_dims(1, 2)
 
 
+class ByteLevelTokenizer(TextTokenizer, keras_hub.tokenizers.BytePairTokenizer):
+    """Byte-level BPE that splits texts as published.
+
+    Args:
+        vocabulary: path of a `vocab.json`, or a dict from tokens to ids.
+        merges: path of a `merges.txt`, or a list of its lines.
+        normalizer: list of dicts. What is done to texts first, steps as in a
+            `tokenizer.json`, such as `{"type": "NFKC"}`.
+        pre_tokenizer: list of dicts. What splits texts before the published
+            expression does, such as `{"type": "Digits", "individual_digits": True}`.
+        **kwargs: arguments of `TextTokenizer` and
+            `keras_hub.tokenizers.BytePairTokenizer`.
+    """
+
+    word_gap = ""
+    special_token_names: ClassVar[dict[str, str]] = {}
+
+    def __init__(
+        self,
+        vocabulary: Path | dict[str, int] | None = None,
+        merges: Path | list[str] | None = None,
+        normalizer: Iterable[Step] = (),
+        pre_tokenizer: Iterable[Step] = (),
+        **kwargs: Any,
+    ) -> None:
+        self.normalizer = check_steps(normalizer, NORMALIZERS, "normalizer")
+        self.pre_tokenizer = check_steps(pre_tokenizer, PRE_TOKENIZERS, "pre_tokenizer")
+        for name, token in self.special_token_names.items():
+            self._add_special_token(token, f"{name}_token")
+        # KerasHub's second, pure Python, path splits words otherwise.
+        kwargs["_allow_python_workflow"] = False
+        super().__init__(vocabulary=vocabulary, merges=merges, **kwargs)
+
+    def set_vocabulary_and_merges(self, vocabulary: Any, merges: Any) -> None:
+        super().set_vocabulary_and_merges(vocabulary, merges)
+        self.merge = once_traced(self, self._merge)
+
+    def clean_texts(self, texts: TFTensor) -> TFTensor:
+        return normalize(texts, self.normalizer) if self.normalizer else texts
+
+    def normalizer_steps(self) -> list[Step]:
+        """What is done to texts, as in a `tokenizer.json`."""
+        return [dict(step) for step in self.normalizer]
+
+    def pre_tokenizer_steps(self) -> list[Step]:
+        """How texts are split, as in a `tokenizer.json`."""
+        flags = {"add_prefix_space": self.add_prefix_space, "trim_offsets": True}
+        step = {"type": "ByteLevel", "use_regex": True, **flags}
+        *others, last = self.pre_tokenizer or [{}]
+        return [*map(dict, others), {**step, **last, **flags}]
+
+    def _merge(self, texts: TFTensor) -> TFRagged:
+        steps = (s for s in self.pre_tokenizer if s["type"] == "ByteLevel")
+        by_words = all(step.get("use_regex", True) for step in steps)
+        return byte_level_rows(self, texts, by_words)
+
+    def _rows(self, texts: TFTensor) -> TFRagged:
+        pieces, _ = split_by(self.clean_texts(texts), self.pre_tokenizer)
+        rows = self.merge(pieces.flat_values)
+        return pieces.with_flat_values(rows).merge_dims(1, 2)
+
+    def get_config(self) -> Config:
+        config = super().get_config()
+        for name in ("normalizer", "pre_tokenizer"):
+            if getattr(self, name):
+                config[name] = [dict(step) for step in getattr(self, name)]
+        return config
+
+
+def once_traced(tokenizer: Tokenizer, rows_of: Rows) -> Rows:
+    """Let eager calls of a function of texts share one graph.
+
+    The loop of KerasHub's merges takes a second to be traced.
+
+    Args:
+        tokenizer: a tokenizer of byte pairs, whose vocabulary may be replaced.
+        rows_of: callable from strings of shape `(batch,)` to a ragged tensor.
+    """
+    traced: dict[str, Any] = {"cache": None}
+
+    def rows_once_traced(texts):
+        if not tf.executing_eagerly():
+            return rows_of(texts)
+        if traced["cache"] is not tokenizer.cache:  # it has another vocabulary
+            traced["cache"] = tokenizer.cache
+            traced["call"] = tf.function(
+                rows_of,
+                input_signature=[tf.TensorSpec([None], tf.string)],
+                autograph=False,
+            )
+        return traced["call"](texts)
+
+    return rows_once_traced
+
+
 @as_written
-def tokenize_byte_level(
-    tokenizer: Tokenizer, inputs: Any, other_tokens: str = ""
-) -> TFTensor | TFRagged:
+def byte_level_rows(
+    tokenizer: Tokenizer, texts: TFTensor, by_words: bool = True
+) -> TFRagged:
     """Tokenize as the published byte-level BPE does. Works in a graph.
 
-    Tokens that are never split, the special ones, are found in the text first. A zero
-    byte, at which RE2 takes a text to end in TensorFlow, is a space.
+    A zero byte, at which RE2 takes a text to end in TensorFlow, is a space.
 
     Args:
         tokenizer: a `keras_hub.tokenizers.BytePairTokenizer`.
-        inputs: string, or strings of shape `(batch,)`, in UTF-8.
-        other_tokens: an expression of RE2. What matches is a token as well.
+        texts: strings of shape `(batch,)`, in UTF-8.
+        by_words: bool. Words are merged by themselves, and not whole texts.
 
     Returns:
-        As `keras_hub.tokenizers.BytePairTokenizer`, but ragged in eager mode, too.
-
-    Raises:
-        ValueError: for strings of another rank.
+        Ragged tensor of shape `(batch, None)`, of ids, or strings for such a dtype.
     """
-    with tf.device("CPU:0"):
-        texts = tf.convert_to_tensor(inputs)
-        single = texts.shape.rank == 0
-        if not single and texts.shape.rank != 1:
-            raise ValueError(
-                "`inputs` must be a string, a list of strings or a string tensor with "
-                f"rank < 2. Received: {inputs}."
-            )
-        texts = without_nul(tf.reshape(texts, [-1]))
-        whole = sorted(tokenizer.unsplittable_tokens or (), key=len, reverse=True)
-        choices = [re.escape(token) for token in whole]
-        choices += [other_tokens] if other_tokens else []
-        parts = _row_of_parts(texts, "|".join(choices))
-        flat = parts.flat_values
-        is_token = tf.zeros(tf.size(flat), bool)
-        if choices:
-            is_token = tf.strings.regex_full_match(flat, "|".join(choices))
-        if tokenizer.add_prefix_space:
-            bare = tf.strings.regex_full_match(flat, r"[^ ](?s:.*)")
-            flat = tf.where(bare & ~is_token, tf.strings.join([" ", flat]), flat)
-        tokens = _merged(tokenizer, words_of(tf.where(is_token, "", flat)))
-        own = tf.RaggedTensor.from_row_lengths(
-            tf.boolean_mask(flat, is_token), tf.cast(is_token, tf.int64)
+    texts = without_nul(texts)
+    if tokenizer.add_prefix_space:
+        bare = tf.strings.regex_full_match(texts, r"[^ ](?s:.*)")
+        texts = tf.where(bare, tf.strings.join([" ", texts]), texts)
+    words = words_of(texts)
+    if not by_words:
+        words = tf.RaggedTensor.from_row_lengths(
+            tf.boolean_mask(texts, texts != ""), tf.cast(texts != "", tf.int64)
         )
-        tokens = tf.concat([tokens, own], 1)
-        if tokenizer.compute_dtype != "string":
-            ids = tokenizer.token_to_id_map.lookup(tokens.flat_values)
-            tokens = tokens.with_flat_values(ids)
-        rows = parts.with_flat_values(tokens).merge_dims(1, 2)
-        if tokenizer.sequence_length:
-            rows = rows.to_tensor(shape=[None, tokenizer.sequence_length])
-        return rows[0] if single else rows
+    tokens = merged_words(tokenizer, words).merge_dims(1, 2)
+    if tokenizer.compute_dtype == "string":
+        return tokens
+    ids = tokens.with_flat_values(tokenizer.token_to_id_map.lookup(tokens.flat_values))
+    # A byte that the vocabulary lacks is an unknown token, or left out without one.
+    names = (name for name in ("<unk>", "[UNK]") if name in tokenizer.vocabulary)
+    unknown = next(names, None)
+    if unknown is None:
+        return tf.ragged.boolean_mask(ids, ids >= 0)
+    number = tokenizer.vocabulary[unknown]
+    return ids.with_flat_values(tf.where(ids.flat_values < 0, number, ids.flat_values))
 
 
-def _row_of_parts(texts, pattern):
-    """Texts in parts, of which some match the pattern."""
-    if not pattern:
-        return tf.RaggedTensor.from_uniform_row_length(texts, 1)
-    return tf_text.regex_split(texts, pattern, pattern)
-
-
-def _merged(tokenizer, words):
-    """Split words into tokens, `(batch, None)`, as strings of the vocabulary."""
+def merged_words(tokenizer: Tokenizer, words: TFRagged) -> TFRagged:
+    """Split words into tokens, strings of shape `(batch, words, tokens)`."""
     different, places = tf.unique(words.flat_values)
     known = tokenizer.cache.lookup(different)
     new = tf.boolean_mask(different, known == "")
@@ -135,4 +215,4 @@ def _merged(tokenizer, words):
     known = tf.cond(tf.size(new) > 0, merged, lambda: known)
     # A sign of a byte is never a space.
     tokens = tf.gather(tf.strings.split(known, " "), places)
-    return words.with_flat_values(tokens).merge_dims(1, 2)
+    return words.with_flat_values(tokens)

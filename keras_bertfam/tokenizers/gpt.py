@@ -7,17 +7,20 @@ import keras_hub
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from keras_bertfam.presets.tokenizer_presets import PresetTokenizer
 from keras_bertfam.tokenizers.bert_normalization import clean_texts
+from keras_bertfam.tokenizers.byte_level import merged_words, once_traced
+from keras_bertfam.tokenizers.text_tokenizer import TextTokenizer
 from keras_bertfam.tokenizers.texts import to_utf8
 from keras_bertfam.tokenizers.word_piece_learning import SIGNS, SPACES
-from keras_bertfam.types import Path, TFTensor
+from keras_bertfam.types import Path, TFRagged, TFTensor
 
 WORD_END = "</w>"
+# What ends a word; of these, signs are words.
+WORDS = rf"{SPACES}|{SIGNS}"
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class GPTTokenizer(PresetTokenizer, keras_hub.tokenizers.BytePairTokenizer):
+class GPTTokenizer(TextTokenizer, keras_hub.tokenizers.BytePairTokenizer):
     """GPT's tokenizer, lower-cased, as `transformers` has it.
 
     Texts are cleaned and split into words as BERT's; `</w>` ends the last token of a
@@ -27,7 +30,7 @@ class GPTTokenizer(PresetTokenizer, keras_hub.tokenizers.BytePairTokenizer):
     Args:
         vocabulary: path of a `vocab.json`, or a dict from tokens to ids.
         merges: path of a `merges.txt`, or a list of its lines.
-        **kwargs: arguments of `keras_hub.tokenizers.BytePairTokenizer`.
+        **kwargs: see `RobertaTokenizer`.
 
     Returns:
         Called on strings of shape `(batch,)`: a `tf.RaggedTensor` of shape
@@ -60,37 +63,28 @@ class GPTTokenizer(PresetTokenizer, keras_hub.tokenizers.BytePairTokenizer):
         kwargs["_allow_python_workflow"] = False
         super().__init__(vocabulary=vocabulary, merges=merges, **kwargs)
 
+    def set_vocabulary_and_merges(self, vocabulary: Any, merges: Any) -> None:
+        super().set_vocabulary_and_merges(vocabulary, merges)
+        self._rows = once_traced(self, self._split)
+
     def clean_texts(self, texts: TFTensor) -> TFTensor:
         """Strings as words with spaces between. Works in a graph."""
         return tf.strings.reduce_join(self._words(texts), axis=-1, separator=" ")
 
     def _words(self, texts):
         texts = clean_texts(to_utf8(texts), lowercase=True)
-        return tf_text.regex_split(texts, rf"{SPACES}|{SIGNS}", SIGNS)
+        return tf_text.regex_split(texts, WORDS, SIGNS)
 
-    def _tokenize_tf(self, inputs):
-        with tf.device("CPU:0"):
-            inputs = tf.convert_to_tensor(inputs)
-            words = self._words(tf.reshape(inputs, [-1]))
-            different, place = tf.unique(words.flat_values)
-            known = self.cache.lookup(different)
-            new = tf.boolean_mask(different, known == "")
-            split = tf.cond(
-                tf.size(new) > 0,
-                lambda: self._split(different, new),
-                lambda: known,
-            )
-            tokens = tf.gather(tf.strings.split(split, " "), place)
-            if self.compute_dtype != "string":
-                ids = self.token_to_id_map.lookup(tokens.flat_values)
-                ids = tf.where(ids < 0, self.unk_token_id, ids)
-                tokens = tokens.with_flat_values(ids)
-            rows = words.with_flat_values(tokens).merge_dims(1, 2)
-            return rows if inputs.shape.rank else rows[0]
+    def _split(self, texts: TFTensor) -> TFRagged:
+        tokens = merged_words(self, self._words(texts)).merge_dims(1, 2)
+        if self.compute_dtype == "string":
+            return tokens
+        return tokens.with_flat_values(self.ids_of(tokens.flat_values))
 
-    def _split(self, different, new):
-        self._bpe_merge_and_update_cache_tf(new)
-        return self.cache.lookup(different)
+    def ids_of(self, tokens: TFTensor) -> TFTensor:
+        """Ids of tokens; a string that is none is `<unk>`."""
+        ids = self.token_to_id_map.lookup(tokens)
+        return tf.where(ids < 0, self.unk_token_id, ids)
 
     def _bpe_merge_and_update_cache_tf(self, tokens):
         letters = tf.strings.unicode_split(tokens, "UTF-8")

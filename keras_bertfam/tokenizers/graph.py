@@ -1,8 +1,6 @@
 """What a dataset needs of a tokenizer: ops of the graph, and where words start."""
 
 import functools
-import re
-import types
 from typing import Any
 
 import keras_hub
@@ -10,55 +8,31 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bertfam.autograph import as_graph
-from keras_bertfam.tokenizers.byte_level import tokenize_byte_level
+from keras_bertfam.tokenizers.added_tokens import AddedToken, split_at
+from keras_bertfam.tokenizers.byte_level import byte_level_rows, once_traced
 from keras_bertfam.tokenizers.byte_pair import is_byte_pair
+from keras_bertfam.tokenizers.text_tokenizer import (
+    TextTokenizer,
+    rows_between,
+    tokenize_by,
+)
 from keras_bertfam.tokenizers.texts import without_nul
 from keras_bertfam.types import TFRagged, TFTensor, Tokenizer
 
 
 def as_graph_layer(tokenizer: Tokenizer) -> Tokenizer:
-    """The tokenizer, made to run the graph ops of a dataset in eager calls too."""
+    """The tokenizer, made to run the graph ops of a dataset in eager calls too.
+
+    KerasHub's tokenizers of byte pairs split words in two ways of their own, of which
+    neither is RoBERTa's: from here on they split as published.
+    """
     tokenizer._allow_python_workflow = False
     tokenizer.built = True  # else Keras traces a task anew for each batch given
-    if is_byte_pair(tokenizer) and "_tokenize_tf" not in vars(tokenizer):
-        tokenizer._tokenize_tf = _traced_once(tokenizer)
+    own = isinstance(tokenizer, TextTokenizer) or "_tokenize_tf" in vars(tokenizer)
+    if is_byte_pair(tokenizer) and not own:
+        rows = once_traced(tokenizer, functools.partial(byte_level_rows, tokenizer))
+        tokenizer._tokenize_tf = lambda texts: tokenize_by(tokenizer, texts, rows)
     return tokenizer
-
-
-def _traced_once(tokenizer):
-    """What a tokenizer of byte-level BPE does, in one graph for all eager calls.
-
-    KerasHub's own takes a second: it traces the loop of the merges in each call. It
-    splits words in two ways of its own, of which neither is RoBERTa's.
-    """
-    in_graph = tokenizer._tokenize_tf
-    theirs = keras_hub.tokenizers.BytePairTokenizer._tokenize_tf
-    if type(tokenizer)._tokenize_tf is theirs:
-        in_graph = functools.partial(tokenize_byte_level, tokenizer)
-    traced = {"cache": None}
-
-    def in_eager_mode(texts):
-        if traced["cache"] is not tokenizer.cache:  # it has another vocabulary
-            traced["cache"] = tokenizer.cache
-            traced["call"] = tf.function(
-                lambda texts: in_graph(without_nul(texts)),
-                input_signature=[tf.TensorSpec([None], tf.string)],
-                autograph=False,
-            )
-        out = traced["call"](tf.reshape(texts, [-1]))
-        return out if texts.shape.rank else out[0]
-
-    def tokenize_texts(inputs):
-        if tf.executing_eagerly():
-            with tf.device("CPU:0"):
-                inputs = tf.convert_to_tensor(inputs)
-            if inputs.dtype == tf.string and inputs.shape.rank < 2:
-                # KerasHub's method makes a list of a ragged tensor.
-                layer = types.SimpleNamespace(tokenize=in_eager_mode)
-                return keras_hub.tokenizers.Tokenizer.call(layer, inputs)
-        return in_graph(inputs)
-
-    return tokenize_texts
 
 
 def tokenize(tokenizer: Tokenizer, texts: TFTensor) -> TFRagged:
@@ -89,9 +63,11 @@ def tokenize(tokenizer: Tokenizer, texts: TFTensor) -> TFRagged:
 
 
 def special_token_ids(tokenizer: Tokenizer) -> list[int]:
-    """Ids that begin and end a tokenizer's rows; GPT-like ones have one of them."""
-    ids = (tokenizer.start_token_id, tokenizer.end_token_id)
-    return [token for token in ids if token is not None]
+    """Ids that mark something: a row's start and end, and special added tokens."""
+    added = (t for t in getattr(tokenizer, "added_tokens", ()) if t.special)
+    own = (tokenizer.token_to_id(token.content) for token in added)
+    ids = (tokenizer.start_token_id, tokenizer.end_token_id, *own)
+    return [token for token in dict.fromkeys(ids) if token is not None]
 
 
 def text_start_id(tokenizer: Tokenizer) -> int | None:
@@ -142,15 +118,12 @@ def tokenize_with_masks(tokenizer: Tokenizer, texts: TFTensor) -> TFRagged:
         Ragged int32 tensor of shape `(batch, None)`.
     """
     mask = getattr(tokenizer, "mask_token", None)
-    if mask is None:
+    if mask is None or is_byte_pair(tokenizer):  # which finds its masks itself
         return tokenize(tokenizer, texts)
-    if mask.startswith("<") or is_byte_pair(tokenizer):
-        texts = tf.strings.regex_replace(texts, " *" + re.escape(mask), mask)
-    parts = tf.strings.split(texts, mask)
-    ids = tokenize(tokenizer, parts.flat_values)
-    masks = tf.fill([ids.nrows(), 1], tokenizer.mask_token_id)
-    # A mask before each part, less the one before the first of each text.
-    return parts.with_values(tf.concat([masks, ids], 1)).merge_dims(1, 2)[:, 1:]
+    parts = split_at(texts, [AddedToken(mask, lstrip=mask.startswith("<"))])
+    return rows_between(
+        tokenizer, parts, [mask], lambda texts: tokenize(tokenizer, texts)
+    )
 
 
 DOCUMENT_END = "<eod>"
@@ -173,7 +146,8 @@ def word_start_table(tokenizer: Tokenizer) -> list[bool]:
     tokens = [""] * tokenizer.vocabulary_size()
     for token in tokenizer.get_vocabulary():
         tokens[tokenizer.token_to_id(token)] = token
-    special = {*tokenizer.special_tokens, DOCUMENT_END}
+    added = (token.content for token in getattr(tokenizer, "added_tokens", ()))
+    special = {*tokenizer.special_tokens, DOCUMENT_END, *added}
     if any(t.startswith("##") for t in tokens):
         return [not t.startswith("##") for t in tokens]
     for sign in ("Ġ", "▁"):

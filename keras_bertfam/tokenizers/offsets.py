@@ -4,11 +4,16 @@ import keras_hub
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from keras_bertfam.tokenizers.graph import tokenize
-from keras_bertfam.tokenizers.modernbert import ModernBertTokenizer
+from keras_bertfam.tokenizers.bert_normalization import clean_texts
+from keras_bertfam.tokenizers.byte_level import ByteLevelTokenizer, merged_words
+from keras_bertfam.tokenizers.gpt import WORD_END, WORDS, GPTTokenizer
+from keras_bertfam.tokenizers.graph import as_graph_layer, tokenize
 from keras_bertfam.tokenizers.sentence_piece import NormalizedSentencePiece
-from keras_bertfam.tokenizers.texts import without_nul
+from keras_bertfam.tokenizers.steps import split_by
+from keras_bertfam.tokenizers.text_tokenizer import found_in_texts, split_at_tokens
+from keras_bertfam.tokenizers.texts import CLUSTER, to_utf8, without_nul
 from keras_bertfam.tokenizers.word_piece import BertTokenizer
+from keras_bertfam.tokenizers.word_piece_learning import SIGNS
 from keras_bertfam.types import TFRagged, TFTensor, Tokenizer
 
 
@@ -22,8 +27,8 @@ def tokenize_with_offsets(
     made of no bytes. Works in a graph.
 
     Args:
-        tokenizer: `BertTokenizer`, a `keras_hub` byte-pair tokenizer such as
-            `RobertaTokenizer`, or a SentencePiece one.
+        tokenizer: `BertTokenizer`, one of byte pairs such as `RobertaTokenizer`, or a
+            SentencePiece one.
         texts: string tensor of shape `(batch,)`, in UTF-8.
 
     Returns:
@@ -42,10 +47,37 @@ def tokenize_with_offsets(
             "byte-pair or a SentencePiece tokenizer, whose tokens have known places. "
             f"Received: {type(tokenizer).__name__}."
         )
-    ids, starts, ends = _KINDS[kinds[0]](tokenizer, texts)
-    starts, ends = (tf.cast(x, tf.int32) for x in (starts, ends))
-    starts = starts + _leading_space(texts, starts, ends)
-    return tf.cast(ids, tf.int32), starts, ends
+    as_graph_layer(tokenizer)
+    parts = split_at_tokens(tokenizer, texts)
+    if parts is None:
+        return _between(_KINDS[kinds[0]], tokenizer, texts)
+    inner = tf.where(parts.is_token, "", parts.texts.flat_values)
+    ids, starts, ends = _between(_KINDS[kinds[0]], tokenizer, inner)
+    found = [tokenizer.token_to_id(each.content) for each in found_in_texts(tokenizer)]
+    numbers, first, last = (
+        tf.cast(part.flat_values, tf.int32)
+        for part in (parts.numbers, parts.starts, parts.ends)
+    )
+    place = tf.gather(first, ids.value_rowids())  # where the part begins
+
+    def with_tokens(rows, moved, own):
+        rows = rows.with_flat_values(rows.flat_values + moved)
+        own = tf.RaggedTensor.from_row_lengths(
+            tf.boolean_mask(own, parts.is_token), tf.cast(parts.is_token, tf.int64)
+        )
+        return parts.texts.with_flat_values(tf.concat([rows, own], 1)).merge_dims(1, 2)
+
+    own_ids = tf.gather(tf.constant(found, tf.int32), tf.maximum(numbers, 0))
+    ids = with_tokens(ids, 0, own_ids)
+    starts = with_tokens(starts, place, first)
+    ends = with_tokens(ends, place, last)
+    return ids, starts + _leading_space(texts, starts, ends), ends
+
+
+def _between(places, tokenizer, texts):
+    """Ids, starts and ends in int32, without white space before."""
+    ids, starts, ends = (tf.cast(x, tf.int32) for x in places(tokenizer, texts))
+    return ids, starts + _leading_space(texts, starts, ends), ends
 
 
 def _leading_space(texts, starts, ends):
@@ -71,6 +103,8 @@ def _pieces(texts, starts, ends):
 def _word_piece(tokenizer, texts):
     """Control characters that the clean-up removes are no part of a token's end."""
     ids, starts, ends = tokenizer.tokenize_with_offsets(texts)
+    if tokenizer.normalizer is not None:
+        return ids, *_before_clean_up(texts, tokenizer.clean_texts, starts, ends)
     pieces = _pieces(texts, starts, ends)
     bare = tf.strings.regex_replace(pieces, r"[\p{Cc}\p{Cf}\x{FFFD}]+$", "")
     removed = tf.strings.length(pieces) - tf.strings.length(bare)
@@ -83,44 +117,109 @@ def _sentence_piece(tokenizer, texts):
 
 
 def _normalized_sentence_piece(tokenizer, texts):
-    """Through the clean-up, which goes by characters and pairs of quotes."""
     texts = without_nul(texts)
+    clean = tokenizer.clean_texts
+    ids, *places = tokenizer._sentence_piece.tokenize_with_offsets(clean(texts))
+    return ids, *_before_clean_up(texts, clean, *places)
+
+
+def _gpt(tokenizer, texts):
+    """The tokens of a word are made of its characters, and of the sign of its end."""
+
+    def clean(texts):
+        return clean_texts(to_utf8(texts), lowercase=True)
+
+    words, word_starts, _ = tf_text.regex_split_with_offsets(clean(texts), WORDS, SIGNS)
+    tokens = merged_words(tokenizer, words)
+    sizes = tf.strings.length(
+        tf.strings.regex_replace(tokens.flat_values, WORD_END, "")
+    )
+    ends = tf.cumsum(sizes)
+    # What is before a word, less the characters of words before it.
+    first = tf.gather(tf.pad(ends, [[1, 0]]), tokens.values.row_starts())
+    moved = tf.cast(word_starts.flat_values, tf.int32) - first
+    ends += tf.gather(moved, tokens.values.value_rowids())
+    ids = tokenizer.ids_of(tokens.flat_values)
+    ids, starts, ends = (
+        tokens.with_flat_values(x).merge_dims(1, 2) for x in (ids, ends - sizes, ends)
+    )
+    return ids, *_before_clean_up(texts, clean, starts, ends)
+
+
+def _before_clean_up(texts, clean, starts, ends):
+    """Where in texts the bytes are that a clean-up by characters made of them.
+
+    Of `"A\u0301b"` the clean-up makes `"ab"`: its first byte comes from the first
+    three, its second from the fourth.
+
+    Args:
+        texts: string tensor of shape `(batch,)`.
+        clean: callable that takes and returns strings.
+        starts, ends: ragged tensors of shape `(batch, None)`, in the clean texts.
+
+    Returns:
+        A tuple of the two, in the texts.
+    """
     parts, part_starts, part_ends = tf_text.regex_split_with_offsets(
-        texts, r"``|''|(?s:.)", r"``|''|(?s:.)"
+        texts, CLUSTER, CLUSTER
     )
-    clean = tokenizer.clean_texts(parts.flat_values)
-    sizes = parts.with_flat_values(tf.strings.length(clean))
-    ids, starts, ends = tokenizer._sentence_piece.tokenize_with_offsets(
-        tokenizer.clean_texts(texts)
+    flat = parts.flat_values
+    cleaned = clean(flat)
+    sizes = tf.strings.length(cleaned)
+    lengths = tf.reduce_sum(parts.with_flat_values(sizes), 1)
+    tf.debugging.assert_equal(
+        lengths,
+        tf.strings.length(clean(texts)),
+        "The clean-up of a `tokenizer` must go by characters for places to be known.",
     )
-    # The part that each byte of the clean text comes from, and the end of the text.
-    source = tf.repeat(tf.range(tf.size(sizes.flat_values)), sizes.flat_values)
-    source = tf.RaggedTensor.from_row_lengths(source, tf.reduce_sum(sizes, 1))
+    # The part of each byte, and the byte's number in it.
+    source = tf.repeat(tf.range(tf.size(flat)), sizes)
+    number = tf.range(tf.size(source)) - tf.gather(
+        tf.cumsum(sizes, exclusive=True), source
+    )
+    number = tf.cast(number, tf.int64)
+    same = tf.gather(cleaned == flat, source)
+    begin = tf.gather(part_starts.flat_values, source)
+    begins = begin + tf.where(same, number, 0)
+    limits = tf.where(same, begins + 1, tf.gather(part_ends.flat_values, source))
+    offsets = tf.cumsum(lengths, exclusive=True)
     rows = starts.value_rowids()
-    base = tf.cast(tf.gather(source.row_starts(), rows), tf.int64)
-    limit = tf.cast(tf.gather(source.row_limits(), rows), tf.int64)
-    source = tf.pad(source.flat_values, [[0, 1]])
-    first = tf.cast(starts.flat_values, tf.int64) + base
-    after = tf.maximum(tf.cast(ends.flat_values, tf.int64) + base, first)
-    begins = tf.gather(tf.pad(part_starts.flat_values, [[0, 1]]), source)
-    part_ends = tf.gather(tf.pad(part_ends.flat_values, [[0, 1]]), source)
-    sizes = tf.strings.length(texts)
-    total = tf.cast(tf.gather(sizes, rows), begins.dtype)
-    begin = tf.where(first < limit, tf.gather(begins, first), total)
-    # Accents that the clean-up removes belong to the letter before.
-    follows = tf.where(after < limit, tf.gather(begins, after), total)
-    end = tf.maximum(follows, tf.gather(part_ends, tf.maximum(after - 1, 0)))
+    base, length, total = (
+        tf.cast(tf.gather(x, rows), tf.int64)
+        for x in (offsets, lengths, tf.strings.length(texts))
+    )
+    first, after = (tf.cast(x.flat_values, tf.int64) for x in (starts, ends))
+    after = tf.maximum(after, first)
+    # One more stands for the end of the text.
+    begins = tf.pad(begins, [[0, 1]])
+    limits = tf.pad(limits, [[1, 1]])
+    begin = tf.where(first < length, tf.gather(begins, base + first), total)
+    # What the clean-up removes belongs to the letter before.
+    follows = tf.where(after < length, tf.gather(begins, base + after), total)
+    end = tf.maximum(follows, tf.gather(limits, base + after))
     end = tf.where(after > first, end, begin)
-    return ids, starts.with_flat_values(begin), starts.with_flat_values(end)
+    return starts.with_flat_values(begin), starts.with_flat_values(end)
 
 
 def _byte_pair(tokenizer, texts):
-    """Tokens are made of all bytes of the text in its normal form, in their order."""
-    texts, places = without_nul(texts), None
-    if isinstance(tokenizer, ModernBertTokenizer):
-        texts, places = tf_text.normalize_utf8_with_offsets_map(texts, "NFC")
-    ids = tokenize(tokenizer, texts)
-    strings = [""] * tokenizer.vocabulary_size()
+    if not isinstance(tokenizer, ByteLevelTokenizer):  # KerasHub's
+        texts = without_nul(texts)
+        return _bytes_of_tokens(tokenizer, tokenize(tokenizer, texts), texts)
+    clean = tokenizer.clean_texts
+    pieces, first = split_by(clean(texts), tokenizer.pre_tokenizer)
+    flat = without_nul(pieces.flat_values)
+    ids, *bounds = _bytes_of_tokens(tokenizer, tokenizer.merge(flat), flat)
+    first = tf.gather(tf.cast(first.flat_values, tf.int32), ids.value_rowids())
+    ids, starts, ends = (
+        pieces.with_flat_values(rows).merge_dims(1, 2)
+        for rows in (ids, *(x.with_flat_values(x.flat_values + first) for x in bounds))
+    )
+    return ids, *_before_clean_up(texts, clean, starts, ends)
+
+
+def _bytes_of_tokens(tokenizer, ids, texts):
+    """Tokens are made of all bytes of a text, in their order."""
+    strings = [""] * len(tokenizer.vocabulary)
     for token, number in tokenizer.vocabulary.items():
         strings[number] = token
     sizes = tf.constant([len(token) for token in strings])
@@ -143,13 +242,7 @@ def _byte_pair(tokenizer, texts):
     )
     added = tf.gather(prefix, ends.value_rowids())
     ends = ends.with_flat_values(ends.flat_values - added)
-    starts = tf.maximum(ends - lengths, 0)
-    if places is not None:
-        starts, ends = (tf.cast(part, tf.int64) for part in (starts, ends))
-        starts, ends = (
-            tf_text.find_source_offsets(places, part) for part in (starts, ends)
-        )
-    return ids, starts, ends
+    return ids, tf.maximum(ends - lengths, 0), ends
 
 
 def _cumulative(lengths):
@@ -163,5 +256,6 @@ _KINDS = {
     BertTokenizer: _word_piece,
     NormalizedSentencePiece: _normalized_sentence_piece,
     keras_hub.tokenizers.SentencePieceTokenizer: _sentence_piece,
+    GPTTokenizer: _gpt,
     keras_hub.tokenizers.BytePairTokenizer: _byte_pair,
 }

@@ -12,13 +12,13 @@ import sentencepiece
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from keras_bertfam.presets.tokenizer_presets import PresetTokenizer
 from keras_bertfam.tokenizers.number_commas import (
     NumberCommas,
     comma_splits,
 )
+from keras_bertfam.tokenizers.text_tokenizer import TextTokenizer
 from keras_bertfam.tokenizers.texts import to_utf8
-from keras_bertfam.types import Config, Path, TFTensor
+from keras_bertfam.types import Config, Path, TFRagged, TFTensor
 
 # White space of Python, by which the original code splits, that SentencePiece's own
 # normalisation doesn't know; and NUL, at which tensorflow_text takes a text to end.
@@ -39,7 +39,7 @@ def combining_marks() -> str:
 
 
 class NormalizedSentencePiece(
-    PresetTokenizer, keras_hub.tokenizers.SentencePieceTokenizer
+    TextTokenizer, keras_hub.tokenizers.SentencePieceTokenizer
 ):
     """A SentencePiece model after the text clean-up that it was trained on.
 
@@ -75,7 +75,7 @@ class NormalizedSentencePiece(
         super().set_proto(proto)
         if not self.split_number_commas or self.proto is None:
             return
-        spm, pieces = self._sentence_piece_spm, self.get_vocabulary()
+        spm, pieces = self._sentence_piece_spm, self.model_vocabulary()
         splits = comma_splits(pieces, lambda text: spm.Encode(text, out_type=str))
         if splits:
             to_token = str if self.compute_dtype == "string" else self.token_to_id
@@ -89,15 +89,8 @@ class NormalizedSentencePiece(
         super()._set_proto_tf(proto)
         _keep_model(self._sentence_piece, proto)
 
-    def tokenize(self, inputs: Any) -> Any:
-        with tf.device("CPU:0"):
-            if not isinstance(inputs, tf.RaggedTensor):
-                inputs = tf.convert_to_tensor(inputs)
-            if inputs.dtype != tf.string:
-                raise ValueError(
-                    f"`inputs` must be strings. Received: dtype={inputs.dtype.name}."
-                )
-            return super().tokenize(self.clean_texts(inputs))
+    def _rows(self, texts: TFTensor) -> TFRagged:
+        return self._sentence_piece.tokenize(self.clean_texts(texts))
 
     def clean_texts(self, texts: TFTensor) -> TFTensor:
         """Strings as the model gets them, and is trained on. Works in a graph."""
@@ -172,8 +165,8 @@ class AlbertTokenizer(NormalizedSentencePiece):
 
     Returns:
         Called on strings of shape `(batch,)`: a `tf.RaggedTensor` of shape
-        `(batch, None)` in a graph and lists in eager mode; on a single string,
-        a tensor of shape `(None,)`.
+        `(batch, None)`, in eager mode, too; on a single string, a tensor of shape
+        `(None,)`.
 
     Example:
 

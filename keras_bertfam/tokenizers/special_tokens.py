@@ -2,11 +2,13 @@
 
 from typing import Any
 
-import keras_hub
-
-from keras_bertfam.tokenizers.bart import BartTokenizer
+from keras_bertfam.tokenizers.byte_level_tokenizers import (
+    BartTokenizer,
+    GPT2Tokenizer,
+    ModernBertTokenizer,
+    RobertaTokenizer,
+)
 from keras_bertfam.tokenizers.gpt import WORD_END, GPTTokenizer
-from keras_bertfam.tokenizers.modernbert import ModernBertTokenizer
 from keras_bertfam.tokenizers.sentence_piece import AlbertTokenizer, XLNetTokenizer
 from keras_bertfam.tokenizers.t5 import T5Tokenizer
 
@@ -14,7 +16,7 @@ from keras_bertfam.tokenizers.t5 import T5Tokenizer
 # with where tokens are made of characters and not of bytes.
 _ROBERTA_TOKENS = (("<s>", "<pad>", "</s>", "<unk>"), ("<mask>",), None)
 BYTE_PAIR: dict[str, tuple[Any, tuple[str, ...], tuple[str, ...], str | None]] = {
-    "roberta": (keras_hub.tokenizers.RobertaTokenizer, *_ROBERTA_TOKENS),
+    "roberta": (RobertaTokenizer, *_ROBERTA_TOKENS),
     "bart": (BartTokenizer, *_ROBERTA_TOKENS),
     "modernbert": (
         ModernBertTokenizer,
@@ -22,7 +24,7 @@ BYTE_PAIR: dict[str, tuple[Any, tuple[str, ...], tuple[str, ...], str | None]] =
         ("[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"),
         None,
     ),
-    "gpt2": (keras_hub.tokenizers.GPT2Tokenizer, (), ("<|endoftext|>",), None),
+    "gpt2": (GPT2Tokenizer, (), ("<|endoftext|>",), None),
     "gpt": (GPTTokenizer, ("<unk>",), (), WORD_END),
 }
 # What the published models of SentencePiece were trained with, ids in this order.

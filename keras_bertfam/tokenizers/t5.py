@@ -26,8 +26,8 @@ class T5Tokenizer(NormalizedSentencePiece):
 
     Returns:
         Called on strings of shape `(batch,)`: a `tf.RaggedTensor` of shape
-        `(batch, None)` in a graph and lists in eager mode; on a single string,
-        a tensor of shape `(None,)`.
+        `(batch, None)`, in eager mode, too; on a single string, a tensor of shape
+        `(None,)`.
 
     Example:
 
@@ -64,7 +64,7 @@ class T5Tokenizer(NormalizedSentencePiece):
         if complete != self.proto:
             super().set_proto(complete)
         self._sentence_piece = SentinelSpaces(
-            self._sentence_piece, self.get_vocabulary()
+            self._sentence_piece, self.model_vocabulary()
         )
 
     def clean_texts(self, texts: TFTensor) -> TFTensor:

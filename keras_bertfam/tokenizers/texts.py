@@ -19,6 +19,9 @@ _UTF8 = r"[\x00-\x{D7FF}\x{E000}-\x{10FFFF}]*"
 # White space between brackets of RE2, and that within a line.
 WHITE_SPACE = between_brackets(white_space.WHITE_SPACE)
 LINE_SPACE = between_brackets(white_space.WHITE_SPACE.replace("\n", ""))
+# What a clean-up changes by itself, for RE2: a letter with its marks, the parts of
+# Hangul's syllables, and what SentencePiece's models read as one quotation mark.
+CLUSTER = r"``|''|[\x{1100}-\x{11FF}]+|(?s:.)\p{M}*"
 
 _BATCH, _BATCH_BYTES = 4096, 1 << 20
 

@@ -115,8 +115,8 @@ def train_byte_pair(
         **kwargs: passed to the tokenizer.
 
     Returns:
-        A `keras_hub.tokenizers.RobertaTokenizer`, `BartTokenizer`,
-        `ModernBertTokenizer`, `keras_hub.tokenizers.GPT2Tokenizer` or `GPTTokenizer`,
+        A `RobertaTokenizer`, `BartTokenizer`,
+        `ModernBertTokenizer`, `GPT2Tokenizer` or `GPTTokenizer`,
         whose calls run in the graph. The first ids of the first two are `<s>`, `<pad>`,
         `</s>` and `<unk>`, and the last is `<mask>`; ModernBERT's last are `[UNK]`,
         `[CLS]`, `[SEP]`, `[PAD]` and `[MASK]`, GPT-2's last is `<|endoftext|>`, and

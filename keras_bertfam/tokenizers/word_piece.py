@@ -2,7 +2,7 @@
 
 import collections
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import keras
@@ -12,23 +12,33 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from keras_bertfam.presets.reading import vocabulary_lines
-from keras_bertfam.presets.tokenizer_presets import PresetTokenizer
 from keras_bertfam.tokenizers.bert_normalization import normalizer_model
+from keras_bertfam.tokenizers.steps import (
+    NORMALIZERS,
+    PRE_TOKENIZERS,
+    Step,
+    bert_step,
+    check_steps,
+    lowercases,
+    normalize,
+    split_by,
+)
+from keras_bertfam.tokenizers.text_tokenizer import TextTokenizer
 from keras_bertfam.types import Config, Path, TFRagged, TFTensor
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class BertTokenizer(PresetTokenizer, keras_hub.tokenizers.BertTokenizer):
+class BertTokenizer(TextTokenizer, keras_hub.tokenizers.BertTokenizer):
     """KerasHub's BERT tokenizer with the ids of the original BERT.
 
     `keras_hub.tokenizers.BertTokenizer` keeps accents when it lower-cases.
     This one has the same interface and uses
     `tensorflow_text.FastBertTokenizer`, several times faster, with BERT's own
     clean-up of characters, see `clean_character`: both KerasHub and
-    `tensorflow_text` make three full stops of "…", and "ss" of "ß". (With
-    `special_tokens_in_strings`, or without `split`, it is KerasHub's.) Letters are
+    `tensorflow_text` make three full stops of "…", and "ss" of "ß". (Without `split`,
+    it is KerasHub's.) Letters are
     lower-cased one by one, as by `transformers`: the first code of 2018 has `ς` for the
     last letter of "ΟΔΟΣ", where both of these have `σ`. A word with
     bytes that aren't UTF-8, or of more than `max_input_chars_per_word` characters,
@@ -41,14 +51,22 @@ class BertTokenizer(PresetTokenizer, keras_hub.tokenizers.BertTokenizer):
         lowercase: bool. Lower-cases and strips accents. Defaults to `False`.
         max_input_chars_per_word: int. Counted after the clean-up. Defaults to `200`,
             as in BERT's code; `transformers` has 100.
+        normalizer: list of dicts. What is done to texts in place of BERT's clean-up,
+            steps as in a `tokenizer.json`, such as `{"type": "NFKC"}`; `lowercase` is
+            then what they do. Defaults to `None`: BERT's clean-up.
+        pre_tokenizer: list of dicts. How words are split in place of BERT's way, such
+            as `{"type": "WhitespaceSplit"}`. Either of the two stands for both.
+            Defaults to `None`: BERT's way.
         **kwargs: `sequence_length` (int: pad and truncate to it), `dtype`
-            (`"int32"`, or `"string"` for tokens instead of ids), and the other
+            (`"int32"`, or `"string"` for tokens instead of ids), `added_tokens` (list
+            of `AddedToken` or str: what is found in texts before they are split),
+            `special_tokens_in_strings` (bool: so are the special tokens), and the other
             arguments of `keras_hub.tokenizers.WordPieceTokenizer`.
 
     Returns:
         Called on strings of shape `(batch,)`: a `tf.RaggedTensor` of shape
-        `(batch, None)` in a graph and lists in eager mode; on a single string,
-        a tensor of shape `(None,)`.
+        `(batch, None)`, in eager mode, too; on a single string, a tensor of shape
+        `(None,)`.
 
     Raises:
         ValueError: If a special token is missing from the vocabulary, or a
@@ -73,9 +91,18 @@ class BertTokenizer(PresetTokenizer, keras_hub.tokenizers.BertTokenizer):
         vocabulary: Path | Sequence[str] | None = None,
         lowercase: bool = False,
         max_input_chars_per_word: int = 200,
+        normalizer: Iterable[Step] | None = None,
+        pre_tokenizer: Iterable[Step] | None = None,
         **kwargs: Any,
     ) -> None:
         self.max_input_chars_per_word = max_input_chars_per_word
+        self.normalizer = self.pre_tokenizer = None
+        if normalizer is not None or pre_tokenizer is not None:
+            self.normalizer = check_steps(normalizer or (), NORMALIZERS, "normalizer")
+            self.pre_tokenizer = check_steps(
+                pre_tokenizer or (), PRE_TOKENIZERS, "pre_tokenizer"
+            )
+            lowercase = lowercases(self.normalizer)
         # KerasHub's second, pure Python, path is the one that keeps accents.
         kwargs["_allow_python_workflow"] = False
         kwargs.setdefault("strip_accents", lowercase)
@@ -123,48 +150,58 @@ class BertTokenizer(PresetTokenizer, keras_hub.tokenizers.BertTokenizer):
         sizes = np.array([len(token) for token in tokens], "int32")
         self._characters = sizes - 2 * self._is_inner
         with tf.init_scope(), tf.device("CPU:0"):
+            settings: dict[str, Any] = {
+                "max_bytes_per_word": 4 * self.max_input_chars_per_word,
+                "token_out_type": tf.int32,
+                "support_detokenization": True,
+            }
+            if self.normalizer is not None:
+                self._fast_bert = tf_text.FastWordpieceTokenizer(
+                    self.vocabulary, no_pretokenization=True, **settings
+                )
+                return
             self._fast_bert = tf_text.FastBertTokenizer(
                 self.vocabulary,
-                max_bytes_per_word=4 * self.max_input_chars_per_word,
-                token_out_type=tf.int32,
-                support_detokenization=True,
+                **settings,
                 fast_bert_normalizer_model_buffer=tf.constant(
                     normalizer_model(self.lowercase)
                 ),
             )
 
     def tokenize(self, inputs: Any) -> Any:
-        self._check_vocabulary()
-        if self.special_tokens_in_strings or not self.split:
+        if self.split:
             return super().tokenize(inputs)
-        return self._tokenize_fast(inputs)
+        self._check_vocabulary()
+        return keras_hub.tokenizers.BertTokenizer.tokenize(self, inputs)
 
-    def _tokenize_fast(self, inputs):
-        with tf.device("CPU:0"):
-            if not isinstance(inputs, tf.RaggedTensor):
-                inputs = tf.convert_to_tensor(inputs)
-            if inputs.dtype != tf.string:
-                raise ValueError(
-                    f"`inputs` must be strings. Received: dtype={inputs.dtype.name}."
-                )
-            single = inputs.shape.rank == 0
-            tokens = self._fast_bert.tokenize(inputs[None] if single else inputs)
-            (tokens,) = self._without_long_words(tokens)
-            if self.compute_dtype == "string":
-                strings = tf.gather(self.vocabulary, tokens.flat_values)
-                tokens = tokens.with_flat_values(strings)
-            else:
-                tokens = tf.cast(tokens, self.compute_dtype)
-            if single:
-                tokens = tokens.values
-            if self.sequence_length is None:
-                return tokens
-            if inputs.shape.rank == 0:
-                tokens = tokens[: self.sequence_length]
-                padding = [[0, self.sequence_length - tf.shape(tokens)[0]]]
-                return tf.ensure_shape(tf.pad(tokens, padding), [self.sequence_length])
-            shape = [None] * inputs.shape.rank + [self.sequence_length]
-            return tokens.to_tensor(shape=shape)
+    def clean_texts(self, texts: TFTensor) -> TFTensor:
+        """Strings as BERT's clean-up, or the `normalizer`, makes them."""
+        return normalize(texts, self.normalizer_steps())
+
+    def normalizer_steps(self) -> list[Step]:
+        """What is done to texts, as in a `tokenizer.json`."""
+        if self.normalizer is None:
+            return [bert_step(self.lowercase)]
+        return [dict(step) for step in self.normalizer]
+
+    def pre_tokenizer_steps(self) -> list[Step]:
+        """How texts are split, as in a `tokenizer.json`."""
+        steps = self.pre_tokenizer
+        return [{"type": "BertPreTokenizer"}] if steps is None else [*map(dict, steps)]
+
+    def _rows(self, texts: TFTensor) -> TFRagged:
+        if self.pre_tokenizer is None:
+            tokens = self._fast_bert.tokenize(texts)
+        else:
+            words, _ = split_by(self.clean_texts(texts), self.pre_tokenizer)
+            pieces = self._fast_bert.tokenize(words.flat_values)
+            tokens = words.with_flat_values(pieces).merge_dims(1, 2)
+        (tokens,) = self._without_long_words(tokens)
+        if self.compute_dtype == "string":
+            return tokens.with_flat_values(
+                tf.gather(self.vocabulary, tokens.flat_values)
+            )
+        return tf.cast(tokens, self.compute_dtype)
 
     def tokenize_with_offsets(
         self, texts: TFTensor
@@ -176,10 +213,19 @@ class BertTokenizer(PresetTokenizer, keras_hub.tokenizers.BertTokenizer):
 
         Returns:
             A tuple of ragged tensors of shape `(batch, None)`: ids, int32, and the
-            bytes where tokens start and end, int64.
+            bytes where tokens start and end, int64. With a `normalizer`, these are in
+            what it makes of the texts.
         """
-        tokens = self._fast_bert.tokenize_with_offsets(texts)
-        return self._without_long_words(*tokens)
+        if self.pre_tokenizer is None:
+            tokens = self._fast_bert.tokenize_with_offsets(texts)
+            return self._without_long_words(*tokens)
+        words, first = split_by(self.clean_texts(texts), self.pre_tokenizer)
+        tokens, *bounds = self._fast_bert.tokenize_with_offsets(words.flat_values)
+        first = tf.gather(first.flat_values, tokens.value_rowids())
+        bounds = [x.with_flat_values(x.flat_values + first) for x in bounds]
+        return self._without_long_words(
+            *(words.with_flat_values(x).merge_dims(1, 2) for x in (tokens, *bounds))
+        )
 
     def _without_long_words(self, tokens, *bounds):
         """One unknown token for each word that is too long.
@@ -218,6 +264,9 @@ class BertTokenizer(PresetTokenizer, keras_hub.tokenizers.BertTokenizer):
     def get_config(self) -> Config:
         config = super().get_config()
         config["max_input_chars_per_word"] = self.max_input_chars_per_word
+        for name in ("normalizer", "pre_tokenizer"):
+            if getattr(self, name) is not None:
+                config[name] = [dict(step) for step in getattr(self, name)]
         return config
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from keras_bertfam.presets import CheckpointError, CheckpointSource
 from keras_bertfam.presets.piece_models import PieceModel
 from keras_bertfam.presets.tokenizer_files import load_tokenizer
+from keras_bertfam.tokenizers.steps import bert_step
 from tests.tiny_sentence_piece import train_sentence_piece
 
 MORE = [f"word{index}" for index in range(20)]  # which all can do without
@@ -24,9 +25,18 @@ FAST = {
             "type": "WordPiece",
             "vocab": {word: index for index, word in enumerate(WORDS)},
         },
-        "normalizer": {"type": "BertNormalizer", "lowercase": True},
+        "normalizer": bert_step(lowercase=True),
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
     },
-    "BPE": {"model": {"type": "BPE", "vocab": IDS, "merges": ["a b"]}},
+    "BPE": {
+        "model": {
+            "type": "BPE",
+            "vocab": IDS,
+            "merges": ["a b"],
+            "unk_token": "<unk>",
+        },
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False},
+    },
     "Unigram": {
         "model": {
             "type": "Unigram",

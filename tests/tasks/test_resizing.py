@@ -4,11 +4,20 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_bertfam.models import T5Backbone
+from keras_bertfam.models import GPT2Backbone, T5Backbone
 from keras_bertfam.presets.piece_models import PieceModel
-from keras_bertfam.tasks import TextToText, TextToTextPreprocessor, resize_vocabulary
+from keras_bertfam.tasks import (
+    TextClassifier,
+    TextClassifierPreprocessor,
+    TextToText,
+    TextToTextPreprocessor,
+    add_special_tokens,
+    resize_vocabulary,
+)
 from keras_bertfam.tokenizers import T5Tokenizer
+from keras_bertfam.tokenizers.graph import special_token_ids
 from tests.tasks.pretraining import text_to_text_tokenizers
+from tests.tiny_preset import make
 
 SIZES = dict(num_layers=1, num_heads=2, hidden_dim=8, intermediate_dim=8)
 
@@ -53,3 +62,35 @@ def test_t5(tied):
     ]
     np.testing.assert_allclose(tables[1][size], tables[0][ids].mean(0), atol=1e-6)
     np.testing.assert_array_equal(tables[1][:size], tables[0][:size])
+
+
+def test_tokens_of_a_layout_stay_after_those_that_are_added():
+    old = text_to_text_tokenizers.byte_pair("gpt2")
+    size = old.vocabulary_size()
+    backbone = GPT2Backbone(size, **SIZES, max_sequence_length=16)
+    preprocessor = TextClassifierPreprocessor(old, sequence_length=8, layout="gpt")
+    model = TextClassifier(backbone, 2, preprocessor)
+    own = len(preprocessor.new_tokens)
+    assert own == 3
+    larger = add_special_tokens(model, ["<entity>", "</entity>"])
+    ids = larger.preprocessor(["a <entity>b"])["token_ids"]
+    assert size in np.asarray(ids) and np.asarray(ids).max() == size + 2 + own - 1
+    tables = [
+        ops.convert_to_numpy(m.backbone.token_embedding.embeddings)
+        for m in (model, larger)
+    ]
+    assert len(tables[1]) == size + 2 + own
+    np.testing.assert_array_equal(tables[1][-own:], tables[0][-own:])
+    texts = ["a b", "b a"]
+    expected = model.predict(texts, verbose=0)
+    for found, was in zip(larger.predict(texts, verbose=0), expected, strict=True):
+        np.testing.assert_allclose(found[1], was[1], atol=1e-5)
+
+
+def test_special_tokens_are_neither_masked_nor_drawn():
+    model = make()
+    larger = add_special_tokens(model, ["<entity>"])
+    tokenizer = larger.preprocessor.tokenizer
+    number = tokenizer.token_to_id("<entity>")
+    assert number in special_token_ids(tokenizer)
+    assert number == larger.backbone.vocabulary_size - 1

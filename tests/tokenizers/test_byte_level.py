@@ -73,7 +73,13 @@ def reference(tokenizer, family):
     )
     if family == "modernbert":
         made.normalizer = normalizers.NFC()
-    made.add_special_tokens(tokenizer.unsplittable_tokens)
+    mask = getattr(tokenizer, "mask_token", None)
+    made.add_special_tokens(
+        [
+            tokenizers.AddedToken(token, lstrip=token == mask, normalized=False)
+            for token in tokenizer.unsplittable_tokens
+        ]
+    )
     return made
 
 
@@ -102,6 +108,7 @@ def test_ids_are_those_of_tokenizers(family):
     compare(tokenizer, family, texts)
     if family == "modernbert":
         return
+    texts = [text for text in texts if "<mask>" not in text]  # takes the space before
     read = tokenizer.detokenize(tokenize(tokenizer, tf.constant(texts)))
     assert [*read] == texts
 
@@ -139,6 +146,11 @@ def test_words():
         [" x", "'s", " "],
         ["(", "६", ")"],
     ]
+
+
+def test_one_long_text_takes_as_much_memory_as_it_has_words():
+    words = words_of(tf.constant(["a b " * 500_000]))
+    assert words.flat_values.shape[0] == 1_000_001
 
 
 CHANGED = [

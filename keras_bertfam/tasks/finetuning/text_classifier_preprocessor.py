@@ -138,7 +138,7 @@ class TextClassifierPreprocessor(BothOrders, LabelledPreprocessor):
 
     Args:
         tokenizer: a tokenizer layer, such as `keras_bertfam.tokenizers.BertTokenizer`
-            or `keras_hub.tokenizers.RobertaTokenizer`.
+            or `RobertaTokenizer`.
         sequence_length: int. The most tokens in a row, special ones included.
             Defaults to `128`.
         num_classes: int or `None`. Labels are checked against it. A

@@ -28,7 +28,7 @@ class CausalLMPreprocessor(PackingPreprocessor):
     fit. Called on strings, the preprocessor makes a row of each.
 
     Args:
-        tokenizer: a tokenizer layer, such as `keras_hub.tokenizers.GPT2Tokenizer`.
+        tokenizer: a tokenizer layer, such as `GPT2Tokenizer`.
         sequence_length: int. Tokens in a row. Defaults to `128`.
         sequence_ids: bool. Whether rows tell their documents apart, so that attention
             doesn't leak between them and no document is predicted by another;

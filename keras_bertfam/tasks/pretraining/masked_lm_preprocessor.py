@@ -18,7 +18,7 @@ class MaskedLMPreprocessor(MaskingPreprocessor):
     Args:
         tokenizer: a tokenizer layer with a mask token, such as
             `keras_bertfam.tokenizers.BertTokenizer` or
-            `keras_hub.tokenizers.RobertaTokenizer`.
+            `RobertaTokenizer`.
         sequence_length: int. Tokens in a row, special ones included. Defaults
             to `128`.
         mask_selection_rate: float in [0, 1]. Defaults to `0.15`.

@@ -71,7 +71,7 @@ class RecurrentLMPreprocessor(TextPreprocessor):
 
     Args:
         tokenizer: a tokenizer layer with an end token, such as
-            `keras_hub.tokenizers.GPT2Tokenizer`.
+            `GPT2Tokenizer`.
         sequence_length: int. Tokens of a row. Defaults to `128`.
         seed: int. Decides the order of documents. Defaults to `0`.
 

@@ -1,0 +1,156 @@
+"""Tokens that were added to a tokenizer's, as files of `transformers` have them.
+
+They are in `tokenizer.json`, in `tokenizer_config.json` (`added_tokens_decoder`,
+`additional_special_tokens`), in `special_tokens_map.json` and in `added_tokens.json`,
+by the release that wrote them; what is said first counts.
+"""
+
+import os
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from keras_bertfam.presets import reading
+from keras_bertfam.presets.source import CheckpointError, CheckpointSource
+from keras_bertfam.types import Tokenizer
+
+Added = dict[str, Any]
+
+ADDED, MAP = "added_tokens.json", "special_tokens_map.json"
+FLAGS = ("lstrip", "rstrip", "single_word", "normalized", "special")
+_EXTRA = ("additional_special_tokens", "extra_special_tokens")
+
+
+def read(source: CheckpointSource) -> list[Added]:
+    """The added tokens of a tokenizer's files, special tokens of all kinds included.
+
+    Args:
+        source: `CheckpointSource`.
+
+    Returns:
+        List of dicts of `content`, the `FLAGS`, `where` (the path of a file that says
+        so), and, where a file says it, `id`; by id.
+
+    Raises:
+        CheckpointError: for keys that aren't known, or an id with two tokens.
+    """
+    found: dict[str, Added] = {}
+    for token, where in _listed(source):
+        content = token["content"]
+        if "id" in found.get(content, {}) and "id" in token:
+            if found[content]["id"] != token["id"]:
+                raise CheckpointError(
+                    f"{os.fspath(where)!r} must give {content!r} the id "
+                    f"{found[content]['id']}, as other files do. "
+                    f"Received: {token['id']}."
+                )
+        found[content] = {"where": where, **token, **found.get(content, {})}
+    return sorted(found.values(), key=lambda token: token.get("id", float("inf")))
+
+
+def _listed(source: CheckpointSource) -> Iterator[tuple[Added, str]]:
+    """Each token that a file lists, with the path of the file."""
+    files = source.tokenizer_files
+    folder = os.path.dirname(next(iter(files.values())))
+    if "tokenizer.json" in files:
+        where = files["tokenizer.json"]
+        content = reading.read_json(where, vocabulary=True)
+        for token in content.get("added_tokens") or ():
+            yield _checked(token, (*FLAGS, "id"), where), where
+    where, config = (
+        os.path.join(folder, "tokenizer_config.json"),
+        source.tokenizer_config,
+    )
+    for number, token in (config.get("added_tokens_decoder") or {}).items():
+        token = _checked(token, (*FLAGS, "__type"), where)
+        token.pop("__type", None)
+        yield {**token, "id": int(number)}, where
+    beside = _beside(folder, MAP)
+    for name in _EXTRA:
+        for content, path in ((config, where), (beside, os.path.join(folder, MAP))):
+            listed = content.get(name) or ()
+            for token in listed.values() if isinstance(listed, dict) else listed:
+                if isinstance(token, str):
+                    token = {"content": token}
+                token = _checked(token, (*FLAGS, "__type"), path)
+                token.pop("__type", None)
+                yield {**_flags(True), **token, "special": True}, path
+    for content, number in _beside(folder, ADDED).items():
+        token = {"content": content, "id": number, **_flags(False)}
+        yield _checked(token, (*FLAGS, "id"), ADDED), os.path.join(folder, ADDED)
+
+
+def _flags(special):
+    """What tokens are of which no more is said than their content."""
+    return {
+        **dict.fromkeys(FLAGS, False),
+        "special": special,
+        "normalized": not special,
+    }
+
+
+def _checked(token, keys, where):
+    fits = isinstance(token, dict) and isinstance(token.get("content"), str)
+    if not fits or not {*token} <= {"content", *keys}:
+        raise CheckpointError(
+            f"An added token in {os.fspath(where)!r} must be an object of content, "
+            f"{', '.join(keys)}. Received: {token!r}."
+        )
+    return dict(token)
+
+
+def _beside(folder, name):
+    path = os.path.join(folder, name)
+    if not os.path.isfile(path):
+        return {}
+    return reading.read_json(reading.file_in(folder, name), vocabulary=True)
+
+
+def without(added: list[Added], known: Collection[str]) -> list[Added]:
+    """What a tokenizer is given to have tokens that aren't among known ones.
+
+    Returns:
+        List of dicts of the arguments of `tokenizers.AddedToken`.
+    """
+    return [
+        {key: token[key] for key in ("content", *FLAGS) if key in token}
+        for token in added
+        if token["content"] not in known
+    ]
+
+
+def unlike(added: list[Added], tokenizer: Tokenizer) -> list[Added]:
+    """The same, for a tokenizer that finds its special tokens in texts by itself.
+
+    Left out are those that it finds just so.
+    """
+    own = {
+        token: token == getattr(tokenizer, "mask_token", None)
+        for token in tokenizer.unsplittable_tokens
+    }
+    if "ModernBert" in type(tokenizer).__name__:  # as it does runs of spaces
+        own |= {t["content"]: False for t in added if not t["content"].strip(" ")}
+    kept = [
+        token
+        for token in added
+        if own.get(token["content"]) is not token.get("lstrip", False)
+        or token.get("rstrip")
+        or token.get("single_word")
+    ]
+    return without(kept, ())
+
+
+def check_ids(added: list[Added], tokenizer: Tokenizer) -> None:
+    """Check that a tokenizer gives added tokens the ids that files give them.
+
+    Raises:
+        CheckpointError: naming the token.
+    """
+    for token in added:
+        content, number = token["content"], token.get("id")
+        own = tokenizer.token_to_id(content)
+        if number is not None and number != own:
+            raise CheckpointError(
+                f"The added token {content!r} in {os.fspath(token['where'])!r} must "
+                f"have the id {own}, that of the vocabulary or the next one. "
+                f"Received: {number!r}."
+            )

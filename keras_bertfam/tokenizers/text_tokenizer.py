@@ -1,0 +1,291 @@
+"""What the tokenizers here have in common: text in, ragged ids out."""
+
+import tempfile
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import keras_hub
+import tensorflow as tf
+
+from keras_bertfam.autograph import as_written
+from keras_bertfam.presets.tokenizer_presets import PresetTokenizer
+from keras_bertfam.tokenizers.added_tokens import (
+    AddedToken,
+    Parts,
+    as_added_tokens,
+    split_at,
+)
+from keras_bertfam.types import Config, TFRagged, TFTensor, Tokenizer
+
+Rows = Callable[[TFTensor], TFRagged]
+
+
+class TextTokenizer(PresetTokenizer):
+    """Mixin before a tokenizer of KerasHub: tokens are found before its model splits.
+
+    A class says how texts without such tokens are split (`_rows`), and how they are
+    cleaned (`clean_texts`).
+
+    Args:
+        *args: of the tokenizer.
+        added_tokens: list of `AddedToken`, of strings, or of dicts of an
+            `AddedToken`'s arguments. What isn't in the model's vocabulary has the ids
+            after it, in this order.
+        **kwargs: of the tokenizer.
+    """
+
+    _rows: Rows
+    # What is between an added token and the text beside it when ids are read.
+    word_gap = " "
+
+    def __init__(
+        self,
+        *args: Any,
+        added_tokens: Iterable[str | dict[str, Any] | AddedToken] = (),
+        **kwargs: Any,
+    ) -> None:
+        self.added_tokens = as_added_tokens(added_tokens)
+        super().__init__(*args, **kwargs)
+
+    def clean_texts(self, texts: TFTensor) -> TFTensor:
+        """Strings as the model splits them. Works in a graph."""
+        return texts
+
+    def tokenize(self, inputs: Any) -> Any:
+        self._check_vocabulary()
+        return tokenize_by(self, inputs, self._rows)
+
+    def detokenize(self, inputs: Any) -> Any:
+        """Text of ids, `(batch, None)` or `(None,)`, those of added tokens included."""
+        new = self._new_tokens()
+        if not new:
+            return super().detokenize(inputs)
+        with tf.device("CPU:0"):
+            ragged = isinstance(inputs, tf.RaggedTensor)
+            ids = inputs if ragged else tf.ragged.constant(_as_lists(inputs), tf.int32)
+            single = ids.shape.rank == 1
+            ids = tf.cast(ids, tf.int32)
+            rows = tf.RaggedTensor.from_tensor(ids[None]) if single else ids
+            text = _text_and_tokens(
+                rows, super().vocabulary_size(), new, super().detokenize, self.word_gap
+            )
+            return text[0] if single else text
+
+    def model_vocabulary(self) -> list[str]:
+        """The vocabulary of the model, without tokens that were added to it."""
+        return list(super().get_vocabulary())
+
+    def _new_tokens(self):
+        """The added tokens that the model hasn't, which have the ids after its own."""
+        if not self.added_tokens:
+            return []
+        known = {*super().get_vocabulary()}
+        contents = (token.content for token in self.added_tokens)
+        return [content for content in contents if content not in known]
+
+    def get_vocabulary(self) -> list[str]:
+        """All tokens; those that were added to the model's are the last."""
+        return [*super().get_vocabulary(), *self._new_tokens()]
+
+    def vocabulary_size(self) -> int:
+        """How many tokens there are, those included that were added to the model's."""
+        return int(super().vocabulary_size()) + len(self._new_tokens())
+
+    def token_to_id(self, token: str) -> int:
+        """The id of a token."""
+        new = self._new_tokens()
+        if token in new:
+            return int(super().vocabulary_size()) + new.index(token)
+        return int(super().token_to_id(token))
+
+    def id_to_token(self, id: int) -> str:
+        """The token of an id."""
+        beyond = id - int(super().vocabulary_size())
+        new = self._new_tokens() if beyond >= 0 else []
+        return new[beyond] if beyond < len(new) and new else super().id_to_token(id)
+
+    def get_config(self) -> Config:
+        config = super().get_config()
+        fields = [dict(vars(token)) for token in self.added_tokens]
+        return {**config, "added_tokens": fields} if fields else config
+
+
+def add_tokens(
+    tokenizer: Tokenizer, tokens: Iterable[str | dict[str, Any] | AddedToken]
+) -> Tokenizer:
+    """Give a tokenizer tokens of one's own, which are found in texts as they are.
+
+    `keras_bertfam.tasks.resize_vocabulary` gives a model rows for them.
+
+    Args:
+        tokenizer: a tokenizer of `keras_bertfam.tokenizers`.
+        tokens: list of `AddedToken`, of strings, or of dicts of an `AddedToken`'s
+            arguments. What the tokenizer has is found as is said here.
+
+    Returns:
+        A tokenizer of the same class; the ids of the given one stay.
+
+    Raises:
+        TypeError: for another kind of tokenizer.
+        ValueError: for what is no token.
+
+    Example:
+
+    ```python
+    tokenizer = keras_bertfam.tokenizers.BertTokenizer.from_preset(
+        "bert_base_en_uncased")
+    token = keras_bertfam.tokenizers.AddedToken("<entity>", special=True)
+    tokenizer = keras_bertfam.tokenizers.add_tokens(tokenizer, [token])
+    ```
+    """
+    if not isinstance(tokenizer, TextTokenizer):
+        raise TypeError(
+            "`tokenizer` must be one of `keras_bertfam.tokenizers`, which find tokens "
+            f"in texts. Received: {type(tokenizer).__name__}."
+        )
+    config = tokenizer.get_config()
+    given = {token.content: token for token in tokenizer.added_tokens}
+    given |= {token.content: token for token in as_added_tokens(tokens)}
+    config["added_tokens"] = [dict(vars(token)) for token in given.values()]
+    made: Tokenizer = type(tokenizer).from_config(config)
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer.save_assets(folder)
+        made.load_assets(folder)
+    return made
+
+
+def _as_lists(inputs):
+    return inputs.numpy().tolist() if hasattr(inputs, "numpy") else inputs
+
+
+@as_written
+def _text_and_tokens(rows, size, new, detokenize, gap):
+    """Read runs of the model's ids, and put the tokens between them."""
+    flat, row = rows.flat_values, rows.value_rowids()
+    added = flat >= size
+    # A part begins with each added token, after it, and with each row.
+    one = tf.ones_like(added[:1])
+    follows = tf.concat([one, added[:-1] | (row[1:] != row[:-1])], 0)
+    first = added | follows
+    parts = tf.RaggedTensor.from_value_rowids(
+        flat, tf.cumsum(tf.cast(first, tf.int64)) - 1
+    )
+    own = tf.boolean_mask(added, first)
+    words = tf.gather(new, tf.maximum(tf.boolean_mask(flat, first) - size, 0))
+    kept = tf.ragged.boolean_mask(parts, parts < size)
+    text = tf.where(own, words, tf.convert_to_tensor(detokenize(kept), tf.string))
+    pieces = tf.RaggedTensor.from_value_rowids(
+        text, tf.boolean_mask(row, first), rows.nrows()
+    )
+    return tf.strings.reduce_join(pieces, 1, separator=gap)
+
+
+def found_in_texts(tokenizer: Tokenizer) -> list[AddedToken]:
+    """What is found in texts before a tokenizer's model splits them.
+
+    They are the added tokens; of byte pairs also the special ones, and of WordPiece
+    with `special_tokens_in_strings`. The space before a mask of byte-level BPE is
+    part of it, as in the code of RoBERTa.
+    """
+    special: Iterable[str] = ()
+    is_pairs = isinstance(tokenizer, keras_hub.tokenizers.BytePairTokenizer)
+    if is_pairs:
+        special = tokenizer.unsplittable_tokens or ()
+    elif getattr(tokenizer, "special_tokens_in_strings", False):
+        special = tokenizer.special_tokens
+    mask = getattr(tokenizer, "mask_token", None) if is_pairs else None
+    tokens = {
+        content: AddedToken(content, lstrip=content == mask, special=True)
+        for content in sorted(special)
+    }
+    given = getattr(tokenizer, "added_tokens", ())
+    return [*{**tokens, **{token.content: token for token in given}}.values()]
+
+
+def split_at_tokens(tokenizer: Tokenizer, texts: TFTensor) -> Parts | None:
+    """Split texts at what `found_in_texts` gives, or `None` if that is nothing."""
+    tokens = found_in_texts(tokenizer)
+    if not tokens:
+        return None
+    return split_at(texts, tokens, getattr(tokenizer, "clean_texts", None))
+
+
+def rows_between(
+    tokenizer: Tokenizer, parts: Parts, tokens: list[str], rows_of: Rows
+) -> TFRagged:
+    """Tokenize what lies between tokens. Works in a graph.
+
+    Args:
+        tokenizer: a tokenizer layer.
+        parts: texts in parts.
+        tokens: list of str, the token of each number in `parts`.
+        rows_of: as for `tokenize_by`.
+
+    Returns:
+        Ragged tensor of shape `(batch, None)`, of what `rows_of` gives.
+    """
+    rows = rows_of(tf.where(parts.is_token, "", parts.texts.flat_values))
+    own: Any = tokens
+    if tokenizer.compute_dtype != "string":
+        own = [int(tokenizer.token_to_id(token)) for token in tokens]
+    own = tf.gather(own, tf.boolean_mask(parts.numbers.flat_values, parts.is_token))
+    own = tf.RaggedTensor.from_row_lengths(
+        tf.cast(own, rows.dtype), tf.cast(parts.is_token, tf.int64)
+    )
+    return parts.texts.with_flat_values(tf.concat([rows, own], 1)).merge_dims(1, 2)
+
+
+@as_written
+def tokenize_by(tokenizer: Tokenizer, inputs: Any, rows_of: Rows) -> Any:
+    """Tokenize what lies between the tokens that are found in texts. Works in a graph.
+
+    Args:
+        tokenizer: a tokenizer layer.
+        inputs: string, or strings of any shape, also ragged, in UTF-8.
+        rows_of: callable from a string tensor of shape `(batch,)` to a ragged tensor
+            of ids, or of strings if that is the tokenizer's dtype.
+
+    Returns:
+        `tf.RaggedTensor` with one more dimension than `inputs`, dense for a single
+        text. With the tokenizer's `sequence_length`, a dense tensor of that length.
+
+    Raises:
+        ValueError: for what isn't strings.
+    """
+    with tf.device("CPU:0"):
+        ragged = isinstance(inputs, tf.RaggedTensor)
+        texts = inputs if ragged else tf.convert_to_tensor(inputs)
+        if texts.dtype != tf.string:
+            raise ValueError(
+                f"`inputs` must be strings. Received: dtype={texts.dtype.name}."
+            )
+        flat = texts.flat_values if ragged else tf.reshape(texts, [-1])
+        parts = split_at_tokens(tokenizer, flat)
+        if parts is None:
+            rows = rows_of(flat)
+        else:
+            found = [token.content for token in found_in_texts(tokenizer)]
+            rows = rows_between(tokenizer, parts, found, rows_of)
+        if ragged:
+            rows = texts.with_flat_values(rows)
+        elif texts.shape.rank == 0:
+            rows = rows[0]
+        else:
+            sizes = tf.shape(texts, tf.int64)
+            for axis in range(texts.shape.rank - 1, 0, -1):
+                rows = tf.RaggedTensor.from_uniform_row_length(
+                    rows, sizes[axis], tf.reduce_prod(sizes[:axis])
+                )
+        length = tokenizer.sequence_length
+        if length is None:
+            return rows
+        padding = getattr(tokenizer, "pad_token_id", None) or 0
+        if tokenizer.compute_dtype == "string":
+            padding = tokenizer.id_to_token(padding)
+        if texts.shape.rank == 0:
+            rows = rows[:length]
+            rows = tf.pad(
+                rows, [[0, length - tf.shape(rows)[0]]], constant_values=padding
+            )
+            return tf.ensure_shape(rows, [length])
+        return rows.to_tensor(padding, shape=[None] * texts.shape.rank + [length])
