@@ -52,6 +52,8 @@ class MarkedTokenizer:
         kind: the spans that are meant, `"phrase"` or `"entity"`; `None` for none.
     """
 
+    goes_across = False  # whether a token of two parts is of the first
+
     def __init__(self, tokenizer: Tokenizer, kind: str | None) -> None:
         self.unmarked = tokenizer
         self.kind = None if kind is None else check_kind(kind)
@@ -95,18 +97,25 @@ class MarkedTokenizer:
             return tf.searchsorted(begins, at + places, side="right") - 1
 
         first, last = part_of(starts.flat_values), part_of(ends.flat_values - 1)
-        whole = (first == last) & (ends.flat_values > starts.flat_values)
+        whole = ends.flat_values > starts.flat_values
+        if not self.goes_across:
+            whole &= first == last
         return first, whole & tf.gather(in_span, first)
 
 
 class SegmentedTokenizer(MarkedTokenizer):
     """A tokenizer whose ids also say where words are, by a function of the user's.
 
+    A token of two words is of that in which it begins: those of byte-level BPE may end
+    within a character.
+
     Args:
         tokenizer: see `MarkedTokenizer`.
         segmenter: function of a str that returns ints: the places, in characters,
             where its words begin or end.
     """
+
+    goes_across = True
 
     def __init__(
         self, tokenizer: Tokenizer, segmenter: Callable[[str], Iterable[int]]

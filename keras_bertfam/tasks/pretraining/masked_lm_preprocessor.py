@@ -49,7 +49,7 @@ class MaskedLMPreprocessor(MaskingPreprocessor):
         segmenter: function of a str that returns ints, the places, in characters, where
             its words begin or end; or `None` for words by the vocabulary's signs. For
             scripts without spaces, where these make one word of a line. A token of
-            two words is one by itself. It is saved by the name under which
+            two words is of the first. It is saved by the name under which
             `keras.saving.register_keras_serializable` knows it, which can be given in
             its place.
         seed: int. Decides every order and mask. Defaults to `0`.

@@ -16,7 +16,12 @@ from keras_bertfam.layers import (
     read_tokens,
 )
 from keras_bertfam.layers.corruption.salient_spans import SalientSpans
-from keras_bertfam.tokenizers import BertTokenizer
+from keras_bertfam.layers.data.marks import SegmentedTokenizer, with_spans
+from keras_bertfam.tokenizers import (
+    BertTokenizer,
+    train_sentence_piece,
+)
+from keras_bertfam.tokenizers.graph import as_graph_layer
 from tests import tiny_corpus
 from tests.layers.corruption.masked_batches import PIECE, SEP, START, masker
 from tests.tiny_masked_lm import SPECIALS
@@ -89,47 +94,72 @@ def thai(text):
         at += len(known[0]) if known else 1
 
 
+def thai_lines():
+    rng = np.random.default_rng(0)
+    lines = ["".join(rng.choice(WORDS, 12)) for _ in range(60)]
+    return tf.data.Dataset.from_tensor_slices(lines)
+
+
+KINDS = {
+    "WordPiece": lambda: BertTokenizer(
+        [*SPECIALS, *LETTERS, *(f"##{letter}" for letter in LETTERS)], lowercase=False
+    ),
+    "SentencePiece": lambda: train_sentence_piece(thai_lines(), 40, keep_accents=True),
+}
+
+
 @pytest.fixture(scope="module")
 def tokenizer():
-    pieces = [f"##{letter}" for letter in LETTERS]
-    return BertTokenizer([*SPECIALS, *LETTERS, *pieces], lowercase=False)
+    return KINDS["WordPiece"]()
 
 
 def masked_parts(preprocessor):
     """The texts of runs of neighbouring masks."""
-    rng = np.random.default_rng(0)
-    lines = ["".join(rng.choice(WORDS, 12)) for _ in range(60)]
-    vocabulary, found = preprocessor.tokenizer.get_vocabulary(), []
-    docs = tf.data.Dataset.from_tensor_slices(lines)
-    for x, ids, weights in preprocessor.dataset(docs, 8, training=False):
+    tokenizer, found = preprocessor.tokenizer, []
+    for x, ids, weights in preprocessor.dataset(thai_lines(), 8, training=False):
         rows = (each.numpy() for each in (x["mask_positions"], ids, weights))
         for places, row, kept in zip(*rows, strict=True):
-            pairs = zip(places[kept > 0].tolist(), row[kept > 0], strict=True)
+            pairs = zip(places[kept > 0].tolist(), row[kept > 0].tolist(), strict=True)
             runs = itertools.groupby(
                 enumerate(pairs), lambda pair: pair[1][0] - pair[0]
             )
-            for _, run in runs:
-                parts = (vocabulary[token].removeprefix("##") for _, (_, token) in run)
-                found.append("".join(parts))
-    return found
+            found += [[token for _, (_, token) in run] for _, run in runs]
+    if isinstance(tokenizer, BertTokenizer):
+        pieces = np.array(tokenizer.get_vocabulary())
+        return ["".join(pieces[run]).replace("##", "") for run in found]
+    ragged = tf.ragged.constant(found, tf.int32)
+    texts = np.asarray(as_graph_layer(tokenizer).detokenize(ragged))
+    texts = [x.decode(errors="replace") if isinstance(x, bytes) else x for x in texts]
+    return [text.strip() for text in texts if text.strip()]
 
 
 @pytest.mark.parametrize(
-    ("strategy", "segmenter"),
+    ("strategy", "segmenter", "kind"),
     [
-        ("words", thai),
-        pytest.param("words", None, marks=pytest.mark.slow),
-        pytest.param("ngrams", thai, marks=pytest.mark.slow),
+        ("words", thai, "WordPiece"),
+        pytest.param("words", None, "WordPiece", marks=pytest.mark.slow),
+        pytest.param("ngrams", thai, "WordPiece", marks=pytest.mark.slow),
+        pytest.param("words", thai, "SentencePiece", marks=pytest.mark.slow),
     ],
 )
-def test_words_by_a_segmenter_are_masked_whole(strategy, segmenter, tokenizer):
+def test_words_by_a_segmenter_are_masked_whole(strategy, segmenter, kind):
     preprocessor = tasks.MaskedLMPreprocessor(
-        tokenizer, 64, strategy=strategy, segmenter=segmenter, seed=1
+        KINDS[kind](), 64, strategy=strategy, segmenter=segmenter, seed=1
     )
     sizes = range(1, 5)
     words = itertools.chain(*(itertools.product(WORDS, repeat=n) for n in sizes))
     share = np.isin(masked_parts(preprocessor), [*map("".join, words)]).mean()
     assert share > 0.9 if segmenter else share < 0.3
+
+
+def test_a_token_of_two_words_is_of_the_first():
+    tokenizer = BertTokenizer([*SPECIALS, "a", "##bc", "##d", "e"])
+    segmented = SegmentedTokenizer(
+        tokenizer, lambda text: [2, 4] if len(text) > 1 else []
+    )
+    rows = {"token_ids": segmented(tf.constant(["abcd e", "e"])).to_tensor()}
+    spans = with_spans(rows, tokenizer.vocabulary_size())["span_ids"]
+    assert spans.numpy().tolist() == [[1, 1, 2, 3], [1, 0, 0, 0]]
 
 
 def test_a_segmenter_is_saved_by_its_name(tokenizer):
