@@ -3,6 +3,7 @@
 import contextlib
 import enum
 import os
+import re
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -16,6 +17,7 @@ from keras_bertfam.cli.runs import PretrainingRun
 from keras_bertfam.datasets.table import TASKS
 from keras_bertfam.export.places import check_places
 from keras_bertfam.presets.source import TOKENIZERS
+from keras_bertfam.text_files.parts import MAX_LINE_LENGTH
 
 
 class _Commands(typer.core.TyperGroup):
@@ -53,6 +55,12 @@ def _errors_as_messages() -> Iterator[None]:
         yield
     except (ValueError, TypeError, OSError, ImportError) as error:
         raise typer.BadParameter(str(error)) from error
+    except Exception as error:
+        # What readers of files raise within `tf.data`, whose error has their traceback.
+        found = re.search("ValueError: (.*)", str(error))
+        if type(error).__name__ != "InvalidArgumentError" or not found:
+            raise
+        raise typer.BadParameter(found[1]) from error
 
 
 # Each command first refuses what it can without the frameworks, which take seconds to
@@ -181,6 +189,10 @@ def prepare(
     one_per_file: Annotated[
         bool, typer.Option("--one-per-file", help="A text file is one document.")
     ] = False,
+    encoding: Annotated[str, typer.Option(help="Of files.")] = "utf-8",
+    max_line_length: Annotated[
+        int, typer.Option(min=1, help="Most characters of a line.")
+    ] = MAX_LINE_LENGTH,
     workers: Annotated[int, typer.Option(min=1, help="Processes of this machine.")] = 1,
     beam: Annotated[
         list[str] | None,
@@ -205,6 +217,8 @@ def prepare(
             feature=feature,
             split=split,
             one_per_file=one_per_file,
+            encoding=encoding,
+            max_line_length=max_line_length,
             workers=workers,
             beam_arguments=beam or (),
         )

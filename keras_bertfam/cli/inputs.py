@@ -17,6 +17,7 @@ from keras_bertfam.datasets.names import get_task
 from keras_bertfam.presets import folders
 from keras_bertfam.presets.existing import TASK_FILE, check_findable, check_no_preset
 from keras_bertfam.tasks.pretraining.samplers import SAMPLERS
+from keras_bertfam.text_files.parts import Reading
 
 _DATASETS = ("tfds:", "hf:")
 
@@ -61,6 +62,7 @@ def check_run(run: PretrainingRun) -> None:
     for name in ("files", "output"):
         if not getattr(run, name):
             raise ValueError(f"`{name}` must be given. Received: nothing.")
+    Reading(encoding=run.encoding, max_line_length=run.max_line_length)  # or raises
     check_files("files", run.files)
     check_files("validation", run.validation)
     learned = run.tokenizer in TOKENIZERS

@@ -1,6 +1,7 @@
 """Corpora that are prepared once for all runs, and vocabularies of them."""
 
 import dataclasses
+import inspect
 import typing
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -56,7 +57,7 @@ def prepare(
     with loading():
         from keras_bertfam.cli.building import make_tokenizer
     if new_vocabulary is not None:
-        names = ("feature", "split", "workers", "beam_arguments")
+        names = inspect.signature(corpora.count_words).parameters
         counting = {name: options[name] for name in names if name in options}
         report(f"Learning a vocabulary of at most {new_vocabulary} tokens.")
         made = make_tokenizer(run, corpora.count_words(sources, **counting))

@@ -115,7 +115,8 @@ def read(run: PretrainingRun, files: Sequence[str]) -> TFDataset | TokenCorpus:
     """The documents of files of a run, or the prepared corpus that is the only one."""
     if len(files) == 1 and os.path.isdir(files[0]):
         return read_tokens(files[0])
-    return read_documents([*files], one_per_file=run.one_per_file)
+    names = ("feature", "one_per_file", "encoding", "max_line_length")
+    return read_documents([*files], **{name: getattr(run, name) for name in names})
 
 
 def train(

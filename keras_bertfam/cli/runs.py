@@ -14,6 +14,7 @@ from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.families.objectives import OBJECTIVES, strategies
 from keras_bertfam.presets.families.recipes import PretrainingRecipe
 from keras_bertfam.presets.source import TOKENIZERS as GIVEN
+from keras_bertfam.text_files.parts import MAX_LINE_LENGTH
 from keras_bertfam.types import Config, Path
 from keras_bertfam.version import __version__
 from keras_bertfam.whole_files import write_text
@@ -93,6 +94,9 @@ class PretrainingRun:
     vocabulary_size: int = _setting(8000, "The most tokens to learn.")
     cased: bool | None = _setting(None, "Keep case and accents.")
     one_per_file: bool = _setting(False, "A document is a whole file.")
+    feature: str = _setting("text", "Field or column of the text.")
+    encoding: str = _setting("utf-8", "Of the files.")
+    max_line_length: int = _setting(MAX_LINE_LENGTH, "Most characters of a line.")
     validation: tuple[str, ...] = _setting((), "Held-out text files.")
     sequence_length: int = _setting(128, "Tokens in a row.")
     packing: str | None = _setting(

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from keras_bertfam.autograph import as_written
 from keras_bertfam.presets.tokenizer_presets import PresetTokenizer
-from keras_bertfam.tokenizers.texts import check_documents, to_utf8
+from keras_bertfam.tokenizers.texts import WHITE_SPACE, check_documents, to_utf8
 from keras_bertfam.tokenizers.units import split_units
 from keras_bertfam.types import Config, Path, TFDataset, TFRagged, TFTensor
 
@@ -20,6 +20,7 @@ START, END, UNKNOWN = "<S>", "</S>", "<UNK>"
 _FILE = "vocabulary.txt"
 # After the bytes: begin and end of a sentence and of a word, and what fills up a word.
 _SENTENCE_START, _SENTENCE_END, _WORD_START, _WORD_END, _FILL = range(256, 261)
+_SPACES = f"[{WHITE_SPACE}]+"
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -152,18 +153,22 @@ class ElmoTokenizer(PresetTokenizer, keras_hub.tokenizers.Tokenizer):
     def split_words(self, texts: Any) -> TFRagged:
         """The words of texts, a ragged string tensor `(batch, None)`.
 
-        `<S>` and `</S>`, with spaces around them, are words.
+        `<S>` and `</S>`, with spaces around them, are words. Spaces are what Unicode
+        calls white space. Controls and format characters, which no one sees, part words
+        and are none, unless a text is tokenised already.
         """
         texts = to_utf8(tf.convert_to_tensor(texts))
+        # With an empty separator TensorFlow splits at ASCII's white space.
+        parts = tf.strings.split(tf.strings.regex_replace(texts, _SPACES, " "))
         if self.split == "spaces":
-            return tf.strings.split(texts)
-        parts = tf.strings.split(texts)
+            return parts
         units = split_units(parts.flat_values)
         special = (parts.flat_values == START) | (parts.flat_values == END)
         whole = tf.RaggedTensor.from_row_lengths(
             tf.boolean_mask(parts.flat_values, special), tf.cast(special, tf.int64)
         )
-        cut = tf.ragged.boolean_mask(units, ~special[:, None] & (units != " "))
+        seen = units.with_flat_values(_is_seen(units.flat_values))
+        cut = tf.ragged.boolean_mask(units, ~special[:, None] & seen)
         return parts.with_values(tf.concat([cut, whole], 1)).merge_dims(1, 2)
 
     def ids(self, words: Any) -> Any:
@@ -235,6 +240,10 @@ def _numbers(words):
     return tf.strings.to_hash_bucket_fast(words, (1 << 63) - 1)
 
 
+def _is_seen(words):
+    return ~tf.strings.regex_full_match(words, r"[\p{Cc}\p{Cf}]+")
+
+
 @as_written
 def train_words(
     documents: TFDataset, vocabulary_size: int = 50_000, **kwargs: Any
@@ -267,7 +276,12 @@ def train_words(
     tokenizer = ElmoTokenizer(**kwargs)
     counts: collections.Counter[bytes] = collections.Counter()
     batches = check_documents(documents).batch(256)
-    for words in batches.map(lambda texts: tokenizer.split_words(texts).flat_values):
+
+    def split(texts):
+        words = tokenizer.split_words(texts).flat_values
+        return tf.boolean_mask(words, _is_seen(words))
+
+    for words in batches.map(split):
         counts.update(words.numpy().tolist())
     for special in tokenizer.vocabulary:
         counts.pop(special.encode(), None)

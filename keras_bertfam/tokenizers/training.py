@@ -51,8 +51,9 @@ def train_word_piece(
     It has the 1,000 most frequent characters, and what else occurs ten times or more.
 
     Args:
-        documents: `tf.data.Dataset` of scalar strings, a list of paths of text
-            files, or words and their counts, see `corpora.count_words`.
+        documents: `tf.data.Dataset` of scalar strings, a list of paths of
+            files, as `read_documents` takes them, or words and their counts, see
+            `corpora.count_words`.
         vocabulary_size: int. The most tokens to learn, special ones included.
         lowercase: bool. Whether to lower-case and strip accents. Defaults to
             `True`.
@@ -101,8 +102,9 @@ def train_byte_pair(
     GPT's has characters, and what occurs in no document is unknown.
 
     Args:
-        documents: `tf.data.Dataset` of scalar strings, a list of paths of text
-            files, or words and their counts, see `corpora.count_words`.
+        documents: `tf.data.Dataset` of scalar strings, a list of paths of
+            files, as `read_documents` takes them, or words and their counts, see
+            `corpora.count_words`.
         vocabulary_size: int. The most tokens to learn, special ones and the 256
             bytes included.
         add_prefix_space: bool. Whether a text begins with a space, so that its
@@ -197,8 +199,9 @@ def train_sentence_piece(
     """Learns a SentencePiece model from text, after the tokenizer's own clean-up.
 
     Args:
-        documents: `tf.data.Dataset` of scalar strings, a list of paths of text
-            files, or words and their counts, see `corpora.count_words`.
+        documents: `tf.data.Dataset` of scalar strings, a list of paths of
+            files, as `read_documents` takes them, or words and their counts, see
+            `corpora.count_words`.
         vocabulary_size: int. The most pieces to learn, special ones included.
         model_type: `"unigram"`, as in both papers, or `"bpe"`.
         family: whose special pieces the model has and whose tokenizer it gets:

@@ -8,10 +8,13 @@ from typing import Any
 import tensorflow as tf
 
 from keras_bertfam.autograph import as_written
+from keras_bertfam.text_files.parts import Part, Reading
+from keras_bertfam.text_files.reading import read_lines
 from keras_bertfam.tokenizers.texts import (
+    WHITE_SPACE,
     check_documents,
-    text_files,
-    text_lines,
+    dataset_of,
+    text_sources,
     to_utf8,
     without_nul,
 )
@@ -20,20 +23,26 @@ from keras_bertfam.types import Path, TFDataset, TFTensor
 
 # SentencePiece leaves out texts of more bytes than 4,192.
 _PART = re.compile(r".{1,1000}(?!\S)|.{1,1000}")
+_LINE_END = f"[{WHITE_SPACE}]*\n[{WHITE_SPACE}]*"
 _NO_WORD = "`documents` must have at least one word. Received: none."
 _Clean = Callable[[TFTensor], TFTensor]
 
 
 def one_line(texts: TFTensor) -> TFTensor:
     """Strings whose lines' ends are spaces."""
-    return tf.strings.regex_replace(without_nul(to_utf8(texts)), r"\s*\n\s*", " ")
+    return tf.strings.regex_replace(without_nul(to_utf8(texts)), _LINE_END, " ")
 
 
 def read_texts(documents: TFDataset | Sequence[Path]) -> TFDataset:
-    """Text files or a dataset as a checked dataset of strings."""
+    """Lines of files, or a dataset, as a checked dataset of strings."""
     if isinstance(documents, (list, tuple)):
-        paths = text_files(documents, "documents")
-        documents = tf.data.Dataset.from_tensor_slices(paths).flat_map(text_lines)
+        reading = Reading()
+        sources = text_sources(documents, reading, "documents")
+        documents = dataset_of(
+            lambda: (
+                line for source in sources for line in read_lines(Part(source), reading)
+            )
+        )
     return check_documents(documents)
 
 

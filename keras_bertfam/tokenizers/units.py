@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from keras_bertfam.tokenizers.texts import to_utf8
+from keras_bertfam.tokenizers.texts import LINE_SPACE, to_utf8
 from keras_bertfam.types import TFRagged, TFTensor
 
 CUT = "\x1f"
@@ -10,7 +10,7 @@ CUT = "\x1f"
 # punctuation, a line's end, and white space, all else being words.
 _BORDER = (
     r"([\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
-    r"|[^\pL\pN\pM \t\f\r\pZ]|[ \t\f\r\pZ]+)"
+    rf"|[^\pL\pN\pM{LINE_SPACE}]|[{LINE_SPACE}]+)"
 )
 
 

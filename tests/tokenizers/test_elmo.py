@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_bertfam.text_files.white_space import WHITE_SPACE
 from keras_bertfam.tokenizers import ElmoTokenizer, train_words
 
 WORDS = ["<S>", "</S>", "<UNK>", "Ada", "wrote", "."]
@@ -72,3 +73,17 @@ def test_errors():
         ElmoTokenizer(max_characters=2)
     with pytest.raises(ValueError, match="`long_words` must be one of"):
         ElmoTokenizer(long_words="drop")
+
+
+@pytest.mark.parametrize("space", WHITE_SPACE)
+def test_all_white_space_parts_words(space):
+    for split in ("words", "spaces"):
+        words = ElmoTokenizer(split=split).split_words([f"a{space}b {space}", space])
+        assert words.to_list() == [[b"a", b"b"], []]
+
+
+@pytest.mark.parametrize("split", ["words", "spaces"])
+def test_no_word_is_of_what_is_not_seen(split):
+    unseen = ["\u200b", "\ufeff", "\u2028", "\x01\xad", "\xa0", "\u200d"]
+    texts = tf.data.Dataset.from_tensor_slices([f"a {x} {x}" for x in unseen])
+    assert train_words(texts, 99, split=split).get_vocabulary()[3:] == ["a"]

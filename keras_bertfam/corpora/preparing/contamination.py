@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from keras_bertfam.corpora.preparing.near_duplicates import hash_shingles, hash_words
-from keras_bertfam.corpora.preparing.parts import Part, Reading
 from keras_bertfam.corpora.preparing.reading import read_documents
 from keras_bertfam.corpora.preparing.sources import find_sources
+from keras_bertfam.text_files.parts import Part, Reading
 from keras_bertfam.types import Path
 
 

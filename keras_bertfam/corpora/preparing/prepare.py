@@ -30,7 +30,6 @@ from keras_bertfam.corpora.preparing.job import (
     write_blocks,
 )
 from keras_bertfam.corpora.preparing.near_duplicates import NearDuplicates
-from keras_bertfam.corpora.preparing.parts import Reading, Source
 from keras_bertfam.corpora.preparing.pipeline import beam_options, run_pipeline
 from keras_bertfam.corpora.preparing.places import check_output
 from keras_bertfam.corpora.preparing.processes import process_pool
@@ -40,6 +39,7 @@ from keras_bertfam.corpora.preparing.sources import find_sources, make_blocks
 from keras_bertfam.presets import locks
 from keras_bertfam.presets.loading import load_given_tokenizer
 from keras_bertfam.presets.tokenizer_sources import check_family, open_tokenizer
+from keras_bertfam.text_files.parts import MAX_LINE_LENGTH, Reading, Source
 from keras_bertfam.types import Path, Tokenizer
 from keras_bertfam.whole_files import written_aside
 
@@ -61,6 +61,8 @@ def prepare(
     feature: str = "text",
     split: str = "train",
     one_per_file: bool = False,
+    encoding: str = "utf-8",
+    max_line_length: int = MAX_LINE_LENGTH,
     workers: int = 1,
     beam_arguments: Sequence[str] = (),
     report: Callable[[str], Any] = print,
@@ -98,6 +100,9 @@ def prepare(
         split: of datasets of TFDS and Hugging Face. Defaults to `"train"`.
         one_per_file: bool. Whether a text file is one document, blank lines left
             out. Defaults to `False`.
+        encoding: of text files and JSON, as Python names it. Defaults to `"utf-8"`.
+        max_line_length: int. The most characters of a line of a text, since what
+            tokenises a line holds all of it in memory. Defaults to 4,194,304.
         workers: int. Processes of this machine. Defaults to `1`.
         beam_arguments: options of Beam, such as `["--runner=FlinkRunner"]`. Its
             workers must see sources and `output` by the same paths.
@@ -112,8 +117,8 @@ def prepare(
         FileNotFoundError: if a source isn't there.
         ImportError: if Apache Beam, or what a source needs, isn't installed.
         ValueError: if an argument is out of range, `tokenizer` isn't what it may be or
-            isn't of `family`, a source isn't what its name says or isn't UTF-8, or
-            `output` has something in it.
+            isn't of `family`, a source isn't what its name and `encoding` say or has a
+            longer line, or `output` has something in it.
         OSError: if the disk is full.
 
     Example:
@@ -134,7 +139,7 @@ def prepare(
             raise ValueError(f"`{name}` must be at least 1. Received: {value}.")
     output = os.path.realpath(output)
     check_output(output)
-    reading = Reading(feature, split, one_per_file)
+    reading = Reading(feature, split, one_per_file, encoding, max_line_length)
     found = find_sources(sources, reading)
     if isinstance(tokenizer, (str, os.PathLike)):
         open_tokenizer(tokenizer, family)  # whose errors are to come first

@@ -1,29 +1,28 @@
 """Which files and datasets there are by names, and their parts of about equal size."""
 
-import glob
+import codecs
 import os
 import re
 from collections.abc import Iterable, Sequence
 
 from keras_bertfam.corpora.preparing import tables
-from keras_bertfam.corpora.preparing.parts import (
-    COMPRESSED,
-    Block,
-    Part,
-    Reading,
-    Source,
-)
+from keras_bertfam.text_files.finding import find_files
+from keras_bertfam.text_files.parquet import row_groups
+from keras_bertfam.text_files.parts import Block, Part, Reading, Source
+from keras_bertfam.text_files.reading import check_head
+from keras_bertfam.text_files.white_space import WHITE_SPACE
 from keras_bertfam.types import Path
 
 # Parts of text are of about this many bytes: a 256th of all, between the two.
 _LEAST, _MOST, _PARTS = 1 << 20, 1 << 26, 256
-_FORMATS = {
-    ".jsonl": "json",
-    ".ndjson": "json",
-    ".json": "json",
-    ".parquet": "parquet",
+_END = rb"(?>\r\n|\r|\n)"
+_BLANKS = b"|".join(
+    re.escape(space.encode()) for space in WHITE_SPACE if space not in "\r\n"
+)
+_SEPARATORS = {
+    "json": re.compile(rb"\n"),
+    "text": re.compile(_END + rb"(?:" + _BLANKS + rb")*" + _END),
 }
-_SEPARATORS = {"json": re.compile(rb"\n"), "text": re.compile(rb"\n[ \t\r]*\n")}
 _CHUNK = 1 << 16
 
 
@@ -39,34 +38,21 @@ def find_sources(names: Path | Sequence[Path], reading: Reading) -> list[Source]
 
     Raises:
         FileNotFoundError: for a name or pattern of no file.
+        ValueError: see `check_head`.
     """
     if isinstance(names, (str, os.PathLike)):
         names = [names]
-    found: dict[str, Source] = {}
-    for name in [os.fspath(name) for name in names]:
-        if name.startswith(("tfds:", "hf:")):
-            found[name] = tables.dataset_source(name, reading)
-            continue
-        paths = [name] if os.path.isfile(name) else glob.glob(name, recursive=True)
-        files = [path for path in paths if os.path.isfile(path)]
-        if not files:
-            raise FileNotFoundError(
-                "`sources` must name files, by paths or patterns, or datasets, by "
-                f"tfds:NAME or hf:NAME. Received: {name!r}, which is none."
-            )
-        found |= {path: _file(path) for path in files}
-    if not found:
-        raise FileNotFoundError("`sources` must name files. Received: none.")
-    return [found[name] for name in sorted(found)]
-
-
-def _file(path):
-    stem, extension = os.path.splitext(path)
-    if extension in COMPRESSED:
-        extension = os.path.splitext(stem)[1]
-    status = os.stat(path)
-    kind = _FORMATS.get(extension, "text")
-    return Source(path, kind, status.st_size, str(status.st_mtime_ns))
+    items = [os.fspath(name) for name in names]
+    marks = tuple(f"{kind}:" for kind in tables.DATASETS)
+    datasets = sorted({item for item in items if item.startswith(marks)})
+    files = [item for item in items if item not in datasets]
+    found = [tables.dataset_source(name, reading) for name in datasets]
+    if files or not datasets:
+        found += find_files(files, "sources")
+    for source in found:
+        if source.kind not in tables.DATASETS:
+            check_head(source, reading)
+    return sorted(found, key=lambda source: source.name)
 
 
 def make_blocks(sources: Iterable[Source], reading: Reading) -> list[Block]:
@@ -100,11 +86,13 @@ def make_blocks(sources: Iterable[Source], reading: Reading) -> list[Block]:
 
 def _parts(source, size, reading):
     if source.kind == "parquet":
-        return tables.row_groups(source, size)
-    if source.kind in ("tfds", "hf"):
+        return row_groups(source, size)
+    if source.kind in tables.DATASETS:
         return tables.examples(source, size, reading)
     whole = source.kind == "text" and reading.one_per_file
-    if whole or source.compressed or source.bytes <= size:
+    # Bytes of lines' ends can be within characters of other encodings.
+    other = codecs.lookup(reading.encoding).name != "utf-8"
+    if whole or other or source.compressed or source.bytes <= size:
         return [Part(source)]
     return _byte_ranges(source, size)
 
@@ -128,7 +116,7 @@ def _next_document(file, at, separator):
         text = before + chunk
         if found := separator.search(text):
             return at + found.end()
-        # Blanks at the end may be part of a separator.
-        before = text[len(text.rstrip(b"\n \t\r")) :][-_CHUNK:]
+        # A separator may begin with the last end of a line.
+        before = text[max(text.rfind(b"\n"), text.rfind(b"\r")) :][-_CHUNK:]
         at += len(text) - len(before)
     return None

@@ -1,38 +1,13 @@
-"""Parquet files, and datasets of TFDS and Hugging Face."""
+"""Datasets of TFDS and Hugging Face."""
 
 import functools
 from collections.abc import Iterator
 from typing import Any
 
-from keras_bertfam.corpora.preparing.parts import Part, Reading, Source
+from keras_bertfam.text_files.parts import Part, Reading, Source
 
+DATASETS = ("tfds", "hf")  # the kinds of sources, and what their names begin with
 _EXAMPLES = 10_000  # in a part of a dataset whose size in bytes isn't known
-
-
-def row_groups(source: Source, size: int) -> Iterator[Part]:
-    """Parts of a Parquet file with about as many bytes."""
-    metadata = _parquet_file(source).metadata
-    start, weight = 0, 0
-    for group in range(metadata.num_row_groups):
-        weight += metadata.row_group(group).total_byte_size
-        if weight >= size:
-            yield Part(source, start, group + 1)
-            start, weight = group + 1, 0
-    if start < metadata.num_row_groups or not start:
-        yield Part(source, start, metadata.num_row_groups)
-
-
-def _parquet_file(source):
-    try:
-        from pyarrow import parquet
-    except ImportError as error:
-        raise ImportError(
-            "Parquet files need pyarrow: pip install keras-bertfam[data]."
-        ) from error
-    try:
-        return parquet.ParquetFile(source.name)
-    except ValueError as error:  # pyarrow's errors are
-        raise ValueError(f"{source.name} must be a Parquet file: {error}.") from error
 
 
 def examples(source: Source, size: int, reading: Reading) -> list[Part]:
@@ -97,10 +72,11 @@ def dataset_examples(part: Part, reading: Reading) -> Iterator[Any]:
         ValueError: for a dataset without that feature.
     """
     name = part.source.name
+    end = _dataset_length(name, reading) if part.end < 0 else part.end
     if name.startswith("tfds:"):
         builder, _ = _tfds_split(name, reading)
         names = [*builder.info.features]
-        split = f"{reading.split}[{part.start}:{part.end}]"
+        split = f"{reading.split}[{part.start}:{end}]"
     else:
         dataset = _hf_dataset(name, reading)
         names = dataset.column_names
@@ -112,29 +88,6 @@ def dataset_examples(part: Part, reading: Reading) -> Iterator[Any]:
     if name.startswith("tfds:"):
         examples = builder.as_dataset(split=split).as_numpy_iterator()
     else:
-        examples = iter(dataset.select(range(part.start, part.end)))
+        examples = iter(dataset.select(range(part.start, end)))
     for example in examples:
         yield example[reading.feature]
-
-
-def parquet_values(part: Part, reading: Reading) -> Iterator[Any]:
-    """The column's value in each row of a part of a Parquet file.
-
-    Raises:
-        ValueError: for a file without that column.
-    """
-    file = _parquet_file(part.source)
-    names = file.schema_arrow.names
-    if reading.feature not in names:
-        raise ValueError(
-            f"`feature` must be one of {sorted(names)} for {part.source.name}. "
-            f"Received: {reading.feature!r}."
-        )
-    for group in range(part.start, part.end):
-        try:
-            rows = file.read_row_group(group, [reading.feature])[0].to_pylist()
-        except (ValueError, OSError) as error:
-            raise ValueError(
-                f"{part.source.name} is damaged, row group {group}: {error}."
-            ) from error
-        yield from rows

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_bertfam.layers.data.documents import CONTINUES, sentences_of
+from keras_bertfam.layers.data.documents import sentences_of
+from keras_bertfam.text_files.reading import CONTINUES
 from keras_bertfam.types import Tokenizer
 
 # What is known of a document: its digest, and what it has.

@@ -17,11 +17,11 @@ from keras_bertfam.corpora.preparing.job import (
     write_blocks,
     write_json,
 )
-from keras_bertfam.corpora.preparing.parts import Reading
 from keras_bertfam.corpora.preparing.pipeline import beam_options, load_beam
 from keras_bertfam.corpora.preparing.processes import process_pool
 from keras_bertfam.corpora.preparing.reading import read_documents
 from keras_bertfam.corpora.preparing.sources import find_sources, make_blocks
+from keras_bertfam.text_files.parts import MAX_LINE_LENGTH, Reading
 from keras_bertfam.types import Path
 
 _PARTITIONS = 64
@@ -57,6 +57,8 @@ def count_words(
     *,
     feature: str = "text",
     split: str = "train",
+    encoding: str = "utf-8",
+    max_line_length: int = MAX_LINE_LENGTH,
     max_words: int = MOST_WORDS,
     workers: int = 1,
     beam_arguments: Sequence[str] = (),
@@ -67,6 +69,8 @@ def count_words(
         sources: see `prepare`.
         feature: see `prepare`.
         split: see `prepare`.
+        encoding: see `prepare`.
+        max_line_length: see `prepare`.
         max_words: int. How many words to return about, the most frequent ones.
             Defaults to 5,000,000.
         workers: see `prepare`.
@@ -92,7 +96,9 @@ def count_words(
     options = beam_options(workers, beam_arguments)
     if max_words < 1:
         raise ValueError(f"`max_words` must be at least 1. Received: {max_words}.")
-    reading = Reading(feature, split)
+    reading = Reading(
+        feature, split, encoding=encoding, max_line_length=max_line_length
+    )
     blocks = make_blocks(find_sources(sources, reading), reading)
     with tempfile.TemporaryDirectory() as folder:
         # A partition has its share of the words, and a few more or less.

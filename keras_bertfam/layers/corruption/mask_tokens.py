@@ -29,6 +29,7 @@ from keras_bertfam.layers.data.base import (
     as_ids_like,
     as_token_ids,
 )
+from keras_bertfam.layers.data.mask_share import MaskShare
 from keras_bertfam.layers.data.pipelines import check_at_least
 from keras_bertfam.layers.data.seeding import RNG, content_seed
 from keras_bertfam.types import Config, TFTensor
@@ -101,7 +102,9 @@ class MaskTokens(PreprocessingLayer):
         token_ids: integer tensor of shape `(batch, length)` or `(length,)`.
         seed: integer tensor of shape `(2,)`, such as one of `seeded_passes`.
             Defaults to a hash of `token_ids` and the layer's own seed.
-        span_ids: integer tensor of the shape of `token_ids`, for `GivenSpans`.
+        span_ids: integer tensor of the shape of `token_ids`: the neighbouring tokens of
+            equal number, except 0, are a span, which is a word for all strategies of
+            words. `GivenSpans` must be given them.
         sequence_ids: integer tensor of that shape: 1, 2, ... for the sequences of a
             row, and 0 for padding. No word, n-gram or span goes on into the next one.
 
@@ -181,6 +184,8 @@ class MaskTokens(PreprocessingLayer):
         self._starts_word_table = np.array(self.starts_word or [], bool)
         drawn_from = self.random_token_ids or vocabulary_size
         self._draw = make_draw(drawn_from, self.random_token_weights)
+        name = self.strategy.name or type(self.strategy).__name__
+        self._share = MaskShare(f"strategy={name!r}")
 
     def _check_arguments(self):
         check_rates(
@@ -277,22 +282,28 @@ class MaskTokens(PreprocessingLayer):
         if self.starts_word is not None:
             starts = tf.gather(self._starts_word_table, ids)
         units = as_graph(self.strategy.units)
+        all_candidates = candidates
         candidates, starts = units(ids, candidates, starts, span_ids)
+        counts = asked = self._count(padding, candidates, slots, seeds[0])
+        if candidates is not all_candidates:
+            asked = self._count(padding, all_candidates, slots, seeds[0])
+        selected = as_graph(self.strategy.select)(
+            ids, candidates, starts, counts, slots, seeds[1]
+        )
+        where = tf.where(selected)
+        asked = tf.reduce_sum(asked) if self.strategy.uses_rate else 0
+        self._share.watch(asked, tf.shape(where)[0])
+        return where, starts
+
+    def _count(self, padding, candidates, slots, seed):
+        """How many tokens to select in each row."""
         lengths, selectable = (
             tf.reduce_sum(tf.cast(x, tf.int32), 1) for x in (~padding, candidates)
         )
         counts = count_selections(
-            lengths,
-            selectable,
-            self.mask_selection_rate,
-            self.selections_per_row,
-            seeds[0],
+            lengths, selectable, self.mask_selection_rate, self.selections_per_row, seed
         )
-        counts = tf.minimum(counts, slots)
-        selected = as_graph(self.strategy.select)(
-            ids, candidates, starts, counts, slots, seeds[1]
-        )
-        return tf.where(selected), starts
+        return tf.minimum(counts, slots)
 
     def _num_slots(self, length):
         if self.mask_selection_length is not None:

@@ -14,6 +14,7 @@ from keras_bertfam.layers.corruption.factorization import (
 from keras_bertfam.layers.corruption.replacement import fill_slots
 from keras_bertfam.layers.corruption.selection import is_any, select_tokens
 from keras_bertfam.layers.data.base import PreprocessingLayer, as_token_ids
+from keras_bertfam.layers.data.mask_share import MaskShare
 from keras_bertfam.layers.data.seeding import RNG, content_seed, fold
 from keras_bertfam.types import Config, TFTensor
 
@@ -108,6 +109,7 @@ class PermuteTokens(PreprocessingLayer):
         self.beta = beta
         self.starts_word = None if starts_word is None else [*map(bool, starts_word)]
         self.seed = seed
+        self._share = MaskShare(type(self).__name__)
         for name, least in (
             ("mask_selection_length", 1),
             ("reuse_length", 0),
@@ -168,14 +170,17 @@ class PermuteTokens(PreprocessingLayer):
                 )
             second = slots * (length - cut) // length
             bounds = [(0, cut, slots - second), (cut, length, second)]
-        parts = []
+        parts, asked = [], []
         for number, (begin, end, goal) in enumerate(bounds):
             part, begins = ids[:, begin:end], starts[:, begin:end]
-            ranks, selected = self._part(part, begins, goal, fold(seed, number))
+            goals = self._goals(part, goal)
+            asked.append(tf.reduce_sum(goals))
+            ranks, selected = self._part(part, begins, goals, goal, fold(seed, number))
             # Everything of the second part comes after everything of the first.
             parts.append((ranks + (begin + 1 if begin else 0), selected))
         ranks, selected = (tf.concat(pair, 1) for pair in zip(*parts, strict=True))
         where = tf.where(selected)
+        self._share.watch(sum(asked), tf.shape(where)[0])
         values = [tf.cast(where[:, 1], tf.int32), tf.gather_nd(ids, where)]
         rows = tf.shape(ids, tf.int64)[0]
         weights, (positions, targets) = fill_slots(where, values, rows, slots)
@@ -198,18 +203,24 @@ class PermuteTokens(PreprocessingLayer):
         backwards |= is_any(ids, self.special_token_ids)
         return tf.where(tf.cast(reversed_rows, tf.bool)[:, None], backwards, starts)
 
-    def _part(self, ids, starts, goal, seed):
+    def _goals(self, ids, goal):
+        """How many tokens of each row are to be predicted, of `goal` in a full one."""
+        inside = tf.cast(self._inside(ids), tf.float64)
+        return tf.cast(tf.round(tf.reduce_mean(inside, 1) * goal), tf.int32)
+
+    def _inside(self, ids):
+        if self.pad_token_id is None:
+            return tf.ones_like(ids, tf.bool)
+        return ids != self.pad_token_id
+
+    def _part(self, ids, starts, goals, goal, seed):
         """Ranks from -1, and what is to be predicted, of one part of the rows."""
         if goal == 0:
             return tf.fill(tf.shape(ids), -1), tf.zeros_like(ids, tf.bool)
         seeds = tf.unstack(tf.random.split(seed, 3, alg=RNG), 3)
         special = is_any(ids, self.special_token_ids)
-        inside = tf.ones_like(special)
-        if self.pad_token_id is not None:
-            inside = ids != self.pad_token_id
+        inside = self._inside(ids)
         shape = tf.shape(ids)
-        share = tf.reduce_mean(tf.cast(inside, tf.float64), 1) * goal
-        goals = tf.cast(tf.round(share), tf.int32)
         begins, ends = sample_spans(
             starts,
             inside,

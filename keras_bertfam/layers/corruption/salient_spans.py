@@ -41,6 +41,7 @@ class SalientSpans(GivenSpans):
 
     name = "salient_spans"
     uses_words = False
+    uses_rate = False
     uses_marks = True
     marked = "entity"
 

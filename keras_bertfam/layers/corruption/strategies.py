@@ -2,6 +2,8 @@
 
 from typing import ClassVar
 
+import tensorflow as tf
+
 from keras_bertfam.layers.corruption.named import Named
 from keras_bertfam.layers.corruption.selection import select_words
 from keras_bertfam.lazy import Registry
@@ -25,6 +27,8 @@ class MaskingStrategy(Named):
         name: str or `None`. What `MaskTokens` and preprocessors call it.
         uses_words: bool. Whether it selects words, which without `starts_word`
             are the single tokens.
+        uses_rate: bool. Whether it selects as many tokens as it is asked for, if there
+            are so many.
         uses_counts: bool. Whether it needs to know how often each token occurs: its
             `token_counts` are `None` until `set_counts` is called.
         uses_marks: bool. Whether it reads the marks around spans of texts. Those of the
@@ -57,6 +61,7 @@ class MaskingStrategy(Named):
     kind = "strategy"
     named: ClassVar[Registry] = Registry()
     uses_words: ClassVar[bool] = False
+    uses_rate: ClassVar[bool] = True
     uses_counts: ClassVar[bool] = False
     uses_marks: ClassVar[bool] = False
     marked: str | None = None
@@ -77,7 +82,8 @@ class MaskingStrategy(Named):
     ) -> tuple[TFTensor, TFTensor]:
         """Returns which tokens may be selected, and which of them start a unit.
 
-        By default the units are words.
+        By default the units are words: spans, where there are some, and by the
+        vocabulary what is between them.
 
         Args:
             token_ids: int32 tensor of shape `(batch, length)`.
@@ -85,7 +91,10 @@ class MaskingStrategy(Named):
             starts: bool tensor of that shape: which tokens start a word.
             span_ids: int32 tensor of that shape or `None`.
         """
-        return candidates, starts
+        if span_ids is None:
+            return candidates, starts
+        previous = tf.pad(span_ids, [[0, 0], [1, 0]])[:, :-1]
+        return candidates, (starts & (span_ids == 0)) | (span_ids != previous)
 
     def select(
         self,

@@ -2,7 +2,6 @@
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from keras_bertfam.layers.corruption.span_selection import (
     select_ngrams,
@@ -194,10 +193,8 @@ class GivenSpans(MaskingStrategy):
             raise ValueError(
                 "`span_ids` must be given for the strategy GivenSpans. Received: None."
             )
-        inside = span_ids != 0
-        previous = tf.pad(span_ids, [[0, 0], [1, 0]])[:, :-1]
-        starts = (starts & ~inside) | (span_ids != previous)
-        return (candidates & inside if self.only_spans else candidates), starts
+        candidates, starts = super().units(token_ids, candidates, starts, span_ids)
+        return candidates & (span_ids != 0) if self.only_spans else candidates, starts
 
 
 def _check_length(name, value):

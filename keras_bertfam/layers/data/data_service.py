@@ -5,12 +5,11 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.ops import script_ops
 
 from keras_bertfam.corpora.batch_source import BatchSource
+from keras_bertfam.layers.data import mask_share  # noqa: F401, which graphs call
+from keras_bertfam.layers.data.named_functions import register_by_name
 from keras_bertfam.types import TFTensor
-
-_TOKEN = "keras_bertfam.read_tokens"
 
 
 def data_worker(dispatcher_address: str, port: int = 0) -> Any:
@@ -43,7 +42,6 @@ def data_worker(dispatcher_address: str, port: int = 0) -> Any:
         A `tf.data.experimental.service.WorkerServer`, which runs. `join()` waits for
         its end.
     """
-    _register()
     service = tf.data.experimental.service
     config = service.WorkerConfig(dispatcher_address=dispatcher_address, port=port)
     return service.WorkerServer(config)
@@ -59,8 +57,6 @@ def read_by_name(
 ) -> list[TFTensor]:
     """Reads a slice of a batch by a function that each process has by its name.
 
-    What `tf.numpy_function` calls is known to its own process only.
-
     Args:
         source: what `BatchSource.to_json` wrote.
         names: list of str. What to give of what is read.
@@ -72,7 +68,6 @@ def read_by_name(
     Returns:
         A list of tensors. Works in a graph.
     """
-    _register()
     inputs = [
         tf.constant(source),
         tf.constant(",".join(names)),
@@ -80,12 +75,7 @@ def read_by_name(
         batch,
         tf.constant(part, tf.int64),
     ]
-    return tf.raw_ops.PyFuncStateless(input=inputs, token=_TOKEN, Tout=types)
-
-
-def _register():
-    # TensorFlow numbers the functions that it is given: no public call takes a name.
-    script_ops._py_funcs._funcs[_TOKEN] = _read
+    return tf.raw_ops.PyFuncStateless(input=inputs, token=_READ, Tout=types)
 
 
 def _read(source, names, epoch, batch, part):
@@ -93,4 +83,5 @@ def _read(source, names, epoch, batch, part):
     return [np.asarray(found[name]) for name in names.decode().split(",")]
 
 
+_READ = register_by_name(_read)
 _source = functools.lru_cache(maxsize=8)(BatchSource.from_json)

@@ -1,5 +1,6 @@
 """Whole documents from text files, and sentences from documents."""
 
+import itertools
 import warnings
 from collections.abc import Callable, Sequence
 
@@ -8,29 +9,32 @@ import tensorflow as tf
 from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.pipelines import PARALLEL
 from keras_bertfam.layers.data.seeding import shuffle
+from keras_bertfam.text_files import reading as files
+from keras_bertfam.text_files.parts import MAX_LINE_LENGTH, Part, Reading
+from keras_bertfam.text_files.reading import CONTINUES
 from keras_bertfam.tokenizers.byte_pair import word_prefix
 from keras_bertfam.tokenizers.graph import tokenize
 from keras_bertfam.tokenizers.texts import (
-    WHITE_SPACE,
+    LINE_SPACE,
     check_documents,
-    text_files,
-    text_lines,
+    dataset_of,
+    text_sources,
     to_utf8,
 )
 from keras_bertfam.types import Path, TFDataset, TFRagged, TFTensor, Tokenizer
 
 MAX_DOCUMENT_BYTES = 1 << 20
-LINES_AT_ONCE = 2048
-# What a piece of a document begins with that goes on with the piece before: a zero
-# byte, which tokenizers drop or take for a space.
-CONTINUES = "\0"
 
+_SPACE = f"[{LINE_SPACE}]"
 # A full stop after one letter (an initial, "U.S.") or a title ends no sentence, nor
 # does one before a small letter or without a space after it.
-_TITLE = r"\b(Mr|Mrs|Ms|Messrs|Dr|Prof|St|Mt|Rev|Hon|Capt|Col|Gen|Lt|Sgt|vs|cf)\.[ \t]+"
+_TITLE = (
+    r"\b(Mr|Mrs|Ms|Messrs|Dr|Prof|St|Mt|Rev|Hon|Capt|Col|Gen|Lt|Sgt|vs|cf)\."
+    rf"{_SPACE}+"
+)
 _AFTER_TITLE = "\x01"
 _SENTENCE_END = (
-    r"""((?:[\pL\pN]{2}\.|[^\pL\pN]\.|[!?…])["'”’»)\]⟫⟧]*)[ \t]+"""
+    r"""((?:[\pL\pN]{2}\.|[^\pL\pN]\.|[!?…])["'”’»)\]⟫⟧]*)""" + _SPACE + "+"
     r"""(["'“‘«(\[⟪⟦]*[\p{Lu}\pN])|([。！？]["'”’」』）⟫⟧]*)"""
 )
 
@@ -38,7 +42,7 @@ _SENTENCE_END = (
 # byte that is in no text and that no class of characters has.
 _BETWEEN = b"\xff"
 
-_BLANK = r"[ \t\n\v\f\r]*"
+_BLANK = f"{_SPACE}*"
 
 # What ends a sentence that no space follows.
 _UNSPACED = r"""(?s).*[。！？]["'”’」』）⟫⟧]*"""
@@ -53,39 +57,50 @@ def read_documents(
     num_shards: int = 1,
     shard_index: int = 0,
     one_per_file: bool = False,
+    encoding: str = "utf-8",
+    max_line_length: int = MAX_LINE_LENGTH,
 ) -> TFDataset:
-    """Reads documents from text files, a TFDS dataset or a dataset of strings.
+    """Reads documents from files, a TFDS dataset or a dataset of strings.
 
-    In text files, which may end with `.gz`, blank lines stand between documents, and a
-    file's end ends its last one. A line of Unicode's white space is blank. Where such
-    lines stand between paragraphs, as in novels, each paragraph would be a document:
-    `one_per_file` makes the whole file one. Files are read in sorted order, some
-    thousand lines at a time.
+    Files are text, or by their endings `.jsonl` (or `.ndjson`, `.json`), with an object
+    a line, and `.parquet`; the first two may be compressed, as `.gz` or `.zst`. In text
+    files blank lines stand between documents, and a file's end ends its last one. A
+    line of Unicode's white space is blank, and lines may end as on any system. Where
+    such lines stand between paragraphs, as in novels, each paragraph would be a
+    document: `one_per_file` makes the whole file one. Files are read in sorted order,
+    a MiB at a time.
 
     Args:
-        source: a glob pattern, or a list of paths and patterns, of text files;
+        source: a glob pattern, or a list of paths and patterns, of files;
             `"tfds:NAME"`; or a `tf.data.Dataset` of scalar strings, one document each.
         split: string. The split of a TFDS dataset. Defaults to `"train"`.
-        feature: string. The text feature of a TFDS dataset. Defaults to `"text"`.
-        max_bytes: int. A document in a text file is cut, at a line's end, about
-            where it gets longer than this. Pieces but the first begin with a zero
-            byte, by which sentence pairs know that they are of one document.
-            Defaults to 1 MiB.
+        feature: string. The text feature of a TFDS dataset, field of JSON or column of
+            Parquet. Defaults to `"text"`.
+        max_bytes: int. A document in a file is cut, at a line's end, where it gets
+            longer than this. Pieces but the first begin with a zero byte, by which
+            sentence pairs know that they are of one document. Defaults to 1 MiB.
         one_per_file: bool. Whether a text file is one document, blank lines left
             out. Defaults to `False`.
-        num_shards: int. How many readers share the source: of text files each
-            gets every `num_shards`-th file, else every `num_shards`-th
-            document. Defaults to `1`.
+        num_shards: int. How many readers share the source: of files each gets every
+            `num_shards`-th file, else every `num_shards`-th document. Defaults to `1`.
         shard_index: int in `[0, num_shards)`. Which share to read. Defaults to
             `0`.
+        encoding: string. That of text files and JSON, as Python names it. A
+            byte-order mark isn't of the text. Defaults to `"utf-8"`.
+        max_line_length: int. The most characters of a line of a file, since what
+            tokenises a line holds all of it in memory. Defaults to 4,194,304.
 
     Returns:
         A `tf.data.Dataset` of scalar strings in UTF-8.
 
     Raises:
         FileNotFoundError: If no file matches.
-        ValueError: If the dataset's elements aren't scalar strings, a file isn't UTF-8
-            text, or the shard is out of range or without a file.
+        ImportError: If Zstandard or Parquet is asked for and its library is missing.
+        ValueError: If the dataset's elements aren't scalar strings, the first 64 KiB of
+            a file aren't what its name and `encoding` say, there is no such encoding,
+            or the shard is out of range or without a file.
+        tf.errors.InvalidArgumentError: while it is read, for what is wrong further
+            on in a file, or a line that is too long: which file, and at which byte.
 
     Example:
 
@@ -111,60 +126,28 @@ def read_documents(
             )
         dataset = dataset.shard(num_shards, shard_index)
         return _checked(dataset.map(lambda example: example[feature]))
-    paths = text_files(source)
-    if len(paths) <= shard_index:
+    reading = Reading(
+        feature,
+        one_per_file=one_per_file,
+        encoding=encoding,
+        max_line_length=max_line_length,
+    )
+    sources = text_sources(source, reading)
+    if len(sources) <= shard_index:
         raise ValueError(
-            f"`num_shards` must be at most the number of files, {len(paths)}. "
+            f"`num_shards` must be at most the number of files, {len(sources)}. "
             f"Received: num_shards={num_shards}, shard_index={shard_index}."
         )
-    files = tf.data.Dataset.from_tensor_slices(paths[shard_index::num_shards])
-    return files.flat_map(lambda path: _documents_of(path, max_bytes, one_per_file))
+    parts = [Part(each) for each in sources[shard_index::num_shards]]
+    return dataset_of(
+        lambda: itertools.chain.from_iterable(
+            files.read_documents(part, reading, max_bytes) for part in parts
+        )
+    )
 
 
 def _checked(dataset):
     return check_documents(dataset, "source").map(to_utf8, **PARALLEL)
-
-
-def _documents_of(path, max_bytes, one_per_file):
-    lines = text_lines(path).batch(LINES_AT_ONCE)
-    chunks = lines.map(lambda x: (x, False)).concatenate(
-        tf.data.Dataset.from_tensors((tf.constant([], tf.string), True))
-    )
-
-    def step(state, chunk):
-        (open_lines, cut), (new, last) = state, chunk
-        lines = tf.concat([open_lines, _clean(new)], 0)
-        blank = tf.cast(lines == "", tf.int32)
-        document = tf.zeros_like(blank) if one_per_file else tf.cumsum(blank)
-        size = tf.reduce_sum(tf.where(document == document[-1:], _lengths(lines), 0))
-        too_long = size > max_bytes
-        complete = (blank == 0) & (
-            last | too_long | (document < tf.reduce_max(document))
-        )
-        groups = tf.RaggedTensor.from_value_rowids(
-            tf.boolean_mask(lines, complete),
-            tf.unique(tf.boolean_mask(document, complete)).idx,
-        )
-        documents = tf.strings.reduce_join(groups, axis=-1, separator="\n")
-        # A document that was cut goes on unless a blank line comes first.
-        cut &= tf.reduce_all(document[:1] == 0)
-        first = tf.range(tf.size(documents)) == 0
-        documents = tf.where(first & cut, CONTINUES, "") + documents
-        rest = tf.boolean_mask(lines, (blank == 0) & ~complete)
-        return (rest, too_long | (cut & (tf.size(documents) == 0))), documents
-
-    return chunks.scan((tf.constant([], tf.string), False), step).unbatch()
-
-
-def _clean(lines):
-    """Valid UTF-8 without white space at its ends; a blank line becomes empty."""
-    text = tf.strings.strip(to_utf8(lines))
-    blank = tf.strings.regex_full_match(text, f"[{WHITE_SPACE}]*")
-    return tf.where(blank, "", text)
-
-
-def _lengths(strings):
-    return tf.strings.length(strings)
 
 
 def split_sentences(documents: TFTensor, break_lines: bool = True) -> TFRagged:

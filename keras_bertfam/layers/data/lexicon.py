@@ -12,7 +12,7 @@ from keras_bertfam.layers.data.marks import (
     check_kind,
     without_marks,
 )
-from keras_bertfam.tokenizers.texts import to_utf8
+from keras_bertfam.tokenizers.texts import LINE_SPACE, to_utf8
 from keras_bertfam.tokenizers.units import split_units
 from keras_bertfam.types import Path, TFTensor
 
@@ -181,7 +181,7 @@ def _lines(path):
 
 def _is_space(units):
     flat = units.flat_values if isinstance(units, tf.RaggedTensor) else units
-    space = tf.strings.regex_full_match(flat, r"[ \t\f\r\pZ]+")
+    space = tf.strings.regex_full_match(flat, f"[{LINE_SPACE}]+")
     return (
         units.with_flat_values(space) if isinstance(units, tf.RaggedTensor) else space
     )

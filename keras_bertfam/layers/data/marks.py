@@ -1,7 +1,10 @@
 """Spans of texts, such as phrases and entities, that marks in them stand around."""
 
+import itertools
+from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from keras_bertfam.tokenizers.graph import tokenize
@@ -49,6 +52,8 @@ class MarkedTokenizer:
         kind: the spans that are meant, `"phrase"` or `"entity"`; `None` for none.
     """
 
+    goes_across = False  # whether a token of two parts is of the first
+
     def __init__(self, tokenizer: Tokenizer, kind: str | None) -> None:
         self.unmarked = tokenizer
         self.kind = None if kind is None else check_kind(kind)
@@ -92,8 +97,52 @@ class MarkedTokenizer:
             return tf.searchsorted(begins, at + places, side="right") - 1
 
         first, last = part_of(starts.flat_values), part_of(ends.flat_values - 1)
-        whole = (first == last) & (ends.flat_values > starts.flat_values)
+        whole = ends.flat_values > starts.flat_values
+        if not self.goes_across:
+            whole &= first == last
         return first, whole & tf.gather(in_span, first)
+
+
+class SegmentedTokenizer(MarkedTokenizer):
+    """A tokenizer whose ids also say where words are, by a function of the user's.
+
+    A token of two words is of that in which it begins: those of byte-level BPE may end
+    within a character.
+
+    Args:
+        tokenizer: see `MarkedTokenizer`.
+        segmenter: function of a str that returns ints: the places, in characters,
+            where its words begin or end.
+    """
+
+    goes_across = True
+
+    def __init__(
+        self, tokenizer: Tokenizer, segmenter: Callable[[str], Iterable[int]]
+    ) -> None:
+        super().__init__(tokenizer, "phrase")
+        self.segmenter = segmenter
+
+    def __call__(self, texts: TFTensor) -> TFRagged:
+        bare = without_marks(texts)
+        marked = tf.numpy_function(self._mark_all, [bare], tf.string, stateful=False)
+        return super().__call__(tf.ensure_shape(marked, texts.shape))
+
+    def _mark_all(self, texts):
+        return np.array([self._mark(text.decode()).encode() for text in texts], "O")
+
+    def _mark(self, text):
+        places = sorted({0, len(text), *map(int, self.segmenter(text))})
+        if places[0] < 0 or places[-1] > len(text):
+            raise ValueError(
+                f"`segmenter` must return places from 0 to {len(text)} of a text of so "
+                f"many characters. Received: {places}."
+            )
+        words = (text[begin:end] for begin, end in itertools.pairwise(places))
+        opening, closing = MARKS["phrase"]
+        return "".join(
+            f"{opening}{word}{closing}" if word.strip() else word for word in words
+        )
 
 
 def with_spans(rows: dict[str, TFTensor], vocabulary_size: int) -> dict[str, TFTensor]:

@@ -20,6 +20,11 @@ def check_continued_options(options: BatchOptions) -> None:
                 f"`{name}` must be `None` for rows that are full, each continued "
                 f"in the next batch. Received: {value!r}."
             )
+    if options.drop_remainder is False:
+        raise ValueError(
+            "`drop_remainder` must be `None` for rows that go on in the next batch, of "
+            "which each batch has as many. Received: False."
+        )
 
 
 def check_continued(documents: TFDataset, options: BatchOptions) -> TFDataset:

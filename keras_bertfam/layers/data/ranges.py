@@ -14,9 +14,10 @@ from keras_bertfam.types import TFTensor
 
 # Inputs whose length is that of rows, the one that targets are of first.
 _TOKENS = ("token_ids", "decoder_token_ids", "query_token_ids", "passage_token_ids")
-# Of `_refuse`, and of assertions in pipelines.
+# Of `_refuse`, of assertions in pipelines, and of readers of files.
 _FAILED = re.compile(
-    r"ValueError: (?P<here>`.+? in row \d+\.)|assertion failed: \[(?P<there>`.+?\.)\]",
+    r"ValueError: (?P<here>`.+? in row \d+\.)|assertion failed: \[(?P<there>`.+?\.)\]"
+    r"|ValueError: (?P<file>[^`\n][^\n]* must [^\n]+)",
     re.DOTALL,
 )
 
@@ -100,7 +101,7 @@ def plain_error(error: BaseException) -> ValueError | None:
     if not isinstance(error, tf.errors.InvalidArgumentError):
         return None
     refused = _FAILED.search(str(error))
-    return ValueError(refused["here"] or refused["there"]) if refused else None
+    return ValueError(next(filter(None, refused.groups()))) if refused else None
 
 
 def _checks(ranges: Any, x: Any, y: Any, sample_weight: Any) -> Iterator[_Check]:

@@ -38,6 +38,7 @@ class BatchOptions:
     duplicates: int | None = None
     tokens_per_batch: int | None = None
     shuffle_documents: int = 0
+    drop_remainder: bool | None = None
 
     def __post_init__(self) -> None:
         if self.tokens_per_batch is None:
@@ -54,6 +55,11 @@ class BatchOptions:
             shuffle_documents=self.shuffle_documents,
         )
         check_at_least(1, duplicates=self.duplicates)
+
+    @property
+    def drops(self) -> bool:
+        """Whether a pass leaves out a last batch that isn't full."""
+        return self.training if self.drop_remainder is None else self.drop_remainder
 
     @property
     def rows(self) -> int:
@@ -147,9 +153,9 @@ class Rows:
         if options.training and options.shuffle_buffer:
             rows = shuffle(rows, options.shuffle_buffer, order_seed)
         if options.tokens_per_batch is None:
-            rows = rows.batch(options.batch_size, drop_remainder=options.training)
+            rows = rows.batch(options.batch_size, drop_remainder=options.drops)
         else:
-            rows = rows.apply(BatchByTokens(options.tokens_per_batch, options.training))
+            rows = rows.apply(BatchByTokens(options.tokens_per_batch, options.drops))
         return self.not_empty(rows, options)
 
     def not_empty(self, batches: TFDataset, options: BatchOptions) -> TFDataset:

@@ -177,7 +177,7 @@ def token_batches(
         seed,
         rows.tokenizer.pad_token_id,
         shuffled=options.training and options.shuffle_buffer > 0,
-        drop_remainder=options.training or corpus.num_slices > 1,
+        drop_remainder=options.drops or corpus.num_slices > 1,
         slices=corpus.num_slices,
         partners=made.partners,
         both_directions=made.both_directions,
@@ -231,6 +231,12 @@ def _check(corpus, options):
                 f"`{name}` must be {wanted} with a prepared corpus, whose rows are "
                 f"read in any order, of sentences as they are. Received: {value}."
             )
+    if corpus.num_slices > 1 and options.drop_remainder is False:
+        raise ValueError(
+            "`drop_remainder` must be `None` with a prepared corpus whose batches are "
+            "read in slices of one size. Received: False, "
+            f"num_slices={corpus.num_slices}."
+        )
 
 
 def _check_slices(corpus, source):

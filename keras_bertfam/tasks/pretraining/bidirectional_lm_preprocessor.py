@@ -103,7 +103,7 @@ class BidirectionalLMPreprocessor(TextPreprocessor):
             "padding_mask": words != "",
         }
 
-    def _encode(self, texts, padding):
+    def _encode(self, texts, padding, corrupted=False):
         words = between_sentence_tokens(self.tokenizer, texts)
         length = self.sequence_length if padding == "max_length" else None
         words = words[:, : self.sequence_length].to_tensor("", shape=[None, length])

@@ -144,7 +144,7 @@ class KnowledgeAugmentedMaskedLMPreprocessor(
             return super().call(x, y, sample_weight, seed)
         with tf.device("CPU:0"):
             texts = as_strings(x["text"], name="text")
-            rows = self._encode_texts(texts, "max_length")
+            rows = self._encode_texts(texts, "max_length", True)
             source = tf.reshape(tf.convert_to_tensor(x["source"]), tf.shape(texts))
             return self.corrupt({**rows, "source": source}, seed)
 
@@ -230,6 +230,7 @@ class KnowledgeAugmentedMaskedLMPreprocessor(
         *,
         training: bool = True,
         shuffle_buffer: int = 10_000,
+        drop_remainder: bool | None = None,
         **kwargs: Any,
     ) -> TFDataset:
         """Returns masked batches with their passages, ready for `fit`.
@@ -242,10 +243,11 @@ class KnowledgeAugmentedMaskedLMPreprocessor(
             documents: `tf.data.Dataset` of scalar strings, or of dicts of `text` and
                 `source`, see the call. Each is one row.
             batch_size: int or `None`. Defaults to 32, as Keras's `fit` does.
-            training: bool. `False` keeps the order and the masks in each pass, and the
-                last batch even if it is smaller; otherwise that is left out.
+            training: bool. `False` keeps the order and the masks in each pass.
             shuffle_buffer: int. How many texts are held in memory to shuffle among; `0`
                 for none. Defaults to `10_000`.
+            drop_remainder: bool or `None`. Whether a pass leaves out its last batch if
+                that isn't full. Defaults to `training`.
             **kwargs: none; what makes rows of several texts isn't for these rows.
 
         Returns:
@@ -261,6 +263,7 @@ class KnowledgeAugmentedMaskedLMPreprocessor(
             )
         self.check_search()
         size = checked_batch_size(batch_size)
+        drops = training if drop_remainder is None else drop_remainder
         check_at_least(0, shuffle_buffer=shuffle_buffer)
         if not isinstance(documents.element_spec, dict):
             documents = documents.map(
@@ -273,10 +276,10 @@ class KnowledgeAugmentedMaskedLMPreprocessor(
             if training and shuffle_buffer:
                 order = batch_seed(self.seed, epoch, -1)
                 chosen = shuffle(chosen, shuffle_buffer, order)
-            return chosen.batch(size, drop_remainder=training)
+            return chosen.batch(size, drop_remainder=drops)
 
         def corrupt(seed, batch):
-            rows = self._encode(batch["text"], "max_length")
+            rows = self._encode(batch["text"], "max_length", corrupted=True)
             return self.corrupt({**rows, "source": batch["source"]}, seed)
 
         position = self.position if training else None

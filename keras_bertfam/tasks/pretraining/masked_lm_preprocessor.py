@@ -46,6 +46,12 @@ class MaskedLMPreprocessor(MaskingPreprocessor):
         random_special_tokens: bool. Whether tokens can be replaced by one that begins
             or ends a row, pads it or is unknown. Defaults to `False` for RoBERTa's
             tokenizer, as in fairseq, and `True` for others.
+        segmenter: function of a str that returns ints, the places, in characters, where
+            its words begin or end; or `None` for words by the vocabulary's signs. For
+            scripts without spaces, where these make one word of a line. A token of
+            two words is of the first. It is saved by the name under which
+            `keras.saving.register_keras_serializable` knows it, which can be given in
+            its place.
         seed: int. Decides every order and mask. Defaults to `0`.
 
     Call arguments:

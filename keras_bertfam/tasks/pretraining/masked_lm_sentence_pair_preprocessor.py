@@ -130,7 +130,7 @@ class MaskedLMSentencePairPreprocessor(MaskingPreprocessor):
             if isinstance(x, tuple):
                 rows = self._encode_pairs_in_graph(*_checked_pair(*x))
             else:
-                rows = self._encode_texts(x, "max_length")
+                rows = self._encode_texts(x, "max_length", True)
                 rows["segment_ids"] = tf.zeros_like(rows["token_ids"])
             labels = tf.zeros(tf.shape(rows["token_ids"])[:-1], tf.int32)
             weights = tf.cast(labels, tf.float32)

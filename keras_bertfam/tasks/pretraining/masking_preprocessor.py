@@ -1,13 +1,17 @@
 """What the preprocessors share whose corruption is masking."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Literal
 
 import keras
 
 from keras_bertfam.layers.corruption.mask_tokens import MaskTokens
 from keras_bertfam.layers.corruption.strategies import MaskingStrategy, get_strategy
-from keras_bertfam.layers.data.marks import MarkedTokenizer, with_spans
+from keras_bertfam.layers.data.marks import (
+    MarkedTokenizer,
+    SegmentedTokenizer,
+    with_spans,
+)
 from keras_bertfam.layers.data.rows import PackedRows, is_prepared
 from keras_bertfam.layers.data.token_corpus import TokenCorpus
 from keras_bertfam.presets.families import family_of_tokenizer
@@ -15,6 +19,8 @@ from keras_bertfam.tasks.pretraining.packing_preprocessor import PackingPreproce
 from keras_bertfam.tokenizers.counting import count_tokens
 from keras_bertfam.tokenizers.graph import special_token_ids, word_start_table
 from keras_bertfam.types import Config, TFDataset, TFTensor, Tokenizer
+
+Segmenter = Callable[[str], Iterable[int]]
 
 
 class MaskingPreprocessor(PackingPreprocessor):
@@ -39,6 +45,7 @@ class MaskingPreprocessor(PackingPreprocessor):
         random_token_weights: sequence of floats or `None`.
         mask_special_tokens: bool or `None`.
         random_special_tokens: bool or `None`.
+        segmenter: function or `None`.
     """
 
     return_span_bounds: ClassVar[bool] = False
@@ -59,6 +66,7 @@ class MaskingPreprocessor(PackingPreprocessor):
         random_token_weights: Sequence[float] | None = None,
         mask_special_tokens: bool | None = None,
         random_special_tokens: bool | None = None,
+        segmenter: Segmenter | str | None = None,
         **kwargs: Any,
     ) -> None:
         if getattr(tokenizer, "mask_token", None) is None:
@@ -89,13 +97,27 @@ class MaskingPreprocessor(PackingPreprocessor):
         )
         self.mask_special_tokens = settings["mask_special_tokens"]
         self.random_special_tokens = settings["random_special_tokens"]
+        if segmenter is not None and self.strategy.uses_marks:
+            raise ValueError(
+                "`segmenter` must be `None` with a strategy that reads marks of the "
+                f"text. Received: {type(self.strategy).__name__}, segmenter="
+                f"{segmenter!r}."
+            )
+        self.segmenter = _registered(segmenter)
         self.build_if_ready()
 
     @property
     def text_tokenizer(self) -> Any:
+        if self.segmenter is not None:
+            return SegmentedTokenizer(self.tokenizer, self.segmenter)
         if not self.strategy.uses_marks:
             return self.tokenizer
         return MarkedTokenizer(self.tokenizer, self.strategy.marked)
+
+    @property
+    def prompt_tokenizer(self) -> Any:
+        # Nothing is masked by words there; and what is exported runs without Python.
+        return self.text_tokenizer if self.segmenter is None else self.tokenizer
 
     def encode(self, texts: Any, padding: str = "longest") -> dict[str, TFTensor]:
         rows = self._with_spans(super().encode(texts, padding))
@@ -105,7 +127,8 @@ class MaskingPreprocessor(PackingPreprocessor):
         return super().corrupt(self._with_spans(rows), seed)
 
     def _with_spans(self, rows):
-        if not self.strategy.uses_marks or "span_ids" in rows:
+        marked = self.strategy.uses_marks or self.segmenter is not None
+        if not marked or "span_ids" in rows:
             return rows  # rows of the user's own may have them
         return with_spans(rows, self.tokenizer.vocabulary_size())
 
@@ -171,6 +194,14 @@ class MaskingPreprocessor(PackingPreprocessor):
             )
         strategy.set_counts(count_tokens(self.tokenizer, documents))
 
+    def _of_tokens(self, corpus, options):
+        if self.segmenter is not None:
+            raise ValueError(
+                "`segmenter` must be `None` with a prepared corpus, whose text is "
+                f"tokens already. Received: {self.segmenter!r}."
+            )
+        return super()._of_tokens(corpus, options)
+
     def _random_tokens(self):
         """The ids that replace tokens, `None` for all, and how likely each is."""
         weights = self.random_token_weights
@@ -215,7 +246,31 @@ class MaskingPreprocessor(PackingPreprocessor):
             "sequence_ids": self.sequence_ids,
             "mask_special_tokens": self.mask_special_tokens,
             "random_special_tokens": self.random_special_tokens,
+            "segmenter": _name(self.segmenter),
         }
+
+
+def _registered(segmenter):
+    """A function, given itself or the name that it is registered by."""
+    if isinstance(segmenter, str):
+        segmenter = keras.saving.get_registered_object(name := segmenter)
+        if segmenter is None:
+            raise ValueError(
+                "`segmenter` must be a function or the name of one that is registered "
+                "by `keras.saving.register_keras_serializable`, in a module that has "
+                f"been imported. Received: {name!r}."
+            )
+    if segmenter is not None and not callable(segmenter):
+        raise ValueError(
+            f"`segmenter` must be a function of a string. Received: {segmenter!r}."
+        )
+    return segmenter
+
+
+def _name(segmenter):
+    if segmenter is None:
+        return None
+    return keras.saving.get_registered_name(segmenter)
 
 
 # What families differ in, as BERT has it.

@@ -106,6 +106,11 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
         """What makes ids of texts for rows: the tokenizer, or one around it."""
         return self.tokenizer
 
+    @property
+    def prompt_tokenizer(self) -> Any:
+        """What makes ids of texts that nothing is to be done to."""
+        return self.text_tokenizer
+
     def make_rows(self) -> Rows:
         """The kind of rows that documents become, such as `PackedRows`."""
         raise TypeError(f"{type(self).__name__} must define `make_rows`.")
@@ -166,7 +171,7 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
                     f"weights of the text itself. Received: {type(value).__name__}."
                 )
         with tf.device("CPU:0"):
-            return self.corrupt(self._encode_texts(x, "max_length"), seed)
+            return self.corrupt(self._encode_texts(x, "max_length", True), seed)
 
     def encode(self, texts: Any, padding: str = "longest") -> dict[str, TFTensor]:
         """Encodes strings, mask tokens in them included, without corruption.
@@ -184,7 +189,7 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
         """
         return self._encode_texts(texts, padding)
 
-    def _encode_texts(self, texts, padding):
+    def _encode_texts(self, texts, padding, corrupted=False):
         if padding not in ("longest", "max_length"):
             raise ValueError(
                 f'`padding` must be "longest" or "max_length". Received: {padding!r}.'
@@ -196,11 +201,13 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
                     "`texts` must be strings of rank 0 or 1. "
                     f"Received: dtype={texts.dtype.name}, shape={texts.shape}."
                 )
-            out = self._encode_in_graph(to_utf8(tf.reshape(texts, [-1])), padding)
-            return {k: v[0] for k, v in out.items()} if texts.shape.rank == 0 else out
+            texts, single = to_utf8(tf.reshape(texts, [-1])), texts.shape.rank == 0
+            out = self._encode_in_graph(texts, padding, corrupted)
+            return {k: v[0] for k, v in out.items()} if single else out
 
-    def _encode(self, texts, padding):
-        ids = tokenize_with_masks(self.text_tokenizer, texts)
+    def _encode(self, texts, padding, corrupted=False):
+        tokenizer = self.text_tokenizer if corrupted else self.prompt_tokenizer
+        ids = tokenize_with_masks(tokenizer, texts)
         rows, _ = self.parts()
         length = rows.sequence_length if padding == "max_length" else None
         return rows.lay_out(ids, length)
@@ -218,6 +225,7 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
         duplicates: int | None = None,
         tokens_per_batch: int | None = None,
         shuffle_documents: int = 0,
+        drop_remainder: bool | None = None,
     ) -> TFDataset:
         """Returns the dataset of corrupted batches, ready for `fit`.
 
@@ -252,6 +260,12 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
                 whose order means something, and for the partners of sentence pairs,
                 which come from documents nearby. They are tokenised in each pass,
                 then. Defaults to `0`: documents come in the order of the data.
+            drop_remainder: bool or `None`. Whether a pass leaves out its last batch if
+                that isn't full: of 400 rows in batches of 30, the last 10, which are
+                others in each pass if rows are shuffled. Steps of one shape are
+                compiled once; `False` compiles another one for the last batch. Rows
+                that go on from batch to batch have no such batch, and take no `False`,
+                nor does a prepared corpus in slices. Defaults to `training`.
 
         Returns:
             A `tf.data.Dataset` of what the call gives. A pass without a single
@@ -270,6 +284,7 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
             duplicates,
             tokens_per_batch,
             shuffle_documents,
+            drop_remainder,
         )
         if isinstance(documents, TokenCorpus):
             documents.manifest.check_tokenizer(self.tokenizer)

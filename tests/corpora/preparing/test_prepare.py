@@ -186,7 +186,7 @@ def test_a_killed_run_goes_on(folder, tokenizer, monkeypatch):
 
 def test_errors_say_what_and_where(folder, tokenizer):
     write(folder, {"corpus/c.txt": b"Good.\n\nNot \xe9 good.\n"})
-    with pytest.raises(ValueError, match=r"c.txt must be UTF-8. .* at byte 11"):
+    with pytest.raises(ValueError, match=r"c.txt must be text in UTF-8, .* at byte 11"):
         prepare(folder, tokenizer)
     assert not (folder / "prepared").exists()
     os.remove(folder / "corpus/c.txt")
@@ -196,7 +196,7 @@ def test_errors_say_what_and_where(folder, tokenizer):
             prepare(folder, tokenizer, "new", **{name: 0})
     with pytest.raises(ValueError, match="`workers` must be left out"):
         prepare(folder, tokenizer, workers=2, beam_arguments=["--runner=FlinkRunner"])
-    with pytest.raises(FileNotFoundError, match="`sources` must name files"):
+    with pytest.raises(FileNotFoundError, match="`sources` must name existing files"):
         corpora.prepare(folder / "none", folder / "new", tokenizer)
     assert {*os.listdir(folder)} == {"corpus", "prepared"}
 

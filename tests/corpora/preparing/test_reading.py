@@ -5,9 +5,9 @@ import random
 import pytest
 
 from keras_bertfam.corpora.preparing import sources
-from keras_bertfam.corpora.preparing.parts import Part, Reading
 from keras_bertfam.corpora.preparing.reading import read_documents
 from keras_bertfam.corpora.preparing.sources import find_sources, make_blocks
+from keras_bertfam.text_files.parts import Part, Reading
 from tests.written_files import write
 
 READING = Reading()
@@ -25,7 +25,7 @@ def documents(count=300):
     ]
 
 
-TEXT = ("\n \n\t\n").join(documents()).encode()
+TEXT = ("\r\n\u3000\r\n\t\r").join(documents()).encode()
 LINES = "\n".join(json.dumps({"text": x, "n": 1}) for x in documents()).encode()
 
 
@@ -103,9 +103,13 @@ def test_lines_are_cleaned(tmp_path):
         (
             "a.txt",
             b"\xef\xbb\xbfabc\n  d\xe9f\n",
-            r"UTF-8. Received, at byte 10: b'\\xe9",
+            r"UTF-8, `encoding`. Received, at byte 10: b'\\xe9",
         ),
-        ("a.jsonl", b'{"text": "a"}\n{"text": "\xe9"}', "UTF-8. Received, at byte 24"),
+        (
+            "a.jsonl",
+            b'{"text": "a"}\n{"text": "\xe9"}',
+            "UTF-8, `encoding`. Received, at byte 24",
+        ),
         ("a.jsonl", b'{"text": "\\ud800"}', "UTF-8. Received, in the text of the line"),
         ("a.jsonl", b'{"text": "a"}\n{"text": "', "a JSON object a line.* byte 14"),
         ("a.jsonl", b'{"text": "a"}\n{"body": 1}', "with the field 'text'.* byte 14"),
@@ -138,7 +142,9 @@ def test_blocks_are_of_about_equal_size(tmp_path, monkeypatch):
 
 def test_sources_that_there_are_not(tmp_path):
     for names in (str(tmp_path / "*"), [tmp_path / "a"], []):
-        with pytest.raises(FileNotFoundError, match="`sources` must name files"):
+        with pytest.raises(
+            FileNotFoundError, match="`sources` must name existing files"
+        ):
             find_sources(names, READING)
 
 

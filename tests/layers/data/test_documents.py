@@ -20,7 +20,6 @@ from keras_bertfam.layers import (
     train_byte_pair,
     train_word_piece,
 )
-from keras_bertfam.layers.data import documents as module
 from keras_bertfam.layers.data.documents import (
     read_documents,
     shuffle_documents,
@@ -32,6 +31,8 @@ from keras_bertfam.tasks import (
     MaskedLMSentencePairPreprocessor,
     PermutationLMPreprocessor,
 )
+from keras_bertfam.text_files import reading
+from keras_bertfam.text_files.reading import CONTINUES
 from keras_bertfam.tokenizers.graph import as_graph_layer
 from tests.tiny_masked_lm import SPECIALS, WORDS
 from tests.tiny_sentence_piece import train_sentence_piece
@@ -43,9 +44,7 @@ def read(*args, **kwargs):
     return [d.numpy().decode() for d in read_documents(*args, **kwargs)]
 
 
-@pytest.mark.parametrize("at_once", [1, 2, 2048])
-def test_files(tmp_path, monkeypatch, at_once):
-    monkeypatch.setattr(module, "LINES_AT_ONCE", at_once)
+def test_files(tmp_path):
     (tmp_path / "b.txt").write_bytes(b"last\n")
     (tmp_path / "a.txt").write_bytes(
         b"\n\none\r\ntwo\r\n\r\n \n\ngood \xc3\xa9\nx\n\nno end of line"
@@ -55,29 +54,30 @@ def test_files(tmp_path, monkeypatch, at_once):
     assert read(str(tmp_path / "*.txt")) == expected
 
 
-def test_long_documents_are_cut_at_a_line(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "LINES_AT_ONCE", 4)
+def test_long_documents_are_cut_at_a_line(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("\n".join(f"line {i:04}" for i in range(100)))
     pieces = read([path], max_bytes=200)
     assert len(pieces) > 3 and max(map(len, pieces)) < 300
     first, *others = pieces
-    assert all(piece[0] == module.CONTINUES for piece in others)
+    assert all(piece[0] == CONTINUES for piece in others)
     assert "\n".join([first, *(piece[1:] for piece in others)]) == path.read_text()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("at_once", [1, 2, 3, 2048])
-def test_which_pieces_go_on(tmp_path, monkeypatch, at_once):
-    monkeypatch.setattr(module, "LINES_AT_ONCE", at_once)
+@pytest.mark.parametrize("chunk", [1, 7, 1 << 20])
+@pytest.mark.parametrize("max_bytes", [1, 3, 99])
+def test_which_pieces_go_on(tmp_path, monkeypatch, chunk, max_bytes):
+    monkeypatch.setattr(reading, "_CHUNK", chunk)
     lines = ["\n\naaaa\n\nbbbb\nbbb\nb\n\n\ncccc", "dddd\n\nd\n\n", "ee"]
     for name, text in zip("abc", lines, strict=True):
         (tmp_path / f"{name}.txt").write_text(text)
     for one_per_file in (False, True):
-        found = read(str(tmp_path / "*.txt"), max_bytes=3, one_per_file=one_per_file)
+        found = read(
+            str(tmp_path / "*.txt"), max_bytes=max_bytes, one_per_file=one_per_file
+        )
         groups = []
         for piece in found:
-            if piece[0] == module.CONTINUES:
+            if piece[0] == CONTINUES:
                 groups[-1] += piece[1:]
             else:
                 groups.append(piece)
@@ -86,7 +86,17 @@ def test_which_pieces_go_on(tmp_path, monkeypatch, at_once):
             assert whole == ["aaaabbbbbbbbcccc", "ddddd", "ee"]
         else:
             assert whole == ["aaaa", "bbbbbbbb", "cccc", "dddd", "d", "ee"]
-        assert (len(found) > len(whole)) == (at_once < 2048)
+        assert (len(found) > len(whole)) == (max_bytes < 99)
+
+
+def test_a_file_is_a_document(tmp_path):
+    (tmp_path / "a.txt").write_text("one\n\ntwo\n\n\n three\n")
+    (tmp_path / "b.txt").write_text("\n\n")
+    (tmp_path / "c.txt").write_text("four")
+    files = str(tmp_path / "*.txt")
+    assert read(files, one_per_file=True) == ["one\ntwo\nthree", "four"]
+    assert read([files], one_per_file=True) == ["one\ntwo\nthree", "four"]
+    assert read(files) == ["one", "two", "three", "four"]
 
 
 def test_pieces_are_shuffled_as_one_document():
@@ -105,19 +115,6 @@ def test_pieces_are_shuffled_as_one_document():
     for order in orders:
         assert sorted(order) == sorted(texts)
         assert "b1,\0b2,\0b3" in ",".join(order) and "d1,\0d2" in ",".join(order)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("at_once", [1, 3, 2048])
-def test_a_file_is_a_document(tmp_path, monkeypatch, at_once):
-    monkeypatch.setattr(module, "LINES_AT_ONCE", at_once)
-    (tmp_path / "a.txt").write_text("one\n\ntwo\n\n\n three\n")
-    (tmp_path / "b.txt").write_text("\n\n")
-    (tmp_path / "c.txt").write_text("four")
-    files = str(tmp_path / "*.txt")
-    assert read(files, one_per_file=True) == ["one\ntwo\nthree", "four"]
-    assert read([files], one_per_file=True) == ["one\ntwo\nthree", "four"]
-    assert read(files) == ["one", "two", "three", "four"]
 
 
 def test_dataset_and_errors(tmp_path):

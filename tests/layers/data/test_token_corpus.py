@@ -282,6 +282,7 @@ def test_counts_of_tokens(folder, tokenizer):
             {"batch_size": None, "tokens_per_batch": 64},
             "`tokens_per_batch` must be None",
         ),
+        ("xlnet", {"drop_remainder": False}, "`drop_remainder` must be `None` for"),
         ("words", {"batch_size": 5000}, "must have rows for a batch at least"),
         ("xlnet", {"batch_size": 2000}, "must have rows for a batch at least"),
         ("words", {"batch_size": 0}, "`batch_size` must be at least 1"),
@@ -292,6 +293,12 @@ def test_what_makes_no_sense_is_refused(name, settings, message, folder, tokeniz
     arguments = {"batch_size": 8, **settings}
     with pytest.raises(ValueError, match=re.escape(message)):
         make(name, tokenizer).dataset(read_tokens(folder), **arguments)
+
+
+def test_slices_are_of_one_size(folder, tokenizer):
+    corpus = read_tokens(folder, num_slices=2)
+    with pytest.raises(ValueError, match="`drop_remainder` must be `None` with.*=2"):
+        make("words", tokenizer).dataset(corpus, 8, drop_remainder=False)
 
 
 def test_corpora_that_are_none(tokenizer, tmp_path):
@@ -335,6 +342,23 @@ def test_held_out_text_is_in_order_and_whole(folder, tokenizer):
     count = remembered_count(data)
     assert len(sizes) == count and sizes[:-1] == [8] * (count - 1)
     assert 0 < sizes[-1] <= 8
+
+
+def sizes_of(name, tokenizer, data, **options):
+    batches = make(name, tokenizer).dataset(data, 7, packing="full", **options)
+    return [len(tf.nest.flatten(batch)[0]) for batch in batches]
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+def test_a_pass_with_its_last_batch(prepared, folder, tokenizer):
+    documents = tf.data.Dataset.from_tensor_slices(tiny_corpus.texts())
+    data = read_tokens(folder) if prepared else documents
+    held_out = sizes_of("words", tokenizer, data, training=False)
+    assert held_out[-1] < 7
+    assert sizes_of("words", tokenizer, data, drop_remainder=False) == held_out
+    assert sizes_of("words", tokenizer, data) == held_out[:-1]
+    dropped = {"training": False, "drop_remainder": True}
+    assert sizes_of("words", tokenizer, data, **dropped) == held_out[:-1]
 
 
 @pytest.mark.slow

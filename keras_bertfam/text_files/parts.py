@@ -1,8 +1,9 @@
-"""What a corpus is prepared of: sources, and parts of them that are read alone."""
+"""What is read: files and datasets, parts of them that are read alone, and how."""
 
 import dataclasses
 
 COMPRESSED = (".gz", ".zst")
+MAX_LINE_LENGTH = 1 << 22
 
 
 @dataclasses.dataclass(frozen=True)
@@ -13,11 +14,37 @@ class Reading:
         feature: the field of JSON, or the column, that has the text.
         split: of a TFDS or Hugging Face dataset.
         one_per_file: bool. Whether a text file is one document.
+        encoding: str. Of text and JSON, as Python names it.
+        max_line_length: int. The most characters of a line.
+
+    Raises:
+        ValueError: for an encoding that there isn't, or a length below 1.
     """
 
     feature: str = "text"
     split: str = "train"
     one_per_file: bool = False
+    encoding: str = "utf-8"
+    max_line_length: int = MAX_LINE_LENGTH
+
+    def __post_init__(self) -> None:
+        try:
+            "".encode(self.encoding)
+        except LookupError as error:
+            raise ValueError(
+                "`encoding` must be one of text that Python knows, such as "
+                f'"latin-1". Received: {self.encoding!r}.'
+            ) from error
+        if self.max_line_length < 1:
+            raise ValueError(
+                "`max_line_length` must be at least 1. "
+                f"Received: {self.max_line_length}."
+            )
+
+    def size(self, text: str) -> int:
+        """Bytes of a text within a file."""
+        mark = "".encode(self.encoding)  # a byte-order mark, or nothing
+        return len(text.encode(self.encoding)) - len(mark)
 
 
 @dataclasses.dataclass(frozen=True)

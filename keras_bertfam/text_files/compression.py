@@ -6,7 +6,7 @@ import io
 from collections.abc import Iterator
 from typing import Any
 
-from keras_bertfam.corpora.preparing.parts import Source
+from keras_bertfam.text_files.parts import Source
 
 _CHUNK = 1 << 16
 

@@ -1,0 +1,84 @@
+"""Says so where fewer tokens are masked than were asked for."""
+
+import itertools
+import math
+import warnings
+
+import numpy as np
+import tensorflow as tf
+
+from keras_bertfam.layers.data.named_functions import call_by_name, register_by_name
+from keras_bertfam.types import TFTensor
+
+# Of so many tokens that were asked for, too few masks are no accident.
+_ENOUGH = 100
+_numbers = itertools.count()
+
+
+class MaskShare:
+    """Counts the masks of a stream of batches where it is made, in `tf.data`.
+
+    So it is the same for each backend, and in compiled steps. Only batches with fewer
+    than half the masks leave the graph: others cost nothing.
+
+    Args:
+        strategy: what selects tokens, as its user has named it.
+    """
+
+    def __init__(self, strategy: str) -> None:
+        self.strategy = strategy
+        self.stream = f"stream {next(_numbers)}"
+
+    def watch(self, asked: TFTensor, masked: TFTensor) -> None:
+        """Warns of a stream with too few masks once, and of batches without any.
+
+        Of these it warns at the first, the tenth, the hundredth and so on. A call out
+        of a graph isn't of a stream, and warns of nothing.
+
+        Args:
+            asked: int32 scalar. How many tokens of a batch should be masked.
+            masked: int32 scalar. How many are.
+        """
+        if tf.executing_eagerly():
+            return
+        inputs = [tf.constant(self.stream), tf.constant(self.strategy), asked, masked]
+        tf.cond(
+            (2 * masked < asked) | (masked == 0),
+            lambda: call_by_name(_NOTE, inputs, [tf.bool])[0],
+            lambda: False,
+        )
+
+
+class _Counts:
+    def __init__(self):
+        self.asked = self.masked = self.empty = 0
+        self.said = False
+
+
+_counts: dict[bytes, _Counts] = {}
+
+
+def _note(stream, strategy, asked, masked):
+    counts = _counts.setdefault(stream, _Counts())
+    counts.asked += int(asked)
+    counts.masked += int(masked)
+    counts.empty += not masked
+    name = strategy.decode()
+    if not masked and math.log10(counts.empty).is_integer():
+        warnings.warn(
+            f"A batch has no masked token, and teaches nothing: {name} selected none, "
+            f"where the rate asks for {asked}. There were {counts.empty} such batches.",
+            stacklevel=2,
+        )
+    if not counts.said and counts.asked >= _ENOUGH:
+        counts.said = True
+        warnings.warn(
+            f"Batches have fewer than half of the masks that were asked for: {name} "
+            f"selected {counts.masked} of {counts.asked} tokens in them. Rare spans "
+            'and words of many tokens do that; `strategy="tokens"` doesn\'t.',
+            stacklevel=2,
+        )
+    return np.True_
+
+
+_NOTE = register_by_name(_note)

@@ -1,0 +1,294 @@
+"""Documents and lines of files, whatever their format, compression and encoding."""
+
+import codecs
+import itertools
+import json
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from keras_bertfam.text_files.compression import opened
+from keras_bertfam.text_files.parquet import check_column, parquet_values
+from keras_bertfam.text_files.parts import Part, Reading, Source
+from keras_bertfam.text_files.white_space import WHITE_SPACE
+
+# What a piece of a document begins with that goes on with the piece before: a zero
+# byte, which tokenizers drop or take for a space.
+CONTINUES = "\0"
+
+_BYTE_ORDER_MARK = "\ufeff"
+_CHUNK, _HEAD = 1 << 20, 1 << 16
+_LINE_ENDS = {"text": re.compile(r"\r\n?|\n"), "json": re.compile(r"\n")}
+
+# How files begin that are no text. UTF-16 may be asked for.
+_OTHERS = {
+    b"\x1f\x8b": "gzip without the ending .gz",
+    b"\x28\xb5\x2f\xfd": "Zstandard without the ending .zst",
+    b"PK\x03\x04": "a ZIP archive",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ": "xz",
+    b"PAR1": "Parquet without the ending .parquet",
+}
+
+
+def check_head(source: Source, reading: Reading) -> None:
+    """Refuse at once what the beginning of a file shows.
+
+    Raises:
+        ValueError: for a file that begins with something else than its name and
+            `reading` say.
+    """
+    if source.kind == "parquet":
+        check_column(source, reading)
+    else:
+        next(_decoded(Part(source), reading, _HEAD))
+
+
+def read_documents(
+    part: Part, reading: Reading, max_bytes: float = float("inf")
+) -> Iterator[str]:
+    """The documents of a part of a file.
+
+    In text files, blank lines stand between documents. Lines end as on any system, and
+    have no white space around them; blank ones are left out.
+
+    Args:
+        part: `Part`.
+        reading: `Reading`.
+        max_bytes: a document is cut at the end of the line with which it gets longer
+            than this. Pieces but the first begin with `CONTINUES`.
+
+    Yields:
+        Strings that aren't empty.
+
+    Raises:
+        OSError: if a file can't be read.
+        ValueError: for text of another encoding, a file of another format, or a line
+            that is too long: which, and where in it.
+    """
+    return _pieces(_texts(part, reading), max_bytes)
+
+
+def read_lines(part: Part, reading: Reading) -> Iterator[str]:
+    """The lines of the documents of `read_documents`, with its errors."""
+    for text in _texts(part, reading):
+        yield from filter(None, text.split("\n"))
+
+
+def tidy_text(value: Any, part: Part, reading: Reading, place: str) -> str:
+    """A text that is a value of a table, with lines as text files give them.
+
+    Args:
+        value: str, bytes in UTF-8, or `None`.
+        part: `Part`, for the error.
+        reading: `Reading`.
+        place: where the value is, for the error.
+
+    Returns:
+        Lines without white space around them, none of which is blank.
+
+    Raises:
+        ValueError: for a value that isn't text, or a line that is too long.
+    """
+    name = part.source.name
+    if value is None:
+        return ""
+    try:
+        if isinstance(value, bytes):
+            value = value.decode()
+        value.encode()
+    except UnicodeError as error:
+        raise ValueError(
+            f"{name} must be UTF-8. Received, in the text of {place}: {error}."
+        ) from error
+    except AttributeError:
+        raise ValueError(
+            f"{name} must have texts as {reading.feature!r}, `feature`. Received, in "
+            f"{place}: {value!r}."
+        ) from None
+    lines = _split_lines(value)
+    if _is_too_long(value, lines, reading):
+        raise _too_long(part, reading, f"in the text of {place}")
+    return "\n".join(filter(None, (line.strip(WHITE_SPACE) for line in lines)))
+
+
+def _pieces(texts: Iterable[str], max_bytes: float) -> Iterator[str]:
+    """Documents, or pieces of them, of texts of whole lines."""
+    parts: list[str] = []  # of a document whose end is still to come
+    size, before, line_end = 0, "", "\n"
+    for text in texts:
+        text = line_end + text
+        line_end = "\n\n" if text.endswith("\n") else "\n"  # after a blank line
+        for number, part in enumerate(text.split("\n\n")):
+            if number:
+                if parts:
+                    yield before + "\n".join(parts)
+                parts, size, before = [], 0, ""
+            part = part.strip("\n")
+            while size + _bytes_of(part) > max_bytes:
+                data = part.encode()
+                end = data.find(b"\n", max(0, int(max_bytes) - size))
+                end = len(data) if end < 0 else end
+                yield before + "\n".join([*parts, data[:end].decode()])
+                parts, size, before = [], 0, CONTINUES
+                part = data[end + 1 :].decode()
+            if part:
+                parts.append(part)
+                size += _bytes_of(part)
+    if parts:
+        yield before + "\n".join(parts)
+
+
+def _bytes_of(text):
+    return len(text) if text.isascii() else len(text.encode())
+
+
+def _texts(part, reading):
+    """Whole lines without white space around them; documents end with blank ones."""
+    kind = part.source.kind
+    if kind == "text":
+        for _, lines in _blocks(part, reading):
+            lines = [line.strip(WHITE_SPACE) for line in lines]
+            if reading.one_per_file:
+                lines = [*filter(None, lines)]
+            if lines:
+                yield "\n".join(lines)
+        return
+    if kind == "json":
+        values = _json_values(part, reading)
+    else:
+        rows = enumerate(parquet_values(part, reading))
+        values = ((f"row {row}", value) for row, value in rows)
+    for place, value in values:
+        yield tidy_text(value, part, reading, place) + "\n\n"
+
+
+def _json_values(part, reading):
+    name = part.source.name
+    for at, lines in _blocks(part, reading):
+        for line in lines:
+            place = f"the line at byte {at}"
+            at += reading.size(line + "\n")
+            if not line.strip(WHITE_SPACE):
+                continue
+            try:
+                value = json.loads(line)
+            except (json.JSONDecodeError, RecursionError) as error:
+                raise ValueError(
+                    f"{name} must have a JSON object a line. Received, in {place}: "
+                    f"{error}."
+                ) from error
+            if not isinstance(value, dict) or reading.feature not in value:
+                raise ValueError(
+                    f"{name} must have objects with the field {reading.feature!r}, "
+                    f"`feature`. Received, in {place}: {line[:80]!r}."
+                )
+            yield place, value[reading.feature]
+
+
+def _blocks(part, reading):
+    """Lists of whole lines, about a MiB at once, and the byte where they begin."""
+    kind = part.source.kind
+    rest: list[str] = []  # of a line whose end is still to come
+    begin = None
+    for text, end, last in _decoded(part, reading, _CHUNK):
+        if begin is None:
+            has_mark = "".encode(reading.encoding)  # which the decoder leaves out
+            begin = end - reading.size(text) if has_mark else part.start
+            if not begin and text.startswith(_BYTE_ORDER_MARK):
+                begin, text = reading.size(_BYTE_ORDER_MARK), text[1:]
+        cut = len(text) if last else text.rfind("\n") + 1
+        if not cut and kind == "text":
+            cut = text.rfind("\r", 0, -1) + 1  # the last may be half of an end
+        if cut or last:
+            block = "".join([*rest, text[:cut]])
+            lines = _split_lines(block) if kind == "text" else block.split("\n")
+            if _is_too_long(block, lines, reading):
+                at = begin + reading.size(_before_longest(block, kind))
+                raise _too_long(part, reading, f"at byte {at}")
+            if not last:
+                lines.pop()  # what follows the last end
+            yield begin, lines
+            begin, rest = end - reading.size(text[cut:]), []
+        rest.append(text[cut:])
+        if sum(map(len, rest)) > reading.max_line_length:
+            raise _too_long(part, reading, f"at byte {begin}")
+
+
+def _split_lines(text):
+    """Lines of text; a carriage return at a line's end is white space there."""
+    if text.count("\r") > text.count("\r\n"):
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return text.split("\n")
+
+
+def _is_too_long(text, lines, reading):
+    most = reading.max_line_length
+    return len(text) > most and max(map(len, lines)) > most
+
+
+def _too_long(part, reading, place):
+    return ValueError(
+        f"{part.source.name} must have lines of at most {reading.max_line_length} "
+        f"characters, `max_line_length`. Received a longer one, {place}."
+    )
+
+
+def _before_longest(block, kind):
+    ends = [0, *(found.end() for found in _LINE_ENDS[kind].finditer(block)), len(block)]
+    longest = max(itertools.pairwise(ends), key=lambda pair: pair[1] - pair[0])
+    return block[: longest[0]]
+
+
+def _decoded(part, reading, chunk_size):
+    """What is decoded, the byte up to which it has been, and whether it is the last."""
+    source = part.source
+    decoder = codecs.getincrementaldecoder(reading.encoding)()
+    with opened(source) as file:
+        at = file.seek(part.start) if part.start else 0
+        while True:
+            size = chunk_size if part.end < 0 else min(chunk_size, part.end - at)
+            chunk = _read(file, size, source, at)
+            if not at:
+                _check_format(chunk, source)
+            before = len(decoder.getstate()[0])
+            try:
+                text = decoder.decode(chunk, final=not chunk)
+            except UnicodeError as error:
+                raise _undecoded(error, source, reading, at - before) from error
+            at += len(chunk)
+            yield text, at - len(decoder.getstate()[0]), not chunk
+            if not chunk:
+                return
+
+
+def _read(file, size, source, at):
+    try:
+        return file.read(size)
+    except Exception as error:  # each library has its own
+        if not source.compressed:
+            raise
+        raise ValueError(
+            f"{source.name} must be a whole compressed file. Received, after {at} "
+            f"bytes of text: {error}"
+        ) from error
+
+
+def _check_format(head, source):
+    for mark, kind in _OTHERS.items():
+        if head.startswith(mark):
+            raise ValueError(
+                f"{source.name} must be text, or have the ending of what it is. "
+                f"Received: what begins as {kind}."
+            )
+
+
+def _undecoded(error, source, reading, at):
+    found = str(error)
+    if isinstance(error, UnicodeDecodeError):
+        at += error.start
+        found = f"{error.object[error.start : error.start + 4]!r}, {error.reason}"
+    return ValueError(
+        f"{source.name} must be text in {reading.encoding.upper()}, `encoding`. "
+        f"Received, at byte {at}: {found}."
+    )
