@@ -229,6 +229,8 @@ def _collect(group, shapes, where):
                 f"{where!r} must hold its own data. Received: {item.name!r} with the "
                 "data of another file."
             )
+        if item.dtype.hasobject:
+            raise ValueError(f"{where!r} must hold numbers. Received: {item.name!r}.")
         declared = math.prod(item.shape) * item.dtype.itemsize
         if declared > max(1 << 20, _STORED_FOR_EACH * item.id.get_storage_size()):
             raise ValueError(

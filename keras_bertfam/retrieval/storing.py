@@ -5,6 +5,7 @@ import json
 import os
 from typing import Any, NamedTuple
 
+from keras_bertfam.presets import reading
 from keras_bertfam.presets.source import CheckpointError
 from keras_bertfam.retrieval.engines import KINDS, checked_settings
 from keras_bertfam.retrieval.passages import Passage, as_passage
@@ -70,7 +71,8 @@ def read(folder: Path) -> Stored:
     vectors = KINDS[manifest["kind"]].file
     for name in (vectors, PASSAGES):
         path = os.path.join(folder, name)
-        found = _facts_of(path) if os.path.isfile(path) else None
+        there = os.path.lexists(path)
+        found = _facts_of(reading.file_in(folder, name)) if there else None
         if found != manifest["files"].get(name):
             raise CheckpointError(
                 f"{path} must be the file that {MANIFEST} tells of. Expected: "
