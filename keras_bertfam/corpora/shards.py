@@ -6,7 +6,6 @@ endian. Beside the records of a shard, a NumPy archive has three arrays of uint3
 `sentences` (tokens of each), `documents` and `records` (sentences of each).
 """
 
-import hashlib
 import os
 import zipfile
 import zlib
@@ -17,7 +16,7 @@ import numpy as np
 
 from keras_bertfam.corpora.manifest import Shard
 from keras_bertfam.types import Path
-from keras_bertfam.whole_files import written_aside
+from keras_bertfam.whole_files import file_digest, written_aside
 
 RECORD_TOKENS = 1024  # a record has no more, unless its one sentence has
 HEADER = 8
@@ -164,12 +163,6 @@ def _write_records(path, extension, records):
             writer.write(record)
     finally:
         writer.close()
-
-
-def file_digest(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_lengths(folder: Path, shard: Shard) -> dict[str, np.ndarray]:

@@ -1,6 +1,5 @@
 """An index on disk: vectors, texts, and a manifest that both are checked against."""
 
-import hashlib
 import json
 import os
 from typing import Any, NamedTuple
@@ -11,6 +10,7 @@ from keras_bertfam.retrieval.engines import KINDS, checked_settings
 from keras_bertfam.retrieval.passages import Passage, as_passage
 from keras_bertfam.types import Config, Path
 from keras_bertfam.version import __version__
+from keras_bertfam.whole_files import file_digest
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -157,6 +157,4 @@ def _passages(path):
 
 
 def _facts_of(path):
-    with open(path, "rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return {"bytes": os.path.getsize(path), "sha256": digest}
+    return {"bytes": os.path.getsize(path), "sha256": file_digest(path)}

@@ -27,7 +27,7 @@ from keras_bertfam.presets.loading import load_tokenizer
 from keras_bertfam.tokenizers.graph import as_graph_layer
 from keras_bertfam.types import Config, Tokenizer
 from keras_bertfam.version import __version__
-from keras_bertfam.whole_files import write_text
+from keras_bertfam.whole_files import flush_folder, write_text
 
 FAILURES = "failures"
 _ERRORS = {kind.__name__: kind for kind in (ValueError, OSError, ImportError)}
@@ -125,6 +125,7 @@ def whole_folder(path: str) -> Iterator[str]:
     part = tempfile.mkdtemp(prefix=".part-", dir=parent)
     try:
         yield part
+        flush_folder(part)
         try:
             os.rename(part, path)
         except OSError:
