@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from keras_bertfam.corpora.manifest import (
-    FILE,
     TOKENIZER,
     Manifest,
     Shard,
