@@ -266,7 +266,7 @@ def raised_texts(path):
 
 def test_errors_are_sentences():
     # What a reader of files says first is quoted by the error around it.
-    quoted = {"presets/hub.py", "presets/tokenizer_files.py"}
+    quoted = {"parsing.py", "presets/hub.py", "presets/tokenizer_files.py"}
     wrong = [
         f"{relative(path)}:{line}"
         for path in MODULES

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
-import yaml
 
+from keras_bertfam import parsing
 from keras_bertfam.cli import inputs, paper_tables, preparing, screen
 from keras_bertfam.cli.glue import NAME as ALL_GLUE
 from keras_bertfam.cli.options import takes_a_run
@@ -137,7 +137,10 @@ def _as_setting(text):
     name, sign, value = text.partition("=")
     if not sign:
         raise ValueError(f"`set` must be a name, = and a value. Received: {text!r}.")
-    return name.strip(), yaml.safe_load(value)
+    try:
+        return name.strip(), parsing.parse_yaml(value)
+    except ValueError as error:
+        raise ValueError(f"`set` must have YAML after {name!r}=. {error}.") from error
 
 
 @app.command()

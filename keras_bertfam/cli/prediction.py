@@ -11,6 +11,7 @@ from keras_bertfam import tasks
 from keras_bertfam.cli.writing import write_texts
 from keras_bertfam.datasets import tables
 from keras_bertfam.datasets.forms import Form
+from keras_bertfam.parsing import parse_json
 from keras_bertfam.presets import directory
 from keras_bertfam.types import Model
 
@@ -108,8 +109,8 @@ def _rows_of_lines(name, lines, columns):
             continue
         row: Any = {columns[0]: line}
         if len(columns) > 1:
-            with contextlib.suppress(json.JSONDecodeError):
-                row = json.loads(line)
+            with contextlib.suppress(ValueError):
+                row = parse_json(line, nan=True)
         if not isinstance(row, dict) or not {*columns} <= {*row}:
             raise ValueError(
                 f"{name}, line {number}: expected a JSON object with {columns}. "

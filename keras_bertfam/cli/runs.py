@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from keras_bertfam import parsing
 from keras_bertfam.cli.clusters import BACKENDS
 from keras_bertfam.cli.settings import check_choice, checked
 from keras_bertfam.presets.families import FAMILIES
@@ -256,11 +257,7 @@ class PretrainingRun:
             ValueError: for a file that isn't YAML, or with an unknown setting or a
                 value of another type.
         """
-        with open(path, encoding="utf-8") as file:
-            try:
-                settings = yaml.safe_load(file)
-            except (yaml.YAMLError, UnicodeDecodeError) as error:
-                raise ValueError(f"{path!s} must be YAML. {error}.") from error
+        settings = parsing.read_yaml(path)
         if not isinstance(settings, Mapping):
             raise ValueError(
                 f"{path!s} must have settings, such as `epochs: 3`. "

@@ -16,6 +16,7 @@ import numpy as np
 from keras_bertfam.corpora.manifest import Manifest
 from keras_bertfam.corpora.row_kinds import RowKind, rows_of_shard
 from keras_bertfam.corpora.shards import read_lengths
+from keras_bertfam.parsing import read_json
 from keras_bertfam.types import Path
 from keras_bertfam.whole_files import file_digest, write_text, written_aside
 
@@ -121,8 +122,7 @@ def _mapped(path, dtype, shape):
 def _read_counts(path, manifest):
     """Rows and sequences of each shard, or `None` without an index of this corpus."""
     try:
-        with open(f"{path}.json", encoding="utf-8") as file:
-            content = json.load(file)
+        content = read_json(f"{path}.json", many=True)
         counts = {key: np.array(x, np.int64) for key, x in content["counts"].items()}
         whole = content == _content(manifest, content["counts"], content["sha256"])
         for name, digest in content["sha256"].items():

@@ -4,6 +4,7 @@ import json
 import os
 from typing import Any, NamedTuple
 
+from keras_bertfam import parsing
 from keras_bertfam.presets import reading
 from keras_bertfam.presets.source import CheckpointError
 from keras_bertfam.retrieval.engines import KINDS, checked_settings
@@ -91,15 +92,14 @@ def read(folder: Path) -> Stored:
 
 def _manifest(path):
     try:
-        with open(path, encoding="utf-8") as file:
-            content = json.load(file)
+        content = parsing.read_json(path)
     except FileNotFoundError:
         raise CheckpointError(
             f"The folder of an index must have a {MANIFEST}. Received: {path!r}, which "
             "isn't there."
         ) from None
     except ValueError as error:
-        raise CheckpointError(f"{path} must be JSON in UTF-8: {error}.") from error
+        raise CheckpointError(str(error)) from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise CheckpointError(
             f"{path} must be of format {FORMAT}, which this version reads. Received: "
@@ -148,7 +148,7 @@ def _passages(path):
     with open(path, encoding="utf-8") as file:
         for number, line in enumerate(file):
             try:
-                passages.append(as_passage(json.loads(line), number))
+                passages.append(as_passage(parsing.parse_json(line), number))
             except ValueError as error:
                 raise CheckpointError(
                     f"{path} must have a passage in each line. {error}"

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_bertfam import parsing
 from keras_bertfam.corpora.preparing.near_duplicates import NearDuplicates
 from keras_bertfam.corpora.preparing.parts import Block, Part, Reading, Source
 from keras_bertfam.corpora.preparing.processes import call
@@ -97,8 +98,7 @@ def write_blocks(folder: str, blocks: list[Block]) -> str:
 @functools.lru_cache(maxsize=1)
 def read_blocks(path: str) -> list[Block]:
     """The blocks in a file of `write_blocks`."""
-    with open(path, encoding="utf-8") as file:
-        rows = json.load(file)
+    rows = parsing.read_json(path, many=True)
     return [
         tuple(Part(Source(*source), *bounds) for source, *bounds in row) for row in rows
     ]
@@ -152,8 +152,7 @@ def write_json(path: str, content: Config) -> None:
 
 def read_json(path: str) -> Any:
     """The content of a file of JSON."""
-    with open(path, encoding="utf-8") as file:
-        return json.load(file)
+    return parsing.read_json(path, many=True)
 
 
 def guarded(job: Any, step: Callable[..., Any], element: Any) -> Any:

@@ -1,11 +1,11 @@
 """Documents of a part of a source, in clean UTF-8."""
 
-import json
 from collections.abc import Iterator
 
 from keras_bertfam.corpora.preparing.compression import opened
 from keras_bertfam.corpora.preparing.parts import Part, Reading
 from keras_bertfam.corpora.preparing.tables import dataset_examples, parquet_values
+from keras_bertfam.parsing import parse_json
 
 _BYTE_ORDER_MARK = "\ufeff"
 _SPACES = " \t\r\v\f"
@@ -97,8 +97,8 @@ def _json_values(part, reading):
         if not text:
             continue
         try:
-            value = json.loads(text)
-        except json.JSONDecodeError as error:
+            value = parse_json(text, nan=True)
+        except ValueError as error:
             raise ValueError(
                 f"{part.source.name} must have a JSON object a line. Received, in "
                 f"the line at byte {offset}: {error}."

@@ -22,6 +22,7 @@ from keras_bertfam.corpora.preparing.pipeline import beam_options, load_beam
 from keras_bertfam.corpora.preparing.processes import process_pool
 from keras_bertfam.corpora.preparing.reading import read_documents
 from keras_bertfam.corpora.preparing.sources import find_sources, make_blocks
+from keras_bertfam.parsing import read_json
 from keras_bertfam.types import Path
 
 _PARTITIONS = 64
@@ -108,8 +109,7 @@ def count_words(
         for number in range(_PARTITIONS):
             path = job.path(f"words-{number}.json")
             if os.path.exists(path):
-                with open(path, encoding="utf-8") as file:
-                    counts |= json.load(file)
+                counts |= read_json(path)
     return dict(sorted(counts.items(), key=_rank))
 
 
