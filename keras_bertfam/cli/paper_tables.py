@@ -125,7 +125,7 @@ def read_table(name: Path) -> PaperTable:
     """
     name = os.fspath(name)
     if name in names():
-        given = parsing.read_yaml(_FOLDER / f"{name}.yaml")
+        given = parsing.parse_yaml((_FOLDER / f"{name}.yaml").read_text("utf-8"))
     elif name.endswith((".yaml", ".yml")):
         given = parsing.read_yaml(name)
     else:

@@ -144,13 +144,15 @@ class PretrainingRun:
         packings = OBJECTIVES[self.objective_name].packings
         check_choice("packing", self.packing, (None, *packings))
         least = {"accumulate": 1, "batch_size": 1, "epochs": 1, "sequence_length": 1}
-        least |= {"checkpoints": 0, "model_parallel": 1, "new_words": 0}
+        least |= {"checkpoints": 0, "model_parallel": 1, "new_words": 0, "seed": 0}
         for name, bound in least.items():
             if getattr(self, name) < bound:
                 raise ValueError(
                     f"`{name}` must be at least {bound}. "
                     f"Received: {getattr(self, name)}."
                 )
+        if self.seed >= 1 << 32:
+            raise ValueError(f"`seed` must be below 2**32. Received: {self.seed}.")
         if self.warmup_steps is not None and self.warmup_steps >= 1:
             if float(self.warmup_steps).is_integer():  # options are floats
                 self.warmup_steps = int(self.warmup_steps)

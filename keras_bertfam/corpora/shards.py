@@ -6,6 +6,7 @@ endian. Beside the records of a shard, a NumPy archive has three arrays of uint3
 `sentences` (tokens of each), `documents` and `records` (sentences of each).
 """
 
+import errno
 import os
 import zipfile
 import zlib
@@ -154,15 +155,20 @@ def _write_records(path, extension, records):
         from array_record.python.array_record_module import ArrayRecordWriter
 
         writer = ArrayRecordWriter(path, "group_size:1,uncompressed")
+        failures: type[Exception] = RuntimeError
     else:
         import tensorflow as tf
 
         writer = tf.io.TFRecordWriter(path)
+        failures = tf.errors.OpError
     try:
-        for record in records:
-            writer.write(record)
-    finally:
-        writer.close()
+        try:
+            for record in records:
+                writer.write(record)
+        finally:
+            writer.close()
+    except failures as error:  # it isn't an `OSError`, as of a full disk
+        raise OSError(errno.EIO, f"A shard can't be written: {error}", path) from error
 
 
 def read_lengths(folder: Path, shard: Shard) -> dict[str, np.ndarray]:

@@ -27,12 +27,15 @@ _SEPARATORS = {"json": re.compile(rb"\n"), "text": re.compile(rb"\n[ \t\r]*\n")}
 _CHUNK = 1 << 16
 
 
-def find_sources(names: Path | Sequence[Path], reading: Reading) -> list[Source]:
+def find_sources(
+    names: Path | Sequence[Path], reading: Reading, argument: str = "sources"
+) -> list[Source]:
     """The files and datasets that there are by their names.
 
     Args:
         names: of files, patterns of such names, `"tfds:NAME"` and `"hf:NAME"`.
         reading: `Reading`.
+        argument: what the names are called in errors.
 
     Returns:
         A list of `Source`, sorted by name, none twice.
@@ -51,12 +54,12 @@ def find_sources(names: Path | Sequence[Path], reading: Reading) -> list[Source]
         files = [path for path in paths if os.path.isfile(path)]
         if not files:
             raise FileNotFoundError(
-                "`sources` must name files, by paths or patterns, or datasets, by "
+                f"`{argument}` must name files, by paths or patterns, or datasets, by "
                 f"tfds:NAME or hf:NAME. Received: {name!r}, which is none."
             )
         found |= {path: _file(path) for path in files}
     if not found:
-        raise FileNotFoundError("`sources` must name files. Received: none.")
+        raise FileNotFoundError(f"`{argument}` must name files. Received: none.")
     return [found[name] for name in sorted(found)]
 
 
