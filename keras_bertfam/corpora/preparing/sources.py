@@ -72,6 +72,22 @@ def _file(path):
     return Source(path, kind, status.st_size, str(status.st_mtime_ns))
 
 
+def check_unchanged(source: Source) -> None:
+    """Raises a `ValueError` for a file that has changed since it was found.
+
+    What was read of it would be a part of the old one and a part of the new one.
+    """
+    if source.kind in ("tfds", "hf"):
+        return
+    now = _file(source.name)
+    if now != source:
+        raise ValueError(
+            f"{source.name} must stay as it is while it is read. Expected: "
+            f"{source.bytes} bytes, as it was when all began. Received: {now.bytes}, "
+            "changed since."
+        )
+
+
 def make_blocks(sources: Iterable[Source], reading: Reading) -> list[Block]:
     """Parts of sources, together of about equal size.
 

@@ -21,7 +21,11 @@ from keras_bertfam.corpora.preparing.parts import Reading
 from keras_bertfam.corpora.preparing.pipeline import beam_options, load_beam
 from keras_bertfam.corpora.preparing.processes import process_pool
 from keras_bertfam.corpora.preparing.reading import read_documents
-from keras_bertfam.corpora.preparing.sources import find_sources, make_blocks
+from keras_bertfam.corpora.preparing.sources import (
+    check_unchanged,
+    find_sources,
+    make_blocks,
+)
 from keras_bertfam.parsing import read_json
 from keras_bertfam.types import Path
 
@@ -141,6 +145,7 @@ def _count_block(job: Counting, number: int) -> Iterator[tuple[int, bytes]]:
     for part in read_blocks(job.path(job.blocks_file))[number]:
         for text in read_documents(part, job.reading):
             counts.update(text.split())
+        check_unchanged(part.source)
     tables: list[dict[str, int]] = [{} for _ in range(_PARTITIONS)]
     for long in [word for word in counts if len(word) > _LONGEST]:
         count = counts.pop(long)
