@@ -36,6 +36,7 @@ def home(tmp_path_factory):
         "text.txt": b"a b c\n\nd e f",
         "empty.txt": b"",
         "bad.txt": b"a b\nc \xff d\n",
+        "long.txt": b"a" * 10_000_001,
         "one.csv": b"text,label\n" + b"a b,good\n" * 12,
     }.items():
         (home / name).write_bytes(content)
@@ -65,6 +66,9 @@ def fail(*arguments, **kwargs):
         ("fill-mask mlm bad.txt", "bad.txt, line 2: text must be UTF-8"),
         ("predict classifier bad.txt", "bad.txt, line 2: text must be UTF-8"),
         ("analyse mlm bad.txt", "bad.txt, line 2: text must be UTF-8"),
+        ("fill-mask mlm long.txt", "long.txt, line 1: expected at most 10,000,000"),
+        ("predict classifier long.txt", "long.txt, line 1: expected at most 10,000"),
+        ("analyse mlm long.txt", "long.txt, line 1: expected at most 10,000,000"),
         ("fill-mask classifier text.txt", "must have learnt to fill masks"),
         (
             "analyse mlm text.txt --labelled one.csv --label label",

@@ -13,7 +13,7 @@ from keras_bertfam.analysis.overview_data import (
     relations_section,
     words_section,
 )
-from keras_bertfam.cli.prediction import lines_of_input
+from keras_bertfam.cli.prediction import check_line, lines_of_input
 from keras_bertfam.datasets import tables
 from keras_bertfam.datasets.files import decoded_lines
 from keras_bertfam.presets import directory, formats, hub
@@ -133,6 +133,7 @@ def _texts(files, lines):
 
 def _texts_of(name, lines):
     for number, line in enumerate(lines, start=1):
+        check_line(name, number, line)
         parts = [part for part in line.rstrip("\r\n").split("\t") if part.strip()]
         if len(parts) > 2:
             raise ValueError(

@@ -19,6 +19,8 @@ from keras_bertfam.types import Model
 
 BATCH = 256
 
+_LONGEST = 10_000_000  # characters of a line
+
 
 def load_task(preset: str) -> Model:
     """The fine-tuned task that a preset directory holds.
@@ -113,6 +115,15 @@ def _rows(files, columns, lines):
             yield from _rows_of_lines(path, decoded_lines(path), columns)
 
 
+def check_line(name: str, number: int, line: str) -> None:
+    """Raises a `ValueError` for a line that is no text of a model's length."""
+    if len(line) > _LONGEST:
+        raise ValueError(
+            f"{name}, line {number}: expected at most {_LONGEST:,} characters. "
+            f"Received: {len(line):,}."
+        )
+
+
 def lines_of_input(lines: Iterable[str]) -> Iterator[str]:
     """The lines of standard input.
 
@@ -129,6 +140,7 @@ def lines_of_input(lines: Iterable[str]) -> Iterator[str]:
 
 def _rows_of_lines(name, lines, columns):
     for number, line in enumerate(lines, start=1):
+        check_line(name, number, line)
         line = line.rstrip("\r\n")
         if not line.strip():
             continue
