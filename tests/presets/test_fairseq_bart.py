@@ -142,6 +142,7 @@ def test_what_is_no_bart_of_ours(bart, tmp_path):
             BartBackbone.from_preset(save(tmp_path, less))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*")
 def test_arguments_and_tensors_by_strangers(bart, tmp_path):
     state, refused, tried = state_of(bart), 0, 0
