@@ -12,6 +12,7 @@ import pytest
 HUGE = (10**9, 10**30)
 # Limits that are then none, and where random numbers begin.
 HARMLESS = {"seed", "clamp_length", "clamp_len", "reuse_length", "relative_distance"}
+HARMLESS |= {"relative_attention_max_distance"}
 
 
 @contextlib.contextmanager
@@ -60,15 +61,20 @@ def refuses(path, load):
     return False
 
 
-def check_numbers(path, file, load):
-    """Every number of a file, made huge, is refused, unless it has no effect."""
+def check_numbers(path, file, load, values=(), harmless=HARMLESS):
+    """Every number of a file, made huge, is refused, unless it has no effect.
+
+    It becomes one of `HUGE`, or each of the `values`.
+    """
     content = json.loads((path / file).read_text())
     places = list(numbers(content))
     accepted = set()
-    for place, value in zip(places, itertools.cycle(HUGE), strict=False):
+    one_each = zip(places, itertools.cycle(HUGE), strict=False)
+    pairs = itertools.product(places, values) if values else one_each
+    for place, value in pairs:
         (path / file).write_text(json.dumps(with_value(content, place, value)))
         if not refuses(path, load):
             accepted.add(place[-1])
     (path / file).write_text(json.dumps(content))
-    assert accepted <= HARMLESS
+    assert accepted <= harmless
     return places

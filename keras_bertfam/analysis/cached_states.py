@@ -11,9 +11,10 @@ from keras import ops
 
 from keras_bertfam.analysis.word_states import LayerStates, WordRows
 from keras_bertfam.types import Model, Path, Tokenizer
-from keras_bertfam.whole_files import written_aside
+from keras_bertfam.whole_files import file_digest, write_text, written_aside
 
 _HASHED_AT_ONCE = 256
+_VOUCHER = ".sha256"
 
 
 def layer_states(
@@ -32,14 +33,14 @@ def layer_states(
         cache: folder for the states of other calls, or `None`. A file's name is a
             digest of all that they are computed from: weights, settings, and the ids
             that the tokenizer makes of the sentences. Its numbers are read as they
-            are needed.
+            are needed; a damaged file is made anew.
 
     Returns:
         float32 array `(words, num_layers + 1, hidden_dim)` of the words of all
         sentences, the output of the embeddings first.
 
     Raises:
-        ValueError: for what `embed_words` refuses, and a damaged file.
+        ValueError: for what `embed_words` refuses.
     """
     rows = WordRows(model, sentences, tokenizer)
     backbone: Any = rows.backbone
@@ -51,12 +52,13 @@ def layer_states(
         return states
     os.makedirs(cache, exist_ok=True)
     path = os.path.join(cache, f"{_digest(rows, pool)}.npy")
-    if not os.path.exists(path):
+    if not _is_whole(path):
         with written_aside(path) as part:
             states = np.lib.format.open_memmap(part, "w+", "float32", shape)
             _fill(states, rows, pool, batch_size)
             states.flush()
-    return _read(path, shape)
+            write_text(f"{path}{_VOUCHER}", file_digest(part))
+    return np.load(path, mmap_mode="r", allow_pickle=False)
 
 
 def _fill(states, rows, pool, batch_size):
@@ -86,16 +88,10 @@ def _hashed(rows):
         yield from (batch[name] for name in sorted(batch))
 
 
-def _read(path, shape):
+def _is_whole(path):
+    """Whether a file has the digest beside it."""
     try:
-        states = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (EOFError, ValueError) as error:
-        raise ValueError(
-            f"`cache` must have whole files. Remove {path}: {error}."
-        ) from error
-    if states.shape != shape or states.dtype != np.float32:
-        raise ValueError(
-            f"`cache` must have files of this library. Remove {path}, of the shape "
-            f"{states.shape}. Expected: {shape}."
-        )
-    return states
+        with open(f"{path}{_VOUCHER}", encoding="utf-8") as file:
+            return file_digest(path) == file.read()
+    except (OSError, ValueError):
+        return False

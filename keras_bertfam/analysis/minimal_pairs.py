@@ -1,6 +1,5 @@
 """Which of two sentences that differ little a language model finds more probable."""
 
-import json
 import os
 import pathlib
 import zipfile
@@ -11,6 +10,7 @@ import numpy as np
 
 from keras_bertfam.analysis.likelihood import likelihood_of
 from keras_bertfam.analysis.report import Report
+from keras_bertfam.parsing import parse_json
 from keras_bertfam.types import Model, Path
 
 # What the files have under a name of its own, of nine paradigms in the paper.
@@ -123,10 +123,17 @@ def read_blimp(path: Path, limit: int | None = None) -> dict[str, list]:
     Reference: [Warstadt et al., 2019](https://arxiv.org/abs/1912.00582).
     """
     pairs: dict[str, list] = {}
-    for _, text in sorted(_files(pathlib.Path(path))):
-        for row in map(json.loads, text.splitlines()[:limit]):
-            pair = (row["sentence_good"], row["sentence_bad"])
-            name = row["linguistics_term"]
+    for file, text in sorted(_files(pathlib.Path(path))):
+        for number, line in enumerate(text.splitlines()[:limit], 1):
+            try:
+                row = parse_json(line)
+                pair = (row["sentence_good"], row["sentence_bad"])
+                name = row["linguistics_term"]
+            except (ValueError, KeyError, TypeError) as error:
+                raise ValueError(
+                    f"{file}, line {number}: expected a pair of BLiMP. Received: "
+                    f"{type(error).__name__}: {error}."
+                ) from error
             pairs.setdefault(_IN_THE_PAPER.get(name, name), []).append(pair)
     if not pairs:
         raise ValueError(

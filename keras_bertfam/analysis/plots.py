@@ -267,15 +267,27 @@ def side_of(matrix: np.ndarray) -> float:
 def new_figure(panels: int, side: float = 5.0) -> tuple[Any, list[Any]]:
     """A figure of `matplotlib`, and the axes of its panels, three in a row."""
     try:
+        import matplotlib
         from matplotlib.figure import Figure
+        from matplotlib.text import Text
     except ImportError as error:
         raise ImportError(
             "Plots need matplotlib: pip install keras-bertfam[analysis]."
         ) from error
+
+    class Plain(Figure):
+        """A figure whose texts aren't taken for mathematics, whatever draws it."""
+
+        def draw(self, renderer):
+            for text in self.findobj(Text):
+                text.set_parse_math(False)
+            with matplotlib.rc_context({"text.parse_math": False}):  # for new ones
+                super().draw(renderer)
+
     columns = min(panels, 3)
     rows = -(-panels // columns)
     size = (side * columns, 0.8 * side * rows)
-    figure = Figure(figsize=size, layout="constrained")
+    figure = Plain(figsize=size, layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
     for unused in axes[panels:]:
         unused.remove()

@@ -129,6 +129,11 @@ def token_saliency(
     """
     if task.preprocessor is None:
         raise ValueError("`task` must have a preprocessor. Received one of None.")
+    if not hasattr(task.preprocessor, "as_tensors"):
+        raise ValueError(
+            "`task` must be one to fine-tune, whose outputs are of a text. Received: a "
+            f"{type(task).__name__}."
+        )
     if baseline not in _BASELINES:
         raise ValueError(
             f"`baseline` must be one of {_BASELINES}. Received: {baseline!r}."

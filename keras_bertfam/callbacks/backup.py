@@ -14,6 +14,7 @@ from keras import ops
 from keras_bertfam import distribution
 from keras_bertfam.callbacks.skipped_batches import LOOP_READS_FIRST, SkippedBatches
 from keras_bertfam.callbacks.stream_position import SetStreamPosition
+from keras_bertfam.parsing import parse_json
 from keras_bertfam.types import Path
 
 
@@ -219,7 +220,7 @@ class BackupAndResume(SetStreamPosition):
         try:
             with open(self._path, "rb") as file:
                 arrays = dict(np.load(file))
-            state = json.loads(str(arrays.pop("state")))
+            state = parse_json(str(arrays.pop("state")), nan=True)
         except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
             message = f"The backup {self._path!r} can't be read. Delete it to restart."
             raise ValueError(f"{message} The error was: {error}") from error

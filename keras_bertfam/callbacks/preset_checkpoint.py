@@ -15,6 +15,7 @@ from keras import ops
 from keras_bertfam import distribution
 from keras_bertfam.callbacks.skipped_batches import is_skipped
 from keras_bertfam.optimizers.weight_decay import inner
+from keras_bertfam.parsing import read_json
 from keras_bertfam.types import Path
 from keras_bertfam.whole_files import write_text
 
@@ -192,8 +193,7 @@ class PresetCheckpoint(keras.callbacks.Callback):
         if not os.path.isdir(os.path.join(self.folder, "best")):
             return None
         try:
-            with open(path, encoding="utf-8") as file:
-                best = json.load(file)
+            best = read_json(path, nan=True)
             return float(best["value"]) if best["monitor"] == self.monitor else None
         except FileNotFoundError:
             return None

@@ -13,10 +13,13 @@ from keras_bertfam.analysis.overview_data import (
     relations_section,
     words_section,
 )
+from keras_bertfam.cli.prediction import check_line, lines_of_input
 from keras_bertfam.datasets import tables
+from keras_bertfam.datasets.files import decoded_lines
 from keras_bertfam.presets import directory, formats, hub
 from keras_bertfam.presets.heads import task_name
 from keras_bertfam.presets.names import list_presets
+from keras_bertfam.tasks.finetuning.fine_tuning import FineTuningTask
 from keras_bertfam.types import Model
 from keras_bertfam.whole_files import write_text
 
@@ -59,6 +62,11 @@ def analyse(
     if probe is not None:
         sections += _of_words(probe)
     if labelled is not None:
+        if not isinstance(model, FineTuningTask):
+            raise ValueError(
+                "`labelled` must be for a fine-tuned task, whose answers it scores. "
+                f"Received: {preset!r}, which is of a {type(model).__name__}."
+            )
         sections += labelled_sections(_examples(model, labelled, text, label))
     write_text(output, overview(model, texts, sections))
 
@@ -115,10 +123,9 @@ def _headless(preset):
 def _texts(files, lines):
     texts: list[Any] = []
     if not files:
-        texts += _texts_of("standard input", lines or sys.stdin)
+        texts += _texts_of("standard input", lines_of_input(lines or sys.stdin))
     for path in files:
-        with open(path, encoding="utf-8") as file:
-            texts += _texts_of(path, file)
+        texts += _texts_of(path, decoded_lines(path))
     if not texts:
         raise ValueError("The input must have a text. Received: none.")
     return texts
@@ -126,6 +133,7 @@ def _texts(files, lines):
 
 def _texts_of(name, lines):
     for number, line in enumerate(lines, start=1):
+        check_line(name, number, line)
         parts = [part for part in line.rstrip("\r\n").split("\t") if part.strip()]
         if len(parts) > 2:
             raise ValueError(

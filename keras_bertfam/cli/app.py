@@ -4,12 +4,13 @@ import contextlib
 import enum
 import os
 import re
+import sys
 from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
-import yaml
 
+from keras_bertfam import parsing
 from keras_bertfam.cli import inputs, paper_tables, preparing, screen
 from keras_bertfam.cli.glue import NAME as ALL_GLUE
 from keras_bertfam.cli.options import takes_a_run
@@ -53,6 +54,10 @@ def _errors_as_messages() -> Iterator[None]:
     """Show what a user got wrong as one line, without a traceback."""
     try:
         yield
+    except BrokenPipeError:
+        # Who reads has had enough, as `head`. Python would still write what is left.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit from None
     except (ValueError, TypeError, OSError, ImportError) as error:
         raise typer.BadParameter(str(error)) from error
     except Exception as error:
@@ -145,7 +150,10 @@ def _as_setting(text):
     name, sign, value = text.partition("=")
     if not sign:
         raise ValueError(f"`set` must be a name, = and a value. Received: {text!r}.")
-    return name.strip(), yaml.safe_load(value)
+    try:
+        return name.strip(), parsing.parse_yaml(value)
+    except ValueError as error:
+        raise ValueError(f"`set` must have YAML after {name!r}=. {error}.") from error
 
 
 @app.command()
@@ -327,7 +335,7 @@ def predict(
     """Answer examples from files or standard input, each with a line of JSON."""
     with _errors_as_messages():
         inputs.check_task_folder(preset)
-        inputs.check_files("files", files or ())
+        inputs.check_texts(files or ())
         with screen.loading():
             from keras_bertfam.cli import prediction
         model = prediction.load_task(preset)
@@ -344,7 +352,7 @@ def fill_mask(
     """Fill the masks in texts from files or standard input, in lines of JSON."""
     with _errors_as_messages():
         inputs.check_findable(preset)
-        inputs.check_files("files", files or ())
+        inputs.check_texts(files or ())
         with screen.loading():
             from keras_bertfam.cli import prediction
         answers = prediction.fill_mask(preset, files or (), top_k)
@@ -379,8 +387,10 @@ def analyse(
     """Write a page that shows what a model makes of texts: attention, layers, ..."""
     with _errors_as_messages():
         inputs.check_findable(preset)
-        others = [path for path in (probe, labelled) if path is not None]
-        inputs.check_files("files", [*(files or ()), *others])
+        inputs.check_texts(files or ())
+        for name, path in {"probe": probe, "labelled": labelled}.items():
+            inputs.check_texts([path] if path is not None else [], name)
+        inputs.check_new_file(output)
         with screen.loading():
             from keras_bertfam.cli import analysis
         analysis.analyse(
@@ -466,6 +476,8 @@ def demo(
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the text.")] = 15,
 ) -> None:
     """Pre-train on Python's documentation, fill in masks, save, reload, serve."""
+    with _errors_as_messages():
+        inputs.folders.check_destination(os.path.join(output, "preset"))
     with screen.loading():
         from keras_bertfam.cli import demo as demo_steps
     demo_steps.run(output, epochs)

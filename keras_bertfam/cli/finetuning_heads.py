@@ -53,6 +53,11 @@ def make_model(
     if task.kind in ("classification", "tagging"):
         if task.label_names is None:
             raise ValueError(f"{task.name!r} must have `label_names`. Received: None.")
+        if len(task.label_names) < 2:
+            raise ValueError(
+                f"{task.name!r} must have two classes at least. Received: "
+                f"{list(task.label_names)}."
+            )
         arguments["label_names"] = list(task.label_names)
     elif task.kind == "question_answering":
         arguments["end_head"] = end_head

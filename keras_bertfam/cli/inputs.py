@@ -4,6 +4,7 @@ That takes seconds. What is found here would be found later as well; none of it 
 model.
 """
 
+import errno
 import glob
 import os
 from collections.abc import Mapping, Sequence
@@ -37,6 +38,31 @@ def check_files(name: str, files: Sequence[str]) -> None:
                 f"`{name}` must name existing files, by paths or patterns. "
                 f"Received: {file!r}, which is none."
             )
+
+
+def check_texts(files: Sequence[str], name: str = "files") -> None:
+    """Raises an `OSError` or a `ValueError` for what are no paths of files."""
+    for file in files:
+        if not os.path.exists(file):
+            raise FileNotFoundError(
+                f"`{name}` must name existing files. Received: {file!r}, which is none."
+            )
+        if os.path.isdir(file):
+            raise ValueError(
+                f"`{name}` must name files. Received: {file!r}, which is a folder."
+            )
+
+
+def check_new_file(output: str) -> None:
+    """Raises an error for a path that no file could be written to."""
+    folder = os.path.dirname(os.path.abspath(output))
+    if os.path.isdir(output) or not os.path.isdir(folder):
+        raise ValueError(
+            "`output` must be the path of a file, in a folder that is there. "
+            f"Received: {output!r}."
+        )
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), folder)
 
 
 def check_task_folder(preset: str) -> None:

@@ -8,8 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import yaml
-
+from keras_bertfam import parsing
 from keras_bertfam.cli.inputs import check_files
 from keras_bertfam.cli.measures import MEASURES
 from keras_bertfam.cli.recipes import merged, with_recipe
@@ -126,19 +125,14 @@ def read_table(name: Path) -> PaperTable:
     """
     name = os.fspath(name)
     if name in names():
-        text = (_FOLDER / f"{name}.yaml").read_text("utf-8")
+        given = parsing.parse_yaml((_FOLDER / f"{name}.yaml").read_text("utf-8"))
     elif name.endswith((".yaml", ".yml")):
-        with open(name, encoding="utf-8") as file:
-            text = file.read()
+        given = parsing.read_yaml(name)
     else:
         raise ValueError(
             f"`table` must be one of {names()}, or a file that ends in .yaml. "
             f"Received: {name!r}."
         )
-    try:
-        given = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ValueError(f"{name} must be YAML. {error}.") from error
     given = _fields(PaperTable, given, name)
     rows = given.get("rows")
     if not isinstance(rows, Mapping) or not rows or not given.get("columns"):

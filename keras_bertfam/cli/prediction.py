@@ -4,17 +4,22 @@ import contextlib
 import itertools
 import json
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
 from keras_bertfam import tasks
 from keras_bertfam.cli.writing import write_texts
 from keras_bertfam.datasets import tables
+from keras_bertfam.datasets.files import decoded_lines
 from keras_bertfam.datasets.forms import Form
+from keras_bertfam.parsing import parse_json
 from keras_bertfam.presets import directory
 from keras_bertfam.types import Model
 
 BATCH = 256
+
+_LONGEST = 10_000_000  # characters of a line
 
 
 def load_task(preset: str) -> Model:
@@ -77,7 +82,16 @@ def fill_mask(
         For each text a dict: `text`, and `masks`, a list for each mask of `token` and
         `probability`, the most probable first.
     """
-    model = tasks.MaskedLM.from_preset(preset)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        model = tasks.MaskedLM.from_preset(preset)
+    for each in said:
+        if "masked_lm_head" in str(each.message):
+            raise ValueError(
+                "`preset` must have learnt to fill masks. Received: "
+                f"{preset!r}, of which is said: {str(each.message).rstrip('.')}."
+            )
+        warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
     for rows in _batches(_rows(files, ["text"], lines)):
         answers = model.fill_mask([row["text"] for row in rows], top_k)
         for row, slots in zip(rows, answers, strict=True):
@@ -92,24 +106,48 @@ def write(answers: Iterable[dict[str, Any]], report: Callable[[str], Any]) -> No
 
 def _rows(files, columns, lines):
     if not files:
-        yield from _rows_of_lines("standard input", lines or sys.stdin, columns)
+        given = lines_of_input(lines or sys.stdin)
+        yield from _rows_of_lines("standard input", given, columns)
     for path in files:
         if tables.is_file_name(path):
             yield from tables.read(path, Form(text=columns)).rows
         else:
-            with open(path, encoding="utf-8") as file:
-                yield from _rows_of_lines(path, file, columns)
+            yield from _rows_of_lines(path, decoded_lines(path), columns)
+
+
+def check_line(name: str, number: int, line: str) -> None:
+    """Raises a `ValueError` for a line that is no text of a model's length."""
+    if len(line) > _LONGEST:
+        raise ValueError(
+            f"{name}, line {number}: expected at most {_LONGEST:,} characters. "
+            f"Received: {len(line):,}."
+        )
+
+
+def lines_of_input(lines: Iterable[str]) -> Iterator[str]:
+    """The lines of standard input.
+
+    Raises:
+        ValueError: for text that isn't UTF-8.
+    """
+    try:
+        yield from lines
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"Standard input must be text in UTF-8. Received: {error}."
+        ) from error
 
 
 def _rows_of_lines(name, lines, columns):
     for number, line in enumerate(lines, start=1):
+        check_line(name, number, line)
         line = line.rstrip("\r\n")
         if not line.strip():
             continue
         row: Any = {columns[0]: line}
         if len(columns) > 1:
-            with contextlib.suppress(json.JSONDecodeError):
-                row = json.loads(line)
+            with contextlib.suppress(ValueError):
+                row = parse_json(line, nan=True)
         if not isinstance(row, dict) or not {*columns} <= {*row}:
             raise ValueError(
                 f"{name}, line {number}: expected a JSON object with {columns}. "

@@ -63,7 +63,7 @@ def prepare(
         made = make_tokenizer(run, corpora.count_words(sources, **counting))
     else:
         options["family"] = family
-    corpora.prepare(
+    manifest = corpora.prepare(
         sources,
         output,
         made,
@@ -72,6 +72,12 @@ def prepare(
         report=report,
         **options,
     )
+    if not manifest.counts["documents"]:
+        dropped = {each["name"]: each["dropped"] for each in manifest.filters}
+        raise ValueError(
+            "`sources` must have documents that are left by the rules. Received: none; "
+            f"{output!r} is an empty corpus. Dropped: {dropped}."
+        )
 
 
 def quality_rules(rules: Sequence[str]) -> corpora.QualityRules:

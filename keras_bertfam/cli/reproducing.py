@@ -8,6 +8,7 @@ from typing import Any
 
 import keras
 
+from keras_bertfam import parsing
 from keras_bertfam.cli import paper_report, pretraining
 from keras_bertfam.cli.documentation import write_documentation
 from keras_bertfam.cli.measures import Trained, measure
@@ -98,13 +99,12 @@ class _Runner:
         self.path = os.path.join(self.output, _RESULTS)
         self.results: dict[str, dict[str, Any]] = {}
         if os.path.exists(self.path):
-            with open(self.path, encoding="utf-8") as file:
-                try:
-                    self.results = dict(json.load(file))
-                except (TypeError, ValueError) as error:
-                    raise ValueError(
-                        f"{self.path} must be what was written there. {error}."
-                    ) from error
+            try:
+                self.results = dict(parsing.read_json(self.path, nan=True))
+            except (TypeError, ValueError) as error:
+                raise ValueError(
+                    f"{self.path} must be what was written there. {error}."
+                ) from error
 
     def run(self, row: str, seed: int, scale: float | str) -> PretrainingRun:
         """The settings of a row, or of the teacher."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from keras_bertfam import parsing
 from keras_bertfam.cli.clusters import BACKENDS
 from keras_bertfam.cli.settings import check_choice, checked
 from keras_bertfam.presets.families import FAMILIES
@@ -147,13 +148,15 @@ class PretrainingRun:
         packings = OBJECTIVES[self.objective_name].packings
         check_choice("packing", self.packing, (None, *packings))
         least = {"accumulate": 1, "batch_size": 1, "epochs": 1, "sequence_length": 1}
-        least |= {"checkpoints": 0, "model_parallel": 1, "new_words": 0}
+        least |= {"checkpoints": 0, "model_parallel": 1, "new_words": 0, "seed": 0}
         for name, bound in least.items():
             if getattr(self, name) < bound:
                 raise ValueError(
                     f"`{name}` must be at least {bound}. "
                     f"Received: {getattr(self, name)}."
                 )
+        if self.seed >= 1 << 32:
+            raise ValueError(f"`seed` must be below 2**32. Received: {self.seed}.")
         if self.warmup_steps is not None and self.warmup_steps >= 1:
             if float(self.warmup_steps).is_integer():  # options are floats
                 self.warmup_steps = int(self.warmup_steps)
@@ -260,11 +263,7 @@ class PretrainingRun:
             ValueError: for a file that isn't YAML, or with an unknown setting or a
                 value of another type.
         """
-        with open(path, encoding="utf-8") as file:
-            try:
-                settings = yaml.safe_load(file)
-            except (yaml.YAMLError, UnicodeDecodeError) as error:
-                raise ValueError(f"{path!s} must be YAML. {error}.") from error
+        settings = parsing.read_yaml(path)
         if not isinstance(settings, Mapping):
             raise ValueError(
                 f"{path!s} must have settings, such as `epochs: 3`. "

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
+from keras_bertfam.parsing import read_json
 from keras_bertfam.types import Config, Path, Tokenizer
 from keras_bertfam.version import __version__
 from keras_bertfam.whole_files import write_text
@@ -117,15 +118,12 @@ class Manifest:
                 f"keras_bertfam prepare` writes. Received: {folder!r}."
             )
         try:
-            with open(path, encoding="utf-8") as file:
-                content = json.load(file)
+            content = read_json(path, many=True)
         except FileNotFoundError:
             raise ValueError(
                 f"`folder` must have a {FILE}, the last file of a prepared corpus to "
                 f"be written: without it a corpus isn't whole. Received: {folder!r}."
             ) from None
-        except ValueError as error:
-            raise ValueError(f"{path} must be JSON in UTF-8: {error}.") from error
         return cls._of(content, path)
 
     @classmethod

@@ -1,7 +1,8 @@
 """Where the rows of a prepared corpus lie, so that any of them is read by its number.
 
 An index is made of the lengths of sentences once, and kept in files beside the corpus:
-the table of its rows, which is mapped into memory, not read.
+the table of its rows, which is mapped into memory. What is kept is compared with its
+digests when it is opened, and made anew if it differs.
 """
 
 import contextlib
@@ -15,8 +16,9 @@ import numpy as np
 from keras_bertfam.corpora.manifest import Manifest
 from keras_bertfam.corpora.row_kinds import RowKind, rows_of_shard
 from keras_bertfam.corpora.shards import read_lengths
+from keras_bertfam.parsing import read_json
 from keras_bertfam.types import Path
-from keras_bertfam.whole_files import write_text, written_aside
+from keras_bertfam.whole_files import file_digest, write_text, written_aside
 
 FOLDER = "rows"
 
@@ -120,15 +122,21 @@ def _mapped(path, dtype, shape):
 def _read_counts(path, manifest):
     """Rows and sequences of each shard, or `None` without an index of this corpus."""
     try:
-        with open(f"{path}.json", encoding="utf-8") as file:
-            content = json.load(file)
+        content = read_json(f"{path}.json", many=True)
         counts = {key: np.array(x, np.int64) for key, x in content["counts"].items()}
-        whole = content["corpus"] == _identity(manifest)
-        for name, size in content["bytes"].items():
-            whole &= os.path.getsize(f"{path}.{name}") == size
+        whole = content == _content(manifest, content["counts"], content["sha256"])
+        for name, digest in content["sha256"].items():
+            whole = whole and file_digest(f"{path}.{name}") == digest
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     return counts if whole else None
+
+
+def _content(manifest, counts, digests):
+    """What the file says that vouches for the others, itself included."""
+    content = {"corpus": _identity(manifest), "sha256": digests, "counts": counts}
+    text = json.dumps(content, sort_keys=True)
+    return {**content, "own": hashlib.sha256(text.encode()).hexdigest()}
 
 
 def _identity(manifest):
@@ -144,6 +152,7 @@ def _write(path, folder, kind, manifest):
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with contextlib.ExitStack() as stack:
             parts = [stack.enter_context(written_aside(f"{path}.{x}")) for x in names]
+            digests = [hashlib.sha256() for _ in names]
             with contextlib.ExitStack() as opened:
                 files = [opened.enter_context(open(part, "wb")) for part in parts]
                 for number, shard in enumerate(manifest.shards):
@@ -153,11 +162,12 @@ def _write(path, folder, kind, manifest):
                         arrays += [x.astype("<u4") for x in found.shared]
                     counts["sequences"].append(len(found.rows))
                     counts["rows"].append(len(arrays[-1 if found.shared else 0]))
-                    for file, array in zip(files, arrays, strict=True):
-                        file.write(array.tobytes())
-                sizes = {x: f.tell() for x, f in zip(names, files, strict=True)}
-        content = {"corpus": _identity(manifest), "bytes": sizes, "counts": counts}
-        write_text(f"{path}.json", json.dumps(content))
+                    for file, digest, array in zip(files, digests, arrays, strict=True):
+                        data = array.tobytes()
+                        file.write(data)
+                        digest.update(data)
+        named = {x: y.hexdigest() for x, y in zip(names, digests, strict=True)}
+        write_text(f"{path}.json", json.dumps(_content(manifest, counts, named)))
     except PermissionError as error:
         raise PermissionError(
             error.errno,

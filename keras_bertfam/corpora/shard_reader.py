@@ -53,7 +53,7 @@ class ShardReader:
         opened = _ArrayRecords if self.path.endswith(".array_record") else _TFRecords
         try:
             self._records: Any = opened(self.path, self.dtype.itemsize)
-        except (RuntimeError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        except (RuntimeError, ValueError) as error:
             raise ValueError(f"{self.path} is damaged: {error}") from error
 
     def __len__(self) -> int:
@@ -117,8 +117,12 @@ class _Records:
 
     def __init__(self, path, itemsize):
         shard = Shard(os.path.basename(path), *[0] * 5, "", "")
-        with np.load(os.path.join(os.path.dirname(path), shard.lengths_file)) as file:
-            sentences, counts = file["sentences"], file["records"].astype(np.int64)
+        beside = os.path.join(os.path.dirname(path), shard.lengths_file)
+        try:
+            with open(beside, "rb") as raw, np.load(raw) as file:
+                sentences, counts = file["sentences"], file["records"].astype(np.int64)
+        except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            raise ValueError(f"{beside} beside it is damaged: {error}.") from error
         starts = np.cumsum(counts) - counts
         tokens = np.add.reduceat(sentences, starts, dtype=np.int64)
         self.sizes = HEADER + 4 * counts + itemsize * tokens

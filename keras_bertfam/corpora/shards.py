@@ -6,7 +6,7 @@ endian. Beside the records of a shard, a NumPy archive has three arrays of uint3
 `sentences` (tokens of each), `documents` and `records` (sentences of each).
 """
 
-import hashlib
+import errno
 import os
 import zipfile
 import zlib
@@ -17,7 +17,7 @@ import numpy as np
 
 from keras_bertfam.corpora.manifest import Shard
 from keras_bertfam.types import Path
-from keras_bertfam.whole_files import written_aside
+from keras_bertfam.whole_files import file_digest, written_aside
 
 RECORD_TOKENS = 1024  # a record has no more, unless its one sentence has
 HEADER = 8
@@ -155,21 +155,20 @@ def _write_records(path, extension, records):
         from array_record.python.array_record_module import ArrayRecordWriter
 
         writer = ArrayRecordWriter(path, "group_size:1,uncompressed")
+        failures: type[Exception] = RuntimeError
     else:
         import tensorflow as tf
 
         writer = tf.io.TFRecordWriter(path)
+        failures = tf.errors.OpError
     try:
-        for record in records:
-            writer.write(record)
-    finally:
-        writer.close()
-
-
-def file_digest(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        try:
+            for record in records:
+                writer.write(record)
+        finally:
+            writer.close()
+    except failures as error:  # it isn't an `OSError`, as of a full disk
+        raise OSError(errno.EIO, f"A shard can't be written: {error}", path) from error
 
 
 def read_lengths(folder: Path, shard: Shard) -> dict[str, np.ndarray]:

@@ -6,6 +6,8 @@ import json
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
+from keras_bertfam import parsing
+from keras_bertfam.parsing import parse_json
 from keras_bertfam.types import Path
 
 
@@ -18,6 +20,7 @@ def decoded_lines(path: Path) -> Iterator[str]:
     Raises:
         ValueError: for a line that isn't UTF-8, with its number.
     """
+    parsing.check_regular(path)
     with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
             try:
@@ -158,12 +161,12 @@ def located_json(path: Path) -> list[tuple[str, Any]]:
     number = 1
     try:
         if next(filter(str.strip, lines), "").lstrip().startswith("["):
-            rows = json.loads("\n".join(lines))
+            rows = parse_json("\n".join(lines), many=True, nan=True)
             return [(f"item {k}", row) for k, row in enumerate(rows)]
         located = []
         for number, line in enumerate(lines, 1):
             if line.strip():
-                located.append((f"line {number}", json.loads(line)))
+                located.append((f"line {number}", parse_json(line, nan=True)))
         return located
     except json.JSONDecodeError as error:
         number += error.lineno - 1
@@ -171,6 +174,8 @@ def located_json(path: Path) -> list[tuple[str, Any]]:
             f"{path!s} must be a JSON list, or a JSON object a line. Received in line "
             f"{number}: {error.msg}, column {error.colno}."
         ) from error
+    except ValueError as error:
+        raise ValueError(f"{path!s}, line {number}: {error}.") from error
 
 
 def read_squad(path: Path) -> list[dict[str, Any]]:
@@ -183,8 +188,7 @@ def read_squad(path: Path) -> list[dict[str, Any]]:
     Raises:
         ValueError: for a file of another format.
     """
-    with open(path, encoding="utf-8-sig") as file:
-        content = json.load(file)
+    content = parsing.read_json(path, many=True)
     try:
         return [
             {

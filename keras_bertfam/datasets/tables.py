@@ -103,7 +103,10 @@ def _suffix(path: Path) -> str:
 def _read_file(path, form):
     suffix = _suffix(path)
     if not os.path.isfile(path):
-        raise FileNotFoundError(f"No such file: {path!s}.")
+        kind = "a folder" if os.path.isdir(path) else "nothing that is there"
+        raise FileNotFoundError(
+            f"A table must be a file. Received: {path!s}, which is {kind}."
+        )
     if suffix in (*_PARQUET, *_JSON):
         form.check_plain(path)
     if suffix in _PARQUET:
@@ -209,7 +212,7 @@ def _read_parquet(path, form):
         with parquet.ParquetFile(path) as file:
             check_columns(path, form, file.schema_arrow.names)
             rows = file.read(columns=form.columns).to_pylist()
-    except lib.ArrowException as error:
+    except (lib.ArrowException, OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{path!s} must be a Parquet file. {error}.") from error
     return Table(str(path), rows, lambda k: f"{path!s}, row {k}")
 

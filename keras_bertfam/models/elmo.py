@@ -13,9 +13,13 @@ from keras_bertfam.layers.modeling.dense import take_positions
 from keras_bertfam.layers.modeling.projected_lstm import BidirectionalLSTM
 from keras_bertfam.models.base import TokenBackbone, arguments_of
 from keras_bertfam.models.exported import row_specs
-from keras_bertfam.presets.allennlp import elmo_arguments, elmo_weights
+from keras_bertfam.presets import directory
+from keras_bertfam.presets.allennlp import (
+    check_elmo_weights,
+    elmo_arguments,
+    elmo_weights,
+)
 from keras_bertfam.presets.families.elmo import ELMO
-from keras_bertfam.presets.source import CheckpointError
 from keras_bertfam.types import Path, Tensor
 
 # Bytes, begin and end of sentence and of word, and what fills up a word; 0 is padding.
@@ -234,15 +238,11 @@ class ElmoBackbone(TokenBackbone):
                 "vocabulary_size"
             ]
         }
+        check_elmo_weights(weights_file, arguments)
         backbone = cls(**{**words, **arguments, **kwargs})
         for path, value in elmo_weights(weights_file, arguments):
-            variable = functools.reduce(_part, path.split("."), backbone)
-            if tuple(variable.shape) != value.shape:
-                raise CheckpointError(
-                    f"{path!r} must have the shape {tuple(variable.shape)}, by the "
-                    f"options. Received: {value.shape} in {weights_file!s}."
-                )
-            variable.assign(value)
+            functools.reduce(_part, path.split("."), backbone).assign(value)
+        directory.warn_if_not_finite(backbone.weights, weights_file)
         return backbone
 
 

@@ -72,11 +72,11 @@ def read_backbone(
         if prefix_of(source) + name in source.tensors:
             arguments |= told
     arguments |= kwargs
+    shapes = {n: t.shape for n, t in source.tensors.items()} if load_weights else {}
     try:
+        sizes.check_sizes(arguments, shapes, os.fspath(source.path))
         if load_weights:
             check_size(cls, source, arguments)
-        else:
-            sizes.check_sizes(arguments, {}, os.fspath(source.path))
         with blank_weights() if load_weights else contextlib.nullcontext():
             backbone = cls(**arguments)
     except (TypeError, ValueError, OverflowError) as error:

@@ -107,8 +107,15 @@ def family_and_config(backbone: Model) -> tuple[str, dict[str, Any]]:
     for family in families:
         try:
             return family, configs.to_theirs(family, backbone)
-        except (ValueError, KeyError) as error:
+        except ValueError as error:
             errors.append(error)
+        except KeyError as error:
+            name = type(backbone).__name__
+            errors.append(
+                ValueError(
+                    f"`transformers` has no model like a {name}, which has no {error}."
+                )
+            )
     raise errors[0]
 
 

@@ -17,7 +17,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from keras_bertfam.presets import parsing, pickles
+from keras_bertfam import parsing
+from keras_bertfam.presets import pickles
 from keras_bertfam.presets.source import CheckpointError, LazyTensor
 from keras_bertfam.types import Path
 
@@ -131,7 +132,7 @@ def read_json(path: Path, pairs: bool = False, vocabulary: bool = False) -> Any:
             but an object, NaN or infinite numbers, or lists in lists in lists.
     """
     check_bytes(path, MAX_VOCABULARY if vocabulary else MAX_CONFIG)
-    with errors_of(path, ValueError, RecursionError):
+    with errors_of(path, ValueError):
         text = pathlib.Path(path).read_text("utf-8")
         content = parsing.parse_json(text, pairs, many=vocabulary)
     if not isinstance(content, parsing.Pairs if pairs else dict):

@@ -14,6 +14,7 @@ from keras_bertfam.presets.locks import (
     locked,
     locked_for_writers,
 )
+from keras_bertfam.whole_files import flush
 
 _TRIES = 20
 _AT_CWD, _EXCHANGE = -100, 2  # Constants of `renameat2`
@@ -85,8 +86,8 @@ def _files_in(folder):
 def _flush(folder, files):
     """Makes sure that files are on the disk before what they replace is gone."""
     for name in files:
-        with open(os.path.join(folder, name), "rb") as file:
-            os.fsync(file.fileno())
+        flush(os.path.join(folder, name))
+    flush(folder)
 
 
 def _outdated(written, old):

@@ -1,5 +1,6 @@
 """What the config of a backbone declares, beside what is stored for it."""
 
+import itertools
 import math
 from typing import Any
 
@@ -8,8 +9,11 @@ from keras_bertfam.types import Shapes
 # Arguments of a backbone that are sizes of its weights.
 _SIZES = (
     "vocabulary_size vocab_size hidden_dim intermediate_dim embedding_dim num_heads "
-    "head_dim max_sequence_length position_offset num_segments relative_buckets"
+    "head_dim key_value_dim max_sequence_length position_offset num_segments "
+    "relative_buckets cell_dim"
 ).split()
+# Arguments that are many sizes.
+_MANY = ("filters", "cutoffs")
 # The other numbers of a backbone, and what is above them.
 _NUMBERS = {
     "dropout": 1,
@@ -21,6 +25,7 @@ _NUMBERS = {
     "clamp_length": 2**31,
     "relative_distance": 2**31,
     "attention_scale": 2**31,
+    "max_characters": 10_000,
 }
 # Layers that share their weights, or have none yet, and numbers of such a model
 MAX_LAYERS, _MAX_SIZE, _MAX_VALUES = 256, 2**31 - 1, 2**32
@@ -49,8 +54,11 @@ def check_sizes(config: Any, shapes: Shapes, where: str) -> None:
         limits["max_sequence_length"] = _MAX_SIZE
     if "max_characters" in config:  # nor for each word
         limits["vocabulary_size"] = _MAX_SIZE
+    elif config.get("cutoffs") and shapes:  # several tables have the words
+        limits["vocabulary_size"] = sum(shape[0] for shape in shapes.values() if shape)
     blocks = len(shapes) if shapes else MAX_LAYERS
-    limits |= dict.fromkeys(("num_groups", "num_inner_repetitions"), blocks)
+    counts = ("num_groups", "num_inner_repetitions", "num_highways")
+    limits |= dict.fromkeys(counts, blocks)
     limits["num_layers"] = MAX_LAYERS if shared else blocks
     limits["num_decoder_layers"] = blocks
     sizes = {name: config[name] for name in limits if config.get(name) is not None}
@@ -60,8 +68,18 @@ def check_sizes(config: Any, shapes: Shapes, where: str) -> None:
                 f"{where!r} doesn't fit its weights. Expected an int `{name}` of at "
                 f"most {limits[name]}. Received: {size!r}."
             )
-    inner = sizes.get("num_inner_repetitions", 1)
-    layers = inner * max(sizes.get("num_layers", 1), sizes.get("num_groups", 1))
+    many = {name: [*_integers(config.get(name))] for name in _MANY}
+    for name, values in many.items():
+        most = max(largest, sizes.get("vocabulary_size", 0))
+        if not all(-1 <= value <= most for value in values):
+            raise ValueError(
+                f"{where!r} doesn't fit its weights. Expected sizes of at most {most} "
+                f"in `{name}`. Received: {config[name]!r}."
+            )
+    layers = sizes.get("num_inner_repetitions", 1) * max(
+        sizes.get("num_layers", 1) + sizes.get("num_decoder_layers", 0),
+        sizes.get("num_groups", 1),
+    )
     if shared and layers > MAX_LAYERS:
         raise ValueError(
             f"{where!r} must have at most {MAX_LAYERS} layers. Received: {layers}."
@@ -70,11 +88,23 @@ def check_sizes(config: Any, shapes: Shapes, where: str) -> None:
     width = sizes.get("hidden_dim", 1)
     positions = sizes.get("position_offset", 0)
     positions += 0 if rotated else sizes.get("max_sequence_length", 0)
-    tables = (*_SIZES[:2], "num_segments", "relative_buckets")
+    tables = ["vocab_size", "num_segments", "relative_buckets"]
+    if "max_characters" not in config and not many["cutoffs"]:
+        tables.append("vocabulary_size")
     rows = max(positions, *(sizes.get(name, 0) for name in tables))
     table = rows * sizes.get("embedding_dim", width)
-    heads = sizes.get("num_heads", 1) * sizes.get("head_dim", 1)
-    kernel = width * max(sizes.get("intermediate_dim", 1), heads)
+    ends = [0, *many["cutoffs"], sizes.get("vocabulary_size", 0)]
+    divisor = max(1, *_integers(config.get("divisor")), 1)
+    for k, (first, last) in enumerate(itertools.pairwise(ends)):
+        if many["cutoffs"]:
+            table = max(table, (last - first) * (width // divisor ** min(k, 31)))
+    head_dim = sizes.get("head_dim") or sizes.get("key_value_dim", 1)
+    heads = sizes.get("num_heads", 1) * head_dim
+    inner = max(sizes.get("intermediate_dim", 1), heads, 4 * sizes.get("cell_dim", 0))
+    channels = sum(many["filters"])  # and the widths of convolutions
+    kernel = max(
+        width * max(inner, channels), channels**2 * min(1, sizes.get("num_highways", 0))
+    )
     if not shapes:  # one in each layer
         kernel = layers * max(kernel, width**2)
     if max(table, kernel) > stored:
@@ -82,6 +112,15 @@ def check_sizes(config: Any, shapes: Shapes, where: str) -> None:
             f"{where!r} doesn't fit its weights. Expected at most {stored} values in "
             f"a weight. Received sizes for {max(table, kernel)}: {sizes}."
         )
+
+
+def _integers(value):
+    """The integers in lists, and one that stands alone."""
+    if isinstance(value, list | tuple):
+        for each in value:
+            yield from _integers(each)
+    elif isinstance(value, int) and not isinstance(value, bool):
+        yield value
 
 
 def _check_numbers(config, where):

@@ -18,6 +18,7 @@ _STORED = {
 _NEW = (
     ("batch_size", "memory_length", "num_layers", "hidden_dim"),
     ("num_classes", "hidden_dim"),
+    ("vocabulary_size", "hidden_dim"),
     ("position_dim", "hidden_dim"),
     ("max_span_length", "hidden_dim"),
     ("max_span_length", "position_dim"),

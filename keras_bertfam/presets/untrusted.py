@@ -187,11 +187,16 @@ def weights_of(folder: Path) -> Shapes:
     return shapes
 
 
-def weights_in(path: Path) -> Shapes:
-    """Shapes of the weights in a file, see `weights_of`."""
+def weights_in(path: Path, most: int = _STORED_FOR_EACH) -> Shapes:
+    """Shapes of the weights in a file, see `weights_of`.
+
+    Args:
+        path: path of the file.
+        most: int. Bytes that may be declared for each that is stored.
+    """
     shapes: Shapes = {}
     with h5py.File(path, "r") as file:
-        _collect(file, shapes, str(path))
+        _collect(file, shapes, str(path), most)
     return shapes
 
 
@@ -213,7 +218,7 @@ def _weights_files(folder):
     return [inside(folder, name) for name in sorted(shards)]
 
 
-def _collect(group, shapes, where):
+def _collect(group, shapes, where, most):
     for name in group:
         link = group.get(name, getlink=True)
         if not isinstance(link, h5py.HardLink):
@@ -222,15 +227,17 @@ def _collect(group, shapes, where):
         if h5py.h5o.get_info(item.id).rc > 1:  # each way to it would be gone
             raise ValueError(f"{where!r} must hold {item.name!r} once.")
         if isinstance(item, h5py.Group):
-            _collect(item, shapes, where)
+            _collect(item, shapes, where, most)
             continue
         if item.external or item.is_virtual:
             raise ValueError(
                 f"{where!r} must hold its own data. Received: {item.name!r} with the "
                 "data of another file."
             )
+        if item.dtype.hasobject:
+            raise ValueError(f"{where!r} must hold numbers. Received: {item.name!r}.")
         declared = math.prod(item.shape) * item.dtype.itemsize
-        if declared > max(1 << 20, _STORED_FOR_EACH * item.id.get_storage_size()):
+        if declared > max(1 << 20, most * item.id.get_storage_size()):
             raise ValueError(
                 f"{where!r} declares {declared} bytes for {item.name!r}, of which only "
                 f"{item.id.get_storage_size()} are stored."

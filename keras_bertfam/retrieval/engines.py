@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from keras_bertfam.retrieval import scann_engine
+from keras_bertfam.retrieval import faiss_files, scann_engine
 from keras_bertfam.types import Config
 
 # Vectors that FAISS wants for each cell that it learns.
@@ -28,8 +28,22 @@ def import_faiss() -> Any:
     return faiss
 
 
-def _read_faiss(path, settings):
-    return import_faiss().read_index(path)
+def _reader(check):
+    def read(path, settings):
+        faiss = import_faiss()
+        check(path)
+        return faiss.read_index(path)
+
+    return read
+
+
+def _read_cells(path, settings):
+    faiss, engine = import_faiss(), _reader(faiss_files.check_cells)(path, settings)
+    lists = type(faiss.downcast_InvertedLists(engine.invlists)).__name__
+    if lists != "ArrayInvertedLists":
+        raise ValueError(f"Its lists must be in memory. Received: {lists}.")
+    engine.set_direct_map_type(faiss.DirectMap.NoMap)  # the file's isn't trusted
+    return engine
 
 
 def _write_faiss(engine, path):
@@ -57,7 +71,7 @@ class Kind:
     tune: Callable[[Any, Config], None] = lambda engine, settings: None
     learns: bool = False
     file: str = "vectors.faiss"
-    read: Callable[[str, Config], Any] = _read_faiss
+    read: Callable[[str, Config], Any] = _reader(faiss_files.check_flat)
     write: Callable[[Any, str], None] = _write_faiss
 
 
@@ -86,25 +100,30 @@ def _tune_ivf(engine, settings):
 
 def _hnsw(dim, count, settings):
     faiss = import_faiss()
-    engine = faiss.IndexHNSWFlat(dim, settings["m"], faiss.METRIC_INNER_PRODUCT)
-    engine.hnsw.efConstruction = settings["ef_construction"]
-    return engine
+    return faiss.IndexHNSWFlat(dim, settings["m"], faiss.METRIC_INNER_PRODUCT)
 
 
 def _tune_hnsw(engine, settings):
+    engine.hnsw.efConstruction = settings["ef_construction"]
     engine.hnsw.efSearch = settings["ef_search"]
 
 
 KINDS = {
     "exact": Kind("IndexFlatIP", _exact),
     "ivf": Kind(
-        "IndexIVFFlat", _ivf, {"nlist": None, "nprobe": 16}, _tune_ivf, learns=True
+        "IndexIVFFlat",
+        _ivf,
+        {"nlist": None, "nprobe": 16},
+        _tune_ivf,
+        learns=True,
+        read=_read_cells,
     ),
     "hnsw": Kind(
         "IndexHNSWFlat",
         _hnsw,
         {"m": 32, "ef_construction": 80, "ef_search": 64},
         _tune_hnsw,
+        read=_reader(faiss_files.check_graph),
     ),
     "scann": Kind(
         "ScannEngine",

@@ -7,6 +7,7 @@ from typing import Any, Self
 import numpy as np
 
 from keras_bertfam.presets import folders
+from keras_bertfam.presets.existing import CONFIG_FILE
 from keras_bertfam.retrieval import storing
 from keras_bertfam.retrieval.engines import checked_settings
 from keras_bertfam.retrieval.origin import Origin, check_encodes
@@ -262,9 +263,14 @@ class Index:
             folder: path of the folder to write, new or an old index's.
 
         Raises:
-            ValueError: for an empty index.
+            ValueError: for an empty index, or a folder with a preset.
         """
         self._check_not_empty()
+        if os.path.exists(os.path.join(folder, CONFIG_FILE)):
+            raise ValueError(
+                "`folder` must be new, or an old index's: a preset has one of its own. "
+                f"Received: {os.fspath(folder)!r}, which has a {CONFIG_FILE}."
+            )
         facts = {
             "dim": self.dim,
             "count": len(self),

@@ -1,8 +1,10 @@
 """ScaNN behind the methods of FAISS that an index of passages needs."""
 
 import functools
+import importlib
 import math
 import os
+import re
 import sys
 import tarfile
 import tempfile
@@ -17,11 +19,17 @@ _DIMENSIONS_PER_BLOCK, _THRESHOLD = 2, 0.2
 _SAMPLE = 250_000
 _CODES = 16  # for which it wants as many vectors
 _VECTORS, _ENDINGS = "dataset.npy", (".npy", ".pb", ".pbtxt")
+_ASSETS, _CONFIG = "scann_assets.pbtxt", "scann_config.pb"
+_ASSET_LIST = re.compile(
+    r'(assets \{\s+asset_type: [A-Z0-9_]+\s+asset_path: "[\w.]+"\s+\}\s+)*'
+)
+# What a config may have as text; other texts in it are names of files.
+_DISTANCE = re.compile(r"\A[A-Za-z0-9]+Distance\Z")
 
 
 @functools.cache
-def import_scann() -> Any:
-    """ScaNN's module for arrays, which is an extra.
+def import_scann(name: str = "scann.scann_ops.py.scann_ops_pybind") -> Any:
+    """ScaNN's module for arrays, or another of it, which is an extra.
 
     Raises:
         ImportError: with what to install.
@@ -31,7 +39,7 @@ def import_scann() -> Any:
     loaded = sys.modules.get("tensorflow")
     sys.modules["tensorflow"] = None  # type: ignore[assignment]
     try:
-        from scann.scann_ops.py import scann_ops_pybind
+        return importlib.import_module(name)
     except ImportError as error:
         raise ImportError(
             'kind="scann" needs ScaNN, which has wheels for Linux. Install it by `pip '
@@ -41,7 +49,6 @@ def import_scann() -> Any:
         del sys.modules["tensorflow"]
         if loaded is not None:
             sys.modules["tensorflow"] = loaded
-    return scann_ops_pybind
 
 
 class ScannEngine:
@@ -138,16 +145,85 @@ def read_engine(path: str, settings: Config) -> ScannEngine:
     """
     with tempfile.TemporaryDirectory() as folder:
         try:
-            with tarfile.open(path) as archive:
+            with tarfile.open(path, "r:") as archive:
+                for member in archive.getmembers():
+                    if not member.isreg() or member.issparse():
+                        raise ValueError(
+                            f"It must have plain files. Received: {member.name!r}."
+                        )
                 archive.extractall(folder, filter="data")
         except tarfile.TarError as error:
             raise ValueError(f"It must be a tar file: {error}.") from error
         names = os.listdir(folder)
-        if _VECTORS not in names or not all(n.endswith(_ENDINGS) for n in names):
+        lacks = {_VECTORS, _ASSETS, _CONFIG} - {*names}
+        if lacks or not all(n.endswith(_ENDINGS) for n in names):
             raise ValueError(  # ScaNN would unpickle another
-                f"It must have {_VECTORS} and files {', '.join(_ENDINGS)}. Received: "
-                f"{sorted(names)}."
+                f"It must have {_VECTORS}, {_ASSETS}, {_CONFIG} and files "
+                f"{', '.join(_ENDINGS)}. Received: {sorted(names)}."
             )
-        vectors = np.load(os.path.join(folder, _VECTORS), allow_pickle=False)
+        _check_references(folder, names)
+        arrays = {n: _mapped(folder, n) for n in names if n.endswith(".npy")}
+        _check_arrays(arrays, settings)
         searcher = import_scann().load_searcher(folder, assets_backcompat_shim=False)
+        vectors = np.array(arrays[_VECTORS])
     return ScannEngine(vectors.shape[-1], settings, vectors, searcher)
+
+
+def _check_references(folder, names):
+    """Raises a `ValueError` for files that name another than those beside them."""
+    with open(os.path.join(folder, _ASSETS), encoding="utf-8") as file:
+        text = file.read()
+    if not _ASSET_LIST.fullmatch(text):
+        raise ValueError(f"{_ASSETS} must be as ScaNN writes it. Received: {text!r}.")
+    elsewhere = {*re.findall(r'"(.*?)"', text)} - {*names}
+    with open(os.path.join(folder, _CONFIG), "rb") as file:
+        config = import_scann("scann.proto.scann_pb2").ScannConfig()
+        try:
+            config.ParseFromString(file.read())
+        except Exception as error:  # protobuf's own, of a module it doesn't name
+            raise ValueError(f"{_CONFIG} must be a config: {error}.") from error
+    elsewhere |= {text for text in _strings(config) if not _DISTANCE.match(text)}
+    if elsewhere:
+        raise ValueError(
+            f"It must refer to its own files. Received: {sorted(elsewhere)}."
+        )
+
+
+def _strings(message):
+    """All texts in a message of protobuf."""
+    for _, value in message.ListFields():
+        single = isinstance(value, str | bytes) or not hasattr(value, "__len__")
+        for each in [value] if single else value:
+            if hasattr(each, "ListFields"):
+                yield from _strings(each)
+            elif isinstance(each, str | bytes):
+                yield str(each)
+
+
+def _mapped(folder, name):
+    """An array in a file: mapped, which compares its size with what is there."""
+    try:
+        return np.load(os.path.join(folder, name), "r", allow_pickle=False)
+    except Exception as error:  # NumPy's reader of headers is Python's
+        raise ValueError(f"{name} must have an array: {error}.") from error
+
+
+def _check_arrays(arrays, settings):
+    """Raises a `ValueError` for arrays of other shapes, or numbers of what isn't."""
+    vectors = arrays[_VECTORS]
+    with np.errstate(over="ignore"):
+        if not np.isfinite(np.square(vectors, dtype="float32").sum()):
+            raise ValueError(f"{_VECTORS} must have vectors with finite squares.")
+    ranges = {
+        "datapoint_to_token.npy": settings["nlist"] or round(math.sqrt(len(vectors))),
+        "hashed_dataset.npy": _CODES,
+    }
+    for name, array in arrays.items():
+        most = ranges.get(name)
+        if len(array) != len(vectors) or array.ndim != 2 - (array.dtype == "int32"):
+            raise ValueError(
+                f"{name} must have {len(vectors)} rows, as {_VECTORS}. Received: the "
+                f"shape {array.shape}."
+            )
+        if most and array.size and not 0 <= array.min() <= array.max() < most:
+            raise ValueError(f"{name} must have numbers below {most}.")

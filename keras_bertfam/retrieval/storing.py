@@ -1,15 +1,17 @@
 """An index on disk: vectors, texts, and a manifest that both are checked against."""
 
-import hashlib
 import json
 import os
 from typing import Any, NamedTuple
 
+from keras_bertfam import parsing
+from keras_bertfam.presets import reading
 from keras_bertfam.presets.source import CheckpointError
 from keras_bertfam.retrieval.engines import KINDS, checked_settings
 from keras_bertfam.retrieval.passages import Passage, as_passage
 from keras_bertfam.types import Config, Path
 from keras_bertfam.version import __version__
+from keras_bertfam.whole_files import file_digest
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -70,7 +72,8 @@ def read(folder: Path) -> Stored:
     vectors = KINDS[manifest["kind"]].file
     for name in (vectors, PASSAGES):
         path = os.path.join(folder, name)
-        found = _facts_of(path) if os.path.isfile(path) else None
+        there = os.path.lexists(path)
+        found = _facts_of(reading.file_in(folder, name)) if there else None
         if found != manifest["files"].get(name):
             raise CheckpointError(
                 f"{path} must be the file that {MANIFEST} tells of. Expected: "
@@ -89,15 +92,14 @@ def read(folder: Path) -> Stored:
 
 def _manifest(path):
     try:
-        with open(path, encoding="utf-8") as file:
-            content = json.load(file)
+        content = parsing.read_json(path)
     except FileNotFoundError:
         raise CheckpointError(
             f"The folder of an index must have a {MANIFEST}. Received: {path!r}, which "
             "isn't there."
         ) from None
     except ValueError as error:
-        raise CheckpointError(f"{path} must be JSON in UTF-8: {error}.") from error
+        raise CheckpointError(str(error)) from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise CheckpointError(
             f"{path} must be of format {FORMAT}, which this version reads. Received: "
@@ -146,7 +148,7 @@ def _passages(path):
     with open(path, encoding="utf-8") as file:
         for number, line in enumerate(file):
             try:
-                passages.append(as_passage(json.loads(line), number))
+                passages.append(as_passage(parsing.parse_json(line), number))
             except ValueError as error:
                 raise CheckpointError(
                     f"{path} must have a passage in each line. {error}"
@@ -155,6 +157,4 @@ def _passages(path):
 
 
 def _facts_of(path):
-    with open(path, "rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return {"bytes": os.path.getsize(path), "sha256": digest}
+    return {"bytes": os.path.getsize(path), "sha256": file_digest(path)}

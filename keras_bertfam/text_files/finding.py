@@ -41,7 +41,7 @@ def find_files(names: Path | Iterable[Path], argument: str) -> list[Source]:
             f"`{argument}` must name existing files, by paths or patterns. "
             f"Received: {received}."
         )
-    return [_source(path) for path in paths]
+    return [source_of(path) for path in paths]
 
 
 def _paths(path_or_pattern):
@@ -50,7 +50,8 @@ def _paths(path_or_pattern):
     return [*filter(os.path.isfile, glob.glob(path_or_pattern, recursive=True))]
 
 
-def _source(path):
+def source_of(path: str) -> Source:
+    """A file as it is now, with its size and the time of its last change."""
     stem, extension = os.path.splitext(path)
     if extension in COMPRESSED:
         extension = os.path.splitext(stem)[1]

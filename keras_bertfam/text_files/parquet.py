@@ -64,5 +64,5 @@ def _parquet_file(source):
         ) from error
     try:
         return parquet.ParquetFile(source.name)
-    except ValueError as error:  # pyarrow's errors are
+    except (ValueError, OSError) as error:  # pyarrow's errors are
         raise ValueError(f"{source.name} must be a Parquet file: {error}.") from error

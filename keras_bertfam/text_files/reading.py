@@ -2,11 +2,11 @@
 
 import codecs
 import itertools
-import json
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from keras_bertfam.parsing import parse_json
 from keras_bertfam.text_files.compression import opened
 from keras_bertfam.text_files.parquet import check_column, parquet_values
 from keras_bertfam.text_files.parts import Part, Reading, Source
@@ -172,8 +172,8 @@ def _json_values(part, reading):
             if not line.strip(WHITE_SPACE):
                 continue
             try:
-                value = json.loads(line)
-            except (json.JSONDecodeError, RecursionError) as error:
+                value = parse_json(line, nan=True)
+            except ValueError as error:
                 raise ValueError(
                     f"{name} must have a JSON object a line. Received, in {place}: "
                     f"{error}."

@@ -11,6 +11,7 @@ from keras_bertfam.corpora.batch_source import BatchSource
 from keras_bertfam.corpora.manifest import Manifest, ids_dtype
 from keras_bertfam.corpora.row_kinds import RowKind
 from keras_bertfam.corpora.row_reader import RowReader
+from keras_bertfam.corpora.row_sharing import Sharing
 from keras_bertfam.corpora.shards import write_shard
 
 SEPARATOR, PAD = 1, 0
@@ -189,6 +190,39 @@ def test_the_index_is_made_once_and_anew_for_another_corpus(tmp_path):
     assert reader.index.count > count
     os.truncate(path.replace("json", "rows"), 160)
     assert RowReader(folder, kind).index.count == count
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        RowKind("full", 64, separator=SEPARATOR),
+        RowKind("pieces", 64, sharing=Sharing(64, (1, *range(1, 65)), most=8)),
+    ],
+)
+def test_a_damaged_index_is_made_anew(kind, tmp_path):
+    folder = make(tmp_path / "corpus", random_documents(8, 100))
+    source = BatchSource(folder, kind, 16)
+    batches = [source.read(0, k) for k in range(source.batches)]
+    paths = sorted((tmp_path / "corpus" / "rows").iterdir())
+    assert len(paths) == (3 if kind.sharing is None else 5)
+    draw = np.random.default_rng(0)
+    for path in paths:
+        content = path.read_bytes()
+        bits = draw.integers(8 * len(content), size=4).tolist()
+        damaged = [
+            bytes(
+                byte ^ (1 << bit % 8) if k == bit // 8 else byte
+                for k, byte in enumerate(content)
+            )
+            for bit in bits
+        ]
+        for other in (bytes(len(content)), content[: len(content) // 2], *damaged):
+            path.write_bytes(other)
+            again = BatchSource(folder, kind, 16)
+            for number, batch in enumerate(batches):
+                for name, array in again.read(0, number).items():
+                    np.testing.assert_array_equal(array, batch[name])
+            assert path.read_bytes() == content
 
 
 def test_a_damaged_shard_is_named_with_its_record(tmp_path):

@@ -156,15 +156,19 @@ def test_errors(tmp_path):
     path, weights = tmp_path / "options.json", tmp_path / "weights.hdf5"
     path.write_text(json.dumps(options))
     weights.write_bytes(b"no HDF5")
-    with pytest.raises(CheckpointError, match="weights.hdf5' must be an HDF5 file"):
+    with pytest.raises(
+        CheckpointError, match="weights.hdf5' can't be read; it is trunc"
+    ):
         ElmoBackbone.from_allennlp(path, weights)
     with h5py.File(weights, "w") as file:
         file["char_embed"] = np.zeros((261, 5), "float32")
-    with pytest.raises(CheckpointError, match=r"'characters.embeddings' must have"):
+    with pytest.raises(
+        CheckpointError, match=r"'char_embed' of.*\(261, 4\).*\(261, 5\)"
+    ):
         ElmoBackbone.from_allennlp(path, weights)
     with h5py.File(weights, "w") as file:
         file["char_embed"] = np.zeros((261, 4), "float32")
-    with pytest.raises(CheckpointError, match="must have the weight 'CNN/W_cnn_0'"):
+    with pytest.raises(CheckpointError, match="the weight 'CNN/W_cnn_0'.*none"):
         ElmoBackbone.from_allennlp(path, weights)
     options["char_cnn"]["activation"] = "tanh"
     path.write_text(json.dumps(options))

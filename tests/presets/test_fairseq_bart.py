@@ -13,6 +13,7 @@ from keras_bertfam.presets import CheckpointError
 from keras_bertfam.presets.fairseq import open_source
 from keras_bertfam.tasks import TextToText
 from tests.from_transformers import randomize
+from tests.huge_numbers import seconds
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -139,3 +140,30 @@ def test_what_is_no_bart_of_ours(bart, tmp_path):
         less = {key: tensor for key, tensor in state.items() if key != name}
         with pytest.raises(CheckpointError):
             BartBackbone.from_preset(save(tmp_path, less))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*")
+def test_arguments_and_tensors_by_strangers(bart, tmp_path):
+    state, refused, tried = state_of(bart), 0, 0
+    values = (None, -1, 10**6, float("nan"), "x", {})
+    cases = [(state, {name: value}) for name in ARGUMENTS for value in values]
+    for name in ("encoder.layers.0.fc1.weight", "decoder.embed_positions.weight"):
+        for change in (
+            lambda x: x[:1],
+            lambda x: x.flatten(),
+            lambda x: x.to(torch.int32),
+            lambda x: x.expand(100_000, *x.shape),  # declares what isn't stored
+            lambda x: x.to_sparse(),
+            lambda x: torch.empty(0),
+        ):
+            cases.append(({**state, name: change(state[name])}, {}))
+    for tensors, arguments in cases:
+        path = save(tmp_path, tensors, **arguments)
+        tried += 1
+        try:
+            with seconds(10):
+                BartBackbone.from_preset(path)
+        except CheckpointError:
+            refused += 1
+    assert 30 < refused < tried

@@ -1,5 +1,6 @@
 """T5's original checkpoints, those of Mesh TensorFlow."""
 
+import os
 import re
 import warnings
 
@@ -13,6 +14,7 @@ from keras_bertfam.presets.mesh import GIN
 from keras_bertfam.presets.tensorflow1 import open_source
 from keras_bertfam.tasks import TextToText
 from tests.from_transformers import randomize
+from tests.huge_numbers import seconds
 from tests.tensorflow1_files import save
 
 pytest.importorskip("tensorflow")
@@ -150,3 +152,23 @@ def test_what_is_missing_or_of_another_shape(relu, tmp_path):
         path = saved(tmp_path / str(number), changed)
         with pytest.raises(CheckpointError):
             T5Backbone.from_preset(path)
+
+
+def test_gin_by_strangers(relu, tmp_path):
+    saved(tmp_path, variables_of(relu))
+    path, name = tmp_path / GIN, "DenseReluDense.activation = "
+    for text in (
+        *("[" * 5_000, "9" * 5_000, "-" * 100_000 + "1", "(" * 150 + "1" + ")" * 150),
+        *("'x' * 10**9", "{**{}}", "b'\\xff'", "{1, 2}", "('relu',),", "open('x')"),
+    ):
+        path.write_text(name + text)
+        with seconds(10), pytest.raises(CheckpointError, match=GIN):
+            T5Backbone.from_preset(str(tmp_path))
+    path.unlink()
+    os.mkfifo(path)
+    with seconds(10), pytest.raises(CheckpointError, match="is not a file"):
+        T5Backbone.from_preset(str(tmp_path))
+    path.unlink()
+    path.symlink_to("/etc/hostname")
+    with pytest.raises(CheckpointError, match="link to another folder"):
+        T5Backbone.from_preset(str(tmp_path))

@@ -7,13 +7,14 @@ import pytest
 
 from keras_bertfam.models import Backbone
 from keras_bertfam.presets import CheckpointError, fairseq, reading, tensorflow1
+from keras_bertfam.presets.families import BACKBONES, transformers_tables
 from keras_bertfam.tasks import (
     MaskedLMPreprocessor,
     PermutationLM,
     TextClassifier,
     TextClassifierPreprocessor,
 )
-from tests.huge_numbers import check_numbers, seconds
+from tests.huge_numbers import HARMLESS, HUGE, check_numbers, seconds
 from tests.presets.test_kerashub import MORE
 from tests.presets.test_kerashub import make as make_theirs
 from tests.tiny_fine_tuning import fast_families, make_backbone, make_tokenizer
@@ -37,6 +38,38 @@ def test_presets(family, tmp_path):
     assert check_numbers(tmp_path, "task.json", type(task).from_preset)
     if family != "xlnet":
         check_numbers(tmp_path, "preprocessor.json", type(task).from_preset)
+
+
+SIZES = {"num_layers": 2, "num_heads": 2, "hidden_dim": 16, "intermediate_dim": 64}
+MORE_SIZES = {
+    "elmo": {"cell_dim": 6, "embedding_dim": 4, "filters": [[1, 4]], "num_highways": 1},
+    "transfo-xl": {"cutoffs": [10, 20], "divisor": 2},
+}
+
+
+@pytest.mark.parametrize("load_weights", [True, False])
+@pytest.mark.parametrize(
+    "family",
+    [
+        "elmo",
+        "transfo-xl",
+        pytest.param("t5", marks=pytest.mark.slow),
+        pytest.param("modernbert", marks=pytest.mark.slow),
+    ],
+)
+def test_backbones_of_other_forms(family, load_weights, tmp_path):
+    cls = BACKBONES[family]
+    sizes = {name: n for name, n in SIZES.items() if name in cls.argument_names}
+    cls(40, **sizes, **MORE_SIZES.get(family, {})).save_to_preset(tmp_path)
+    # Neither ELMo's words nor rotated positions have a row in a table.
+    harmless = {"elmo": {"vocabulary_size"}, "modernbert": {"max_sequence_length"}}
+    check_numbers(
+        tmp_path,
+        "config.json",
+        lambda path: Backbone.from_preset(path, load_weights=load_weights),
+        [*([10**6, -1] if load_weights else []), *HUGE],
+        HARMLESS | harmless.get(family, set()),
+    )
 
 
 @pytest.mark.parametrize("load_weights", [True, False])
@@ -65,20 +98,35 @@ def test_presets_of_keras_hub(name, tmp_path):
     assert check_numbers(tmp_path, "config.json", Backbone.from_preset)
 
 
-@pytest.mark.parametrize("family", fast_families("albert", "xlnet", "roberta"))
+FAST = ("albert", "xlnet", "t5", "bart")
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        name if name in FAST else pytest.param(name, marks=pytest.mark.slow)
+        for name in transformers_tables()
+    ],
+)
 @pytest.mark.parametrize("load_weights", [True, False])
 def test_folders_of_transformers(family, load_weights, tmp_path):
     pytest.importorskip("safetensors")
-    pooled = (
-        {} if family in ("bert", "spanbert", "albert", "xlnet") else dict(pooler=False)
-    )
-    make_backbone(family, **pooled).export_to_transformers(tmp_path)
+    sizes = {**SIZES}
+    if "pooler" in BACKBONES[family].argument_names:
+        sizes["pooler"] = family in ("bert", "albert", "longformer", "ernie")
+    BACKBONES[family](40, **sizes).export_to_transformers(tmp_path)
 
     def load(path):
         Backbone.from_preset(path, load_weights=load_weights)
 
-    places = check_numbers(tmp_path, "config.json", load)
-    assert len(places) > 5
+    more = [10**6, -1] if load_weights else []
+    # Rotations have no table of positions.
+    harmless = HARMLESS | (
+        {"max_position_embeddings"} if family == "modernbert" else set()
+    )
+    values = [*more, *HUGE]
+    places = check_numbers(tmp_path, "config.json", load, values, harmless)
+    assert len(places) > 4
 
 
 # === Rates and names ===

@@ -26,7 +26,7 @@ def hash_test_sets(
     """
     hashes = [
         hash_shingles(hash_words(text), size)
-        for source in find_sources(test_sets, reading)
+        for source in find_sources(test_sets, reading, "test_sets")
         for text in read_documents(Part(source), reading)
     ]
     return np.unique(np.concatenate([np.zeros(0, np.uint64), *hashes]))

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_bertfam import parsing
 from keras_bertfam.corpora.preparing.near_duplicates import NearDuplicates
 from keras_bertfam.corpora.preparing.processes import call
 from keras_bertfam.corpora.preparing.quality import QualityRules
@@ -27,7 +28,7 @@ from keras_bertfam.text_files.parts import Block, Part, Reading, Source
 from keras_bertfam.tokenizers.graph import as_graph_layer
 from keras_bertfam.types import Config, Tokenizer
 from keras_bertfam.version import __version__
-from keras_bertfam.whole_files import write_text
+from keras_bertfam.whole_files import flush_folder, write_text
 
 FAILURES = "failures"
 _ERRORS = {kind.__name__: kind for kind in (ValueError, OSError, ImportError)}
@@ -97,8 +98,7 @@ def write_blocks(folder: str, blocks: list[Block]) -> str:
 @functools.lru_cache(maxsize=1)
 def read_blocks(path: str) -> list[Block]:
     """The blocks in a file of `write_blocks`."""
-    with open(path, encoding="utf-8") as file:
-        rows = json.load(file)
+    rows = parsing.read_json(path, many=True)
     return [
         tuple(Part(Source(*source), *bounds) for source, *bounds in row) for row in rows
     ]
@@ -125,6 +125,7 @@ def whole_folder(path: str) -> Iterator[str]:
     part = tempfile.mkdtemp(prefix=".part-", dir=parent)
     try:
         yield part
+        flush_folder(part)
         try:
             os.rename(part, path)
         except OSError:
@@ -151,8 +152,7 @@ def write_json(path: str, content: Config) -> None:
 
 def read_json(path: str) -> Any:
     """The content of a file of JSON."""
-    with open(path, encoding="utf-8") as file:
-        return json.load(file)
+    return parsing.read_json(path, many=True)
 
 
 def guarded(job: Any, step: Callable[..., Any], element: Any) -> Any:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from keras_bertfam.corpora.manifest import (
-    FILE,
     TOKENIZER,
     Manifest,
     Shard,
@@ -41,7 +40,7 @@ from keras_bertfam.presets.loading import load_given_tokenizer
 from keras_bertfam.presets.tokenizer_sources import check_family, open_tokenizer
 from keras_bertfam.text_files.parts import MAX_LINE_LENGTH, Reading, Source
 from keras_bertfam.types import Path, Tokenizer
-from keras_bertfam.whole_files import written_aside
+from keras_bertfam.whole_files import flush_folder, written_aside
 
 # Shards are of about so many bytes of text; below 16 of them, of fewer.
 _SHARD_BYTES, _SMALL_SHARD_BYTES, _FEW = 1 << 26, 1 << 22, 16
@@ -287,9 +286,5 @@ def _publish(job, manifest, output):
     shutil.copytree(job.tokenizer_folder, saved)
     os.chmod(saved, os.stat(shards).st_mode)
     manifest.write(shards)
-    for name in (FILE, *os.listdir(shards)):
-        path = os.path.join(shards, name)
-        if os.path.isfile(path):
-            with open(path, "rb") as file:
-                os.fsync(file.fileno())
+    flush_folder(shards)
     os.rename(shards, output)

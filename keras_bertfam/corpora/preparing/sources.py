@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from keras_bertfam.corpora.preparing import tables
-from keras_bertfam.text_files.finding import find_files
+from keras_bertfam.text_files.finding import find_files, source_of
 from keras_bertfam.text_files.parquet import row_groups
 from keras_bertfam.text_files.parts import Block, Part, Reading, Source
 from keras_bertfam.text_files.reading import check_head
@@ -26,12 +26,15 @@ _SEPARATORS = {
 _CHUNK = 1 << 16
 
 
-def find_sources(names: Path | Sequence[Path], reading: Reading) -> list[Source]:
+def find_sources(
+    names: Path | Sequence[Path], reading: Reading, argument: str = "sources"
+) -> list[Source]:
     """The files and datasets that there are by their names.
 
     Args:
         names: of files, patterns of such names, `"tfds:NAME"` and `"hf:NAME"`.
         reading: `Reading`.
+        argument: what the names are called in errors.
 
     Returns:
         A list of `Source`, sorted by name, none twice.
@@ -48,11 +51,27 @@ def find_sources(names: Path | Sequence[Path], reading: Reading) -> list[Source]
     files = [item for item in items if item not in datasets]
     found = [tables.dataset_source(name, reading) for name in datasets]
     if files or not datasets:
-        found += find_files(files, "sources")
+        found += find_files(files, argument)
     for source in found:
         if source.kind not in tables.DATASETS:
             check_head(source, reading)
     return sorted(found, key=lambda source: source.name)
+
+
+def check_unchanged(source: Source) -> None:
+    """Raises a `ValueError` for a file that has changed since it was found.
+
+    What was read of it would be a part of the old one and a part of the new one.
+    """
+    if source.kind in ("tfds", "hf"):
+        return
+    now = source_of(source.name)
+    if now != source:
+        raise ValueError(
+            f"{source.name} must stay as it is while it is read. Expected: "
+            f"{source.bytes} bytes, as it was when all began. Received: {now.bytes}, "
+            "changed since."
+        )
 
 
 def make_blocks(sources: Iterable[Source], reading: Reading) -> list[Block]:

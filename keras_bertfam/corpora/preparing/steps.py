@@ -21,6 +21,7 @@ from keras_bertfam.corpora.preparing.job import (
 )
 from keras_bertfam.corpora.preparing.near_duplicates import find_copies, hash_words
 from keras_bertfam.corpora.preparing.reading import read_documents
+from keras_bertfam.corpora.preparing.sources import check_unchanged
 from keras_bertfam.corpora.preparing.tokenizing import DOCUMENT, tokenize_documents
 from keras_bertfam.corpora.shards import write_shard
 
@@ -89,6 +90,7 @@ def write_documents(job: Job, number: int) -> int:
 def _read(job: Job, number: int) -> Iterator[str]:
     for part in job.block(number):
         yield from read_documents(part, job.reading)
+        check_unchanged(part.source)
 
 
 def _digest(data):

@@ -20,7 +20,12 @@ from keras_bertfam.corpora.preparing.job import (
 from keras_bertfam.corpora.preparing.pipeline import beam_options, load_beam
 from keras_bertfam.corpora.preparing.processes import process_pool
 from keras_bertfam.corpora.preparing.reading import read_documents
-from keras_bertfam.corpora.preparing.sources import find_sources, make_blocks
+from keras_bertfam.corpora.preparing.sources import (
+    check_unchanged,
+    find_sources,
+    make_blocks,
+)
+from keras_bertfam.parsing import read_json
 from keras_bertfam.text_files.parts import MAX_LINE_LENGTH, Reading
 from keras_bertfam.types import Path
 
@@ -114,8 +119,7 @@ def count_words(
         for number in range(_PARTITIONS):
             path = job.path(f"words-{number}.json")
             if os.path.exists(path):
-                with open(path, encoding="utf-8") as file:
-                    counts |= json.load(file)
+                counts |= read_json(path)
     return dict(sorted(counts.items(), key=_rank))
 
 
@@ -147,6 +151,7 @@ def _count_block(job: Counting, number: int) -> Iterator[tuple[int, bytes]]:
     for part in read_blocks(job.path(job.blocks_file))[number]:
         for text in read_documents(part, job.reading):
             counts.update(text.split())
+        check_unchanged(part.source)
     tables: list[dict[str, int]] = [{} for _ in range(_PARTITIONS)]
     for long in [word for word in counts if len(word) > _LONGEST]:
         count = counts.pop(long)

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_bertfam import distribution
+from keras_bertfam.layers.data.pipelines import check_at_least
 from keras_bertfam.layers.modeling.projection import VectorProjection
 from keras_bertfam.layers.modeling.token_scores import crossentropy
 from keras_bertfam.models.encoder_decoder import side_of
@@ -270,6 +271,7 @@ class DualEncoder(TextVectors, PretrainingTask):
         return row_specs(f"{side}_{name}" for side in _SIDES for name in names)
 
     def _encode(self, texts, kind, batch_size, too_long):
+        check_at_least(1, batch_size=batch_size)
         batches, places = self.preprocessor.inputs(kind, texts, batch_size, too_long)
         return self.predict(batches, verbose=0)[kind][places]
 

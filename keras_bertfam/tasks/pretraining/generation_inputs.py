@@ -191,9 +191,24 @@ def token_rows(
         ValueError: for strings without a preprocessor.
     """
     if isinstance(inputs, dict):
+        if not {"token_ids", "padding_mask"} <= {*inputs}:
+            raise ValueError(
+                "`inputs` must have `token_ids` and `padding_mask`, if it is a dict. "
+                f"Received: {[*inputs]}."
+            )
         ids, mask = (np.asarray(inputs[n]) for n in ("token_ids", "padding_mask"))
         inputs = [row[kept > 0] for row, kept in zip(ids, mask, strict=True)]
+    if not hasattr(inputs, "__iter__"):
+        raise ValueError(
+            f"`inputs` must be strings, or rows of integers. Received: {inputs!r}."
+        )
     texts = [inputs] if isinstance(inputs, str) else list(inputs)
+    strange = [k for k, text in enumerate(texts) if not isinstance(text, str)]
+    if 0 < len(strange) < len(texts):
+        raise ValueError(
+            "`inputs` must be all strings, or all rows of integers. Received: "
+            f"{texts[strange[0]]!r} in row {strange[0]}, beside strings."
+        )
     if not texts or not all(isinstance(text, str) for text in texts):
         return [_integers(row, number) for number, row in enumerate(texts)], False
     if task.preprocessor is None:

@@ -201,6 +201,29 @@ def test_errors_say_what_and_where(folder, tokenizer):
     assert {*os.listdir(folder)} == {"corpus", "prepared"}
 
 
+@pytest.mark.parametrize("change", ["appended", "rewritten", "removed"])
+def test_a_source_that_changes_while_it_is_read(change, folder, tokenizer, monkeypatch):
+    path, read = folder / "corpus/b.txt", steps.read_documents
+    content = path.read_bytes()
+
+    def read_and_change(part, reading):
+        documents = read(part, reading)
+        yield next(documents)
+        if part.source.name == str(path):
+            if change == "removed":
+                path.unlink()
+            else:
+                path.write_bytes(
+                    content[::-1] if change == "rewritten" else content * 2
+                )
+        yield from documents
+
+    monkeypatch.setattr(steps, "read_documents", read_and_change)
+    with pytest.raises((ValueError, OSError), match=r"b\.txt"):
+        prepare(folder, tokenizer)
+    assert not (folder / "prepared").exists()
+
+
 def test_a_full_disk_leaves_nothing_half_written(folder, tokenizer):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 14, hard))

@@ -1,0 +1,172 @@
+"""The one reader of JSON and YAML, which may be made to do harm.
+
+Whatever is wrong is a `ValueError` with a sentence: lists in lists in lists, of which
+Python's readers make a `RecursionError`; numbers of thousands of digits; aliases of
+YAML, by which a short text stands for one of any size; pipes in place of files, which
+wait for ever.
+"""
+
+import itertools
+import json
+import os
+import stat
+from typing import Any
+
+from keras_bertfam.types import Path
+
+_MAX_DEPTH, _MAX_COUNT = 50, 50_000  # Objects and lists: in each other, and in all
+_MAX_DIGITS = 300  # of an integer, so that it is a float as well
+
+
+class Pairs(list):
+    """An object as pairs of names and values, which may have a name twice."""
+
+
+def parse_json(
+    text: str | bytes, pairs: bool = False, many: bool = False, nan: bool = False
+) -> Any:
+    """What a JSON text holds.
+
+    Args:
+        text: str, or bytes in UTF-8.
+        pairs: bool. Whether objects are `Pairs`, which their type tells from lists.
+        many: bool. Whether there may be any number of objects and lists.
+        nan: bool. Whether there may be NaN and infinite numbers, which are no JSON.
+
+    Returns:
+        A value of Python.
+
+    Raises:
+        ValueError: for what is no JSON, numbers of hundreds of digits, and lists in
+            lists in lists or too many of them: what checks and builds them takes its
+            time.
+    """
+    options: dict[str, Any] = {} if nan else {"parse_constant": _refuse}
+    try:
+        content = json.loads(
+            text,
+            object_pairs_hook=Pairs if pairs else None,
+            parse_int=_integer,
+            **options,
+        )
+    except RecursionError:
+        raise _too_deep() from None
+    kinds = dict | list | tuple
+    level, count = [content] if isinstance(content, kinds) else [], 0
+    for _ in range(_MAX_DEPTH):
+        inner = (v.values() if isinstance(v, dict) else v for v in level)
+        values = itertools.chain.from_iterable(inner)
+        level = [value for value in values if isinstance(value, kinds)]
+        count += len(level)
+    if level:
+        raise _too_deep()
+    if count > _MAX_COUNT and not many:
+        raise ValueError(f"there must be at most {_MAX_COUNT} lists and objects")
+    return content
+
+
+def _too_deep():
+    return ValueError(f"there must be at most {_MAX_DEPTH} lists in each other")
+
+
+def _integer(text):
+    _check_digits(text)
+    return int(text)
+
+
+def _check_digits(text):
+    if len(text) > _MAX_DIGITS:
+        raise ValueError(f"a number must have at most {_MAX_DIGITS} digits")
+
+
+def _refuse(name):
+    raise ValueError(f"there must be no {name}")
+
+
+def parse_yaml(text: str) -> Any:
+    """What a YAML text holds: plain values, lists and mappings.
+
+    Args:
+        text: str.
+
+    Returns:
+        A value of Python.
+
+    Raises:
+        ValueError: for what is no YAML, or has aliases, tags of classes, numbers of
+            hundreds of digits, or lists in lists in lists.
+    """
+    import yaml
+
+    depth = 0
+    try:
+        for event in yaml.parse(text, yaml.SafeLoader):
+            if isinstance(event, yaml.AliasEvent):
+                raise ValueError(f"there must be no aliases, such as *{event.anchor}")
+            if isinstance(event, yaml.ScalarEvent) and event.implicit[0]:
+                if event.value[:1] in {*"+-0123456789"}:
+                    _check_digits(event.value)
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            depth -= isinstance(event, yaml.CollectionEndEvent)
+            if depth > _MAX_DEPTH:
+                raise _too_deep()
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error
+
+
+def check_regular(path: Path) -> None:
+    """Raises a `ValueError` for a folder, a pipe or a device.
+
+    Raises:
+        OSError: for nothing.
+    """
+    mode = os.stat(path).st_mode
+    if not stat.S_ISREG(mode):
+        kind = "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
+        raise ValueError(f"{os.fspath(path)!r} must be a file. Received: {kind}.")
+
+
+def read_text(path: Path) -> str:
+    """The text of a file in UTF-8.
+
+    Raises:
+        OSError: for a file that isn't there, or can't be read.
+        ValueError: for what is no file, and text that isn't UTF-8, with its line.
+    """
+    check_regular(path)
+    with open(path, "rb") as file:
+        content = file.read()
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ValueError(
+            f"{os.fspath(path)}, line {line}: text must be UTF-8. Received: {error}."
+        ) from error
+
+
+def read_json(path: Path, many: bool = False, nan: bool = False) -> Any:
+    """What a JSON file holds, see `parse_json`.
+
+    Raises:
+        OSError, ValueError: as `read_text` and `parse_json`, with the path.
+    """
+    text = read_text(path)
+    try:
+        return parse_json(text, many=many, nan=nan)
+    except ValueError as error:
+        raise ValueError(f"{os.fspath(path)} must be JSON: {error}.") from error
+
+
+def read_yaml(path: Path) -> Any:
+    """What a YAML file holds, see `parse_yaml`.
+
+    Raises:
+        OSError, ValueError: as `read_text` and `parse_yaml`, with the path.
+    """
+    text = read_text(path)
+    try:
+        return parse_yaml(text)
+    except ValueError as error:
+        raise ValueError(f"{os.fspath(path)} must be YAML. {error}.") from error

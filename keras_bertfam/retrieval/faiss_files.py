@@ -1,0 +1,147 @@
+"""What a file of FAISS declares, checked before FAISS reads it.
+
+FAISS believes a file: lists may be of another file, which it then maps and writes to,
+and numbers in it are addresses. The three kinds of files that an index here has are
+read with NumPy first; whatever differs from what FAISS writes for them is refused.
+"""
+
+import os
+import struct
+from collections.abc import Callable
+
+import numpy as np
+
+from keras_bertfam.types import Path
+
+_MAX_LEVELS = 64  # of a graph; FAISS makes some 16
+_FLAT, _LISTS = b"IxFI", b"ilar"
+_HEADER = "<iqqq?i"  # width, count, two that nothing reads, learnt, metric
+
+
+class _Cursor:
+    """A place in a file whose vectors are given as arrays that lie in it."""
+
+    def __init__(self, path: Path) -> None:
+        self.size = os.path.getsize(path)
+        self.at = 0
+        self._bytes = np.memmap(path, np.uint8, "r") if self.size else b""
+
+    def array(self, dtype: str, count: int) -> np.ndarray:
+        stored = count * np.dtype(dtype).itemsize
+        if stored > self.size - self.at:
+            raise ValueError(
+                f"It declares {stored} bytes at byte {self.at}, of which "
+                f"{self.size - self.at} are there."
+            )
+        self.at += stored
+        return np.frombuffer(self._bytes, dtype, count, self.at - stored)
+
+    def vector(self, dtype: str) -> np.ndarray:
+        return self.array(dtype, self.numbers("<Q")[0])
+
+    def numbers(self, form: str) -> tuple:
+        return struct.unpack(form, self.array("u1", struct.calcsize(form)).tobytes())
+
+    def mark(self, *expected: bytes) -> bytes:
+        found = self.array("u1", 4).tobytes()
+        if found not in expected:
+            raise ValueError(
+                f"It must have {' or '.join(map(repr, expected))} at byte "
+                f"{self.at - 4}, and nothing of another file. Received: {found!r}."
+            )
+        return found
+
+
+def _expect(fits, what):
+    if not fits:
+        raise ValueError(f"It must have {what}.")
+
+
+def _header(cursor):
+    width, count, *_ = cursor.numbers(_HEADER)
+    _expect(width > 0 and count >= 0, "a width, and a number of vectors")
+    return width, count
+
+
+def _flat(cursor, width=None, count=None):
+    cursor.mark(_FLAT)
+    found = _header(cursor)
+    width, count = width or found[0], found[1] if count is None else count
+    _expect(found == (width, count), f"{count} vectors of the width {width}")
+    stored = cursor.vector("<f4")
+    _expect(len(stored) == width * count, f"as many numbers as {count} vectors do")
+    _expect(np.isfinite(stored).all(), "finite vectors")
+
+
+def _cells(cursor):
+    cursor.mark(b"IwFl")
+    width, count = _header(cursor)
+    cells, _ = cursor.numbers("<QQ")
+    _flat(cursor, width, cells)
+    (kind,) = cursor.numbers("<B")  # a table from ids to places, that is made anew
+    _expect(kind < 2, "no table of pairs")
+    cursor.vector("<i8")
+    cursor.mark(_LISTS)
+    _expect(cursor.numbers("<QQ") == (cells, 4 * width), "a list for each cell")
+    if cursor.mark(b"full", b"sprs") == b"full":
+        sizes = cursor.vector("<u8")
+        _expect(len(sizes) == cells, "a size for each list")
+    else:
+        pairs = cursor.vector("<u8").reshape(-1, 2)
+        _expect((np.diff(pairs[:, 0].astype("i8")) > 0).all(), "a list once")
+        _expect((pairs[:, 0] < cells).all(), "sizes of its own lists")
+        sizes = pairs[:, 1]
+    _expect((sizes <= count).all() and sizes.sum() == count, f"{count} ids in lists")
+    ids = [np.zeros(0, "<i8")]
+    for size in map(int, sizes):
+        vectors = cursor.array("<f4", size * width)
+        _expect(np.isfinite(vectors).all(), "finite vectors")
+        ids.append(cursor.array("<i8", size))
+    every = np.sort(np.concatenate(ids))
+    _expect(np.array_equal(every, np.arange(count)), f"each id below {count} once")
+
+
+def _graph(cursor):
+    cursor.mark(b"IHNf")
+    width, count = _header(cursor)
+    chances, ends = cursor.vector("<f8"), cursor.vector("<i4").astype("i8")
+    levels, offsets = cursor.vector("<i4"), cursor.vector("<u8")
+    links = cursor.vector("<i4")
+    entry, top, *_ = cursor.numbers("<5i")
+    _expect(
+        len(ends) == len(chances) + 1 <= _MAX_LEVELS
+        and ends[0] == 0
+        and (np.diff(ends) >= 0).all(),
+        "a number of links for each level",
+    )
+    _expect(
+        len(levels) == count and ((levels > 0) & (levels < len(ends))).all(),
+        "levels of each vector",
+    )
+    expected = np.concatenate([[0], np.cumsum(ends[levels])])
+    _expect(
+        np.array_equal(offsets.astype("i8"), expected) and len(links) == expected[-1],
+        "the links that its levels say",
+    )
+    _expect(((links >= -1) & (links < count)).all(), f"links to ids below {count}")
+    if count:
+        _expect(0 <= entry < count and 0 <= top == levels[entry] - 1, "a first vector")
+        _expect(levels.max() - 1 == top, "a first vector of the highest level")
+    for level in range(1, top + 1):  # a link goes to a vector that has its level
+        starts = expected[:-1][levels > level]
+        for k in range(ends[level], ends[level + 1]):
+            to = links[starts + k]
+            _expect((levels[to[to >= 0]] > level).all(), "links within a level")
+    _flat(cursor, width, count)
+
+
+def _checks(walk: Callable[[_Cursor], None]) -> Callable[[Path], None]:
+    def check(path: Path) -> None:
+        cursor = _Cursor(path)
+        walk(cursor)
+        _expect(cursor.at == cursor.size, f"{cursor.at} bytes, not {cursor.size}")
+
+    return check
+
+
+check_flat, check_cells, check_graph = map(_checks, (_flat, _cells, _graph))
