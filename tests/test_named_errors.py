@@ -146,7 +146,7 @@ def test_calls_that_name_what_is_wrong(home, tmp_path):
     with pytest.raises(ValueError, match="which has a config.json"):
         index.save(home / "mlm")
     assert sorted(os.listdir(home / "mlm")) == before
-    with pytest.raises(FileNotFoundError, match="`test_sets` must name files"):
+    with pytest.raises(FileNotFoundError, match="`test_sets` must name existing files"):
         corpora.prepare(
             home / "text.txt", tmp_path / "a", home / "mlm", test_sets=["/nope"]
         )

@@ -129,7 +129,8 @@ def token_saliency(
     """
     if task.preprocessor is None:
         raise ValueError("`task` must have a preprocessor. Received one of None.")
-    if not hasattr(task.preprocessor, "as_tensors"):
+    preprocessed = isinstance(x, dict) and "token_ids" in x
+    if not preprocessed and not hasattr(task.preprocessor, "as_tensors"):
         raise ValueError(
             "`task` must be one to fine-tune, whose outputs are of a text. Received: a "
             f"{type(task).__name__}."

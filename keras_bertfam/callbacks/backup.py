@@ -164,6 +164,9 @@ class BackupAndResume(SetStreamPosition):
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         super().on_epoch_end(epoch, logs)
+        if self._skipped is not None:  # maybe all of an epoch's batches
+            self._skipped.end()
+            self._skipped = None
         if self.save_freq == "epoch":
             self._save(epoch + 1, 0)
 

@@ -51,12 +51,17 @@ class SkippedBatches:
             next(args[-1])
         self._to_read = 0
         if self.batch >= self.count:
-            self.active = False
-            self._model.train_function = self._train_function
+            self.end()
             return self._train_function(*args)
         if keras.backend.backend() == "jax":
             return self._logs, args[0]
         return self._logs
+
+    def end(self) -> None:
+        """Train on all that comes now."""
+        if self.active:
+            self.active = False
+            self._model.train_function = self._train_function
 
 
 def is_skipped(model: Model, batch: int) -> bool:

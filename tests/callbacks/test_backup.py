@@ -133,6 +133,16 @@ def endless(model):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("data", "steps"), [("stream", None), ("known_length", None), ("endless", 5)]
+)
+def test_resume_from_the_last_batch_of_an_epoch(data, steps, tmp_path):
+    made = {"stream": tiny.stream, "endless": endless, "known_length": known_length}
+    settings = {"save_freq": steps or 7, "steps_per_epoch": steps}
+    check_resumes_at(tmp_path, (1, 0), made[data], **settings)
+
+
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_resume_within_endless_data(tmp_path):
     points = [(1, 3), (2, 1)]

@@ -239,7 +239,7 @@ def test_errors(causal, seq2seq):
             ([[5], [30]], "from 30 to 30 in row 1"),
             ([[-1]], "from -1 to -1 in row 0"),
             ([[5.5]], "must be strings, or rows of integers.*float64 in row 0"),
-            ([[5], "a"], "must be strings, or rows of integers"),
+            ([[5], "a"], "must be all strings, or all rows of integers"),
         ):
             with pytest.raises(ValueError, match=message):
                 task.generate(prompts, 6)
