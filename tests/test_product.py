@@ -42,6 +42,7 @@ MORE = {
     "albert": {"embedding_dim": 8},
     "electra": {"embedding_dim": 8},
     "longformer": {"attention_window": 8},
+    "openai-gpt": {"intermediate_dim": 64},  # as `transformers` has it
 }
 # Families with Transformer blocks and texts; the others take their own inputs.
 NAMES = [
@@ -132,7 +133,7 @@ def test_what_a_user_does(name, task, tmp_path):
     config, cls, tokenizer = parts(name)
     arguments, settings, x, y = TASKS[task]
     preprocessor = getattr(tasks, f"{task}Preprocessor")(
-        tokenizer, sequence_length=48, **settings
+        tokenizer, sequence_length=48, layout=FAMILIES[name].layout.name, **settings
     )
     model = getattr(tasks, task)(
         cls.from_config(config), preprocessor=preprocessor, **arguments
