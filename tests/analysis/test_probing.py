@@ -80,7 +80,7 @@ def test_one_hot_labels_are_found_and_the_control_task_is_not(tmp_path, monkeypa
     backbone.token_embedding.embeddings.assign(np.ones((30, CLASSES)))
     other = cached_states.layer_states(backbone, words, "first", tmp_path, **given)
     np.testing.assert_array_equal(other[:, 0], 1)
-    assert len(list(tmp_path.iterdir())) == 2
+    assert len([*tmp_path.glob("*.npy")]) == 2
 
 
 def test_a_layer_that_adds_all_is_the_expected_one(monkeypatch):
