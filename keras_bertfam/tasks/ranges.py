@@ -46,6 +46,12 @@ def check_given(task: Model, x: Any, y: Any = None, labelled: bool = True) -> No
         raise ValueError("`x` must be arrays, text or a dataset. Received: None.")
     if hasattr(x, "element_spec"):
         x, y, _ = keras.utils.unpack_x_y_sample_weight(x.element_spec)
+        if getattr(x, "dtype", None) == "string" and x.shape.rank == 0:
+            raise ValueError(
+                "`x` must be a dataset of batches. Received: one of single texts. "
+                "Call `preprocessor.dataset(x, batch_size=...)`, which fills rows with "
+                "documents, or `x.batch(...)` for a row a text."
+            )
     if labelled and is_preprocessed(x) and y is None and task.label_kind is not None:
         raise ValueError("`y` must be the labels of `x`. Received: None.")
 

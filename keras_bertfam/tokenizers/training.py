@@ -2,7 +2,9 @@
 
 import io
 import json
+import numbers
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -44,11 +46,13 @@ def train_word_piece(
     documents: TFDataset | Sequence[Path] | Mapping[str, int],
     vocabulary_size: int,
     lowercase: bool = True,
+    min_frequency: int = 2,
     **kwargs: Any,
 ) -> BertTokenizer:
     """Learns a WordPiece vocabulary from text.
 
-    It has the 1,000 most frequent characters, and what else occurs ten times or more.
+    It has the 1,000 most frequent characters, and what else occurs often enough. A
+    warning says so if the text hasn't as many tokens as are asked for.
 
     Args:
         documents: `tf.data.Dataset` of scalar strings, a list of paths of
@@ -57,6 +61,8 @@ def train_word_piece(
         vocabulary_size: int. The most tokens to learn, special ones included.
         lowercase: bool. Whether to lower-case and strip accents. Defaults to
             `True`.
+        min_frequency: int. How often a token must occur. Defaults to `2`;
+            `keras_hub.tokenizers.compute_word_piece_vocabulary` has 10.
         **kwargs: passed to `BertTokenizer`.
 
     Returns:
@@ -66,16 +72,20 @@ def train_word_piece(
         FileNotFoundError: If a path is that of no file.
         ValueError: If the documents aren't scalar strings or have no word, or
             `vocabulary_size` is no int or not more than the number of special
-            tokens.
+            tokens, or `min_frequency` isn't positive.
 
     Example:
 
     ```python
     documents = tf.data.Dataset.from_tensor_slices(["a bat", "a cat sat"])
-    tokenizer = keras_bertfam.tokenizers.train_word_piece(documents, 40)
+    tokenizer = keras_bertfam.tokenizers.train_word_piece(documents, 20)
     ```
     """
     _check_size(vocabulary_size, len(SPECIAL_TOKENS), "special tokens")
+    if not isinstance(min_frequency, numbers.Integral) or min_frequency < 1:
+        raise ValueError(
+            f"`min_frequency` must be a positive int. Received: {min_frequency!r}."
+        )
 
     def clean(texts):
         return clean_texts(to_utf8(texts), lowercase)
@@ -84,7 +94,15 @@ def train_word_piece(
         counts = recount(documents, lambda words: split_words(clean(words)).to_list())
     else:
         counts = count_words(clean_batches(read_texts(documents), clean))
-    vocabulary = learn_word_pieces(counts, vocabulary_size, SPECIAL_TOKENS)
+    vocabulary = learn_word_pieces(
+        counts, vocabulary_size, SPECIAL_TOKENS, min_frequency
+    )
+    if len(vocabulary) < 0.9 * vocabulary_size:
+        warnings.warn(
+            f"The documents have {len(vocabulary)} tokens that occur "
+            f"{min_frequency} times or more, for a vocabulary of {vocabulary_size}.",
+            stacklevel=2,
+        )
     return BertTokenizer(vocabulary, lowercase=lowercase, **kwargs)
 
 

@@ -24,8 +24,8 @@ SIGNS = (
 SPACES = r"[\s\p{Cc}\p{Cf}]"
 # The learner's limits: of characters in a word, different ones, and different words.
 _LENGTH, _CHARACTERS, _WORDS = 50, 1000, 5_000_000
-# How often a token must occur is looked for between these, by halves.
-_LEAST, _MOST = 10, 10_000_000
+# How often a token must occur is looked for up to here, by halves.
+_MOST = 10_000_000
 _SLACK = 0.05  # this share of the vocabulary may stay unused
 _ROUNDS = 4
 _INNER = "##"
@@ -57,15 +57,19 @@ def split_words(texts: TFTensor) -> TFRagged:
 
 
 def learn_word_pieces(
-    counts: dict[str, int], size: int, special_tokens: Sequence[str]
+    counts: dict[str, int],
+    size: int,
+    special_tokens: Sequence[str],
+    min_frequency: int,
 ) -> list[str]:
     """Learns a vocabulary in which all characters are that words are made of.
 
     Args:
         counts: what `count_words` returns.
         size: int. The most tokens, special ones included. There are fewer where the
-            text has no more that occur ten times.
+            text has no more that occur so often.
         special_tokens: the first tokens.
+        min_frequency: int. How often a token must occur.
 
     Returns:
         List of str: the special tokens, single characters, and the other tokens by
@@ -81,7 +85,7 @@ def learn_word_pieces(
             "characters. Received: none."
         )
     most = min(max(counts.values()), _MOST)
-    least = max(min(counts.values()), _LEAST)
+    least = max(min(counts.values()), min_frequency)
     characters = sorted({character for word in words for character in word})
     single = dict.fromkeys([*characters, *(_INNER + c for c in characters)], 1)
     all_ends = _count_all_ends(words)

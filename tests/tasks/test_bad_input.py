@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_bertfam.tasks import (
     TextClassifier,
@@ -20,6 +21,7 @@ MISSING = np.array(["a", NAN], object)
 ROWS = {"token_ids": np.ones((2, 4), "int32")}
 FLAT = {"token_ids": np.ones(4, "int32")}
 UNEQUAL = {**ROWS, "padding_mask": np.ones((3, 4), bool)}
+TEXTS = tf.data.Dataset.from_tensor_slices(["a cat", "the mat"])
 QUESTION = {"question": ["Where?"], "context": ["On a mat."]}
 
 
@@ -93,6 +95,9 @@ def models():
         ("tagger", "fit", ([["a"]], [[None]]), "`y` must be .*None, in row 0"),
         ("tagger", "fit", ([["a"]], [[[0]]]), "`y` must have one label"),
         ("questions", "predict", (None,), "`x` must be .*None"),
+        ("questions", "predict", ([{"context": "a"}],), "dict of question and context"),
+        ("questions", "predict", ([QUESTION, {}],), r"keys .*in row 1: \[\]"),
+        ("masked", "fit", (TEXTS,), "of batches.*`preprocessor.dataset"),
         ("questions", "fit", (QUESTION, [None]), "`y` .*answer 0, None"),
         ("questions", "fit", (QUESTION, 3), "`y` must be a list of answers.*3"),
         ("questions", "fit", (QUESTION, [answer("a")]), "`y` .*answer 0.*'a'"),

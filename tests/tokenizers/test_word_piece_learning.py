@@ -29,7 +29,8 @@ def as_keras_hub_learns(texts, size, lowercase):
 
 def check_same(texts, size, lowercase=True):
     documents = tf.data.Dataset.from_tensor_slices(texts)
-    tokens = train_word_piece(documents, size, lowercase).get_vocabulary()
+    tokenizer = train_word_piece(documents, size, lowercase, min_frequency=10)
+    tokens = tokenizer.get_vocabulary()
     assert tokens == as_keras_hub_learns(texts, size, lowercase)
     return tokens
 
@@ -60,10 +61,23 @@ def test_limits():
 def test_frequencies():
     """As if a text were too long to be here."""
     counts = {"walking": 30_000_000, "walked": 20, "talking": 12, "talk": 9}
-    tokens = learn_word_pieces(counts, 40, SPECIAL_TOKENS)
+    tokens = learn_word_pieces(counts, 40, SPECIAL_TOKENS, min_frequency=10)
     assert tokens[:6] == [*SPECIAL_TOKENS, "a"]
     assert tokens.index("walking") < tokens.index("walked") < len(tokens)
     assert "talk" not in tokens
+
+
+def test_as_many_tokens_as_are_asked_for():
+    texts = python_documentation()[::20]
+    documents = tf.data.Dataset.from_tensor_slices(texts)
+    for size in (300, 600):
+        found = train_word_piece(documents, size).vocabulary_size()
+        assert 0.9 * size <= found <= size
+    with pytest.warns(UserWarning, match="occur 2 times or more, for a vocabulary of"):
+        train_word_piece(documents, 100_000)
+    for wrong in (0, 1.5):
+        with pytest.raises(ValueError, match="`min_frequency` must be a positive int"):
+            train_word_piece(documents, 300, min_frequency=wrong)
 
 
 @pytest.mark.slow

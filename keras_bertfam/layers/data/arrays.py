@@ -12,6 +12,28 @@ from keras import ops
 from keras_bertfam.types import TFDataset, TFTensor
 
 
+def as_columns(x: Any) -> Any:
+    """A dict of lists from a list of dicts, as JSON lines have examples.
+
+    Args:
+        x: anything. What is no list of dicts is returned as it is.
+
+    Raises:
+        ValueError: if the dicts haven't the same keys.
+    """
+    if not (isinstance(x, list | tuple) and x and isinstance(x[0], dict)):
+        return x
+    names = {*x[0]}
+    for number, each in enumerate(x):
+        if not isinstance(each, dict) or {*each} != names:
+            received = sorted(each) if isinstance(each, dict) else each
+            raise ValueError(
+                f"`x` must be dicts with the keys {sorted(names)}, as the first has. "
+                f"Received, in row {number}: {received!r}."
+            )
+    return {name: [each[name] for each in x] for name in x[0]}
+
+
 def as_strings(x: Any, rank: int = 1, name: str = "x") -> TFTensor:
     """Converts strings to a tensor, refusing what is none.
 

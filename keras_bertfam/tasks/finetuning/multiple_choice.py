@@ -36,8 +36,9 @@ class MultipleChoice(SummaryTask):
         float32 tensor `(batch, choices)`: logits, of which the loss takes the
         softmax.
 
-    `fit()`, `evaluate()` and `predict()` take dicts of `context`, `choices` and, if
-    wanted, `question`; see `MultipleChoicePreprocessor`. `predict()` returns arrays,
+    `fit()`, `evaluate()` and `predict()` take a dict of lists, `context`, `choices`
+    and, if wanted, `question`, or a list of such dicts, one a question; see
+    `MultipleChoicePreprocessor`. `predict()` returns arrays,
     `choose()` answers. `compile()` without arguments is BERT's fine-tuning: AdamW
     at 5e-5 with 10 % linear warm-up and linear decay, cross-entropy, accuracy.
 

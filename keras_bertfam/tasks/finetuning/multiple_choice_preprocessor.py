@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_bertfam.layers.data.arrays import as_label_tensor, as_strings
+from keras_bertfam.layers.data.arrays import as_columns, as_label_tensor, as_strings
 from keras_bertfam.layers.data.labels import (
     check_labels,
     class_numbers,
@@ -98,6 +98,7 @@ class MultipleChoicePreprocessor(FineTuningPreprocessor):
         self._second = choice_length or max(1, min(128, budget // 2))
 
     def as_tensors(self, x: Any) -> Any:
+        x = as_columns(x)
         if isinstance(x, tuple) and len(x) == 2:
             # The choices hold the question.
             x = dict(zip(("context", "choices"), x, strict=True))

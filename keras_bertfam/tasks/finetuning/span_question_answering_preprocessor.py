@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bertfam.autograph import as_written
-from keras_bertfam.layers.data.arrays import as_strings
+from keras_bertfam.layers.data.arrays import as_columns, as_strings
 from keras_bertfam.layers.data.pipelines import ready_to_iterate
 from keras_bertfam.layers.data.windows import join_answers, make_windows
 from keras_bertfam.tasks.finetuning.fine_tuning_preprocessor import (
@@ -116,6 +116,7 @@ class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
         )
 
     def as_tensors(self, x: Any) -> Any:
+        x = as_columns(x)
         if not isinstance(x, dict) or set(x) != set(_INPUTS):
             received = sorted(x) if isinstance(x, dict) else type(x).__name__
             raise ValueError(
@@ -133,7 +134,7 @@ class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
     def as_labels(self, y: Any, x: Any) -> Any:
         if isinstance(y, dict):
             y = [y]
-        contexts = as_strings(x["context"], name="context")
+        contexts = as_strings(as_columns(x)["context"], name="context")
         if not tf.executing_eagerly():
             raise ValueError(
                 "`y` can't be given in a graph: pass the `tf.data.Dataset` to "

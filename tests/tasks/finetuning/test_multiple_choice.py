@@ -47,6 +47,9 @@ def test_a_row_for_each_choice():
     assert words(ids[1, 0]) == "[CLS] a dog ran [SEP] a tree [SEP]"
     pair = make_preprocessor()((X["context"], X["choices"]), None)
     np.testing.assert_array_equal(pair["token_ids"], ids)
+    rows = [dict(zip(X, row, strict=True)) for row in zip(*X.values(), strict=True)]
+    of_rows, y = make_preprocessor()(rows, [1, 0])
+    np.testing.assert_array_equal(of_rows["token_ids"], x["token_ids"])
     single = {name: value[0] for name, value in X.items()}
     one = make_preprocessor()(single)["token_ids"]
     assert one.shape[0] == 3 and words(one[0]).startswith("[CLS] the cat sat on")
