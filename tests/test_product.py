@@ -164,3 +164,42 @@ def test_what_a_user_does(name, task, tmp_path):
         export_saved_model(model, str(tmp_path / "served"))
         loaded = tf.saved_model.load(str(tmp_path / "served"))
         check_served(loaded.signatures["serving_default"], task, asked, expected)
+
+
+WRITERS = {"bart": "TextToText", "t5": "TextToText"}
+WRITERS |= {"openai-gpt": "CausalLM", "gpt2": "CausalLM"}
+
+
+def said(model, task):
+    """What a pre-trained model writes, or puts in place of a mask."""
+    if task != "MaskedLM":
+        return model.generate(["the cat sat"], 12)
+    mask = model.preprocessor.tokenizer.mask_token
+    [[best]] = model.fill_mask([f"the cat {mask} on the mat"], top_k=3)
+    return [token for token, _ in best]
+
+
+@pytest.mark.slow("release")
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "xlnet"])
+def test_what_is_pretrained(name, tmp_path):
+    config, cls, tokenizer = parts(name)
+    task = WRITERS.get(name, "MaskedLM")
+    preprocessor = getattr(tasks, f"{task}Preprocessor")(tokenizer, 16)
+    model = getattr(tasks, task)(cls.from_config(config), preprocessor)
+    model.compile(learning_rate=1e-3, jit_compile=keras.backend.backend() == "jax")
+    if task == "TextToText":
+        model.fit(TEXTS, TEXTS, batch_size=3, verbose=0)
+    else:
+        documents = tf.data.Dataset.from_tensor_slices(TEXTS * 8)
+        history = model.fit(preprocessor.dataset(documents, batch_size=2), verbose=0)
+        assert np.isfinite(history.history["loss"]).all()
+    expected = said(model, task)
+    model.save_to_preset(str(tmp_path / "preset"))
+    again = type(model).from_preset(str(tmp_path / "preset"))
+    assert said(again, task) == expected
+    model.export_to_transformers(str(tmp_path / "theirs"))
+    back = type(model).from_preset(str(tmp_path / "theirs"))
+    assert said(back, task) == expected
+    if keras.backend.backend() == "tensorflow":
+        export_saved_model(model, str(tmp_path / "served"))
+        assert tf.saved_model.load(str(tmp_path / "served")).signatures

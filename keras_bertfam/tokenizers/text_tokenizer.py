@@ -37,6 +37,8 @@ class TextTokenizer(PresetTokenizer):
     _rows: Rows
     # What is between an added token and the text beside it when ids are read.
     word_gap = " "
+    # What stands for a zero byte.
+    nul = " "
 
     def __init__(
         self,
@@ -207,6 +209,8 @@ def split_at_tokens(tokenizer: Tokenizer, texts: TFTensor) -> Parts | None:
     tokens = found_in_texts(tokenizer)
     if not tokens:
         return None
+    # RE2 takes a zero byte for the end of a text.
+    texts = tf.strings.regex_replace(texts, r"\x00", getattr(tokenizer, "nul", " "))
     return split_at(texts, tokens, getattr(tokenizer, "clean_texts", None))
 
 

@@ -85,6 +85,7 @@ class BertTokenizer(TextTokenizer, keras_hub.tokenizers.BertTokenizer):
     """
 
     _fast_bert: Any
+    nul = "\x01"  # which the clean-up removes, as it does a zero byte
 
     def __init__(
         self,
