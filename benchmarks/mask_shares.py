@@ -33,7 +33,7 @@ LENGTH, ROWS = 128, 32
 
 
 def messages(language):
-    """The texts of the catalogs of a language that aren't as in English."""
+    """List the texts of the catalogs of a language that aren't as in English."""
     found = {}
     for path in sorted(glob.glob(f"/usr/share/locale/{language}/LC_MESSAGES/*.mo")):
         with open(path, "rb") as file:

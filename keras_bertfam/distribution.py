@@ -102,7 +102,7 @@ def rows_of_all(x: Tensor) -> tuple[Tensor, Tensor | None, Any]:
 
 
 class MeansOfLoss:
-    """The means of which a loss is made, by what they are divided by.
+    """Collect the means of which a loss is made, by what they are divided by.
 
     Attributes:
         weights: list of scalar tensors, the weights of this replica, each of one or
@@ -114,7 +114,7 @@ class MeansOfLoss:
         self._factors = factors
 
     def take(self, mean: Tensor, weight: Tensor) -> Tensor:
-        """A mean, by its factor if there are any."""
+        """Multiply a mean by its factor, if there are any."""
         known = [index for index, each in enumerate(self.weights) if each is weight]
         if not known:
             self.weights.append(weight)

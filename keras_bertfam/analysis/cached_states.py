@@ -89,7 +89,7 @@ def _hashed(rows):
 
 
 def _is_whole(path):
-    """Whether a file has the digest beside it."""
+    """Tell whether a file has the digest beside it."""
     try:
         with open(f"{path}{_VOUCHER}", encoding="utf-8") as file:
             return file_digest(path) == file.read()

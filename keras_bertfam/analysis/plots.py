@@ -276,7 +276,7 @@ def new_figure(panels: int, side: float = 5.0) -> tuple[Any, list[Any]]:
         ) from error
 
     class Plain(Figure):
-        """A figure whose texts aren't taken for mathematics, whatever draws it."""
+        """Make a figure whose texts aren't taken for mathematics, whatever draws it."""
 
         def draw(self, renderer):
             for text in self.findobj(Text):

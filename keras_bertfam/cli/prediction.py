@@ -125,7 +125,7 @@ def check_line(name: str, number: int, line: str) -> None:
 
 
 def lines_of_input(lines: Iterable[str]) -> Iterator[str]:
-    """The lines of standard input.
+    """Read the lines of standard input.
 
     Raises:
         ValueError: for text that isn't UTF-8.

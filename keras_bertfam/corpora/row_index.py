@@ -133,7 +133,7 @@ def _read_counts(path, manifest):
 
 
 def _content(manifest, counts, digests):
-    """What the file says that vouches for the others, itself included."""
+    """Read the file that vouches for the others, itself included."""
     content = {"corpus": _identity(manifest), "sha256": digests, "counts": counts}
     text = json.dumps(content, sort_keys=True)
     return {**content, "own": hashlib.sha256(text.encode()).hexdigest()}

@@ -56,12 +56,12 @@ def without_padding(token_ids: Any, tokenizer: Any) -> Any:
 
 
 def positions_of(backbone: Model) -> int | None:
-    """How many positions there are, `None` for any number."""
+    """Count the positions that there are, `None` for any number."""
     return getattr(backbone, "max_sequence_length", None)
 
 
 def most_tokens(given: int | None, usual: int, positions: int | None) -> int:
-    """How many tokens of a text are read: those given, else of a row of training.
+    """Tell how many tokens of a text are read: those given, else of a row of training.
 
     Args:
         given: `max_input_tokens` of `export_saved_model`.

@@ -127,7 +127,7 @@ def unlike(added: list[Added], tokenizer: Tokenizer) -> list[Added]:
         token: token == getattr(tokenizer, "mask_token", None)
         for token in tokenizer.unsplittable_tokens
     }
-    if "ModernBert" in type(tokenizer).__name__:  # as it does runs of spaces
+    if getattr(tokenizer, "finds_runs_of_spaces", False):
         own |= {t["content"]: False for t in added if not t["content"].strip(" ")}
     kept = [
         token

@@ -137,6 +137,7 @@ class ModernBertTokenizer(ByteLevelTokenizer):
         "pad": "[PAD]",
         "mask": "[MASK]",
     }
+    finds_runs_of_spaces = True
 
     def clean_texts(self, texts: TFTensor) -> TFTensor:
         return tf_text.normalize_utf8(super().clean_texts(to_utf8(texts)), "NFC")

@@ -7,6 +7,7 @@ from keras import ops
 from keras_bertfam.models import GPT2Backbone, T5Backbone
 from keras_bertfam.presets.piece_models import PieceModel
 from keras_bertfam.tasks import (
+    MaskedLMPreprocessor,
     TextClassifier,
     TextClassifierPreprocessor,
     TextToText,
@@ -15,7 +16,6 @@ from keras_bertfam.tasks import (
     resize_vocabulary,
 )
 from keras_bertfam.tokenizers import T5Tokenizer
-from keras_bertfam.tokenizers.graph import special_token_ids
 from tests.tasks.pretraining import text_to_text_tokenizers
 from tests.tiny_preset import make
 
@@ -92,5 +92,12 @@ def test_special_tokens_are_neither_masked_nor_drawn():
     larger = add_special_tokens(model, ["<entity>"])
     tokenizer = larger.preprocessor.tokenizer
     number = tokenizer.token_to_id("<entity>")
-    assert number in special_token_ids(tokenizer)
     assert number == larger.backbone.vocabulary_size - 1
+    preprocessor = MaskedLMPreprocessor(
+        tokenizer, 16, mask_selection_rate=0.8, mask_token_rate=0, random_token_rate=1
+    )
+    x, y, weights = preprocessor(["<entity> the cat <entity>"] * 200)
+    x, y, weights = (np.asarray(v) for v in (x["token_ids"], y, weights))
+    assert weights.sum() > 200  # words are
+    assert not np.isin(y[weights > 0], number).any()
+    assert ((x == number).sum(1) == 2).all()

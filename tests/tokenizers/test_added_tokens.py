@@ -187,6 +187,15 @@ def test_special_tokens_in_strings_are_found_as_fast_as_others():
     assert tokenizer(["A[MASK]é[SEP]"]).to_list() == [[5, 4, 7, 3]]
 
 
+def test_a_zero_byte_ends_no_text():
+    tokenizer = BertTokenizer(WORDS, added_tokens=["<q>"])
+    expected = tokenizer(["a<q>b"]).to_list()
+    assert tokenizer(["a\0<q>\0b"]).to_list() == expected
+    roberta, _ = with_tokens("roberta", [{"content": "<q>"}])
+    spaces, zeros = (roberta([f"a{x}<q>b{x}"]).to_list() for x in (" ", "\0"))
+    assert zeros == spaces
+
+
 @pytest.mark.parametrize(
     ("tokens", "message"),
     [

@@ -8,7 +8,7 @@ from keras_bertfam.text_files.parts import Part, Reading
 
 
 def read_documents(part: Part, reading: Reading) -> Iterator[str]:
-    """The documents of a part of a file or a dataset.
+    """Read the documents of a part of a file or a dataset.
 
     Args:
         part: `Part`.

@@ -205,11 +205,15 @@ class MaskingPreprocessor(PackingPreprocessor):
     def _random_tokens(self):
         """The ids that replace tokens, `None` for all, and how likely each is."""
         weights = self.random_token_weights
-        if self.random_special_tokens:
-            return None, weights
-        left_out = {*special_token_ids(self.tokenizer), self.tokenizer.pad_token_id}
-        vocabulary = self.tokenizer.get_vocabulary()
-        left_out |= {i for i, token in enumerate(vocabulary) if token == "<unk>"}
+        tokenizer, vocabulary = self.tokenizer, self.tokenizer.get_vocabulary()
+        left_out = {*special_token_ids(tokenizer)}
+        if self.random_special_tokens:  # those of the rows, not those of the user
+            left_out -= {tokenizer.start_token_id, tokenizer.end_token_id}
+            if not left_out:
+                return None, weights
+        else:
+            left_out |= {tokenizer.pad_token_id}
+            left_out |= {i for i, token in enumerate(vocabulary) if token == "<unk>"}
         ids = [i for i in range(len(vocabulary)) if i not in left_out]
         return ids, None if weights is None else [weights[i] for i in ids]
 
