@@ -32,6 +32,8 @@ test: $(VENV)/.with-dev ## Run the quick tests, most of all, on the TensorFlow b
 	KERAS_BACKEND=tensorflow $(pytest) $(ARGS)
 
 .PHONY: test-all
+# With other random texts each time.
+test-all: ARGS += --seed $(shell date +%s)
 test-all: test-tensorflow test-jax test-torch ## Run all tests on all backends, hours.
 
 .PHONY: test-tensorflow test-jax test-torch

@@ -95,6 +95,9 @@ def pytest_addoption(parser):
         action="store_true",
         help="leave out what only releases run, and run each slow test on one backend",
     )
+    parser.addoption(
+        "--seed", type=int, default=0, help="draw other texts: a test says its seed"
+    )
 
 
 def pytest_collection_modifyitems(config, items):
@@ -139,6 +142,14 @@ def backend_of(item):
     if compares or "slow" not in marks or "skipif" in marks:
         return None
     return SHARES[zlib.crc32(item.nodeid.encode()) % len(SHARES)]
+
+
+@pytest.fixture
+def seed(request):
+    """What random texts are drawn by: the same in every run, unless `--seed` says."""
+    number = request.config.getoption("seed")
+    print("seed", number)
+    return number
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 import copy
 import json
 import random
-import time
 
 import pytest
 import tensorflow as tf
@@ -135,9 +134,7 @@ def drawn(kind, draw, by_characters):
 
 
 @pytest.mark.parametrize("kind", ["word_piece", "byte_pair"])
-def test_pipelines_that_are_drawn(kind, tmp_path):
-    seed = int(time.time())
-    print("seed", seed)
+def test_pipelines_that_are_drawn(kind, seed, tmp_path):
     draw = random.Random(seed)
     for number in range(3):
         theirs = drawn(kind, draw, by_characters=number > 0)

@@ -2,7 +2,6 @@
 
 import functools
 import random
-import time
 
 import pytest
 import tensorflow as tf
@@ -58,10 +57,14 @@ def texts_of(seed, count=60):
 
 def tokens_of(seed):
     draw = random.Random(seed)
-    return [
+    tokens = [
         {"content": content, **{flag: draw.random() < 0.4 for flag in FLAGS}}
         for content in draw.sample(CONTENTS, 6)
     ]
+    if {"new", "New"} <= {token["content"] for token in tokens}:
+        # In lower case they are one, and which is found differs from run to run there.
+        tokens = [token for token in tokens if token["content"] != "New"]
+    return tokens
 
 
 @functools.cache
@@ -117,9 +120,7 @@ def with_tokens(kind, tokens):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_ids_and_places_are_those_of_tokenizers(kind):
-    seed = int(time.time())
-    print("seed", seed)
+def test_ids_and_places_are_those_of_tokenizers(kind, seed):
     texts, tokens = texts_of(seed), tokens_of(seed)
     ours, theirs = with_tokens(kind, tokens)
     expected = theirs.encode_batch(texts, add_special_tokens=False)

@@ -2,7 +2,6 @@
 
 import json
 import random
-import time
 import unicodedata
 
 import keras_hub
@@ -99,9 +98,7 @@ def compare(tokenizer, family, texts):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_ids_are_those_of_tokenizers(family):
-    seed = int(time.time())
-    print("seed", seed)
+def test_ids_are_those_of_tokenizers(family, seed):
     texts = KNOWN + draw(random.Random(seed), 300)
     documents = tf.data.Dataset.from_tensor_slices(texts)
     tokenizer = train_byte_pair(documents, 600, family=family)
@@ -126,9 +123,7 @@ def test_a_space_before_the_text():
 @pytest.mark.slow
 @pytest.mark.data
 @pytest.mark.parametrize("name", ["roberta", "gpt2"])
-def test_published_vocabularies(name, data_dir):
-    seed = int(time.time())
-    print("seed", seed)
+def test_published_vocabularies(name, seed, data_dir):
     folder = data_dir / "tokenizers" / name
     cls = {"roberta": "RobertaTokenizer", "gpt2": "GPT2Tokenizer"}[name]
     vocabulary = json.loads((folder / "vocab.json").read_text("utf-8"))
