@@ -128,16 +128,21 @@ def check_served(signature, task, asked, expected):
         same(found["probabilities"], odds)
 
 
-@pytest.mark.parametrize(("name", "task"), list(cells()))
-def test_what_a_user_does(name, task, tmp_path):
+def made(name, task):
+    """A family's task with a tokenizer of its kind, inputs and labels."""
     config, cls, tokenizer = parts(name)
     arguments, settings, x, y = TASKS[task]
     preprocessor = getattr(tasks, f"{task}Preprocessor")(
         tokenizer, sequence_length=48, layout=FAMILIES[name].layout.name, **settings
     )
-    model = getattr(tasks, task)(
-        cls.from_config(config), preprocessor=preprocessor, **arguments
-    )
+    backbone = cls.from_config(config)
+    model = getattr(tasks, task)(backbone, preprocessor=preprocessor, **arguments)
+    return model, x, y
+
+
+@pytest.mark.parametrize(("name", "task"), list(cells()))
+def test_what_a_user_does(name, task, tmp_path):
+    model, x, y = made(name, task)
     model.compile(learning_rate=1e-3, jit_compile=keras.backend.backend() == "jax")
     history = model.fit(x, y, batch_size=3, verbose=0).history
     assert all(np.isfinite(value).all() for value in history.values())
