@@ -151,6 +151,26 @@ def test_processes_of_jax_are_killed_and_one_goes_on(text_file, tmp_path):
     check_equal(tmp_path / "single", tmp_path / "shared")
 
 
+@pytest.mark.slow("release")
+@pytest.mark.any_backend
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="a slow test, run once")
+def test_two_processes_of_jax_then_one_then_two(text_file, tmp_path):
+    pytest.importorskip("jax")
+    more = {"model_parallel": 2, "distribution": "jax", "epochs": 6}
+    run = make_run(text_file, tmp_path / "shared", **more)
+    codes, logs = run_processes([run], tmp_path, "jax", 2, steps=5)
+    assert codes == [-signal.SIGKILL] * 2, logs
+    codes, logs = run_processes([run], tmp_path, "jax", 1, devices=2, steps=6)
+    assert codes == [-signal.SIGKILL], logs
+    assert not (tmp_path / "shared").exists()
+    codes, logs = run_processes([run], tmp_path, "jax", 2)
+    assert codes == [0, 0], logs
+    single = make_run(text_file, tmp_path / "single", epochs=6)
+    codes, logs = run_processes([single], tmp_path, "jax", 1)
+    assert codes == [0], logs
+    check_equal(tmp_path / "single", tmp_path / "shared")
+
+
 @pytest.mark.any_backend
 @pytest.mark.parametrize(
     "settings, message",
