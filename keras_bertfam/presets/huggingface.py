@@ -26,6 +26,8 @@ TOKENIZER_FILES = (
     "spiece.model",
     "tokenizer.json",
 )
+# As XLM-R's is called; the kind of file is the same.
+OTHER_NAMES = {"sentencepiece.bpe.model": "spiece.model"}
 TOKENIZER_CONFIG = "tokenizer_config.json"
 # A model in a folder of its own that belongs to the one beside it.
 PARTS = ("generator",)
@@ -80,8 +82,8 @@ def open_source(path: Path, part: bool = False) -> CheckpointSource:
         config=config,
         tensors=reading.Tensors(tensors),
         tokenizer_files={
-            name: str(reading.file_in(path, name))
-            for name in TOKENIZER_FILES
+            OTHER_NAMES.get(name, name): str(reading.file_in(path, name))
+            for name in (*TOKENIZER_FILES, *OTHER_NAMES)
             if name in names
         },
         tokenizer_config=tokenizer_config,
@@ -127,7 +129,7 @@ def _family(path, config, tensors, names):
     family, known = config.get("model_type"), transformers_tables()
     if family is None:  # as in the oldest checkpoints
         prefixed = [f for f in known if _has_prefix(tensors, f)]
-        if not prefixed or _is_bare(tensors):
+        if len(prefixed) != 1 or _is_bare(tensors):
             prefixed = [_oldest_family(config, names)]
         family = prefixed[0]
     if not isinstance(family, str) or family not in known:
