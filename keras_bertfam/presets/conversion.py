@@ -14,11 +14,13 @@ from keras_bertfam.presets.checks import (
     check_activation,
     check_copies,
     check_identities,
+    check_inputs,
     check_names,
     check_size,
     check_zeros,
     prefix_of,
 )
+from keras_bertfam.presets.copies import unequal_copies
 from keras_bertfam.presets.families import backbones_of, transformers_tables
 from keras_bertfam.presets.families.rows import applying
 from keras_bertfam.presets.heads import (
@@ -66,6 +68,10 @@ def read_backbone(
     cls = _backbone_class(cls, source)
     arguments = configs.to_ours(source)
     check_names(source)
+    if source.tensors:
+        report.unequal = unequal_copies(source)
+        check_inputs(report)
+        arguments |= _output_table(source, report)
     if source.tensors and any("pooler" in row.ours for row in _rows(source)):
         arguments["pooler"] = any("pooler." in name for name in source.tensors)
     for name, told in transformers_tables()[source.family].told_by.items():
@@ -85,6 +91,7 @@ def read_backbone(
         ) from error
     if load_weights:
         _fill(backbone, _rows(source), backbone, report, prefix_of(source))
+        _fill(backbone, _table(source).output_rows, backbone, report)
         check_identities(source, report)
     return backbone
 
@@ -215,9 +222,9 @@ def fill_heads(
         if role == "masked_lm":
             if filled:
                 check_activation(head, source, report)
-            check_copies(source)
+            check_copies(report)
         if role in ("causal_lm", "seq2seq_lm"):
-            check_copies(source)
+            check_copies(report)
             check_zeros(source)
     report.missing += [
         variable.path
@@ -241,8 +248,27 @@ def _backbone_class(cls, source):
     )
 
 
+def _table(source):
+    return transformers_tables()[source.family]
+
+
 def _rows(source):
-    return transformers_tables()[source.family].weights
+    return _table(source).weights
+
+
+def _output_table(source, report):
+    """Whether logits are computed by the token table: as it is in the file."""
+    output = _table(source).output
+    if output is None:
+        return {}
+    told = source.config.get("tie_word_embeddings", True)
+    tied = output not in report.unequal and (told or output not in source.tensors)
+    if tied and told is False:
+        report.notes.append(
+            f"With tie_word_embeddings=False, but without {output!r}: logits are "
+            "computed by the token table."
+        )
+    return {"tie_embeddings": tied}
 
 
 def _fill(owner, rows, backbone, report, prefix="", label=""):

@@ -96,6 +96,8 @@ COUNTERPARTS |= {
     "TextEmbedder": BACKBONE,
 }
 COUNTERPARTS["Generator"] = COUNTERPARTS["SpanBoundaryLM"] = COUNTERPARTS["MaskedLM"]
+# The roles of heads that give logits of tokens.
+LANGUAGE_MODELS = {"masked_lm", "causal_lm", "seq2seq_lm"}
 # The roles of heads that take the place of those of pre-training.
 FINE_TUNED = {"classifier", "choice", "token", "span"}
 
