@@ -183,6 +183,8 @@ def _head_arguments(cls, source, kwargs):
     roles = dropouts.keys() & (ours.heads if ours else ())
     if roles and "dropout" not in kwargs:
         arguments["dropout"] = configs.head_dropout(source, *roles)
+    if ours is not None:
+        arguments |= ours.arguments(source.config)
     if ours is not None and ours.styled:
         arguments["head_style"] = configs.head_style(source)
     if ours is not None and ours.labelled:

@@ -68,7 +68,7 @@ def export_to_transformers(
     tensors = model_tensors(model, family, prefix)
     dtypes = {str(tensor.dtype) for tensor in tensors.values()}
     architecture = table.architecture(ours.ending)
-    config |= ours.config
+    config |= ours.config | ours.config_of(model)
     for option, styles in table.styles.items() if ours.styled else ():
         names = {name: value for value, name in styles.items()}
         config[option] = names[model.head_style]
