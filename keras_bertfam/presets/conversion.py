@@ -29,6 +29,7 @@ from keras_bertfam.presets.heads import (
     is_other_head,
 )
 from keras_bertfam.presets.report import Report
+from keras_bertfam.presets.sentence_transformers import PROJECTION, SENTENCE_TASKS
 from keras_bertfam.presets.source import CheckpointError, CheckpointSource
 from keras_bertfam.types import Model
 
@@ -148,11 +149,19 @@ def read_task(
     if wanted and source.tokenizer_files and cls.preprocessor_cls:
         tokenizer = tokenizer_files.load_tokenizer(source)
         preprocessor = _preprocessor(cls, tokenizer, backbone, report)
+        if source.sequence_length is not None and cls.__name__ in SENTENCE_TASKS:
+            longest = backbone.max_sequence_length or source.sequence_length
+            length = min(source.sequence_length, longest)
+            config = preprocessor.get_config() | {"sequence_length": length}
+            preprocessor = type(preprocessor)(**{**config, "tokenizer": tokenizer})
     kwargs = {**_generator_arguments(cls, source, load_weights, kwargs), **kwargs}
     kwargs = {**_head_arguments(cls, source, kwargs), **kwargs}
     task = cls(backbone=backbone, preprocessor=preprocessor, **kwargs)
     if load_weights:
         given = getattr(kwargs.get("generator"), "weights", ())
+        if source.embedder and cls.__name__ == "TextEmbedder":
+            _fill(task, PROJECTION, backbone, report, label="task.")
+            given = [] if task.projection is None else task.projection.weights
         fill_heads(task, source, report, given)
     return task
 
@@ -179,6 +188,8 @@ def _generator_arguments(cls, source, load_weights, kwargs):
 def _head_arguments(cls, source, kwargs):
     """Arguments of a fine-tuning task that a checkpoint tells."""
     ours, arguments = counterpart(cls), {}
+    if cls.__name__ == "TextEmbedder":
+        arguments |= source.embedder
     dropouts = transformers_tables()[source.family].dropouts
     roles = dropouts.keys() & (ours.heads if ours else ())
     if roles and "dropout" not in kwargs:

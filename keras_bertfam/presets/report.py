@@ -68,7 +68,7 @@ class Report:
 
     def lines(self) -> list[str]:
         """A sentence for each thing that isn't as it should be."""
-        return self.notes + [
+        return [*self.source.notes, *self.notes] + [
             f"{text}: {_listing(names)}."
             for text, names in (
                 ("Not in the checkpoint, and new", self.missing),
