@@ -3,6 +3,7 @@
 import os
 
 from keras_bertfam.presets import reading
+from keras_bertfam.presets.copies import with_originals
 from keras_bertfam.presets.families import transformers_tables
 from keras_bertfam.presets.source import CheckpointError, CheckpointSource
 from keras_bertfam.types import Path
@@ -80,7 +81,7 @@ def open_source(path: Path, part: bool = False) -> CheckpointSource:
         path=path,
         family=family,
         config=config,
-        tensors=reading.Tensors(tensors),
+        tensors=reading.Tensors(with_originals(tensors, family)),
         tokenizer_files={
             OTHER_NAMES.get(name, name): str(reading.file_in(path, name))
             for name in (*TOKENIZER_FILES, *OTHER_NAMES)
