@@ -51,12 +51,15 @@ def recognises(path: Path) -> bool:
     return bool(known) and "registered_name" not in config
 
 
-def open_source(path: Path, part: bool = False) -> CheckpointSource:
+def open_source(
+    path: Path, part: bool = False, family: str | None = None
+) -> CheckpointSource:
     """The checkpoint in a folder.
 
     Args:
         path: path of a folder.
         part: bool. Whether it belongs to another, and so has no parts.
+        family: name of the family, if the files call it something else.
 
     Returns:
         `CheckpointSource`.
@@ -76,7 +79,7 @@ def open_source(path: Path, part: bool = False) -> CheckpointSource:
     tokenizer_config = {}
     if TOKENIZER_CONFIG in names:
         tokenizer_config = reading.read_json(reading.file_in(path, TOKENIZER_CONFIG))
-    family = _family(path, config, tensors, names)
+    family = family or _family(path, config, tensors, names)
     return CheckpointSource(
         path=path,
         family=family,
