@@ -79,7 +79,7 @@ ONCE = """
     tokenizers presets/test_damaged*.py presets/test_fairseq.py presets/test_folders.py
     presets/test_cards.py presets/test_fuzz*.py presets/test_hub*.py
     presets/test_memory.py presets/test_piece_models.py
-    presets/test_reading*.py presets/test_saving_over.py presets/test_tensorflow1.py
+    presets/test_reading*.py presets/test_saving_over.py presets/test_tensorflow*.py
     presets/test_tokenizer_*.py presets/test_untrusted*.py presets/test_upload*.py
 """
 BACKEND = os.environ["KERAS_BACKEND"]

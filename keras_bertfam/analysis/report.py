@@ -28,7 +28,7 @@ class Report:
             `precision`, `recall` and `f1`, floats, and `support`, how many examples
             it has; `None` where labels aren't classes.
         confusion: int array `(classes, classes)`, rows true, columns predicted; or
-            `None`.
+            `None`, also where examples have several classes.
         errors: list of dicts, the worst first: the texts, `true` and `predicted`,
             and how bad it is.
         pairs: float array `(examples, 2)` of true and predicted numbers, or `None`.
@@ -87,6 +87,9 @@ class Report:
             figure, panels = plots.new_figure(2, plots.side_of(self.confusion))
             plots.draw_confusion(panels[0], self.confusion, list(self.classes))
             _draw_classes(panels[1], self.classes)
+        elif self.classes is not None:
+            figure, [axes] = plots.new_figure(1)
+            _draw_classes(axes, self.classes)
         elif self.pairs is not None:
             figure, [axes] = plots.new_figure(1)
             axes.scatter(*self.pairs.T, s=12, alpha=0.5)
@@ -163,11 +166,6 @@ def class_report(
     of_classes = sklearn.precision_recall_fscore_support(
         y_true, y_pred, labels=range(count), zero_division=0
     )
-    columns = ("precision", "recall", "f1", "support")
-    classes = {
-        name: dict(zip(columns, [*map(float, row[:3]), int(row[3])], strict=True))
-        for name, row in zip(names, zip(*of_classes, strict=True), strict=True)
-    }
     each = np.arange(len(y_true))
     losses = -np.log(np.maximum(probabilities[each, y_true], 1e-12))
     errors = [
@@ -189,8 +187,69 @@ def class_report(
             "crossentropy": float(losses.mean()),
         },
         errors=errors[:worst],
-        classes=classes,
+        classes=_by_class(names, of_classes),
         confusion=sklearn.confusion_matrix(y_true, y_pred, labels=range(count)),
+    )
+
+
+def label_set_report(
+    title: str,
+    texts: dict[str, list[Any]],
+    y_true: np.ndarray,
+    probabilities: np.ndarray,
+    label_names: Sequence[Any] | None,
+    worst: int | None,
+) -> Report:
+    """The report of examples with any number of classes each, as `class_report`.
+
+    Args:
+        title, texts, label_names, worst: see `class_report`.
+        y_true: bool array `(examples, classes)`.
+        probabilities: float array of that shape. A class is predicted from .5 on.
+
+    Returns:
+        A `Report`. Its errors are the examples with a class too many or too few, by
+        the mean of their classes' cross-entropies, the worst first.
+
+    Raises:
+        ImportError: without scikit-learn, which the `evaluation` extra has.
+    """
+    names = list(label_names or range(probabilities.shape[1]))
+    y_pred = probabilities >= 0.5
+    sklearn = METRICS["accuracy"].load()
+    shares, micro = (
+        sklearn.precision_recall_fscore_support(
+            y_true, y_pred, average=average, zero_division=0
+        )
+        for average in (None, "micro")
+    )
+    right = np.where(y_true, probabilities, 1 - probabilities)
+    losses = -np.log(np.maximum(right, 1e-12)).mean(axis=1)
+    errors = [
+        {
+            **{name: column[k] for name, column in texts.items()},
+            "true": [
+                name for name, there in zip(names, y_true[k], strict=True) if there
+            ],
+            "predicted": [
+                n for n, there in zip(names, y_pred[k], strict=True) if there
+            ],
+            "loss": float(losses[k]),
+        }
+        for k in _worst_first(losses)
+        if (y_true[k] != y_pred[k]).any()
+    ]
+    return Report(
+        title=title,
+        scores={
+            "micro_f1": float(micro[2]),
+            "macro_f1": float(shares[2].mean()),
+            "exact_match": float((y_true == y_pred).all(axis=1).mean()),
+            "accuracy": float((y_true == y_pred).mean()),
+            "crossentropy": float(losses.mean()),
+        },
+        errors=errors[:worst],
+        classes=_by_class(names, shares),
     )
 
 
@@ -263,6 +322,15 @@ def answer_report(
         if f1[k] < 100
     ]
     return Report(title, squad_scores(y, predicted), errors[:worst])
+
+
+def _by_class(names, shares):
+    """Rows of a table, of scikit-learn's columns."""
+    columns = ("precision", "recall", "f1", "support")
+    return {
+        name: dict(zip(columns, [*map(float, row[:3]), int(row[3])], strict=True))
+        for name, row in zip(names, zip(*shares, strict=True), strict=True)
+    }
 
 
 def _scores(kinds, y_true, y_pred):

@@ -9,6 +9,7 @@ from keras_bertfam.presets import names
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.families.objectives import OBJECTIVES
 from keras_bertfam.presets.loading import load_given_tokenizer, load_tokenizer
+from keras_bertfam.tokenizers.sentence_piece import PlainSentencePiece
 from keras_bertfam.tokenizers.special_tokens import BYTE_PAIR, SENTENCE_PIECE
 from keras_bertfam.types import Config, Model, TFDataset, Tokenizer
 
@@ -135,9 +136,10 @@ def make_tokenizer(run: PretrainingRun, documents: TFDataset) -> Tokenizer:
         if "mask" in getattr(form[0], "special_token_names", ())
     }
     form = _form(family.tokenizer_class, masked, "albert")
-    return tokenizers.train_sentence_piece(
-        documents, size, family=form, lowercase=not cased, keep_accents=cased
-    )
+    clean_up: Config = {"lowercase": not cased, "keep_accents": cased}
+    if issubclass(SENTENCE_PIECE[form][0], PlainSentencePiece):
+        clean_up = {}
+    return tokenizers.train_sentence_piece(documents, size, family=form, **clean_up)
 
 
 def _form(tokenizer_class, forms, usual):

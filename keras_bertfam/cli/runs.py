@@ -27,6 +27,8 @@ PRECISIONS = {
     "float16": "mixed_float16",
 }
 RECOMPUTED = ("none", "attention", "block")
+# Tokenizers of SentencePiece whose clean-up is all in their model.
+_KEEPING_CASE = ("CamembertTokenizer", "XLMRobertaTokenizer")
 TOKENIZERS = ("word_piece", "byte_pair", "sentence_piece")
 # Layers and width of BERT's miniatures, by which any family can be made.
 SHAPES = {
@@ -192,11 +194,13 @@ class PretrainingRun:
                 f"tokenizer={self.tokenizer!r}."
             )
         kind = self.tokenizer or FAMILIES[self.family].tokenizer
-        keeps_case = (kind, task) == ("sentence_piece", "TextToText")
+        own = FAMILIES[self.family].tokenizer_class in _KEEPING_CASE
+        keeps_case = kind == "sentence_piece" and (own or task == "TextToText")
         if self.cased is False and (keeps_case or kind == "byte_pair"):
             raise ValueError(
-                f"`cased` must be left out or true for a {kind} vocabulary of the "
-                f"objective {self.objective_name!r}, which keeps case. Received: False."
+                f"`cased` must be left out or true for a {kind} vocabulary of "
+                f"{self.family!r} and the objective {self.objective_name!r}, which "
+                "keeps case. Received: False."
             )
         if self.preset is None and self.new_words:
             raise ValueError(

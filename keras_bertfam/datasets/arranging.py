@@ -88,6 +88,14 @@ def _tags(task, tags):
     return [str(task.label_names[_class_number(task, tag)]) for tag in tags]
 
 
+def _label_list(task, labels):
+    if not isinstance(labels, list):
+        raise ValueError(
+            f"A label of {task.name!r} must be a list of classes. Received: {labels!r}."
+        )
+    return _tags(task, labels)
+
+
 def _with_labels(convert):
     def arranged(task, rows, place):
         labels = _labels(task, rows, convert, place)
@@ -148,6 +156,7 @@ _ARRANGED = {
     "tagging": _with_labels(_tags),
     "question_answering": _arrange_questions,
     "multiple_choice": _arrange_choices,
+    "multi_label": _with_labels(_label_list),
     "text_to_text": _with_labels(lambda task, label: str(label)),
 }
 
@@ -171,11 +180,13 @@ def arrange(
     Raises:
         ValueError: for a missing column or a label that the task doesn't have.
     """
-    if task.label_names is None and task.kind in ("classification", "tagging"):
+    named = ("classification", "tagging", "multi_label")
+    if task.label_names is None and task.kind in named:
         labels: list[Any] = [row.get(task.label) for row in rows]
-        if task.kind == "tagging":
-            labels = [f"{tag}" for tags in labels for tag in tags or ()]
-        names = infer_label_names(labels, task.kind == "tagging")
+        if task.kind != "classification":
+            lists = [tags for tags in labels if isinstance(tags, list)]
+            labels = [f"{tag}" for tags in lists for tag in tags]
+        names = infer_label_names(labels, task.kind != "classification")
         task = dataclasses.replace(task, label_names=names)
     return _ARRANGED[task.kind](task, rows, place or _row_of(len(rows)))
 

@@ -22,8 +22,8 @@ class Examples:
             - `"multiple_choice"`: tuple of a list of passages and a list of lists
               of choices, each the question with an option in it.
         y: list of labels, or `None` where they aren't published: class numbers,
-            floats, lists of names of tags, or SQuAD's dicts of the lists `text`
-            and `answer_start`.
+            floats, lists of names of tags or of a text's classes, or SQuAD's dicts of
+            the lists `text` and `answer_start`.
         task: `TaskData`.
         ids: list of strings, for questions; else `None`.
         titles: list of strings, the articles that questions are on; else `None`.

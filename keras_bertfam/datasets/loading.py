@@ -39,7 +39,8 @@ def load_examples(
 
     Labels of a table are inferred: strings are classes, numbered as they are sorted
     (`"True"` and `"False"` too), whole numbers are the numbers of classes and are
-    kept, other numbers are for regression, lists are tags. `label_names` of the
+    kept, other numbers are for regression, lists are tags of lists of words, and of
+    texts any number of classes. `label_names` of the
     result are for the model, which keeps them. Errors count lines of files from 1,
     rows from 0.
 
@@ -64,7 +65,9 @@ def load_examples(
         label: name of the labels' column, or `None` without labels.
         label_names: sequence of strings, the classes in order, such as those of the
             table that a model was trained on; `None` infers them.
-        kind: `"classification"`, `"regression"`, `"tagging"` or `"text_to_text"`,
+        kind: `"classification"`, `"regression"`, `"tagging"`, `"multi_label"` (a list
+            of classes for each text, for `TextClassifier(multi_label=True)`) or
+            `"text_to_text"`,
             whose labels are texts; `None` infers it, but for the last. `"tagging"`
             also reads text files of any name as CoNLL.
         delimiter: str between the values of a line. `None` is a tab in `.tsv`, and in

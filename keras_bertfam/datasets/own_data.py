@@ -12,7 +12,7 @@ from keras_bertfam.datasets.forms import Form
 from keras_bertfam.datasets.task_data import TaskData
 from keras_bertfam.layers.data.labels import check_labels
 
-_KINDS = ("classification", "regression", "tagging", "text_to_text")
+_KINDS = ("classification", "regression", "tagging", "multi_label", "text_to_text")
 _WITHOUT_NAMES = ("regression", "text_to_text")
 # "007" is a name, and so is "nan".
 _NUMBER = re.compile(r"[-+]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
@@ -54,7 +54,8 @@ def load_table(
         kind = "tagging"
     elif kind is None:
         known = label_names or table.label_names
-        kind = "classification" if known else _kind_of(labels)
+        kind = _kind_of(labels)
+        kind = "classification" if known and kind == "regression" else kind
     if kind in _WITHOUT_NAMES:
         label_names = None
     else:
@@ -133,6 +134,8 @@ def _check_labels(table, form, words):
                 expected = f"a list of {count} labels, one for each word"
                 raise _expected(table, number, form.label, expected, label)
             continue
+        if _are_tags(label):
+            continue
         if isinstance(label, str):
             label = row[form.label] = label.strip()
         if label == "" or not isinstance(label, (str, int, float)) or label != label:
@@ -140,6 +143,8 @@ def _check_labels(table, form, words):
 
 
 def _kind_of(labels):
+    if any(isinstance(label, list) for label in labels):
+        return "multi_label"
     if None not in map(whole_number, labels) or not all(map(_is_number, labels)):
         return "classification"
     return "regression"

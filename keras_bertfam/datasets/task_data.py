@@ -9,6 +9,7 @@ _METRICS = {
     "tagging": ("entity_f1",),
     "question_answering": ("squad_f1", "squad_exact_match"),
     "multiple_choice": ("accuracy",),
+    "multi_label": ("micro_f1",),
     "text_to_text": ("chrf", "bleu"),
 }
 
@@ -19,7 +20,7 @@ class TaskData:
 
     Attributes:
         name: str.
-        kind: `"classification"`, `"regression"`, `"tagging"`,
+        kind: `"classification"`, `"regression"`, `"tagging"`, `"multi_label"`,
             `"question_answering"`, `"multiple_choice"`, `"text_to_text"` or `"text"`.
         source: names of the datasets in `tensorflow_datasets`, one after the
             other; empty if it isn't there.

@@ -103,7 +103,8 @@ def predicted_labels(model: Model, examples: Any, batch_size: int = 32) -> list[
         batch_size: int.
 
     Returns:
-        A list of the task's class numbers, floats, lists of tags or answers' texts.
+        A list of the task's class numbers, floats, lists of tags or of classes, or
+        answers' texts.
 
     Raises:
         ValueError: if the model's classes have other names than the task's.
@@ -115,6 +116,9 @@ def predicted_labels(model: Model, examples: Any, batch_size: int = 32) -> list[
     if kind == "tagging":
         tagged = model.tag(examples.x, batch_size, verbose=0)
         return [[label for _, label, _ in words] for words in tagged]
+    if kind == "multi_label":
+        rows = model.classify(examples.x, batch_size)
+        return [[label for label, p in row if p >= 0.5] for row in rows]
     outputs = np.asarray(model.predict(examples.x, batch_size=batch_size, verbose=0))
     if kind == "regression":
         return outputs.reshape(-1).tolist()

@@ -66,6 +66,15 @@ def _word_accuracy(library, y_true, y_pred):
     return library.mean([true == predicted for true, predicted in pairs])
 
 
+def _label_f1(library, y_true, y_pred):
+    pairs = [({*true}, {*found}) for true, found in zip(y_true, y_pred, strict=True)]
+    right, count = (
+        sum(len(true & found) for true, found in pairs),
+        sum(len(true) + len(found) for true, found in pairs),
+    )
+    return 2 * right / count if count else 0.0
+
+
 def _squad(name):
     return _Metric(
         lambda library, *answers: library.squad_scores(*answers)[name],
@@ -107,6 +116,7 @@ METRICS = {
     "f1": _sklearn("f1_score", zero_division=0),
     "macro_f1": _sklearn("f1_score", average="macro", zero_division=0),
     "matthews": _sklearn("matthews_corrcoef"),
+    "micro_f1": _Metric(_label_f1, "numpy"),
     "pearson": _correlation("pearsonr"),
     "rouge1": _rouge("rouge1"),
     "rouge2": _rouge("rouge2"),
@@ -126,6 +136,7 @@ def compute_metrics(
 
     - `"accuracy"`; `"f1"`, that of class 1; `"macro_f1"`, the mean over the classes
       that are there; `"matthews"`: of class numbers;
+    - `"micro_f1"`: of lists of classes, whose order doesn't count;
     - `"pearson"`, `"spearman"`: of numbers; 0 where all are equal;
     - `"entity_f1"` (seqeval's default mode, micro average), `"word_accuracy"`: of
       lists of tags;

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from keras_bertfam.models.bart import BartBackbone
     from keras_bertfam.models.base import TokenBackbone as Backbone
     from keras_bertfam.models.bert import BertBackbone
+    from keras_bertfam.models.camembert import CamembertBackbone
     from keras_bertfam.models.decoder import DecoderBackbone
     from keras_bertfam.models.distilbert import (
         DistilBertBackbone,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from keras_bertfam.models.spanbert import SpanBertBackbone
     from keras_bertfam.models.t5 import T5Backbone
     from keras_bertfam.models.transformer_xl import TransformerXLBackbone
+    from keras_bertfam.models.xlm_roberta import XLMRobertaBackbone
     from keras_bertfam.models.xlnet import XLNetBackbone
 
 __all__ = [
@@ -37,6 +39,7 @@ __all__ = [
     "Backbone",
     "BartBackbone",
     "BertBackbone",
+    "CamembertBackbone",
     "DecoderBackbone",
     "DistilBertBackbone",
     "ElectraBackbone",
@@ -53,6 +56,7 @@ __all__ = [
     "SpanBertBackbone",
     "T5Backbone",
     "TransformerXLBackbone",
+    "XLMRobertaBackbone",
     "XLNetBackbone",
     "copy_layers",
     "make_generator",

@@ -53,6 +53,9 @@ class EncoderDecoderBackbone(TokenBackbone):
         relative_buckets: int.
         relative_distance: int.
         tie_embeddings: bool.
+        scale_outputs: bool or `None`. Whether logits are of the decoder's states
+            divided by the root of their width, as T5's. `None` means where tables are
+            tied and begin with unit variance, with `initializer_range=None`.
         dtype: Keras dtype or dtype policy.
 
     Call arguments:
@@ -128,12 +131,15 @@ class EncoderDecoderBackbone(TokenBackbone):
         relative_buckets: int = 0,
         relative_distance: int = 128,
         tie_embeddings: bool = True,
+        scale_outputs: bool | None = None,
         dtype: Any = None,
         **kwargs: Any,
     ) -> None:
         head_dim = check_heads(hidden_dim, num_heads, head_dim)
         num_decoder_layers = num_decoder_layers or num_layers
         attention_dropout = dropout if attention_dropout is None else attention_dropout
+        if scale_outputs is None:
+            scale_outputs = tie_embeddings and initializer_range is None
         super().__init__(dtype=dtype, **kwargs)
         self.keep_arguments(locals())
         common = self.arguments_for(EncoderBackbone)

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from keras_bertfam.presets import directory, reading
-from keras_bertfam.presets.copies import unequal_copies
 from keras_bertfam.presets.families import transformers_tables
 from keras_bertfam.presets.heads import activation_note
 from keras_bertfam.presets.huggingface import WEIGHTS
@@ -108,14 +107,23 @@ def check_activation(head: Any, source: CheckpointSource, report: Report) -> Non
     report.notes += [note] if note else []
 
 
-def check_copies(source: CheckpointSource) -> None:
-    """Raise an error for an output table or bias that isn't the one we have."""
-    for name, original in unequal_copies(source).items():
-        why = "output tables here are tied to the input's"
-        if name.endswith(".bias"):
-            why = "a head here has one bias for its outputs"
+def check_inputs(report: Report) -> None:
+    """Raise an error for a side of a model that has a token table of its own."""
+    tables = [name for name in report.unequal if name.endswith("embed_tokens.weight")]
+    _refuse(report, tables, "both sides of a model here have one table of tokens")
+
+
+def check_copies(report: Report) -> None:
+    """Raise an error for an output table that isn't the one we have."""
+    _refuse(report, report.untied, "output tables here are tied to the input's")
+
+
+def _refuse(report, names, why):
+    if names:
+        source, name = report.source, names[0]
         tied = source.config.get("tie_word_embeddings", True)
         raise CheckpointError(
-            f"{name!r} of {os.fspath(source.path)!r} must equal {original!r}: {why}. "
+            f"{name!r} of {os.fspath(source.path)!r} must equal "
+            f"{report.unequal[name]!r}: {why}. "
             f"Received: two that differ, with tie_word_embeddings={tied!r}."
         )

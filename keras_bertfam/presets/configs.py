@@ -60,11 +60,13 @@ _SAME: tuple[Callable, Callable] = (lambda value: value, lambda value: value)
 _RATES = ("dropout", "attention_dropout", "activation_dropout", "output_dropout")
 _FLOATS = ("layer_norm_epsilon", "initializer_range")
 _TEXTS = ("activation", "attention_type", "feed_forward")
-_FLAGS = ("tie_embeddings",)
+_FLAGS = ("tie_embeddings", "scale_outputs")
 # What the form of a config has checked.
 _SEQUENCES = ("attention_window", "rotary_base")
 # What has no part in what a model computes.
-_FREE = ("name", "trainable", "dtype", "truncated_initializer", "pooler")
+_FREE = ("name", "trainable", "dtype", "truncated_initializer", "pooler") + (
+    "tie_embeddings",  # the file of weights says it
+)
 _MAX_SIZE = 2**31 - 1
 
 
@@ -88,7 +90,7 @@ def to_ours(source: CheckpointSource) -> dict[str, Any]:
             raise _unfit(source, key, repr(value))
     arguments = dict(table.fixed)
     found: dict[str, Any] = {}
-    for ours, theirs, default in table.config:
+    for ours, theirs, default in _rows(table):
         value = source.config.get(theirs, default)
         if value is REQUIRED:
             raise CheckpointError(
@@ -104,8 +106,6 @@ def to_ours(source: CheckpointSource) -> dict[str, Any]:
         arguments |= _FEED_FORWARDS[arguments.pop("feed_forward")]
     if arguments.get("intermediate_dim", 0) is None:
         arguments["intermediate_dim"] = 4 * arguments["hidden_dim"]
-    if source.config.get("scale_decoder_outputs") is False:
-        arguments["tie_embeddings"] = False  # newer configs of T5 always say "tied"
     if _counts_offset(table):
         arguments["max_sequence_length"] -= arguments["position_offset"]
         if arguments["max_sequence_length"] < 1:
@@ -125,6 +125,12 @@ def _in_our_form(source, table):
         raise CheckpointError(
             f"The config of {source.path!r} is of no model here. {error}"
         ) from error
+
+
+def _rows(table):
+    """The rows of a config; any family's says whether its tables are tied."""
+    tied = ("tie_embeddings", "tie_word_embeddings", True)
+    return (*table.config, tied) if table.output else table.config
 
 
 def _counts_offset(table):
@@ -241,7 +247,7 @@ def to_theirs(family: str, backbone: Model) -> dict[str, Any]:
     arguments = backbone.get_config()
     table = transformers_tables()[family]
     theirs = {"model_type": family, **table.required_config}
-    for ours, key, _ in table.config:
+    for ours, key, _ in _rows(table):
         if ours == "feed_forward":
             theirs[key] = _feed_forward(arguments)
         else:

@@ -14,11 +14,13 @@ from keras_bertfam.presets.checks import (
     check_activation,
     check_copies,
     check_identities,
+    check_inputs,
     check_names,
     check_size,
     check_zeros,
     prefix_of,
 )
+from keras_bertfam.presets.copies import unequal_copies
 from keras_bertfam.presets.families import backbones_of, transformers_tables
 from keras_bertfam.presets.families.rows import applying
 from keras_bertfam.presets.heads import (
@@ -27,6 +29,7 @@ from keras_bertfam.presets.heads import (
     is_other_head,
 )
 from keras_bertfam.presets.report import Report
+from keras_bertfam.presets.sentence_transformers import PROJECTION, SENTENCE_TASKS
 from keras_bertfam.presets.source import CheckpointError, CheckpointSource
 from keras_bertfam.types import Model
 
@@ -66,6 +69,10 @@ def read_backbone(
     cls = _backbone_class(cls, source)
     arguments = configs.to_ours(source)
     check_names(source)
+    if source.tensors:
+        report.unequal = unequal_copies(source)
+        check_inputs(report)
+        arguments |= _output_table(source, report)
     if source.tensors and any("pooler" in row.ours for row in _rows(source)):
         arguments["pooler"] = any("pooler." in name for name in source.tensors)
     for name, told in transformers_tables()[source.family].told_by.items():
@@ -85,6 +92,7 @@ def read_backbone(
         ) from error
     if load_weights:
         _fill(backbone, _rows(source), backbone, report, prefix_of(source))
+        _fill(backbone, _table(source).output_rows, backbone, report)
         check_identities(source, report)
     return backbone
 
@@ -141,11 +149,19 @@ def read_task(
     if wanted and source.tokenizer_files and cls.preprocessor_cls:
         tokenizer = tokenizer_files.load_tokenizer(source)
         preprocessor = _preprocessor(cls, tokenizer, backbone, report)
+        if source.sequence_length is not None and cls.__name__ in SENTENCE_TASKS:
+            longest = backbone.max_sequence_length or source.sequence_length
+            length = min(source.sequence_length, longest)
+            config = preprocessor.get_config() | {"sequence_length": length}
+            preprocessor = type(preprocessor)(**{**config, "tokenizer": tokenizer})
     kwargs = {**_generator_arguments(cls, source, load_weights, kwargs), **kwargs}
     kwargs = {**_head_arguments(cls, source, kwargs), **kwargs}
     task = cls(backbone=backbone, preprocessor=preprocessor, **kwargs)
     if load_weights:
         given = getattr(kwargs.get("generator"), "weights", ())
+        if source.embedder and cls.__name__ == "TextEmbedder":
+            _fill(task, PROJECTION, backbone, report, label="task.")
+            given = [] if task.projection is None else task.projection.weights
         fill_heads(task, source, report, given)
     return task
 
@@ -172,10 +188,14 @@ def _generator_arguments(cls, source, load_weights, kwargs):
 def _head_arguments(cls, source, kwargs):
     """Arguments of a fine-tuning task that a checkpoint tells."""
     ours, arguments = counterpart(cls), {}
+    if cls.__name__ == "TextEmbedder":
+        arguments |= source.embedder
     dropouts = transformers_tables()[source.family].dropouts
     roles = dropouts.keys() & (ours.heads if ours else ())
     if roles and "dropout" not in kwargs:
         arguments["dropout"] = configs.head_dropout(source, *roles)
+    if ours is not None:
+        arguments |= ours.arguments(source.config)
     if ours is not None and ours.styled:
         arguments["head_style"] = configs.head_style(source)
     if ours is not None and ours.labelled:
@@ -215,9 +235,9 @@ def fill_heads(
         if role == "masked_lm":
             if filled:
                 check_activation(head, source, report)
-            check_copies(source)
+            check_copies(report)
         if role in ("causal_lm", "seq2seq_lm"):
-            check_copies(source)
+            check_copies(report)
             check_zeros(source)
     report.missing += [
         variable.path
@@ -241,8 +261,27 @@ def _backbone_class(cls, source):
     )
 
 
+def _table(source):
+    return transformers_tables()[source.family]
+
+
 def _rows(source):
-    return transformers_tables()[source.family].weights
+    return _table(source).weights
+
+
+def _output_table(source, report):
+    """Whether logits are computed by the token table: as it is in the file."""
+    output = _table(source).output
+    if output is None:
+        return {}
+    told = source.config.get("tie_word_embeddings", True)
+    tied = output not in report.unequal and (told or output not in source.tensors)
+    if tied and told is False:
+        report.notes.append(
+            f"With tie_word_embeddings=False, but without {output!r}: logits are "
+            "computed by the token table."
+        )
+    return {"tie_embeddings": tied}
 
 
 def _fill(owner, rows, backbone, report, prefix="", label=""):

@@ -1,10 +1,37 @@
 """Tensors that should be another's copy: output tables and their biases."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from keras_bertfam.presets.families import transformers_tables
 from keras_bertfam.presets.families.transformers_table import COPIES
 from keras_bertfam.presets.source import CheckpointSource
+
+
+def with_originals(tensors: Mapping[str, Any], family: str) -> dict[str, Any]:
+    """Tensors with those that a file has under the name of a copy only.
+
+    A bias that has a copy is that copy: `transformers` computes logits by it.
+
+    Args:
+        tensors: dict of tensors by their names in `transformers`.
+        family: a key of `FAMILIES`.
+
+    Returns:
+        dict.
+    """
+    table, found = transformers_tables()[family], dict(tensors)
+    prefix = f"{table.prefix}."
+    prefixed = any(name.startswith(prefix) for name in tensors)
+    of_backbone = {name for row in table.weights for name in row.theirs}
+    for name, original in {**COPIES, **table.copies}.items():
+        there = _original(found, original, table.prefix)
+        if name in tensors and (there is None or name.endswith(".bias")):
+            at = prefix if prefixed and original in of_backbone else ""
+            found[there or at + original] = tensors[name]
+    return found
 
 
 def unequal_copies(source: CheckpointSource) -> dict[str, str]:
@@ -18,14 +45,17 @@ def unequal_copies(source: CheckpointSource) -> dict[str, str]:
     """
     tensors, unequal = source.tensors, {}
     table = transformers_tables()[source.family]
-    prefix = table.prefix
     for name, original in {**COPIES, **table.copies}.items():
-        prefixed = (original, f"{prefix}.{original}")
-        there = next((n for n in prefixed if n in tensors), None)
+        there = _original(tensors, original, table.prefix)
         if name in tensors and there is not None:
             if not _same(np.asarray(tensors[name]), np.asarray(tensors[there])):
                 unequal[name] = there
     return unequal
+
+
+def _original(tensors, name, prefix):
+    """The name of an original in a file, or `None`."""
+    return next((n for n in (name, f"{prefix}.{name}") if n in tensors), None)
 
 
 def _same(a, b):

@@ -18,9 +18,11 @@ from keras_bertfam.presets.families import (
     transformers_tables,
 )
 from keras_bertfam.presets.families.rows import OUTPUT_TABLE, Row, applying, find
+from keras_bertfam.presets.families.transformers_table import COPIES
 from keras_bertfam.presets.folders import write_aside
 from keras_bertfam.presets.heads import (
     BACKBONE,
+    LANGUAGE_MODELS,
     Counterpart,
     activation_note,
     class_config,
@@ -66,7 +68,7 @@ def export_to_transformers(
     tensors = model_tensors(model, family, prefix)
     dtypes = {str(tensor.dtype) for tensor in tensors.values()}
     architecture = table.architecture(ours.ending)
-    config |= ours.config
+    config |= ours.config | ours.config_of(model)
     for option, styles in table.styles.items() if ours.styled else ():
         names = {name: value for value, name in styles.items()}
         config[option] = names[model.head_style]
@@ -149,7 +151,7 @@ def checked_counterpart(model: Model, family: str) -> Counterpart:
 
 
 def model_tensors(
-    model: Model, family: str, prefix: str = "", pooled: bool = False
+    model: Model, family: str, prefix: str = "", whole: bool = False
 ) -> dict[str, np.ndarray]:
     """All tensors of a model by their names in `transformers`.
 
@@ -157,8 +159,8 @@ def model_tensors(
         model: a backbone or a task.
         family: a key of `FAMILIES`, the backbone's.
         prefix: str. What the names of the backbone's tensors begin with.
-        pooled: bool. Whether a pooler is among them also where the class of
-            `transformers` has none.
+        whole: bool. Whether a pooler and an output table are among them also where
+            the class of `transformers` has none.
 
     Returns:
         Dict of NumPy arrays.
@@ -171,8 +173,6 @@ def model_tensors(
     backbone: Model = getattr(model, "backbone", model)
     poolers = [row for row in table.weights if row.ours.startswith("pooler")]
     rows = [row for row in table.weights if row not in poolers]
-    if ours is BACKBONE:  # which have no logits there
-        rows = [row for row in rows if row.ours != OUTPUT_TABLE]
     written: set[int] = set()
     tensors = collect(backbone, rows, backbone, prefix, written)
     for name in table.identities:
@@ -180,7 +180,9 @@ def model_tensors(
             width, dtype = backbone.hidden_dim, next(iter(tensors.values())).dtype
             tensors[f"{prefix}{name}.weight"] = np.eye(width, dtype=dtype)
             tensors[f"{prefix}{name}.bias"] = np.zeros(width, dtype)
-    if pooled or ours.ending in table.pooled:
+    if whole or ours.heads.keys() & LANGUAGE_MODELS:
+        tensors |= collect(backbone, table.output_rows, backbone, written=written)
+    if whole or ours.ending in table.pooled:
         others = (getattr(model, name, None) for name in ours.poolers)
         pooler = backbone.pooler or next(filter(None, others), None)
         owner = types.SimpleNamespace(pooler=pooler)
@@ -188,6 +190,13 @@ def model_tensors(
     for role, attribute in ours.heads.items():
         head = getattr(model, attribute)
         tensors |= collect(head, table.heads[role], backbone, written=written)
+    if table.output in tensors:  # then nothing else is tied there
+        biases = {n: o for n, o in COPIES.items() if n.endswith(".bias")}
+        inputs = {
+            n: o for n, o in table.copies.items() if prefix and n.startswith(prefix)
+        }
+        originals = {**biases, **{n: prefix + o for n, o in inputs.items()}}
+        tensors |= {n: tensors[o].copy() for n, o in originals.items() if o in tensors}
     for part in ours.parts(model).values():
         written |= {id(v) for v in (*part.backbone.weights, *part.head.weights)}
     if hasattr(model, "weights"):
@@ -197,11 +206,12 @@ def model_tensors(
 
 def _check_all_written(model, backbone, written):
     """Raise an error for weights that `transformers` has no place for."""
-    # Some classes lack the pooler, some the state that queries start from.
+    # Some classes lack the pooler, some the state that queries start from, and those
+    # that have no logits of tokens the table of these.
     for name in ("pooler", "query_embedding"):
         layer = getattr(backbone, name, None)
         written |= {id(v) for v in layer.weights} if layer is not None else set()
-    if model is backbone:
+    if not (counterpart(type(model)) or BACKBONE).heads.keys() & LANGUAGE_MODELS:
         written.add(id(find(backbone, OUTPUT_TABLE)))
     lost = [v.path for v in model.weights if v.trainable and id(v) not in written]
     if lost:

@@ -7,7 +7,14 @@ from types import ModuleType
 from keras_bertfam.types import Path
 
 # Modules of this package, each with `recognises` and `open_source`.
-READERS = ("huggingface", "kerashub", "tensorflow1", "fairseq")
+READERS = (
+    "sentence_transformers",
+    "dpr",
+    "huggingface",
+    "kerashub",
+    "tensorflow1",
+    "fairseq",
+)
 
 
 def find_reader(path: Path) -> ModuleType | None:

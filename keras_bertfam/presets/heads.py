@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
@@ -27,6 +28,8 @@ class Counterpart:
         config: dict of what else its config has.
         required_config: dict of keys and the values that a config must have, that
             without the key first.
+        arguments: function of a config, gives arguments of the task that it says.
+        config_of: function of a task, gives what else of its config is the task's.
         generator: bool. Whether it has ELECTRA's generator, a model of its own in
             `transformers`, in the folder `generator` beside the task's files.
     """
@@ -38,6 +41,8 @@ class Counterpart:
     labelled: bool = False
     config: dict[str, Any] = dataclasses.field(default_factory=dict)
     required_config: dict[str, tuple] = dataclasses.field(default_factory=dict)
+    arguments: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda config: {}
+    config_of: Callable[[Model], dict[str, Any]] = lambda task: {}
     generator: bool = False
 
     def parts(self, task: Model) -> dict[str, "Generator"]:
@@ -71,6 +76,33 @@ COUNTERPARTS = {
         "ForPreTraining", {"detector": "head"}, generator=True
     ),
 }
+_MULTI_LABEL = "multi_label_classification"
+# Where `sentence-transformers` keeps a cross-encoder's activation, and did before.
+_CROSS_ENCODER, _OLD_CROSS_ENCODER = (
+    "sentence_transformers",
+    "sbert_ce_default_activation_function",
+)
+_SCORES = {
+    None: "torch.nn.modules.linear.Identity",
+    "sigmoid": "torch.nn.modules.activation.Sigmoid",
+}
+
+
+def _activation(config):
+    """That of a cross-encoder's scores."""
+    now = config.get(_CROSS_ENCODER)
+    named = now.get("activation_fn") if isinstance(now, dict) else None
+    named = named or config.get(_OLD_CROSS_ENCODER)
+    known = {theirs.rpartition(".")[2]: ours for ours, theirs in _SCORES.items()}
+    kind = "Identity" if named is None else str(named).rpartition(".")[2]
+    if kind not in known:
+        raise CheckpointError(
+            "The activation of a cross-encoder must be one of "
+            f"{', '.join(_SCORES.values())}. Received: {named!r}."
+        )
+    return {"activation": known[kind]}
+
+
 _SUMMARY: dict[str, Any] = {"poolers": ("head",), "styled": True}
 COUNTERPARTS |= {
     # The narrower of two that are the same class comes first.
@@ -78,6 +110,10 @@ COUNTERPARTS |= {
         "ForSequenceClassification",
         {"classifier": "head"},
         config={"problem_type": "regression", "num_labels": 1},
+        arguments=_activation,
+        config_of=lambda task: {
+            _CROSS_ENCODER: {"activation_fn": _SCORES[task.activation]}
+        },
         required_config={"problem_type": (None, "regression")},
         **_SUMMARY,
     ),
@@ -85,7 +121,15 @@ COUNTERPARTS |= {
         "ForSequenceClassification",
         {"classifier": "head"},
         labelled=True,
-        required_config={"problem_type": (None, "single_label_classification")},
+        required_config={
+            "problem_type": (None, "single_label_classification", _MULTI_LABEL)
+        },
+        arguments=lambda config: {
+            "multi_label": config.get("problem_type") == _MULTI_LABEL
+        },
+        config_of=lambda task: (
+            {"problem_type": _MULTI_LABEL} if task.multi_label else {}
+        ),
         **_SUMMARY,
     ),
     "TokenClassifier": Counterpart(
@@ -96,6 +140,8 @@ COUNTERPARTS |= {
     "TextEmbedder": BACKBONE,
 }
 COUNTERPARTS["Generator"] = COUNTERPARTS["SpanBoundaryLM"] = COUNTERPARTS["MaskedLM"]
+# The roles of heads that give logits of tokens.
+LANGUAGE_MODELS = {"masked_lm", "causal_lm", "seq2seq_lm"}
 # The roles of heads that take the place of those of pre-training.
 FINE_TUNED = {"classifier", "choice", "token", "span"}
 
@@ -168,9 +214,10 @@ def task_name(source: CheckpointSource) -> str | None:
     if not isinstance(architectures, list):
         order = sorted(tasks, key=lambda name: _rank(tasks[name]))
         tasks = {name: tasks[name] for name in order if name != "Generator"}
+    told = config.get("problem_type")
+    told = "regression" if told is None and _has_one_output(source) else told
     for name, ours in tasks.items():
-        kind = ours.config.get("problem_type")
-        fits = kind in (None, config.get("problem_type"))
+        fits = ours.config.get("problem_type") in (None, told)
         if not fits or not ours.heads.keys() <= table.heads.keys():
             continue
         if table.architecture(ours.ending) in named:
@@ -178,6 +225,13 @@ def task_name(source: CheckpointSource) -> str | None:
         if not isinstance(architectures, list) and _holds(source, name, ours):
             return name
     return None
+
+
+def _has_one_output(source):
+    if not _has_role(source, "classifier"):
+        return False
+    kernel = source.tensors.get(_logits(source, "classifier", "kernel"))
+    return kernel is not None and tuple(kernel.shape)[:1] == (1,)
 
 
 def _rank(ours):

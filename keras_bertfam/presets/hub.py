@@ -5,12 +5,15 @@ Downloads, caches and credentials are those of `huggingface_hub` and `kagglehub`
 
 import os
 
+from keras_bertfam import parsing
 from keras_bertfam.presets import reading
 from keras_bertfam.presets.names import TOKENIZER_FILES, PublishedPreset
 from keras_bertfam.types import Path
 
 _TOKENIZERS = (
     "tokenizer_config.json",
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
     "tokenizer.json",
     *(name for names in TOKENIZER_FILES.values() for name in names),
 )
@@ -107,11 +110,26 @@ def _fetch(handle, load_weights, tokenizer):
     others, weights = _KERAS if "registered_name" in content else _TRANSFORMERS
     for name in others if tokenizer or load_weights else ():
         download(name)
+    if others is _TRANSFORMERS[0] and (modules := download("modules.json")):
+        _fetch_modules(download, modules, load_weights, handle)
     if load_weights:
         if others is _KERAS[0]:
             download("task.weights.h5")
         _fetch_weights(download, weights, handle)
     return os.path.dirname(config)
+
+
+def _fetch_modules(download, path, load_weights, handle):
+    """Download what a folder of `sentence-transformers` has beside its Transformer."""
+    with open(path, encoding="utf-8") as file:
+        modules = parsing.parse_json(file.read())
+    for module in modules:
+        name = module["path"]
+        if name and os.path.basename(name) == name:
+            download(f"{name}/config.json")
+        if load_weights and module["type"].endswith(".Dense"):
+            names = [f"{name}/{file}" for file in _TRANSFORMERS[1]]
+            _fetch_weights(download, names, handle)
 
 
 def _fetch_weights(download, names, handle):

@@ -3,6 +3,7 @@
 import os
 
 from keras_bertfam.presets import reading
+from keras_bertfam.presets.copies import with_originals
 from keras_bertfam.presets.families import transformers_tables
 from keras_bertfam.presets.source import CheckpointError, CheckpointSource
 from keras_bertfam.types import Path
@@ -26,6 +27,8 @@ TOKENIZER_FILES = (
     "spiece.model",
     "tokenizer.json",
 )
+# As XLM-R's is called; the kind of file is the same.
+OTHER_NAMES = {"sentencepiece.bpe.model": "spiece.model"}
 TOKENIZER_CONFIG = "tokenizer_config.json"
 # A model in a folder of its own that belongs to the one beside it.
 PARTS = ("generator",)
@@ -48,12 +51,15 @@ def recognises(path: Path) -> bool:
     return bool(known) and "registered_name" not in config
 
 
-def open_source(path: Path, part: bool = False) -> CheckpointSource:
+def open_source(
+    path: Path, part: bool = False, family: str | None = None
+) -> CheckpointSource:
     """The checkpoint in a folder.
 
     Args:
         path: path of a folder.
         part: bool. Whether it belongs to another, and so has no parts.
+        family: name of the family, if the files call it something else.
 
     Returns:
         `CheckpointSource`.
@@ -73,15 +79,15 @@ def open_source(path: Path, part: bool = False) -> CheckpointSource:
     tokenizer_config = {}
     if TOKENIZER_CONFIG in names:
         tokenizer_config = reading.read_json(reading.file_in(path, TOKENIZER_CONFIG))
-    family = _family(path, config, tensors, names)
+    family = family or _family(path, config, tensors, names)
     return CheckpointSource(
         path=path,
         family=family,
         config=config,
-        tensors=reading.Tensors(tensors),
+        tensors=reading.Tensors(with_originals(tensors, family)),
         tokenizer_files={
-            name: str(reading.file_in(path, name))
-            for name in TOKENIZER_FILES
+            OTHER_NAMES.get(name, name): str(reading.file_in(path, name))
+            for name in (*TOKENIZER_FILES, *OTHER_NAMES)
             if name in names
         },
         tokenizer_config=tokenizer_config,
@@ -127,7 +133,7 @@ def _family(path, config, tensors, names):
     family, known = config.get("model_type"), transformers_tables()
     if family is None:  # as in the oldest checkpoints
         prefixed = [f for f in known if _has_prefix(tensors, f)]
-        if not prefixed or _is_bare(tensors):
+        if len(prefixed) != 1 or _is_bare(tensors):
             prefixed = [_oldest_family(config, names)]
         family = prefixed[0]
     if not isinstance(family, str) or family not in known:

@@ -96,7 +96,7 @@ def open_source(path: Path) -> CheckpointSource:
 def _config(family, arguments):
     """What `transformers` has for the arguments of a family's class."""
     table = keras_hub_tables()[family]
-    config = {"model_type": family, **table.fixed}
+    config = {"model_type": family, "tie_word_embeddings": True, **table.fixed}
     config |= {theirs: arguments[ours] for theirs, ours in table.config.items()}
     if table.first_position:
         config["max_position_embeddings"] += table.first_position
@@ -246,7 +246,7 @@ def to_keras_hub(model: Model) -> Model:
     theirs = cls(**arguments, dtype=backbone.dtype_policy)
     if model is not backbone:
         theirs = _make_task(model, table, theirs)
-    tensors = exporting.model_tensors(model, family, pooled=True)
+    tensors = exporting.model_tensors(model, family, whole=True)
     for row, variable in _pairs(theirs, table):
         arrays = [_tensor(tensors, part) for part in row.theirs]
         if arrays[0] is not None:

@@ -15,6 +15,7 @@ TOKENIZER_FILES = {
     "word_piece": ("vocab.txt",),
     "byte_pair": ("vocab.json", "merges.txt"),
     "sentence_piece": ("spiece.model",),
+    "sentence_piece_bpe": ("sentencepiece.bpe.model",),
     "tokenizer_json": ("tokenizer.json",),
 }
 

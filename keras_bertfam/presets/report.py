@@ -7,7 +7,6 @@ import sys
 import warnings
 from collections.abc import Callable
 
-from keras_bertfam.presets.copies import unequal_copies
 from keras_bertfam.presets.families import transformers_tables
 from keras_bertfam.presets.families.transformers_table import CONSTANTS, COPIES
 from keras_bertfam.presets.source import CheckpointSource
@@ -23,6 +22,8 @@ class Report:
         source: `CheckpointSource`.
         mapped: list of `(ours, theirs)`: path of a variable, names of tensors.
         missing: list of the paths of variables that keep their initial values.
+        unequal: dict from the names of tensors that should be another's copy, and
+            aren't, to that other's.
         identities: list of the names of tensors of layers that change nothing.
         not_finite: list of the names of tensors with NaN or infinite values.
         notes: list of sentences.
@@ -32,6 +33,7 @@ class Report:
     source: CheckpointSource
     mapped: list[tuple[str, tuple[str, ...]]] = dataclasses.field(default_factory=list)
     missing: list[str] = dataclasses.field(default_factory=list)
+    unequal: dict[str, str] = dataclasses.field(default_factory=dict)
     identities: list[str] = dataclasses.field(default_factory=list)
     not_finite: list[str] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
@@ -60,17 +62,13 @@ class Report:
 
     @property
     def untied(self) -> list[str]:
-        """The names of output tables and biases of their own, where the config says so.
-
-        A task that has their head refuses them.
-        """
-        if self.source.config.get("tie_word_embeddings", True):
-            return []
-        return [*unequal_copies(self.source)]
+        """The names of output tables and biases of their own that were not read."""
+        mapped = {name for _, theirs in self.mapped for name in theirs}
+        return [name for name in self.unequal if name not in mapped]
 
     def lines(self) -> list[str]:
         """A sentence for each thing that isn't as it should be."""
-        return self.notes + [
+        return [*self.source.notes, *self.notes] + [
             f"{text}: {_listing(names)}."
             for text, names in (
                 ("Not in the checkpoint, and new", self.missing),

@@ -91,6 +91,10 @@ class CheckpointSource:
             one: "generator", beside ELECTRA's discriminator.
         head_activation: the activation of the masked language model's head, if it
             isn't the encoder's.
+        embedder: dict of the arguments of a `TextEmbedder` that the files say.
+        sequence_length: int or `None`. The most tokens of a text, for tasks of a
+            `sentence-transformers`' folder.
+        notes: sentences on what differs here.
 
     Example:
 
@@ -112,3 +116,6 @@ class CheckpointSource:
     tokenizer_config: dict = dataclasses.field(default_factory=dict)
     parts: collections.abc.Mapping = dataclasses.field(default_factory=dict)
     head_activation: str | None = None
+    embedder: dict = dataclasses.field(default_factory=dict)
+    sequence_length: int | None = None
+    notes: tuple[str, ...] = ()

@@ -3,6 +3,7 @@
 They are files of TensorFlow 1, `*.ckpt.index` beside `*.ckpt.data-*`, with a
 `bert_config.json` or `xlnet_config.json` and a vocabulary. Their GELU is the tanh
 form, whatever their config calls it. T5's have sizes in their shapes alone, see `mesh`.
+Those of TensorFlow 2 are read here too, by the names that `tensorflow2` gives them.
 """
 
 import math
@@ -12,7 +13,7 @@ import re
 
 import numpy as np
 
-from keras_bertfam.presets import mesh, reading
+from keras_bertfam.presets import mesh, reading, tensorflow2
 from keras_bertfam.presets.families import tensorflow1_tables
 from keras_bertfam.presets.source import CheckpointError, CheckpointSource, LazyTensor
 from keras_bertfam.types import Path
@@ -51,6 +52,8 @@ def _prefix(path):
         return path
     if not os.path.isdir(path) or os.path.exists(os.path.join(path, "config.json")):
         return None
+    if (saved := tensorflow2.files_of(path)) is not None:
+        return saved[0]
     found = sorted(pathlib.Path(path).glob("*.index"))
     return str(found[0])[: -len(".index")] if len(found) == 1 else None
 
@@ -75,9 +78,13 @@ def open_source(path: Path) -> CheckpointSource:
     for name in os.listdir(folder):
         if name.startswith(os.path.basename(prefix)):
             reading.file_in(folder, name)
+    saved = tensorflow2.files_of(os.fspath(path))
+    folder = folder if saved is None else os.fspath(path)
     # The reader of a foreign format: it names no exceptions of its own.
     with reading.errors_of(prefix, Exception):
         reader = tf.train.load_checkpoint(prefix)
+        if reader.has_tensor(tensorflow2.OBJECT_GRAPH):
+            reader = tensorflow2.NamedReader(reader, prefix)
         shapes = reader.get_variable_to_shape_map()
         dtypes = reader.get_variable_to_dtype_map()
     _check_stored(prefix, shapes, dtypes)
@@ -87,14 +94,16 @@ def open_source(path: Path) -> CheckpointSource:
     if tensorflow1_tables()[family].gin:
         config = mesh.config_of(prefix, tensors)
     else:
-        config = _config(folder, family, shapes)
+        config = _config(folder, family, shapes, reader)
     generator = {}
     if tensorflow1_tables()[family].generator:
         generator = _generator(path, family, reader, shapes, config)
         own = ("generator/", "generator_predictions/")
         shapes = {name: s for name, s in shapes.items() if not name.startswith(own)}
         tensors = _tensors(reader, shapes, family)
-    files, tokenizer_config = _tokenizer(folder)
+    files, tokenizer_config = _tokenizer(folder if saved is None else saved[1])
+    if getattr(reader, "lowercase", None) is not None:
+        tokenizer_config["do_lower_case"] = reader.lowercase
     return CheckpointSource(
         path=os.fspath(path),
         family=family,
@@ -165,14 +174,18 @@ def _tensor(reader, name, shape, change):
     return LazyTensor(read, shape)
 
 
-def _config(folder, family, shapes):
+def _config(folder, family, shapes, reader):
     """The config as `transformers` has it."""
+    heads = getattr(reader, "num_heads", None)
     table = tensorflow1_tables()[family]
     file = next((n for n in _CONFIGS if os.path.exists(os.path.join(folder, n))), None)
     if file is not None:
         config = reading.read_json(reading.file_in(folder, file))
-    elif table.sizes_from_shapes:
-        return _config_from_shapes(family, shapes, family, family)
+    elif table.sizes_from_shapes or (
+        heads and f"{family}/encoder/layer_0/intermediate/dense/kernel" in shapes
+    ):
+        size = _config_from_shapes(family, shapes, family, family)
+        return size | ({"num_attention_heads": heads} if heads else {})
     else:
         raise CheckpointError(
             f"The folder {folder!r} lacks a config. Expected one of the files "

@@ -27,6 +27,7 @@ from keras_bertfam.types import Config, Path, Tokenizer
 # What `transformers` calls our classes, and the files that KerasHub writes for each.
 _BYTE_PAIR = {"vocabulary.json": "vocab.json", "merges.txt": "merges.txt"}
 _PIECES = {"vocabulary.spm": "spiece.model"}
+_PIECES_OF_FAIRSEQ = {"vocabulary.spm": "sentencepiece.bpe.model"}
 _EXPORTS = {
     "BertTokenizer": {"vocabulary.txt": "vocab.txt"},
     "RobertaTokenizer": _BYTE_PAIR,
@@ -36,6 +37,8 @@ _EXPORTS = {
     "AlbertTokenizer": _PIECES,
     "XLNetTokenizer": _PIECES,
     "T5Tokenizer": _PIECES,
+    "CamembertTokenizer": _PIECES_OF_FAIRSEQ,
+    "XLMRobertaTokenizer": _PIECES_OF_FAIRSEQ,
 }
 _BY_JSON = ("ModernBertTokenizer",)
 _THEIR_NAMES = {"GPTTokenizer": "OpenAIGPTTokenizer"}
@@ -179,10 +182,18 @@ def _sentence_piece_tokenizer(source, added, proto, stated=None):
         given["lowercase"] = _flag(config, "do_lower_case", None)
     if "keep_accents" in config:
         given["keep_accents"] = _flag(config, "keep_accents", None)
-    if "sentinels" in inspect.signature(cls).parameters:
-        given = {}  # T5's clean-up is all in its model
-        if "extra_ids" in config:
-            given["sentinels"] = int(config["extra_ids"])
+    arguments = inspect.signature(cls).parameters
+    if "lowercase" not in arguments:  # its clean-up is all in its model
+        if given.get("lowercase") or given.get("keep_accents") is False:
+            raise CheckpointError(
+                f"The tokenizer of {os.fspath(source.path)!r} must keep case and "
+                f"accents, as a {cls.__name__}. Received: "
+                f"do_lower_case={given.get('lowercase')}, "
+                f"keep_accents={given.get('keep_accents')}."
+            )
+        given = {}
+    if "sentinels" in arguments and "extra_ids" in config:
+        given["sentinels"] = int(config["extra_ids"])
     # The model finds its own pieces in texts.
     known = cls(proto, **given)
     new = added_tokens.without(added, {*known.get_vocabulary()})
@@ -211,6 +222,11 @@ def _tokenizer_json(source, added, path):
         stated = tokenizer_pipelines.piece_arguments(content, path)
         proto = _proto(content)
         tokenizer = _sentence_piece_tokenizer(source, added, proto, stated)
+        pieces = [piece for piece, _ in model["vocab"]]
+        if tokenizer.get_vocabulary()[: len(pieces)] != pieces:
+            raise ValueError(
+                f"the pieces must be in the order of a {type(tokenizer).__name__}'s"
+            )
     record = FAMILIES[source.family]
     if record.tokenizer != tokenizer_pipelines.KINDS[kind]:
         record = FAMILIES["roberta"]  # see `_byte_pair_class`
@@ -287,6 +303,9 @@ def export_tokenizer(tokenizer: Tokenizer, folder: Path) -> dict[str, int]:
             config[theirs] = settings[ours]
     if name == "T5Tokenizer":
         config["extra_ids"] = 0  # the model has them
+    if _EXPORTS[name] is _PIECES_OF_FAIRSEQ:
+        [file] = _PIECES_OF_FAIRSEQ.values()
+        pathlib.Path(folder, file).write_bytes(tokenizer.proto_in_own_order())
     if getattr(tokenizer, "added_tokens", ()):
         config["added_tokens_decoder"] = added_tokens_decoder(tokenizer)
     _write_json(folder, "tokenizer_config.json", config)

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     )
     from keras_bertfam.tasks.losses import (
         DetectionCrossentropy,
+        LabelSetCrossentropy,
         MaskedCrossentropy,
         Perplexity,
         TokenAccuracy,
@@ -149,6 +150,7 @@ __all__ = [
     "GenerationSettings",
     "KnowledgeAugmentedMaskedLM",
     "KnowledgeAugmentedMaskedLMPreprocessor",
+    "LabelSetCrossentropy",
     "LanguageModelCrossentropy",
     "MaskedCrossentropy",
     "MaskedLM",

@@ -146,6 +146,9 @@ class DetectionCrossentropy(WeightedMeanLoss):
     What says of each token yes or no, such as ELECTRA's discriminator. As
     `MaskedCrossentropy`, equal on one device and on many.
 
+    Args:
+        from_logits: bool. `False` if `y_pred` are probabilities.
+
     Call arguments:
         y_true: int, float or bool tensor `(batch, length)` or `(batch,)`: 1 for
             tokens to be detected, 0 for others.
@@ -166,13 +169,68 @@ class DetectionCrossentropy(WeightedMeanLoss):
     Reference: [Clark et al., 2020](https://arxiv.org/abs/2003.10555), section 2.
     """
 
-    def __init__(self, name: str = "detection_crossentropy", **kwargs: Any) -> None:
+    def __init__(
+        self,
+        name: str = "detection_crossentropy",
+        from_logits: bool = True,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(name=name)
+        self.from_logits = from_logits
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         y_true = without_last(y_true, len(y_pred.shape))
         y_true, y_pred = ops.cast(y_true, "float32"), ops.cast(y_pred, "float32")
+        if not self.from_logits:
+            y_pred = ops.clip(y_pred, 1e-7, 1 - 1e-7)
+            y_pred = ops.log(y_pred) - ops.log(1 - y_pred)
         return ops.softplus(y_pred) - y_pred * y_true
+
+    def get_config(self) -> Config:
+        return {**super().get_config(), "from_logits": self.from_logits}
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class LabelSetCrossentropy(DetectionCrossentropy):
+    """The binary cross-entropy of an example's labels, any number of which are right.
+
+    `sum(weight * mean over labels) / sum(weight)` over the whole batch.
+
+    Args:
+        from_logits: bool. `False` if `y_pred` are probabilities.
+
+    Call arguments:
+        y_true: float tensor `(batch, num_classes)`, 1 for the labels that are right.
+        y_pred: float tensor of that shape.
+        sample_weight: float tensor `(batch,)`; all one if missing.
+
+    Returns:
+        float32 scalar, in nats.
+
+    Example:
+
+    ```python
+    loss = keras_bertfam.tasks.LabelSetCrossentropy()
+    loss([[1.0, 0.0, 1.0]], keras.ops.zeros((1, 3)))  # ln 2
+    ```
+    """
+
+    def __init__(
+        self,
+        name: str = "label_set_crossentropy",
+        from_logits: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(name, from_logits)
+
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
+        if tuple(y_true.shape)[1:] != tuple(y_pred.shape)[1:]:
+            raise ValueError(
+                "`y_true` must have a 0 or 1 for each class. Received: "
+                f"y_true.shape={tuple(y_true.shape)}, "
+                f"y_pred.shape={tuple(y_pred.shape)}."
+            )
+        return ops.mean(super().call(y_true, y_pred), axis=-1)
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -295,3 +353,38 @@ class AccuracyOfEach(_EachOnce, keras.metrics.SparseCategoricalAccuracy):
 @keras.saving.register_keras_serializable("keras_bertfam")
 class ErrorOfEach(_EachOnce, keras.metrics.RootMeanSquaredError):
     """The root of the mean squared error, weights but 0 being equal."""
+
+
+class _OfLabelSets(_EachOnce):
+    """Mixin of metrics of probabilities, for outputs that may be logits."""
+
+    from_logits = True
+
+    def update_state(
+        self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
+    ) -> None:
+        y_true = ops.cast(y_true, "float32")
+        if self.from_logits:
+            y_pred = ops.sigmoid(ops.cast(y_pred, "float32"))
+        super().update_state(y_true, y_pred, sample_weight)
+
+    def get_config(self) -> Config:
+        return {"name": self.name, "from_logits": self.from_logits}
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class AccuracyOfLabels(_OfLabelSets, keras.metrics.BinaryAccuracy):
+    """The share of right decisions, one for each label of each example."""
+
+    def __init__(self, name: str = "accuracy", from_logits: bool = True) -> None:
+        super().__init__(name=name)
+        self.from_logits = from_logits
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class F1OfLabels(_OfLabelSets, keras.metrics.F1Score):
+    """F1 of all labels of all examples together."""
+
+    def __init__(self, name: str = "micro_f1", from_logits: bool = True) -> None:
+        super().__init__(average="micro", threshold=0.5, name=name)
+        self.from_logits = from_logits

@@ -24,18 +24,24 @@ if TYPE_CHECKING:
         train_word_piece,
     )
     from keras_bertfam.tokenizers.word_piece import BertTokenizer
+    from keras_bertfam.tokenizers.xlm_roberta import (
+        CamembertTokenizer,
+        XLMRobertaTokenizer,
+    )
 
 __all__ = [
     "AddedToken",
     "AlbertTokenizer",
     "BartTokenizer",
     "BertTokenizer",
+    "CamembertTokenizer",
     "ElmoTokenizer",
     "GPT2Tokenizer",
     "GPTTokenizer",
     "ModernBertTokenizer",
     "RobertaTokenizer",
     "T5Tokenizer",
+    "XLMRobertaTokenizer",
     "XLNetTokenizer",
     "add_tokens",
     "count_tokens",

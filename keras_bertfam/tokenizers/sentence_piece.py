@@ -17,7 +17,7 @@ from keras_bertfam.tokenizers.number_commas import (
     comma_splits,
 )
 from keras_bertfam.tokenizers.text_tokenizer import TextTokenizer
-from keras_bertfam.tokenizers.texts import to_utf8
+from keras_bertfam.tokenizers.texts import to_utf8, without_nul
 from keras_bertfam.types import Config, Path, TFRagged, TFTensor
 
 # White space of Python, by which the original code splits, that SentencePiece's own
@@ -109,6 +109,27 @@ class NormalizedSentencePiece(
             "keep_accents": self.keep_accents,
             "split_number_commas": self.split_number_commas,
         }
+
+
+class PlainSentencePiece(NormalizedSentencePiece):
+    """A SentencePiece model that has all of its clean-up in itself.
+
+    Args:
+        proto: path of a `spiece.model`, or its content as bytes.
+        **kwargs: arguments of `keras_hub.tokenizers.SentencePieceTokenizer`.
+    """
+
+    def __init__(self, proto: Path | bytes | None = None, **kwargs: Any) -> None:
+        super().__init__(proto, keep_accents=True, split_number_commas=False, **kwargs)
+
+    def clean_texts(self, texts: TFTensor) -> TFTensor:
+        return without_nul(to_utf8(texts))
+
+    def get_config(self) -> Config:
+        config = super().get_config()
+        for name in ("lowercase", "keep_accents", "split_number_commas"):
+            del config[name]
+        return config
 
 
 class _NamedModel(tf.saved_model.experimental.TrackableResource):

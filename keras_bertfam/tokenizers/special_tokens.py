@@ -11,6 +11,7 @@ from keras_bertfam.tokenizers.byte_level_tokenizers import (
 from keras_bertfam.tokenizers.gpt import WORD_END, GPTTokenizer
 from keras_bertfam.tokenizers.sentence_piece import AlbertTokenizer, XLNetTokenizer
 from keras_bertfam.tokenizers.t5 import T5Tokenizer
+from keras_bertfam.tokenizers.xlm_roberta import CamembertTokenizer, XLMRobertaTokenizer
 
 # Special tokens before the others, with their ids, and after them; and what words end
 # with where tokens are made of characters and not of bytes.
@@ -40,6 +41,19 @@ SENTENCE_PIECE: dict[str, tuple[type, dict[str, Any], list[str], list[str]]] = {
         {"unk_id": 0, "bos_id": 1, "eos_id": 2},
         ["<cls>", "<sep>", "<pad>", "<mask>", "<eod>"],
         ["<eop>", ".", "(", ")", '"', "-", "–", "£", "€"],
+    ),
+    # `in_order_of_fairseq` puts them in their places.
+    "xlm-roberta": (
+        XLMRobertaTokenizer,
+        {"bos_id": 0, "pad_id": 1, "eos_id": 2, "unk_id": 3},
+        ["<mask>"],
+        [],
+    ),
+    "camembert": (
+        CamembertTokenizer,
+        {"bos_id": 0, "pad_id": 1, "eos_id": 2, "unk_id": 3},
+        ["<s>NOTUSED", "</s>NOTUSED", "<unk>NOTUSED", "<mask>"],
+        [],
     ),
     "t5": (T5Tokenizer, {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}, [], []),
 }

@@ -4,14 +4,13 @@ from typing import Any
 
 import keras
 
-from keras_bertfam.tokenizers.sentence_piece import NormalizedSentencePiece
+from keras_bertfam.tokenizers.sentence_piece import PlainSentencePiece
 from keras_bertfam.tokenizers.sentinels import SentinelSpaces, with_sentinels
-from keras_bertfam.tokenizers.texts import to_utf8, without_nul
-from keras_bertfam.types import Config, Path, TFTensor
+from keras_bertfam.types import Config, Path
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class T5Tokenizer(NormalizedSentencePiece):
+class T5Tokenizer(PlainSentencePiece):
     """T5's tokenizer, with its sentinels `<extra_id_0>`, `<extra_id_1>`, ...
 
     T5's SentencePiece model has 32,000 pieces and no sentinels: these are added after
@@ -53,8 +52,7 @@ class T5Tokenizer(NormalizedSentencePiece):
                 f"`sentinels` must not be negative. Received: {sentinels}."
             )
         self.sentinels = sentinels
-        # The clean-up is all in the model.
-        super().__init__(proto, keep_accents=True, split_number_commas=False, **kwargs)
+        super().__init__(proto, **kwargs)
 
     def set_proto(self, proto: Path | bytes | None) -> None:
         super().set_proto(proto)
@@ -67,11 +65,5 @@ class T5Tokenizer(NormalizedSentencePiece):
             self._sentence_piece, self.model_vocabulary()
         )
 
-    def clean_texts(self, texts: TFTensor) -> TFTensor:
-        return without_nul(to_utf8(texts))
-
     def get_config(self) -> Config:
-        config = super().get_config()
-        for name in ("lowercase", "keep_accents", "split_number_commas"):
-            del config[name]
-        return {**config, "sentinels": self.sentinels}
+        return {**super().get_config(), "sentinels": self.sentinels}

@@ -223,7 +223,8 @@ def train_sentence_piece(
         vocabulary_size: int. The most pieces to learn, special ones included.
         model_type: `"unigram"`, as in both papers, or `"bpe"`.
         family: whose special pieces the model has and whose tokenizer it gets:
-            `"albert"`, `"xlnet"` or `"t5"`. Defaults to `"albert"`.
+            `"albert"`, `"xlnet"`, `"xlm-roberta"`, `"camembert"` or `"t5"`. Defaults
+            to `"albert"`.
         sentinels: int. How many pieces `<extra_id_0>`, `<extra_id_1>`... to add
             after the special ones, by which T5 marks the spans it leaves out. A text
             that has one of them has it as one token. Defaults to `0`; T5's tokenizer
@@ -234,8 +235,8 @@ def train_sentence_piece(
             Published models leave out accents, which in Japanese tell "が" from "か".
 
     Returns:
-        An `AlbertTokenizer`, `XLNetTokenizer` or `T5Tokenizer` whose special pieces,
-        and punctuation that is always a piece, have the ids of the published ones.
+        The family's tokenizer, such as an `AlbertTokenizer`, whose special pieces, and
+        punctuation that is always a piece, have the ids of the published ones.
 
     Raises:
         FileNotFoundError: If a path is that of no file.

@@ -11,6 +11,7 @@ import pytest
 from pyarrow import Table, parquet
 
 from keras_bertfam.datasets import TaskData, load_examples
+from keras_bertfam.metrics import compute_metrics
 from tests.written_files import write
 
 REVIEWS = ["good, really", 'a "fine"\nfilm', "dull;\tbad", "naïve", "", "so so"]
@@ -368,3 +369,20 @@ def test_validation_split(tmp_path):
     others = [load(path, validation_split=0.34, seed=n)[1].x for n in range(1, 6)]
     assert again.x == validation.x and any(x != validation.x for x in others)
     assert len(load(path, limit=4, validation_split=0.5)[1]) == 2
+
+
+def test_lists_of_classes(tmp_path):
+    path = tmp_path / "t.jsonl"
+    rows = [{"t": "a", "l": ["x", "y"]}, {"t": "b", "l": []}, {"t": "c", "l": ["w"]}]
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    found = load_examples(path, text="t", label="l")
+    assert found.task.kind == "multi_label" and found.label_names == ("w", "x", "y")
+    assert (found.x, found.y) == (["a", "b", "c"], [["x", "y"], [], ["w"]])
+    given = load_examples(path, text="t", label="l", label_names=["y", "x", "w", "v"])
+    assert given.label_names == ("y", "x", "w", "v") and given.y == found.y
+    assert compute_metrics(["micro_f1"], found.y, [["y"], ["w"], []]) == {
+        "micro_f1": pytest.approx(2 / 5)
+    }
+    path.write_text(path.read_text() + json.dumps({"t": "d", "l": "x"}))
+    with pytest.raises(ValueError, match="line 4.*list of classes. Received: 'x'"):
+        load_examples(path, text="t", label="l")

@@ -24,7 +24,12 @@ from keras_bertfam.presets import list_presets
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.hub import locate
 from keras_bertfam.presets.names import PublishedPreset
-from keras_bertfam.tasks import MaskedLM, MaskedLMPreprocessor
+from keras_bertfam.tasks import (
+    MaskedLM,
+    MaskedLMPreprocessor,
+    TextEmbedder,
+    TextEmbedderPreprocessor,
+)
 
 NAMES = list_presets()
 
@@ -263,3 +268,17 @@ def test_a_name_knows_its_backbone_where_two_are_alike(hub, tmp_path):
     result = CliRunner().invoke(app, ["convert", "distil_roberta_base_en", out])
     assert result.exit_code == 0, result.output
     assert type(DistilBertBackbone.from_preset(out)) is DistilBertBackbone
+
+
+def test_folders_of_sentence_transformers_come_with_their_modules(hub, tmp_path):
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *map(str, range(15))]
+    preprocessor = TextEmbedderPreprocessor(BertTokenizer(words), 8)
+    model = TextEmbedder(tiny(), preprocessor, pooling="last", projection_dim=3)
+    model.export_to_sentence_transformers(tmp_path)
+    hub.folders["me/embedder"] = tmp_path
+    found = TextEmbedder.from_preset("hf://me/embedder")
+    assert (found.pooling, found.projection_dim) == ("last", 3)
+    assert found.preprocessor.sequence_length == 8
+    for name in ("modules.json", "1_Pooling/config.json", "sentence_bert_config.json"):
+        assert name in hub.asked
+    assert "2_Dense/model.safetensors" in hub.asked

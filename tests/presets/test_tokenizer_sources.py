@@ -193,7 +193,11 @@ def test_a_space_before_a_text(tmp_path):
         load_given_tokenizer(tmp_path, "openai-gpt")
 
 
-@pytest.mark.parametrize("family", BY_KIND["sentence_piece"])
+# Those in fairseq's order have tests of their own.
+OWN_ORDER = [n for n in BY_KIND["sentence_piece"] if n in ("albert", "t5", "xlnet")]
+
+
+@pytest.mark.parametrize("family", OWN_ORDER)
 @pytest.mark.parametrize(("lowercase", "keep_accents"), [(True, False), (False, True)])
 def test_sentence_pieces(family, lowercase, keep_accents, tmp_path):
     model = pieces(family, tmp_path)
@@ -230,7 +234,7 @@ def test_what_says_whose_a_tokenizer_is(tmp_path):
     def family(path=path, given=None):
         return open_tokenizer(path, given).family
 
-    with pytest.raises(ValueError, match=r"`family` must be one of \['albert', 't5', "):
+    with pytest.raises(ValueError, match="`family` must be one of .*'albert'.* 't5', "):
         family()
     for wrong in ("bert", "roberta", "elmo"):
         with pytest.raises(ValueError, match=f"Received: '{wrong}'"):

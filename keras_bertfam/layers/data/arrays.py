@@ -99,6 +99,31 @@ def as_label_tensor(y: Any, given: Any = None) -> TFTensor:
         ) from error
 
 
+def as_label_lists(y: Any, label_names: Any = None) -> TFTensor:
+    """Lists of labels as a tensor, ragged where they are given as lists.
+
+    Args:
+        y: list of lists of labels, or an array or tensor.
+        label_names: whether lists without any label are of strings.
+
+    Raises:
+        ValueError: for anything else, with the first of another kind.
+    """
+    if not isinstance(y, (list, tuple)):
+        return y if isinstance(y, tf.RaggedTensor) else as_label_tensor(y)
+    for row, labels in enumerate(y):
+        if isinstance(labels, (str, bytes)) or not np.iterable(labels):
+            raise ValueError(
+                "`y` must be a list of labels for each example. Received: "
+                f"{labels!r}, in row {row}."
+            )
+    values = [label for labels in y for label in labels]
+    flat = as_label_tensor(values, y)
+    if not values:
+        flat = tf.constant([], tf.string if label_names else tf.int32)
+    return tf.RaggedTensor.from_row_lengths(flat, [len(labels) for labels in y])
+
+
 def _begins_with_text(y):
     while np.iterable(y) and not isinstance(y, (str, bytes)):
         y = next(iter(y), None)

@@ -76,6 +76,50 @@ def class_numbers(
     return check_values(numbers, y, known, expected, rows=rows)
 
 
+def class_sets(
+    y: TFTensor, num_classes: int | None, label_names: list[str] | None = None
+) -> TFTensor:
+    """Turns the labels of examples that have any number into zeros and ones.
+
+    Works in a graph.
+
+    Args:
+        y: ragged tensor of a list of integers or strings for each example, or a dense
+            one of strings; or a dense tensor `(batch, num_classes)` of zeros and ones.
+        num_classes: int.
+        label_names: list of strings, the classes in order, or `None`.
+
+    Returns:
+        A float32 tensor `(batch, num_classes)`.
+
+    Raises:
+        ValueError: without `num_classes`, and as `class_numbers`.
+    """
+    if num_classes is None:
+        raise ValueError(
+            "Labels that are lists need `num_classes` or `label_names`. Received: "
+            "num_classes=None."
+        )
+    if not isinstance(y, tf.RaggedTensor):
+        if y.shape.rank != 2:
+            raise ValueError(
+                "`y` must have a list of labels for each example. Received: "
+                f"shape={y.shape}."
+            )
+        if y.dtype != tf.string and y.shape[1] in (None, num_classes):
+            y = tf.ensure_shape(y, [None, num_classes])
+            hot = tf.cast(y, tf.float32)
+            return check_values(hot, y, (hot == 0) | (hot == 1), "zeros and ones")
+        y = tf.RaggedTensor.from_tensor(y)
+    rows = y.value_rowids()
+    eager = tf.executing_eagerly()
+    numbers = class_numbers(
+        y.flat_values, num_classes, label_names, rows.numpy() if eager else None
+    )
+    hot = tf.one_hot(numbers, num_classes)
+    return tf.minimum(tf.math.unsorted_segment_sum(hot, rows, y.nrows()), 1.0)
+
+
 def _first_fraction(y):
     """The first value that is no whole number, of floats outside of a graph."""
     if not (y.dtype.is_floating and tf.executing_eagerly()):

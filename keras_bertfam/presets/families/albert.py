@@ -123,6 +123,7 @@ ALBERT = BERT.derived(
         refused={
             r"albert_layers\.[1-9]": "one layer in a group, as with 'inner_group_num' 1"
         },
+        output="predictions.decoder.weight",
         pooled=("Model", "ForPreTraining", "ForSequenceClassification")
         + ("ForMultipleChoice",),
         dropouts=dict.fromkeys(("classifier", "token", "choice"), ALBERT_DROPOUT),

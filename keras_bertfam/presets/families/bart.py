@@ -94,6 +94,7 @@ BART = Family(
             "normalize_embedding": True,
             "static_position_embeddings": False,
         },
+        output="lm_head.weight",
         copies={
             "lm_head.weight": "shared.weight",
             "encoder.embed_tokens.weight": "shared.weight",

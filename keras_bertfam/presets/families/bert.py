@@ -138,6 +138,7 @@ BERT = Family(
         },
         fixed=ENCODER_ARGUMENTS,
         required_config=NO_DECODER,
+        output="cls.predictions.decoder.weight",
         pooled=("Model", "ForPreTraining", "ForSequenceClassification")
         + ("ForMultipleChoice",),
         dropouts=dict.fromkeys(("classifier", "token", "choice"), DROPOUT),

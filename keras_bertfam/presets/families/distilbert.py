@@ -97,6 +97,7 @@ DISTILBERT = BERT.derived(
             ),
             **label_heads("classifier", "pre_classifier", "pre_classifier"),
         },
+        output="vocab_projector.weight",
         fixed={**ENCODER_ARGUMENTS, "layer_norm_epsilon": 1e-12},
         dropouts={
             **dict.fromkeys(("classifier", "choice"), {"seq_classif_dropout": 0.2}),

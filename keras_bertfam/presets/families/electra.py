@@ -133,6 +133,7 @@ ELECTRA = BERT.derived(
         },
         fixed=ENCODER_ARGUMENTS,
         required_config=NO_DECODER,
+        output="generator_lm_head.weight",
         head_activation="gelu",
         dropouts={
             **dict.fromkeys(("classifier", "token"), DROPOUT),

@@ -67,11 +67,11 @@ GPT2 = GPT.derived(
         heads={"causal_lm": ()},
         fixed={**DECODER_ARGUMENTS, "norm_first": True},
         required_config={
-            "tie_word_embeddings": True,
             "scale_attn_weights": True,
             "scale_attn_by_inverse_layer_idx": False,
             "add_cross_attention": False,
         },
+        output="lm_head.weight",
         copies={"lm_head.weight": "wte.weight"},
         constants=(r"h\.\d+\.attn\.(masked_)?bias",),
         signs=("n_embd", "n_ctx"),

@@ -157,6 +157,7 @@ MODERNBERT = Family(
         dropouts=dict.fromkeys(
             ("classifier", "token", "choice"), {"classifier_dropout": 0.0}
         ),
+        output="decoder.weight",
         copies={"decoder.weight": "embeddings.tok_embeddings.weight"},
         forms=(by_layer, of_transformers),
         styles={"classifier_pooling": {"cls": "modernbert", "mean": "modernbert_mean"}},

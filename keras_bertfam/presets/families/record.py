@@ -18,8 +18,10 @@ class PublishedSize:
     Attributes:
         arguments: of the backbone's constructor, the family's own apart.
         source: repository of the weights on the Hugging Face hub, or `None`.
-        tokenizer: kind of the tokenizer, if it isn't the family's, or
-            `"tokenizer_json"` for one that is in such a file only.
+        tokenizer: kind of the tokenizer, if it isn't the family's; or
+            `"tokenizer_json"` for one that is in such a file only, and
+            `"sentence_piece_bpe"` for a model that is called
+            `sentencepiece.bpe.model`.
     """
 
     arguments: Mapping[str, Any]

@@ -93,6 +93,7 @@ ROBERTA = Family(
         },
         fixed=ENCODER_ARGUMENTS,
         required_config=NO_DECODER,
+        output="lm_head.decoder.weight",
         pooled=("Model", "ForMultipleChoice"),
         head_activation="gelu",
         dropouts={

@@ -4,7 +4,6 @@ from keras_bertfam.presets.families.keras_hub_rows import FEED_FORWARDS
 from keras_bertfam.presets.families.keras_hub_table import KerasHubTable
 from keras_bertfam.presets.families.recipes import FineTuningRecipe, PretrainingRecipe
 from keras_bertfam.presets.families.record import Family, HeadStyle, Layout, size
-from keras_bertfam.presets.families.rows import KERNEL, OUTPUT_TABLE, same
 from keras_bertfam.presets.families.seq2seq_rows import T5_KERAS_HUB_ROWS, T5_ROWS
 from keras_bertfam.presets.families.tensorflow1_table import TensorFlow1Table
 from keras_bertfam.presets.families.transformers_rows import SEQ2SEQ_ARGUMENTS
@@ -58,6 +57,28 @@ _VERSION_1_1 = {
     "xxl": (24, 4096, 10240, 64, 64),
 }
 _GATED = {"activation": "gelu_tanh", "gated": True, "tie_embeddings": False}
+
+
+def _with_scale(config):
+    """A config that says whether the decoder's states are scaled before the logits.
+
+    Older ones say so by `tie_word_embeddings` alone, and later ones of T5 1.1, whose
+    tables are two, that these are tied: the file of weights knows better.
+    """
+    scaled = config.get("scale_decoder_outputs")
+    if scaled is None:
+        scaled = config.get("tie_word_embeddings") is not False
+    tied = config.get("tie_word_embeddings", True) if scaled else False
+    return {**config, "scale_decoder_outputs": scaled, "tie_word_embeddings": tied}
+
+
+def _without_scale(config):
+    """The older form of such a config, unless that would say something else."""
+    scaled, tied = config["scale_decoder_outputs"], config["tie_word_embeddings"]
+    if scaled != tied:
+        return {**config, "tie_word_embeddings": True}
+    return {k: v for k, v in config.items() if k != "scale_decoder_outputs"}
+
 
 # Section 3.1.2: 2^19 steps of 128 rows; the final models had 2^20 of 2,048.
 _PRETRAINING = PretrainingRecipe(
@@ -127,20 +148,21 @@ T5 = Family(
             ("layer_norm_epsilon", "layer_norm_epsilon", 1e-6),
             ("relative_buckets", "relative_attention_num_buckets", 32),
             ("relative_distance", "relative_attention_max_distance", 128),
-            ("tie_embeddings", "tie_word_embeddings", True),
+            ("scale_outputs", "scale_decoder_outputs", REQUIRED),
         ),
-        weights=(
-            *T5_ROWS,
-            *same(OUTPUT_TABLE, "lm_head.weight", transform=KERNEL, required=False),
-        ),
+        weights=T5_ROWS,
+        output="lm_head.weight",
         heads={"seq2seq_lm": ()},
         fixed={**SEQ2SEQ_ARGUMENTS, **_COMPUTES},
+        copies={
+            "lm_head.weight": "shared.weight",
+            "encoder.embed_tokens.weight": "shared.weight",
+            "decoder.embed_tokens.weight": "shared.weight",
+        },
+        forms=(_with_scale, _without_scale),
         constants=(
-            r"(encoder|decoder)\.embed_tokens\.weight",
             r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\."
             "weight",
-            # Where the config says so, logits are computed by the input's table.
-            r"lm_head\.weight",
         ),
         signs=("d_model", "d_kv"),
     ),

@@ -141,9 +141,10 @@ ENCODER_ARGUMENTS = {
 }
 DECODER_ARGUMENTS = {**ENCODER_ARGUMENTS, "causal": True, "embedding_norm": False}
 # Those of `EncoderDecoderBackbone`, which says itself what its two halves are.
+_BOTH_HALVES = {**_PLAIN_ARGUMENTS, "norm_first": False, "scale_outputs": False}
 SEQ2SEQ_ARGUMENTS = {
     name: value
-    for name, value in {**_PLAIN_ARGUMENTS, "norm_first": False}.items()
+    for name, value in _BOTH_HALVES.items()
     if name not in ("causal", "cross_attention")
 }
 NO_DECODER = {

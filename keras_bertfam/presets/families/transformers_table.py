@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from keras_bertfam.presets.families.rows import Row
+from keras_bertfam.presets.families.rows import KERNEL, OUTPUT_TABLE, Row, Rows, same
 
 # Stands for a key that a config must have.
 REQUIRED = object()
@@ -41,8 +41,10 @@ class TransformersTable:
             `transformers`, if it isn't the encoder's.
         signs: keys that tell a config without a `model_type`, as in the oldest
             checkpoints, from those of other families.
+        output: name of the tensor that logits are computed by. Where a file has none,
+            or one that is the input table, the two are tied.
         copies: dict from names of tensors that older files have as well to those that
-            they are copies of.
+            they are copies of. A file may lack an original that it has a copy of.
         constants: patterns of names of tensors that older files have as well and that
             no model needs.
         zeros: names of tensors that must be zero, as no model here has them.
@@ -75,12 +77,18 @@ class TransformersTable:
     )
     head_activation: str | None = None
     signs: tuple[str, ...] = ()
+    output: str | None = None
     copies: Mapping[str, str] = dataclasses.field(default_factory=dict)
     constants: tuple[str, ...] = ()
     zeros: tuple[str, ...] = ()
     forms: tuple[Callable[[dict], dict], Callable[[dict], dict]] | None = None
     styles: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
     sign_file: str | None = None
+
+    @property
+    def output_rows(self) -> Rows:
+        """The row of an output table that isn't the input's."""
+        return same(OUTPUT_TABLE, self.output, transform=KERNEL) if self.output else ()
 
     def architecture(self, ending: str) -> str:
         """The name of a class of `transformers`."""

@@ -84,11 +84,11 @@ def settle_classes(
     return num_classes, label_names
 
 
-def check_activation(activation: str | None) -> None:
+def check_activation(activation: str | None, known: str = "softmax") -> None:
     """Raises a `ValueError` for an activation that has no loss here."""
-    if activation not in (None, "softmax"):
+    if activation not in (None, known):
         raise ValueError(
-            '`activation` must be `None` or "softmax". '
+            f'`activation` must be `None` or "{known}". '
             f"Received: activation={activation!r}."
         )
 

@@ -10,6 +10,7 @@ from keras_bertfam.analysis.report import (
     Report,
     answer_report,
     class_report,
+    label_set_report,
     number_report,
 )
 from keras_bertfam.layers.data.labels import class_numbers
@@ -39,6 +40,8 @@ class Reporting(Mixin):
               (`"B-PER"`) seqeval's F1 of entities, but for words the expected
               calibration error; a confusion matrix and a table of the classes. Words
               count alike, and all count, as in `tag()`.
+            - lists of classes: micro and macro F1, the share of texts whose classes are
+              all right, that of right decisions, and a table of the classes.
             - numbers, and the similarities that a `TextEmbedder` is trained on:
               Pearson's and Spearman's correlation, errors.
             - answers: SQuAD's scores.
@@ -96,6 +99,17 @@ def report_of_classes(
     scores = {"calibration_error": error}
     texts = texts_of(x)
     return class_report(title, texts, numbers, probabilities, names, worst, scores)
+
+
+def report_of_sets(
+    task: Model, x: Any, y: Any, outputs: Tensor, names: Any, worst: int | None
+) -> Report:
+    """The report of tensors of strings and sets of labels, and probabilities."""
+    title = report_title(task, len(y))
+    probabilities = ops.convert_to_numpy(outputs)
+    return label_set_report(
+        title, texts_of(x), y.numpy() > 0, probabilities, names, worst
+    )
 
 
 def report_of_numbers(

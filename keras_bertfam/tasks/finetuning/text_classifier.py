@@ -13,12 +13,17 @@ from keras_bertfam.tasks.finetuning.labelled import (
     ranked_labels,
     settle_classes,
 )
-from keras_bertfam.tasks.finetuning.reporting import report_of_classes
+from keras_bertfam.tasks.finetuning.reporting import report_of_classes, report_of_sets
 from keras_bertfam.tasks.finetuning.text_classifier_preprocessor import (
     TextClassifierPreprocessor,
 )
+from keras_bertfam.tasks.losses import (
+    AccuracyOfLabels,
+    F1OfLabels,
+    LabelSetCrossentropy,
+)
 from keras_bertfam.tasks.ranges import check_given
-from keras_bertfam.types import Model, Tensor
+from keras_bertfam.types import Config, Model, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -46,7 +51,12 @@ class TextClassifier(LabelledTask, SummaryTask):
             family. DistilRoBERTa has `"roberta"`.
         dropout: float or `None`. Dropout rate in the head; `None` means the
             published one.
-        activation: `None` for logits, or `"softmax"` for probabilities.
+        activation: `None` for logits, or `"softmax"` for probabilities, `"sigmoid"`
+            with `multi_label`.
+        multi_label: bool. Whether a text has any number of classes, each with a
+            probability of its own. Labels are then lists of names or numbers, or arrays
+            of zeros and ones, see `TextClassifierPreprocessor`. A preprocessor may say
+            so, too.
         lm_weight: float or `None`. With a causal backbone the weight, in `fit()` and
             `evaluate()`, of a text's mean cross-entropy by token beside the loss of
             its class; `None` for the recipe's, .5 for GPT's families and else 0.
@@ -67,14 +77,17 @@ class TextClassifier(LabelledTask, SummaryTask):
 
     Raises:
         ValueError: for an unknown `head_style` or `activation`, contradicting
-            classes, or an `lm_weight` with a backbone that isn't causal.
+            classes, a single one without `multi_label`, or an `lm_weight` with a
+            backbone that isn't causal.
 
     `fit()`, `evaluate()` and `predict()` take lists of strings, for pairs tuples of
     two lists or lists of tuples of two strings (`list(zip(first, second))`), and
     integer labels (or strings, with `label_names`). `predict()` returns arrays,
     `classify()` labels with probabilities. `compile()` without arguments is BERT's
     fine-tuning: AdamW at 5e-5 with 10 % linear warm-up and linear decay,
-    cross-entropy, accuracy.
+    cross-entropy, accuracy. With `multi_label` the loss is the mean of the classes'
+    binary cross-entropies, the metrics are the share of right decisions and micro F1,
+    and a class is given to a text where its probability is .5 or more.
 
     `from_preset()` with `num_classes` or `label_names` other than the saved ones
     gives a new head.
@@ -115,10 +128,21 @@ class TextClassifier(LabelledTask, SummaryTask):
         dropout: float | None = None,
         activation: str | None = None,
         lm_weight: float | None = None,
+        multi_label: bool = False,
         **kwargs: Any,
     ) -> None:
-        check_activation(activation)
+        multi_label = multi_label or getattr(preprocessor, "multi_label", False)
+        check_activation(activation, "sigmoid" if multi_label else "softmax")
         classes = settle_classes(preprocessor, num_classes, label_names)
+        if preprocessor is not None and multi_label:
+            preprocessor.set_multi_label(True)
+        if classes[0] == 1 and not multi_label:
+            raise ValueError(
+                "`num_classes` must be at least 2, since a single class is always "
+                "right. For a score, as cross-encoders give, use `TextRegressor`, with "
+                '`activation="sigmoid"` where it is a probability; for one label that '
+                "a text has or hasn't, `multi_label=True`. Received: num_classes=1."
+            )
         super().__init__(
             backbone,
             classes[0],
@@ -130,10 +154,34 @@ class TextClassifier(LabelledTask, SummaryTask):
         )
         self.num_classes, self.label_names = classes
         self.activation = activation
+        self.multi_label = multi_label
+        if multi_label:
+            self.label_kind = "number"
         self.compile()
 
     def as_outputs(self, scores: Tensor) -> Tensor:
         return self.activate(scores)
+
+    def probabilities(self, outputs: Tensor) -> Tensor:
+        if not self.multi_label:
+            return super().probabilities(outputs)
+        return outputs if self.activation else ops.sigmoid(outputs)
+
+    def activate(self, logits: Tensor) -> Tensor:
+        if not self.multi_label:
+            return super().activate(logits)
+        return ops.sigmoid(logits) if self.activation else logits
+
+    def default_loss(self) -> Any:
+        if not self.multi_label:
+            return super().default_loss()
+        return LabelSetCrossentropy("crossentropy", from_logits=not self.activation)
+
+    def default_metrics(self) -> list[keras.metrics.Metric]:
+        if not self.multi_label:
+            return super().default_metrics()
+        logits = not self.activation
+        return [AccuracyOfLabels(from_logits=logits), F1OfLabels(from_logits=logits)]
 
     def classify(self, texts: Any, batch_size: int = 32) -> list[Any]:
         """Labels of texts with their probabilities.
@@ -168,6 +216,8 @@ class TextClassifier(LabelledTask, SummaryTask):
     def _report(self, x, labels, given, batch_size, worst):
         outputs = self.predict(x, batch_size=batch_size, verbose=0)
         probabilities = self.probabilities(outputs)
-        return report_of_classes(
-            self, x, labels, probabilities, self.label_names, worst
-        )
+        report = report_of_sets if self.multi_label else report_of_classes
+        return report(self, x, labels, probabilities, self.label_names, worst)
+
+    def get_config(self) -> Config:
+        return {**super().get_config(), "multi_label": self.multi_label}

@@ -7,15 +7,24 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_bertfam.layers.data.arrays import as_label_tensor
+from keras_bertfam.autograph import as_written
+from keras_bertfam.layers.data.arrays import as_label_lists, as_label_tensor
 from keras_bertfam.layers.data.labels import (
     check_labels,
     class_numbers,
+    class_sets,
     finite_numbers,
     one_each,
 )
 from keras_bertfam.tasks.finetuning.packed_preprocessor import PackedPreprocessor
-from keras_bertfam.types import Config, Mixin, TFRagged, TFTensor, Tokenizer
+from keras_bertfam.types import (
+    Config,
+    Mixin,
+    TFDataset,
+    TFRagged,
+    TFTensor,
+    Tokenizer,
+)
 
 
 class BothOrders(Mixin):
@@ -133,6 +142,9 @@ class LabelledPreprocessor(PackedPreprocessor):
 class TextClassifierPreprocessor(BothOrders, LabelledPreprocessor):
     """Makes rows of texts, or of pairs of texts, with their classes.
 
+    With `multi_label` a text has a list of classes, of any length. Labels are then
+    lists of names or numbers, or arrays `(batch, num_classes)` of zeros and ones.
+
     Pairs that are too long lose the ends of the longer text. An empty text gives
     a row of special tokens.
 
@@ -169,20 +181,23 @@ class TextClassifierPreprocessor(BothOrders, LabelledPreprocessor):
         both_orders: bool. Whether a pair is a row in each order, whose states are
             added before the head, as GPT compares sentences. A text alone is one row.
             Defaults to `False`.
+        multi_label: bool. Whether a text has any number of classes. Not with `packed`.
+            Defaults to `False`.
 
     Call arguments:
         x: string, list of strings or string tensor of shape `(batch,)`; or a
             tuple of two of them or a list of tuples of two strings, sentence pairs.
             KerasHub takes a tuple that is the only argument for `(x, y)`: pass
             `None` as `y` then.
-        y: int or string labels of shape `(batch,)`, or `None`.
+        y: int or string labels of shape `(batch,)`, or `None`; with `multi_label` see
+            above.
         sample_weight: float tensor of shape `(batch,)`, or `None`.
 
     Returns:
         `x`, `(x, y)` or `(x, y, sample_weight)`, as given. `x` is a dict of
         `token_ids` and `segment_ids`, int32 `(batch, length)`, or with `both_orders`
         `(batch, orders, length)`, and `padding_mask`, bool of that shape; `y` int32
-        `(batch,)`.
+        `(batch,)`, with `multi_label` float32 `(batch, num_classes)`.
 
     Raises:
         ValueError: for inputs that aren't strings, labels that are neither
@@ -204,7 +219,49 @@ class TextClassifierPreprocessor(BothOrders, LabelledPreprocessor):
     4.1 and appendix A.5.
     """
 
+    def __init__(self, *args: Any, multi_label: bool = False, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.set_multi_label(multi_label)
+
+    def set_multi_label(self, multi_label: bool) -> None:
+        """Says whether texts have any number of classes.
+
+        Raises:
+            ValueError: if they share rows.
+        """
+        if multi_label and self.packed:
+            raise ValueError(
+                "`packed` must be `False` with multi_label=True. Received: packed=True."
+            )
+        self.multi_label = multi_label
+
+    def targets(self, x: Any, y: TFTensor) -> TFTensor:
+        if not self.multi_label:
+            return super().targets(x, y)
+        return class_sets(y, self.num_classes, self.label_names)
+
+    def as_labels(self, y: Any, x: Any) -> Any:
+        if not self.multi_label:
+            return super().as_labels(y, x)
+        single = tf.nest.flatten(self.as_tensors(x))[0].shape.rank == self.single_rank
+        y = as_label_lists([y] if single else y, self.label_names)
+        y = class_sets(y, self.num_classes, self.label_names)
+        return y[0] if single else y
+
+    @as_written
+    def from_dataset(self, data: TFDataset) -> TFDataset:
+        if not self.multi_label:
+            return super().from_dataset(data)
+
+        def with_set(x, y, *weight):
+            sets = class_sets(y[None], self.num_classes, self.label_names)
+            return x, sets[0], *weight
+
+        return data.map(with_set)
+
     def weights_of_classes(self, y: Any, class_weight: dict[Any, float]) -> list[float]:
+        if self.multi_label:
+            return super().weights_of_classes(y, class_weight)
         names = self.label_names or []
         known = {name: k for k, name in enumerate(names)}
         weights = {known.get(key, key): value for key, value in class_weight.items()}
@@ -221,6 +278,9 @@ class TextClassifierPreprocessor(BothOrders, LabelledPreprocessor):
             )
         numbers = self.targets(None, as_label_tensor(y))
         return [float(weights.get(k, 1.0)) for k in numbers.numpy().tolist()]
+
+    def get_config(self) -> Config:
+        return {**super().get_config(), "multi_label": self.multi_label}
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")

@@ -1,12 +1,14 @@
 """A vector for each text."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
+from keras_bertfam.presets import sentence_transformers
+from keras_bertfam.presets.sentence_transformers import POOLINGS
 from keras_bertfam.tasks.finetuning.fine_tuning import FineTuningTask
 from keras_bertfam.tasks.finetuning.reporting import report_of_numbers, texts_of
 from keras_bertfam.tasks.finetuning.text_embedder_preprocessor import (
@@ -21,7 +23,16 @@ from keras_bertfam.tasks.summary import (
     summary_token,
 )
 from keras_bertfam.tasks.vectors import TextVectors
-from keras_bertfam.types import Config, Model, Tensor
+from keras_bertfam.types import Config, Model, Path, Tensor
+
+_SETTINGS = (
+    "pooling",
+    "normalize",
+    "projection_dim",
+    "projection_activation",
+    "projection_bias",
+    "prompts",
+)
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -79,9 +90,17 @@ class TextEmbedder(TextVectors, FineTuningTask):
         backbone: a backbone.
         preprocessor: `TextEmbedderPreprocessor`, or `None` for data that is
             preprocessed already.
-        pooling: `"mean"` of the states of all tokens, special ones included, or
-            `"cls"`, the state of the first token, XLNet's last.
+        pooling: `"mean"` of the states of all tokens, special ones included,
+            `"weighted"`, their mean with weights 1, 2, 3, ..., `"max"` of each of their
+            numbers, `"last"`, the state of the last token, or `"cls"`, that of the
+            first one, XLNet's last.
         normalize: bool. Whether vectors get length 1.
+        projection_dim: int or `None`. Width of a dense layer after the pooling; `None`
+            for none.
+        projection_activation: str or `None`. Its activation.
+        projection_bias: bool. Whether it has a bias.
+        prompts: dict or `None`. What `encode()` puts before texts, by their kind:
+            `"query"`, and `"passage"` or `"document"`.
         **kwargs: arguments of `keras.Model`.
 
     Call arguments:
@@ -91,11 +110,14 @@ class TextEmbedder(TextVectors, FineTuningTask):
             each pair begin, which `sequence_ids` number in that order from 1.
 
     Returns:
-        float32 tensor `(batch, hidden_dim)`, of pairs `(batch, 2, hidden_dim)`, of
-        packed rows `(batch, max_sequences, 2, hidden_dim)`.
+        float32 tensor `(batch, width)`, of pairs `(batch, 2, width)`, of packed rows
+        `(batch, max_sequences, 2, width)`; `width` is `projection_dim` or `hidden_dim`.
 
     Raises:
         ValueError: for an unknown `pooling`.
+
+    `from_preset()` reads the folders of `sentence-transformers`, and
+    `export_to_sentence_transformers()` writes one.
 
     `predict()` takes a list of strings and returns their vectors; `encode()` does so
     for `retrieval.Index`, with a title before its text; `similarity()` compares texts.
@@ -130,17 +152,41 @@ class TextEmbedder(TextVectors, FineTuningTask):
         preprocessor: TextEmbedderPreprocessor | None = None,
         pooling: str = "mean",
         normalize: bool = True,
+        projection_dim: int | None = None,
+        projection_activation: str | None = None,
+        projection_bias: bool = True,
+        prompts: Mapping[str, str] | None = None,
         **kwargs: Any,
     ) -> None:
-        if pooling not in ("mean", "cls"):
+        if pooling not in POOLINGS:
             raise ValueError(
-                f'`pooling` must be "mean" or "cls". Received: pooling={pooling!r}.'
+                f"`pooling` must be one of {list(POOLINGS)}. "
+                f"Received: pooling={pooling!r}."
+            )
+        prompts = dict(prompts or {})
+        if not all(isinstance(prompt, str) for prompt in prompts.values()):
+            raise ValueError(
+                f"`prompts` must be strings by their names. Received: {prompts}."
             )
         if pooling == "cls":
             check_layout(preprocessor, summary_token(backbone))
         super().__init__(backbone, preprocessor, **kwargs)
         self.pooling = pooling
         self.normalize = normalize
+        self.projection_dim = projection_dim
+        self.projection_activation = projection_activation
+        self.projection_bias = projection_bias
+        self.prompts = prompts
+        self.projection = None
+        if projection_dim is not None:
+            self.projection = keras.layers.Dense(
+                projection_dim,
+                activation=projection_activation,
+                use_bias=projection_bias,
+                dtype=backbone.dtype_policy,
+                name="projection",
+            )
+            self.projection.build((None, backbone.hidden_dim))
         self.built = True
         self.compile()
 
@@ -155,12 +201,14 @@ class TextEmbedder(TextVectors, FineTuningTask):
             states = summary_states(self.backbone, inputs, token, training)
             vectors = ops.cast(states, "float32")
         else:
-            vectors = self._means(inputs, training)
+            vectors = self._pooled(inputs, training)
         vectors = ops.reshape(vectors, (*shape, self.backbone.hidden_dim))
+        if self.projection is not None:
+            vectors = ops.cast(self.projection(vectors), "float32")
         return _unit(vectors) if self.normalize else vectors
 
-    def _means(self, inputs, training):
-        """Means of the states of each sequence's tokens."""
+    def _pooled(self, inputs, training):
+        """What stands for each sequence, of its tokens' states."""
         inputs = dict(inputs)
         starts = inputs.pop("sequence_starts", None)
         states = states_of(self.backbone, inputs, training=training)
@@ -169,15 +217,25 @@ class TextEmbedder(TextVectors, FineTuningTask):
             numbers = ops.arange(1, math.prod(starts.shape[1:]) + 1, dtype="int32")
             numbers = ops.reshape(numbers, (1, -1, 1))
             inside = ops.equal(ops.expand_dims(inputs["sequence_ids"], 1), numbers)
-            weights = ops.cast(inside, "float32")
-            total = ops.maximum(ops.sum(weights, axis=2, keepdims=True), 1.0)
-            return ops.matmul(weights, states) / total
-        mask = inputs.get("padding_mask")
-        if mask is None:
-            return ops.mean(states, axis=1)
-        weights = ops.expand_dims(ops.cast(mask, "float32"), -1)
-        total = ops.maximum(ops.sum(weights, axis=1), 1.0)
-        return ops.sum(states * weights, axis=1) / total
+        else:
+            mask = inputs.get("padding_mask")
+            mask = ops.ones(ops.shape(states)[:2]) if mask is None else mask
+            inside = ops.expand_dims(mask, 1)
+        inside = ops.cast(inside, "float32")  # (batch, sequences, length)
+        if self.pooling == "max":
+            there = ops.expand_dims(ops.cast(inside, "bool"), -1)
+            return ops.max(ops.where(there, ops.expand_dims(states, 1), -1e30), axis=2)
+        # The place of each token in its sequence, from 1.
+        places = ops.cumsum(inside, axis=2) * inside
+        total = ops.sum(inside, axis=2, keepdims=True)
+        if self.pooling == "weighted":
+            weights = places
+        elif self.pooling == "last":
+            weights = inside * ops.cast(ops.equal(places, total), "float32")
+        else:
+            weights = inside
+        total = ops.maximum(ops.sum(weights, axis=2, keepdims=True), 1.0)
+        return ops.matmul(weights, states) / total
 
     def default_loss(self) -> CosineSimilarityError:
         return CosineSimilarityError()
@@ -230,13 +288,26 @@ class TextEmbedder(TextVectors, FineTuningTask):
 
     def _encode(self, texts, kind, batch_size, too_long):
         texts = [" ".join(x).strip() if isinstance(x, tuple) else x for x in texts]
+        texts = [self._prompt(kind) + text for text in texts]
         if too_long == "error":
             self.preprocessor.check_lengths(texts)
         return self.predict(texts, batch_size=batch_size, verbose=0)
 
+    def _prompt(self, kind):
+        names = ("query",) if kind == "query" else ("passage", "document")
+        return next((self.prompts[n] for n in names if n in self.prompts), "")
+
     def _passage_parts(self):
-        settings = {"pooling": self.pooling, "normalize": self.normalize}
-        return [self.backbone], settings
+        settings: dict[str, Any] = {
+            "pooling": self.pooling,
+            "normalize": self.normalize,
+        }
+        if prompt := self._prompt("passage"):
+            settings["prompt"] = prompt
+        if self.projection is None:
+            return [self.backbone], settings
+        settings["activation"] = self.projection_activation
+        return [self.backbone, self.projection], settings
 
     def _report(self, x, labels, given, batch_size, worst):
         cosines = self.similarity(*texts_of(x).values(), batch_size)
@@ -245,6 +316,24 @@ class TextEmbedder(TextVectors, FineTuningTask):
     def get_config(self) -> Config:
         return {
             **super().get_config(),
-            "pooling": self.pooling,
-            "normalize": self.normalize,
+            **{name: getattr(self, name) for name in _SETTINGS},
         }
+
+    def export_to_sentence_transformers(self, path: Path) -> None:
+        """Write a folder that `SentenceTransformer` loads, and gives the same vectors.
+
+        Args:
+            path: path of the folder to write.
+
+        Raises:
+            ValueError: without a preprocessor, and as `export_to_transformers`.
+            ImportError: without safetensors, which the `hf` extra has.
+
+        Example:
+
+        ```python
+        model = keras_bertfam.tasks.TextEmbedder.from_preset("my_bert", pooling="cls")
+        model.export_to_sentence_transformers("for_sentence_transformers")
+        ```
+        """
+        sentence_transformers.export(self, path)

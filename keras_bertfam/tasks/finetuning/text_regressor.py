@@ -3,14 +3,20 @@
 from typing import Any
 
 import keras
+from keras import ops
 
 from keras_bertfam.tasks.finetuning.fine_tuning import SummaryTask
+from keras_bertfam.tasks.finetuning.labelled import check_activation
 from keras_bertfam.tasks.finetuning.reporting import report_of_numbers
 from keras_bertfam.tasks.finetuning.text_classifier_preprocessor import (
     TextRegressorPreprocessor,
 )
-from keras_bertfam.tasks.losses import ErrorOfEach, WeightedMeanSquaredError
-from keras_bertfam.types import Model, Tensor
+from keras_bertfam.tasks.losses import (
+    DetectionCrossentropy,
+    ErrorOfEach,
+    WeightedMeanSquaredError,
+)
+from keras_bertfam.types import Config, Model, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -24,6 +30,9 @@ class TextRegressor(SummaryTask):
         head_style: see `TextClassifier`.
         dropout: see `TextClassifier`.
         lm_weight: see `TextClassifier`.
+        activation: `None`, or `"sigmoid"` for scores between 0 and 1, as of
+            cross-encoders. These are trained on labels from 0 to 1, by the binary
+            cross-entropy.
         **kwargs: arguments of `keras.Model`.
 
     Call arguments:
@@ -35,6 +44,9 @@ class TextRegressor(SummaryTask):
     `fit()`, `evaluate()` and `predict()` take lists of strings, or tuples of two
     lists for pairs. `compile()` without arguments is BERT's fine-tuning with the
     mean squared error.
+
+    `from_preset()` takes cross-encoders: `activation` is what their config says, for
+    `sentence-transformers`; where it says nothing, that library means `"sigmoid"`.
 
     Reference: [Devlin et al., 2018](https://arxiv.org/abs/1810.04805), section
     4.1.
@@ -64,16 +76,22 @@ class TextRegressor(SummaryTask):
         head_style: str | None = None,
         dropout: float | None = None,
         lm_weight: float | None = None,
+        activation: str | None = None,
         **kwargs: Any,
     ) -> None:
+        check_activation(activation, "sigmoid")
         arguments = (preprocessor, head_style, dropout, lm_weight)
         super().__init__(backbone, 1, *arguments, **kwargs)
+        self.activation = activation
         self.compile()
 
     def as_outputs(self, scores: Tensor) -> Tensor:
-        return scores[..., 0]
+        scores = scores[..., 0]
+        return ops.sigmoid(scores) if self.activation else scores
 
-    def default_loss(self) -> WeightedMeanSquaredError:
+    def default_loss(self) -> Any:
+        if self.activation:
+            return DetectionCrossentropy("crossentropy", from_logits=False)
         return WeightedMeanSquaredError()
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
@@ -82,3 +100,6 @@ class TextRegressor(SummaryTask):
     def _report(self, x, labels, given, batch_size, worst):
         outputs = self.predict(x, batch_size=batch_size, verbose=0)
         return report_of_numbers(self, x, labels, outputs, worst)
+
+    def get_config(self) -> Config:
+        return {**super().get_config(), "activation": self.activation}

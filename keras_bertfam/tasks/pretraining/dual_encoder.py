@@ -11,6 +11,7 @@ from keras_bertfam.layers.modeling.projection import VectorProjection
 from keras_bertfam.layers.modeling.token_scores import crossentropy
 from keras_bertfam.models.encoder_decoder import side_of
 from keras_bertfam.models.exported import row_specs
+from keras_bertfam.presets import dpr
 from keras_bertfam.tasks.global_tokens import with_summaries_global
 from keras_bertfam.tasks.losses import AccuracyOfEach
 from keras_bertfam.tasks.pretraining.dual_encoder_preprocessor import (
@@ -31,7 +32,7 @@ from keras_bertfam.tasks.task import (
     pooler_variables,
 )
 from keras_bertfam.tasks.vectors import TextVectors
-from keras_bertfam.types import Config, Model, Tensor
+from keras_bertfam.types import Config, Model, Path, Tensor
 
 _SIDES = ("query", "passage")
 
@@ -74,7 +75,9 @@ class DualEncoder(TextVectors, PretrainingTask):
     `fit()` takes what `preprocessor.dataset(documents)` makes, the inverse cloze task,
     or `(queries, passages)`, pairs of texts. `compile()` without arguments is the
     training of the inverse cloze task; DPR's rate for pairs is `learning_rate=2e-5`.
-    DPR itself is `passage_backbone=..., projection_dim=None`.
+    DPR itself is `passage_backbone=..., projection_dim=None`; its published towers are
+    read by `Backbone.from_preset("hf://facebook/dpr-question_encoder-single-nq-base")`,
+    and `export_to_transformers()` writes two.
 
     References:
         [Lee et al., 2019](https://arxiv.org/abs/1906.00300), sections 3 and 4;
@@ -281,6 +284,21 @@ class DualEncoder(TextVectors, PretrainingTask):
             tower, projection = self.passage_backbone, self.passage_projection
         settings = {"pooling": self.pooling}
         return [tower, *([] if projection is None else [projection])], settings
+
+    def export_to_transformers(self, path: Path) -> None:
+        """Write DPR's two encoders: the folders `question_encoder` and `ctx_encoder`.
+
+        Each is what `transformers.DPRQuestionEncoder` or `DPRContextEncoder` loads,
+        and what `Backbone.from_preset` reads.
+
+        Args:
+            path: path of the folder that they are written to.
+
+        Raises:
+            ValueError: if this isn't DPR: BERTs without a projection, pooled by
+                `"cls"`.
+        """
+        dpr.export(self, path)
 
     def get_config(self) -> Config:
         tower = self.passage_backbone

@@ -14,15 +14,14 @@ from keras_bertfam.types import Config, Model
 
 
 def make_head(backbone: Model) -> LanguageModelHead:
-    """A head of a backbone's tables.
-
-    T5's tied tables, of unit variance, need states of that of their inverse.
-    """
-    tied = getattr(backbone, "tie_embeddings", True)
+    """A head of a backbone's tables."""
+    # Those of unit variance need states of that of their inverse.
     unit = getattr(backbone, "initializer_range", 1.0) is None
+    scaled = unit and getattr(backbone, "tie_embeddings", True)
+    scaled = getattr(backbone, "scale_outputs", scaled)
     head = LanguageModelHead(
         backbone.token_embedding,
-        scale=backbone.hidden_dim**-0.5 if tied and unit else 1.0,
+        scale=backbone.hidden_dim**-0.5 if scaled else 1.0,
         dtype=backbone.dtype_policy,
         name="language_model_head",
     )

@@ -97,8 +97,8 @@ def test_fit_on_pairs_and_predict():
 
 
 def test_errors():
-    with pytest.raises(ValueError, match="`pooling`.*'max'"):
-        make(pooling="max")
+    with pytest.raises(ValueError, match="`pooling`.*'sum'"):
+        make(pooling="sum")
     with pytest.raises(ValueError, match="both strings. Received: first='cat'"):
         make().similarity("cat", ["cat", "dog", "mat"])
     with pytest.raises(ValueError, match="2 and 1 texts"):

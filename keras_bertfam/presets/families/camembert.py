@@ -1,0 +1,42 @@
+"""CamemBERT's record."""
+
+import dataclasses
+from typing import Any
+
+from keras_bertfam.presets.families.record import size
+from keras_bertfam.presets.families.roberta import ROBERTA
+
+_THEIRS: Any = ROBERTA.transformers
+_RECIPE = dataclasses.replace(
+    ROBERTA.pretraining[""],
+    source="Martin et al., 2019, sections 3.2 and 4; the rest is RoBERTa's",
+    learning_rate=7e-4,
+    warmup_steps=10_000,
+    total_steps=100_000,
+    masking={**ROBERTA.pretraining[""].masking, "strategy": "words"},
+)
+
+CAMEMBERT = ROBERTA.derived(
+    "camembert",
+    "CamembertBackbone",
+    tokenizer="sentence_piece",
+    tokenizer_class="CamembertTokenizer",
+    sizes={
+        "camembert_base_fr": size(
+            32005,
+            12,
+            768,
+            source="almanach/camembert-base",
+            tokenizer="sentence_piece_bpe",
+        ),
+        "camembert_large_fr": size(
+            32005,
+            24,
+            1024,
+            source="almanach/camembert-large",
+            tokenizer="sentence_piece_bpe",
+        ),
+    },
+    pretraining={"": _RECIPE},
+    transformers=dataclasses.replace(_THEIRS, title="Camembert", signs=()),
+)

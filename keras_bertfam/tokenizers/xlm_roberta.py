@@ -1,0 +1,153 @@
+"""XLM-R's tokenizer and CamemBERT's: SentencePiece with the ids of fairseq."""
+
+from typing import ClassVar
+
+import keras
+
+from keras_bertfam.presets.piece_models import CONTROL, UNKNOWN, PieceModel
+from keras_bertfam.tokenizers.sentence_piece import PlainSentencePiece
+from keras_bertfam.types import Path
+
+_UNKNOWN, _MASK = "<unk>", "<mask>"
+
+
+def in_order_of_fairseq(proto: bytes, first: tuple[str, ...]) -> bytes:
+    """Put the pieces of a SentencePiece model where fairseq's dictionary has them.
+
+    What texts are split into depends on the scores of pieces, and not on their order.
+    Of a model whose pieces are `<unk>`, `<s>`, `</s>`, `,`, ... and XLM-R's first
+    ones:
+
+        piece     <s>  <pad>  </s>  <unk>  ,  ...  <mask>
+        id          0      1     2      3  4  ...  as many as there were, and 1
+
+    Args:
+        proto: bytes. The model, in its own order or in fairseq's.
+        first: the special pieces that come first.
+
+    Returns:
+        bytes, a model.
+    """
+    model = PieceModel()
+    model.ParseFromString(proto)
+    others = [p for p in model.pieces if p.piece not in (*first, _UNKNOWN, _MASK)]
+    arranged = PieceModel()
+    arranged.CopyFrom(model)
+    del arranged.pieces[:]
+    for name in first:
+        kind = UNKNOWN if name == _UNKNOWN else CONTROL
+        arranged.pieces.add(piece=name, score=0.0, type=kind)
+    arranged.pieces.extend(others)
+    arranged.pieces.add(piece=_MASK, score=0.0, type=CONTROL)
+    arranged.trainer_spec.unk_id = first.index(_UNKNOWN)
+    content: bytes = arranged.SerializeToString()
+    return content
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class XLMRobertaTokenizer(PlainSentencePiece):
+    """XLM-R's tokenizer.
+
+    Its SentencePiece model has `<unk>`, `<s>` and `</s>` as its first pieces. XLM-R has
+    `<s>`, `<pad>`, `</s>` and `<unk>`, and `<mask>` as the last: with these ids it is
+    kept here. Special tokens are found in texts.
+
+    Args:
+        proto: path of a `sentencepiece.bpe.model`, or its content as bytes.
+        **kwargs: arguments of `keras_hub.tokenizers.SentencePieceTokenizer`.
+
+    Returns:
+        See `AlbertTokenizer`.
+
+    Example:
+
+    ```python
+    documents = tf.data.Dataset.from_tensor_slices(["a bat", "a cat sat"])
+    tokenizer = keras_bertfam.tokenizers.train_sentence_piece(
+        documents, 40, family="xlm-roberta")
+    tokenizer(["a <mask> sat"])
+    ```
+
+    Reference: [Conneau et al., 2019](https://arxiv.org/abs/1911.02116); fairseq, XLM-R.
+    """
+
+    special_token_names = {
+        "cls": "<s>",
+        "sep": "</s>",
+        "pad": "<pad>",
+        "mask": _MASK,
+        "unk": _UNKNOWN,
+        "start": "<s>",
+        "end": "</s>",
+    }
+    special_tokens_in_strings = True
+    first_pieces: ClassVar[tuple[str, ...]] = ("<s>", "<pad>", "</s>", _UNKNOWN)
+
+    def set_proto(self, proto: Path | bytes | None) -> None:
+        super().set_proto(proto)
+        if self.proto is not None:
+            arranged = in_order_of_fairseq(self.proto, self.first_pieces)
+            if arranged != self.proto:
+                super().set_proto(arranged)
+
+    def _update_special_token_ids(self) -> None:
+        if _MASK in self.model_vocabulary():  # else it is in its own order still
+            super()._update_special_token_ids()
+
+    def proto_in_own_order(self) -> bytes:
+        """Give the model with `<unk>`, `<s>` and `</s>` first, as it is published."""
+        model = PieceModel()
+        model.ParseFromString(self.proto)
+        special = {*self.special_token_names.values()}
+        others = [piece for piece in model.pieces if piece.piece not in special]
+        del model.pieces[:]
+        for name, kind in ((_UNKNOWN, UNKNOWN), ("<s>", CONTROL), ("</s>", CONTROL)):
+            model.pieces.add(piece=name, score=0.0, type=kind)
+        model.pieces.extend(others)
+        model.trainer_spec.unk_id = 0
+        content: bytes = model.SerializeToString()
+        return content
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class CamembertTokenizer(XLMRobertaTokenizer):
+    """CamemBERT's tokenizer.
+
+    Its ids are those of its SentencePiece model and 4, since four pieces that no text
+    has come before: `<s>` is 5, and `</s>` is 6.
+
+    Args:
+        proto: path of a `sentencepiece.bpe.model`, or its content as bytes.
+        **kwargs: arguments of `keras_hub.tokenizers.SentencePieceTokenizer`.
+
+    Returns:
+        See `AlbertTokenizer`.
+
+    Example:
+
+    ```python
+    documents = tf.data.Dataset.from_tensor_slices(["un chat", "le chat dort"])
+    tokenizer = keras_bertfam.tokenizers.train_sentence_piece(
+        documents, 40, family="camembert")
+    tokenizer(["le <mask> dort"])
+    ```
+
+    Reference: [Martin et al., 2019](https://arxiv.org/abs/1911.03894); fairseq,
+    CamemBERT.
+    """
+
+    special_token_names = {
+        **XLMRobertaTokenizer.special_token_names,
+        "unused_start": "<s>NOTUSED",
+        "unused_end": "</s>NOTUSED",
+        "unused_unk": "<unk>NOTUSED",
+    }
+    first_pieces = (
+        "<s>NOTUSED",
+        "<pad>",
+        "</s>NOTUSED",
+        _UNKNOWN,
+        "<unk>NOTUSED",
+        "<s>",
+        "</s>",
+    )

@@ -1,0 +1,172 @@
+"""Folders of `sentence-transformers`, in and out, key by key."""
+
+import json
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+
+from keras_bertfam import models, tasks
+from keras_bertfam.layers import BertTokenizer
+from keras_bertfam.presets import CheckpointError, sentence_transformers
+
+library = pytest.importorskip("sentence_transformers")
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdef"]
+TEXTS = ["a b c d e f a b c d", "b", "c d", ""]
+FILES = (
+    "modules.json",
+    "config_sentence_transformers.json",
+    "sentence_bert_config.json",
+    "1_Pooling/config.json",
+    "2_Dense/config.json",
+)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    """A folder of `transformers`."""
+    torch.manual_seed(0)
+    folder = tmp_path_factory.mktemp("base")
+    config = transformers.BertConfig(
+        vocab_size=len(WORDS),
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=12,
+        max_position_embeddings=16,
+        initializer_range=1.0,
+    )
+    transformers.BertModel(config).save_pretrained(folder)
+    (folder / "vocab.txt").write_text("\n".join(WORDS) + "\n")
+    tokenizer = transformers.BertTokenizerFast(str(folder / "vocab.txt"))
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def write(base, folder, pooling="mean", dense=True, normalize=True, **kwargs):
+    """Write a folder with their library; their model."""
+    from sentence_transformers.sentence_transformer import modules as parts
+
+    modules = [parts.Transformer(str(base), max_seq_length=7)]
+    modules.append(parts.Pooling(8, pooling_mode=pooling))
+    modules += [parts.Dense(8, 5)] if dense else []
+    modules += [parts.Normalize()] if normalize else []
+    theirs = library.SentenceTransformer(modules=modules, device="cpu", **kwargs)
+    theirs.save(str(folder))
+    return theirs
+
+
+def vectors(model):
+    return model.predict(TEXTS, batch_size=4, verbose=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pooling", sentence_transformers.POOLINGS)
+def test_vectors_are_theirs_in_and_out(pooling, base, tmp_path):
+    named = sentence_transformers.POOLINGS[pooling]
+    whole = pooling in ("mean", "last")
+    prompts = {"query": "a ", "document": "b b "}
+    theirs = write(base, tmp_path / "in", named, whole, whole, prompts=prompts)
+    expected = theirs.encode(TEXTS)
+    ours = tasks.TextEmbedder.from_preset(str(tmp_path / "in"))
+    assert (ours.pooling, ours.normalize) == (pooling, whole)
+    assert ours.preprocessor.sequence_length == 7
+    np.testing.assert_allclose(vectors(ours), expected, atol=2e-5)
+    for kind, encode in (
+        ("query", theirs.encode_query),
+        ("passage", theirs.encode_document),
+    ):
+        found = ours.encode(TEXTS[1:], kind)
+        np.testing.assert_allclose(found, encode(TEXTS[1:]), atol=2e-5)
+    ours.export_to_sentence_transformers(tmp_path / "out")
+    again = library.SentenceTransformer(str(tmp_path / "out"), device="cpu")
+    np.testing.assert_allclose(again.encode(TEXTS), expected, atol=2e-5)
+    assert again.max_seq_length == 7 and again.prompts["query"] == "a "
+    back = tasks.TextEmbedder.from_preset(str(tmp_path / "out"))
+    ours.save_to_preset(str(tmp_path / "preset"))
+    kept = tasks.TextEmbedder.from_preset(str(tmp_path / "preset"))
+    for other in (back, kept):
+        settings = {**ours.get_config(), "backbone": 0, "preprocessor": 0, "name": 0}
+        assert (
+            settings.items()
+            <= {
+                **other.get_config(),
+                "backbone": 0,
+                "preprocessor": 0,
+                "name": 0,
+            }.items()
+        )
+        x = {k: np.array(v) for k, v in ours.preprocessor(TEXTS).items()}
+        np.testing.assert_allclose(
+            *map(np.asarray, (numpy(other(x)), expected)), atol=2e-5
+        )
+
+
+def numpy(x):
+    from keras import ops
+
+    return ops.convert_to_numpy(x)
+
+
+@pytest.mark.slow
+@pytest.mark.any_backend
+def test_every_key_is_used_known_or_refused(base, tmp_path):
+    write(base, tmp_path / "in", prompts={"query": "a "})
+    folder = tmp_path / "changed"
+    for name in FILES:
+        content = json.loads((tmp_path / "in" / name).read_text())
+        target = content[0] if isinstance(content, list) else content
+        for key in (*target, "odd"):
+            shutil.copytree(tmp_path / "in", folder, dirs_exist_ok=True)
+            kept = target.get(key)
+            target[key] = "odd"
+            (folder / name).write_text(json.dumps(content))
+            free = sentence_transformers.MEANINGLESS.get(name, {})
+            if key in ("name", "idx") or key in free and free[key] is None:
+                tasks.TextEmbedder.from_preset(str(folder), load_weights=False)
+            elif key == "similarity_fn_name":
+                with pytest.warns(UserWarning, match="similarity_fn_name='odd'"):
+                    tasks.TextEmbedder.from_preset(str(folder))
+            else:
+                with pytest.raises(CheckpointError, match="odd"):
+                    tasks.TextEmbedder.from_preset(str(folder))
+            target.pop(key)
+            if kept is not None or key != "odd":
+                target[key] = kept
+
+
+@pytest.mark.any_backend
+def test_older_folders(tmp_path):
+    """Flags of poolings, and the Transformer in a folder of its own."""
+    backbone = models.BertBackbone(len(WORDS), 1, 2, 8, 12, max_sequence_length=16)
+    inner = tmp_path / "0_Transformer"
+    preprocessor = tasks.TextEmbedderPreprocessor(BertTokenizer(WORDS), 16)
+    tasks.TextEmbedder(backbone, preprocessor).export_to_transformers(inner)
+    listed = [("0_Transformer", "Transformer"), ("1_Pooling", "Pooling")]
+    write_json(
+        tmp_path / "modules.json",
+        [
+            {"idx": k, "name": str(k), "path": path, "type": f"s.models.{kind}"}
+            for k, (path, kind) in enumerate(listed)
+        ],
+    )
+    write_json(inner / "sentence_bert_config.json", {"max_seq_length": 9})
+    flags = {"word_embedding_dimension": 8, "pooling_mode_cls_token": True}
+    flags |= {"pooling_mode_mean_tokens": False}
+    write_json(tmp_path / "1_Pooling" / "config.json", flags)
+    model = tasks.TextEmbedder.from_preset(str(tmp_path))
+    assert (model.pooling, model.normalize, model.projection) == ("cls", False, None)
+    assert model.preprocessor.sequence_length == 9
+    flags["pooling_mode_mean_tokens"] = True
+    write_json(tmp_path / "1_Pooling" / "config.json", flags)
+    with pytest.raises(CheckpointError, match="must be one of .*Received: mean, cls"):
+        tasks.TextEmbedder.from_preset(str(tmp_path))
+
+
+def write_json(path, content):
+    pathlib.Path(path).parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(content))
