@@ -102,6 +102,8 @@ def to_ours(source: CheckpointSource) -> dict[str, Any]:
         if found.setdefault(ours, value) != value:
             raise _unfit(source, theirs, f"as its other name, {found[ours]!r}")
     arguments |= found
+    if pruned := source.config.get("pruned_heads"):
+        arguments["pruned_heads"] = _pruned(source, pruned, arguments)
     if "feed_forward" in arguments:
         arguments |= _FEED_FORWARDS[arguments.pop("feed_forward")]
     if arguments.get("intermediate_dim", 0) is None:
@@ -113,6 +115,20 @@ def to_ours(source: CheckpointSource) -> dict[str, Any]:
                 source, "max_position_embeddings", "more than pad_token_id + 1"
             )
     return arguments
+
+
+def _pruned(source, pruned, arguments):
+    """A list of heads for each layer, from a dict of those of some."""
+    layers, heads = (arguments[name] for name in ("num_layers", "num_heads"))
+    numbers = {str(layer): layer for layer in range(layers)}
+    if not isinstance(pruned, dict) or not all(
+        key in numbers
+        and isinstance(gone, list)
+        and all(type(head) is int and 0 <= head < heads for head in gone)
+        for key, gone in pruned.items()
+    ):
+        raise _unfit(source, "pruned_heads", "lists of heads by numbers of layers")
+    return [sorted({*pruned.get(key, ())}) for key in numbers]
 
 
 def _in_our_form(source, table):

@@ -29,9 +29,11 @@ from keras_bertfam.presets.heads import (
     is_other_head,
 )
 from keras_bertfam.presets.report import Report
-from keras_bertfam.presets.sentence_transformers import PROJECTION, SENTENCE_TASKS
+from keras_bertfam.presets.sentence_transformers import PROJECTION
 from keras_bertfam.presets.source import CheckpointError, CheckpointSource
 from keras_bertfam.types import Model
+
+_LENGTHS = ("sequence_length", "target_length")
 
 
 def load_backbone(
@@ -149,19 +151,14 @@ def read_task(
     if wanted and source.tokenizer_files and cls.preprocessor_cls:
         tokenizer = tokenizer_files.load_tokenizer(source)
         preprocessor = _preprocessor(cls, tokenizer, backbone, report)
-        if source.sequence_length is not None and cls.__name__ in SENTENCE_TASKS:
-            longest = backbone.max_sequence_length or source.sequence_length
-            length = min(source.sequence_length, longest)
-            config = preprocessor.get_config() | {"sequence_length": length}
-            preprocessor = type(preprocessor)(**{**config, "tokenizer": tokenizer})
     kwargs = {**_generator_arguments(cls, source, load_weights, kwargs), **kwargs}
     kwargs = {**_head_arguments(cls, source, kwargs), **kwargs}
     task = cls(backbone=backbone, preprocessor=preprocessor, **kwargs)
     if load_weights:
         given = getattr(kwargs.get("generator"), "weights", ())
-        if source.embedder and cls.__name__ == "TextEmbedder":
+        if getattr(task, "projection_dim", None) and cls.__name__ == "TextEmbedder":
             _fill(task, PROJECTION, backbone, report, label="task.")
-            given = [] if task.projection is None else task.projection.weights
+            given = task.projection.weights
         fill_heads(task, source, report, given)
     return task
 
@@ -171,7 +168,16 @@ def _preprocessor(cls, tokenizer, backbone, report):
     tokens, rows = tokenizer.vocabulary_size(), backbone.vocabulary_size
     if tokens < rows:
         report.notes.append(f"The tokenizer has {tokens} tokens for {rows} embeddings.")
-    return cls.usual_preprocessor(tokenizer, backbone)
+    usual = cls.usual_preprocessor(tokenizer, backbone)
+    given = report.source.preprocessor_arguments.get(cls.__name__)
+    if not given:
+        return usual
+    longest = getattr(backbone, "max_sequence_length", None)
+    if longest is not None:
+        lengths = {n: v for n, v in given.items() if n in _LENGTHS}
+        given = given | {name: min(value, longest) for name, value in lengths.items()}
+    config = {**usual.get_config(), **given, "tokenizer": tokenizer}
+    return cls.preprocessor_cls(**config)
 
 
 def _generator_arguments(cls, source, load_weights, kwargs):
@@ -188,14 +194,14 @@ def _generator_arguments(cls, source, load_weights, kwargs):
 def _head_arguments(cls, source, kwargs):
     """Arguments of a fine-tuning task that a checkpoint tells."""
     ours, arguments = counterpart(cls), {}
-    if cls.__name__ == "TextEmbedder":
-        arguments |= source.embedder
     dropouts = transformers_tables()[source.family].dropouts
     roles = dropouts.keys() & (ours.heads if ours else ())
     if roles and "dropout" not in kwargs:
         arguments["dropout"] = configs.head_dropout(source, *roles)
     if ours is not None:
         arguments |= ours.arguments(source.config)
+    told = [source.task_arguments.get(base.__name__) for base in cls.__mro__]
+    arguments |= next(filter(None, told), {})
     if ours is not None and ours.styled:
         arguments["head_style"] = configs.head_style(source)
     if ours is not None and ours.labelled:

@@ -230,18 +230,23 @@ def collect(
 ) -> dict[str, np.ndarray]:
     """Tensors by their names in `transformers`; the ids of variables go to a set.
 
+    LoRA's weights are merged into those that they change.
+
     Raises:
         ValueError: for a quantised variable, whose scale has no name there.
     """
     tensors = {}
     for row, variable in applying(rows, owner, backbone):
+        layer = find(owner, row.ours.rpartition(".")[0])
         if written is not None:
-            written.add(id(variable))
+            merged = layer.weights if getattr(layer, "lora_enabled", False) else ()
+            written |= {id(variable), *map(id, merged)}
         dtype = keras.backend.standardize_dtype(variable.dtype)
-        if not keras.backend.is_float_dtype(dtype):
+        quantized = getattr(layer, "quantization_mode", None)
+        if quantized or not keras.backend.is_float_dtype(dtype):
             raise ValueError(
                 "A quantised model can't be exported: export the float model. "
-                f"Received: {row.ours} of dtype {dtype}."
+                f"Received: {row.ours} of dtype {quantized or dtype}."
             )
         array = keras.ops.convert_to_numpy(variable)
         arrays = row.transform.split(array, len(row.theirs), backbone)

@@ -1,6 +1,7 @@
 """Reads the folders that `transformers` writes."""
 
 import os
+import re
 
 from keras_bertfam.presets import reading
 from keras_bertfam.presets.copies import with_originals
@@ -30,6 +31,8 @@ TOKENIZER_FILES = (
 # As XLM-R's is called; the kind of file is the same.
 OTHER_NAMES = {"sentencepiece.bpe.model": "spiece.model"}
 TOKENIZER_CONFIG = "tokenizer_config.json"
+# What trainers and `torch.compile` put before names.
+WRAPPERS, COMPILED = ("module", "model"), "_orig_mod"
 # A model in a folder of its own that belongs to the one beside it.
 PARTS = ("generator",)
 
@@ -84,7 +87,7 @@ def open_source(
         path=path,
         family=family,
         config=config,
-        tensors=reading.Tensors(with_originals(tensors, family)),
+        tensors=reading.Tensors(with_originals(_unwrapped(tensors, family), family)),
         tokenizer_files={
             OTHER_NAMES.get(name, name): str(reading.file_in(path, name))
             for name in (*TOKENIZER_FILES, *OTHER_NAMES)
@@ -98,6 +101,23 @@ def open_source(
         },
         head_activation=transformers_tables()[family].head_activation,
     )
+
+
+def _unwrapped(tensors, family):
+    """Tensors without the names of what a model was wrapped in to be trained."""
+    table = transformers_tables()[family]
+    first, *_ = (name for row in table.weights for name in row.theirs)
+    own = (
+        f"(?:{re.escape(table.prefix)}\\.)?{re.escape(first)}"
+        if table.prefix
+        else first
+    )
+    wrappers = "|".join(WRAPPERS)
+    known = re.compile(rf"((?:{wrappers})\.)*?(?={own}$)")
+    tensors = {n.replace(f"{COMPILED}.", ""): t for n, t in tensors.items()}
+    found = [match[0] for match in map(known.match, tensors) if match]
+    wrapper = min(found, key=len, default="")
+    return {name.removeprefix(wrapper): each for name, each in tensors.items()}
 
 
 def _is_part(path):

@@ -3,6 +3,7 @@
 import functools
 import os
 import re
+from typing import Any
 
 import keras
 import keras_hub
@@ -32,6 +33,69 @@ _TASKS = {
 }
 # Keys of a config that no class of KerasHub has, and that change no result.
 _FREE = ("model_type", "initializer_range", "architectures")
+# Keys of its files beside the backbone's: `None` for those without a meaning here, and
+# otherwise the values that they may have. What isn't here is used, or refused.
+_COMMON = dict.fromkeys(
+    ("name", "trainable", "dtype", "build_config", "registered_name")
+)
+KEYS: dict[str, dict[str, tuple | None]] = {
+    directory.TASK_FILE: {
+        **_COMMON,
+        "backbone": None,
+        "preprocessor": None,
+        # Shapes say it
+        "num_classes": None,
+        "hidden_dim": None,
+        "pooling": None,
+    },
+    directory.PREPROCESSOR_FILE: {
+        **_COMMON,
+        "tokenizer": None,
+        "config_file": None,
+        "add_start_token": (True,),
+        "add_end_token": (True,),
+    },
+    directory.TOKENIZER_FILE: {
+        **_COMMON,
+        "config_file": None,
+        "vocabulary": None,
+        "merges": None,
+        "proto": None,
+        # Those of the class; a tokenizer of its own has others
+        "special_tokens": None,
+        "unsplittable_tokens": None,
+        "sequence_length": (None,),
+        "split": (True,),
+        "suffix_indicator": ("##",),
+        "oov_token": ("[UNK]",),
+        "add_bos": (False,),
+        "add_eos": (False,),
+    },
+}
+# Arguments of our preprocessors, by KerasHub's names.
+_PREPROCESSORS = {
+    "sequence_length": "sequence_length",
+    "encoder_sequence_length": "sequence_length",
+    "decoder_sequence_length": "target_length",
+    "mask_selection_rate": "mask_selection_rate",
+    "mask_selection_length": "mask_selection_length",
+    "mask_token_rate": "mask_token_rate",
+    "random_token_rate": "random_token_rate",
+}
+_TOKENIZERS = {
+    "lowercase": "do_lower_case",
+    "strip_accents": "strip_accents",
+    "special_tokens_in_strings": "special_tokens_in_strings",
+    "add_prefix_space": "add_prefix_space",
+}
+# A classifier's activation, and ours with it.
+_ACTIVATIONS: dict[str | None, dict[str, Any]] = {
+    None: {},
+    "linear": {},
+    "softmax": {"activation": "softmax"},
+    "sigmoid": {"activation": "sigmoid", "multi_label": True},
+}
+_ENDINGS = {"Seq2SeqLM": "TextToText"}
 # The end of the name of a tensor's third that a variable is, as GPT-2's queries.
 _THIRD = re.compile(r"(.+)\[([012])\]")
 
@@ -86,6 +150,8 @@ def open_source(path: Path) -> CheckpointSource:
                 tensors=tensors,
                 tokenizer_files=_tokenizer_files(path),
                 tokenizer_config=_tokenizer_config(path),
+                task_arguments=_task_arguments(path, table),
+                **_preprocessor(path, table),
             )
     except CheckpointError:
         raise
@@ -222,10 +288,77 @@ def _tokenizer_files(path):
 
 
 def _tokenizer_config(path):
-    config = untrusted.read_config(path, directory.TOKENIZER_FILE)
-    if config is None or "lowercase" not in config["config"]:
+    _, config = _read(path, directory.TOKENIZER_FILE, _TOKENIZERS)
+    return {_TOKENIZERS[key]: value for key, value in config.items()}
+
+
+def _task_arguments(path, table):
+    """Arguments of our task, from the head that was saved."""
+    title, config = _read(path, directory.TASK_FILE, ("activation", "dropout"))
+    if title.removeprefix(table.backbone.removesuffix("Backbone")) != "TextClassifier":
         return {}
-    return {"do_lower_case": config["config"]["lowercase"]}
+    activation = config.get("activation")
+    named = activation.get("config") if isinstance(activation, dict) else activation
+    if not isinstance(named, str | None) or named not in _ACTIVATIONS:
+        raise CheckpointError(
+            f"'activation' of {path!r} must be one of "
+            f"{', '.join(filter(None, _ACTIVATIONS))}. Received: {activation!r}."
+        )
+    arguments = dict(_ACTIVATIONS[named])
+    if (rate := config.get("dropout")) is not None:
+        if type(rate) not in (int, float) or not 0 <= rate < 1:
+            raise CheckpointError(
+                f"'dropout' of {path!r} must be a number in [0, 1). Received: {rate!r}."
+            )
+        arguments["dropout"] = rate
+    return {"TextClassifier": arguments}
+
+
+def _preprocessor(path, table):
+    """Arguments of our preprocessor, and what differs."""
+    known = (*_PREPROCESSORS, "truncate")
+    title, config = _read(path, directory.PREPROCESSOR_FILE, known)
+    kind = title.removeprefix(table.backbone.removesuffix("Backbone"))
+    kind, notes = kind.removesuffix("Preprocessor"), []
+    truncate = config.pop("truncate", "round_robin")
+    if truncate != "round_robin":
+        notes.append(
+            f"With truncate={truncate!r}: pairs lose the ends of the longer text here."
+        )
+    for key, value in config.items():
+        fits = type(value) is int and value > 0 if "length" in key else True
+        if not fits and value is not None:
+            raise CheckpointError(
+                f"{key!r} of {path!r} must be a positive int. Received: {value!r}."
+            )
+    given = {_PREPROCESSORS[k]: v for k, v in config.items() if v is not None}
+    return {
+        "preprocessor_arguments": {_ENDINGS.get(kind, kind): given},
+        "notes": tuple(notes),
+    }
+
+
+def _read(path, name, used):
+    """The name of a class without its package, and the used keys of its config.
+
+    Raises:
+        CheckpointError: for a key that isn't known, and for one whose value has no
+            meaning here.
+    """
+    content = untrusted.read_config(path, name)
+    if content is None:
+        return "", {}
+    config, known = content["config"], KEYS[name]
+    for key, value in config.items():
+        fits = key in used or known.get(key, ()) is None
+        if not fits and value not in known.get(key, ()):
+            expected = known.get(key)
+            expected = f"be {expected[0]!r}" if expected else "not be there"
+            raise CheckpointError(
+                f"{key!r} of {name} in {path!r} must {expected}. Received: {value!r}."
+            )
+    title = content["registered_name"].partition(">")[2]
+    return title, {key: config[key] for key in used if key in config}
 
 
 def to_keras_hub(model: Model) -> Model:
@@ -269,8 +402,10 @@ def _make_task(model, table, backbone):
             f"Received: {type(model).__name__}."
         )
     cls = getattr(keras_hub.models, table.backbone.removesuffix("Backbone") + ending)
-    classes = (model.head.num_classes,) if ending == "TextClassifier" else ()
-    return cls(backbone, *classes, preprocessor=None)
+    if ending != "TextClassifier":
+        return cls(backbone, preprocessor=None)
+    kwargs = {name: getattr(model, name, None) for name in ("activation", "dropout")}
+    return cls(backbone, model.head.num_classes, preprocessor=None, **kwargs)
 
 
 def _arguments(family, config, backbone):

@@ -215,13 +215,17 @@ def read_pytorch(path: Path) -> dict[str, LazyTensor]:
         path: path of a file.
 
     Returns:
-        Dict from names to `LazyTensor`s.
+        Dict from names to `LazyTensor`s, those of the model where a trainer wrote its
+        own state beside it, under `state_dict` or `model_state_dict`.
 
     Raises:
         CheckpointError: if the file isn't one, or holds more than tensors.
         ImportError: without PyTorch, which has the reader of its format.
     """
     content = load_pytorch(path)
+    if isinstance(content, dict):  # of a trainer, beside the state of training
+        nested = (content.get(name) for name in ("state_dict", "model_state_dict"))
+        content = next((each for each in nested if isinstance(each, dict)), content)
     if not isinstance(content, dict) or not all(
         isinstance(name, str) and hasattr(tensor, "numpy")
         for name, tensor in content.items()

@@ -72,7 +72,7 @@ MEANINGLESS: dict[str, dict[str, Any]] = {
     "Normalize": {key: (value,) for key, value in _NORMALIZED.items()},
 }
 # What such folders are made for.
-SENTENCE_TASKS = ("TextEmbedder", "TextRegressor", "TextClassifier")
+_TASKS = ("TextEmbedder", "TextRegressor", "TextClassifier")
 PROJECTION = dense("projection", "sentence_projection")
 
 
@@ -136,8 +136,8 @@ def open_source(path: Path) -> CheckpointSource:
         path=path,
         config=config,
         tensors=reading.Tensors(tensors),
-        embedder=arguments if "Pooling" in kinds else {},
-        sequence_length=length,
+        task_arguments={"TextEmbedder": arguments if "Pooling" in kinds else {}},
+        preprocessor_arguments=dict.fromkeys(_TASKS, {"sequence_length": length}),
         notes=tuple(notes),
     )
 

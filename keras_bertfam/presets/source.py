@@ -91,9 +91,9 @@ class CheckpointSource:
             one: "generator", beside ELECTRA's discriminator.
         head_activation: the activation of the masked language model's head, if it
             isn't the encoder's.
-        embedder: dict of the arguments of a `TextEmbedder` that the files say.
-        sequence_length: int or `None`. The most tokens of a text, for tasks of a
-            `sentence-transformers`' folder.
+        task_arguments: dict from names of tasks to dicts of their arguments that the
+            files say.
+        preprocessor_arguments: the same for the tasks' preprocessors.
         notes: sentences on what differs here.
 
     Example:
@@ -116,6 +116,6 @@ class CheckpointSource:
     tokenizer_config: dict = dataclasses.field(default_factory=dict)
     parts: collections.abc.Mapping = dataclasses.field(default_factory=dict)
     head_activation: str | None = None
-    embedder: dict = dataclasses.field(default_factory=dict)
-    sequence_length: int | None = None
+    task_arguments: dict = dataclasses.field(default_factory=dict)
+    preprocessor_arguments: dict = dataclasses.field(default_factory=dict)
     notes: tuple[str, ...] = ()

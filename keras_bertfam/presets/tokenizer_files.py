@@ -95,6 +95,8 @@ def _word_piece(source, added, path):
         accents,
         _flag(config, "tokenize_chinese_chars", True),
     )
+    if _flag(config, "special_tokens_in_strings", False):
+        given["special_tokens_in_strings"] = True
     return _bert_tokenizer(vocabulary, added, given)
 
 

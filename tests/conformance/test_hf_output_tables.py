@@ -47,6 +47,7 @@ class Checkpoint:
         state = randomize(self.cls(self.config), 0.3).state_dict()
         self.tensors = {name: t.numpy().copy() for name, t in state.items()}
         self.folder, self.output, self.family = folder, table.output, family
+        self.prefix = f"{table.prefix}." if table.prefix else ""
         self.own = np.random.default_rng(0).normal(
             size=self.tensors[table.output].shape
         )
