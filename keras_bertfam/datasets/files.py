@@ -183,7 +183,8 @@ def read_squad(path: Path) -> list[dict[str, Any]]:
 
     Returns:
         A list of dicts of `id`, `title` of the article, `question`, `context` and
-        `answers`, a dict of the lists `text` and `answer_start` (in characters).
+        `answers`, a dict of the lists `text` and `answer_start` (in characters),
+        empty for a question that is impossible, or whose answers are.
 
     Raises:
         ValueError: for a file of another format.
@@ -197,7 +198,7 @@ def read_squad(path: Path) -> list[dict[str, Any]]:
                 "question": question["question"],
                 "context": paragraph["context"],
                 "answers": {
-                    name: [answer[name] for answer in question.get("answers", ())]
+                    name: [answer[name] for answer in _answers(question)]
                     for name in ("text", "answer_start")
                 },
             }
@@ -205,10 +206,17 @@ def read_squad(path: Path) -> list[dict[str, Any]]:
             for paragraph in article["paragraphs"]
             for question in paragraph["qas"]
         ]
-    except (KeyError, TypeError) as error:
+    except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(
             f"{path!s} must be in SQuAD's format. Missing: {error}."
         ) from error
+
+
+def _answers(question):
+    """The answers of a question in SQuAD's format that say something."""
+    if question.get("is_impossible"):
+        return []
+    return [each for each in question.get("answers", ()) if each["text"].strip()]
 
 
 def read_conll(
