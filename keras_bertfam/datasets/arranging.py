@@ -8,6 +8,7 @@ from typing import Any
 
 from keras_bertfam.datasets.examples import Examples
 from keras_bertfam.datasets.task_data import TaskData
+from keras_bertfam.layers.data.labels import NO_LABEL, is_no_label
 
 # "007" is a name.
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
@@ -85,7 +86,11 @@ def _number(task, label):
 def _tags(task, tags):
     if task.label_names is None:
         return [str(tag) for tag in tags]
-    return [str(task.label_names[_class_number(task, tag)]) for tag in tags]
+    names, none = task.label_names, str(NO_LABEL)
+    return [
+        none if is_no_label(tag) else str(names[_class_number(task, tag)])
+        for tag in tags
+    ]
 
 
 def _with_labels(convert):
@@ -174,7 +179,8 @@ def arrange(
     if task.label_names is None and task.kind in ("classification", "tagging"):
         labels: list[Any] = [row.get(task.label) for row in rows]
         if task.kind == "tagging":
-            labels = [f"{tag}" for tags in labels for tag in tags or ()]
+            given = (tag for tags in labels for tag in tags or ())
+            labels = [f"{tag}" for tag in given if not is_no_label(tag)]
         names = infer_label_names(labels, task.kind == "tagging")
         task = dataclasses.replace(task, label_names=names)
     return _ARRANGED[task.kind](task, rows, place or _row_of(len(rows)))

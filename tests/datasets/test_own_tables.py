@@ -203,6 +203,11 @@ def test_pairs(tmp_path):
 TAGGED = "EU NNP B-ORG\nsat VB O\n\nBert NNP B-PER\n"
 
 
+def _numbers(tags):
+    numbers = {"B-ORG": "1", "B-PER": "2"}
+    return [[numbers.get(tag, tag) for tag in row] for row in tags]
+
+
 def test_tags(tmp_path):
     words, tags = [["EU", "sat"], ["Bert"]], [["B-ORG", "O"], ["B-PER"]]
     names = ("O", "B-ORG", "B-PER")
@@ -227,6 +232,21 @@ def test_tags(tmp_path):
     ):
         assert (examples.x, examples.y) == (words, tags)
         assert (examples.label_names, examples.task.kind) == (names, "tagging")
+    # -100 is no class, wherever it is from.
+    some, kept = [["B-ORG", "-100"], ["B-PER"]], ("B-ORG", "B-PER")
+    mixed = {"tokens": words, "ner": [["B-ORG", -100], ["B-PER"]]}
+    own = {"tokens": words, "ner": [[1, -100], [2]]}
+    features = datasets.Features({"tokens": text, "ner": label})
+    bare = TAGGED.replace("VB O", "VB -100")
+    for examples, expected, of in (
+        (load_examples(write(folder, {"n.conll": bare}) / "n.conll"), some, kept),
+        (load_examples(written(folder, "my.jsonl", mixed), **asked), some, kept),
+        (load_examples(pandas.DataFrame(own), **asked, label_names=names), some, names),
+        (load_examples(pandas.DataFrame(own), **asked), _numbers(some), ("1", "2")),
+        (load_examples(datasets.Dataset.from_dict(own), **asked), _numbers(some), None),
+    ):
+        assert examples.y == expected
+        assert of is None or examples.label_names == of
     task = TaskData("own", "tagging", columns=("w",), label="t", header=("w", "p", "t"))
     assert load_examples(task, data=folder / "my.conll").label_names == names
     universal = load_examples([folder / "my.conllu"])
