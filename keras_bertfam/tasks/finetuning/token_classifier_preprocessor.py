@@ -232,9 +232,12 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
         rows = super().from_arrays(x, y, sample_weight)
         with tf.device("CPU:0"):
             (batch,) = rows.batch(len(rows))
-            parts = as_rows(*self._cut_in_graph(*batch))
-        parts.has_parts = True
-        return parts
+            parts = self._cut_in_graph(*batch)
+        if not len(parts[0]):
+            raise ValueError("`x` must have words. Received: none.")
+        rows = as_rows(*parts)
+        rows.has_parts = True
+        return rows
 
     @as_written
     def from_dataset(self, data: TFDataset) -> TFDataset:
