@@ -104,7 +104,8 @@ def _with_labels(convert):
 def _arrange_questions(task, rows, place):
     x = {name: [row[name] for row in rows] for name in task.columns}
     answers = _labels(task, rows, lambda task, answer: answer, place)
-    ids, titles = [row["id"] for row in rows], [row.get("title", "") for row in rows]
+    ids = [str(row.get("id", number)) for number, row in enumerate(rows)]
+    titles = [row.get("title", "") for row in rows]
     return Examples(x, answers, task, ids, titles)
 
 
