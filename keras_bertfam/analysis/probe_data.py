@@ -144,6 +144,10 @@ def check_lists(
     lists = lists and all(
         np.iterable(row) and not isinstance(row, str) for row in labels
     )
+    if lists and any(label != label for row in labels for label in row):
+        raise ValueError(
+            f"`{name}` must be labels, or `None` where there is none. Received: nan."
+        )
     if not lists or len(labels) != len(words):
         count = len(labels) if lists else repr(labels)
         raise ValueError(

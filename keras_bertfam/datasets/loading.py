@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+from keras_bertfam.arguments import check_number
 from keras_bertfam.datasets import files, tables
 from keras_bertfam.datasets.arranging import arrange
 from keras_bertfam.datasets.examples import Examples
@@ -106,6 +107,8 @@ def load_examples(
         "pairs.jsonl", text=("premise", "hypothesis"), label="label")
     ```
     """
+    if limit is not None:
+        check_number("limit", limit, 1)
     named = isinstance(task, str) and not tables.is_file_name(task)
     if isinstance(task, TaskData) or (named and text is kind is None):
         given: dict[str, Any] = {
