@@ -176,6 +176,14 @@ def _head_arguments(cls, source, kwargs):
     roles = dropouts.keys() & (ours.heads if ours else ())
     if roles and "dropout" not in kwargs:
         arguments["dropout"] = configs.head_dropout(source, *roles)
+    for role, told in ours.told.items() if ours else ():
+        for name, sizes_of in told.items():
+            rows = transformers_tables()[source.family].heads.get(role, ())
+            names = [
+                theirs for row in rows if row.ours == name for theirs in row.theirs
+            ]
+            if names and names[0] in source.tensors:
+                arguments |= zip(sizes_of, source.tensors[names[0]].shape, strict=True)
     if ours is not None and ours.styled:
         arguments["head_style"] = configs.head_style(source)
     if ours is not None and ours.labelled:
@@ -230,6 +238,7 @@ def _backbone_class(cls, source):
     """The class to build: the one asked for, or the usual one below it."""
     classes = backbones_of(source.family)
     fitting = [family for family in classes if issubclass(family, cls)]
+    fitting.sort(key=lambda family: family.__name__ != source.backbone)
     if any(issubclass(cls, family) for family in classes):
         return cls
     if fitting:

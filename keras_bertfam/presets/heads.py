@@ -29,6 +29,9 @@ class Counterpart:
             without the key first.
         generator: bool. Whether it has ELECTRA's generator, a model of its own in
             `transformers`, in the folder `generator` beside the task's files.
+        told: dict from roles to variables of the head, and the task's arguments that
+            are the sizes of each.
+        own: roles that `transformers` hasn't, and that only others' files have.
     """
 
     ending: str
@@ -39,6 +42,10 @@ class Counterpart:
     config: dict[str, Any] = dataclasses.field(default_factory=dict)
     required_config: dict[str, tuple] = dataclasses.field(default_factory=dict)
     generator: bool = False
+    told: dict[str, dict[str, tuple[str, ...]]] = dataclasses.field(
+        default_factory=dict
+    )
+    own: tuple[str, ...] = ()
 
     def parts(self, task: Model) -> dict[str, "Generator"]:
         """The models in folders beside a task's own files, by their names."""
@@ -95,7 +102,13 @@ COUNTERPARTS |= {
     "MultipleChoice": Counterpart("ForMultipleChoice", {"choice": "head"}, **_SUMMARY),
     "TextEmbedder": BACKBONE,
 }
-COUNTERPARTS["Generator"] = COUNTERPARTS["SpanBoundaryLM"] = COUNTERPARTS["MaskedLM"]
+COUNTERPARTS["Generator"] = COUNTERPARTS["MaskedLM"]
+COUNTERPARTS["SpanBoundaryLM"] = Counterpart(
+    "ForMaskedLM",
+    {"masked_lm": "head", "span_boundary": "span_boundary_head"},
+    told={"span_boundary": {"position_table": ("max_span_length", "position_dim")}},
+    own=("span_boundary",),
+)
 # The roles of heads that take the place of those of pre-training.
 FINE_TUNED = {"classifier", "choice", "token", "span"}
 

@@ -91,6 +91,7 @@ class CheckpointSource:
             one: "generator", beside ELECTRA's discriminator.
         head_activation: the activation of the masked language model's head, if it
             isn't the encoder's.
+        backbone: str. The class of ours, if not the usual one of the family.
 
     Example:
 
@@ -112,3 +113,4 @@ class CheckpointSource:
     tokenizer_config: dict = dataclasses.field(default_factory=dict)
     parts: collections.abc.Mapping = dataclasses.field(default_factory=dict)
     head_activation: str | None = None
+    backbone: str | None = None
