@@ -1,12 +1,138 @@
 """Which layers of a model are quantised, kept in configs so that they are again."""
 
 import copy
+import functools
+import re
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
 import keras
 
-from keras_bertfam.types import Config, Model
+from keras_bertfam.types import Config, Mixin, Model
+
+# Modes that keep two values in a byte.
+_PACKING = ("int4", "gptq", "awq")
+# Modes that look at texts before they round.
+_CALIBRATED = ("gptq", "awq")
+
+
+class Quantizable(Mixin):
+    """Mixin of models that load again as they were quantised."""
+
+    def quantize(
+        self, mode: Any = None, config: Any = None, filters: Any = None, **kwargs: Any
+    ) -> None:
+        """Quantise the layers that can be, as `keras.Model.quantize` does.
+
+        Args:
+            mode: `"int8"`, `"int4"`, `"float8"`, `"gptq"` or `"awq"`.
+            config: a quantisation config of Keras; `"gptq"` and `"awq"` need one,
+                with texts and a tokenizer. Blocks of an encoder that attends to whole
+                rows by tables of positions are found; others are to be named in it.
+            filters: which layers, as in Keras.
+            **kwargs: as in Keras.
+
+        Raises:
+            ValueError: for quantizers of your own, which a saved model would lose, and
+                for `"gptq"` and `"awq"` without blocks.
+
+        Example:
+
+        ```python
+        backbone = keras_bertfam.models.BertBackbone.from_preset(
+            "bert_tiny_en_uncased", load_weights=False)
+        backbone.quantize("int4")
+        ```
+        """
+        among = None
+        if mode in _CALIBRATED:
+            config = copy.copy(config)
+            structure = config.quantization_layer_structure
+            structure = structure or self.get_quantization_layer_structure(mode)
+            if structure is None:
+                raise ValueError(
+                    f"`config` must have a `quantization_layer_structure` for {mode!r} "
+                    f"and a {type(self).__name__}. Received: None."
+                )
+            config.quantization_layer_structure = structure
+            # The others would be saved as zeros, as nothing is measured for them.
+            blocks = structure["sequential_blocks"]
+            among = {id(x) for block in blocks for x in block._flatten_layers()}
+        else:
+            _check_default(config)
+
+        def is_one(layer):
+            asked = among is None or id(layer) in among
+            return asked and _passes(layer, filters)
+
+        with warnings.catch_warnings():
+            # Norms and dropout have nothing to quantise, tables nothing for float8.
+            for text in ("Layer .* does not have a", "Invalid quantization mode"):
+                warnings.filterwarnings("ignore", text)
+            super().quantize(mode, config=config, filters=is_one, **kwargs)
+        for layer in self._flatten_layers():
+            save_zero_points(layer)
+
+    def get_quantization_layer_structure(self, mode: str) -> Config | None:
+        """The embeddings and blocks that `"gptq"` and `"awq"` go through, or `None`."""
+        del mode
+        backbone = getattr(self, "backbone", self)
+        return getattr(backbone, "calibrated_blocks", lambda: None)()
+
+
+def _passes(layer, filters):
+    """What Keras does with the `filters` of `quantize()`."""
+    if callable(filters):
+        return filters(layer)
+    patterns = [filters] if isinstance(filters, str) else filters
+    return patterns is None or any(re.search(one, layer.name) for one in patterns)
+
+
+def _check_default(config):
+    """Raise a `ValueError` for quantizers that a dtype policy doesn't name."""
+    if config is None or not hasattr(config, "weight_quantizer"):
+        return
+    usual = {"block_size": config.block_size} if hasattr(config, "block_size") else {}
+    if config.get_config() != type(config)(**usual).get_config():
+        raise ValueError(
+            "`config` must have the quantizers that Keras takes for its mode: a saved "
+            f"model knows no others. Received: {config.get_config()}."
+        )
+
+
+def save_zero_points(layer: Any) -> None:
+    """Let a layer of GPTQ or AWQ write its zero points, which Keras 3.15 leaves out."""
+    if layer.quantization_mode in _CALIBRATED:
+        layer.save_own_variables = functools.partial(_save_all, layer)
+
+
+def _save_all(layer, store):
+    names = layer.variable_serialization_spec[layer.quantization_mode]
+    named = {name: getattr(layer, name, None) for name in names}
+    if "kernel" in named:  # that attribute is the float one
+        named["kernel"] = layer.quantized_kernel
+    kept = [value for value in named.values() if value is not None]
+    for index, value in enumerate(kept):
+        store[str(index)] = value
+
+
+def values_per_weight(config: Any) -> int:
+    """How many values of a model a stored number may hold.
+
+    Args:
+        config: serialised object.
+
+    Returns:
+        2 if a layer in it is of a mode that packs two values in a byte, else 1.
+    """
+    parts = config.values() if isinstance(config, dict) else config
+    if not isinstance(config, dict | list):
+        return 1
+    mode = config.get("mode") if isinstance(config, dict) else None
+    if isinstance(mode, str) and mode.startswith(_PACKING):
+        return 2
+    return max(map(values_per_weight, parts), default=1)
 
 
 def quantized_layers(layers: Iterable[Any], default: Any) -> Config | None:
@@ -39,6 +165,7 @@ def own_policies(model: Model) -> None:
         if isinstance(policy, keras.dtype_policies.DTypePolicyMap):
             # Those without a path, such as dropout, have no weights.
             layer._dtype_policy = policy[layer.path or ""]
+        save_zero_points(layer)
 
 
 def with_float_policy(saved: dict[str, Any], dtype: Any) -> Any:

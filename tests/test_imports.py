@@ -50,6 +50,7 @@ def rooms():
     for row in table.splitlines()[2:]:
         places, _, allowed = (cell.strip() for cell in row.strip("|").split(" | "))
         names = {*re.findall(r"`([\w/.*]+)`", allowed), "types.py", "lazy.py"}
+        names.add("arguments.py")
         if "all above" in allowed:
             names |= above
         if "TensorFlow" in allowed:

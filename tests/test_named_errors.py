@@ -138,7 +138,7 @@ def test_calls_that_name_what_is_wrong(home, tmp_path):
         make().backbone, tasks.TextEmbedderPreprocessor(tokenizer, 8)
     )
     for encoder in (dual, embedder):
-        with pytest.raises(ValueError, match="`batch_size` must be at least 1"):
+        with pytest.raises(ValueError, match="`batch_size` must be an int"):
             encoder.encode(["a"], batch_size=0)
     index = Index(2)
     index.add([[1.0, 0.0]], ["a"])

@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_bertfam.analysis.gradients import gradient_of
+from keras_bertfam.arguments import check_one_of
 from keras_bertfam.layers.modeling.stack_heads import StackHeads
 from keras_bertfam.types import Model
 
@@ -65,10 +66,10 @@ def head_importance(
     ```
     """
     stack = trunk_of(model)
-    if method not in METHODS:
-        raise ValueError(f"`method` must be one of {METHODS}. Received: {method!r}.")
+    check_one_of("method", method, METHODS)
     batches = labelled_batches(model, data, batch_size)
     if method == "gradient":
+        _check_metric(model, stack, batches, metric)
         found = _by_gradient(model, stack, batches)
         if normalize:
             found /= np.sqrt(np.sum(found**2, axis=1, keepdims=True)) + 1e-20
@@ -82,6 +83,12 @@ def head_importance(
             found[layer, head] = score(model, stack, batches, mask, metric)
             found[layer, head] -= whole
     return (found if metric == "loss" else -found).astype("float32")
+
+
+def _check_metric(model, stack, batches, metric):
+    """Raises for a metric that isn't compiled, also where it isn't needed."""
+    if metric != "loss":
+        score(model, stack, batches[:1], np.ones(_shape(stack)), metric)
 
 
 def trunk_of(model: Model) -> StackHeads:

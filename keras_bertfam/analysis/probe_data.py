@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from keras_bertfam.metrics import METRICS
+from keras_bertfam.metrics import METRICS, scheme_of
+from keras_bertfam.metrics.tags import entity_spans
 
 
 def arcs(
@@ -68,19 +69,21 @@ def arcs(
 
 
 def entities(
-    tags: Sequence[Sequence[str]],
+    tags: Sequence[Sequence[str]], scheme: str | None = None
 ) -> list[list[tuple[tuple[int, int], str]]]:
     """Entities as labels of spans, for `probe`.
 
     Args:
         tags: for each sentence a list of tags, such as `"B-person"`, `"I-person"` and
-            `"O"`.
+            `"O"`; -100, of words without a label, is read as that.
+        scheme: see `keras_bertfam.metrics.scheme_of`; `None` to tell it from `tags`.
 
     Returns:
         For each sentence a list of `((begin, end), kind)`, the words counted from 0
         and `end` the first one behind, as seqeval reads the tags.
 
     Raises:
+        ValueError: for another scheme.
         ImportError: without seqeval, which the `evaluation` extra has.
 
     Example:
@@ -90,9 +93,10 @@ def entities(
     # [[((0, 2), "person")]]
     ```
     """
-    read = METRICS["entity_f1"].load().sequence_labeling.get_entities
+    METRICS["entity_f1"].load()
+    scheme = scheme or scheme_of(tag for row in tags for tag in row)
     return [
-        [((begin, last + 1), kind) for kind, begin, last in read(list(row))]
+        [((begin, end), kind) for begin, end, kind in entity_spans(row, scheme)]
         for row in tags
     ]
 
@@ -140,6 +144,10 @@ def check_lists(
     lists = lists and all(
         np.iterable(row) and not isinstance(row, str) for row in labels
     )
+    if lists and any(label != label for row in labels for label in row):
+        raise ValueError(
+            f"`{name}` must be labels, or `None` where there is none. Received: nan."
+        )
     if not lists or len(labels) != len(words):
         count = len(labels) if lists else repr(labels)
         raise ValueError(

@@ -11,6 +11,7 @@ from keras_bertfam.analysis.probe_data import Targets, check_lists, read_targets
 from keras_bertfam.analysis.probe_models import KINDS, Probes, Spans, shuffled, train
 from keras_bertfam.analysis.probe_report import ProbeReport
 from keras_bertfam.analysis.word_states import words_of
+from keras_bertfam.arguments import check_number, check_one_of
 from keras_bertfam.layers.data.pipelines import check_at_least
 from keras_bertfam.metrics import METRICS
 from keras_bertfam.types import Model, Path, Tokenizer
@@ -107,6 +108,7 @@ def probe(
     """
     _check(kind, metric, seeds, description_length)
     check_at_least(1, epochs=epochs, patience=patience)
+    check_number("learning_rate", learning_rate, 0.0)
     metric = metric or ("micro_f1" if kind == "edge" else "accuracy")
     cumulative = kind == "edge" if cumulative is None else cumulative
     words = words_of(sentences)
@@ -226,10 +228,9 @@ class _Runner:
 
 
 def _check(kind, metric, seeds, description_length):
-    if kind not in KINDS:
-        raise ValueError(f"`kind` must be one of {KINDS}. Received: {kind!r}.")
-    if metric is not None and metric not in _SCORES:
-        raise ValueError(f"`metric` must be one of {_SCORES}. Received: {metric!r}.")
+    check_one_of("kind", kind, KINDS)
+    if metric is not None:
+        check_one_of("metric", metric, _SCORES)
     if not np.iterable(seeds) or not len(seeds):
         raise ValueError(f"`seeds` must be a list of ints. Received: {seeds!r}.")
     if description_length and kind == "edge":

@@ -8,6 +8,7 @@ from typing import Any
 
 from keras_bertfam.datasets.examples import Examples
 from keras_bertfam.datasets.task_data import TaskData
+from keras_bertfam.layers.data.labels import NO_LABEL, is_no_label
 
 # "007" is a name.
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
@@ -85,7 +86,11 @@ def _number(task, label):
 def _tags(task, tags):
     if task.label_names is None:
         return [str(tag) for tag in tags]
-    return [str(task.label_names[_class_number(task, tag)]) for tag in tags]
+    names, none = task.label_names, str(NO_LABEL)
+    return [
+        none if is_no_label(tag) else str(names[_class_number(task, tag)])
+        for tag in tags
+    ]
 
 
 def _label_list(task, labels):
@@ -107,7 +112,8 @@ def _with_labels(convert):
 def _arrange_questions(task, rows, place):
     x = {name: [row[name] for row in rows] for name in task.columns}
     answers = _labels(task, rows, lambda task, answer: answer, place)
-    ids, titles = [row["id"] for row in rows], [row.get("title", "") for row in rows]
+    ids = [str(row.get("id", number)) for number, row in enumerate(rows)]
+    titles = [row.get("title", "") for row in rows]
     return Examples(x, answers, task, ids, titles)
 
 
@@ -184,8 +190,8 @@ def arrange(
     if task.label_names is None and task.kind in named:
         labels: list[Any] = [row.get(task.label) for row in rows]
         if task.kind != "classification":
-            lists = [tags for tags in labels if isinstance(tags, list)]
-            labels = [f"{tag}" for tags in lists for tag in tags]
+            lists = (tags for tags in labels if isinstance(tags, list))
+            labels = [f"{t}" for tags in lists for t in tags if not is_no_label(t)]
         names = infer_label_names(labels, task.kind != "classification")
         task = dataclasses.replace(task, label_names=names)
     return _ARRANGED[task.kind](task, rows, place or _row_of(len(rows)))

@@ -7,6 +7,7 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 from keras_bertfam import parsing
+from keras_bertfam.datasets.answers import answers_in
 from keras_bertfam.parsing import parse_json
 from keras_bertfam.types import Path
 
@@ -179,17 +180,25 @@ def located_json(path: Path) -> list[tuple[str, Any]]:
 
 
 def read_squad(path: Path) -> list[dict[str, Any]]:
-    """Reads questions in SQuAD's format, 1.1 or 2.0.
+    """Reads questions in SQuAD's format, 1.1 or 2.0, or a question in each object.
+
+    Args:
+        path: path of a file: SQuAD's JSON; or a JSON list, or an object a line, of
+            objects with `question`, `context` and `answers`, see `answers_in`, and
+            maybe `id`, `title` and `is_impossible`.
 
     Returns:
         A list of dicts of `id`, `title` of the article, `question`, `context` and
-        `answers`, a dict of the lists `text` and `answer_start` (in characters).
+        `answers`, a dict of the lists `text` and `answer_start` (in characters),
+        empty for a question that is impossible, or whose answers are.
 
     Raises:
         ValueError: for a file of another format.
     """
-    content = parsing.read_json(path, many=True)
     try:
+        if _is_flat(path):
+            return [*map(_flat_question, *zip(*located_json(path), strict=True))]
+        content = parsing.read_json(path, many=True)
         return [
             {
                 "id": question["id"],
@@ -197,7 +206,7 @@ def read_squad(path: Path) -> list[dict[str, Any]]:
                 "question": question["question"],
                 "context": paragraph["context"],
                 "answers": {
-                    name: [answer[name] for answer in question.get("answers", ())]
+                    name: [answer[name] for answer in _answers(question)]
                     for name in ("text", "answer_start")
                 },
             }
@@ -205,10 +214,31 @@ def read_squad(path: Path) -> list[dict[str, Any]]:
             for paragraph in article["paragraphs"]
             for question in paragraph["qas"]
         ]
-    except (KeyError, TypeError) as error:
+    except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(
             f"{path!s} must be in SQuAD's format. Missing: {error}."
         ) from error
+
+
+def _is_flat(path):
+    """Whether a file of questions has an object for each, a list or one a line."""
+    first = next(filter(str.strip, read_lines(path)), "").lstrip()
+    return first.startswith("[") or str(path).endswith((".jsonl", ".ndjson"))
+
+
+def _flat_question(place, row):
+    answers = [] if row.get("is_impossible") else row["answers"]
+    try:
+        return {**row, "answers": answers_in(answers, row["context"])}
+    except ValueError as error:
+        raise ValueError(f"{place}, 'answers': {error}") from error
+
+
+def _answers(question):
+    """The answers of a question in SQuAD's format that say something."""
+    if question.get("is_impossible"):
+        return []
+    return [each for each in question.get("answers", ()) if each["text"].strip()]
 
 
 def read_conll(

@@ -33,6 +33,7 @@ class Form:
         split: which part of a `datasets.DatasetDict`.
         tagging: whether text files have a word a line.
         delimiter, header, quoting: see `load_examples`.
+        delimiters: set of the delimiters that were inferred.
     """
 
     text: Sequence[str] = ()
@@ -42,6 +43,7 @@ class Form:
     delimiter: str | None = None
     header: Sequence[str] = ()
     quoting: bool = True
+    delimiters: set[str] = dataclasses.field(default_factory=set)
 
     @property
     def columns(self) -> list[str]:

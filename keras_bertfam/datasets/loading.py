@@ -2,10 +2,12 @@
 
 import glob
 import os
+import sys
 import warnings
 from collections.abc import Sequence
 from typing import Any
 
+from keras_bertfam.arguments import check_number
 from keras_bertfam.datasets import files, tables
 from keras_bertfam.datasets.arranging import arrange
 from keras_bertfam.datasets.examples import Examples
@@ -16,6 +18,7 @@ from keras_bertfam.datasets.task_data import TaskData
 from keras_bertfam.layers import read_documents
 from keras_bertfam.types import Path
 
+_SHOWN = 8  # classes that a line names
 _LABELLED = {"train", "validation"}
 
 
@@ -38,11 +41,13 @@ def load_examples(
     """Loads the examples of a task, or of a table of your own.
 
     Labels of a table are inferred: strings are classes, numbered as they are sorted
-    (`"True"` and `"False"` too), whole numbers are the numbers of classes and are
-    kept, other numbers are for regression, lists are tags of lists of words, and of
-    texts any number of classes. `label_names` of the
-    result are for the model, which keeps them. Errors count lines of files from 1,
-    rows from 0.
+    (`"True"` and `"False"` too), whole numbers, `1.0` among them, are the numbers of
+    classes and are kept, other numbers are for regression, lists are tags of lists of
+    words, and of texts any number of classes, and dicts of `text` and `answer_start`
+    beside two texts are answers. What was inferred is printed in a line; each has an
+    argument. `nan`, and among numbers `inf`, is no label. `label_names` of the result
+    are for the model, which keeps them. Errors count lines of files from 1, rows
+    from 0.
 
     Args:
         task: name of a task, see `get_task`, or a `TaskData` of your own. Or the
@@ -60,16 +65,19 @@ def load_examples(
             `None` loads by name with `tensorflow_datasets`, which downloads.
         limit: int or `None`. Only the first so many.
         text: of a table: name of the column with the texts, or a tuple of two, for
-            pairs; an empty text of a CSV file is a text. `None`, in CoNLL's files,
+            pairs, or for the question and its context; an empty text of a CSV file is
+            a text. `None`, in CoNLL's files,
             means `"tokens"`, and the label `"tags"`, or `"upos"` of `.conllu`.
         label: name of the labels' column, or `None` without labels.
         label_names: sequence of strings, the classes in order, such as those of the
             table that a model was trained on; `None` infers them.
         kind: `"classification"`, `"regression"`, `"tagging"`, `"multi_label"` (a list
-            of classes for each text, for `TextClassifier(multi_label=True)`) or
-            `"text_to_text"`,
-            whose labels are texts; `None` infers it, but for the last. `"tagging"`
-            also reads text files of any name as CoNLL.
+            of classes for each text, for `TextClassifier(multi_label=True)`),
+            `"text_to_text"`, whose labels are texts, or `"question_answering"`, whose
+            labels are texts that are in the second column, dicts of `text` and
+            `answer_start`, lists of either, or these as JSON, empty where there is no
+            answer; `None` infers it, but for `"text_to_text"`. `"tagging"` also reads
+            text files of any name as CoNLL.
         delimiter: str between the values of a line. `None` is a tab in `.tsv`, and in
             `.csv` what of `,`, `;`, tab and `|` makes the columns asked for.
         header: names of the columns of a text file without a first line of names.
@@ -101,6 +109,8 @@ def load_examples(
         "pairs.jsonl", text=("premise", "hypothesis"), label="label")
     ```
     """
+    if limit is not None:
+        check_number("limit", limit, 1)
     named = isinstance(task, str) and not tables.is_file_name(task)
     if isinstance(task, TaskData) or (named and text is kind is None):
         given: dict[str, Any] = {
@@ -132,6 +142,7 @@ def load_examples(
         columns = [name for name in listed if name is not None]
         form = Form(columns, label, split, tagging, delimiter, header, quoting)
         examples = load_table(task, form, label_names, kind)
+        _say_inferred(examples, form, label_names, kind)
         examples = examples if limit is None else examples.take(limit)
     if validation_split is None:
         return examples
@@ -141,6 +152,20 @@ def load_examples(
             f"{validation_split}."
         )
     return examples.split(validation_split, seed)
+
+
+def _say_inferred(examples, form, label_names, kind):
+    """Prints what a table didn't say and no argument did, to the standard error."""
+    said = [f"delimiter={delimiter!r}" for delimiter in sorted(form.delimiters)]
+    if form.label is not None and kind is None:
+        said.append(f"kind={examples.task.kind!r}")
+    names = examples.task.label_names
+    if label_names is None and names is not None:
+        more = f", and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        said.append(f"label_names={[*names[:_SHOWN]]}{more}")
+    if said:
+        count = f"{examples.task.name}: {len(examples)} examples"
+        print(f"{count}. Inferred: {', '.join(said)}.", file=sys.stderr)
 
 
 def _load_task(task, split, data, limit):

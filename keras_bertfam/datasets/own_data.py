@@ -6,15 +6,22 @@ from collections.abc import Sequence
 from typing import Any
 
 from keras_bertfam.datasets import tables
+from keras_bertfam.datasets.answers import answers_in, is_answers
 from keras_bertfam.datasets.arranging import arrange, infer_label_names, whole_number
 from keras_bertfam.datasets.examples import Examples
 from keras_bertfam.datasets.forms import Form
 from keras_bertfam.datasets.task_data import TaskData
 from keras_bertfam.layers.data.labels import check_labels
 
-_KINDS = ("classification", "regression", "tagging", "multi_label", "text_to_text")
-_WITHOUT_NAMES = ("regression", "text_to_text")
-# "007" is a name, and so is "nan".
+_QUESTIONS = "question_answering"
+_KINDS = ("classification", "regression", "tagging", "multi_label", "text_to_text") + (
+    _QUESTIONS,
+)
+_WITHOUT_NAMES = ("regression", "text_to_text", _QUESTIONS)
+# How the values that are missing are written, and those that are no finite numbers.
+_NAN, _INFINITE = (re.compile(text, re.I) for text in ("[-+]?nan", "[-+]?inf(inity)?"))
+_WHOLE = re.compile(r"-?(0|[1-9][0-9]*)\.0*")
+# "007" is a name.
 _NUMBER = re.compile(r"[-+]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
 
 
@@ -39,6 +46,10 @@ def load_table(
     """
     _check_arguments(form, label_names, kind)
     table = tables.read(source, form)
+    if kind is None and form.label is not None and len(form.text) == 2:
+        kind = _QUESTIONS if is_answers(table.rows[0][form.label]) else None
+    if kind == _QUESTIONS:
+        return _load_questions(table, form)
     words = isinstance(table.rows[0][form.text[0]], list)
     if kind not in (None, "tagging") if words else kind == "tagging":
         raise ValueError(
@@ -49,6 +60,8 @@ def load_table(
     _check_inputs(table, form, words)
     if form.label is not None:
         _check_labels(table, form, words)
+    if form.label is not None and not words and kind not in _WITHOUT_NAMES:
+        _settle_classes(table, form.label, label_names or table.label_names)
     labels = [row[form.label] for row in table.rows] if form.label is not None else []
     if words:
         kind = "tagging"
@@ -70,6 +83,71 @@ def load_table(
         label_names=None if label_names is None else tuple(label_names),
     )
     return arrange(task, table.rows, table.place)
+
+
+def _load_questions(table, form):
+    if len(form.text) != 2:
+        raise ValueError(
+            "`text` must be the columns of questions and of contexts, in this order. "
+            f"Received: {list(form.text)}."
+        )
+    _check_inputs(table, form, False)
+    question, context = form.text
+    task = TaskData(
+        table.name, _QUESTIONS, columns=("question", "context"), label="answers"
+    )
+    rows = []
+    for number, row in enumerate(table.rows):
+        answers = None if form.label is None else row[form.label]
+        if answers is not None:
+            try:
+                answers = answers_in(answers, row[context])
+            except ValueError as error:
+                where = f"{table.place(number)}, column {form.label!r}"
+                raise ValueError(f"{where}: {error}") from error
+        texts = {"question": row[question], "context": row[context]}
+        rows.append({"id": str(number), **texts, "answers": answers})
+    return arrange(task, rows, table.place)
+
+
+def _settle_classes(table, column, names):
+    """Makes whole numbers of `1.0`, and one word of `TRUE` and `true`.
+
+    Raises a `ValueError` for what is written where a label is missing.
+    """
+    names = {str(name) for name in names or ()}
+    labels = [row[column] for row in table.rows]
+    if any(isinstance(label, list) for label in labels):
+        return  # of names
+    others = [label for label in labels if str(label) not in names]
+    numbers = any(map(_is_number, others))
+    for number, label in enumerate(labels):
+        missing = _NAN.fullmatch(str(label)) or (
+            _INFINITE.fullmatch(str(label)) and (numbers or not isinstance(label, str))
+        )
+        if missing and str(label) not in names:
+            expected = "a label; a class of this name needs to be in `label_names`"
+            raise _expected(table, number, column, expected, label)
+    spelled = {str(label) for label in others}
+    lower = {text.lower() for text in spelled}
+    settle: Any = None
+    if lower <= {"true", "false"} and len(lower) < len(spelled):
+        settle = lambda label: str(label).capitalize()  # noqa: E731
+    elif None not in map(_whole, others):
+        settle = _whole
+    for row in table.rows if settle else ():
+        if str(row[column]) not in names:
+            row[column] = settle(row[column])
+
+
+def _whole(label):
+    """A whole number, also as `1.0`, else `None`."""
+    number = whole_number(label)
+    if number is not None or isinstance(label, bool):
+        return number
+    if isinstance(label, str):
+        return int(float(label)) if _WHOLE.fullmatch(label) else None
+    return int(label) if float(label).is_integer() else None
 
 
 def _check_arguments(form, label_names, kind):

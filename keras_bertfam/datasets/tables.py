@@ -140,6 +140,8 @@ def _joined(tables):
 def _read_delimited(path, form):
     rows, lines = [], []
     delimiter = form.delimiter or _delimiter(path, form)
+    if form.delimiter is None and delimiter != _DELIMITERS[_suffix(path)][0]:
+        form.delimiters.add(delimiter)
     read = files.read_records(path, delimiter, form.quoting)
     with contextlib.closing(read) as records:
         if form.header:

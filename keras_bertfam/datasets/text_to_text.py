@@ -7,6 +7,7 @@ from typing import Any
 
 from keras_bertfam import metrics
 from keras_bertfam.datasets.examples import Examples
+from keras_bertfam.metrics.squad import right_texts
 
 KINDS = ("classification", "regression", "question_answering", "text_to_text")
 _NONE = -1  # the class of a text that is no label, and the number of one that is none
@@ -130,7 +131,7 @@ def score_texts(examples: Examples, texts: Sequence[str]) -> dict[str, float]:
         raise ValueError("`examples` must have labels. Received: none.")
     y = examples.y
     if task.kind == "question_answering":
-        y = [{"text": [_spaced(text) for text in answers["text"]]} for answers in y]
+        y = [{"text": [*map(_spaced, right_texts(answers))]} for answers in y]
     scores: dict[str, float] = {}
     for name in task.metrics:
         # F1 knows the two classes only: the wrong one takes the place of none.
@@ -159,7 +160,7 @@ def _target(task, label):
     if task.kind == "regression":
         return f"{round(5 * label) / 5:.1f}"
     if task.kind == "question_answering":
-        return next(map(_spaced, label["text"]), "")
+        return next(map(_spaced, right_texts(label)), "")
     if task.kind == "text_to_text":
         return label
     return task.label_names[label] if task.label_names else str(label)

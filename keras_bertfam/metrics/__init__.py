@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         normalize_answer,
         squad_scores,
     )
+    from keras_bertfam.metrics.tags import scheme_of
 
 __all__ = [
     "METRICS",
@@ -23,6 +24,7 @@ __all__ = [
     "best_null_threshold",
     "compute_metrics",
     "normalize_answer",
+    "scheme_of",
     "squad_scores",
 ]
 

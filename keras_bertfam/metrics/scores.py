@@ -9,6 +9,12 @@ from typing import Any
 import numpy as np
 
 from keras_bertfam.metrics.squad import squad_scores
+from keras_bertfam.metrics.tags import (
+    check_scheme,
+    entity_scheme,
+    scheme_of,
+    with_labels,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,6 +23,7 @@ class _Metric:
 
     function: Callable
     library: str
+    tags: bool = False  # whether there is a scheme to it
 
     def load(self):
         """The library, a module.
@@ -31,8 +38,9 @@ class _Metric:
                 f"The metric needs {error.name}: pip install keras-bertfam[evaluation]."
             ) from error
 
-    def __call__(self, y_true, y_pred):
-        return float(self.function(self.load(), y_true, y_pred))
+    def __call__(self, y_true, y_pred, scheme=None):
+        more = (scheme,) if self.tags else ()
+        return float(self.function(self.load(), y_true, y_pred, *more))
 
 
 def _sklearn(name, **options):
@@ -53,17 +61,18 @@ def _correlation(name):
     return _Metric(function, "scipy.stats")
 
 
-def _entity_f1(library, y_true, y_pred):
-    return library.f1_score(y_true, y_pred, zero_division=0)
+def _entity_f1(library, y_true, y_pred, scheme=None):
+    y_true, y_pred = with_labels(y_true, y_pred)
+    options = {}
+    scheme = scheme or scheme_of(tag for row in y_true for tag in row)
+    if scheme != "CONLL":
+        options = {"mode": "strict", "scheme": entity_scheme(scheme)}
+    return library.f1_score(y_true, y_pred, zero_division=0, **options)
 
 
 def _word_accuracy(library, y_true, y_pred):
-    pairs = [
-        (true, predicted)
-        for words in zip(y_true, y_pred, strict=True)
-        for true, predicted in zip(*words, strict=True)
-    ]
-    return library.mean([true == predicted for true, predicted in pairs])
+    rows = zip(*with_labels(y_true, y_pred), strict=True)
+    return library.mean([a == b for row in rows for a, b in zip(*row, strict=True)])
 
 
 def _label_f1(library, y_true, y_pred):
@@ -112,7 +121,7 @@ METRICS = {
     "accuracy": _sklearn("accuracy_score"),
     "bleu": _sacrebleu("corpus_bleu"),
     "chrf": _sacrebleu("corpus_chrf"),
-    "entity_f1": _Metric(_entity_f1, "seqeval.metrics"),
+    "entity_f1": _Metric(_entity_f1, "seqeval.metrics", tags=True),
     "f1": _sklearn("f1_score", zero_division=0),
     "macro_f1": _sklearn("f1_score", average="macro", zero_division=0),
     "matthews": _sklearn("matthews_corrcoef"),
@@ -130,7 +139,10 @@ METRICS = {
 
 
 def compute_metrics(
-    names: Sequence[str], y_true: Sequence[Any], y_pred: Sequence[Any]
+    names: Sequence[str],
+    y_true: Sequence[Any],
+    y_pred: Sequence[Any],
+    scheme: str | None = None,
 ) -> dict[str, float]:
     """Computes metrics of the predictions for a whole data set.
 
@@ -138,8 +150,8 @@ def compute_metrics(
       that are there; `"matthews"`: of class numbers;
     - `"micro_f1"`: of lists of classes, whose order doesn't count;
     - `"pearson"`, `"spearman"`: of numbers; 0 where all are equal;
-    - `"entity_f1"` (seqeval's default mode, micro average), `"word_accuracy"`: of
-      lists of tags;
+    - `"entity_f1"` (seqeval's, micro average), `"word_accuracy"`: of lists of tags,
+      without the words whose right tag is -100, which means none;
     - `"squad_f1"`, `"squad_exact_match"`: see `squad_scores`, in percent;
     - `"bleu"`, `"chrf"` (sacrebleu's, with its own tokens) and `"rouge1"`, `"rouge2"`,
       `"rougeL"`, `"rougeLsum"` (rouge-score's F, of stems, the mean over texts; for the
@@ -153,12 +165,14 @@ def compute_metrics(
         names: list of names of metrics.
         y_true: list of what is right, as in `Examples.y`.
         y_pred: list of predictions of the same form.
+        scheme: see `scheme_of`; what tags of entities mean, `None` to tell it from
+            `y_true`.
 
     Returns:
         Dict from names to floats.
 
     Raises:
-        ValueError: for an unknown metric, or lists of different length.
+        ValueError: for an unknown metric or scheme, or lists of different length.
         ImportError: if the metric's library isn't installed.
 
     Example:
@@ -174,7 +188,8 @@ def compute_metrics(
             "`y_true` and `y_pred` must be equally long. Received: "
             f"{len(y_true)} and {len(y_pred)}."
         )
-    return {name: METRICS[name](y_true, y_pred) for name in names}
+    check_scheme(scheme)
+    return {name: METRICS[name](y_true, y_pred, scheme) for name in names}
 
 
 def check_metrics(names: Sequence[str], argument: str = "names") -> None:

@@ -25,10 +25,26 @@ def normalize_answer(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text).split())
 
 
-def _golds(answers):
-    """Texts that count as right; `""` alone for a question without an answer."""
-    texts = [normalize_answer(text) for text in answers["text"]]
-    return [text for text in texts if text] or [""]
+def right_texts(answers: dict[str, Any]) -> list[str]:
+    """The texts that count as right, none for a question without an answer.
+
+    Args:
+        answers: dict with `text`, a string or a list of strings. None of them, blank
+            ones, and `is_impossible` say that there is no answer.
+
+    Returns:
+        A list of str.
+    """
+    if answers.get("is_impossible"):
+        return []
+    texts = answers["text"]
+    texts = [texts] if isinstance(texts, str) else texts
+    return [text for text in texts if text.strip()]
+
+
+def _compared(text):
+    """What is compared of an answer: all of it where only articles are in it."""
+    return normalize_answer(text) or " ".join(text.lower().split())
 
 
 def _token_f1(gold, predicted):
@@ -46,8 +62,9 @@ def _per_question(answers, predictions):
         if prediction is None:
             scores.append((0.0, 0.0))
             continue
-        predicted = normalize_answer(prediction)
-        golds = _golds(gold)
+        golds, predicted = [*map(_compared, right_texts(gold))], _compared(prediction)
+        if not golds:  # right is whatever no word is left of
+            golds, predicted = [""], normalize_answer(prediction)
         scores.append(
             (float(predicted in golds), max(_token_f1(g, predicted) for g in golds))
         )
@@ -61,11 +78,12 @@ def squad_scores(
 
     The greatest score over a question's answers counts, and questions count
     alike. A question without answers is right if the prediction is `""`, or no
-    word is left of it.
+    word is left of it. An article is an answer where it is all that is right, which
+    the official script for 2.0 takes for none.
 
     Args:
         answers: list of dicts with `text`, the list of texts that are right; as in
-            `Examples.y`.
+            `Examples.y`. Blank texts, and `is_impossible`, mean that there is none.
         predictions: list of str, in the same order; `None` for a question that was
             left out, which is wrong.
 
@@ -89,7 +107,7 @@ def squad_scores(
     """
     _check_lengths(answers, predictions)
     scores = 100 * _per_question(answers, predictions)
-    answerable = np.array([_golds(gold) != [""] for gold in answers], bool)
+    answerable = np.array([bool(right_texts(gold)) for gold in answers])
     parts = {"": np.ones(len(answers), bool)}
     if answerable.any() and not answerable.all():
         parts |= {"has_answer_": answerable, "no_answer_": ~answerable}
@@ -138,7 +156,7 @@ def best_null_threshold(
     if metric not in names:
         raise ValueError(f"`metric` must be one of {names}. Received: {metric!r}.")
     scores = _per_question(answers, predictions)[:, names.index(metric)]
-    answerable = np.array([_golds(gold) != [""] for gold in answers], bool)
+    answerable = np.array([bool(right_texts(gold)) for gold in answers])
     wrong = [-1.0 if normalize_answer(text) else 0.0 for text in predictions]
     # What answering a question adds to the score of answering none.
     gains = np.where(answerable, scores, wrong)

@@ -13,7 +13,7 @@ from keras_bertfam.models.fixed_arguments import FixedArguments
 from keras_bertfam.models.subclassed import Subclassed
 from keras_bertfam.presets.backbone_presets import BackbonePresets
 from keras_bertfam.presets.blank import is_blank
-from keras_bertfam.quantization import own_policies, quantized_layers
+from keras_bertfam.quantization import Quantizable, own_policies, quantized_layers
 from keras_bertfam.types import Config
 
 
@@ -22,6 +22,7 @@ class TokenBackbone(
     FixedArguments,
     Exported,
     BackbonePresets,
+    Quantizable,
     keras_hub.models.Backbone,
     metaclass=Subclassed,
 ):

@@ -317,6 +317,21 @@ class EncoderBackbone(GlobalInputs, TokenBackbone):
         blocks = [self.encoder.block(index) for index in range(self.num_layers)]
         return [self.embeddings], blocks
 
+    def calibrated_blocks(self) -> Config | None:
+        """What `quantize()` goes through to measure states, or `None`.
+
+        Sub-layers compute alone what they do in the stack, if all they attend by are
+        states.
+        """
+        windows = self.causal, self.attention_window, self.rotary_base
+        if any(windows) or self.relative_buckets or self.cross_attention:
+            return None
+        embeddings, blocks = self._parts()
+        if not all(isinstance(part, keras.layers.Layer) for part in embeddings):
+            return None
+        layers = {id(layer): layer for block in blocks for layer in block}
+        return {"pre_block_layers": embeddings, "sequential_blocks": [*layers.values()]}
+
     def default_lora_layer_names(self) -> list[str]:
         return ["qkv"]
 

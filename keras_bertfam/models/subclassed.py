@@ -8,8 +8,11 @@ couldn't be made.
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import keras
+
+from keras_bertfam.arguments import check_call
 
 
 class Subclassed(type):
@@ -17,7 +20,13 @@ class Subclassed(type):
 
     The bases of a base class change after its subclasses are made, and Python then
     asks the metaclass, and nothing else, for the order in which they find methods.
+    It also looks at the numbers that a model is made with.
     """
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        constructor = cls.__init__  # type: ignore[misc]  # of this very class
+        check_call(constructor, (None, *args), kwargs)
+        return super().__call__(*args, **kwargs)
 
     def mro(cls) -> list[type]:
         return [base for base in super().mro() if not _is_functional(base)]

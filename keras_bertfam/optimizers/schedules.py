@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import keras
 from keras import ops
 
+from keras_bertfam.arguments import check_number
 from keras_bertfam.types import Config, Tensor
 
 _FORMS = ("join", "hold", "product", "cosine", "stable")
@@ -84,6 +85,9 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         warmup_bounds: Sequence[int] | None = None,
     ) -> None:
         super().__init__()
+        check_number("peak_learning_rate", peak_learning_rate, 0.0)
+        check_number("end_learning_rate", end_learning_rate, -math.inf)
+        check_number("power", power, -math.inf)
         if peak_learning_rate <= 0:
             raise ValueError(
                 "`peak_learning_rate` must be positive. "
@@ -256,6 +260,8 @@ class InverseSquareRootDecay(keras.optimizers.schedules.LearningRateSchedule):
         gradient_accumulation_steps: int | None = None,
     ) -> None:
         super().__init__()
+        check_number("peak_learning_rate", peak_learning_rate, 0.0)
+        check_number("warmup_steps", warmup_steps, 0.0)
         if peak_learning_rate <= 0:
             raise ValueError(
                 "`peak_learning_rate` must be positive. "

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_bertfam.arguments import check_numbers
 from keras_bertfam.optimizers.fused import FusedUpdate
 from keras_bertfam.optimizers.weight_decay import inner
 from keras_bertfam.types import Mixin, Tensor
@@ -41,6 +42,7 @@ class SettableRate(Mixin):
     _fixed_rate: Any = None
 
     def __init__(self, learning_rate: Any, *args: Any, **kwargs: Any) -> None:
+        check_numbers({**kwargs, "learning_rate": learning_rate})
         super().__init__(learning_rate, *args, **kwargs)
         if isinstance(learning_rate, keras.optimizers.schedules.LearningRateSchedule):
             # All 0 for the schedule itself: who resets an optimizer sets them so.

@@ -200,8 +200,16 @@ def _head_arguments(cls, source, kwargs):
         arguments["dropout"] = configs.head_dropout(source, *roles)
     if ours is not None:
         arguments |= ours.arguments(source.config)
-    told = [source.task_arguments.get(base.__name__) for base in cls.__mro__]
-    arguments |= next(filter(None, told), {})
+    known = [source.task_arguments.get(base.__name__) for base in cls.__mro__]
+    arguments |= next(filter(None, known), {})
+    for role, told in ours.told.items() if ours else ():
+        for name, sizes_of in told.items():
+            rows = transformers_tables()[source.family].heads.get(role, ())
+            names = [
+                theirs for row in rows if row.ours == name for theirs in row.theirs
+            ]
+            if names and names[0] in source.tensors:
+                arguments |= zip(sizes_of, source.tensors[names[0]].shape, strict=True)
     if ours is not None and ours.styled:
         arguments["head_style"] = configs.head_style(source)
     if ours is not None and ours.labelled:
@@ -256,6 +264,7 @@ def _backbone_class(cls, source):
     """The class to build: the one asked for, or the usual one below it."""
     classes = backbones_of(source.family)
     fitting = [family for family in classes if issubclass(family, cls)]
+    fitting.sort(key=lambda family: family.__name__ != source.backbone)
     if any(issubclass(cls, family) for family in classes):
         return cls
     if fitting:

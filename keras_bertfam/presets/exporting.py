@@ -130,7 +130,7 @@ def checked_counterpart(model: Model, family: str) -> Counterpart:
     table, style = transformers_tables()[family], FAMILIES[family].head_style.name
     backbone: Model = getattr(model, "backbone", model)
     ours = BACKBONE if backbone is model else counterpart(type(model))
-    if ours is None or not ours.heads.keys() <= table.heads.keys():
+    if ours is None or not ours.heads.keys() - ours.own <= table.heads.keys():
         raise ValueError(
             f"`transformers` has no {table.title} of this kind. Received: "
             f"{type(model).__name__}."
@@ -188,6 +188,8 @@ def model_tensors(
         owner = types.SimpleNamespace(pooler=pooler)
         tensors |= collect(owner, poolers, backbone, prefix, written)
     for role, attribute in ours.heads.items():
+        if role in ours.own:
+            continue
         head = getattr(model, attribute)
         tensors |= collect(head, table.heads[role], backbone, written=written)
     if table.output in tensors:  # then nothing else is tied there

@@ -1,10 +1,10 @@
-"""Reads fairseq's RoBERTa and BART: `model.pt`, and `dict.txt` beside it.
+"""Reads fairseq's RoBERTa, BART and SpanBERT: `model.pt`, `dict.txt` beside it.
 
 The one file `*.pt` of a folder may have another name, such as `checkpoint_best.pt`.
 
 fairseq numbers the ids of GPT-2's byte-level BPE anew, in the order of `dict.txt`.
 With GPT-2's own files beside it (`encoder.json` and `vocab.bpe`, or `vocab.json` and
-`merges.txt`) the tokenizer comes along.
+`merges.txt`) the tokenizer comes along; SpanBERT's is `vocab.txt`.
 """
 
 import argparse
@@ -18,11 +18,12 @@ import tempfile
 
 import numpy as np
 
-from keras_bertfam.presets import fairseq_bart, reading
+from keras_bertfam.presets import fairseq_bart, fairseq_spanbert, reading
 from keras_bertfam.presets.source import CheckpointError, CheckpointSource, LazyTensor
 from keras_bertfam.types import Path
 
 WEIGHTS, ENDING, DICTIONARY = "model.pt", ".pt", "dict.txt"
+_VOCABULARY = "vocab.txt"
 _GPT2_FILES = (("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt"))
 _FIRST, _LAST = ("<s>", "<pad>", "</s>", "<unk>"), ("<mask>",)
 _ENCODERS = ("decoder.sentence_encoder.", "encoder.sentence_encoder.")
@@ -42,6 +43,7 @@ _NAMES = (
 )
 _HEAD = re.compile(r"^classification_heads\.([^.]+)\.")
 # Our argument, fairseq's, and that of a checkpoint that doesn't say.
+_MOST_CLASSES = 8  # of fairseq's own, in a pickle
 _CONFIG = (
     ("num_attention_heads", "encoder_attention_heads", None),
     ("hidden_act", "activation_fn", "gelu"),
@@ -86,6 +88,20 @@ def open_source(path: Path) -> CheckpointSource:
     folder, name = os.path.split(_weights(path) or os.path.join(path, WEIGHTS))
     file = reading.file_in(folder, name)
     state, arguments = _state(file)
+    if fairseq_spanbert.is_spanbert(state):
+        tensors = fairseq_spanbert.renamed(state, file)
+        there = os.path.exists(os.path.join(folder, _VOCABULARY))
+        return CheckpointSource(
+            path=path,
+            family="bert",
+            config=fairseq_spanbert.config_of(file, tensors, arguments),
+            tensors=reading.Tensors(tensors),
+            tokenizer_files={_VOCABULARY: str(reading.file_in(folder, _VOCABULARY))}
+            if there
+            else {},
+            tokenizer_config={"do_lower_case": False},  # all of its models keep case
+            backbone=fairseq_spanbert.BACKBONE,
+        )
     family, prefix = "roberta", "classifier."
     if fairseq_bart.is_bart(state):
         family, prefix = "bart", "classification_head."
@@ -136,8 +152,17 @@ def _state(file):
         content = reading.load_pytorch(file)
     else:
         # A namespace of plain values: it runs nothing.
-        with safe_globals([argparse.Namespace]):
-            content = reading.load_pytorch(file)
+        known: list = [argparse.Namespace]
+        while True:
+            try:
+                with safe_globals(known):
+                    content = reading.load_pytorch(file)
+                break
+            except CheckpointError as error:
+                name = _of_fairseq(error)
+                if name is None or len(known) > _MOST_CLASSES:
+                    raise
+                known.append((type("Plain", (_Plain,), {}), name))
     state = content.get("model") if isinstance(content, dict) else None
     if not isinstance(state, dict) or not all(
         isinstance(name, str) and hasattr(tensor, "detach")
@@ -148,7 +173,24 @@ def _state(file):
             f"Received: {type(content).__name__}."
         )
     arguments = content.get("args")
-    return state, vars(arguments) if isinstance(arguments, argparse.Namespace) else {}
+    found = vars(arguments) if isinstance(arguments, argparse.Namespace) else {}
+    for value in [*found.values()]:  # the fork's own class of settings
+        if isinstance(value, _Plain):
+            found = {**vars(value), **found}
+    return state, found
+
+
+class _Plain:
+    """Stands for a class of fairseq's, of which only plain values are kept."""
+
+    def __init__(self, *args, **kwargs):
+        pass
+
+
+def _of_fairseq(error):
+    """The name of fairseq's class that a pickle was refused for, or `None`."""
+    match = re.search(r"GLOBAL (fairseq(\.\w+)+)", str(error.__cause__))
+    return match and match[1]
 
 
 def _renamed(name, tensor):

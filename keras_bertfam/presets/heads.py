@@ -32,6 +32,9 @@ class Counterpart:
         config_of: function of a task, gives what else of its config is the task's.
         generator: bool. Whether it has ELECTRA's generator, a model of its own in
             `transformers`, in the folder `generator` beside the task's files.
+        told: dict from roles to variables of the head, and the task's arguments that
+            are the sizes of each.
+        own: roles that `transformers` hasn't, and that only others' files have.
     """
 
     ending: str
@@ -44,6 +47,10 @@ class Counterpart:
     arguments: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda config: {}
     config_of: Callable[[Model], dict[str, Any]] = lambda task: {}
     generator: bool = False
+    told: dict[str, dict[str, tuple[str, ...]]] = dataclasses.field(
+        default_factory=dict
+    )
+    own: tuple[str, ...] = ()
 
     def parts(self, task: Model) -> dict[str, "Generator"]:
         """The models in folders beside a task's own files, by their names."""
@@ -139,7 +146,13 @@ COUNTERPARTS |= {
     "MultipleChoice": Counterpart("ForMultipleChoice", {"choice": "head"}, **_SUMMARY),
     "TextEmbedder": BACKBONE,
 }
-COUNTERPARTS["Generator"] = COUNTERPARTS["SpanBoundaryLM"] = COUNTERPARTS["MaskedLM"]
+COUNTERPARTS["Generator"] = COUNTERPARTS["MaskedLM"]
+COUNTERPARTS["SpanBoundaryLM"] = Counterpart(
+    "ForMaskedLM",
+    {"masked_lm": "head", "span_boundary": "span_boundary_head"},
+    told={"span_boundary": {"position_table": ("max_span_length", "position_dim")}},
+    own=("span_boundary",),
+)
 # The roles of heads that give logits of tokens.
 LANGUAGE_MODELS = {"masked_lm", "causal_lm", "seq2seq_lm"}
 # The roles of heads that take the place of those of pre-training.

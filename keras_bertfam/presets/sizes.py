@@ -4,6 +4,7 @@ import itertools
 import math
 from typing import Any
 
+from keras_bertfam.quantization import values_per_weight
 from keras_bertfam.types import Shapes
 
 # Arguments of a backbone that are sizes of its weights.
@@ -44,9 +45,9 @@ def check_sizes(config: Any, shapes: Shapes, where: str) -> None:
     if not isinstance(config, dict) or not config.keys() & set(_SIZES[:2]):
         return
     _check_numbers(config, where)
-    largest = max(
-        (dim for shape in shapes.values() for dim in shape), default=_MAX_SIZE
-    )
+    packed = values_per_weight(config.get("dtype"))
+    dims = (packed * dim for shape in shapes.values() for dim in shape)
+    largest = max(dims, default=_MAX_SIZE)
     shared = config.get("share") == "all" or "num_inner_repetitions" in config
     limits = dict.fromkeys(_SIZES, largest)
     rotated = config.get("rotary_base") is not None
@@ -84,7 +85,7 @@ def check_sizes(config: Any, shapes: Shapes, where: str) -> None:
         raise ValueError(
             f"{where!r} must have at most {MAX_LAYERS} layers. Received: {layers}."
         )
-    stored = sum(map(math.prod, shapes.values())) if shapes else _MAX_VALUES
+    stored = sum(map(math.prod, shapes.values())) * packed if shapes else _MAX_VALUES
     width = sizes.get("hidden_dim", 1)
     positions = sizes.get("position_offset", 0)
     positions += 0 if rotated else sizes.get("max_sequence_length", 0)

@@ -95,6 +95,7 @@ class CheckpointSource:
             files say.
         preprocessor_arguments: the same for the tasks' preprocessors.
         notes: sentences on what differs here.
+        backbone: str. The class of ours, if not the usual one of the family.
 
     Example:
 
@@ -119,3 +120,4 @@ class CheckpointSource:
     task_arguments: dict = dataclasses.field(default_factory=dict)
     preprocessor_arguments: dict = dataclasses.field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    backbone: str | None = None

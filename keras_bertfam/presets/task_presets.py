@@ -21,11 +21,11 @@ from keras_bertfam.presets import (
 )
 from keras_bertfam.presets.heads import shared_heads
 from keras_bertfam.presets.report import warn
-from keras_bertfam.quantization import quantize_again, quantized_layers
-from keras_bertfam.types import Config, Mixin, Model, Path, Tokenizer
+from keras_bertfam.quantization import Quantizable, quantize_again, quantized_layers
+from keras_bertfam.types import Config, Model, Path, Tokenizer
 
 
-class TaskPresets(Mixin):
+class TaskPresets(Quantizable):
     """Mixin of tasks that are loaded with `from_preset()`, and saved."""
 
     @classmethod

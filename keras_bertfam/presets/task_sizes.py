@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+from keras_bertfam.quantization import values_per_weight
 from keras_bertfam.types import Config, Shapes
 
 _PACKAGES = ("keras_bertfam>", "keras_hub>", "keras_nlp>")
@@ -50,11 +51,21 @@ def check_task(task: Config, backbone: Config, shapes: Shapes, where: str) -> No
     sizes = {name: config[name] for name in _STORED if config.get(name) is not None}
     for name, size in sizes.items():
         shape = _STORED[name](size, width, config)
-        if type(size) is not int or shape not in shapes.values():
+        forms = _stored_forms(shape, values_per_weight(config.get("quantized_layers")))
+        if type(size) is not int or not forms & {*shapes.values()}:
             raise ValueError(
                 f"{where!r} doesn't fit its weights. Expected a weight of the shape "
                 f"{shape} for {name}={size!r}. Received: {sorted({*shapes.values()})}."
             )
+
+
+def _stored_forms(shape, packed):
+    """The shapes that a weight may have in a file: one axis may be packed."""
+    forms = {shape}
+    if packed > 1 and all(isinstance(dim, int) for dim in shape):
+        for axis, dim in enumerate(shape):
+            forms.add((*shape[:axis], -(-dim // packed), *shape[axis + 1 :]))
+    return forms
 
 
 def check_new(

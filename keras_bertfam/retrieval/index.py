@@ -6,6 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from keras_bertfam.arguments import check_number, check_several
 from keras_bertfam.presets import folders
 from keras_bertfam.presets.existing import CONFIG_FILE
 from keras_bertfam.retrieval import storing
@@ -118,6 +119,8 @@ class Index:
             raise ValueError(
                 f'`duplicates` must be "error" or "skip". Received: {duplicates!r}.'
             )
+        check_number("batch_size", batch_size, 1)
+        check_several("passages", passages, "passages")
         check_encodes(encoder)
         checked_settings(kind, settings)
         index, read = None, 0
@@ -151,6 +154,7 @@ class Index:
             ValueError: for vectors of another width, not finite, or of another number;
                 passages without text, or that are there already.
         """
+        check_several("passages", passages, "passages")
         vectors = self._vectors.checked(vectors)
         given = [as_passage(value, number) for number, value in enumerate(passages)]
         if len(given) != len(vectors):
@@ -236,8 +240,12 @@ class Index:
 
         Raises:
             IndexError: for an id that no passage has.
+            ValueError: for what isn't ints.
         """
-        ids = np.asarray(ids, "int64")
+        given, ids = ids, np.asarray(ids)
+        if ids.dtype.kind not in "iu" and ids.size:
+            raise ValueError(f"`ids` must be ints. Received: {given!r}.")
+        ids = ids.astype("int64")
         outside = ids[(ids < 0) | (ids >= len(self))]
         if outside.size:
             self._passages[int(outside[0])]  # which raises the error

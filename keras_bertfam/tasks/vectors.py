@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_bertfam.arguments import check_number, check_several
 from keras_bertfam.corpora.manifest import tokenizer_digest
 from keras_bertfam.types import Config, Mixin
 
@@ -61,6 +62,8 @@ class TextVectors(Mixin):
             raise ValueError("`encode` needs a task with a preprocessor.")
         if too_long is None:
             too_long = "error" if kind == "query" else "cut"
+        check_several("texts", texts, "texts")
+        check_number("batch_size", batch_size, 1)
         texts = list(texts)
         if any(isinstance(text, tuple) for text in texts):
             texts = [text if isinstance(text, tuple) else ("", text) for text in texts]

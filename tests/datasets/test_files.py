@@ -102,17 +102,18 @@ def test_squad(tmp_path):
     answers = [{"text": "a mat", "answer_start": 12}] * 2
     questions = [
         {"id": "1", "question": "Where?", "answers": answers},
-        {"id": "2", "question": "Why?", "answers": [], "is_impossible": True},
+        {"id": "2", "question": "Why?", "answers": answers, "is_impossible": True},
+        {"id": "3", "question": "Who?", "answers": [{"text": "", "answer_start": -1}]},
     ]
     (tmp_path / "dev-v2.0.json").write_text(squad_file(questions))
     (tmp_path / "train-v2.0.json").write_text(squad_file(questions[:1]))
     examples = load_examples("squad/v2.0", "validation", tmp_path)
-    assert examples.x["question"] == ["Where?", "Why?"]
-    assert examples.x["context"] == ["Bert sat on a mat."] * 2
+    assert examples.x["question"] == ["Where?", "Why?", "Who?"]
+    assert examples.x["context"] == ["Bert sat on a mat."] * 3
     assert examples.y[0] == {"text": ["a mat"] * 2, "answer_start": [12, 12]}
-    assert examples.y[1] == {"text": [], "answer_start": []}
-    assert examples.ids == ["1", "2"]
-    assert examples[1:].ids == ["2"]
+    assert examples.y[1:] == [{"text": [], "answer_start": []}] * 2
+    assert examples.ids == ["1", "2", "3"]
+    assert examples[1:].ids == ["2", "3"]
     (tmp_path / "bad.json").write_text('{"data": [{}]}')
     with pytest.raises(ValueError, match="SQuAD's format. Missing: 'paragraphs'"):
         load_examples("squad", data=tmp_path / "bad.json")

@@ -132,7 +132,11 @@ def test_several_files(tmp_path):
         ([0.5, 2, -1], "regression", [0.5, 2.0, -1.0], None),
         (["1e-3", "2.", "+.5"], "regression", [1e-3, 2.0, 0.5], None),
         (["007", "1", "1"], "classification", [0, 1, 1], ("007", "1")),
-        (["nan", "1", "inf"], "classification", [2, 0, 1], ("1", "inf", "nan")),
+        (["inf", "b", "b"], "classification", [1, 0, 0], ("b", "inf")),
+        (["1.0", "0.0", 1], "classification", [1, 0, 1], ("0", "1")),
+        ([1.0, 0.0, 1.0], "classification", [1, 0, 1], ("0", "1")),
+        (["TRUE", "true", "false"], "classification", [1, 1, 0], ("False", "True")),
+        (["yes", "Yes", "no"], "classification", [2, 0, 1], ("Yes", "no", "yes")),
         ([True, True, False], "classification", [1, 1, 0], ("False", "True")),
         (["a ", "a", "b"], "classification", [0, 0, 1], ("a", "b")),
     ],
@@ -144,6 +148,83 @@ def test_labels_are_inferred(labels, kind, y, names, tmp_path):
         assert (examples.task.kind, examples.y) == (kind, y)
         assert examples.label_names == names
         assert [*map(type, examples.y)] == [*map(type, y)]
+
+
+@pytest.mark.parametrize("labels", [["nan", "1"], ["a", "NaN"], ["-inf", "0.5"]])
+def test_what_is_written_for_a_missing_label_is_none(labels, tmp_path):
+    source = written(tmp_path, columns={"review": ["a", "b"], "sentiment": labels})
+    with pytest.raises(ValueError, match="column 'sentiment': expected a label; a"):
+        load(source)
+    named = load(source, label_names=labels)
+    assert (named.y, named.label_names) == ([0, 1], tuple(labels))
+    number = pandas.DataFrame({"review": ["a", "b"], "sentiment": [0.5, np.inf]})
+    with pytest.raises(ValueError, match="index 1, column 'sentiment': expected a lab"):
+        load(number)
+
+
+def test_what_is_inferred_is_said(tmp_path, capsys):
+    columns = {"review": ["a", "b"], "sentiment": ["x", "y"]}
+    (tmp_path / "my.csv").write_text("review;sentiment\na;x\nb;y\n")
+    load(tmp_path / "my.csv")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith(
+        "my.csv: 2 examples. Inferred: delimiter=';', kind='classification', "
+        "label_names=['x', 'y']."
+    )
+    settings = {"kind": "classification", "label_names": ["x", "y"]}
+    load(tmp_path / "my.csv", delimiter=";", **settings)
+    load(written(tmp_path, "two.jsonl", columns), **settings)
+    load(tmp_path / "my.csv", delimiter=";", label=None)
+    assert capsys.readouterr().err == ""
+
+
+MAT = {"text": ["a mat"], "answer_start": [8]}
+ANSWERS = [  # each form of the same, and of none
+    (MAT, {"text": [], "answer_start": []}),
+    ([{"text": "a mat", "answer_start": 8}], []),
+    ({"text": "a mat", "answer_start": 8}, {"text": "", "answer_start": -1}),
+    ("a mat", ""),
+    (["a mat"], []),
+]
+
+
+@pytest.mark.parametrize("answers", ANSWERS)
+def test_questions(answers, tmp_path):
+    columns = {
+        "q": ["Where?", "Why?"],
+        "c": ["Bert on a mat.", "A hat."],
+        "a": [*answers],
+    }
+    named = dict(zip(("question", "context", "answers"), columns.values(), strict=True))
+    texts = [each if isinstance(each, str) else json.dumps(each) for each in answers]
+    forms = [
+        written(tmp_path, "my.jsonl", columns),
+        pandas.DataFrame(columns),
+        written(tmp_path, "my.csv", {**columns, "a": texts}),
+    ]
+    asked = {"text": ("q", "c"), "label": "a", "kind": "question_answering"}
+    found = [load_examples(source, **asked) for source in forms]
+    if not isinstance(answers[0], str) and not isinstance(answers[1], list):
+        del asked["kind"]
+        found.append(load_examples(forms[0], **asked))
+    written(tmp_path, "own.jsonl", named)
+    found.append(load_examples("squad_v2", data=tmp_path / "own.jsonl"))
+    for examples in found:
+        assert examples.task.kind == "question_answering"
+        assert examples.x == {"question": columns["q"], "context": columns["c"]}
+        assert examples.y == [*ANSWERS[0]]
+        assert len(examples.ids) == 2
+
+
+def test_questions_that_make_no_sense(tmp_path):
+    asked = {"text": ("q", "c"), "label": "a", "kind": "question_answering"}
+    elsewhere, named = ({"text": "mat", "answer_start": at} for at in (1, "2"))
+    for wrong in ("hat", elsewhere, named, 3):
+        source = pandas.DataFrame({"q": ["Where?"], "c": ["a mat"], "a": [wrong]})
+        with pytest.raises(ValueError, match="index 0, column 'a': Expected answers"):
+            load_examples(source, **asked)
+    with pytest.raises(ValueError, match="`text` must be the columns of questions"):
+        load_examples(source, **{**asked, "text": "q"})
 
 
 def test_labels_that_are_given(tmp_path):
@@ -204,6 +285,11 @@ def test_pairs(tmp_path):
 TAGGED = "EU NNP B-ORG\nsat VB O\n\nBert NNP B-PER\n"
 
 
+def _numbers(tags):
+    numbers = {"B-ORG": "1", "B-PER": "2"}
+    return [[numbers.get(tag, tag) for tag in row] for row in tags]
+
+
 def test_tags(tmp_path):
     words, tags = [["EU", "sat"], ["Bert"]], [["B-ORG", "O"], ["B-PER"]]
     names = ("O", "B-ORG", "B-PER")
@@ -228,6 +314,21 @@ def test_tags(tmp_path):
     ):
         assert (examples.x, examples.y) == (words, tags)
         assert (examples.label_names, examples.task.kind) == (names, "tagging")
+    # -100 is no class, wherever it is from.
+    some, kept = [["B-ORG", "-100"], ["B-PER"]], ("B-ORG", "B-PER")
+    mixed = {"tokens": words, "ner": [["B-ORG", -100], ["B-PER"]]}
+    own = {"tokens": words, "ner": [[1, -100], [2]]}
+    features = datasets.Features({"tokens": text, "ner": label})
+    bare = TAGGED.replace("VB O", "VB -100")
+    for examples, expected, of in (
+        (load_examples(write(folder, {"n.conll": bare}) / "n.conll"), some, kept),
+        (load_examples(written(folder, "my.jsonl", mixed), **asked), some, kept),
+        (load_examples(pandas.DataFrame(own), **asked, label_names=names), some, names),
+        (load_examples(pandas.DataFrame(own), **asked), _numbers(some), ("1", "2")),
+        (load_examples(datasets.Dataset.from_dict(own), **asked), _numbers(some), None),
+    ):
+        assert examples.y == expected
+        assert of is None or examples.label_names == of
     task = TaskData("own", "tagging", columns=("w",), label="t", header=("w", "p", "t"))
     assert load_examples(task, data=folder / "my.conll").label_names == names
     universal = load_examples([folder / "my.conllu"])

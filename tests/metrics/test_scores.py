@@ -4,8 +4,9 @@ import keras
 import numpy as np
 import pytest
 
+from keras_bertfam import analysis
 from keras_bertfam.datasets import Examples, get_task
-from keras_bertfam.metrics import METRICS, TaskMetrics, compute_metrics
+from keras_bertfam.metrics import METRICS, TaskMetrics, compute_metrics, scheme_of
 from keras_bertfam.metrics.callback import predicted_labels
 
 
@@ -57,6 +58,50 @@ def test_entity_f1_is_of_whole_entities():
     scores = compute_metrics(["entity_f1", "word_accuracy"], y_true, y_pred)
     assert scores["entity_f1"] == pytest.approx(2 * 2 / (3 + 3))
     assert scores["word_accuracy"] == pytest.approx(3 / 6)
+
+
+WHOLE = {  # one entity of two words and one of one
+    "CONLL": "B-PER I-PER O B-LOC",
+    "IOBES": "B-PER E-PER O S-LOC",
+    "BILOU": "B-PER L-PER O U-LOC",
+}
+
+
+@pytest.mark.parametrize("scheme", WHOLE)
+def test_schemes_of_entities(scheme):
+    pytest.importorskip("seqeval")
+    right = WHOLE[scheme].split()
+    assert scheme_of(right) == scheme
+    entities = [((0, 2), "PER"), ((3, 4), "LOC")]
+    assert analysis.entities([right]) == [entities]
+    none = [*right[:2], -100, right[3]]
+    assert analysis.entities([none], scheme=scheme) == [entities]
+    for place, wrong in ((1, "O"), (0, "O"), (3, "B-PER"), (1, "B-PER")):
+        tags = [*right]
+        tags[place] = wrong
+        (score,) = compute_metrics(["entity_f1"], [right], [tags]).values()
+        assert score < 1, tags
+    scores = compute_metrics(["entity_f1"], [right], [right], scheme=scheme)
+    assert scores == {"entity_f1": 1.0}
+    # What isn't whole is no entity, but by the official reading.
+    found = analysis.entities([["I-PER", "O"]], scheme=scheme)
+    assert found == [[((0, 1), "PER")] if scheme == "CONLL" else []]
+
+
+def test_words_without_a_label_are_not_scored():
+    pytest.importorskip("seqeval")
+    for none in (-100, "-100"):
+        y = [["B-PER", none, "O"], [none]]
+        tags = [["B-PER", "I-PER", "B-LOC"], ["O"]]
+        scores = compute_metrics(["entity_f1", "word_accuracy"], y, tags)
+        assert scores == {"entity_f1": pytest.approx(2 / 3), "word_accuracy": 0.5}
+
+
+def test_schemes_that_make_no_sense():
+    with pytest.raises(ValueError, match="Tags must be of one scheme"):
+        scheme_of(["U-PER", "S-PER"])
+    with pytest.raises(ValueError, match="`scheme` must be `None` or one of"):
+        compute_metrics(["accuracy"], [1], [1], scheme="IO")
 
 
 def test_errors(monkeypatch):

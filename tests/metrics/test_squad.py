@@ -36,7 +36,12 @@ def test_normalization():
         ([], "", 1, 1),
         ([], "the", 1, 1),
         ([], "mat", 0, 0),
-        (["the"], "", 1, 1),  # nothing is left of it
+        ([""], "", 1, 1),
+        (["", " "], "mat", 0, 0),
+        (["A"], "a", 1, 1),  # an answer, if all of it is an article
+        (["A"], "", 0, 0),
+        (["A"], "the", 0, 0),
+        (["the", "mat"], "a mat", 1, 1),
     ],
 )
 def test_rules(golds, prediction, exact, f1):
@@ -46,7 +51,9 @@ def test_rules(golds, prediction, exact, f1):
 
 
 def test_parts_of_version_2():
-    scores = squad_scores([gold("a"), gold("mat"), gold()], ["", "red mat", "cat"])
+    impossible = {"text": ["the other mat"], "is_impossible": True}
+    answers = [impossible, {"text": "mat"}, gold("")]
+    scores = squad_scores(answers, ["", "red mat", "cat"])
     assert scores["f1"] == pytest.approx(100 * (1 + 2 / 3 + 0) / 3)
     assert scores["has_answer_f1"] == pytest.approx(100 * 2 / 3)
     assert scores["no_answer_f1"] == pytest.approx(50)

@@ -247,7 +247,7 @@ def test_unknown_preset_names_the_nearest():
         ({"num_heads": 5}, "hidden_dim=12, num_heads=5"),
         ({"share": "most"}, "share='most'"),
         ({"num_groups": 4}, "num_groups=4"),
-        ({"dropout": 1.5}, "rate=1.5"),
+        ({"dropout": 1.5}, "`dropout` must be .* from 0.0 to 1.0"),
     ],
 )
 def test_bad_arguments(kwargs, message):

@@ -1,4 +1,4 @@
-"""LoRA, int8 and bfloat16, as KerasHub's base class has them, for every family."""
+"""LoRA, quantisation and bfloat16 for every family, as KerasHub's base has them."""
 
 import json
 import os
@@ -8,18 +8,20 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
+from keras.src.dtype_policies import QUANTIZATION_MODES
 
 from keras_bertfam import models
 from keras_bertfam.tasks import (
     MaskedLM,
     ReplacedTokenDetection,
+    SpanBoundaryLM,
     SpanQuestionAnswering,
     TextClassifier,
 )
+from tests import tiny_families
 
 SLOW = [pytest.mark.slow, pytest.mark.any_backend]
 SEEDS = {"uint32", "int64"}  # of the generators of random numbers, by backend
-
 FAMILIES = [
     "AlbertBackbone",
     "XLNetBackbone",
@@ -65,10 +67,68 @@ def test_int8_is_close_smaller_and_loads_again(name, tmp_path):
     np.testing.assert_allclose(states(loaded), got, atol=1e-6)
 
 
+def quantization_config(mode):
+    """With rows to measure, where the mode needs some."""
+    cls = {"gptq": keras.quantizers.GPTQConfig, "awq": keras.quantizers.AWQConfig}
+    rows = np.random.default_rng(0).integers(3, 50, (2, 8))
+    sizes = dict(sequence_length=8, num_samples=2, group_size=8)
+    return cls[mode](dataset=[*rows], tokenizer=len, **sizes) if mode in cls else None
+
+
+ANY_FAMILY = [f for f in tiny_families.FAMILIES if f != "Bert"]
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [
+        pytest.param(m, marks=pytest.mark.slow if quantization_config(m) else ())
+        for m in QUANTIZATION_MODES
+    ],
+)
+@pytest.mark.parametrize(
+    "family", ["Bert", *(pytest.param(f, marks=SLOW) for f in ANY_FAMILY)]
+)
+def test_what_any_mode_writes_loads_again(mode, family, tmp_path):
+    # More values in the token table than numbers in an int4 file.
+    backbone = tiny_families.backbone_of(family, vocabulary_size=2000)
+    config = quantization_config(mode)
+    if config and backbone.get_quantization_layer_structure(mode) is None:
+        with pytest.raises(ValueError, match="must have a `quantization_layer_struct"):
+            backbone.quantize(mode, config=config)
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "error", UserWarning
+        )  # those of layers that have no such mode
+        backbone.quantize(mode, config=config)
+    backbone.save_to_preset(str(tmp_path / "one"))
+    loaded = type(backbone).from_preset(str(tmp_path / "one"))
+    loaded.save_to_preset(str(tmp_path / "two"))
+    again = type(backbone).from_preset(str(tmp_path / "two"))
+    x = tiny_families.inputs_of(family)
+    for one in (loaded, again):
+        modes = [layer.quantization_mode for layer in one._flatten_layers()]
+        assert modes == [x.quantization_mode for x in backbone._flatten_layers()]
+        assert mode in modes
+        for got, expected in zip(
+            *(keras.tree.flatten(model(x)) for model in (one, backbone)), strict=True
+        ):
+            np.testing.assert_array_equal(
+                *(ops.convert_to_numpy(value) for value in (got, expected))
+            )
+
+
+def test_quantizers_that_a_file_would_not_name_are_refused():
+    config = keras.quantizers.Int8QuantizationConfig(activation_quantizer=None)
+    with pytest.raises(ValueError, match="`config` must have the quantizers that"):
+        make("BertBackbone").quantize(config=config)
+
+
 TASKS = {
     "TextClassifier": lambda: TextClassifier(make("BertBackbone"), num_classes=3),
     "MaskedLM": lambda: MaskedLM(make("BertBackbone")),
     "SpanQuestionAnswering": lambda: SpanQuestionAnswering(make("RobertaBackbone")),
+    "SpanBoundaryLM": lambda: SpanBoundaryLM(make("SpanBertBackbone")),
     "ReplacedTokenDetection": lambda: ReplacedTokenDetection(
         make("ElectraBackbone", embedding_dim=16), generator_size=0.5
     ),
@@ -85,13 +145,15 @@ def answers(task):
     return np.concatenate([array.reshape(-1) for array in arrays])
 
 
+@pytest.mark.parametrize("mode", ["int8", "int4"])
 @each_task
-def test_an_int8_task_answers_and_loads_again(name, tmp_path):
+def test_a_quantised_task_answers_and_loads_again(name, mode, tmp_path):
     task = TASKS[name]()
     expected = answers(task)
-    task.quantize("int8")
+    task.quantize(mode)
     got = answers(task)
-    np.testing.assert_allclose(got, expected, atol=0.1 * np.abs(expected).max())
+    if mode == "int8":
+        np.testing.assert_allclose(got, expected, atol=0.1 * np.abs(expected).max())
     task.save_to_preset(str(tmp_path))
     with open(tmp_path / "config.json") as file:
         policy = json.load(file)["config"]["dtype"]

@@ -6,6 +6,20 @@ import tensorflow as tf
 
 from keras_bertfam.types import TFTensor
 
+# In tags: a word without a label, as in `transformers`' and PyTorch's losses.
+NO_LABEL = -100
+
+
+def is_no_label(label: object) -> bool:
+    """Whether a tag says that its word has none: -100, or that as a string."""
+    return label in (NO_LABEL, str(NO_LABEL), str(NO_LABEL).encode())
+
+
+def have_labels(y: TFTensor) -> TFTensor:
+    """Which tags are labels, a bool tensor of the shape of `y`. Works in a graph."""
+    none = str(NO_LABEL) if y.dtype == tf.string else tf.cast(NO_LABEL, y.dtype)
+    return tf.not_equal(y, none)
+
 
 def check_labels(
     num_classes: int | None, label_names: Iterable[str] | None

@@ -28,7 +28,11 @@ def checked_batch_size(batch_size: int | None) -> int:
 def check_at_least(least: int, **values: int | None) -> None:
     """Raises a `ValueError` for an argument that is less, and not `None`."""
     for name, value in values.items():
-        if value is not None and value < least:
+        if value is None:
+            continue
+        if not isinstance(value, numbers.Real):
+            raise ValueError(f"`{name}` must be a number. Received: {value!r}.")
+        if not value >= least:  # nor NaN
             raise ValueError(f"`{name}` must be at least {least}. Received: {value}.")
 
 

@@ -59,6 +59,14 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
         # Keras leaves out subclasses, whose `call` it doesn't know.
         super().quantize(mode, type_check=False, config=config)
 
+    def quantized_build(
+        self, embeddings_shape: Shape, mode: str, config: Any = None
+    ) -> None:
+        super().quantized_build(embeddings_shape, mode, config)
+        if mode == "int4" and config is None:
+            # Keras would round the inputs of a layer that is loaded, and of no other.
+            self.inputs_quantizer = None
+
     def get_config(self) -> Config:
         own = keras.initializers.serialize(self.reverse_initializer)
         return {**super().get_config(), "reverse_initializer": own}

@@ -23,6 +23,7 @@ from keras_bertfam.presets.families.transformers_rows import (
     POOLER,
     label_heads,
     masked_lm_head,
+    span_boundary_head,
 )
 from keras_bertfam.presets.families.transformers_table import TransformersTable
 
@@ -134,6 +135,8 @@ BERT = Family(
                 "cls.predictions.bias",
             ),
             "sentence": dense("dense", "cls.seq_relationship"),
+            # Of SpanBERT's own files; `transformers` has no such head.
+            "span_boundary": span_boundary_head("cls.pair_target_predictions"),
             **label_heads("classifier"),
         },
         fixed=ENCODER_ARGUMENTS,

@@ -92,6 +92,16 @@ def masked_lm_head(dense_name: str, norm_name: str, bias_name: str) -> Rows:
     )
 
 
+def span_boundary_head(at: str) -> Rows:
+    layers = f"{at}.mlp_layer_norm"
+    return (
+        *same("position_table", f"{at}.position_embeddings.weight"),
+        *dense("joining_dense", f"{layers}.linear1"),
+        *norm("joining_norm", f"{layers}.layer_norm1"),
+        *masked_lm_head(f"{layers}.linear2", f"{layers}.layer_norm2", f"{at}.bias"),
+    )
+
+
 BERT_CONFIG = (
     ("vocabulary_size", "vocab_size", REQUIRED),
     ("num_layers", "num_hidden_layers", REQUIRED),

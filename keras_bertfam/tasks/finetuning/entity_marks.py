@@ -76,7 +76,7 @@ def mark_entities(
 
 
 def _types_of(names):
-    if not names or not all(re.fullmatch("O|[BIES]-.+", name) for name in names):
+    if not names or not all(re.fullmatch("O|[BIESLU]-.+", name) for name in names):
         raise ValueError(
             "`tagger` must have `label_names` that mark entities, as 'B-person', "
             f"'I-person' and 'O'. Received: label_names={names}."
@@ -104,7 +104,7 @@ def _entities(labels, types):
     found: list[list[int]] = []
     before = "O"
     for place, label in enumerate(labels):
-        goes_on = label[:2] in ("I-", "E-") and before[:2] in ("B-", "I-")
+        goes_on = label[:2] in ("I-", "E-", "L-") and before[:2] in ("B-", "I-")
         if goes_on and label[2:] == before[2:]:
             if label[2:] in types:
                 found[-1][1] = place

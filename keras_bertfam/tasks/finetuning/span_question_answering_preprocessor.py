@@ -20,6 +20,7 @@ from keras_bertfam.types import Config, TFDataset, TFRagged, TFTensor, Tokenizer
 
 _INPUTS = ("question", "context")
 _NO_ANSWER, _NOT_FOUND = -1, -2
+_STARTS_OF_NONE = (-1, 0)  # where files say that an answer that is "" begins
 _NOT_THERE = (
     "Answers must be in their contexts, where they are said to be; "
     'missing_answers="skip" leaves out questions where they aren\'t.'
@@ -54,8 +55,9 @@ class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
             it; an empty question is left out.
         y: list of answers, dicts of `text` and `answer_start` (in characters), or
             lists of these as in SQuAD, of which the first counts and none means
-            that the context doesn't hold it; or `None`. In a `tf.data.Dataset` for
-            `dataset()` such a dict for each question.
+            that the context doesn't hold it, as do the text `""` at -1 or 0, and
+            `is_impossible`; or `None`. In a `tf.data.Dataset` for `dataset()` such a
+            dict for each question.
         sample_weight: float tensor of shape `(batch,)`, or `None`.
 
     Returns:
@@ -154,6 +156,8 @@ class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
 
     def _checked_answer(self, number, answer, context):
         try:
+            if "is_impossible" in answer and answer["is_impossible"]:
+                return "", _NO_ANSWER
             text, start = answer["text"], answer["answer_start"]
             if not isinstance(text, str):
                 if not len(text):
@@ -166,6 +170,8 @@ class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
                 "`y` must be dicts of `text`, strings, and `answer_start`, integers. "
                 f"Received: answer {number}, {answer!r}."
             )
+        if not text and start in _STARTS_OF_NONE:
+            return "", _NO_ANSWER
         if text and start >= 0 and context[start : start + len(text)] == text:
             return text, int(start)
         if self.missing_answers == "skip":
@@ -192,8 +198,11 @@ class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
         )
         at = tf.clip_by_value(start, 0, length)
         there = tf.strings.substr(context, at, size, unit="UTF8_CHAR")
-        found = tf.equal(at, start) & tf.equal(there, text) & (size > 0)
-        found |= tf.equal(tf.size(texts), 0)
+        none = tf.equal(size, 0) & tf.reduce_any(tf.equal(start, _STARTS_OF_NONE))
+        if "is_impossible" in y:
+            none |= tf.cast(tf.reshape(y["is_impossible"], []), tf.bool)
+        text, start = tf.where(none, "", text), tf.where(none, _NO_ANSWER, start)
+        found = tf.equal(at, start) & tf.equal(there, text) & (size > 0) | none
         if self.missing_answers == "skip":
             start = tf.where(found, start, _NOT_FOUND)
         else:

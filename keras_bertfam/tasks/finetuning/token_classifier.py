@@ -10,9 +10,10 @@ from keras import ops
 
 from keras_bertfam.analysis.report import class_report
 from keras_bertfam.layers.data.arrays import as_label_tensor
-from keras_bertfam.layers.data.labels import class_numbers
+from keras_bertfam.layers.data.labels import class_numbers, have_labels
+from keras_bertfam.layers.data.pipelines import checked_batch_size
 from keras_bertfam.layers.modeling.summary_head import SummaryHead
-from keras_bertfam.metrics import compute_metrics
+from keras_bertfam.metrics import compute_metrics, scheme_of
 from keras_bertfam.tasks.finetuning.fine_tuning import FineTuningTask
 from keras_bertfam.tasks.finetuning.labelled import (
     LabelledTask,
@@ -59,7 +60,9 @@ class TokenClassifier(LabelledTask, FineTuningTask):
 
     `fit()`, `evaluate()` and `predict()` take lists of lists of words, and lists of
     lists of labels. `predict()` returns an array as wide as the longest list of
-    words, `tag()` the labels. `compile()` without arguments is BERT's fine-tuning.
+    words, with zeros where there are none, `tag()` the labels. Sentences of more tokens
+    than a row has are taken in parts. `compile()` without arguments is BERT's
+    fine-tuning.
 
     Reference: [Devlin et al., 2018](https://arxiv.org/abs/1810.04805), section
     5.3.
@@ -118,6 +121,27 @@ class TokenClassifier(LabelledTask, FineTuningTask):
         states = states_of(self.backbone, inputs, positions, training)
         return self.activate(self.head(states, training=training))
 
+    def predict(
+        self, x: Any = None, batch_size: int | None = None, **kwargs: Any
+    ) -> Any:
+        if not self._takes_raw(x):
+            return super().predict(x, batch_size=batch_size, **kwargs)
+        words = self.preprocessor.as_tensors(x)
+        if kwargs.get("steps"):
+            words = words[: kwargs.pop("steps") * checked_batch_size(batch_size)]
+        sentences = [[word for word in row if word] for row in texts_of(words)["text"]]
+        parts, owners = self.preprocessor.fitting_parts(sentences)
+        if len(parts) <= len(sentences):
+            return super().predict(words, batch_size=batch_size, **kwargs)
+        outputs = super().predict(parts, batch_size=batch_size, **kwargs)
+        joined = np.zeros((*words.shape, outputs.shape[-1]), outputs.dtype)
+        done = np.zeros(len(sentences), int)
+        for part, row, owner in zip(parts, outputs, owners, strict=True):
+            end = done[owner] + len(part)
+            joined[owner, done[owner] : end] = row[: len(part)]
+            done[owner] = end
+        return joined
+
     def tag(
         self,
         sentences: Sequence[Any],
@@ -173,33 +197,41 @@ class TokenClassifier(LabelledTask, FineTuningTask):
 
     def _report(self, x, labels, given, batch_size, worst):
         mask = x.numpy() != b""
-        if not mask.any():
-            raise ValueError("`x` must have words. Received: none.")
-        sentences = [[word for word in row if word] for row in texts_of(x)["text"]]
         labels = as_label_tensor(labels.numpy()[mask])
+        labelled = have_labels(labels).numpy()
+        if not labelled.any():
+            raise ValueError("`x` must have words with labels. Received: none.")
+        sentences = [[word for word in row if word] for row in texts_of(x)["text"]]
+        labels = labels[labelled]
         numbers = class_numbers(labels, self.num_classes, self.label_names).numpy()
         rows = self._probabilities_of_words(sentences, batch_size)
         texts = {
             "word": [word for words in sentences for word in words],
             "sentence": [" ".join(words) for words in sentences for _ in words],
         }
+        texts = {
+            name: [text for text, keep in zip(part, labelled, strict=True) if keep]
+            for name, part in texts.items()
+        }
         title = report_title(self, len(numbers), "words")
-        probabilities = np.concatenate(rows)
+        probabilities = np.concatenate(rows)[labelled]
         names = self.label_names
-        scores = self._entity_scores(map(len, sentences), numbers, probabilities)
+        ends = np.cumsum([0, *map(len, sentences)])
+        sizes = np.diff(np.cumsum([0, *labelled])[ends])
+        scores = self._entity_scores(sizes, numbers, probabilities)
         return class_report(title, texts, numbers, probabilities, names, worst, scores)
 
     def _entity_scores(self, sizes, numbers, probabilities):
         """seqeval's F1, where the labels are such that mark entities."""
         names = self.label_names or [""]
-        if not all(re.fullmatch("O|[BIES]-.+", name) for name in names):
+        if not all(re.fullmatch("O|[BIESLU]-.+", name) for name in names):
             return {}
         ends = np.cumsum(list(sizes))[:-1]
         tags = (
             [[names[k] for k in part] for part in np.split(each, ends)]
             for each in (numbers, probabilities.argmax(axis=1))
         )
-        return compute_metrics(["entity_f1"], *tags)
+        return compute_metrics(["entity_f1"], *tags, scheme=scheme_of(names))
 
     def get_config(self) -> Config:
         return {**super().get_config(), "dropout": self.dropout}

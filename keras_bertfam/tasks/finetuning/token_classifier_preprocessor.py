@@ -1,5 +1,6 @@
 """Words with a label each."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,8 +9,14 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bertfam.autograph import as_written
-from keras_bertfam.layers.data.arrays import as_label_tensor, as_strings
-from keras_bertfam.layers.data.labels import class_numbers
+from keras_bertfam.layers.data.arrays import as_label_tensor, as_rows, as_strings
+from keras_bertfam.layers.data.labels import (
+    NO_LABEL,
+    class_numbers,
+    have_labels,
+    is_no_label,
+)
+from keras_bertfam.layers.data.pipelines import PARALLEL
 from keras_bertfam.tasks.finetuning.text_classifier_preprocessor import (
     LabelledPreprocessor,
 )
@@ -23,7 +30,9 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
     """Makes rows of words, which are labelled at their first pieces.
 
     The task sees each word at its first piece only, so labels, weights and
-    outputs are by word. Words beyond the end of a row have weight 0. A word of
+    outputs are by word. `dataset()`, and so `fit()` and `evaluate()`, cut sentences
+    that are longer than a row into parts whose words all begin within one; a call
+    makes a row for each sentence, and words beyond its end have weight 0. A word of
     which the tokenizer leaves nothing becomes a mask token.
 
     Args:
@@ -40,6 +49,7 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
         x: list of lists of words, a list of words, a ragged string tensor, or a
             dense one `(batch, words)` whose rows are filled up with `""`.
         y: labels, ints or strings, in the shape of `x`; those of `""` are ignored.
+            -100, also as a string, means that a word has none: its weight is 0.
         sample_weight: float tensor of shape `(batch,)` or `(batch, words)`; in
             `fit()` also a list of lists like `y`.
 
@@ -71,9 +81,9 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._sizes_in_graph = tf.function(
-            self._sizes, reduce_retracing=True, autograph=False
-        )
+        graph = {"reduce_retracing": True, "autograph": False}
+        self._begins_in_graph = tf.function(self._begins, **graph)
+        self._cut_in_graph = tf.function(self._cut, **graph)
 
     def as_tensors(self, x: Any) -> Any:
         if isinstance(x, tf.RaggedTensor):
@@ -111,6 +121,9 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
                     f"{len(labels)} labels for the {len(words)} words of row {row}."
                 )
         flat = [label for labels in y for label in labels]
+        if any(isinstance(label, (str, bytes)) for label in flat):
+            y = [[_NONE if is_no_label(tag) else tag for tag in tags] for tags in y]
+            flat = [label for labels in y for label in labels]
         if flat:
             labels = as_label_tensor(flat, given=y)
             if labels.shape.rank != 1:
@@ -119,6 +132,9 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
                     f"shape {labels.shape[1:]}."
                 )
             rows = [row for row, labels in enumerate(y) for _ in labels]
+            kept = have_labels(labels).numpy()
+            rows = [row for row, keep in zip(rows, kept, strict=True) if keep]
+            labels = tf.boolean_mask(labels, kept)
             class_numbers(labels, self.num_classes, self.label_names, rows)
         blank = "" if flat and isinstance(flat[0], (str, bytes)) else 0
         filled = tf.convert_to_tensor(_filled_up(y, blank))
@@ -147,32 +163,95 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
         flat = [word for words in checked for word in words]
         if not flat:
             return [], []
-        sizes = iter(self._sizes_in_graph(tf.constant(flat)).numpy().tolist())
-        budget = self.sequence_length - self._layout.specials(1)
-        parts: list[list[str]] = []
-        owners = []
-        for owner, words in enumerate(checked):
-            used = budget  # a sentence begins a part
-            for word in words:
-                size = next(sizes)
-                if whole and size > budget:
-                    raise ValueError(
-                        f"`sentences` must have words of at most {budget} tokens, what "
-                        "special ones leave of a row. Received in row "
-                        f"{owner}: {word[:40]!r}, a word of {size}."
-                    )
-                if used + (size if whole else 1) > budget:
-                    parts.append([])
-                    owners.append(owner)
-                    used = 0
-                parts[-1].append(word)
-                used += size
-        return parts, owners
+        counts = [len(words) for words in checked]
+        words = tf.RaggedTensor.from_row_lengths(flat, counts)
+        with tf.device("CPU:0"):
+            begins, sizes = self._begins_in_graph(words, tf.constant(whole))
+        owner_of = words.value_rowids().numpy()
+        longest = int(np.argmax(sizes))
+        if whole and sizes[longest] > self._budget:
+            raise ValueError(
+                f"`sentences` must have words of at most {self._budget} tokens, what "
+                "special ones leave of a row. Received in row "
+                f"{owner_of[longest]}: {flat[longest][:40]!r}, a word of "
+                f"{sizes[longest]}."
+            )
+        at = np.flatnonzero(begins)
+        parts = [flat[a:b] for a, b in itertools.pairwise([*at, len(flat)])]
+        return parts, owner_of[at].tolist()
+
+    @property
+    def _budget(self):
+        return self.sequence_length - self._layout.specials(1)
 
     def _sizes(self, words):
         """How many tokens words have by themselves, at least one."""
         pieces = self.tokenize(word_prefix(self.tokenizer) + words)
         return tf.maximum(pieces.row_lengths(), 1)
+
+    def _begins(self, words, whole):
+        """Where parts of sentences begin, and the sizes of words, both flat.
+
+        A part takes words while there is room, for the first token of one, or with
+        `whole` for all of them.
+        """
+        sizes = words.with_values(tf.cast(self._sizes(words.flat_values), tf.int32))
+        columns = tf.transpose(sizes.to_tensor(0))
+        columns = tf.pad(columns, [[0, 1], [0, 0]])  # `scan` wants one
+
+        def take(state, size):
+            used, _ = state
+            begins = used + tf.where(whole, size, 1) > self._budget
+            return tf.where(begins, 0, used) + size, begins
+
+        full = tf.fill(tf.shape(columns)[1:], self._budget)  # a sentence begins a part
+        _, begins = tf.scan(take, columns, (full, full > 0))
+        given = tf.sequence_mask(words.row_lengths(), tf.shape(columns)[0])
+        return tf.boolean_mask(tf.transpose(begins), given), sizes.flat_values
+
+    def _cut(self, x, y, sample_weight=None):
+        """A dense batch of sentences as one of their parts."""
+        given = tf.not_equal(x, "")
+        words, *others = (tf.ragged.boolean_mask(part, given) for part in (x, y))
+        if sample_weight is not None and sample_weight.shape.rank == 1:
+            of_words = tf.gather(sample_weight, words.value_rowids())
+            others.append(words.with_values(of_words))
+        elif sample_weight is not None:
+            others.append(tf.ragged.boolean_mask(sample_weight, given))
+        begins, _ = self._begins(words, False)
+        number = tf.cumsum(tf.cast(begins, tf.int64)) - 1
+        count = tf.reduce_sum(tf.cast(begins, tf.int64))
+        return tuple(
+            tf.RaggedTensor.from_value_rowids(
+                part.flat_values, number, count
+            ).to_tensor()
+            for part in (words, *others)
+        )
+
+    def from_arrays(self, x: Any, y: Any, sample_weight: Any = None) -> TFDataset:
+        rows = super().from_arrays(x, y, sample_weight)
+        with tf.device("CPU:0"):
+            (batch,) = rows.batch(len(rows))
+            parts = self._cut_in_graph(*batch)
+        if not len(parts[0]):
+            raise ValueError("`x` must have words. Received: none.")
+        rows = as_rows(*parts)
+        rows.has_parts = True
+        return rows
+
+    @as_written
+    def from_dataset(self, data: TFDataset) -> TFDataset:
+        if getattr(data, "has_parts", False):
+            return data
+        rank = data.element_spec[0].shape.rank
+        if rank != 1:
+            raise ValueError(
+                "`data` must have a sentence, words of the shape `(words,)`, in each "
+                f"element: batches are made here. Received: {data.element_spec}."
+            )
+        dense = data.map(lambda *example: tuple(map(tf.convert_to_tensor, example)))
+        batches = dense.padded_batch(_TOGETHER).map(self._cut, **PARALLEL)
+        return batches.unbatch()
 
     def features(self, x: Any) -> dict[str, TFTensor]:
         words = tf.ragged.boolean_mask(x, tf.not_equal(x, ""))
@@ -184,7 +263,7 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
         offsets = words.with_values(tf.cast(pieces.row_starts(), tf.int32))
         begins = tf.gather(tf.pad(offsets.flat_values, [[0, 1]]), words.row_starts())
         places = offsets - begins[:, None]
-        budget = self.sequence_length - self._layout.specials(1)
+        budget = self._budget
         row = self.lay_out([words.with_values(pieces).merge_dims(1, 2)[:, :budget]])
         inside = tf.less(places, budget)
         places += 0 if self._layout.start_last else 1
@@ -241,10 +320,20 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
         if y is not None and sample_weight is None:
             sample_weight = tf.ones(tf.shape(x)[:1])
         given = tf.not_equal(x, "")
-        if y is not None:
-            y = tf.ragged.boolean_mask(y, given)
         if sample_weight is not None and sample_weight.shape.rank == 2:
             sample_weight = tf.ragged.boolean_mask(sample_weight, given)
+        if y is not None:
+            y = tf.ragged.boolean_mask(y, given)
+            labelled = have_labels(y.flat_values)
+            if isinstance(sample_weight, tf.RaggedTensor):
+                weights = sample_weight.flat_values
+            else:
+                weights = tf.gather(sample_weight, y.value_rowids())
+            weights = tf.cast(weights, tf.float32) * tf.cast(labelled, tf.float32)
+            sample_weight = y.with_values(weights)
+            first = self.label_names[0] if y.dtype == tf.string else 0
+            first = tf.cast(first, y.dtype)
+            y = y.with_values(tf.where(labelled, y.flat_values, first))
         return super()._featurize(x, y, sample_weight)
 
     def _most(self, words):
@@ -272,6 +361,8 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
         return batches.map(widen), places
 
 
+_NONE = str(NO_LABEL)
+_TOGETHER = 64  # sentences of a dataset that are cut together
 _BY_WORD = ("word_positions", "word_mask")
 
 

@@ -252,7 +252,7 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="`packed` must be `False` where the last"):
         tasks.TextClassifier(backbone, 2, packed)
     for weight in (-1.0, float("nan")):
-        with pytest.raises(ValueError, match="`lm_weight` must not be negative"):
+        with pytest.raises(ValueError, match="`lm_weight` must be a finite number"):
             tasks.TextClassifier(backbone, 2, lm_weight=weight)
     encoder = models.BertBackbone(20, **SIZES)
     with pytest.raises(ValueError, match="`lm_weight`.*BertBackbone with causal=False"):

@@ -186,5 +186,5 @@ def test_preset_round_trip(tmp_path):
 def test_settings_that_make_no_sense():
     with pytest.raises(ValueError, match="`end_head` must be one of .*'both'"):
         make_model(end_head="both")
-    with pytest.raises(ValueError, match="`max_answer_length` must be positive"):
+    with pytest.raises(ValueError, match="`max_answer_length` must be an int"):
         make_model(max_answer_length=0)

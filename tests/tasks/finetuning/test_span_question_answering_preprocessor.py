@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_bertfam.metrics import squad_scores
 from tests.tiny_questions import make_preprocessor, questions
 
 
@@ -75,10 +76,45 @@ def test_a_dataset_of_questions_gives_what_lists_give():
     tf.nest.map_structure(np.testing.assert_array_equal, received, expected)
 
 
+# As files say it: all the answer's `text` and `answer_start`, and what else there is.
+NO_ANSWERS = [
+    {"text": [], "answer_start": []},
+    {"text": [""], "answer_start": [-1]},
+    {"text": [""], "answer_start": [0]},
+    {"text": ["mat"], "answer_start": [2], "is_impossible": True},
+]
+
+
+def test_no_answer_in_each_of_its_forms():
+    count = len(NO_ANSWERS)
+    x = {"question": ["where ?"] * count, "context": ["a mat"] * count}
+    preprocessor = make_preprocessor()
+    flat = [{**y, "text": "".join(y["text"][:1])} for y in NO_ANSWERS[1:]]
+    flat = [{**y, "answer_start": y["answer_start"][0]} for y in flat]
+    for y in (NO_ANSWERS, [NO_ANSWERS[0], *flat]):
+        _, targets = preprocessor(x, y)
+        assert not targets.numpy().any()
+    assert squad_scores(NO_ANSWERS, [""] * count)["exact_match"] == 100
+
+
+@pytest.mark.slow
+def test_no_answer_in_each_of_its_forms_in_a_dataset():
+    count = len(NO_ANSWERS)
+    x = {"question": ["where ?"] * count, "context": ["a mat"] * count}
+    ragged = {
+        "text": tf.ragged.constant([y["text"] for y in NO_ANSWERS]),
+        "answer_start": tf.ragged.constant([y["answer_start"] for y in NO_ANSWERS]),
+        "is_impossible": [y.get("is_impossible", False) for y in NO_ANSWERS],
+    }
+    data = tf.data.Dataset.from_tensor_slices((x, ragged))
+    ((_, targets, weights),) = make_preprocessor().dataset(data, count, training=False)
+    assert not targets.numpy().any() and weights.numpy().all()
+
+
 @pytest.mark.slow
 def test_missing_answers_in_a_dataset():
     x = {"question": ["where ?"] * 3, "context": ["a mat"] * 3}
-    y = {"text": ["mat", "mat", ""], "answer_start": [2, 3, -1]}
+    y = {"text": ["mat", "mat", ""], "answer_start": [2, 3, 1]}
     data = tf.data.Dataset.from_tensor_slices((x, y))
     with pytest.raises(tf.errors.InvalidArgumentError, match="in their contexts"):
         list(make_preprocessor().dataset(data, 3))

@@ -109,6 +109,97 @@ def test_words_beyond_the_row_have_no_weight():
     assert x["word_positions"].numpy()[0, :8].tolist() == [1, 3, 5, 7, 9, 11, 13, 0]
 
 
+def by_words(rows, names):
+    """What a dataset of the task says of each word that counts."""
+    found = []
+    for x, y, weights in rows:
+        for ids, at, labels, each in zip(
+            *(v.numpy() for v in (x["token_ids"], x["word_positions"], y, weights)),
+            strict=True,
+        ):
+            counted = each > 0
+            words = zip(ids[at[counted]], labels[counted], each[counted], strict=True)
+            found += [(int(i), names[k], float(w)) for i, k, w in words]
+    return found
+
+
+LONG = ["the", "cats", "sat"] * 10, ["a"], ["red"] * 14, ["cats"] * 8
+LONG_LABELS = [[NAMES[k % 3] for k, _ in enumerate(words)] for words in LONG]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["lists", "ragged", "sliced", "generated"])
+@pytest.mark.parametrize("unlabelled", [False, True])
+def test_no_word_is_left_out_of_training_and_scores(form, unlabelled):
+    names = {"label_names": NAMES}
+    preprocessor, tokenizer = make_preprocessor(**names), tiny.make_tokenizer()
+    x, y = [*LONG], [[*row] for row in LONG_LABELS]
+    weights = [1.0, 2.0, 3.0, 4.0]
+    if unlabelled:
+        y[0][29] = y[2][0] = "-100"
+    first = {word: int(tokenizer([word])[0][0]) for words in x for word in words}
+    expected = [
+        (first[word], label, weight)
+        for words, labels, weight in zip(x, y, weights, strict=True)
+        for word, label in zip(words, labels, strict=True)
+        if label != "-100"
+    ]
+    data = (x, y, weights)
+    if form != "lists":
+        data = (tf.ragged.constant(x), tf.ragged.constant(y), weights)
+    if form == "sliced":
+        data = tf.data.Dataset.from_tensor_slices(data)
+    if form == "generated":
+        specs = [tf.TensorSpec([None], tf.string)] * 2 + [tf.TensorSpec([])]
+        data = tf.data.Dataset.from_generator(
+            lambda: zip(x, y, weights, strict=True), output_signature=tuple(specs)
+        )
+    rows = preprocessor.dataset(data, 3, training=False)
+    assert by_words(rows, NAMES) == expected
+    if form == "lists":  # numbers in place of names
+        y = [[-100 if t == "-100" else NAMES.index(t) for t in row] for row in y]
+        numbered = make_preprocessor(num_classes=3)
+        rows = numbered.dataset((x, y, weights), 3, training=False)
+        assert by_words(rows, NAMES) == expected
+        trained = numbered.dataset((x, y, weights), 3)
+        assert sorted(by_words(trained, NAMES)) == sorted(expected)
+
+
+@pytest.mark.slow
+def test_scores_and_predictions_are_of_all_words():
+    model = make()
+    expected = [label for row in model.tag([*LONG]) for _, label, _ in row]
+    predicted = model.predict([*LONG], verbose=0)
+    assert predicted.shape == (4, 30, 3)
+    given = np.array([[bool(k < len(words)) for k in range(30)] for words in LONG])
+    numbers = predicted[given].argmax(-1)
+    assert [NAMES[k] for k in numbers] == expected
+    assert not predicted[~given].any()
+    first = model.predict([*LONG], batch_size=1, steps=2, verbose=0)
+    np.testing.assert_allclose(first, predicted[:2], atol=1e-6)
+    flat = [label for row in LONG_LABELS for label in row]
+    right = np.mean([a == b for a, b in zip(flat, expected, strict=True)])
+    scores = model.evaluate([*LONG], LONG_LABELS, verbose=0, return_dict=True)
+    assert scores["accuracy"] == pytest.approx(right)
+    report = model.report([*LONG], LONG_LABELS)
+    assert report.scores["accuracy"] == pytest.approx(right)
+    some = [[*row] for row in LONG_LABELS]
+    some[0][::2] = ["-100"] * 15
+    report = model.report([*LONG, ()], [*some, ()])
+    kept = [t != "-100" for row in some for t in row]
+    pairs = [
+        p for p, k in zip(zip(flat, expected, strict=True), kept, strict=True) if k
+    ]
+    right = np.mean([a == b for a, b in pairs])
+    assert report.scores["accuracy"] == pytest.approx(right)
+
+
+def test_datasets_of_batches_are_refused():
+    data = tf.data.Dataset.from_tensors(([["the"]], [["O"]]))
+    with pytest.raises(ValueError, match="`data` must have a sentence"):
+        make_preprocessor(label_names=NAMES).dataset(data)
+
+
 def test_a_word_without_pieces_is_a_mask_token():
     x = make_preprocessor()([["the", "\u200b", "cat"]], None)
     assert x["token_ids"].numpy()[0, 2] == tiny.make_tokenizer().mask_token_id

@@ -1,0 +1,94 @@
+"""SpanBERT as its authors' fork of fairseq saves it, with both of its heads.
+
+The encoder and the head of masked tokens have the names that BERT had in PyTorch in
+2019. `cls.pair_target_predictions` is the head that predicts from the borders of spans.
+
+Reference: [Joshi et al., 2019](https://arxiv.org/abs/1907.10529);
+facebookresearch/SpanBERT, pretraining/fairseq/models/pair_bert.py.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from keras_bertfam.presets import reading
+from keras_bertfam.presets.source import CheckpointError, LazyTensor
+from keras_bertfam.types import Config, Path
+
+BACKBONE = "SpanBertBackbone"
+_PREFIX = "decoder."
+_NORMS = ((".gamma", ".weight"), (".beta", ".bias"))
+# Each is the word table once more.
+_TABLES = re.compile(r"cls\.(pair_target_)?predictions\.decoder\.weight")
+# Of the arguments of its training, those by which logits would be others.
+_FIXED = {"pair_target_layer": -1, "clamp_attention": False}
+
+
+def is_spanbert(state: Mapping[str, Any]) -> bool:
+    """Whether tensors have the names of SpanBERT's fork."""
+    return any(name.startswith(f"{_PREFIX}bert.") for name in state)
+
+
+def renamed(state: Mapping[str, Any], file: Path) -> dict[str, LazyTensor]:
+    """The tensors by the names that `transformers` has, or would have.
+
+    Raises:
+        CheckpointError: for a head with a table of its own.
+    """
+    tensors = {}
+    for old, tensor in state.items():
+        name = old.removeprefix(_PREFIX)
+        for ending, new in _NORMS:
+            name = name.removesuffix(ending) + new if name.endswith(ending) else name
+        tensors[name] = tensor
+    table = tensors.get("bert.embeddings.word_embeddings.weight")
+    for name in [name for name in tensors if _TABLES.fullmatch(name)]:
+        tensor = tensors.pop(name)
+        if table is None or not table.equal(tensor):
+            raise CheckpointError(
+                f"{name!r} of {os.fspath(file)!r} must be the table of words, to which "
+                "it is tied. Received: another."
+            )
+    return {name: reading.pytorch_tensor(tensor) for name, tensor in tensors.items()}
+
+
+def config_of(
+    file: Path, tensors: Mapping[str, LazyTensor], arguments: Mapping[str, Any]
+) -> Config:
+    """A config of `transformers`, by the shapes and by the arguments of training.
+
+    Raises:
+        CheckpointError: for shapes of no such model, or another computation.
+    """
+    for name, value in _FIXED.items():
+        if arguments.get(name, value) != value:
+            raise CheckpointError(
+                f"`{name}` in the arguments of {os.fspath(file)!r} must be {value!r}. "
+                f"Received: {arguments[name]!r}."
+            )
+    at = "bert.embeddings."
+    with reading.errors_of(file, KeyError, ValueError, IndexError):
+        vocabulary, width = tensors[f"{at}word_embeddings.weight"].shape
+        positions, _ = tensors[f"{at}position_embeddings.weight"].shape
+        types, _ = tensors[f"{at}token_type_embeddings.weight"].shape
+        inner, _ = tensors["bert.encoder.layer.0.intermediate.dense.weight"].shape
+    layers = {re.match(r"bert\.encoder\.layer\.(\d+)\.", name) for name in tensors}
+    heads = arguments.get("num_attention_heads")
+    return {
+        "model_type": "bert",
+        "vocab_size": vocabulary,
+        "hidden_size": width,
+        "intermediate_size": inner,
+        "num_hidden_layers": len({match[1] for match in layers if match}),
+        "num_attention_heads": heads
+        or max(1, width // 64),  # of both that are released
+        "max_position_embeddings": positions,
+        "type_vocab_size": types,
+        "hidden_act": arguments.get("hidden_act", "gelu"),
+        "hidden_dropout_prob": arguments.get("hidden_dropout_prob", 0.1),
+        "attention_probs_dropout_prob": arguments.get(
+            "attention_probs_dropout_prob", 0.1
+        ),
+        "layer_norm_eps": 1e-12,
+    }
