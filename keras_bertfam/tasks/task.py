@@ -35,6 +35,7 @@ from keras_bertfam.tasks.ranges import check_given
 from keras_bertfam.tasks.scored_tokens import ScoredTokens
 from keras_bertfam.tasks.watching import Watched
 from keras_bertfam.tasks.weighing import StepOfParts, WeighedBatches
+from keras_bertfam.tokenizers.graph import has_vocabulary
 from keras_bertfam.types import Config, Model, Tensor
 
 
@@ -100,7 +101,7 @@ class PretrainingTask(
             self._check_vocabulary(preprocessor.tokenizer)
 
     def _check_vocabulary(self, tokenizer):
-        if tokenizer.pad_token_id is None:
+        if not has_vocabulary(tokenizer):
             return  # it is being loaded, and gets its vocabulary later
         size = tokenizer.vocabulary_size()
         if size > self.backbone.vocabulary_size:

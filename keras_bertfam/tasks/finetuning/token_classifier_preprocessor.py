@@ -187,7 +187,7 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
         budget = self.sequence_length - self._layout.specials(1)
         row = self.lay_out([words.with_values(pieces).merge_dims(1, 2)[:, :budget]])
         inside = tf.less(places, budget)
-        places += 0 if self._layout.start_last else 1
+        places += self._layout.first
         fits = tf.cast(inside, tf.int32)
         return {**row, "word_positions": places * fits, "word_mask": inside}
 

@@ -20,6 +20,7 @@ from keras_bertfam.tasks.pretraining.inverse_cloze import (
     INVERSE_CLOZE_RECIPE,
     WARMUP_BOUNDS,
 )
+from keras_bertfam.tasks.resizing import with_new_tokens
 from keras_bertfam.tasks.summary import (
     check_layout,
     flat_rows,
@@ -111,6 +112,12 @@ class DualEncoder(TextVectors, PretrainingTask):
             raise ValueError(
                 f'`pooling` must be "cls" or "mean". Received: pooling={pooling!r}.'
             )
+        towers = [backbone, passage_backbone]
+        backbone = with_new_tokens(backbone, preprocessor)
+        if towers[1] is towers[0]:
+            passage_backbone = backbone
+        elif passage_backbone is not None:
+            passage_backbone = with_new_tokens(passage_backbone, preprocessor)
         super().__init__(backbone, preprocessor, **kwargs)
         self.projection_dim = projection_dim
         self.projection_norm = projection_norm

@@ -105,6 +105,7 @@ class DualEncoderPreprocessor(PackingPreprocessor):
         self.documents_at_once = documents_at_once
         self._layout = get_layout(None, tokenizer)
         self.start_last = self._layout.start_last
+        self.new_tokens = self._layout.new_tokens
         self.layout = self._layout.name
         self._pairs_in_graph = tf.function(
             self._pairs, reduce_retracing=True, autograph=False
