@@ -92,24 +92,31 @@ def backbone_of(family, size, **kwargs):
     return getattr(models, FAMILIES[family].backbone)(size, **settings)
 
 
+def preprocessor_of(task, kind, **kwargs):
+    """A task's preprocessor, without `layout`."""
+    settings = FINE_TUNING[task][1] if task in FINE_TUNING else PRETRAINING[task][2]
+    cls = getattr(tasks, f"{task}Preprocessor")
+    return cls(tokenizer_of(kind), **{"sequence_length": LENGTH, **settings, **kwargs})
+
+
 def make(task, kind, **kwargs):
-    """A task with a preprocessor, without `layout`."""
+    """A task with a preprocessor."""
     tokenizer = tokenizer_of(kind)
     size = tokenizer.vocabulary_size()
-    fine = task in FINE_TUNING
-    given = (kind, *FINE_TUNING[task][:2]) if fine else PRETRAINING[task]
-    family, arguments, settings = given
-    backbone = backbone_of(family or kind, size)
-    settings = {"sequence_length": LENGTH, **settings}
+    if task in FINE_TUNING:
+        family, arguments = kind, FINE_TUNING[task][0]
+    else:
+        family, arguments = PRETRAINING[task][0] or kind, PRETRAINING[task][1]
+    backbone = backbone_of(family, size)
     arguments = {**arguments, **kwargs}
     if task == "Distiller":
-        preprocessor = tasks.MaskedLMPreprocessor(tokenizer, **settings)
+        preprocessor = tasks.MaskedLMPreprocessor(tokenizer, LENGTH)
         teacher = tasks.MaskedLM(backbone_of("bert", size), preprocessor)
         student = tasks.MaskedLM(backbone, preprocessor)
         model = tasks.Distiller(student, teacher, **arguments)
         model.preprocessor.adapt(tf.data.Dataset.from_tensor_slices(TEXTS))
         return model
-    preprocessor = getattr(tasks, f"{task}Preprocessor")(tokenizer, **settings)
+    preprocessor = preprocessor_of(task, kind)
     return getattr(tasks, task)(backbone, preprocessor=preprocessor, **arguments)
 
 

@@ -10,6 +10,7 @@ from keras_bertfam.presets.families import FAMILIES
 from tests import every_task as every
 
 QUICK = ("TextEmbedder", "t5")
+RELEASE = pytest.mark.slow("release")
 
 
 def cells():
@@ -20,6 +21,11 @@ def cells():
         yield pytest.param(*cell, marks=slow)
 
 
+def saved_as(model):
+    """What is saved of a model: of a distiller its student."""
+    return getattr(model, "student", model)
+
+
 def check_same(found, expected):
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
@@ -27,7 +33,7 @@ def check_same(found, expected):
 
 @pytest.mark.parametrize(("task", "kind"), [*cells()])
 def test_what_is_saved_answers_as_before(task, kind, tmp_path):
-    model = every.make(task, kind)
+    model = saved_as(every.make(task, kind))
     rows = every.rows_of(task, model)
     expected = every.outputs_of(model, rows)
     model.save(tmp_path / "model.keras")
@@ -106,3 +112,31 @@ def test_words_have_states_in_any_family(kind):
         np.testing.assert_allclose(found[0][1][0], expected, atol=1e-4)
     else:
         assert np.isfinite(found[0][1]).all()
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    "task",
+    [
+        task if task == "MaskedLM" else pytest.param(task, marks=RELEASE)
+        for task in (*every.FINE_TUNING, *every.PRETRAINING)
+    ],
+)
+def test_what_is_not_compiled_says_so(task, tmp_path):
+    model = saved_as(every.make(task, "bert", compile=False))
+    rows = every.rows_of(task, model)
+    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(rows)
+    given = {"sample_weight": sample_weight, "verbose": 0}
+    with pytest.raises(ValueError, match="You must call `compile"):
+        model.fit(*every.given_to(task), verbose=0)
+    with pytest.raises(ValueError, match="You must call `compile"):
+        model.evaluate(x, y, **given)
+    expected = every.outputs_of(model, rows)
+    model.save(tmp_path / "model.keras")
+    model.save_to_preset(str(tmp_path / "preset"))
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    model.compile(jit_compile=False)
+    for one in (model, again):
+        if task != "ReplacedTokenDetection":
+            check_same(every.outputs_of(one, rows), expected)
+    assert np.isfinite(model.evaluate(x, y, **given)).all()

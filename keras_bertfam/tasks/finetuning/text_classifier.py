@@ -130,7 +130,7 @@ class TextClassifier(LabelledTask, SummaryTask):
         )
         self.num_classes, self.label_names = classes
         self.activation = activation
-        self.compile()
+        self.compile_by_default()
 
     def as_outputs(self, scores: Tensor) -> Tensor:
         return self.activate(scores)

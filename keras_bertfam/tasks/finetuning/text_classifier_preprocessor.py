@@ -155,7 +155,7 @@ class TextClassifierPreprocessor(BothOrders, LabelledPreprocessor):
             lengths that the longest row of the batch fits in, so that a compiler
             meets few shapes. `None` means 8, 12, 16, 24, 32, 48, 64, 96, 128 and
             further multiples of 64; `(sequence_length,)` pads all rows to the full
-            length.
+            length, as single examples are.
         seed: int. Decides the order of training examples. Defaults to `0`.
         packed: bool. Whether examples share rows in training, exactly: none sees
             another, and loss and gradient are those of a row for each. `fit()` on

@@ -142,7 +142,7 @@ class TextEmbedder(TextVectors, FineTuningTask):
         self.pooling = pooling
         self.normalize = normalize
         self.built = True
-        self.compile()
+        self.compile_by_default()
 
     def call(self, inputs: dict[str, Tensor], training: bool | None = None) -> Tensor:
         shape: Any = (-1,)

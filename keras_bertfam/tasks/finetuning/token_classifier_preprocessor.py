@@ -71,9 +71,7 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._sizes_in_graph = tf.function(
-            self._sizes, reduce_retracing=True, autograph=False
-        )
+        self._sizes_in_graph = self.in_graph(self._sizes)
 
     def as_tensors(self, x: Any) -> Any:
         if isinstance(x, tf.RaggedTensor):

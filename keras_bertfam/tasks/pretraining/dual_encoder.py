@@ -136,7 +136,7 @@ class DualEncoder(TextVectors, PretrainingTask):
                 passage_backbone, "passage_projection"
             )
         self.built = True
-        self.compile()
+        self.compile_by_default()
 
     def _make_projection(self, backbone, name):
         if self.projection_dim is None:
