@@ -135,6 +135,7 @@ class EncoderDecoderBackbone(TokenBackbone):
         num_decoder_layers = num_decoder_layers or num_layers
         attention_dropout = dropout if attention_dropout is None else attention_dropout
         super().__init__(dtype=dtype, **kwargs)
+        dtype = self.policies(dtype)
         self.keep_arguments(locals())
         common = self.arguments_for(EncoderBackbone)
         self.encoder = EncoderBackbone(**common, dtype=dtype, name="encoder")
@@ -147,7 +148,7 @@ class EncoderDecoderBackbone(TokenBackbone):
             dtype=dtype,
             name="decoder",
         )
-        self._freeze_made_layers()
+        self._finish_made_layers()
         self.built = True
 
     argument_names = arguments_of(__init__)
