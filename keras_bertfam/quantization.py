@@ -188,7 +188,8 @@ def with_float_policy(saved: dict[str, Any], dtype: Any) -> Any:
     saved = copy.deepcopy(saved)
     saved["config"]["default_policy"] = policy.name
     for one in saved["config"]["policy_map"].values():
-        one["config"]["source_name"] = policy.name
+        if "source_name" in one["config"]:  # it is quantised
+            one["config"]["source_name"] = policy.name
     return keras.dtype_policies.get(saved)
 
 

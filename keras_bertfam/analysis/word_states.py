@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_bertfam.layers.data.layouts import get_layout
+from keras_bertfam.layers.data.layouts import BARE, get_layout
 from keras_bertfam.layers.data.pipelines import checked_batch_size
 from keras_bertfam.tasks.finetuning.token_classifier_preprocessor import (
     TokenClassifierPreprocessor,
@@ -130,18 +130,22 @@ class WordRows:
 
     def __init__(self, model: Model, sentences: Any, tokenizer: Tokenizer) -> None:
         tokenizer = tokenizer_of(model, tokenizer)
-        self.backbone = getattr(model, "backbone", model)
+        backbone: Model = getattr(model, "backbone", model)
+        # Of two sides, the one that reads.
+        self.backbone = backbone if reads_rows(backbone) else backbone.encoder
         self.tokenizer = tokenizer
         self.words = words_of(sentences)
         longest = getattr(self.backbone, "max_sequence_length", None) or _LONGEST_ROW
         self.sequence_length = min(longest, _LONGEST_ROW)
         given = getattr(model, "preprocessor", None)
-        name = getattr(given, "layout", None)
+        layout = get_layout(getattr(given, "layout", None), tokenizer)
+        needed = tokenizer.vocabulary_size() + len(layout.new_tokens)
+        if self.backbone.vocabulary_size < needed:  # it wasn't fine-tuned
+            layout = BARE
         self._preprocessor = TokenClassifierPreprocessor(
-            tokenizer, self.sequence_length, layout=name
+            tokenizer, self.sequence_length, layout=layout.name
         )
-        layout = get_layout(name, tokenizer)
-        self.first = 0 if layout.start_last else 1
+        self.first = layout.first
         self.special = layout.specials(1)
         self.parts, self.owners = self._preprocessor.fitting_parts(
             self.words, whole=True

@@ -10,6 +10,7 @@ import numpy as np
 
 from keras_bertfam.models.exported import Exported, row_specs
 from keras_bertfam.models.fixed_arguments import FixedArguments
+from keras_bertfam.models.policies import LayerPolicies
 from keras_bertfam.models.subclassed import Subclassed
 from keras_bertfam.presets.backbone_presets import BackbonePresets
 from keras_bertfam.presets.blank import is_blank
@@ -68,8 +69,9 @@ class TokenBackbone(
 
     def __init__(self, *args: Any, dtype: Any = None, **kwargs: Any) -> None:
         if isinstance(dtype, keras.dtype_policies.DTypePolicyMap):
-            dtype = dtype.default_policy  # the map is of its quantised layers
+            dtype = dtype.default_policy  # the map is of its layers
         super().__init__(*args, dtype=dtype, **kwargs)
+        self._policies: LayerPolicies | None = None
         self.pooler = None  # of the class, it would hide PyTorch's submodule
 
     @property
@@ -159,11 +161,21 @@ class TokenBackbone(
         """The layers of the embeddings, and those of each block, or `None`."""
         return None
 
-    def _freeze_made_layers(self) -> None:
-        """Freezes the layers of a backbone that was made with `trainable=False`.
+    def policies(self, dtype: Any) -> Any:
+        """What layers get as `dtype`: a map knows their paths in this backbone."""
+        is_map = isinstance(dtype, keras.dtype_policies.DTypePolicyMap)
+        if is_map and not isinstance(dtype, LayerPolicies):
+            self._policies = dtype = LayerPolicies(dtype, self.name)
+        return dtype
 
-        Keras was told so before there were any.
+    def _finish_made_layers(self) -> None:
+        """Gives layers their policies of a map, and freezes those not to be trained.
+
+        Keras was told `trainable=False` before there were any.
         """
+        if self._policies is not None:
+            self._policies.of_layers(self._flatten_layers(include_self=False))
+            own_policies(self)
         if not self.trainable:
             for layer in self._layers:
                 layer.trainable = False
@@ -220,11 +232,19 @@ class TokenBackbone(
 
     def get_config(self) -> Config:
         # KerasHub's forgets the float policy of a quantised model.
-        layers = quantized_layers(self._flatten_layers(), self.dtype_policy)
+        layers = [*self._flatten_layers(include_self=False)]
+        dtype = quantized_layers(layers, self.dtype_policy)
+        if self._policies is not None:
+            policies = self._policies.of_layers(layers)
+            quantized = keras.dtype_policies.get(dtype) if dtype else {}
+            policies |= {path: quantized[path] for path in quantized}
+            dtype = keras.dtype_policies.serialize(
+                keras.dtype_policies.DTypePolicyMap(self.dtype_policy.name, policies)
+            )
         return {
             "name": self.name,
             "trainable": self.trainable,
-            "dtype": layers or keras.dtype_policies.serialize(self.dtype_policy),
+            "dtype": dtype or keras.dtype_policies.serialize(self.dtype_policy),
             **{name: getattr(self, name) for name in self.argument_names},
         }
 

@@ -117,6 +117,7 @@ class ElmoBackbone(TokenBackbone):
             )
         filters = [[int(width), int(count)] for width, count in filters]
         super().__init__(dtype=dtype, **kwargs)
+        dtype = self.policies(dtype)
         self.keep_arguments(locals())
 
         # === Layers ===
@@ -148,7 +149,7 @@ class ElmoBackbone(TokenBackbone):
             return
         self.characters.build()
         self.lstm.build()
-        self._freeze_made_layers()
+        self._finish_made_layers()
         self.built = True
 
     def _check_ids(self, name, token_ids):

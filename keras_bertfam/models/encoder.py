@@ -204,6 +204,7 @@ class EncoderBackbone(GlobalInputs, TokenBackbone):
             attention_window, attention_dilation, rotary_base, num_layers, num_heads
         )
         super().__init__(dtype=dtype, **kwargs)
+        dtype = self.policies(dtype)
         self.keep_arguments(locals())
 
         # === Layers ===
@@ -239,7 +240,7 @@ class EncoderBackbone(GlobalInputs, TokenBackbone):
         self.encoder.build((None, None, self.hidden_dim))
         if self.pooler is not None:
             self.pooler.build((None, None, self.hidden_dim))
-        self._freeze_made_layers()
+        self._finish_made_layers()
         self.built = True
 
     def call(

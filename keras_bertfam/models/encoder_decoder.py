@@ -141,6 +141,7 @@ class EncoderDecoderBackbone(TokenBackbone):
         if scale_outputs is None:
             scale_outputs = tie_embeddings and initializer_range is None
         super().__init__(dtype=dtype, **kwargs)
+        dtype = self.policies(dtype)
         self.keep_arguments(locals())
         common = self.arguments_for(EncoderBackbone)
         self.encoder = EncoderBackbone(**common, dtype=dtype, name="encoder")
@@ -153,7 +154,7 @@ class EncoderDecoderBackbone(TokenBackbone):
             dtype=dtype,
             name="decoder",
         )
-        self._freeze_made_layers()
+        self._finish_made_layers()
         self.built = True
 
     argument_names = arguments_of(__init__)

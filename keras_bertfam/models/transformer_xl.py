@@ -121,6 +121,7 @@ class TransformerXLBackbone(TokenBackbone):
         head_dim = check_heads(hidden_dim, num_heads, head_dim)
         cutoffs = [int(cutoff) for cutoff in cutoffs]
         super().__init__(dtype=dtype, **kwargs)
+        dtype = self.policies(dtype)
         self.keep_arguments(locals())
 
         # === Layers ===
@@ -153,7 +154,7 @@ class TransformerXLBackbone(TokenBackbone):
             return
         self.token_embedding.build((None, None))
         self.encoder.build((None, None, self.hidden_dim))
-        self._freeze_made_layers()
+        self._finish_made_layers()
         self.built = True
 
     def check_inputs(self, inputs: dict[str, Any]) -> None:

@@ -167,6 +167,7 @@ class XLNetBackbone(TokenBackbone):
         attention_dropout = dropout if attention_dropout is None else attention_dropout
         pruned_heads = checked_pruned_heads(pruned_heads, num_layers, num_heads)
         super().__init__(dtype=dtype, **kwargs)
+        dtype = self.policies(dtype)
         self.keep_arguments(locals())
 
         # === Layers ===
@@ -204,7 +205,7 @@ class XLNetBackbone(TokenBackbone):
         self.token_embedding.build((None, None))
         self.query_embedding.build((None, None))
         self.encoder.build((None, None, self.hidden_dim))
-        self._freeze_made_layers()
+        self._finish_made_layers()
         self.built = True
 
     def check_inputs(self, inputs: dict[str, Any]) -> None:

@@ -35,6 +35,7 @@ from keras_bertfam.tasks.ranges import check_given
 from keras_bertfam.tasks.scored_tokens import ScoredTokens
 from keras_bertfam.tasks.watching import Watched
 from keras_bertfam.tasks.weighing import StepOfParts, WeighedBatches
+from keras_bertfam.tokenizers.graph import has_vocabulary
 from keras_bertfam.types import Config, Model, Tensor
 
 
@@ -56,9 +57,10 @@ class PretrainingTask(
 ):
     """Base class of the pre-training tasks: a backbone, a preprocessor, a head.
 
-    A subclass makes its heads in `__init__`, says in `default_loss` and
-    `default_metrics` what `compile()` takes without arguments, and defines
-    `call`. A subclass is a plain `keras.Model`, not a functional one.
+    A subclass makes its heads in `__init__`, which ends with
+    `self.compile_by_default()`, says in `default_loss` and `default_metrics` what
+    `compile()` takes without arguments, and defines `call`. A subclass is a plain
+    `keras.Model`, not a functional one.
 
     Attributes:
         label_kind: what labels number, `"token"`, `"class"`, `"pair"`, `"choice"` or
@@ -75,6 +77,9 @@ class PretrainingTask(
         backbone: `keras_bertfam.models.EncoderBackbone`.
         preprocessor: `keras_hub.models.Preprocessor` that turns text into what
             the task trains on, or `None` for data that is preprocessed already.
+        compile: bool. Whether the task is compiled as by `compile()` without
+            arguments. Without, `fit()` and `evaluate()` ask for it. Defaults to
+            `True`.
         **kwargs: arguments of `keras.Model`.
 
     Raises:
@@ -89,10 +94,15 @@ class PretrainingTask(
     has_global_tokens = False
 
     def __init__(
-        self, backbone: Model, preprocessor: Any = None, **kwargs: Any
+        self,
+        backbone: Model,
+        preprocessor: Any = None,
+        compile: bool = True,
+        **kwargs: Any,
     ) -> None:
         with functional_bases_kept(type(self)):
             super().__init__(compile=False, **kwargs)
+        self._compiles_by_default, self.optimizer = compile, None
         self.backbone = backbone
         self.preprocessor = preprocessor
         self.dtype_policy = backbone.dtype_policy
@@ -100,7 +110,7 @@ class PretrainingTask(
             self._check_vocabulary(preprocessor.tokenizer)
 
     def _check_vocabulary(self, tokenizer):
-        if tokenizer.pad_token_id is None:
+        if not has_vocabulary(tokenizer):
             return  # it is being loaded, and gets its vocabulary later
         size = tokenizer.vocabulary_size()
         if size > self.backbone.vocabulary_size:
@@ -242,11 +252,19 @@ class PretrainingTask(
         )
         optimizers.count_updates(self.optimizer)
 
-    def get_compile_config(self) -> Config:
+    def compile_by_default(self) -> None:
+        """Compile without arguments, unless `compile=False` was given."""
+        if self._compiles_by_default:
+            self.compile()
+
+    def get_compile_config(self) -> Config | None:
+        config = super().get_compile_config()
+        if config is None:
+            return None
         # An optimizer's config lacks the variables without weight decay.
         excluded = optimizers.excludes_norms_and_biases(self.optimizer)
         return {
-            **super().get_compile_config(),
+            **config,
             "excludes_norms_and_biases": excluded,
             "rematerialize": self._rematerialize,
         }
@@ -276,6 +294,11 @@ class PretrainingTask(
         `shuffle=False`, by the preprocessor's seed, and a `tf.data.Dataset` is
         taken as it comes. See `CompiledSteps` for when TensorFlow compiles the step.
         """
+        if not self.compiled:
+            raise ValueError(
+                "You must call `compile()` before `fit()`: this "
+                f"{type(self).__name__} was made with compile=False."
+            )
         check_given(self, x, y)
         size, position = checked_batch_size(batch_size), None
         held_out_size = kwargs.get("validation_batch_size") or size

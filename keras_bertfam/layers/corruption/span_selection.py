@@ -58,12 +58,14 @@ def select_spans(
         end = begin + tf.where(taken, 0, lengths[:, i])
         new = (word >= begin[:, None]) & (word < end[:, None]) & (rank == 0)
         left -= tf.reduce_sum(tf.cast(new, tf.int32), 1)
-        return i + 1, tf.where(new, size - i, rank), left
+        # A single row has another static shape here than before.
+        rank = tf.ensure_shape(tf.where(new, size - i, rank), word.shape)
+        return i + 1, rank, tf.ensure_shape(left, counts.shape)
 
     _, rank, _ = tf.while_loop(
         lambda i, _, left: (i < size) & tf.reduce_any(left > 0),
         turn,
-        (tf.constant(0), tf.zeros(shape, tf.int32), counts),
+        (tf.constant(0), tf.zeros_like(word), counts),
     )
     # What came first is kept, and of the same span what is on the left.
     rank = rank * shape[1] - tf.range(shape[1])

@@ -7,14 +7,20 @@ from keras_bertfam.presets.families import FAMILIES, family_of_tokenizer
 from keras_bertfam.presets.families.record import Layout
 from keras_bertfam.types import TFRagged, TFTensor, Tokenizer
 
+# A text by itself, for backbones that know no token to mark it by.
+BARE = Layout("bare", start_token="", separators=0, ends=False)
+
 
 def layouts() -> dict[str, Layout]:
-    """The layouts of the families, by name."""
-    return {r.layout.name: r.layout for r in FAMILIES.values()}
+    """The layouts of the families, and `BARE`, by name."""
+    return {**{r.layout.name: r.layout for r in FAMILIES.values()}, BARE.name: BARE}
 
 
 def get_layout(name: str | None, tokenizer: Tokenizer, summary: bool = False) -> Layout:
     """The layout of a name, or of a tokenizer where the name is `None`.
+
+    That of a tokenizer is found by its start token, or else in the record of the family
+    that has tokenizers of its class. Neither asks for a vocabulary.
 
     Args:
         name: str or `None`.
@@ -23,30 +29,26 @@ def get_layout(name: str | None, tokenizer: Tokenizer, summary: bool = False) ->
             new tokens for that.
 
     Raises:
-        ValueError: for an unknown name, or a tokenizer whose start token is none
-            of the families'.
+        ValueError: for an unknown name, or a tokenizer whose start token and class
+            are none of the families'.
     """
     known = layouts()
-    if name is None and summary:
-        name = _with_new_tokens(known, tokenizer)
+    starts = {x.start_token: n for n, x in reversed(known.items()) if x.start_token}
+    family = family_of_tokenizer(tokenizer)
+    if name is None and summary and family is not None:
+        heads = known.get(family.head_style.name)
+        name = heads.name if heads and heads.new_tokens else None
     if name is None:
-        start = getattr(tokenizer, "start_token", None)
-        name = next((n for n in known if known[n].start_token == start), None)
+        name = starts.get(getattr(tokenizer, "start_token", None) or "")
+    if name is None and family is not None:
+        name = family.layout.name
     if name not in known:
-        starts = sorted(layout.start_token for layout in known.values())
         raise ValueError(
             f"`layout` must be one of {sorted(known)}, or `None` with a tokenizer "
-            f"whose start token is one of {starts}. Received: "
+            f"whose start token is one of {sorted(starts)}. Received: "
             f"layout={name!r}, tokenizer={type(tokenizer).__name__}."
         )
     return known[name]
-
-
-def _with_new_tokens(known, tokenizer):
-    """The layout of the heads of a tokenizer's family, if it has new tokens."""
-    family = family_of_tokenizer(tokenizer)
-    name = None if family is None else family.head_style.name
-    return name if name in known and known[name].new_tokens else None
 
 
 def truncate_pair(segments: list[TFRagged], budget: int) -> list[TFRagged]:
@@ -90,30 +92,39 @@ def lay_out(
         shape. XLNet's last token is a segment of its own.
     """
     rows = segments[0].nrows()
-    start_id, separator_id, end_id = special_ids(tokenizer, layout)
-    start = tf.fill([rows, 1], start_id)
+    start, between, end = (
+        tf.tile([tf.constant(ids, tf.int32)], [rows, 1])
+        for ids in special_ids(tokenizer, layout)
+    )
     parts = []
     for number, segment in enumerate(segments):
         last = number == len(segments) - 1
-        ends = (1, end_id) if last else (layout.separators, separator_id)
-        parts += [(segment, number), (tf.fill([rows, ends[0]], ends[1]), number)]
+        parts += [(segment, number), (end if last else between, number)]
     parts.insert(*((len(parts), (start, 2)) if layout.start_last else (0, (start, 0))))
     ids = tf.concat([part for part, _ in parts], 1)
     numbers = [_filled_like(part, number) for part, number in parts]
     return {"token_ids": ids, "segment_ids": tf.concat(numbers, 1)}
 
 
-def special_ids(tokenizer: Tokenizer, layout: Layout) -> tuple[int, int, int]:
-    """Ids of the start token, of what separates segments, and of the end token.
+def special_ids(
+    tokenizer: Tokenizer, layout: Layout
+) -> tuple[list[int], list[int], list[int]]:
+    """Ids of the start token, if any, of what separates segments, and what ends them.
 
     They are the tokenizer's `start_token_id` and `end_token_id`, or those that follow
     its own where a layout has new tokens.
     """
-    if not layout.new_tokens:
-        end = tokenizer.end_token_id
-        return tokenizer.start_token_id, end, end
-    size = tokenizer.vocabulary_size()
-    return size, size + 1, size + 2
+    if layout.new_tokens:
+        size = tokenizer.vocabulary_size()
+        start, separator, end = size, size + 1, size + 2
+    else:
+        start, end = tokenizer.start_token_id, tokenizer.end_token_id
+        separator = end
+    return (
+        [start] if layout.start_token else [],
+        [separator] * layout.separators,
+        [end] if layout.ends else [],
+    )
 
 
 def _filled_like(x, value):

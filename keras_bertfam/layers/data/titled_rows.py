@@ -116,8 +116,8 @@ class TitledRows:
         return {name: tf.ensure_shape(x, static) for name, x in rows.items()}
 
     def _specials(self):
-        start_id, separator_id, end_id = special_ids(self.tokenizer, self.layout)
-        return [start_id, *[separator_id] * self.layout.separators, end_id]
+        start, between, end = special_ids(self.tokenizer, self.layout)
+        return [*start, *between, *end]
 
     def _pieces(self, count, texts, title):
         """Where the pieces of rows begin, and their sizes, `(rows, pieces)`.
@@ -130,14 +130,16 @@ class TitledRows:
         titled, left = title_size > 0, self.room(title_size)
         separators = self.layout.separators
         between = tf.where(titled, separators, 0)
-        pieces = [(title_at, title_size), (count + 1 + none, between)]
+        begin = int(bool(self.layout.start_token))
+        pieces = [(title_at, title_size), (count + begin + none, between)]
         for at, size in texts:
             kept = tf.minimum(size, left)
             left -= kept
             pieces.append((at, kept))
-        pieces.append((count + 1 + separators + none, 1 + none))
+        ends = int(self.layout.ends)
+        pieces.append((count + begin + separators + none, ends + none))
         start = len(pieces) if self.layout.start_last else 0
-        pieces.insert(start, (count + none, 1 + none))
+        pieces.insert(start, (count + none, begin + none))
         at, sizes = (tf.stack(part, 1) for part in zip(*pieces, strict=True))
         return at, sizes, titled
 

@@ -58,7 +58,7 @@ def make_windows(
         context_at = tf.zeros_like(first)
     else:
         asked = tf.cast(segments[0].row_lengths(), tf.int32)
-        context_at = 1 + asked + layout.separators
+        context_at = layout.first + asked + layout.separators
     row = lay_out(segments, tokenizer, layout)
     lengths = tf.cast(row["token_ids"].row_lengths(), tf.int32)
     window = {"first": first, "size": size, "context_at": context_at}

@@ -120,6 +120,8 @@ class MultiHeadAttention(keras.layers.Layer):
         return attend(asked, training and self.recomputes == "attention"), None
 
     def _asked(self, parts, training, mask=None, bias=None, **more):
+        if len({part.dtype for part in parts}) > 1:  # a map of policies parts them
+            parts = [ops.cast(part, self.compute_dtype) for part in parts]
         if bias is not None and len(bias.shape) < 4:
             bias = ops.expand_dims(bias, tuple(range(4 - len(bias.shape))))
         if mask is not None:

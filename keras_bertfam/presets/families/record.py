@@ -56,11 +56,12 @@ class Layout:
 
     Attributes:
         name: what the argument `layout` of a preprocessor calls it.
-        start_token: of the tokenizers of this layout.
+        start_token: of the tokenizers of this layout; empty for rows without one.
         separators: end tokens between two segments.
         start_last: whether the start token is the row's last token.
         new_tokens: the start token, what separates segments and the end token, where
             these are new with fine-tuning. Their ids follow those of the tokenizer.
+        ends: whether an end token is behind the text.
     """
 
     name: str
@@ -68,10 +69,17 @@ class Layout:
     separators: int = 1
     start_last: bool = False
     new_tokens: tuple[str, ...] = ()
+    ends: bool = True
+
+    @property
+    def first(self) -> int:
+        """Where the first token is that isn't special."""
+        return 0 if self.start_last or not self.start_token else 1
 
     def specials(self, segments: int) -> int:
         """How many special tokens a row of so many segments has."""
-        return 2 + self.separators * (segments - 1)
+        outer = bool(self.start_token) + self.ends
+        return outer + self.separators * (segments - 1)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -45,11 +45,13 @@ class _Characters(Mixin):
         words = tf.concat([start, *(x for each in segments for x in (each, end))], 1)
         return {"token_ids": self.tokenizer.ids(words), _WORDS: words}
 
-    def pad(self, example: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
+    def pad(
+        self, example: tuple[Any, Any, Any], buckets: list[int] | None = None
+    ) -> tuple[Any, Any, Any]:
         x, y, weights = example
         words = x[_WORDS]
         rest = {name: value for name, value in x.items() if name != _WORDS}
-        x, y, weights = super().pad((rest, y, weights))
+        x, y, weights = super().pad((rest, y, weights), buckets)
         width = tf.shape(x["token_ids"], tf.int64)[1]
         words = words.to_tensor("", shape=tf.stack([-1, width]))
         characters = self.tokenizer.characters(words)

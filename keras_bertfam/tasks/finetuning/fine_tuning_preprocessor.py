@@ -8,6 +8,7 @@ import keras_hub
 import tensorflow as tf
 
 from keras_bertfam.autograph import as_written
+from keras_bertfam.layers.data.any_length import AnyLength
 from keras_bertfam.layers.data.arrays import (
     as_label_tensor,
     as_rows,
@@ -43,7 +44,9 @@ from keras_bertfam.tokenizers.texts import to_utf8
 from keras_bertfam.types import Config, TFDataset, TFRagged, TFTensor, Tokenizer
 
 
-class FineTuningPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
+class FineTuningPreprocessor(
+    AnyLength, PresetPreprocessor, keras_hub.models.Preprocessor
+):
     """Base of the preprocessors of fine-tuning tasks.
 
     A subclass says in `targets` what becomes of labels, and in `features` what
@@ -80,12 +83,10 @@ class FineTuningPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
         self.start_last = self._layout.start_last
         self.new_tokens = self._layout.new_tokens
         self.buckets = None if buckets is None else [int(size) for size in buckets]
-        self._buckets = length_buckets(self.buckets, sequence_length)
+        length_buckets(self.buckets, sequence_length)  # which refuses some
         self.seed = seed
         self.position = StreamPosition()
-        self._call_in_graph = tf.function(
-            self._call, reduce_retracing=True, autograph=False
-        )
+        self._call_in_graph = self.in_graph(self._call)
         self.built = True
 
     def tokenize(self, texts: TFTensor) -> TFRagged:
@@ -162,7 +163,7 @@ class FineTuningPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
             example = (x, y, as_tensor(sample_weight))
             if single:
                 example = map_given(lambda value: value[None], example)
-            out = self._call_in_graph(*example)
+            out = self._call_in_graph(*example, single)
             if single:
                 out = map_given(lambda value: value[0], out)
         return keras.utils.pack_x_y_sample_weight(*out)
@@ -171,8 +172,10 @@ class FineTuningPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
         """Rows of a batch of inputs, as the call gives them. Works in a graph."""
         return self._call(x, None, None)[0]
 
-    def _call(self, x, y, sample_weight):
-        return self.pad(self._featurize(x, y, sample_weight))
+    def _call(self, x, y, sample_weight, single=False):
+        # Single examples are to be batched by whoever calls: all are equally long.
+        example = self._featurize(x, y, sample_weight)
+        return self.pad(example, [self.sequence_length] if single else None)
 
     def _featurize(self, x, y, sample_weight):
         x = self.features(x)
@@ -181,9 +184,19 @@ class FineTuningPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
             sample_weight = self.target_weights(x, sample_weight)
         return x, y, sample_weight
 
-    def pad(self, example: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
-        """Pads the ragged parts of `(x, y, sample_weight)`."""
-        return pad_rows(example, self._buckets, self.tokenizer.pad_token_id)
+    def pad(
+        self, example: tuple[Any, Any, Any], buckets: list[int] | None = None
+    ) -> tuple[Any, Any, Any]:
+        """Pads the ragged parts of `(x, y, sample_weight)`.
+
+        Args:
+            example: see `pad_rows`.
+            buckets: list of ints or `None`: lengths of rows, by default those that
+                `buckets` of the constructor says.
+        """
+        if buckets is None:
+            buckets = length_buckets(self.buckets, self.sequence_length)
+        return pad_rows(example, buckets, self.tokenizer.pad_token_id)
 
     def as_tensors(self, x: Any) -> Any:
         """The inputs of a call as tensors.

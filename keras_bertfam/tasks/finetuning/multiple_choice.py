@@ -77,7 +77,7 @@ class MultipleChoice(SummaryTask):
     ) -> None:
         arguments = (preprocessor, head_style, dropout, lm_weight)
         super().__init__(backbone, 1, *arguments, **kwargs)
-        self.compile()
+        self.compile_by_default()
 
     def as_outputs(self, scores: Tensor) -> Tensor:
         return scores[..., 0]

@@ -94,8 +94,6 @@ class MultipleChoicePreprocessor(FineTuningPreprocessor):
             )
         self.num_choices, self.label_names = check_labels(num_choices, label_names)
         self.choice_length = choice_length
-        self._budget = budget
-        self._second = choice_length or max(1, min(128, budget // 2))
 
     def as_tensors(self, x: Any) -> Any:
         x = as_columns(x)
@@ -134,10 +132,12 @@ class MultipleChoicePreprocessor(FineTuningPreprocessor):
         second = choices
         if "question" in x:
             second = _join(x["question"], choices)
-        second = self.tokenize(tf.reshape(second, [-1]))[:, -self._second :]
+        budget = self.sequence_length - self._layout.specials(2)
+        length = self.choice_length or max(1, min(128, budget // 2))
+        second = self.tokenize(tf.reshape(second, [-1]))[:, -length:]
         first = self.tokenize(x["context"])
         first = tf.gather(first, tf.repeat(tf.range(rows), number))
-        first = head(first, self._budget - tf.cast(second.row_lengths(), tf.int32))
+        first = head(first, budget - tf.cast(second.row_lengths(), tf.int32))
         size = choices.shape[1] or tf.cast(number, tf.int64)
         return {
             name: tf.RaggedTensor.from_uniform_row_length(value, size)

@@ -163,7 +163,7 @@ class OpenQuestionAnswering(FineTuningTask, PassageReader):
         )
         self.head.build((None, None, backbone.hidden_dim))
         self.built = True
-        self.compile()
+        self.compile_by_default()
 
     def call(
         self, inputs: dict[str, Tensor], training: bool | None = None

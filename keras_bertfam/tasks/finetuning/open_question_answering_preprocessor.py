@@ -116,12 +116,8 @@ class OpenQuestionAnsweringPreprocessor(PassagesPreprocessor, FineTuningPreproce
         self.trace_again()
 
     def trace_again(self) -> None:
-        self._call_in_graph = tf.function(
-            self._call, reduce_retracing=True, autograph=False
-        )
-        self.read_in_graph = tf.function(
-            self.read, reduce_retracing=True, autograph=False
-        )
+        self._call_in_graph = self.in_graph(self._call)
+        self.read_in_graph = self.in_graph(self.read)
 
     def as_tensors(self, x: Any) -> TFTensor:
         self.check_search()
@@ -281,7 +277,9 @@ class OpenQuestionAnsweringPreprocessor(PassagesPreprocessor, FineTuningPreproce
             targets = tf.numpy_function(find, given, tf.bool, stateful=False)
         return tf.ensure_shape(targets, [None, *shape])
 
-    def pad(self, example: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
+    def pad(
+        self, example: tuple[Any, Any, Any], buckets: list[int] | None = None
+    ) -> tuple[Any, Any, Any]:
         """The example as it is: rows have one length."""
         return example
 

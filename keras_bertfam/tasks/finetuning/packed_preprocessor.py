@@ -98,9 +98,11 @@ class PackedPreprocessor(FineTuningPreprocessor):
                 return rows_for(count, lengths, self.row_length, self.max_sequences)
         raise ValueError("`data` must have at least one example. Received: none.")
 
-    def pad(self, example: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
+    def pad(
+        self, example: tuple[Any, Any, Any], buckets: list[int] | None = None
+    ) -> tuple[Any, Any, Any]:
         ragged = isinstance(example[0]["token_ids"], tf.RaggedTensor)
-        return super().pad(example) if ragged else example
+        return super().pad(example, buckets) if ragged else example
 
     def get_config(self) -> Config:
         return {**super().get_config(), "packed": self.packed}

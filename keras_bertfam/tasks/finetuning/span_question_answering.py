@@ -121,7 +121,7 @@ class SpanQuestionAnswering(AnswerReporting, FineTuningTask):
         self.head = make_span_head(end_head, backbone)
         self.head.build((None, None, backbone.hidden_dim))
         self.built = True
-        self.compile()
+        self.compile_by_default()
 
     @classmethod
     def usual_preprocessor(

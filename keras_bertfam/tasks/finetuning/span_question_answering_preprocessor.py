@@ -113,9 +113,7 @@ class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
         self.question_length = question_length
         self.doc_stride = doc_stride
         self.missing_answers = missing_answers
-        self.windows_in_graph = tf.function(
-            self.windows, reduce_retracing=True, autograph=False
-        )
+        self.windows_in_graph = self.in_graph(self.windows)
 
     def as_tensors(self, x: Any) -> Any:
         x = as_columns(x)

@@ -157,7 +157,7 @@ class TextClassifier(LabelledTask, SummaryTask):
         self.multi_label = multi_label
         if multi_label:
             self.label_kind = "number"
-        self.compile()
+        self.compile_by_default()
 
     def as_outputs(self, scores: Tensor) -> Tensor:
         return self.activate(scores)

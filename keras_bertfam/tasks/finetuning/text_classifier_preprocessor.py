@@ -159,14 +159,15 @@ class TextClassifierPreprocessor(BothOrders, LabelledPreprocessor):
             them, labels may be strings.
         layout: `"bert"` (`[CLS] A [SEP] B [SEP]`), `"roberta"` (two separators
             between), `"xlnet"` (`A <sep> B <sep> <cls>`), `"gpt"` (`_start_ A
-            _delimiter_ B _classify_`, new tokens, whose ids follow the tokenizer's), or
-            `None`: that of the tokenizer, told by its start token, and `"gpt"` for
-            GPT's and GPT-2's.
+            _delimiter_ B _classify_`, new tokens, whose ids follow the tokenizer's),
+            `"t5"` (`A </s> B </s>`), `"bare"` (`A B`), or `None`: that of the
+            tokenizer, told by its start token or class, and `"gpt"` for GPT's and
+            GPT-2's.
         buckets: sequence of ints or `None`. Rows are padded to the least of these
             lengths that the longest row of the batch fits in, so that a compiler
             meets few shapes. `None` means 8, 12, 16, 24, 32, 48, 64, 96, 128 and
             further multiples of 64; `(sequence_length,)` pads all rows to the full
-            length.
+            length, as single examples are.
         seed: int. Decides the order of training examples. Defaults to `0`.
         packed: bool. Whether examples share rows in training, exactly: none sees
             another, and loss and gradient are those of a row for each. `fit()` on

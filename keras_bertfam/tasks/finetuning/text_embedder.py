@@ -188,7 +188,7 @@ class TextEmbedder(TextVectors, FineTuningTask):
             )
             self.projection.build((None, backbone.hidden_dim))
         self.built = True
-        self.compile()
+        self.compile_by_default()
 
     def call(self, inputs: dict[str, Tensor], training: bool | None = None) -> Tensor:
         shape: Any = (-1,)

@@ -62,10 +62,8 @@ class TextEmbedderPreprocessor(PackedPreprocessor):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._sizes_in_graph = tf.function(
-            lambda texts: self.tokenize(texts).row_lengths(),
-            reduce_retracing=True,
-            autograph=False,
+        self._sizes_in_graph = self.in_graph(
+            lambda texts: self.tokenize(texts).row_lengths()
         )
 
     def features(self, x: Any) -> dict[str, TFTensor]:

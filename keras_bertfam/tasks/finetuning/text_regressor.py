@@ -83,7 +83,7 @@ class TextRegressor(SummaryTask):
         arguments = (preprocessor, head_style, dropout, lm_weight)
         super().__init__(backbone, 1, *arguments, **kwargs)
         self.activation = activation
-        self.compile()
+        self.compile_by_default()
 
     def as_outputs(self, scores: Tensor) -> Tensor:
         scores = scores[..., 0]

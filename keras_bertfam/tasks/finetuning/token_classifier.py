@@ -112,7 +112,7 @@ class TokenClassifier(LabelledTask, FineTuningTask):
         )
         self.head.build((None, None, backbone.hidden_dim))
         self.built = True
-        self.compile()
+        self.compile_by_default()
 
     def call(self, inputs: dict[str, Tensor], training: bool | None = None) -> Tensor:
         inputs = dict(inputs)

@@ -81,9 +81,8 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        graph = {"reduce_retracing": True, "autograph": False}
-        self._begins_in_graph = tf.function(self._begins, **graph)
-        self._cut_in_graph = tf.function(self._cut, **graph)
+        self._begins_in_graph = self.in_graph(self._begins)
+        self._cut_in_graph = self.in_graph(self._cut)
 
     def as_tensors(self, x: Any) -> Any:
         if isinstance(x, tf.RaggedTensor):
@@ -266,7 +265,7 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
         budget = self._budget
         row = self.lay_out([words.with_values(pieces).merge_dims(1, 2)[:, :budget]])
         inside = tf.less(places, budget)
-        places += 0 if self._layout.start_last else 1
+        places += self._layout.first
         fits = tf.cast(inside, tf.int32)
         return {**row, "word_positions": places * fits, "word_mask": inside}
 

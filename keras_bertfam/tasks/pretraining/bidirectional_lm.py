@@ -118,7 +118,7 @@ class BidirectionalLM(Remembering, PretrainingTask):
         )
         self.head.build((None, None, width))
         self.built = True
-        self.compile()
+        self.compile_by_default()
 
     def _pairs_of_a_replica(self):
         replicas = distribution.num_replicas()

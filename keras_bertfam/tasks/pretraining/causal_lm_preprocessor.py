@@ -72,9 +72,7 @@ class CausalLMPreprocessor(PackingPreprocessor):
         super().__init__(tokenizer, sequence_length, seed, **kwargs)
         self.sequence_ids = sequence_ids
         # In eager mode KerasHub's tokenizers return Python lists.
-        self._prompts_in_graph = tf.function(
-            self._prompts, reduce_retracing=True, autograph=False
-        )
+        self._prompts_in_graph = self.in_graph(self._prompts)
         self.build_if_ready()
 
     def make_rows(self) -> StreamRows:

@@ -129,7 +129,7 @@ class Distiller(PretrainingTask):
         self.soft_targets = soft_targets
         self._check_arguments()
         self.built = True
-        self.compile()
+        self.compile_by_default()
 
     def _check_arguments(self):
         kinds = [isinstance(model, CausalLM) for model in (self.student, self.teacher)]

@@ -21,6 +21,7 @@ from keras_bertfam.tasks.pretraining.inverse_cloze import (
     INVERSE_CLOZE_RECIPE,
     WARMUP_BOUNDS,
 )
+from keras_bertfam.tasks.resizing import with_new_tokens
 from keras_bertfam.tasks.summary import (
     check_layout,
     flat_rows,
@@ -114,6 +115,12 @@ class DualEncoder(TextVectors, PretrainingTask):
             raise ValueError(
                 f'`pooling` must be "cls" or "mean". Received: pooling={pooling!r}.'
             )
+        towers = [backbone, passage_backbone]
+        backbone = with_new_tokens(backbone, preprocessor)
+        if towers[1] is towers[0]:
+            passage_backbone = backbone
+        elif passage_backbone is not None:
+            passage_backbone = with_new_tokens(passage_backbone, preprocessor)
         super().__init__(backbone, preprocessor, **kwargs)
         self.projection_dim = projection_dim
         self.projection_norm = projection_norm
@@ -132,7 +139,7 @@ class DualEncoder(TextVectors, PretrainingTask):
                 passage_backbone, "passage_projection"
             )
         self.built = True
-        self.compile()
+        self.compile_by_default()
 
     def _make_projection(self, backbone, name):
         if self.projection_dim is None:

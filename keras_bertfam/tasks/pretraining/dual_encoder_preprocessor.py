@@ -105,13 +105,10 @@ class DualEncoderPreprocessor(PackingPreprocessor):
         self.documents_at_once = documents_at_once
         self._layout = get_layout(None, tokenizer)
         self.start_last = self._layout.start_last
+        self.new_tokens = self._layout.new_tokens
         self.layout = self._layout.name
-        self._pairs_in_graph = tf.function(
-            self._pairs, reduce_retracing=True, autograph=False
-        )
-        self._sizes_in_graph = tf.function(
-            self._sizes, reduce_retracing=True, autograph=False
-        )
+        self._pairs_in_graph = self.in_graph(self._pairs)
+        self._sizes_in_graph = self.in_graph(self._sizes)
         self.build_if_ready()
 
     def rows_of(self, kind: str) -> TitledRows:

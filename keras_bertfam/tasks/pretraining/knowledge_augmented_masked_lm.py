@@ -101,7 +101,7 @@ class KnowledgeAugmentedMaskedLM(TokensOfPassages):
             )
         self.head = masked_lm_head(backbone)
         self.built = True
-        self.compile()
+        self.compile_by_default()
 
     def call(
         self, inputs: dict[str, Tensor], training: bool | None = None

@@ -59,7 +59,7 @@ class LanguageModel(Generation, PretrainingTask):
         self.default_loss()  # or an error
         self.head = make_head(backbone)
         self.built = True
-        self.compile()
+        self.compile_by_default()
 
     def default_loss(self) -> LanguageModelCrossentropy:
         return LanguageModelCrossentropy(self.z_loss, self.label_smoothing)

@@ -73,7 +73,7 @@ class MaskedLM(FillMask, PretrainingTask):
         super().__init__(backbone, preprocessor, **kwargs)
         self.head = masked_lm_head(backbone)
         self.built = True
-        self.compile()
+        self.compile_by_default()
 
     def call(self, inputs: dict[str, Tensor], training: bool | None = None) -> Tensor:
         inputs = dict(inputs)

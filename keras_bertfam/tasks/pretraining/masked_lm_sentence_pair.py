@@ -126,7 +126,7 @@ class MaskedLMSentencePair(FillMask, PretrainingTask):
         )
         self.sentence_head.build((None, backbone.hidden_dim))
         self.built = True
-        self.compile()
+        self.compile_by_default()
 
     def call(
         self, inputs: dict[str, Tensor], training: bool | None = None

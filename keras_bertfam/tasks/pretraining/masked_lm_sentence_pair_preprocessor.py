@@ -107,9 +107,7 @@ class MaskedLMSentencePairPreprocessor(MaskingPreprocessor):
                 '`packing="best_fit"`, tells its pairs apart. Expected '
                 "`sequence_ids=False`. Received: sequence_ids=True."
             )
-        self._encode_pairs_in_graph = tf.function(
-            self._encode_pairs, reduce_retracing=True, autograph=False
-        )
+        self._encode_pairs_in_graph = self.in_graph(self._encode_pairs)
 
     def make_rows(self) -> PairedRows:
         return PairedRows(

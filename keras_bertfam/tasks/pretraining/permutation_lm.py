@@ -112,7 +112,7 @@ class PermutationLM(Remembering, PretrainingTask):
         )
         self.head.build((None, None, backbone.hidden_dim))
         self.built = True
-        self.compile()
+        self.compile_by_default()
 
     def _rows_of_a_replica(self):
         replicas = distribution.num_replicas()

@@ -26,9 +26,7 @@ class PromptingPreprocessor(Mixin):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         # In eager mode KerasHub's tokenizers return Python lists.
-        self._prompts_in_graph = tf.function(
-            self._prompts, reduce_retracing=True, autograph=False
-        )
+        self._prompts_in_graph = self.in_graph(self._prompts)
 
     @property
     def layout(self) -> PairLayout:

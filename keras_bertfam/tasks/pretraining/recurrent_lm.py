@@ -108,7 +108,7 @@ class RecurrentLM(Remembering, Continuation, PretrainingTask):
         )
         self.head.build((None, None, backbone.hidden_dim))
         self.built = True
-        self.compile()
+        self.compile_by_default()
 
     def _rows_of_a_replica(self):
         replicas = distribution.num_replicas()

@@ -180,7 +180,7 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
             cls = CopyingMaskedLMHead if copies else MaskedLMHead
             self.head = masked_lm_head(backbone, cls, "head")
         self.built = True
-        self.compile()
+        self.compile_by_default()
 
     def _check_generator(self, generator):
         if self.tie != "none":

@@ -121,7 +121,7 @@ class RetrievalAugmentedGenerator(Generation, TokensOfPassages):
         self.head = make_head(backbone)
         self._alone = types.SimpleNamespace(task=None)  # no layer of ours
         self.built = True
-        self.compile()
+        self.compile_by_default()
 
     @property
     def generator(self) -> TextToText:

@@ -172,12 +172,8 @@ class RetrievalAugmentedGeneratorPreprocessor(
             return {name: v[0] for name, v in rows.items()} if single else rows
 
     def trace_again(self) -> None:
-        self._rows_in_graph = tf.function(
-            self._rows, reduce_retracing=True, autograph=False
-        )
-        self._questions_in_graph = tf.function(
-            self._question_rows, reduce_retracing=True, autograph=False
-        )
+        self._rows_in_graph = self.in_graph(self._rows)
+        self._questions_in_graph = self.in_graph(self._question_rows)
 
     def get_config(self) -> Config:
         config = super().get_config()

@@ -117,7 +117,7 @@ class SpanBoundaryLM(FillMask, PretrainingTask):
         )
         self.span_boundary_head = masked_lm_head(backbone, head, "span_boundary_head")
         self.built = True
-        self.compile()
+        self.compile_by_default()
 
     def call(
         self, inputs: dict[str, Tensor], training: bool | None = None

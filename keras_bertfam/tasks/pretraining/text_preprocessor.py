@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from keras_bertfam.autograph import as_graph, as_written
 from keras_bertfam.layers.data import documents as whole_documents
+from keras_bertfam.layers.data.any_length import AnyLength
 from keras_bertfam.layers.data.pipelines import (
     PARALLEL,
     ready_to_iterate,
@@ -29,7 +30,7 @@ from keras_bertfam.tokenizers.texts import to_utf8
 from keras_bertfam.types import Config, Path, TFDataset, TFTensor, Tokenizer
 
 
-class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
+class TextPreprocessor(AnyLength, PresetPreprocessor, keras_hub.models.Preprocessor):
     """Base of the preprocessors that make training examples of raw text.
 
     A preprocessor is composed of three parts, and a subclass says each in a method:
@@ -73,11 +74,8 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
         self.sequence_length = sequence_length
         self.seed = seed
         self.position = StreamPosition()
-        self._made: Any = None
         # In eager mode KerasHub's tokenizers return Python lists.
-        self._encode_in_graph = tf.function(
-            self._encode, reduce_retracing=True, autograph=False
-        )
+        self._encode_in_graph = self.in_graph(self._encode)
 
     def build_if_ready(self) -> None:
         """Builds, unless a preset's vocabulary is still to be loaded."""
@@ -86,7 +84,9 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
 
     def build(self, input_shape: Any = None) -> None:
         # A preset's vocabulary comes after the constructor.
-        self._made = (self.make_rows(), self.make_corruption())
+        # In a function, as Keras takes no new layers in the attributes of a built one.
+        made = (self.make_rows(), self.make_corruption())
+        self._made = lambda: made
         self.built = True
 
     def parts(self) -> tuple[Any, Any]:
@@ -95,7 +95,7 @@ class TextPreprocessor(PresetPreprocessor, keras_hub.models.Preprocessor):
         if self._made is None:
             with tf.init_scope():
                 self.build(None)
-        return self._made
+        return self._made()
 
     def load_preset_assets(self, preset: Path) -> None:
         super().load_preset_assets(preset)

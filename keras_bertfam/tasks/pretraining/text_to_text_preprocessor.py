@@ -7,6 +7,7 @@ import keras_hub
 import tensorflow as tf
 
 from keras_bertfam.autograph import as_written
+from keras_bertfam.layers.data.any_length import AnyLength
 from keras_bertfam.layers.data.arrays import as_rows
 from keras_bertfam.layers.data.packed_batches import fill_up
 from keras_bertfam.layers.data.pairs import as_pairs, pairs_of
@@ -43,7 +44,7 @@ _SHUFFLED_ROWS = 1024
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class TextToTextPreprocessor(
-    PromptingPreprocessor, PresetPreprocessor, keras_hub.models.Preprocessor
+    AnyLength, PromptingPreprocessor, PresetPreprocessor, keras_hub.models.Preprocessor
 ):
     """Makes rows of pairs of texts, inputs and targets, for `TextToText`.
 
@@ -118,9 +119,7 @@ class TextToTextPreprocessor(
         self.seed = seed
         self.position = StreamPosition()
         # In eager mode KerasHub's tokenizers return Python lists.
-        self._rows_in_graph = tf.function(
-            self._rows, reduce_retracing=True, autograph=False
-        )
+        self._rows_in_graph = self.in_graph(self._rows)
         self.built = True
 
     @property

@@ -70,7 +70,7 @@ def test_rows_are_padded_to_few_lengths():
 
 def test_a_single_text_has_no_batch_axis():
     x, y = make()("the cat", 1)
-    assert x["token_ids"].shape == (8,) and int(y) == 1
+    assert x["token_ids"].shape == (16,) and int(y) == 1
 
 
 @pytest.mark.slow
