@@ -108,7 +108,7 @@ def test_the_commands(tmp_path):
     code, _, text = run("fill-mask", preset, input="no mask\n")
     assert code == 2 and "mask" in text
     code, _, text = run("predict", preset, input="the cat\n")
-    assert code == 2 and "`preset` must be the directory of a fine-tuned task" in text
+    assert code == 2 and "`PRESET` must be the directory of a fine-tuned task" in text
     make(tasks.TextClassifier, label_names=["a", "b"]).save_to_preset(
         str(tmp_path / "classifier")
     )

@@ -99,11 +99,11 @@ def test_files_that_are_wrong(text, message, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["roberta-9"], "`table` must be one of"),
-        (["roberta-1", "--rows", "statics"], "`rows` must be some of"),
-        (["roberta-1", "--seeds", "0"], "`seeds` must be at least 1"),
-        (["roberta-1", "--scale", "much"], "`scale` must be a positive number"),
-        (["roberta-1", "--scale", "inf"], "`scale` must be a positive number"),
+        (["roberta-9"], "`TABLE` must be one of"),
+        (["roberta-1", "--rows", "statics"], "`--rows` must be some of"),
+        (["roberta-1", "--seeds", "0"], "`--seeds` must be at least 1"),
+        (["roberta-1", "--scale", "much"], "`--scale` must be a positive number"),
+        (["roberta-1", "--scale", "inf"], "`--scale` must be a positive number"),
         (["roberta-1", "--data", "a.txt"], "must both be given"),
         (["roberta-1", "--set", "size"], "must be a name, = and a value"),
         (["roberta-1", "--set", "sizes=tiny"], "the nearest is 'size'"),

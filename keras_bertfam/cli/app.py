@@ -2,6 +2,7 @@
 
 import contextlib
 import enum
+import functools
 import os
 import re
 import sys
@@ -11,10 +12,18 @@ from typing import Annotated, Any
 import typer
 
 from keras_bertfam import parsing
-from keras_bertfam.cli import inputs, paper_tables, preparing, screen
+from keras_bertfam.cli import (
+    combinations,
+    inputs,
+    paper_tables,
+    preparing,
+    screen,
+    task_kinds,
+)
 from keras_bertfam.cli.glue import NAME as ALL_GLUE
 from keras_bertfam.cli.options import takes_a_run
 from keras_bertfam.cli.runs import PretrainingRun
+from keras_bertfam.cli.wording import as_options, of_command
 from keras_bertfam.datasets.table import TASKS
 from keras_bertfam.export.places import check_places
 from keras_bertfam.presets.source import TOKENIZERS
@@ -34,7 +43,25 @@ class _Commands(typer.core.TyperGroup):
         return super().parse_args(ctx, [*asked, *others, *args[end:]])
 
 
+class _Command(typer.core.TyperCommand):
+    """A command whose messages name its options, and that reads all it is given."""
+
+    def invoke(self, ctx: Any) -> Any:
+        given = {
+            name: value
+            for name, value in ctx.params.items()
+            if getattr(ctx.get_parameter_source(name), "name", "") == "COMMANDLINE"
+        }
+        with of_command(self):
+            with _errors_as_messages():
+                combinations.check_options(self.name or "", given)
+            return super().invoke(ctx)
+
+
 app = typer.Typer(cls=_Commands, no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+_command = functools.partial(app.command, cls=_Command)
 
 
 @app.callback()
@@ -59,13 +86,13 @@ def _errors_as_messages() -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit from None
     except (ValueError, TypeError, OSError, ImportError) as error:
-        raise typer.BadParameter(str(error)) from error
+        raise typer.BadParameter(as_options(str(error))) from error
     except Exception as error:
         # What readers of files raise within `tf.data`, whose error has their traceback.
         found = re.search("ValueError: (.*)", str(error))
         if type(error).__name__ != "InvalidArgumentError" or not found:
             raise
-        raise typer.BadParameter(found[1]) from error
+        raise typer.BadParameter(as_options(found[1])) from error
 
 
 # Each command first refuses what it can without the frameworks, which take seconds to
@@ -81,10 +108,10 @@ def _pretrain(run: PretrainingRun) -> None:
         pretraining.pretrain(run, typer.echo)
 
 
-app.command("pretrain")(takes_a_run(_pretrain))
+_command("pretrain")(takes_a_run(_pretrain))
 
 
-@app.command()
+@_command()
 def reproduce(
     table: Annotated[
         str,
@@ -156,7 +183,7 @@ def _as_setting(text):
         raise ValueError(f"`set` must have YAML after {name!r}=. {error}.") from error
 
 
-@app.command()
+@_command()
 def prepare(
     sources: Annotated[
         list[str], typer.Argument(help="Text, .jsonl or .parquet; tfds:NAME, hf:NAME.")
@@ -235,7 +262,7 @@ def prepare(
 _TASKS = [name for name, task in TASKS.items() if task.can_be_learned]
 
 
-@app.command()
+@_command()
 def finetune(
     preset: Annotated[str, typer.Option(help="Name or folder of a checkpoint.")],
     task: Annotated[
@@ -324,7 +351,7 @@ def finetune(
 _LINES = "Tables, or files with a text a line. Default: standard input."
 
 
-@app.command()
+@_command()
 def predict(
     preset: Annotated[str, typer.Argument(help="Directory of a fine-tuned task.")],
     files: Annotated[list[str] | None, typer.Argument(help=_LINES)] = None,
@@ -343,7 +370,7 @@ def predict(
         prediction.write(answers, typer.echo)
 
 
-@app.command("fill-mask")
+@_command("fill-mask")
 def fill_mask(
     preset: Annotated[str, typer.Argument(help="Name or folder of a checkpoint.")],
     files: Annotated[list[str] | None, typer.Argument(help=_LINES)] = None,
@@ -359,7 +386,7 @@ def fill_mask(
         prediction.write(answers, typer.echo)
 
 
-@app.command()
+@_command()
 def analyse(
     preset: Annotated[str, typer.Argument(help="Name or folder of a checkpoint.")],
     files: Annotated[
@@ -406,36 +433,37 @@ def analyse(
     typer.echo(f"Wrote {output}.")
 
 
-@app.command()
+@_command()
 def export(
     preset: Annotated[str, typer.Argument(help="Preset directory.")],
     path: Annotated[str, typer.Argument(help="Where to write, such as served/1.")],
-    top_k: Annotated[int, typer.Option(min=1, help="Predictions for each mask.")] = 5,
+    top_k: Annotated[
+        int | None, typer.Option(min=1, help="Predictions for each mask. Default: 5.")
+    ] = None,
     max_length: Annotated[
         int | None, typer.Option(min=1, help="Tokens of a text that is written.")
     ] = None,
     sampler: Annotated[
-        str, typer.Option(help="How a text is written, such as greedy or top_p.")
-    ] = "greedy",
+        str | None,
+        typer.Option(help="How a text is written, as top_p. Default: greedy."),
+    ] = None,
     max_input_tokens: Annotated[
         int | None,
         typer.Option(min=1, help="Tokens of a text that are read, or of a row of ids."),
     ] = None,
 ) -> None:
     """Write a SavedModel with string inputs from a preset."""
+    given: dict[str, Any] = {"top_k": top_k, "max_length": max_length}
+    given |= {"sampler": sampler, "max_input_tokens": max_input_tokens}
+    given = {name: value for name, value in given.items() if value is not None}
     with _errors_as_messages():
         check_places(preset, path)
-        inputs.check_sampler(sampler)
+        if sampler is not None:
+            inputs.check_sampler(sampler)
+        task_kinds.check_export(preset, given)
         with screen.loading():
             from keras_bertfam.export import export_saved_model
-        export_saved_model(
-            preset,
-            path,
-            top_k=top_k,
-            max_length=max_length,
-            sampler=sampler,
-            max_input_tokens=max_input_tokens,
-        )
+        export_saved_model(preset, path, **given)
     typer.echo(f"Wrote {path}.")
 
 
@@ -446,7 +474,7 @@ class Format(enum.StrEnum):
     transformers = "transformers"
 
 
-@app.command()
+@_command()
 def convert(
     source: Annotated[
         str, typer.Argument(help="Folder, file, published name or hf:// handle.")
@@ -470,7 +498,7 @@ def convert(
         conversion.convert(source, destination, to.value, longformer, window)
 
 
-@app.command()
+@_command()
 def demo(
     output: Annotated[str, typer.Option(help="Where results go.")] = "build/demo",
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the text.")] = 15,

@@ -170,6 +170,11 @@ def finetune(
     recipe, longest = _recipe_of(preset, facts, way)
     if sequence_length is None and recipe.sequence_length is not None:
         sequence_length = min(recipe.sequence_length, longest)
+    if sequence_length is not None and sequence_length > longest:
+        raise ValueError(
+            f"`sequence_length` must be at most {longest}, the positions of "
+            f"{preset!r}. Received: {sequence_length}."
+        )
     first = facts.metrics[0]
     best: Any = None
     best_run: Any = None

@@ -8,8 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
+from keras_bertfam.cli.combinations import check_effects
 from keras_bertfam.cli.recipes import RECIPES, with_recipe
 from keras_bertfam.cli.runs import PretrainingRun
+from keras_bertfam.cli.wording import as_options, of_command
 
 
 def takes_a_run(function: Callable[[PretrainingRun], Any], **defaults: Any) -> Any:
@@ -26,24 +28,13 @@ def takes_a_run(function: Callable[[PretrainingRun], Any], **defaults: Any) -> A
         A function for `typer.run` or `app.command()`.
     """
 
-    def command(
-        config: str | None = None, recipe: str | None = None, **options: Any
-    ) -> Any:
-        given = {n: v for n, v in options.items() if v is not None and v != []}
-        try:
-            if config is None:
-                given = with_recipe(recipe or "published", given)
-                run = PretrainingRun(**{**defaults, **given})
-            elif recipe is None:
-                run = PretrainingRun.read(config, **given)
-            else:
-                raise ValueError(
-                    "`recipe` must be left out with a `config`, which has all "
-                    f"settings. Received: {recipe!r}."
-                )
-        except (ValueError, OSError) as error:
-            raise typer.BadParameter(str(error)) from error
-        return function(run)
+    def command(context: typer.Context, **options: Any) -> Any:
+        with of_command(context.command):
+            try:
+                run = _run(options, defaults)
+            except (ValueError, OSError) as error:
+                raise typer.BadParameter(as_options(str(error))) from error
+            return function(run)
 
     parameters = [*_parameters(defaults)]
     command.__doc__, command.__name__ = function.__doc__, function.__name__
@@ -53,7 +44,28 @@ def takes_a_run(function: Callable[[PretrainingRun], Any], **defaults: Any) -> A
     return command
 
 
+def _run(options, defaults):
+    """The run of options that are `None`, or no files, unless they are given."""
+    given = {n: v for n, v in options.items() if v is not None and v != []}
+    config, recipe = given.pop("config", None), given.pop("recipe", None)
+    if config is None:
+        settings = {**defaults, **with_recipe(recipe or "published", given)}
+        run = PretrainingRun(**settings)
+    elif recipe is None:
+        run = PretrainingRun.read(config, **given)
+    else:
+        raise ValueError(
+            "`recipe` must be left out with a `config`, which has all settings. "
+            f"Received: {recipe!r}."
+        )
+    check_effects(run, given)
+    return run
+
+
 def _parameters(defaults):
+    yield inspect.Parameter(
+        "context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context
+    )
     config = typer.Option(help="File of settings, such as run.yaml beside a preset.")
     recipe = typer.Option(help=f"Settings by name: {', '.join(RECIPES)}.")
     kinds = typing.get_type_hints(PretrainingRun)
