@@ -112,7 +112,8 @@ def head_roles(
     Args:
         model: a backbone, or a task with any head: of any family that reads one row
             of tokens. Some of its heads may be pruned.
-        sentences: list of str, which are split at white space, or of lists of words.
+        sentences: list of str, split at white space and punctuation, or of lists of
+            words.
             Those that are longer than a row are read in parts, if they have no
             dependencies.
         dependencies: for each sentence a list of `(head, relation)`, one for each word,

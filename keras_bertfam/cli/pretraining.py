@@ -59,11 +59,18 @@ def pretrain(run: PretrainingRun, report: Callable[[str], Any] = print) -> Model
 def _pretrain(run, report):
     documents = begin(run)
     learned = (run.teacher or run.preset) is None and run.tokenizer in _LEARNED
+    backup = backup_folder(run)
+    if run.resume and not has_backup(backup):
+        report(f"There is no backup in {backup}: beginning anew.")
     if learned and not isinstance(documents, TokenCorpus):
         report(f"Learning a vocabulary of at most {run.vocabulary_size} tokens.")
     model = build(run, documents)
     model.recipe(report)
-    train(run, model, documents)
+    try:
+        train(run, model, documents)
+    except SystemExit:  # of `BackupAndResume`, when the run is told to end
+        report("The same command with --resume goes on.")
+        raise
     report(f"Wrote {run.output}, and {FILE_NAME} in it, which repeats the run.")
     return model
 
