@@ -353,7 +353,10 @@ _LINES = "Tables, or files with a text a line. Default: standard input."
 
 @_command()
 def predict(
-    preset: Annotated[str, typer.Argument(help="Directory of a fine-tuned task.")],
+    preset: Annotated[
+        str,
+        typer.Argument(help=f"Directory of one of {', '.join(task_kinds.PREDICT)}."),
+    ],
     files: Annotated[list[str] | None, typer.Argument(help=_LINES)] = None,
     text: Annotated[
         list[str] | None, typer.Option(help="Column of the texts. Twice for pairs.")
@@ -362,6 +365,7 @@ def predict(
     """Answer examples from files or standard input, each with a line of JSON."""
     with _errors_as_messages():
         inputs.check_task_folder(preset)
+        task_kinds.check_taken("predict", preset)
         inputs.check_texts(files or ())
         with screen.loading():
             from keras_bertfam.cli import prediction
@@ -379,6 +383,7 @@ def fill_mask(
     """Fill the masks in texts from files or standard input, in lines of JSON."""
     with _errors_as_messages():
         inputs.check_findable(preset)
+        task_kinds.check_taken("fill-mask", preset)
         inputs.check_texts(files or ())
         with screen.loading():
             from keras_bertfam.cli import prediction

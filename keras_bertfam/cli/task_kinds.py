@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from keras_bertfam import parsing
-from keras_bertfam.presets.existing import TASK_FILE
+from keras_bertfam.presets.existing import TASK_FILE, published_family
+from keras_bertfam.presets.kinds import FINE_TUNED, class_of, tasks_of
 
 FILL_MASKS = (
     "MaskedLM",
@@ -17,14 +18,41 @@ WRITE = ("CausalLM", "RecurrentLM", "RetrievalAugmentedGenerator", "TextToText")
 _EXPORTED = {"top_k": FILL_MASKS, "max_length": WRITE, "sampler": WRITE}
 
 
+PREDICT = (*FINE_TUNED, "TextToText")
+# Commands that take some tasks only; the others take each.
+TAKEN = {"fill-mask": FILL_MASKS, "predict": PREDICT}
+_EVERY = ("analyse", "export", "finetune")
+
+
+def check_taken(command: str, preset: str) -> None:
+    """Raises a `ValueError` for a preset of a task that a command doesn't take.
+
+    Args:
+        command: a key of `TAKEN`.
+        preset: name or folder of a checkpoint; one of a backbone is taken.
+    """
+    taken, task = TAKEN[command], saved_task(preset)
+    if task is None:
+        family = published_family(preset)
+        if family is None or {*tasks_of(family)} & {*taken}:
+            return
+        task = tasks_of(family)[0]
+    if task not in taken:
+        others = [name for name, tasks in TAKEN.items() if task in tasks]
+        raise ValueError(
+            f"`preset` must be of one of {', '.join(taken)} for {command}. Received: "
+            f"{preset!r}, of a {task}, which {', '.join([*others, *_EVERY])} take."
+        )
+
+
 def saved_task(preset: str) -> str | None:
     """Read the name of the class of the task that is in a folder, if there is one."""
     path = os.path.join(preset, TASK_FILE)
     if not os.path.isfile(path):
         return None
     saved: Any = parsing.read_json(path)
-    name = saved.get("registered_name") if isinstance(saved, dict) else None
-    return None if name is None else str(name).rpartition(">")[2]
+    named = isinstance(saved, dict) and "registered_name" in saved
+    return class_of(saved) if named else None
 
 
 def check_export(preset: str, options: Mapping[str, Any]) -> None:
