@@ -189,7 +189,9 @@ def prepare(
         list[str], typer.Argument(help="Text, .jsonl or .parquet; tfds:NAME, hf:NAME.")
     ],
     output: Annotated[str, typer.Option(help="Folder to write.")],
-    tokenizer: Annotated[str | None, typer.Option(help=f"It is {TOKENIZERS}.")] = None,
+    tokenizer: Annotated[
+        str | None, typer.Option(help=f"Whose ids are written: {TOKENIZERS}.")
+    ] = None,
     new_vocabulary: Annotated[
         int | None, typer.Option(help="Learn a vocabulary of so many tokens first.")
     ] = None,
@@ -202,29 +204,35 @@ def prepare(
         typer.Option(help="c4, gopher, or such as min_words=20. May be repeated."),
     ] = None,
     keep_duplicates: Annotated[
-        bool, typer.Option("--keep-duplicates", help="Leave equal documents.")
+        bool, typer.Option("--keep-duplicates", help="Keep all of equal documents.")
     ] = False,
     near_duplicates: Annotated[
         float,
         typer.Option(
-            min=0, max=1, help="Shingles that copies have in common; 0: none go."
+            min=0,
+            max=1,
+            help="Leave out a document that shares so much of its text with another; "
+            "0 keeps all.",
         ),
     ] = 0.8,
     test_set: Annotated[
-        list[str] | None, typer.Option(help="Leave out documents with its text.")
+        list[str] | None,
+        typer.Option(help="File whose text no document may have. May be repeated."),
     ] = None,
     test_ngram: Annotated[
-        int, typer.Option(min=1, help="By so many words in a row.")
+        int, typer.Option(min=1, help="So many of its words in a row are its text.")
     ] = 13,
     shards: Annotated[
-        int | None, typer.Option(min=1, help="Default: by the size.")
+        int | None, typer.Option(min=1, help="Files to write. Default: by the size.")
     ] = None,
     feature: Annotated[str, typer.Option(help="Field of the text.")] = "text",
-    split: Annotated[str, typer.Option(help="Of TFDS or Hugging Face.")] = "train",
+    split: Annotated[
+        str, typer.Option(help="Part of a dataset of TFDS or Hugging Face.")
+    ] = "train",
     one_per_file: Annotated[
         bool, typer.Option("--one-per-file", help="A text file is one document.")
     ] = False,
-    encoding: Annotated[str, typer.Option(help="Of files.")] = "utf-8",
+    encoding: Annotated[str, typer.Option(help="Encoding of text files.")] = "utf-8",
     max_line_length: Annotated[
         int, typer.Option(min=1, help="Most characters of a line.")
     ] = MAX_LINE_LENGTH,
