@@ -184,6 +184,10 @@ def test_reports(table, tmp_path):
     assert (
         "25.0, seeds of one row by up to 10.0." in paper_report.remarks(known, apart)[1]
     )
+    same = {name: [{"masked_accuracy": 0.5}] for name in ("all", "words, whole")}
+    assert paper_report.remarks(known, same)[1].startswith(
+        "all and words, whole came out equal: what tells them apart,"
+    )
     assert paper_report.remarks(known, {"all": []}) == ["No row is trained yet."]
     paper_report.draw(known, scores, tmp_path / "table.png")
     assert (tmp_path / "table.png").stat().st_size > 1000
