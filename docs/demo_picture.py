@@ -20,7 +20,8 @@ def draw(lines):
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
         f'font-family="monospace" font-size="{SIZE}" fill="#d8dee9">\n'
-        f'<rect width="{width}" height="{height}" rx="8" fill="#20242c"/>\n{rows}\n</svg>'
+        f'<rect width="{width}" height="{height}" rx="8" fill="#20242c"/>\n'
+        f"{rows}\n</svg>"
     )
 
 
