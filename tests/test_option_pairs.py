@@ -53,6 +53,8 @@ VALUES = {
     "model_parallel": [1, 2],
     "resume": [True],
     "recipe": ["quick", "published"],
+    "mask_rate": [0.3],
+    "arguments": ["backbone.num_layers=1", "optimizer.weight_decay=0.1"],
 }
 PAIRS = 40
 
@@ -76,9 +78,13 @@ def drawn(seed):
     return {name: generator.choice(VALUES[name]) for name in names}
 
 
+def option_of(name):
+    return f"--{name.replace('_', '-')}" if name != "arguments" else "--set"
+
+
 def arguments(options, places):
     for name, value in options.items():
-        option = f"--{name.replace('_', '-')}"
+        option = option_of(name)
         if isinstance(value, bool):
             negative = name in ("cased", "jit_compile") and not value
             yield f"--no-{option[2:]}" if negative else option
@@ -121,10 +127,11 @@ def test_pairs_are_taken_or_refused_by_name(start, places, monkeypatch):
             for name, value in options.items():
                 value = places.get(value, value)
                 value = (value,) if name == "validation" else value
-                assert name == "recipe" or getattr(runs[-1], name) == value
+                if name not in ("recipe", "mask_rate", "arguments"):
+                    assert getattr(runs[-1], name) == value
         else:
             assert code == 2 and "Traceback" not in said, said
-            named = {f"`--{name.replace('_', '-')}`" for name in options}
+            named = {f"`{option_of(name)}`" for name in options}
             needed = {"--teacher", "--family", "--distribution"}
             assert any(name in said for name in named | needed), (options, said)
             assert "Received:" in said
@@ -186,7 +193,7 @@ def test_what_is_taken_trains(options, places):
     if code:
         assert code == 2 and "Received:" in said, said
         needed = {"--teacher", "--family", "--distribution"}
-        named = {f"`--{name.replace('_', '-')}`" for name in options}
+        named = {f"`{option_of(name)}`" for name in options}
         assert any(name in said for name in named | needed), said
 
 

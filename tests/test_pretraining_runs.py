@@ -15,6 +15,7 @@ from keras_bertfam.cli.runs import PretrainingRun
 from keras_bertfam.corpus import python_documentation
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.families.objectives import OBJECTIVES
+from keras_bertfam.tokenizers import BertTokenizer
 
 TINY = ["--size", "tiny", "--sequence-length", 32, "--vocabulary-size", 500]
 SHORT = ["--batch-size", 4, "--epochs", 1, "--steps-per-epoch", 2]
@@ -185,6 +186,51 @@ def test_recipes_are_settings(received):
     others = {"num_layers": 3}
     merged = recipes.with_recipe("quick", {"backbone_arguments": others})
     assert merged["backbone_arguments"] == {"dropout": 0.0, **others}
+
+
+def test_arguments_of_classes_are_options(tmp_path, received):
+    (tmp_path / "run.yaml").write_text("recipe: quick\nepochs: 3\n")
+    given = [
+        "--set",
+        "backbone.num_layers=3",
+        "--set",
+        "preprocessor.random_token_rate=0",
+    ]
+    code, text = command("a.txt", "--mask-rate", 0.3, *given, "--recipe", "quick")
+    assert code == 0, text
+    assert received[-1].backbone_arguments == {"dropout": 0.0, "num_layers": 3}
+    masking = {"random_token_rate": 0, "mask_selection_rate": 0.3}
+    assert received[-1].preprocessor_arguments == masking
+    code, text = command("a.txt", "--config", tmp_path / "run.yaml", *given)
+    assert code == 0, text
+    assert received[-1].epochs == 3 and received[-1].learning_rate == 1e-3
+    assert received[-1].backbone_arguments == {"dropout": 0.0, "num_layers": 3}
+    for wrong, message in [
+        (["--set", "layers=3"], "`--set` must name an argument of backbone,"),
+        (["--set", "task.x"], "`--set` must be a name, = and a value."),
+        (["--family", "t5", "--mask-rate", 0.3], "`--mask-rate` must be left out with"),
+    ]:
+        code, text = command("a.txt", *wrong)
+        assert code == 2 and message in text
+
+
+def test_a_vocabulary_alone(text_file, tmp_path):
+    def learn(*arguments):
+        asked = ["vocabulary", text_file, "--output", tmp_path / "words", *arguments]
+        result = CliRunner().invoke(app, [*map(str, asked)])
+        return result.exit_code, " ".join(
+            re.sub(r"[│╭╰─╮╯]", "", result.output).split()
+        )
+
+    code, text = learn("--vocabulary-size", 300, "--cased")
+    saved = BertTokenizer.from_preset(str(tmp_path / "words"))
+    size = saved.vocabulary_size()
+    assert code == 0 and text.endswith(f"words: {size} tokens."), text
+    assert 250 < size <= 300 and not saved.lowercase
+    code, text = learn("--tokenizer", "vocab.txt")
+    assert code == 2 and "`--tokenizer` must be one of" in text
+    code, text = learn("--epochs", 3)
+    assert code == 2 and "No such option" in text
 
 
 def test_mistakes_in_options_are_a_line(tmp_path):

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 import typer
 
-from keras_bertfam import parsing
 from keras_bertfam.cli import (
     combinations,
     inputs,
@@ -21,8 +20,8 @@ from keras_bertfam.cli import (
     task_kinds,
 )
 from keras_bertfam.cli.glue import NAME as ALL_GLUE
-from keras_bertfam.cli.options import takes_a_run
-from keras_bertfam.cli.runs import PretrainingRun
+from keras_bertfam.cli.options import as_setting, takes_a_run
+from keras_bertfam.cli.runs import VOCABULARY, PretrainingRun
 from keras_bertfam.cli.wording import as_options, of_command
 from keras_bertfam.datasets.table import TASKS
 from keras_bertfam.export.places import check_places
@@ -111,6 +110,19 @@ def _pretrain(run: PretrainingRun) -> None:
 _command("pretrain")(takes_a_run(_pretrain))
 
 
+def _vocabulary(run: PretrainingRun) -> None:
+    """Learn a vocabulary of text files, as `pretrain` would, and save its tokenizer."""
+    with _errors_as_messages():
+        inputs.check_vocabulary(run)
+        with screen.loading():
+            from keras_bertfam.cli import pretraining
+        size = pretraining.learn_vocabulary(run)
+    typer.echo(f"Wrote {run.output}: {size:,} tokens.")
+
+
+_command("vocabulary")(takes_a_run(_vocabulary, only=VOCABULARY))
+
+
 @_command()
 def reproduce(
     table: Annotated[
@@ -145,7 +157,7 @@ def reproduce(
     output = output or os.path.join("build", "reproduce", stem)
     with _errors_as_messages():
         factor = scale if scale == paper_tables.PAPER else _as_number(scale)
-        changes = dict(map(_as_setting, change or ()))
+        changes = dict(map(as_setting, change or ()))
         known, _ = paper_tables.check_request(
             table, rows or (), seeds, factor, data or (), held_out or (), changes
         )
@@ -171,16 +183,6 @@ def _as_number(text):
         return float(text)
     except ValueError:
         return text
-
-
-def _as_setting(text):
-    name, sign, value = text.partition("=")
-    if not sign:
-        raise ValueError(f"`set` must be a name, = and a value. Received: {text!r}.")
-    try:
-        return name.strip(), parsing.parse_yaml(value)
-    except ValueError as error:
-        raise ValueError(f"`set` must have YAML after {name!r}=. {error}.") from error
 
 
 @_command()
@@ -396,6 +398,81 @@ def fill_mask(
         with screen.loading():
             from keras_bertfam.cli import prediction
         answers = prediction.fill_mask(preset, files or (), top_k)
+        prediction.write(answers, typer.echo)
+
+
+@_command()
+def generate(
+    preset: Annotated[str, typer.Argument(help="Name or folder of a checkpoint.")],
+    prompts: Annotated[
+        list[str] | None,
+        typer.Argument(help="Texts to go on with, or to answer. Default: stdin."),
+    ] = None,
+    file: Annotated[
+        list[str] | None,
+        typer.Option(help="File with a prompt a line. May be repeated."),
+    ] = None,
+    max_length: Annotated[
+        int, typer.Option(min=1, help="Tokens of a text, its beginning included.")
+    ] = 64,
+    sampler: Annotated[
+        str, typer.Option(help=f"How tokens are chosen: {', '.join(inputs.SAMPLERS)}.")
+    ] = "greedy",
+    temperature: Annotated[
+        float | None, typer.Option(min=1e-6, help="Above 1 for more surprising texts.")
+    ] = None,
+    top_p: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="Of the likeliest tokens so much in all."),
+    ] = None,
+    top_k: Annotated[
+        int | None, typer.Option(min=1, help="Of so many of the likeliest tokens.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Of what is drawn.")] = None,
+    num_beams: Annotated[
+        int | None, typer.Option(min=1, help="Texts that a beam search goes on with.")
+    ] = None,
+    length_penalty: Annotated[
+        float | None, typer.Option(help="Of a beam search; below 0 for short texts.")
+    ] = None,
+    num_return_sequences: Annotated[
+        int | None, typer.Option(min=1, help="Texts for each prompt.")
+    ] = None,
+    min_new_tokens: Annotated[
+        int | None, typer.Option(min=0, help="The least tokens that are written.")
+    ] = None,
+    repetition_penalty: Annotated[
+        float | None, typer.Option(min=1e-6, help="Above 1 for fewer repetitions.")
+    ] = None,
+    no_repeat_ngram_size: Annotated[
+        int | None, typer.Option(min=0, help="No run of so many tokens comes twice.")
+    ] = None,
+) -> None:
+    """Write texts from prompts, each with a line of JSON."""
+    options: dict[str, Any] = {
+        "temperature": temperature,
+        "top_p": top_p,
+        "top_k": top_k,
+        "seed": seed,
+        "num_beams": num_beams,
+        "length_penalty": length_penalty,
+        "num_return_sequences": num_return_sequences,
+        "min_new_tokens": min_new_tokens,
+        "repetition_penalty": repetition_penalty,
+        "no_repeat_ngram_size": no_repeat_ngram_size,
+    }
+    options = {name: value for name, value in options.items() if value is not None}
+    with _errors_as_messages():
+        inputs.check_sampler(sampler)
+        task_kinds.check_sampling(sampler, options)
+        inputs.check_findable(preset)
+        task_kinds.check_taken("generate", preset)
+        inputs.check_texts(file or (), "file")
+        with screen.loading():
+            from keras_bertfam.cli import generation, prediction
+        model = generation.load_writer(preset)
+        texts = generation.prompts_of(prompts or (), file or (), sys.stdin)
+        answers = generation.generate(model, texts, max_length, sampler, options)
         prediction.write(answers, typer.echo)
 
 

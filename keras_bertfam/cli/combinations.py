@@ -113,6 +113,16 @@ def _check_new(run, task):
         )
 
 
+def check_mask_rate(run: Any, rate: float | None) -> None:
+    """Raises a `ValueError` for a rate of masks where a run masks by no such rate."""
+    task = OBJECTIVES[run.objective_name].task
+    if rate is not None and task in ("CausalLM", "TextToText", "PermutationLM"):
+        raise ValueError(
+            "`mask_rate` must be left out with an objective that isn't masked language "
+            f"modelling. Received: {rate}, objective={run.objective_name!r}."
+        )
+
+
 def check_effects(run: Any, given: Iterable[str]) -> None:
     """Raises a `ValueError` for options that a `PretrainingRun` wouldn't read.
 

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 
 from keras_bertfam import callbacks, distribution
-from keras_bertfam.cli.building import build
+from keras_bertfam.cli.building import build, make_tokenizer
 from keras_bertfam.cli.clusters import cluster
 from keras_bertfam.cli.inputs import backup_folder, check_run, has_backup
 from keras_bertfam.cli.runs import FILE_NAME, PRECISIONS, TOKENIZERS, PretrainingRun
@@ -73,6 +73,21 @@ def _pretrain(run, report):
         raise
     report(f"Wrote {run.output}, and {FILE_NAME} in it, which repeats the run.")
     return model
+
+
+def learn_vocabulary(run: PretrainingRun) -> int:
+    """Learns the vocabulary of a run, and writes its tokenizer.
+
+    Args:
+        run: `PretrainingRun`.
+
+    Returns:
+        How many tokens there are.
+    """
+    tokenizer = make_tokenizer(run, read(run, run.files))
+    with folders.write_aside(run.output) as folder:
+        tokenizer.save_to_preset(folder)
+    return int(tokenizer.vocabulary_size())
 
 
 def begin(run: PretrainingRun) -> TFDataset | TokenCorpus:

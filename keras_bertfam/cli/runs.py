@@ -11,6 +11,7 @@ import yaml
 from keras_bertfam import parsing
 from keras_bertfam.cli.clusters import BACKENDS
 from keras_bertfam.cli.combinations import check_together, trunk_of
+from keras_bertfam.cli.recipes import merged, with_recipe
 from keras_bertfam.cli.settings import check_choice, checked
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.families.objectives import OBJECTIVES, strategies
@@ -29,6 +30,11 @@ PRECISIONS = {
 }
 RECOMPUTED = ("none", "attention", "block")
 TOKENIZERS = ("word_piece", "byte_pair", "sentence_piece")
+# The settings that a vocabulary is learned by.
+VOCABULARY = (
+    "files output family objective tokenizer vocabulary_size cased one_per_file "
+    "feature encoding max_line_length"
+).split()
 # Layers and width of BERT's miniatures, by which any family can be made.
 SHAPES = {
     "tiny": (2, 128),
@@ -221,7 +227,7 @@ class PretrainingRun:
 
     @classmethod
     def read(cls, path: Path, **changes: Any) -> "PretrainingRun":
-        """Reads what `write` wrote.
+        """Reads what `write` wrote, or who runs it: settings, and a `recipe` by name.
 
         Args:
             path: of the file.
@@ -237,6 +243,8 @@ class PretrainingRun:
                 f"{path!s} must have settings, such as `epochs: 3`. "
                 f"Received: {settings!r}."
             )
+        settings = dict(settings)
+        recipe = settings.pop("recipe", "published")
         known = [field.name for field in dataclasses.fields(cls)]
         for name in settings:
             if name not in known:
@@ -245,7 +253,7 @@ class PretrainingRun:
                     f"A setting in {path!s} must be one of {known}. Received: "
                     f"{name!r}{''.join(f'; the nearest is {n!r}' for n in near)}."
                 )
-        return cls(**{**settings, **changes})
+        return cls(**merged(with_recipe(recipe, settings), changes))
 
     def write(self, path: Path) -> None:
         """Writes the settings as YAML, by which the run can be repeated.

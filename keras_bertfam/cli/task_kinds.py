@@ -19,8 +19,25 @@ _EXPORTED = {"top_k": FILL_MASKS, "max_length": WRITE, "sampler": WRITE}
 
 
 PREDICT = (*FINE_TUNED, "TextToText")
+# Options of `generate` that say how a sampler draws, and its arguments.
+SAMPLED_BY = {
+    "random": {"temperature": "temperature", "seed": "seed"},
+    "top_k": {"temperature": "temperature", "seed": "seed", "top_k": "k"},
+    "top_p": {
+        "temperature": "temperature",
+        "seed": "seed",
+        "top_k": "k",
+        "top_p": "p",
+    },
+}
+# Those of a beam search alone.
+_OF_BEAMS = ("length_penalty", "num_beams")
 # Commands that take some tasks only; the others take each.
-TAKEN = {"fill-mask": FILL_MASKS, "predict": PREDICT}
+TAKEN = {
+    "fill-mask": FILL_MASKS,
+    "generate": ("CausalLM", "RecurrentLM", "TextToText"),
+    "predict": PREDICT,
+}
 _EVERY = ("analyse", "export", "finetune")
 
 
@@ -43,6 +60,25 @@ def check_taken(command: str, preset: str) -> None:
             f"`preset` must be of one of {', '.join(taken)} for {command}. Received: "
             f"{preset!r}, of a {task}, which {', '.join([*others, *_EVERY])} take."
         )
+
+
+def check_sampling(sampler: str, given: Mapping[str, Any]) -> None:
+    """Raises a `ValueError` for options of `generate` that a sampler doesn't read.
+
+    Args:
+        sampler: its name.
+        given: the options that were given, and their values.
+    """
+    readers = dict.fromkeys(_OF_BEAMS, ["beam"])
+    for name, options in SAMPLED_BY.items():
+        for option in options:
+            readers.setdefault(option, []).append(name)
+    for name, value in given.items():
+        if name in readers and sampler not in readers[name]:
+            raise ValueError(
+                f"`{name}` must be left out unless `sampler` is one of "
+                f"{readers[name]}. Received: {value!r}, sampler={sampler!r}."
+            )
 
 
 def saved_task(preset: str) -> str | None:
