@@ -17,6 +17,9 @@ from keras_bertfam.types import Model, Tensor
 class TextRegressor(SummaryTask):
     """Predicts a number for a text, or for a pair of texts as in STS-B.
 
+    Call `fit()` to train, `predict()` for numbers, and `report()` for scores and
+    errors.
+
     Args:
         backbone: a backbone.
         preprocessor: `TextRegressorPreprocessor`, or `None` for data that is
