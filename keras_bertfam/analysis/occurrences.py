@@ -170,18 +170,22 @@ class WordVectors:
         for number, name in enumerate(names):
             axes.scatter(*points[kinds == number].T, s=24, label=name)
         if len(points) <= 60:
+            # Texts lead to the middle, and so don't leave the picture.
+            middle = (points[:, 0].min() + points[:, 0].max()) / 2
             for number, point in enumerate(points):
+                right = point[0] > middle
                 axes.annotate(
                     self.context(number, width),
                     point,
-                    xytext=(4, 4),
+                    ha="right" if right else "left",
+                    xytext=(-4 if right else 4, 4),
                     textcoords="offset points",
                     fontsize="x-small",
                     parse_math=False,
                 )
         axes.set(xlabel="first component", ylabel="second component")
         if len(names) <= plots.MOST_IN_CELLS:
-            axes.legend()
+            plots.legend_beside(axes)
         return plots.written(figure, path)
 
     def _kinds(self):
