@@ -6,10 +6,11 @@ the trainer is the identity.
 
 import contextlib
 import contextvars
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_bertfam.sharding import ModelParallel as ModelParallel
@@ -248,6 +249,40 @@ def is_chief() -> bool:
 
         return jax.process_index() == 0
     return tf is None or tf.distribute.get_strategy().extended.should_checkpoint
+
+
+def sum_over_processes(model: Model, values: Sequence[float]) -> list[float]:
+    """Sums numbers over the processes that train a model together.
+
+    All of them have to ask, at the same step; none goes on before all have.
+
+    Args:
+        model: `keras.Model`.
+        values: what this process has.
+
+    Returns:
+        List of floats; `values` themselves in a single process.
+    """
+    if keras.backend.backend() == "jax":
+        import jax
+
+        if jax.process_count() > 1:
+            from jax.experimental import multihost_utils
+
+            found = multihost_utils.process_allgather(np.array(values, "float32"))
+            return [float(x) for x in found.sum(0)]
+    strategy = getattr(model, "distribute_strategy", None)
+    if tf is None or strategy is None or not _across_workers(strategy):
+        return [*values]
+    with strategy.scope():
+        # Each replica has a part, so that the sum over a worker's is its own.
+        here = (
+            strategy.num_replicas_in_sync
+            // strategy.cluster_resolver.cluster_spec().num_tasks("worker")
+        )
+        parts = tf.constant(values, "float32") / here
+        given = strategy.experimental_distribute_values_from_function(lambda _: parts)
+        return [float(x) for x in strategy.reduce("SUM", given, axis=None)]
 
 
 def _across_workers(strategy):

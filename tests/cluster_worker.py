@@ -1,10 +1,11 @@
 """Pre-training runs of files, as the command has them, with a backup every two steps.
 
-Usage: python -m tests.cluster_worker STEPS RUN.yaml...
+Usage: python -m tests.cluster_worker SIGNAL STEPS RUN.yaml...
 
-The process kills itself with SIGKILL after so many steps; never if that is 0.
+The process sends itself the signal after so many steps; never if that is 0.
 """
 
+import signal
 import sys
 
 import keras
@@ -14,10 +15,11 @@ from keras_bertfam.cli.runs import PretrainingRun
 from tests.distribution_worker import kill
 
 
-def main(steps, *paths):
+def main(name, steps, *paths):
     pretraining.SAVE_FREQ = 2
     make_callbacks = pretraining._callbacks
-    die = keras.callbacks.LambdaCallback(on_train_batch_end=kill(int(steps)))
+    end = kill(int(steps), signal.Signals[name])
+    die = keras.callbacks.LambdaCallback(on_train_batch_end=end)
     pretraining._callbacks = lambda *args: [*make_callbacks(*args), die]
     for path in paths:
         pretraining.pretrain(PretrainingRun.read(path, resume=True))

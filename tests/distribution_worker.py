@@ -65,13 +65,13 @@ def resumable(output, backup, where, steps, corpus=None):
     np.savez(output, losses=np.array([*recorder.losses.values()]))
 
 
-def kill(steps):
-    """A function that ends the process when it was called so often; never for 0."""
+def kill(steps, number=signal.SIGKILL):
+    """A function that sends the process a signal at its so-manyth call; never for 0."""
     done = itertools.count(1)
 
     def after_batch(batch, logs):
         if next(done) == steps:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), number)
 
     return after_batch
 

@@ -1,6 +1,6 @@
-"""A run that kills itself with SIGKILL in mid-epoch.
+"""A run that gets a signal in mid-epoch.
 
-Usage: python -m tests.resume_worker BACKUP_DIR EPOCH BATCH
+Usage: python -m tests.resume_worker BACKUP_DIR EPOCH BATCH [SIGNAL]
 """
 
 import os
@@ -57,5 +57,6 @@ def train(make_data=tiny.stream, extra=(), steps_per_execution=1, **fit):
 if __name__ == "__main__":
     backup = callbacks.BackupAndResume(sys.argv[1], save_freq=3)
     at = int(sys.argv[2]), int(sys.argv[3])
-    end = At(*at, lambda: os.kill(os.getpid(), signal.SIGKILL))
+    number = signal.Signals[sys.argv[4]] if sys.argv[4:] else signal.SIGKILL
+    end = At(*at, lambda: os.kill(os.getpid(), number))
     train(extra=[backup, end])

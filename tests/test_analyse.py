@@ -112,7 +112,7 @@ def test_a_fine_tuned_task_on_labelled_examples(tmp_path):
     assert f"<tr><td>accuracy</td><td>{accuracy:.4g}</td></tr>" in html
     assert "<td>&lt;even&gt;</td>" in html and "<even>" not in html
     code, text = run(*arguments, input="the cat\n")
-    assert code == 2 and "`label` must be the column" in text
+    assert code == 2 and "`--label` must be the column" in text
 
 
 @pytest.mark.slow

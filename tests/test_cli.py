@@ -76,7 +76,7 @@ def test_files_without_text(content, message, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("objective", "message"),
-    [("mlm", "`documents` must fill"), ("nsp", "`documents` must be two at least")],
+    [("mlm", "`FILES` must fill"), ("nsp", "`FILES` must be two at least")],
 )
 def test_too_little_text(objective, message, tmp_path):
     path = tmp_path / "text.txt"

@@ -44,7 +44,9 @@ def make_run(text_file, output, **settings):
     )
 
 
-def run_processes(runs, folder, backend, count, steps=0, devices=1):
+def run_processes(
+    runs, folder, backend, count, steps=0, devices=1, sent=signal.SIGKILL
+):
     """Makes runs in as many processes; returns exit codes and the ends of logs."""
     settings = []
     for number, run in enumerate(runs):
@@ -74,7 +76,7 @@ def run_processes(runs, folder, backend, count, steps=0, devices=1):
         with open(folder / f"{index}.log", "wb") as log:
             processes.append(
                 subprocess.Popen(
-                    [*command, str(last), *settings],
+                    [*command, sent.name, str(last), *settings],
                     cwd=ROOT,
                     env=environment,
                     stdout=log,
@@ -83,7 +85,7 @@ def run_processes(runs, folder, backend, count, steps=0, devices=1):
             )
     try:
         processes[-1].wait(timeout=400)
-        if steps:  # what started them ends the others
+        if steps and sent == signal.SIGKILL:  # what started them ends the others
             for process in processes:
                 process.kill()
         codes = [process.wait(timeout=400) for process in processes]
@@ -169,6 +171,34 @@ def test_two_processes_of_jax_then_one_then_two(text_file, tmp_path):
     codes, logs = run_processes([single], tmp_path, "jax", 1)
     assert codes == [0], logs
     check_equal(tmp_path / "single", tmp_path / "shared")
+
+
+@pytest.mark.slow
+@pytest.mark.any_backend
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="a slow test, run once")
+@pytest.mark.parametrize(
+    ("backend", "kind"),
+    [
+        ("tensorflow", "multi_worker"),
+        pytest.param("jax", "jax", marks=pytest.mark.slow("release")),
+    ],
+)
+def test_one_process_that_is_told_to_end_ends_all(backend, kind, text_file, tmp_path):
+    pytest.importorskip(backend)
+    run = make_run(text_file, tmp_path / "shared", distribution=kind)
+    codes, logs = run_processes(
+        [run], tmp_path, backend, 2, steps=3, sent=signal.SIGTERM
+    )
+    assert codes == [143, 143], logs
+    assert "There is no backup in" in logs[0]
+    assert "SIGTERM: stopped at step 4 of 6. The backup in" in logs[0]
+    assert "The same command with --resume goes on." in logs[0]
+    assert "SIGTERM" not in logs[1].replace("SIGTERM caught", "")
+    assert sorted(os.listdir(tmp_path / "shared-backup")) == ["backup.npz", "run.yaml"]
+    codes, logs = run_processes([run], tmp_path, backend, 2)
+    assert codes == [0, 0], logs
+    assert "Going on at step 4 of 6, by the backup in" in logs[0]
+    assert not (tmp_path / "shared-backup").exists()
 
 
 @pytest.mark.any_backend

@@ -63,6 +63,8 @@ def taken(option, names):
                 given["teacher"] = "a preset"
             if name == "plm":
                 given["family"] = "xlnet"
+            if getattr(OBJECTIVES.get(name), "task", None) == "TextToText":
+                given["family"] = "t5"
             PretrainingRun(**given).published_size()
         except ValueError as error:
             assert f"`{option}` must be one of" in str(error)

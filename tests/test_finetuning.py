@@ -64,9 +64,12 @@ def test_finds_the_best_of_a_grid(preset, data, tmp_path):
     )
     assert best["settings"] == (2e-2, 8, 4)
     assert best["accuracy"] > 0.9
-    assert len(lines) == 6
-    assert lines[0] == ("4 runs: learning rate 1e-07 or 0.02, batch size 8, epochs 4.")
-    assert "seed 1: accuracy" in lines[2]
+    assert len(lines) == 9
+    assert lines[0] == (
+        "4 runs (2 rates x 2 seeds): learning rate 1e-07 or 0.02, batch size 8, "
+        "epochs 4."
+    )
+    assert "seed 1: accuracy" in lines[3]
     assert lines[-1].startswith("best, median of 2: learning rate 0.02, batch size 8")
     model = TextClassifier.from_preset(str(tmp_path / "best"))
     assert model.preprocessor.sequence_length == 16
@@ -254,7 +257,11 @@ def own_table(tmp_path):
         ("", 1, "the middle of the published grid (Devlin et al., 2018, appendix A.3"),
         ("", 1, "With --search all of it: 6 runs."),
         ("--seed 1 --seed 2", 2, "With --search all of it: 12 runs."),
-        ("--search", 6, "6 runs: learning rate 5e-05 or 3e-05 or 2e-05, batch size 16"),
+        (
+            "--search",
+            6,
+            "6 runs (3 rates x 2 batch sizes): learning rate 5e-05 or 3e-05",
+        ),
         ("--learning-rate 1e-3", 1, "What isn't given is the middle of the published"),
         ("--epochs 1 --epochs 2", 2, "2 runs: learning rate 3e-05, batch size 16, epo"),
         ("--search --epochs 1", 6, "What isn't given is the published grid"),
@@ -272,7 +279,10 @@ def test_own_data_is_one_run(options, count, said, preset, own_table, settings_t
 def test_a_task_with_a_name_is_searched_for(preset, data, settings_tried):
     command = f"finetune --task sst2 --preset {preset} --data {data}".split()
     done = CliRunner().invoke(app, command)
-    assert done.output.startswith("6 runs: learning rate 5e-05 or 3e-05 or 2e-05, ")
+    lines = done.output.splitlines()
+    assert lines[0].startswith("6 runs (3 rates x 2 batch sizes): learning rate 5e-05")
+    said = [line for line in lines if line.startswith("Run ")]
+    assert len(said) == 5 and said[2].startswith("Run 3 of 6, about ")
     assert "--search" not in done.output and len({*settings_tried}) == 6
     done = CliRunner().invoke(app, [*command, "--no-search"])
     assert done.output.startswith("1 run: learning rate 3e-05, batch size 16, epochs 4")
@@ -399,3 +409,17 @@ def test_recipes_are_complete():
     )
     with pytest.raises(ValueError, match="`family` must be one of"):
         fine_tuning_recipe("gpt")
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (0.2, "about 1 s"),
+        (89, "about 89 s"),
+        (1080, "about 18 minutes"),
+        (9000, "about 2 h"),
+    ],
+)
+def test_times_that_are_left(seconds, said):
+    assert finetuning._minutes(seconds) == said

@@ -2,11 +2,13 @@
 
 import io
 import json
+import re
 
+import keras_hub
 import pytest
 from typer.testing import CliRunner
 
-from keras_bertfam import tasks
+from keras_bertfam import models, tasks
 from keras_bertfam.cli import prediction
 from keras_bertfam.cli.app import app
 from tests import tiny_fine_tuning as tiny
@@ -108,7 +110,7 @@ def test_the_commands(tmp_path):
     code, _, text = run("fill-mask", preset, input="no mask\n")
     assert code == 2 and "mask" in text
     code, _, text = run("predict", preset, input="the cat\n")
-    assert code == 2 and "`preset` must be the directory of a fine-tuned task" in text
+    assert code == 2 and "`PRESET` must be of one of MultipleChoice," in text
     make(tasks.TextClassifier, label_names=["a", "b"]).save_to_preset(
         str(tmp_path / "classifier")
     )
@@ -116,3 +118,52 @@ def test_the_commands(tmp_path):
     code, lines, _ = run("predict", tmp_path / "classifier", tmp_path / "x.txt")
     rows = [json.loads(line) for line in lines.splitlines()]
     assert code == 0 and [row["text"] for row in rows] == ["the cat", "a dog"]
+
+
+@pytest.mark.slow
+def test_texts_are_written(tmp_path):
+    def run(*arguments, **kwargs):
+        asked = ["generate", *map(str, arguments), "--max-length", "8"]
+        result = CliRunner().invoke(app, asked, **kwargs)
+        rows = [json.loads(x) for x in result.stdout.splitlines() if x[:1] == "{"]
+        return result.exit_code, rows, " ".join(result.output.split())
+
+    tokenizer = tiny_masked_lm.make_model().preprocessor.tokenizer
+    sizes = {"num_layers": 1, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 16}
+    backbone = models.GPT2Backbone(tokenizer.vocabulary_size(), **sizes)
+    preprocessor = tasks.CausalLMPreprocessor(tokenizer, 16)
+    model = tasks.CausalLM(backbone, preprocessor)
+    preset = tmp_path / "writer"
+    model.save_to_preset(preset)
+    (tmp_path / "prompts.txt").write_text("a dog\n\nthe mat\n")
+    file = tmp_path / "prompts.txt"
+    code, rows, said = run(preset, "the cat", "--file", file)
+    assert code == 0, said
+    prompts = ["the cat", "a dog", "the mat"]
+    assert [row["prompt"] for row in rows] == prompts
+    assert [row["text"] for row in rows] == model.generate(prompts, 8)
+    sampled = ["--sampler", "top_p", "--top-p", "0.9", "--temperature", "2", "--seed"]
+    code, rows, said = run(preset, *sampled, "3", input="the cat\n")
+    assert code == 0, said
+    sampler = keras_hub.samplers.TopPSampler(0.9, temperature=2.0, seed=3)
+    assert rows[0]["text"] == model.generate("the cat", 8, sampler)
+    beams = ["--sampler", "beam", "--num-beams", 3, "--num-return-sequences", 2]
+    code, rows, said = run(preset, *beams, input="the cat\n")
+    settings = tasks.GenerationSettings(num_beams=3, num_return_sequences=2)
+    assert code == 0, said
+    assert rows[0]["texts"] == model.generate("the cat", 8, "beam", settings=settings)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("--sampler top_p --num-beams 3", "`--num-beams` must be left out unless"),
+        ("--top-p 0.3", "`--top-p` must be left out unless `--sampler` is one of"),
+        ("--sampler top_k --top-p 0.3", "one of ['top_p']. Received: 0.3"),
+        ("--sampler best", "`--sampler` must be one of"),
+    ],
+)
+def test_options_that_a_sampler_does_not_read(options, said):
+    result = CliRunner().invoke(app, ["generate", ".", *options.split()])
+    text = " ".join(re.sub(r"[│╭╰─╮╯]", "", result.output).split())
+    assert result.exit_code == 2 and said in text, text

@@ -9,12 +9,13 @@ import pytest
 from typer.testing import CliRunner
 
 from keras_bertfam import tasks
-from keras_bertfam.cli import building, inputs, pretraining, recipes
+from keras_bertfam.cli import inputs, pretraining, recipes
 from keras_bertfam.cli.app import app
 from keras_bertfam.cli.runs import PretrainingRun
 from keras_bertfam.corpus import python_documentation
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.families.objectives import OBJECTIVES
+from keras_bertfam.tokenizers import BertTokenizer
 
 TINY = ["--size", "tiny", "--sequence-length", 32, "--vocabulary-size", 500]
 SHORT = ["--batch-size", 4, "--epochs", 1, "--steps-per-epoch", 2]
@@ -80,7 +81,7 @@ def test_objectives_and_sizes_of_the_families(family, objective):
         ({"epochs": True}, "`epochs` must be of type int. Received: True."),
         ({"learning_rate": "fast"}, "`learning_rate` must be of type float."),
         ({"files": [1]}, "`files` must be of type a list of strings."),
-        ({"objective": "plm"}, "`family` must be 'xlnet' for the objective 'plm'"),
+        ({"objective": "plm"}, "`family` must be one of ['xlnet'] for the ob"),
         ({"objective": "distillation"}, "`teacher` must be the preset to distil"),
         ({"teacher": "x"}, "`teacher` must be the preset to distil"),
         (
@@ -187,14 +188,59 @@ def test_recipes_are_settings(received):
     assert merged["backbone_arguments"] == {"dropout": 0.0, **others}
 
 
+def test_arguments_of_classes_are_options(tmp_path, received):
+    (tmp_path / "run.yaml").write_text("recipe: quick\nepochs: 3\n")
+    given = [
+        "--set",
+        "backbone.num_layers=3",
+        "--set",
+        "preprocessor.random_token_rate=0",
+    ]
+    code, text = command("a.txt", "--mask-rate", 0.3, *given, "--recipe", "quick")
+    assert code == 0, text
+    assert received[-1].backbone_arguments == {"dropout": 0.0, "num_layers": 3}
+    masking = {"random_token_rate": 0, "mask_selection_rate": 0.3}
+    assert received[-1].preprocessor_arguments == masking
+    code, text = command("a.txt", "--config", tmp_path / "run.yaml", *given)
+    assert code == 0, text
+    assert received[-1].epochs == 3 and received[-1].learning_rate == 1e-3
+    assert received[-1].backbone_arguments == {"dropout": 0.0, "num_layers": 3}
+    for wrong, message in [
+        (["--set", "layers=3"], "`--set` must name an argument of backbone,"),
+        (["--set", "task.x"], "`--set` must be a name, = and a value."),
+        (["--family", "t5", "--mask-rate", 0.3], "`--mask-rate` must be left out with"),
+    ]:
+        code, text = command("a.txt", *wrong)
+        assert code == 2 and message in text
+
+
+def test_a_vocabulary_alone(text_file, tmp_path):
+    def learn(*arguments):
+        asked = ["vocabulary", text_file, "--output", tmp_path / "words", *arguments]
+        result = CliRunner().invoke(app, [*map(str, asked)])
+        return result.exit_code, " ".join(
+            re.sub(r"[│╭╰─╮╯]", "", result.output).split()
+        )
+
+    code, text = learn("--vocabulary-size", 300, "--cased")
+    saved = BertTokenizer.from_preset(str(tmp_path / "words"))
+    size = saved.vocabulary_size()
+    assert code == 0 and text.endswith(f"words: {size} tokens."), text
+    assert 250 < size <= 300 and not saved.lowercase
+    code, text = learn("--tokenizer", "vocab.txt")
+    assert code == 2 and "`--tokenizer` must be one of" in text
+    code, text = learn("--epochs", 3)
+    assert code == 2 and "No such option" in text
+
+
 def test_mistakes_in_options_are_a_line(tmp_path):
     for arguments, message in [
-        (("a.txt",), "`output` must be given"),
-        (("--output", tmp_path / "out"), "`files` must be given"),
-        (("a.txt", "--family", "gpt"), "`family` must be one of"),
+        (("a.txt",), "`--output` must be given"),
+        (("--output", tmp_path / "out"), "`FILES` must be given"),
+        (("a.txt", "--family", "gpt"), "`--family` must be one of"),
         (("--config", "none.yaml"), "'none.yaml'"),
-        (("--recipe", "slow"), "`recipe` must be one of ['published', 'quick']"),
-        (("--recipe", "quick", "--config", "a"), "`recipe` must be left out"),
+        (("--recipe", "slow"), "`--recipe` must be one of ['published', 'quick']"),
+        (("--recipe", "quick", "--config", "a"), "`--recipe` must be left out"),
     ]:
         code, text = command(*arguments)
         assert code == 2 and message in text and "Traceback" not in text
@@ -205,11 +251,10 @@ def test_mistakes_in_options_are_a_line(tmp_path):
     ("family", "objective"), [("bert", "bart"), ("t5", "clm"), ("xlnet", "clm")]
 )
 def test_families_that_an_objective_does_not_fit(family, objective):
-    run = PretrainingRun(family=family, objective=objective)
     with pytest.raises(
         ValueError, match="`family` must be one of .* for the objective"
     ):
-        building.build(run, None)
+        PretrainingRun(family=family, objective=objective)
 
 
 # Of other families the examples, which are made of the same, tell.

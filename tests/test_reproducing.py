@@ -99,11 +99,11 @@ def test_files_that_are_wrong(text, message, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["roberta-9"], "`table` must be one of"),
-        (["roberta-1", "--rows", "statics"], "`rows` must be some of"),
-        (["roberta-1", "--seeds", "0"], "`seeds` must be at least 1"),
-        (["roberta-1", "--scale", "much"], "`scale` must be a positive number"),
-        (["roberta-1", "--scale", "inf"], "`scale` must be a positive number"),
+        (["roberta-9"], "`TABLE` must be one of"),
+        (["roberta-1", "--rows", "statics"], "`--rows` must be some of"),
+        (["roberta-1", "--seeds", "0"], "`--seeds` must be at least 1"),
+        (["roberta-1", "--scale", "much"], "`--scale` must be a positive number"),
+        (["roberta-1", "--scale", "inf"], "`--scale` must be a positive number"),
         (["roberta-1", "--data", "a.txt"], "must both be given"),
         (["roberta-1", "--set", "size"], "must be a name, = and a value"),
         (["roberta-1", "--set", "sizes=tiny"], "the nearest is 'size'"),
@@ -183,6 +183,10 @@ def test_reports(table, tmp_path):
     apart = {**scores, "words, whole": [{"masked_accuracy": 0.5, "parameters": 99}]}
     assert (
         "25.0, seeds of one row by up to 10.0." in paper_report.remarks(known, apart)[1]
+    )
+    same = {name: [{"masked_accuracy": 0.5}] for name in ("all", "words, whole")}
+    assert paper_report.remarks(known, same)[1].startswith(
+        "all and words, whole came out equal: what tells them apart,"
     )
     assert paper_report.remarks(known, {"all": []}) == ["No row is trained yet."]
     paper_report.draw(known, scores, tmp_path / "table.png")

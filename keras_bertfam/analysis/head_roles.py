@@ -66,6 +66,8 @@ class HeadRoles(RoleTables):
         positional: float array: the share of tokens where it is.
         rare: float array: the share of tokens where the greatest weight is on the
             least frequent token of the sentence, special tokens left out.
+        rare_margin: float array: how much more attention that token gets than if all
+            tokens of the row got the same.
         patterns: dict from `"start"` (`[CLS]`), `"separator"` (`[SEP]`),
             `"punctuation"`, `"self"`, `"next"` and `"previous"` to float arrays: how
             much of a token's attention goes there, special tokens' own left out; and
@@ -90,6 +92,7 @@ class HeadRoles(RoleTables):
     offsets: np.ndarray
     positional: np.ndarray
     rare: np.ndarray
+    rare_margin: np.ndarray
     patterns: dict[str, np.ndarray]
     entropy: np.ndarray
     distances: np.ndarray
@@ -112,7 +115,8 @@ def head_roles(
     Args:
         model: a backbone, or a task with any head: of any family that reads one row
             of tokens. Some of its heads may be pruned.
-        sentences: list of str, which are split at white space, or of lists of words.
+        sentences: list of str, split at white space and punctuation, or of lists of
+            words.
             Those that are longer than a row are read in parts, if they have no
             dependencies.
         dependencies: for each sentence a list of `(head, relation)`, one for each word,
@@ -193,6 +197,9 @@ class _Sums:
         if frequency.min() < frequency.max():  # or no token is rarer than others
             found = frequency[among.argmax(axis=-1)]
             self._note("rare", found == frequency.min())
+            rarest = frequency == frequency.min()
+            uniform = rarest.sum() / len(row.words)
+            self._note("rare_margin", among[..., rarest].sum(axis=-1) - uniform)
         self._note_patterns(row, plain)
         self._note("entropy", entropies(attention))
         heads = attention.reshape(-1, *attention.shape[2:])
@@ -244,6 +251,7 @@ class _Sums:
             "offsets": np.where(left, places[counts.argmax(axis=0)], 0),
             "positional": _of_left(counts.max(axis=0) / counts.sum(axis=0), left),
             "rare": found.get("rare", nothing),
+            "rare_margin": found.get("rare_margin", nothing),
             "patterns": {name: found[name] for name in PATTERNS},
             "entropy": found["entropy"],
             "distances": _of_left(distances, np.outer(flat, flat)),

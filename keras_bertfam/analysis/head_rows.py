@@ -34,7 +34,8 @@ class HeadRows:
 
     Args:
         model: a backbone, or a task with one.
-        sentences: list of str, which are split at white space, or of lists of words.
+        sentences: list of str, split at white space and punctuation, or of lists of
+            words.
         tokenizer: for a model without a preprocessor, or `None`.
         batch_size: int. Sentences at a time.
         whole: bool. Whether each sentence must fit into a row; else long ones are read

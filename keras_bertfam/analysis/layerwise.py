@@ -81,7 +81,7 @@ def _angle(x, y):
 
 
 def plot_layer_transitions(
-    transitions: Mapping[str, Any], path: Path | None = None
+    transitions: Mapping[str, Any], path: Path | None = None, first: int = 1
 ) -> Any:
     """ALBERT's figure 1: distance and angle over the layers, a panel for each.
 
@@ -90,6 +90,7 @@ def plot_layer_transitions(
             of models, which are drawn together.
         path: where to write the picture, by the ending of its name (`.png`, `.svg`,
             `.pdf`), or `None`.
+        first: int. The number of the first layer.
 
     Returns:
         A `matplotlib.figure.Figure`.
@@ -122,11 +123,12 @@ def plot_layer_transitions(
     for axes, (name, label) in zip(panels, _PANELS.items(), strict=True):
         for model, values in models.items():
             values = ops.convert_to_numpy(values[name])
-            axes.plot(range(1, len(values) + 1), values, marker="o", label=model)
-        axes.update_datalim([(1, 0)])  # so that both begin with 0
+            places = range(first, first + len(values))
+            axes.plot(places, values, marker="o", label=model)
+        axes.update_datalim([(first, 0)])  # so that both begin with 0
         axes.autoscale_view()
         axes.set(xlabel="layer", ylabel=label)
         axes.xaxis.get_major_locator().set_params(integer=True)
         if "" not in models:
-            axes.legend()
+            plots.legend_beside(axes)
     return plots.written(figure, path)

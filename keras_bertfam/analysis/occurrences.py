@@ -1,6 +1,7 @@
 """Words in their contexts: vectors of each occurrence, and what is near them."""
 
 import dataclasses
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,6 +22,8 @@ class WordVectors:
         sentences: list of lists of words.
         places: int array `(occurrences, 2)`: the number of the sentence and of the word
             in it.
+        match_case: bool. Whether `Bank` is another word than `bank` to `occurrences()`
+            and `nearest_contexts()`.
 
     Example:
 
@@ -38,6 +41,7 @@ class WordVectors:
     vectors: np.ndarray
     sentences: list[list[str]]
     places: np.ndarray
+    match_case: bool = True
 
     def __len__(self) -> int:
         return len(self.words)
@@ -52,7 +56,8 @@ class WordVectors:
         Raises:
             ValueError: if there is none.
         """
-        found = np.flatnonzero([other == word for other in self.words])
+        same = _same(self.match_case)
+        found = np.flatnonzero([same(other) == same(word) for other in self.words])
         if not len(found):
             raise ValueError(f"`word` must be one that occurs. Received: {word!r}.")
         return found
@@ -165,18 +170,22 @@ class WordVectors:
         for number, name in enumerate(names):
             axes.scatter(*points[kinds == number].T, s=24, label=name)
         if len(points) <= 60:
+            # Texts lead to the middle, and so don't leave the picture.
+            middle = (points[:, 0].min() + points[:, 0].max()) / 2
             for number, point in enumerate(points):
+                right = point[0] > middle
                 axes.annotate(
                     self.context(number, width),
                     point,
-                    xytext=(4, 4),
+                    ha="right" if right else "left",
+                    xytext=(-4 if right else 4, 4),
                     textcoords="offset points",
                     fontsize="x-small",
                     parse_math=False,
                 )
         axes.set(xlabel="first component", ylabel="second component")
         if len(names) <= plots.MOST_IN_CELLS:
-            axes.legend()
+            plots.legend_beside(axes)
         return plots.written(figure, path)
 
     def _kinds(self):
@@ -193,6 +202,7 @@ def word_vectors(
     pool: str = "mean",
     combine: str | Sequence[float] = "concat",
     *,
+    match_case: bool = False,
     tokenizer: Tokenizer | None = None,
     batch_size: int = 32,
 ) -> WordVectors:
@@ -200,9 +210,11 @@ def word_vectors(
 
     Args:
         model: a backbone, or a task with any head.
-        sentences: list of str, which are split at white space, or of lists of words.
-        words: list of the words that are wanted, as they are written there, or `None`
-            for all. Only sentences that have them are computed.
+        sentences: list of str, split at white space and punctuation, or of lists of
+            words.
+        words: list of the words that are wanted, or `None` for all. Only sentences
+            that have them are computed; a warning names those that don't occur.
+        match_case: bool. Whether they must have the same case. Defaults to `False`.
         layers, pool, combine, tokenizer, batch_size: see `embed_words`. The last four
             layers as one vector are `layers=(-4, -3, -2, -1)` with
             `combine="concat"` or `"sum"`; a list of weights is a scalar mix.
@@ -228,14 +240,18 @@ def word_vectors(
     """
     if isinstance(words, (str, bytes)):
         raise ValueError(f"`words` must be a list of words. Received: {words!r}.")
-    wanted = None if words is None else set(words)
+    same = _same(match_case)
+    wanted = None if words is None else {same(word): word for word in words}
     texts = [list(sentence) for sentence in words_of(sentences)]
     places = [
         (row, place)
         for row, sentence in enumerate(texts)
         for place, word in enumerate(sentence)
-        if wanted is None or word in wanted
+        if wanted is None or same(word) in wanted
     ]
+    if wanted is not None:
+        here = {same(texts[row][place]) for row, place in places}
+        _warn_of_missing([word for key, word in wanted.items() if key not in here])
     rows = list(dict.fromkeys(row for row, _ in places))
     embedded = embed_words(
         model,
@@ -254,4 +270,19 @@ def word_vectors(
         vectors,
         texts,
         np.array(places, int).reshape(-1, 2),
+        match_case,
     )
+
+
+def _same(match_case):
+    """What makes two forms of a word equal."""
+    return str if match_case else str.casefold
+
+
+def _warn_of_missing(words):
+    if words:
+        warnings.warn(
+            "`words` has some that the sentences haven't: "
+            f"{', '.join(map(repr, words))}.",
+            stacklevel=3,
+        )

@@ -151,11 +151,11 @@ def _layers(model, texts):
             values = layer_transitions(states, mask)
             values = {k: ops.convert_to_numpy(v) for k, v in values.items()}
             found[side.rstrip("_")] = values
-    figure = plot_layer_transitions(found.get("", found))
+    figure = plot_layer_transitions(found.get("", found), first=0)
     rows = [
         [f"{side} {layer}".strip(), float(distance), float(angle)]
         for side, values in found.items()
-        for layer, (distance, angle) in enumerate(zip(*values.values(), strict=True), 1)
+        for layer, (distance, angle) in enumerate(zip(*values.values(), strict=True))
     ]
     image = as_image(figure, "L2 distance and angle over the layers")
     return image + as_table(["layer", "L2 distance", "angle in degrees"], rows)
@@ -217,8 +217,8 @@ SECTIONS = [
     Section(
         "Layers",
         "How far each layer moves its input: distance and angle between the states "
-        "before it and after it, the mean over all tokens. The first layer is 1 here, "
-        "as its states are: 0 are those of the embeddings.",
+        "before it and after it, the mean over all tokens. Layers count from 0, as "
+        "above.",
         _layers,
     ),
     Section(

@@ -1,7 +1,7 @@
 """Parts of the page for what is asked beside a model and texts: words, labels."""
 
 import html
-import re
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,7 +25,6 @@ _OCCURRENCES, _WIDTH = 8, 8
 # So many sentences and examples are enough for what takes long.
 _SENTENCES, _EXAMPLES = 300, 400
 _SHARES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-_WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
 
 
 def words_section(words: Sequence[str]) -> Section:
@@ -41,15 +40,18 @@ def words_section(words: Sequence[str]) -> Section:
     def make(model: Any, texts: list[Any]) -> str | None:
         if isinstance(texts[0], tuple) or not reads_rows(model):
             return None
-        sentences = [_WORD.findall(text) for text in texts]
-        asked = dict.fromkeys(word.lower() for word in words)
-        forms = {form for s in sentences for form in s if form.lower() in asked}
-        missing = [word for word in asked if word not in map(str.lower, forms)]
+        asked = list(dict.fromkeys(map(str.casefold, words)))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the page says it
+            found = word_vectors(model, texts, asked)
+        forms = set(map(str.casefold, found.words))
+        missing = [word for word in asked if word not in forms]
         note = f"<p>Not in the texts: {html.escape(', '.join(missing))}.</p>"
         if not forms:
             return note
-        found = word_vectors(model, sentences, sorted(forms))
-        rows = [row for word in asked for row in _neighbours(found, word)]
+        rows = [
+            row for word in asked if word in forms for row in _neighbours(found, word)
+        ]
         columns = ["occurrence", "nearest", "cosine", "second nearest", "cosine"]
         image = as_image(found.plot(), "Occurrences in a plane")
         return (note if missing else "") + as_table(columns, rows) + image
@@ -64,11 +66,8 @@ def words_section(words: Sequence[str]) -> Section:
 
 def _neighbours(found, word):
     """A row for each occurrence of a word, and the two that are most like it."""
-    here = [k for k, form in enumerate(found.words) if form.lower() == word]
-    for number in here[:_OCCURRENCES]:
-        form = found.words[number]
-        occurrence = found.occurrences(form).tolist().index(number)
-        near = found.nearest_contexts(form, occurrence, 2, _WIDTH)
+    for occurrence, number in enumerate(found.occurrences(word)[:_OCCURRENCES]):
+        near = found.nearest_contexts(word, occurrence, 2, _WIDTH)
         cells = [cell for cosine, text in near for cell in (text, cosine)]
         yield [found.context(number, _WIDTH), *cells, *[""] * (4 - len(cells))]
 

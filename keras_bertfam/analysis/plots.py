@@ -190,11 +190,18 @@ def draw_confusion(axes: Any, matrix: np.ndarray, names: Sequence[Any]) -> None:
     axes.figure.colorbar(image, ax=axes, label="share of the true class", shrink=0.8)
     if len(names) > MOST_IN_CELLS:
         return
+    # A digit is about 0.6 of its size wide, and a panel has labels and a bar of colours
+    # beside its cells.
+    longest = max(len(f"{count:,}") for count in matrix.ravel())
+    cell = 72 * 0.55 * side_of(matrix) / len(names)
+    size = min(10.0, 0.85 * cell / (0.6 * longest))
     for row in places:
         for column in places:
             color = "white" if shares[row, column] > 0.5 else "black"
             text = f"{matrix[row, column]:,}"
-            axes.text(column, row, text, ha="center", va="center", color=color)
+            axes.text(
+                column, row, text, ha="center", va="center", color=color, fontsize=size
+            )
 
 
 def _logs(history):
@@ -257,6 +264,11 @@ def _label(name):
 
 def _marker(values):
     return "o" if len(values) < 20 else None
+
+
+def legend_beside(axes: Any) -> None:
+    """Puts the legend of a panel to the right of it, where nothing is drawn."""
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize="small")
 
 
 def side_of(matrix: np.ndarray) -> float:

@@ -48,7 +48,8 @@ def probe(
 
     Args:
         model: a backbone, or a task with any head.
-        sentences: list of str, which are split at white space, or of lists of words.
+        sentences: list of str, split at white space and punctuation, or of lists of
+            words.
         labels: for each sentence a list: a label for each word, `None` where there is
             none; or tuples `(span, label)`, or of pairs `(span, span, label)`. A span
             is the number of a word, or a tuple of its first word and the one behind

@@ -15,6 +15,8 @@ from keras_bertfam.types import Path
 
 # Texts are cut to this where they have to fit on a line.
 _WIDTH = 60
+# Characters of a line, and the least of a column that is cut.
+_LINE, _LEAST = 100, 16
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -186,7 +188,7 @@ def class_report(
             **(scores or {}),
             "crossentropy": float(losses.mean()),
         },
-        errors=errors[:worst],
+        errors=_once(errors, texts)[:worst],
         classes=_by_class(names, of_classes),
         confusion=sklearn.confusion_matrix(y_true, y_pred, labels=range(count)),
     )
@@ -248,7 +250,7 @@ def label_set_report(
             "accuracy": float((y_true == y_pred).mean()),
             "crossentropy": float(losses.mean()),
         },
-        errors=errors[:worst],
+        errors=_once(errors, texts)[:worst],
         classes=_by_class(names, shares),
     )
 
@@ -276,8 +278,9 @@ def number_report(
             "predicted": float(y_pred[k]),
             "error": float(difference[k]),
         }
-        for k in _worst_first(np.abs(difference))[:worst]
+        for k in _worst_first(np.abs(difference))
     ]
+    errors = _once(errors, texts)[:worst]
     scores = {
         **compute_metrics(["pearson", "spearman"], y_true, y_pred),
         "rmse": float(np.sqrt(np.mean(difference**2))),
@@ -321,7 +324,7 @@ def answer_report(
         for k in sorted(range(len(y)), key=lambda k: (f1[k], -probable[k]))
         if f1[k] < 100
     ]
-    return Report(title, squad_scores(y, predicted), errors[:worst])
+    return Report(title, squad_scores(y, predicted), _once(errors, texts)[:worst])
 
 
 def _by_class(names, shares):
@@ -340,6 +343,14 @@ def _scores(kinds, y_true, y_pred):
         return compute_metrics(kinds, y_true, y_pred)
 
 
+def _once(errors, texts):
+    """Errors without those of the same texts, which follow the first of them."""
+    found: dict[str, Any] = {}
+    for error in errors:
+        found.setdefault(repr([error[name] for name in texts]), error)
+    return list(found.values())
+
+
 def _worst_first(losses):
     """Numbers of examples by their losses; what isn't finite is the worst."""
     losses = np.where(np.isfinite(losses), losses, np.inf)
@@ -355,7 +366,7 @@ def _draw_classes(axes, classes):
         axes.set_yticks(places, [f"{k} ({v['support']})" for k, v in classes.items()])
     axes.set(xlabel="score, 1 is best", ylabel="class (examples)", xlim=(0, 1))
     axes.invert_yaxis()
-    axes.legend()
+    plots.legend_beside(axes)
 
 
 def _cell(value):
@@ -367,9 +378,19 @@ def _cell(value):
 
 
 def as_text(columns, rows):
+    cells = [[*map(_cell, row)] for row in (columns, *rows)]
+    widest = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    # Texts share what numbers leave of a line.
+    most = next(
+        (
+            width
+            for width in range(_WIDTH, _LEAST, -1)
+            if sum(min(w, width) + 2 for w in widest) <= _LINE
+        ),
+        _LEAST,
+    )
     lines = [
-        [c if len(c) <= _WIDTH else f"{c[: _WIDTH - 1]}…" for c in map(_cell, row)]
-        for row in (columns, *rows)
+        [c if len(c) <= most else f"{c[: most - 1]}…" for c in row] for row in cells
     ]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     padded = (map(str.ljust, line, widths) for line in lines)

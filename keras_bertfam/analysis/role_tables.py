@@ -4,12 +4,12 @@ from typing import Any
 
 import numpy as np
 
-from keras_bertfam.analysis.plots import new_figure, written
+from keras_bertfam.analysis.plots import legend_beside, new_figure, written
 from keras_bertfam.analysis.report import as_text
 from keras_bertfam.types import Path
 
-# From which share of maxima on a head has a role; a syntactic one is so much better
-# than a fixed offset.
+# From which share of maxima on a head has a role. A syntactic one is so much better
+# than a fixed offset, and one of rare tokens than attention to all tokens alike.
 POSITIONAL, RARE, MARGIN = 0.9, 0.5, 0.1
 _MOST_RELATIONS = 15
 
@@ -21,6 +21,7 @@ class RoleTables:
     offsets: np.ndarray
     positional: np.ndarray
     rare: np.ndarray
+    rare_margin: np.ndarray
     patterns: dict[str, np.ndarray]
     entropy: np.ndarray
     distances: np.ndarray
@@ -37,7 +38,8 @@ class RoleTables:
         Positional are those that have at least 90 % of their maxima at one offset,
         syntactic those that find a relation at least 10 points more often than the
         best fixed offset does, and rare-token heads have at least half of their maxima
-        on the rarest token.
+        on the rarest token, and give it 10 points more of their attention than if all
+        tokens got the same.
 
         Args:
             layer: int.
@@ -56,7 +58,8 @@ class RoleTables:
             if score.accuracy[layer, head] >= score.baseline + MARGIN
         )
         found += [f"syntactic {relation}" for relation in dict.fromkeys(better)]
-        if self.rare[layer, head] >= RARE:
+        at = layer, head
+        if self.rare[at] >= RARE and self.rare_margin[at] >= MARGIN:
             found.append("rare token")
         return found
 
@@ -183,7 +186,7 @@ class RoleTables:
         axes.set_yticks(places + 0.2, labels)
         axes.set(xlabel="share of arcs that is found", xlim=(0, 1))
         axes.invert_yaxis()
-        axes.legend(loc="lower right")
+        legend_beside(axes)
 
 
 def _best(score):

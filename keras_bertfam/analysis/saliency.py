@@ -30,6 +30,7 @@ class Saliency:
         output: float, the output.
         baseline_output: float, that of the baseline. What `scores` add up to is the
             difference of the two, but for what the steps leave out.
+        name: str, what the task calls that output, such as a class; or `None`.
 
     Example:
 
@@ -45,6 +46,7 @@ class Saliency:
     target: tuple[int, ...] | None
     output: float
     baseline_output: float
+    name: str | None = None
 
     @property
     def error(self) -> float:
@@ -75,7 +77,8 @@ class Saliency:
         axes.set_xticks(places, self.tokens, rotation=90, parse_math=False)
         axes.axhline(0, color="black", linewidth=0.8)
         change = f"{self.baseline_output:.3g} to {self.output:.3g}"
-        axes.set(ylabel="added to the output", title=f"from {change}")
+        what = "the output" if self.name is None else f"{self.name!r}"
+        axes.set(ylabel=f"added to {what}", title=f"{what}: from {change}")
         return plots.written(figure, path)
 
 
@@ -198,8 +201,21 @@ class _Line:
         seen = np.asarray(row.get("padding_mask", np.ones(ids.shape)), bool)
         tokens = [self.tokenizer.id_to_token(int(token)) for token in ids[seen]]
         return Saliency(
-            tokens, scores[seen], place, float(output), float(baseline_output)
+            tokens,
+            scores[seen],
+            place,
+            float(output),
+            float(baseline_output),
+            self._called(place),
         )
+
+    def _called(self, place):
+        """What the task calls an output: its class, or the name it is given under."""
+        names = getattr(self.task, "label_names", None)
+        if names is not None and place:
+            return str(names[place[-1]])
+        classes = getattr(self.task, "num_classes", None)
+        return self.name if not classes or not place else f"class {place[-1]}"
 
     def _chosen(self, row):
         """Where the output is that is meant, and an array with a 1 there."""

@@ -1,5 +1,9 @@
 """Vectors of words, for what is computed with them elsewhere."""
 
+import functools
+import re
+import sys
+import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -45,7 +49,8 @@ def embed_words(
 
     Args:
         model: a backbone, or a task with any head.
-        sentences: list of str, which are split at white space, or of lists of words.
+        sentences: list of str, split at white space and punctuation, or of lists of
+            words.
         layers: ints, whose states are taken: 0 is what the embeddings give, 1 the
             first block, -1 the last one. In the paper's comparison the last four,
             `(-4, -3, -2, -1)`, concatenated were the best.
@@ -249,10 +254,35 @@ def _checked_layers(layers, backbone):
     return layers
 
 
-def words_of(sentences):
+def words_of(sentences: Any) -> list[Sequence[str]]:
+    """The words of sentences, as all of `analysis` splits them.
+
+    Args:
+        sentences: list of str, or of lists of words, which stay as they are. In a str
+            a word is what stands between white space and punctuation, `'`, `’` and `-`
+            within it included; a sign of punctuation is a word by itself.
+
+    Returns:
+        List of lists of str.
+
+    Raises:
+        ValueError: for what isn't a list of these.
+    """
     if isinstance(sentences, (str, bytes)) or not np.iterable(sentences):
         raise ValueError(
             "`sentences` must be a list of strings, or of lists of words. "
             f"Received: {sentences!r}."
         )
-    return [s.split() if isinstance(s, str) else s for s in sentences]
+    return [_word().findall(s) if isinstance(s, str) else s for s in sentences]
+
+
+@functools.cache
+def _word():
+    """What is a word: letters, marks and numbers, or one sign of punctuation."""
+    signs = "".join(
+        re.escape(chr(code))
+        for code in range(sys.maxunicode + 1)
+        if unicodedata.category(chr(code))[0] in "PS" and chr(code) != "_"
+    )
+    letters = rf"[^\s{signs}]+"
+    return re.compile(rf"{letters}(?:['’-]{letters})*|[{signs}]")

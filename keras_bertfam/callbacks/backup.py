@@ -4,7 +4,10 @@ import contextlib
 import json
 import os
 import pathlib
+import sys
+import time
 import zipfile
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import keras
@@ -14,6 +17,7 @@ from keras import ops
 from keras_bertfam import distribution
 from keras_bertfam.callbacks.skipped_batches import LOOP_READS_FIRST, SkippedBatches
 from keras_bertfam.callbacks.stream_position import SetStreamPosition
+from keras_bertfam.callbacks.termination import EXIT_CODE, Termination
 from keras_bertfam.parsing import parse_json
 from keras_bertfam.types import Path
 
@@ -21,12 +25,17 @@ from keras_bertfam.types import Path
 class BackupAndResume(SetStreamPosition):
     """Makes a killed run continue to the losses of one that wasn't killed.
 
-    Every `save_freq` batches, or at the end of each epoch, everything that
-    decides about the next step goes to one file: model, optimizer, schedule,
-    seeds of the model, metrics, and the position in the data. The file is
+    Every `save_freq` batches, every `minutes`, and at the end of each epoch,
+    everything that decides about the next step goes to one file: model, optimizer,
+    schedule, seeds of the model, metrics, and the position in the data. The file is
     written aside and renamed: a kill at any moment leaves a whole one. `fit()`
-    of a new process goes on from it, in mid-epoch too; batches done before
-    appear in the progress bar but aren't trained on.
+    of a new process goes on from it, in mid-epoch too, and says so; batches done
+    before appear in the progress bar but aren't trained on.
+
+    SIGTERM, which Slurm and Kubernetes send some time before they kill, ends `fit()`
+    after the step that it is at, with a backup and the exit code 143. In several
+    processes it is enough that one of them gets it.
+
     `keras.callbacks.BackupAndRestore` restarts the epoch instead, with the weights
     of its middle, and loses the seeds.
 
@@ -46,12 +55,15 @@ class BackupAndResume(SetStreamPosition):
     Args:
         backup_dir: Path of a local directory, made if it isn't there.
         save_freq: `"epoch"`, or int: the number of batches between backups.
+        minutes: Float or `None`. So much time after the last one there is another,
+            at the end of a batch. Defaults to `5`.
         delete_checkpoint: Bool, whether to delete the backup after a full run.
         **kwargs: Arguments of `SetStreamPosition`.
 
     Raises:
-        ValueError: if `save_freq` is invalid, or, at the start of training, if the
-            backup can't be read or doesn't fit, or the data couldn't be resumed.
+        ValueError: if `save_freq` or `minutes` is invalid, or, at the start of
+            training, if the backup can't be read or doesn't fit, or the data couldn't
+            be resumed.
 
     Example:
 
@@ -71,6 +83,7 @@ class BackupAndResume(SetStreamPosition):
         backup_dir: Path,
         save_freq: int | str = "epoch",
         delete_checkpoint: bool = True,
+        minutes: float | None = 5.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -79,7 +92,12 @@ class BackupAndResume(SetStreamPosition):
                 '`save_freq` must be "epoch" or a positive integer. '
                 f"Received: save_freq={save_freq!r}."
             )
+        if minutes is not None and not minutes > 0:
+            raise ValueError(
+                f"`minutes` must be a positive number or `None`. Received: {minutes!r}."
+            )
         self.backup_dir = os.fspath(backup_dir)
+        self.minutes = minutes
         self.save_freq = save_freq
         self.delete_checkpoint = delete_checkpoint
         self._path = os.path.join(self.backup_dir, "backup.npz")
@@ -88,6 +106,8 @@ class BackupAndResume(SetStreamPosition):
         self._resume = None  # what the backup says, until its epoch has begun
         self._skipped = None  # `SkippedBatches` of a resumed epoch
         self._since_backup = 0
+        self._logs: Any = None  # of the last batch
+        self._termination = Termination()
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         super().on_train_begin(logs)
@@ -97,6 +117,11 @@ class BackupAndResume(SetStreamPosition):
         if self._resume:
             # The attribute that Keras's trainers read for this purpose.
             self.model._initial_epoch = self._resume["epoch"]
+            if self.params.get("verbose", 1):
+                place = self._place()
+                self._say(f"Going on at {place}, by the backup in {self._path}.")
+        self._last_time = time.monotonic()
+        self._termination.start()
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._epoch = epoch
@@ -155,23 +180,83 @@ class BackupAndResume(SetStreamPosition):
     ) -> None:
         done = batch + 1 - self._steps
         super().on_train_batch_end(batch, logs)
+        self._logs = logs
+        is_late, is_told = self._asked()
         if self._skipped is not None and self._skipped.active:
+            if is_told:  # the backup is of a later batch
+                self._end()
             return
         self._since_backup += done
         every = self.save_freq
-        if isinstance(every, int) and self._since_backup >= every:
+        is_due = isinstance(every, int) and self._since_backup >= every
+        if is_due or is_late or is_told:
             self._save(self._epoch, batch + 1, logs)
+        if is_told:
+            self._end()
+
+    def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
+        # Within `fit()`: the epoch's batches are done, its validation is to come.
+        skips = self._skipped is not None and self._skipped.active
+        if self._point is not None and not skips and self.save_freq != "epoch":
+            self._save(self._epoch, self._steps, self._logs)
+
+    def on_test_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        if self._point is not None and self._asked()[1]:
+            self._end()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         super().on_epoch_end(epoch, logs)
         if self._skipped is not None:  # maybe all of an epoch's batches
             self._skipped.end()
             self._skipped = None
-        if self.save_freq == "epoch":
+        if self._since_backup or self.save_freq == "epoch":
             self._save(epoch + 1, 0)
+        if self._asked()[1]:
+            self._end()
+
+    def _asked(self):
+        """Whether a backup is due by the clock, and whether the run is to end."""
+        is_late = (
+            self.minutes is not None
+            and time.monotonic() - self._last_time >= 60 * self.minutes
+        )
+        told = float(self._termination.received)
+        asked = distribution.sum_over_processes(self.model, [float(is_late), told])
+        return [bool(value) for value in asked]
+
+    def _end(self):
+        self._termination.stop()
+        # Who leaves first would break what the first process still does.
+        distribution.sum_over_processes(self.model, [0.0])
+        self._say(
+            f"SIGTERM: stopped at {self._place()}. The backup in {self._path} is "
+            "whole, and the same run goes on from it."
+        )
+        raise SystemExit(EXIT_CODE)
+
+    def _place(self):
+        """The step of a run that is the next one, as it is told to who waits."""
+        epoch, batch = self._saved
+        per_epoch = self.params.get("steps")
+        if per_epoch is None:
+            return f"epoch {epoch + 1}, step {batch:,}"
+        total = per_epoch * self.params.get("epochs", 1)
+        return f"step {epoch * per_epoch + batch:,} of {total:,}"
+
+    def _say(self, text):
+        with distribution.scope_of(self.model):
+            is_chief = distribution.is_chief()
+        if is_chief:
+            print(text, file=sys.stderr, flush=True)
+
+    def release(self) -> None:
+        """Leave SIGTERM to whoever had it before `fit()`, which may have failed."""
+        self._termination.stop()
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         self.model._initial_epoch = None
+        self._point = None
+        self.release()
         with distribution.scope_of(self.model):
             is_chief = distribution.is_chief()
         if self.delete_checkpoint and is_chief:
@@ -181,6 +266,8 @@ class BackupAndResume(SetStreamPosition):
 
     def _save(self, epoch, batch, logs=None):
         self._since_backup = 0
+        self._last_time = time.monotonic()
+        self._saved = epoch, batch
         position = self._data_position()
         state = {
             "epoch": epoch,
@@ -239,6 +326,7 @@ class BackupAndResume(SetStreamPosition):
             )
         for name, variable in variables.items():
             _assign(variable, arrays[name])
+        self._saved = state["epoch"], state["batch"]
         return {**state, "arrays": arrays}
 
     def _variables(self, *kinds):
@@ -249,6 +337,17 @@ class BackupAndResume(SetStreamPosition):
             "metrics": model.metrics_variables,
         }
         return {f"{k}_{i}": v for k in kinds for i, v in enumerate(groups[k])}
+
+
+@contextlib.contextmanager
+def released(callbacks: Iterable[keras.callbacks.Callback]) -> Iterator[None]:
+    """A `fit()` after which no callback watches for SIGTERM, if it has failed, too."""
+    try:
+        yield
+    finally:
+        for callback in callbacks:
+            if isinstance(callback, BackupAndResume):
+                callback.release()
 
 
 def _array(variable):

@@ -2,6 +2,7 @@
 
 import contextlib
 import enum
+import functools
 import os
 import re
 import sys
@@ -10,11 +11,18 @@ from typing import Annotated, Any
 
 import typer
 
-from keras_bertfam import parsing
-from keras_bertfam.cli import inputs, paper_tables, preparing, screen
+from keras_bertfam.cli import (
+    combinations,
+    inputs,
+    paper_tables,
+    preparing,
+    screen,
+    task_kinds,
+)
 from keras_bertfam.cli.glue import NAME as ALL_GLUE
-from keras_bertfam.cli.options import takes_a_run
-from keras_bertfam.cli.runs import PretrainingRun
+from keras_bertfam.cli.options import as_setting, takes_a_run
+from keras_bertfam.cli.runs import VOCABULARY, PretrainingRun
+from keras_bertfam.cli.wording import as_options, of_command
 from keras_bertfam.datasets.table import TASKS
 from keras_bertfam.export.places import check_places
 from keras_bertfam.presets.source import TOKENIZERS
@@ -34,7 +42,25 @@ class _Commands(typer.core.TyperGroup):
         return super().parse_args(ctx, [*asked, *others, *args[end:]])
 
 
+class _Command(typer.core.TyperCommand):
+    """A command whose messages name its options, and that reads all it is given."""
+
+    def invoke(self, ctx: Any) -> Any:
+        given = {
+            name: value
+            for name, value in ctx.params.items()
+            if getattr(ctx.get_parameter_source(name), "name", "") == "COMMANDLINE"
+        }
+        with of_command(self):
+            with _errors_as_messages():
+                combinations.check_options(self.name or "", given)
+            return super().invoke(ctx)
+
+
 app = typer.Typer(cls=_Commands, no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+_command = functools.partial(app.command, cls=_Command)
 
 
 @app.callback()
@@ -59,13 +85,13 @@ def _errors_as_messages() -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit from None
     except (ValueError, TypeError, OSError, ImportError) as error:
-        raise typer.BadParameter(str(error)) from error
+        raise typer.BadParameter(as_options(str(error))) from error
     except Exception as error:
         # What readers of files raise within `tf.data`, whose error has their traceback.
         found = re.search("ValueError: (.*)", str(error))
         if type(error).__name__ != "InvalidArgumentError" or not found:
             raise
-        raise typer.BadParameter(found[1]) from error
+        raise typer.BadParameter(as_options(found[1])) from error
 
 
 # Each command first refuses what it can without the frameworks, which take seconds to
@@ -81,10 +107,23 @@ def _pretrain(run: PretrainingRun) -> None:
         pretraining.pretrain(run, typer.echo)
 
 
-app.command("pretrain")(takes_a_run(_pretrain))
+_command("pretrain")(takes_a_run(_pretrain))
 
 
-@app.command()
+def _vocabulary(run: PretrainingRun) -> None:
+    """Learn a vocabulary of text files, as `pretrain` would, and save its tokenizer."""
+    with _errors_as_messages():
+        inputs.check_vocabulary(run)
+        with screen.loading():
+            from keras_bertfam.cli import pretraining
+        size = pretraining.learn_vocabulary(run)
+    typer.echo(f"Wrote {run.output}: {size:,} tokens.")
+
+
+_command("vocabulary")(takes_a_run(_vocabulary, only=VOCABULARY))
+
+
+@_command()
 def reproduce(
     table: Annotated[
         str,
@@ -118,7 +157,7 @@ def reproduce(
     output = output or os.path.join("build", "reproduce", stem)
     with _errors_as_messages():
         factor = scale if scale == paper_tables.PAPER else _as_number(scale)
-        changes = dict(map(_as_setting, change or ()))
+        changes = dict(map(as_setting, change or ()))
         known, _ = paper_tables.check_request(
             table, rows or (), seeds, factor, data or (), held_out or (), changes
         )
@@ -146,23 +185,15 @@ def _as_number(text):
         return text
 
 
-def _as_setting(text):
-    name, sign, value = text.partition("=")
-    if not sign:
-        raise ValueError(f"`set` must be a name, = and a value. Received: {text!r}.")
-    try:
-        return name.strip(), parsing.parse_yaml(value)
-    except ValueError as error:
-        raise ValueError(f"`set` must have YAML after {name!r}=. {error}.") from error
-
-
-@app.command()
+@_command()
 def prepare(
     sources: Annotated[
         list[str], typer.Argument(help="Text, .jsonl or .parquet; tfds:NAME, hf:NAME.")
     ],
     output: Annotated[str, typer.Option(help="Folder to write.")],
-    tokenizer: Annotated[str | None, typer.Option(help=f"It is {TOKENIZERS}.")] = None,
+    tokenizer: Annotated[
+        str | None, typer.Option(help=f"Whose ids are written: {TOKENIZERS}.")
+    ] = None,
     new_vocabulary: Annotated[
         int | None, typer.Option(help="Learn a vocabulary of so many tokens first.")
     ] = None,
@@ -175,29 +206,35 @@ def prepare(
         typer.Option(help="c4, gopher, or such as min_words=20. May be repeated."),
     ] = None,
     keep_duplicates: Annotated[
-        bool, typer.Option("--keep-duplicates", help="Leave equal documents.")
+        bool, typer.Option("--keep-duplicates", help="Keep all of equal documents.")
     ] = False,
     near_duplicates: Annotated[
         float,
         typer.Option(
-            min=0, max=1, help="Shingles that copies have in common; 0: none go."
+            min=0,
+            max=1,
+            help="Leave out a document that shares so much of its text with another; "
+            "0 keeps all.",
         ),
     ] = 0.8,
     test_set: Annotated[
-        list[str] | None, typer.Option(help="Leave out documents with its text.")
+        list[str] | None,
+        typer.Option(help="File whose text no document may have. May be repeated."),
     ] = None,
     test_ngram: Annotated[
-        int, typer.Option(min=1, help="By so many words in a row.")
+        int, typer.Option(min=1, help="So many of its words in a row are its text.")
     ] = 13,
     shards: Annotated[
-        int | None, typer.Option(min=1, help="Default: by the size.")
+        int | None, typer.Option(min=1, help="Files to write. Default: by the size.")
     ] = None,
     feature: Annotated[str, typer.Option(help="Field of the text.")] = "text",
-    split: Annotated[str, typer.Option(help="Of TFDS or Hugging Face.")] = "train",
+    split: Annotated[
+        str, typer.Option(help="Part of a dataset of TFDS or Hugging Face.")
+    ] = "train",
     one_per_file: Annotated[
         bool, typer.Option("--one-per-file", help="A text file is one document.")
     ] = False,
-    encoding: Annotated[str, typer.Option(help="Of files.")] = "utf-8",
+    encoding: Annotated[str, typer.Option(help="Encoding of text files.")] = "utf-8",
     max_line_length: Annotated[
         int, typer.Option(min=1, help="Most characters of a line.")
     ] = MAX_LINE_LENGTH,
@@ -235,7 +272,7 @@ def prepare(
 _TASKS = [name for name, task in TASKS.items() if task.can_be_learned]
 
 
-@app.command()
+@_command()
 def finetune(
     preset: Annotated[str, typer.Option(help="Name or folder of a checkpoint.")],
     task: Annotated[
@@ -324,9 +361,12 @@ def finetune(
 _LINES = "Tables, or files with a text a line. Default: standard input."
 
 
-@app.command()
+@_command()
 def predict(
-    preset: Annotated[str, typer.Argument(help="Directory of a fine-tuned task.")],
+    preset: Annotated[
+        str,
+        typer.Argument(help=f"Directory of one of {', '.join(task_kinds.PREDICT)}."),
+    ],
     files: Annotated[list[str] | None, typer.Argument(help=_LINES)] = None,
     text: Annotated[
         list[str] | None, typer.Option(help="Column of the texts. Twice for pairs.")
@@ -335,6 +375,7 @@ def predict(
     """Answer examples from files or standard input, each with a line of JSON."""
     with _errors_as_messages():
         inputs.check_task_folder(preset)
+        task_kinds.check_taken("predict", preset)
         inputs.check_texts(files or ())
         with screen.loading():
             from keras_bertfam.cli import prediction
@@ -343,7 +384,7 @@ def predict(
         prediction.write(answers, typer.echo)
 
 
-@app.command("fill-mask")
+@_command("fill-mask")
 def fill_mask(
     preset: Annotated[str, typer.Argument(help="Name or folder of a checkpoint.")],
     files: Annotated[list[str] | None, typer.Argument(help=_LINES)] = None,
@@ -352,6 +393,7 @@ def fill_mask(
     """Fill the masks in texts from files or standard input, in lines of JSON."""
     with _errors_as_messages():
         inputs.check_findable(preset)
+        task_kinds.check_taken("fill-mask", preset)
         inputs.check_texts(files or ())
         with screen.loading():
             from keras_bertfam.cli import prediction
@@ -359,7 +401,82 @@ def fill_mask(
         prediction.write(answers, typer.echo)
 
 
-@app.command()
+@_command()
+def generate(
+    preset: Annotated[str, typer.Argument(help="Name or folder of a checkpoint.")],
+    prompts: Annotated[
+        list[str] | None,
+        typer.Argument(help="Texts to go on with, or to answer. Default: stdin."),
+    ] = None,
+    file: Annotated[
+        list[str] | None,
+        typer.Option(help="File with a prompt a line. May be repeated."),
+    ] = None,
+    max_length: Annotated[
+        int, typer.Option(min=1, help="Tokens of a text, its beginning included.")
+    ] = 64,
+    sampler: Annotated[
+        str, typer.Option(help=f"How tokens are chosen: {', '.join(inputs.SAMPLERS)}.")
+    ] = "greedy",
+    temperature: Annotated[
+        float | None, typer.Option(min=1e-6, help="Above 1 for more surprising texts.")
+    ] = None,
+    top_p: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="Of the likeliest tokens so much in all."),
+    ] = None,
+    top_k: Annotated[
+        int | None, typer.Option(min=1, help="Of so many of the likeliest tokens.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Of what is drawn.")] = None,
+    num_beams: Annotated[
+        int | None, typer.Option(min=1, help="Texts that a beam search goes on with.")
+    ] = None,
+    length_penalty: Annotated[
+        float | None, typer.Option(help="Of a beam search; below 0 for short texts.")
+    ] = None,
+    num_return_sequences: Annotated[
+        int | None, typer.Option(min=1, help="Texts for each prompt.")
+    ] = None,
+    min_new_tokens: Annotated[
+        int | None, typer.Option(min=0, help="The least tokens that are written.")
+    ] = None,
+    repetition_penalty: Annotated[
+        float | None, typer.Option(min=1e-6, help="Above 1 for fewer repetitions.")
+    ] = None,
+    no_repeat_ngram_size: Annotated[
+        int | None, typer.Option(min=0, help="No run of so many tokens comes twice.")
+    ] = None,
+) -> None:
+    """Write texts from prompts, each with a line of JSON."""
+    options: dict[str, Any] = {
+        "temperature": temperature,
+        "top_p": top_p,
+        "top_k": top_k,
+        "seed": seed,
+        "num_beams": num_beams,
+        "length_penalty": length_penalty,
+        "num_return_sequences": num_return_sequences,
+        "min_new_tokens": min_new_tokens,
+        "repetition_penalty": repetition_penalty,
+        "no_repeat_ngram_size": no_repeat_ngram_size,
+    }
+    options = {name: value for name, value in options.items() if value is not None}
+    with _errors_as_messages():
+        inputs.check_sampler(sampler)
+        task_kinds.check_sampling(sampler, options)
+        inputs.check_findable(preset)
+        task_kinds.check_taken("generate", preset)
+        inputs.check_texts(file or (), "file")
+        with screen.loading():
+            from keras_bertfam.cli import generation, prediction
+        model = generation.load_writer(preset)
+        texts = generation.prompts_of(prompts or (), file or (), sys.stdin)
+        answers = generation.generate(model, texts, max_length, sampler, options)
+        prediction.write(answers, typer.echo)
+
+
+@_command()
 def analyse(
     preset: Annotated[str, typer.Argument(help="Name or folder of a checkpoint.")],
     files: Annotated[
@@ -406,36 +523,37 @@ def analyse(
     typer.echo(f"Wrote {output}.")
 
 
-@app.command()
+@_command()
 def export(
     preset: Annotated[str, typer.Argument(help="Preset directory.")],
     path: Annotated[str, typer.Argument(help="Where to write, such as served/1.")],
-    top_k: Annotated[int, typer.Option(min=1, help="Predictions for each mask.")] = 5,
+    top_k: Annotated[
+        int | None, typer.Option(min=1, help="Predictions for each mask. Default: 5.")
+    ] = None,
     max_length: Annotated[
         int | None, typer.Option(min=1, help="Tokens of a text that is written.")
     ] = None,
     sampler: Annotated[
-        str, typer.Option(help="How a text is written, such as greedy or top_p.")
-    ] = "greedy",
+        str | None,
+        typer.Option(help="How a text is written, as top_p. Default: greedy."),
+    ] = None,
     max_input_tokens: Annotated[
         int | None,
         typer.Option(min=1, help="Tokens of a text that are read, or of a row of ids."),
     ] = None,
 ) -> None:
     """Write a SavedModel with string inputs from a preset."""
+    given: dict[str, Any] = {"top_k": top_k, "max_length": max_length}
+    given |= {"sampler": sampler, "max_input_tokens": max_input_tokens}
+    given = {name: value for name, value in given.items() if value is not None}
     with _errors_as_messages():
         check_places(preset, path)
-        inputs.check_sampler(sampler)
+        if sampler is not None:
+            inputs.check_sampler(sampler)
+        task_kinds.check_export(preset, given)
         with screen.loading():
             from keras_bertfam.export import export_saved_model
-        export_saved_model(
-            preset,
-            path,
-            top_k=top_k,
-            max_length=max_length,
-            sampler=sampler,
-            max_input_tokens=max_input_tokens,
-        )
+        export_saved_model(preset, path, **given)
     typer.echo(f"Wrote {path}.")
 
 
@@ -446,7 +564,7 @@ class Format(enum.StrEnum):
     transformers = "transformers"
 
 
-@app.command()
+@_command()
 def convert(
     source: Annotated[
         str, typer.Argument(help="Folder, file, published name or hf:// handle.")
@@ -470,7 +588,7 @@ def convert(
         conversion.convert(source, destination, to.value, longformer, window)
 
 
-@app.command()
+@_command()
 def demo(
     output: Annotated[str, typer.Option(help="Where results go.")] = "build/demo",
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the text.")] = 15,

@@ -3,7 +3,7 @@
 from typing import Any
 
 from keras_bertfam import models, optimizers, tasks, tokenizers
-from keras_bertfam.cli.runs import TOKENIZERS, PretrainingRun, families
+from keras_bertfam.cli.runs import TOKENIZERS, PretrainingRun
 from keras_bertfam.layers import TokenCorpus
 from keras_bertfam.presets import names
 from keras_bertfam.presets.families import FAMILIES
@@ -39,8 +39,6 @@ def build(run: PretrainingRun, documents: TFDataset) -> Model:
         settings["strategy"] = run.strategy
     settings |= {"seed": run.seed, **run.preprocessor_arguments}
     arguments: Config = {}
-    if name in ("CausalLM", "TextToText") and run.preset is None:
-        _check_family(run, cls)
     if name == "CausalLM":
         run = run.changed(backbone_arguments={"causal": True, **run.backbone_arguments})
     if name == "PermutationLM":
@@ -58,16 +56,6 @@ def build(run: PretrainingRun, documents: TFDataset) -> Model:
         )
         model = cls(make_backbone(run, tokenizer), preprocessor, **arguments)
     return compiled(run, model)
-
-
-def _check_family(run, cls):
-    backbones = {n: getattr(models, FAMILIES[n].backbone) for n in families()}
-    fitting = [n for n, each in backbones.items() if issubclass(each, cls.backbone_cls)]
-    if run.family not in fitting:
-        raise ValueError(
-            f"`family` must be one of {fitting} for the objective "
-            f"{run.objective_name!r}. Received: {run.family!r}."
-        )
 
 
 def load(
@@ -94,6 +82,7 @@ def load(
     )
     if model.preprocessor is None:
         raise ValueError(f"`preset` must have a tokenizer. Received: {run.preset!r}.")
+    _check_rows(run, model.backbone, run.preset)
     tokenizer = model.preprocessor.tokenizer
     model.preprocessor = pretraining_preprocessor(cls)(
         tokenizer, run.sequence_length, **settings
@@ -102,6 +91,15 @@ def load(
         return model
     tokenizer = tokenizers.extend_vocabulary(tokenizer, documents, run.new_words)
     return tasks.resize_vocabulary(model, tokenizer)
+
+
+def _check_rows(run, backbone, preset):
+    longest = getattr(backbone, "max_sequence_length", None)
+    if longest is not None and run.sequence_length > longest:
+        raise ValueError(
+            f"`sequence_length` must be at most {longest}, the positions of "
+            f"{preset!r}. Received: {run.sequence_length}."
+        )
 
 
 def make_tokenizer(run: PretrainingRun, documents: TFDataset) -> Tokenizer:
@@ -185,6 +183,7 @@ def make_distiller(run: PretrainingRun) -> Model:
     teacher = cls.from_preset(str(run.teacher))
     if teacher.preprocessor is None:
         raise ValueError(f"`teacher` must have a tokenizer. Received: {run.teacher!r}.")
+    _check_rows(run, backbone, run.teacher)
     settings: Config = {"seed": run.seed}
     if not causal:
         settings["strategy"] = run.strategy
@@ -207,15 +206,12 @@ def compiled(run: PretrainingRun, model: Model) -> Model:
     """The task, compiled as published but for what the run says."""
     rates = {"learning_rate": run.learning_rate, "warmup_steps": run.warmup_steps}
     given: Config = {name: v for name, v in rates.items() if v is not None}
-    optimizer: Any = "auto"
-    if run.optimizer_arguments:
-        defaults = {**model.optimizer_defaults, **given}
-        given = {}
-        optimizer = optimizers.pretraining_optimizer(
-            **{**defaults, **run.optimizer_arguments}
-        )
     if run.accumulate > 1:
         given["gradient_accumulation_steps"] = run.accumulate
+    optimizer: Any = "auto"
+    if run.optimizer_arguments:
+        settings = {**model.optimizer_defaults, **given, **run.optimizer_arguments}
+        optimizer, given = optimizers.pretraining_optimizer(**settings), {}
     if run.rematerialize != "none":
         given["rematerialize"] = run.rematerialize
     if run.jit_compile is not None:

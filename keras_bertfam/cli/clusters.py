@@ -41,6 +41,8 @@ def cluster(kind: str, model_parallel: int = 1) -> Iterator[int]:
     """
     import keras
 
+    from keras_bertfam.callbacks.termination import end_at_once
+
     backend = keras.backend.backend()
     if backend != BACKENDS[kind]:
         raise ValueError(
@@ -49,10 +51,12 @@ def cluster(kind: str, model_parallel: int = 1) -> Iterator[int]:
         )
     if kind == "multi_worker":
         strategy = _multi_worker()
+        end_at_once()  # by SIGTERM, which TensorFlow ignores from here on
         with strategy.scope():
             yield strategy.num_replicas_in_sync
     else:
         devices = _over_jax_devices(model_parallel)
+        end_at_once()
         with devices.scope():
             yield devices.num_model_replicas
 

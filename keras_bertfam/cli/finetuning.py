@@ -170,6 +170,11 @@ def finetune(
     recipe, longest = _recipe_of(preset, facts, way)
     if sequence_length is None and recipe.sequence_length is not None:
         sequence_length = min(recipe.sequence_length, longest)
+    if sequence_length is not None and sequence_length > longest:
+        raise ValueError(
+            f"`sequence_length` must be at most {longest}, the positions of "
+            f"{preset!r}. Received: {sequence_length}."
+        )
     first = facts.metrics[0]
     best: Any = None
     best_run: Any = None
@@ -178,6 +183,7 @@ def finetune(
     chosen = (learning_rates, batch_sizes, epochs)
     points = _points(recipe if search else recipe.middle(), chosen)
     report(_announced(recipe, points, chosen, len(seeds), search))
+    done, began = 0, time.perf_counter()
     for settings in points:
         runs = []
         for seed in seeds:
@@ -193,6 +199,10 @@ def finetune(
             name = f"{_described(settings)}, seed {seed}"
             report(f"{name}: {formatted(run)}, {seconds:.0f} s")
             runs.append(run)
+            done += 1
+            each = (time.perf_counter() - began) / done
+            if left := len(points) * len(seeds) - done:
+                report(f"Run {done} of {done + left}, {_minutes(left * each)} left.")
             if best_run is None or _nan_last(run[first]) > best_run:
                 best_run = _nan_last(run[first])
                 if output is not None:
@@ -204,6 +214,9 @@ def finetune(
     name = f"best, median of {len(seeds)}: {_described(settings)}"
     report(f"{name}: {formatted(median)}")
     return {**median, "settings": settings}
+
+
+_FACTORS = ("rates", "batch sizes", "numbers of epochs", "seeds")
 
 
 def _points(recipe, given):
@@ -224,7 +237,14 @@ def _announced(recipe, points, given, seeds, search):
         f"{name} {' or '.join(f'{value:g}' for value in values)}"
         for name, values in zip(names, tried, strict=True)
     )
-    line = f"{_runs(len(points) * seeds)}: {settings}."
+    counts = [*map(len, tried), seeds]
+    factors = [
+        f"{count} {name}"
+        for count, name in zip(counts, _FACTORS, strict=True)
+        if count > 1
+    ]
+    product = f" ({' x '.join(factors)})" if len(factors) > 1 else ""
+    line = f"{_runs(len(points) * seeds)}{product}: {settings}."
     if all(given):
         return line
     what, whole = "What isn't given" if any(given) else "This", len(recipe.grid())
@@ -239,6 +259,14 @@ def _announced(recipe, points, given, seeds, search):
 
 def _runs(count):
     return "1 run" if count == 1 else f"{count} runs"
+
+
+def _minutes(seconds):
+    """A time as it is told to who waits."""
+    if seconds < 90:
+        return f"about {max(1, round(seconds))} s"
+    minutes = round(seconds / 60)
+    return f"about {minutes} minutes" if minutes < 90 else f"about {minutes / 60:.0f} h"
 
 
 def _nan_last(score):

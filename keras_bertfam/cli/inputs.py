@@ -115,6 +115,30 @@ def check_run(run: PretrainingRun) -> None:
             )
 
 
+def check_vocabulary(run: PretrainingRun) -> None:
+    """Checks the text of a run whose vocabulary is to be learned, and the place of it.
+
+    Args:
+        run: `PretrainingRun`.
+
+    Raises:
+        ValueError: without files or output, or for a tokenizer that is there.
+        OSError: for files that aren't there, or an output that can't be written.
+    """
+    for name in ("files", "output"):
+        if not getattr(run, name):
+            raise ValueError(f"`{name}` must be given. Received: nothing.")
+    Reading(encoding=run.encoding, max_line_length=run.max_line_length)  # or raises
+    check_choice("tokenizer", run.tokenizer, (None, *TOKENIZERS))
+    check_files("files", run.files)
+    for file in run.files:
+        if os.path.isdir(file):
+            raise ValueError(
+                f"`files` must name text files. Received: {file!r}, which is a folder."
+            )
+    folders.check_destination(run.output)
+
+
 def backup_folder(run: PretrainingRun) -> str:
     """Give the folder of the state of an unfinished run, beside its preset."""
     return f"{os.path.abspath(run.output)}-backup"

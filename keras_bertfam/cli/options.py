@@ -3,49 +3,53 @@
 import dataclasses
 import inspect
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Annotated, Any
 
 import typer
 
+from keras_bertfam import parsing
+from keras_bertfam.cli.combinations import check_effects, check_mask_rate
 from keras_bertfam.cli.recipes import RECIPES, with_recipe
 from keras_bertfam.cli.runs import PretrainingRun
+from keras_bertfam.cli.wording import as_options, of_command
+
+_GROUPS = ("backbone", "preprocessor", "dataset", "task", "optimizer")
 
 
-def takes_a_run(function: Callable[[PretrainingRun], Any], **defaults: Any) -> Any:
+def takes_a_run(
+    function: Callable[[PretrainingRun], Any],
+    only: Collection[str] | None = None,
+    **defaults: Any,
+) -> Any:
     """A function for typer with an option for each setting of a run.
 
     `--config` reads settings from a file, and `--recipe` has some by a name; options
-    given beside them take their place.
+    given beside them take their place. `--set` has arguments of classes.
 
     Args:
         function: takes a `PretrainingRun`. Its docstring is the command's help.
+        only: names of the settings that have an option, without `--config`, `--recipe`
+            and `--set`; `None` for all.
         **defaults: settings that differ from those of `PretrainingRun`.
 
     Returns:
         A function for `typer.run` or `app.command()`.
     """
 
-    def command(
-        config: str | None = None, recipe: str | None = None, **options: Any
-    ) -> Any:
-        given = {n: v for n, v in options.items() if v is not None and v != []}
-        try:
-            if config is None:
-                given = with_recipe(recipe or "published", given)
-                run = PretrainingRun(**{**defaults, **given})
-            elif recipe is None:
-                run = PretrainingRun.read(config, **given)
-            else:
-                raise ValueError(
-                    "`recipe` must be left out with a `config`, which has all "
-                    f"settings. Received: {recipe!r}."
-                )
-        except (ValueError, OSError) as error:
-            raise typer.BadParameter(str(error)) from error
-        return function(run)
+    def command(context: typer.Context, **options: Any) -> Any:
+        with of_command(context.command):
+            try:
+                run = _run(options, defaults)
+            except (ValueError, OSError) as error:
+                raise typer.BadParameter(as_options(str(error))) from error
+            return function(run)
 
-    parameters = [*_parameters(defaults)]
+    parameters = [
+        each
+        for each in _parameters(defaults)
+        if only is None or each.name in ("context", *only)
+    ]
     command.__doc__, command.__name__ = function.__doc__, function.__name__
     command.__annotations__ = {p.name: p.annotation for p in parameters}
     # What typer reads. Options are `None` unless given: a file may have them.
@@ -53,7 +57,66 @@ def takes_a_run(function: Callable[[PretrainingRun], Any], **defaults: Any) -> A
     return command
 
 
+def _run(options, defaults):
+    """The run of options that are `None`, or no files, unless they are given."""
+    given = {n: v for n, v in options.items() if v is not None and v != []}
+    config, recipe = given.pop("config", None), given.pop("recipe", None)
+    arguments = _arguments(given.pop("arguments", ()))
+    rate = given.pop("mask_rate", None)
+    if rate is not None:
+        arguments.setdefault("preprocessor_arguments", {})
+        arguments["preprocessor_arguments"]["mask_selection_rate"] = rate
+    asked, given = given, given | arguments
+    if config is None:
+        settings = {**defaults, **with_recipe(recipe or "published", given)}
+        run = PretrainingRun(**settings)
+    elif recipe is None:
+        run = PretrainingRun.read(config, **given)
+    else:
+        raise ValueError(
+            "`recipe` must be left out with a `config`, which has all settings. "
+            f"Received: {recipe!r}."
+        )
+    check_effects(run, asked)
+    check_mask_rate(run, rate)
+    return run
+
+
+def _arguments(texts):
+    """The settings that are dicts, of texts such as `preprocessor.seed=1`."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, value = as_setting(text)
+        group, _, argument = name.partition(".")
+        if group not in _GROUPS or not argument.isidentifier():
+            raise ValueError(
+                "`set` must name an argument of "
+                f"{', '.join(_GROUPS[:-1])} or {_GROUPS[-1]}, as in "
+                f"preprocessor.mask_token_rate=1. Received: {text!r}."
+            )
+        found.setdefault(f"{group}_arguments", {})[argument] = value
+    return found
+
+
+def as_setting(text: str) -> tuple[str, Any]:
+    """A name and its value, of a text such as `size=base`.
+
+    Raises:
+        ValueError: for a text without `=`, or a value that isn't YAML.
+    """
+    name, sign, value = text.partition("=")
+    if not sign:
+        raise ValueError(f"`set` must be a name, = and a value. Received: {text!r}.")
+    try:
+        return name.strip(), parsing.parse_yaml(value)
+    except ValueError as error:
+        raise ValueError(f"`set` must have YAML after {name!r}=. {error}.") from error
+
+
 def _parameters(defaults):
+    yield inspect.Parameter(
+        "context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context
+    )
     config = typer.Option(help="File of settings, such as run.yaml beside a preset.")
     recipe = typer.Option(help=f"Settings by name: {', '.join(RECIPES)}.")
     kinds = typing.get_type_hints(PretrainingRun)
@@ -70,6 +133,14 @@ def _parameters(defaults):
         yield _optional(field.name, kind | None, settings(help=text))
     yield _optional("config", str | None, config)
     yield _optional("recipe", str | None, recipe)
+    rate = typer.Option(min=0, max=1, help="Share of the tokens that is masked.")
+    yield _optional("mask_rate", float | None, rate)
+    arguments = typer.Option(
+        "--set",
+        help=f"Argument of {', '.join(_GROUPS)}, as preprocessor.mask_token_rate=1. "
+        "May be repeated.",
+    )
+    yield _optional("arguments", list[str] | None, arguments)
 
 
 def _optional(name, kind, info):

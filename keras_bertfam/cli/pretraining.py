@@ -11,7 +11,7 @@ from typing import Any
 import keras
 
 from keras_bertfam import callbacks, distribution
-from keras_bertfam.cli.building import build
+from keras_bertfam.cli.building import build, make_tokenizer
 from keras_bertfam.cli.clusters import cluster
 from keras_bertfam.cli.inputs import backup_folder, check_run, has_backup
 from keras_bertfam.cli.runs import FILE_NAME, PRECISIONS, TOKENIZERS, PretrainingRun
@@ -59,13 +59,35 @@ def pretrain(run: PretrainingRun, report: Callable[[str], Any] = print) -> Model
 def _pretrain(run, report):
     documents = begin(run)
     learned = (run.teacher or run.preset) is None and run.tokenizer in _LEARNED
+    backup = backup_folder(run)
+    if run.resume and not has_backup(backup):
+        report(f"There is no backup in {backup}: beginning anew.")
     if learned and not isinstance(documents, TokenCorpus):
         report(f"Learning a vocabulary of at most {run.vocabulary_size} tokens.")
     model = build(run, documents)
     model.recipe(report)
-    train(run, model, documents)
+    try:
+        train(run, model, documents)
+    except SystemExit:  # of `BackupAndResume`, when the run is told to end
+        report("The same command with --resume goes on.")
+        raise
     report(f"Wrote {run.output}, and {FILE_NAME} in it, which repeats the run.")
     return model
+
+
+def learn_vocabulary(run: PretrainingRun) -> int:
+    """Learns the vocabulary of a run, and writes its tokenizer.
+
+    Args:
+        run: `PretrainingRun`.
+
+    Returns:
+        How many tokens there are.
+    """
+    tokenizer = make_tokenizer(run, read(run, run.files))
+    with folders.write_aside(run.output) as folder:
+        tokenizer.save_to_preset(folder)
+    return int(tokenizer.vocabulary_size())
 
 
 def begin(run: PretrainingRun) -> TFDataset | TokenCorpus:

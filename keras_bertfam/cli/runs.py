@@ -10,6 +10,8 @@ import yaml
 
 from keras_bertfam import parsing
 from keras_bertfam.cli.clusters import BACKENDS
+from keras_bertfam.cli.combinations import check_together, trunk_of
+from keras_bertfam.cli.recipes import merged, with_recipe
 from keras_bertfam.cli.settings import check_choice, checked
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.families.objectives import OBJECTIVES, strategies
@@ -27,9 +29,12 @@ PRECISIONS = {
     "float16": "mixed_float16",
 }
 RECOMPUTED = ("none", "attention", "block")
-# Tokenizers of SentencePiece whose clean-up is all in their model.
-_KEEPING_CASE = ("CamembertTokenizer", "XLMRobertaTokenizer")
 TOKENIZERS = ("word_piece", "byte_pair", "sentence_piece")
+# The settings that a vocabulary is learned by.
+VOCABULARY = (
+    "files output family objective tokenizer vocabulary_size cased one_per_file "
+    "feature encoding max_line_length"
+).split()
 # Layers and width of BERT's miniatures, by which any family can be made.
 SHAPES = {
     "tiny": (2, 128),
@@ -149,7 +154,7 @@ class PretrainingRun:
         check_choice("strategy", self.strategy, (None, *strategies()))
         packings = OBJECTIVES[self.objective_name].packings
         check_choice("packing", self.packing, (None, *packings))
-        least = {"accumulate": 1, "batch_size": 1, "epochs": 1, "sequence_length": 1}
+        least = {"accumulate": 1, "batch_size": 1, "epochs": 1, "sequence_length": 3}
         least |= {"checkpoints": 0, "model_parallel": 1, "new_words": 0, "seed": 0}
         for name, bound in least.items():
             if getattr(self, name) < bound:
@@ -162,56 +167,11 @@ class PretrainingRun:
         if self.warmup_steps is not None and self.warmup_steps >= 1:
             if float(self.warmup_steps).is_integer():  # options are floats
                 self.warmup_steps = int(self.warmup_steps)
-        task = OBJECTIVES[self.objective_name].task
-        if self.strategy is not None and task in ("CausalLM", "TextToText"):
-            raise ValueError(
-                "`strategy` must be left out with an objective that isn't masked "
-                f"language modelling. Received: {self.strategy!r}, "
-                f"objective={self.objective_name!r}."
-            )
-        if self.model_parallel > 1 and self.distribution != "jax":
-            raise ValueError(
-                "`model_parallel` must be 1 unless `distribution` is 'jax'. "
-                f"Received: {self.model_parallel}, distribution={self.distribution!r}."
-            )
-        new = self.preset is None
-        if new and self.objective_name == "plm" and self.family != "xlnet":
-            raise ValueError(
-                "`family` must be 'xlnet' for the objective 'plm', which needs its "
-                f"attention. Received: {self.family!r}."
-            )
-        if (self.teacher is None) == (self.objective_name == "distillation"):
-            raise ValueError(
-                "`teacher` must be the preset to distil, and be left out with another "
-                f"objective. Received: teacher={self.teacher!r}, "
-                f"objective={self.objective_name!r}."
-            )
-        given = self.teacher or self.preset
-        if given is not None and (self.size or self.tokenizer):
-            raise ValueError(
-                "`size` and `tokenizer` must be left out where they are those of "
-                f"{given!r}. Received: size={self.size!r}, "
-                f"tokenizer={self.tokenizer!r}."
-            )
-        kind = self.tokenizer or FAMILIES[self.family].tokenizer
-        own = FAMILIES[self.family].tokenizer_class in _KEEPING_CASE
-        keeps_case = kind == "sentence_piece" and (own or task == "TextToText")
-        if self.cased is False and (keeps_case or kind == "byte_pair"):
-            raise ValueError(
-                f"`cased` must be left out or true for a {kind} vocabulary of "
-                f"{self.family!r} and the objective {self.objective_name!r}, which "
-                "keeps case. Received: False."
-            )
-        if self.preset is None and self.new_words:
-            raise ValueError(
-                "`new_words` must be left out without a `preset`, whose vocabulary "
-                f"they are for. Received: {self.new_words}."
-            )
-        if self.preset is not None and self.teacher is not None:
-            raise ValueError(
-                "`preset` must be left out with a `teacher`. "
-                f"Received: {self.preset!r}, {self.teacher!r}."
-            )
+        check_together(self)
+
+    def learns_vocabulary(self) -> bool:
+        """Tell whether a tokenizer is of a kind to learn, or the family's kind."""
+        return self.tokenizer is None or self.tokenizer in TOKENIZERS
 
     @property
     def recipe(self) -> PretrainingRecipe:
@@ -251,13 +211,23 @@ class PretrainingRun:
         }
         return next(iter(sizes)), shape
 
+    def longest_row(self) -> int | None:
+        """How many tokens have positions in a new encoder; `None` for any number."""
+        name, shape = self.published_size()
+        record = FAMILIES[self.family]
+        if trunk_of(record.pretraining[""].task) == "PermutationLM":
+            return None
+        known = {"max_sequence_length": 512, **record.arguments}
+        known |= record.sizes[name].arguments
+        return {**known, **shape, **self.backbone_arguments}["max_sequence_length"]
+
     def changed(self, **changes: Any) -> "PretrainingRun":
         """The same but for the changes."""
         return dataclasses.replace(self, **changes)
 
     @classmethod
     def read(cls, path: Path, **changes: Any) -> "PretrainingRun":
-        """Reads what `write` wrote.
+        """Reads what `write` wrote, or who runs it: settings, and a `recipe` by name.
 
         Args:
             path: of the file.
@@ -273,6 +243,8 @@ class PretrainingRun:
                 f"{path!s} must have settings, such as `epochs: 3`. "
                 f"Received: {settings!r}."
             )
+        settings = dict(settings)
+        recipe = settings.pop("recipe", "published")
         known = [field.name for field in dataclasses.fields(cls)]
         for name in settings:
             if name not in known:
@@ -281,7 +253,7 @@ class PretrainingRun:
                     f"A setting in {path!s} must be one of {known}. Received: "
                     f"{name!r}{''.join(f'; the nearest is {n!r}' for n in near)}."
                 )
-        return cls(**{**settings, **changes})
+        return cls(**merged(with_recipe(recipe, settings), changes))
 
     def write(self, path: Path) -> None:
         """Writes the settings as YAML, by which the run can be repeated.

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterator
 
 from keras_bertfam import lazy
+from keras_bertfam.cli.wording import as_options
 
 # Below what C++ logs nothing: of TensorFlow, of gRPC, of glog in others.
 _VARIABLES = {
@@ -50,7 +51,7 @@ def quiet() -> Iterator[None]:
 
 
 def _in_a_line(message, category, filename, lineno, line=None):
-    return f"Warning: {' '.join(str(message).split())}\n"
+    return f"Warning: {' '.join(as_options(str(message)).split())}\n"
 
 
 @contextlib.contextmanager

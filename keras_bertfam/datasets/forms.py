@@ -71,11 +71,13 @@ def check_columns(name: Any, form: Form, columns: Iterable[Any]) -> None:
     columns = list(columns)
     for missing in form.missing(columns):
         argument = "text" if missing in form.text else "label"
-        names = {str(column).lower(): column for column in columns}
-        nearest = difflib.get_close_matches(str(missing).lower(), names, 1)
+        # What another argument names already isn't what was meant.
+        free = {str(c).lower(): c for c in columns if c not in form.columns}
+        nearest = difflib.get_close_matches(str(missing).lower(), free, 1)
+        hint = "".join(f"; the nearest is {free[n]!r}" for n in nearest)
         raise ValueError(
-            f"`{argument}` must be a column of {name}, one of {columns}. Received: "
-            f"{missing!r}{''.join(f'; the nearest is {names[n]!r}' for n in nearest)}."
+            f"`{argument}` must be a column of {name}, one of {columns}. "
+            f"Received: {missing!r}{hint}."
         )
     for column in form.columns:
         if columns.count(column) > 1:

@@ -14,6 +14,7 @@ from keras_bertfam.datasets.examples import Examples
 from keras_bertfam.datasets.forms import Form
 from keras_bertfam.datasets.names import get_task
 from keras_bertfam.datasets.own_data import load_table
+from keras_bertfam.datasets.table import TASKS
 from keras_bertfam.datasets.task_data import TaskData
 from keras_bertfam.layers import read_documents
 from keras_bertfam.types import Path
@@ -257,11 +258,39 @@ def _layout(task, split, folder):
     for _, there in found:
         if split in there and _has_labels(task, there):
             return there
+    if not any(split in there for _, there in found):
+        raise FileNotFoundError(
+            f"`data` must be the folder of {task.name!r}, with "
+            f"{_described(task, split) or 'other splits'} for its split {split!r}. "
+            f"Received: {folder!r}, which has {_listed(folder)}"
+            f"{_near_by(task, folder)}."
+        )
     raise FileNotFoundError(
-        f"`data` must be a folder with {_described(task, split) or 'other splits'} "
-        f"for {task.name!r}, split {split!r}, and labels in {task.label!r} to train "
-        f"and to validate on. Received: {folder!r} with "
-        f"{sorted(os.listdir(folder))[:20]}."
+        f"`data` must be a folder whose files to train and to validate on have labels "
+        f"in {task.label!r} for {task.name!r}. Received: {folder!r}, whose files have "
+        "none."
+    )
+
+
+def _listed(folder):
+    names = sorted(os.listdir(folder))
+    more = f" and {len(names) - 6} more" if len(names) > 6 else ""
+    return f"{', '.join(names[:6]) or 'nothing'}{more}"
+
+
+def _near_by(task, folder):
+    """Where the files may be: in a folder within, or they are those of another task."""
+    for path in sorted(glob.glob(f"{glob.escape(folder)}/*/")):
+        if _is_whole(task, path):
+            return f"; they are in {os.path.normpath(path)!r}"
+    others = [n for n, each in TASKS.items() if _is_whole(each, folder)]
+    return f", the files of {others[0]!r}" if len(others) == 1 else ""
+
+
+def _is_whole(task, folder):
+    """Whether a folder has all files to train and to validate on."""
+    return any(
+        _LABELLED <= _files_there(layout, folder).keys() for layout in task.layouts
     )
 
 

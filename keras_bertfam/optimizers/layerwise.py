@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_bertfam.optimizers.fused import FusedUpdate
 from keras_bertfam.optimizers.pretraining import count_updates
-from keras_bertfam.optimizers.schedules import WarmupPolynomialDecay
+from keras_bertfam.optimizers.schedules import WarmupPolynomialDecay, check_rate
 from keras_bertfam.optimizers.settable import SettableRate
 from keras_bertfam.optimizers.weight_decay import decays
 from keras_bertfam.types import Config, Model, Tensor
@@ -209,6 +209,7 @@ def fine_tuning_optimizer(
     ```
     """
     if not isinstance(learning_rate, keras.optimizers.schedules.LearningRateSchedule):
+        check_rate("learning_rate", learning_rate)
         learning_rate = WarmupPolynomialDecay(learning_rate, warmup_steps, total_steps)
     optimizer = LayerwiseAdamW(
         learning_rate,

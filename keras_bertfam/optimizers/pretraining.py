@@ -13,6 +13,7 @@ from keras_bertfam.optimizers.schedules import (
     COUNTING,
     InverseSquareRootDecay,
     WarmupPolynomialDecay,
+    check_rate,
 )
 from keras_bertfam.optimizers.settable import AdamW
 from keras_bertfam.optimizers.weight_decay import exclude_norms_and_biases, inner
@@ -78,7 +79,7 @@ def pretraining_optimizer(
         An `AdamW`, `BertAdamW`, `Lamb`, `Adafactor` or `Adagrad`, not yet built.
 
     Raises:
-        ValueError: for another `optimizer`.
+        ValueError: for another `optimizer`, or a rate that is no positive number.
 
     Example:
 
@@ -98,6 +99,7 @@ def pretraining_optimizer(
             f"Received: optimizer={optimizer!r}."
         )
     if not isinstance(learning_rate, keras.optimizers.schedules.LearningRateSchedule):
+        check_rate("learning_rate", learning_rate)
         if schedule_form == "constant":
             learning_rate = float(learning_rate)
         elif schedule_form == "rsqrt":

@@ -1,7 +1,9 @@
 """The published learning-rate schedules."""
 
 import math
+import numbers
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras import ops
@@ -85,14 +87,9 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         warmup_bounds: Sequence[int] | None = None,
     ) -> None:
         super().__init__()
-        check_number("peak_learning_rate", peak_learning_rate, 0.0)
+        check_rate("peak_learning_rate", peak_learning_rate)
         check_number("end_learning_rate", end_learning_rate, -math.inf)
         check_number("power", power, -math.inf)
-        if peak_learning_rate <= 0:
-            raise ValueError(
-                "`peak_learning_rate` must be positive. "
-                f"Received: peak_learning_rate={peak_learning_rate}."
-            )
         if end_learning_rate < 0:
             raise ValueError(
                 "`end_learning_rate` must not be negative. "
@@ -143,7 +140,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         if int(total_steps) != total_steps or total_steps < 1:
             raise ValueError(
                 "`total_steps` must be a positive integer. "
-                f"Received: total_steps={total_steps}."
+                f"Received: total_steps={total_steps!r}."
             )
         if self.warmup_steps > total_steps:
             raise ValueError(
@@ -260,13 +257,8 @@ class InverseSquareRootDecay(keras.optimizers.schedules.LearningRateSchedule):
         gradient_accumulation_steps: int | None = None,
     ) -> None:
         super().__init__()
-        check_number("peak_learning_rate", peak_learning_rate, 0.0)
+        check_rate("peak_learning_rate", peak_learning_rate)
         check_number("warmup_steps", warmup_steps, 0.0)
-        if peak_learning_rate <= 0:
-            raise ValueError(
-                "`peak_learning_rate` must be positive. "
-                f"Received: peak_learning_rate={peak_learning_rate}."
-            )
         if int(warmup_steps) != warmup_steps or warmup_steps < 1:
             raise ValueError(
                 "`warmup_steps` must be a positive integer. "
@@ -305,12 +297,25 @@ def _steps(part, total):
     return int(part * total) if isinstance(part, float) else part
 
 
+def check_rate(name: str, value: Any) -> None:
+    """Raises a `ValueError` for what is no positive number.
+
+    Args:
+        name: of the argument.
+        value: what is given for it.
+    """
+    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not (number and 0 < value < math.inf):
+        kind = "a number, not text" if isinstance(value, str) else "a positive number"
+        raise ValueError(f"`{name}` must be {kind}. Received: {value!r}.")
+
+
 def _check_part(name, steps):
     is_fraction = isinstance(steps, float)
-    if steps < 0 or (is_fraction and steps >= 1):
+    if isinstance(steps, str) or steps < 0 or (is_fraction and steps >= 1):
         raise ValueError(
             f"`{name}` must be an integer >= 0 (steps) or a float in "
-            f"[0, 1) (part of all steps). Received: {name}={steps}."
+            f"[0, 1) (part of all steps). Received: {name}={steps!r}."
         )
 
 

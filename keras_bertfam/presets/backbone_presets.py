@@ -17,6 +17,7 @@ from keras_bertfam.presets import (
     formats,
     hub,
     kerashub,
+    kinds,
     misfits,
     names,
 )
@@ -89,9 +90,9 @@ class BackbonePresets(names.Published):
     def _from_folder(cls, folder, load_weights, **kwargs):
         with directory.explain_load_errors(folder):
             shapes = directory.inspect_backbone(folder)
-            saved = directory.read_json(folder, directory.CONFIG_FILE)["config"].get(
-                "dtype"
-            )
+            config = directory.read_json(folder, directory.CONFIG_FILE)
+            cls._check_kind(folder, config)
+            saved = config["config"].get("dtype")
             if isinstance(saved, dict) and saved.get("class_name") == "DTypePolicyMap":
                 # KerasHub would load int8 weights into a float backbone.
                 kwargs["dtype"] = with_float_policy(saved, kwargs.get("dtype"))
@@ -101,6 +102,14 @@ class BackbonePresets(names.Published):
                     backbone.weights, backbone.save_weights, shapes, folder
                 )
             return backbone
+
+    @classmethod
+    def _check_kind(cls, folder, config):
+        kind = keras.saving.get_registered_object(config["registered_name"])
+        if isinstance(kind, type) and not issubclass(kind, cls):
+            name = kinds.class_of(config)
+            family = kinds.family_of_class(name)
+            raise kinds.wrong_kind(folder, name, family, cls.__name__)
 
     def load_weights(self, filepath: Path, *args: Any, **kwargs: Any) -> None:
         """As `keras.Model.load_weights`; a `CheckpointError` for damaged files."""

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_bertfam.presets import configs, reading, sizes, tokenizer_files
+from keras_bertfam.presets import configs, kinds, reading, sizes, tokenizer_files
 from keras_bertfam.presets.blank import blank_weights
 from keras_bertfam.presets.checks import (
     check_activation,
@@ -269,11 +269,8 @@ def _backbone_class(cls, source):
         return cls
     if fitting:
         return fitting[0]
-    raise CheckpointError(
-        f"The checkpoint {os.fspath(source.path)!r} is of the family "
-        f"{source.family!r}, which {' and '.join(c.__name__ for c in classes)} are. "
-        f"Received: {cls.__name__}."
-    )
+    names = " or ".join(c.__name__ for c in classes)
+    raise kinds.wrong_kind(source.path, names, source.family, cls.__name__)
 
 
 def _table(source):

@@ -19,6 +19,12 @@ def published_names() -> set[str]:
     return {name for record in FAMILIES.values() for name in record.sizes}
 
 
+def published_family(name: str) -> str | None:
+    """The family that has a published size of a name, if one has."""
+    families = (each for each, record in FAMILIES.items() if name in record.sizes)
+    return next(families, None)
+
+
 def check_findable(preset: Path, name: str = "preset") -> None:
     """Raise a `ValueError` for what is no published name, no handle and no path.
 
@@ -62,12 +68,11 @@ def check_preset(
 
 
 def _unknown(preset, known_names, name="preset"):
-    near = difflib.get_close_matches(preset, known_names, n=3, cutoff=0.5)
-    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    near = difflib.get_close_matches(preset, known_names, n=5, cutoff=0)
     return ValueError(
         f"`{name}` must be a known name or the path of a preset directory. "
-        f"Received: {name}={preset!r}.{hint} Known names: "
-        f"{', '.join(sorted(known_names)) or 'none'}."
+        f"Received: {preset!r}. The nearest names: {', '.join(near) or 'none'}; "
+        "`keras_bertfam.presets.list_presets()` has all."
     )
 
 

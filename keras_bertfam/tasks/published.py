@@ -142,7 +142,8 @@ def compare_with_published(
         recipe: what was published for it.
 
     Returns:
-        String: a line for each setting, with `*` where it isn't the published one.
+        String: a line for each setting, with `*` where it isn't the published one, and
+        lines that explain these marks and the names of schedules.
     """
     published, used = recipe.settings(), used_settings(task, recipe)
     lines = [("", "used", "published")]
@@ -156,7 +157,13 @@ def compare_with_published(
     widths = [max(len(line[i]) for line in lines) for i in range(2)]
     rows = [f"{a:{widths[0]}}  {b:{widths[1]}}  {c}" for a, b, c in lines]
     title = f"{type(task).__name__} of {type(task.backbone).__name__}"
-    return "\n".join([title, *rows, f"published in: {recipe.source}"])
+    said = "\n".join(rows)
+    notes = [
+        f"{name}: {what}" for name, what in _MEANINGS.items() if f" {name}" in said
+    ]
+    if " *" in said:
+        notes.insert(0, "*: not as it was published")
+    return "\n".join([title, said, f"published in: {recipe.source}", *notes])
 
 
 def used_settings(
@@ -176,6 +183,23 @@ def used_settings(
     return {name: used[name] for name in names if name in used}
 
 
+# What names in such a table mean, of which the same settings have others elsewhere.
+_MEANINGS = {
+    "join": "the rate climbs to its peak, and falls from there to 0 in equal steps",
+    "hold": (
+        "it falls over all steps, those of the warm-up included, and so drops a little "
+        "when the warm-up ends"
+    ),
+    "product": "the warm-up is times the fall, which begins with the first step",
+    "cosine": "it falls as half a wave of a cosine",
+    "stable": "it stays at the peak, and falls in the last decay_steps",
+    "rsqrt": (
+        "1 over the root of the step, and of warmup_steps until then; learning_rate is "
+        "what that is multiplied by"
+    ),
+    "adafactor": "its rates are relative to the size of each weight",
+    "fit()'s": "as the call of fit() has it",
+}
 _OF_FIT = ("total_steps", "batch_size", "epochs")
 
 

@@ -35,7 +35,7 @@ def checked(
 
 
 def check_given(task: Model, x: Any, y: Any = None, labelled: bool = True) -> None:
-    """Raises a `ValueError` without data, or without the labels that a task needs.
+    """Raises a `ValueError` without data, or the labels that a task needs, or targets.
 
     Args:
         task: a `PretrainingTask`.
@@ -52,8 +52,25 @@ def check_given(task: Model, x: Any, y: Any = None, labelled: bool = True) -> No
                 "Call `preprocessor.dataset(x, batch_size=...)`, which fills rows with "
                 "documents, or `x.batch(...)` for a row a text."
             )
+    writes = hasattr(task, "generate") and hasattr(task.backbone, "decoder")
+    if not labelled and writes and y is None and _is_text(x):
+        raise ValueError(
+            "`x` must be rows of both texts, as the preprocessor makes them: "
+            f"`predict` of a {type(task).__name__} tells which tokens of a target are "
+            "likely. Call `generate(texts)` for what it writes. Received: texts only."
+        )
     if labelled and is_preprocessed(x) and y is None and task.label_kind is not None:
         raise ValueError("`y` must be the labels of `x`. Received: None.")
+
+
+def _is_text(x):
+    """Whether it is a string, a list or array of them, or of what a dataset yields."""
+    if isinstance(x, str):
+        return True
+    if isinstance(x, list):
+        return bool(x) and isinstance(x[0], str)
+    dtype = getattr(x, "dtype", None)
+    return dtype == "string" or getattr(dtype, "kind", "") in {"U", "S", "O"}
 
 
 def ranges_of(task: Model) -> dict[str, Any]:

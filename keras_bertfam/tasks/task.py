@@ -7,6 +7,8 @@ import keras_hub
 
 from keras_bertfam import distribution, optimizers
 from keras_bertfam.callbacks import show_total, with_stream_position
+from keras_bertfam.callbacks.backup import released
+from keras_bertfam.callbacks.progress import progress_of_run
 from keras_bertfam.layers.data.pipelines import checked_batch_size
 from keras_bertfam.layers.data.seeding import StreamPosition
 from keras_bertfam.layers.modeling.recomputation import set_recomputation
@@ -325,6 +327,7 @@ class PretrainingTask(
         if hasattr(x, "cardinality"):
             kwargs.setdefault("shuffle", False)  # Keras warns that it can't
         with (
+            released(callbacks),
             usable_after_errors(self),
             may_end(steps),
             optimizers.rates_set_by(self.optimizer, callbacks),
@@ -340,6 +343,7 @@ class PretrainingTask(
             if self.train_function is None:
                 callbacks.append(FirstStep(verbose))
                 say(self.preparation(), verbose)
+            callbacks += progress_of_run(callbacks, verbose)
             kwargs |= {"epochs": epochs, "callbacks": callbacks}
             x = able_to_begin_later(x, callbacks)
             if yields_batches(x):

@@ -1,3 +1,5 @@
+import dataclasses
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -138,6 +140,12 @@ def test_rare_tokens_by_the_sentences_themselves(backbone):
     # "tree" once, "a" twice and "the" four times; no "tree" in the second.
     assert 3 / 7 <= rare["rare"] and rare["self"] == pytest.approx(3 / 7)
     assert roles.relations == []
+    # Attention to all alike has its greatest weights anywhere, but gives nobody more.
+    uniform = HEADS.index("uniform")
+    assert roles.rare_margin[0, uniform] == pytest.approx(0, abs=1e-5)
+    assert roles.rare_margin[0, HEADS.index("rare")] > 0.2
+    by_chance = dataclasses.replace(roles, rare=np.ones_like(roles.rare))
+    assert "rare token" not in by_chance.roles_of(0, uniform)
     parts = head_roles(backbone, ["the cat " * 9], tokenizer=tokenizer)
     assert parts.confidence.shape == roles.confidence.shape
     alike = head_roles(backbone, ["the a"], tokenizer=tokenizer)

@@ -3,6 +3,7 @@ import pytest
 from sklearn.decomposition import PCA
 
 from keras_bertfam.analysis import WordVectors, embed_words, word_vectors
+from keras_bertfam.analysis.word_states import words_of
 from tests import tiny_fine_tuning as tiny
 
 SENTENCES = ["the cat sat", ["a", "dog"], "a cat and the cat", "mat"]
@@ -40,7 +41,36 @@ def test_vectors_are_those_of_the_sentences(backbone):
     )
     assert found.context(3) == "a cat and the [cat]"
     assert len(word_vectors(backbone, SENTENCES, **arguments)) == 11
-    assert len(word_vectors(backbone, SENTENCES, ["hen"], **arguments)) == 0
+    with pytest.warns(UserWarning, match="sentences haven't: 'hen'"):
+        assert len(word_vectors(backbone, SENTENCES, ["hen"], **arguments)) == 0
+
+
+@pytest.mark.any_backend
+def test_words_beside_punctuation_and_in_other_cases(backbone):
+    texts = ["a cat.", "(cat) sat", "Cat, the cat-like", "the cat's mat", "“cat”"]
+    tokenizer = tiny.make_tokenizer()
+    found = word_vectors(backbone, texts, ["cat"], tokenizer=tokenizer)
+    assert found.words == ["cat", "cat", "Cat", "cat"]
+    assert found.context(0) == "a [cat] ." and found.context(3) == "“ [cat] ”"
+    assert len(found.nearest_contexts("cat", 2)) == 3
+    strict = word_vectors(
+        backbone, texts, ["cat"], match_case=True, tokenizer=tokenizer
+    )
+    assert strict.words == ["cat", "cat", "cat"]
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("It's 3-fold; no.", ["It's", "3-fold", ";", "no", "."]),
+        ("हिन्दी में।", ["हिन्दी", "में", "।"]),
+        ("a_b  £5 …", ["a_b", "£", "5", "…"]),
+        ("", []),
+    ],
+)
+def test_one_splitting(text, words):
+    assert words_of([text, ["a.", "b"]]) == [words, ["a.", "b"]]
 
 
 @pytest.mark.any_backend

@@ -1,17 +1,20 @@
 import functools
 import os
 import pathlib
+import re
 import resource
 import shutil
 import signal
 import subprocess
 import sys
+import time
 
 import keras
 import numpy as np
 import pytest
 
 from keras_bertfam import callbacks
+from keras_bertfam.callbacks.termination import Termination
 from tests import tiny_masked_lm as tiny
 from tests.resume_worker import At, train
 
@@ -97,6 +100,104 @@ def test_killed_run_continues_to_the_same_losses(whole, tmp_path):
     for epoch in resumed.epochs:
         expected = pytest.approx(whole[0].epochs[epoch], rel=1e-6)
         assert resumed.epochs[epoch] == expected
+
+
+@pytest.mark.slow
+def test_a_run_that_is_told_to_end_backs_up_first(whole, tmp_path):
+    arguments = [tmp_path / "backup", "1", "3", "SIGTERM"]
+    command = [sys.executable, "-m", "tests.resume_worker", *arguments]
+    told = subprocess.run(command, cwd=ROOT, timeout=400, capture_output=True)
+    said = told.stderr.decode()
+    assert told.returncode == 143, said[-2000:]
+    # The signal came after the callback had been asked: one step more is done.
+    assert "SIGTERM: stopped at epoch 2, step 5. The backup in" in said
+    resumed = run(tmp_path / "backup")
+    assert min(resumed.losses) == (1, 0) and sorted(resumed.epochs) == [1, 2]
+    for step in [(1, 5), (1, 6), (2, 0), (2, 6)]:
+        assert resumed.losses[step] == pytest.approx(whole[0].losses[step], rel=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.any_backend
+def test_sigterm_is_watched_for_in_fit_only(tmp_path):
+    before = signal.getsignal(signal.SIGTERM)
+    watching = []
+    watch = At(0, 0, lambda: watching.append(signal.getsignal(signal.SIGTERM)))
+    for at in (None, (0, 2)):
+        extra = [callbacks.BackupAndResume(tmp_path / "backup"), watch]
+        if at is None:
+            train(extra=extra, steps_per_epoch=2, make_data=endless)
+        else:
+            with pytest.raises(Interrupt):
+                train(extra=[*extra, At(*at, interrupt)])
+        assert watching.pop() != before == signal.getsignal(signal.SIGTERM)
+
+
+def test_a_second_sigterm_is_not_held_up():
+    ended = []
+    before = signal.signal(signal.SIGTERM, lambda *_: ended.append(True))
+    try:
+        termination = Termination()
+        termination.start()
+        signal.raise_signal(signal.SIGTERM)
+        assert termination.received and not ended
+        signal.raise_signal(signal.SIGTERM)
+        assert ended
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.slow
+@pytest.mark.any_backend
+def test_backups_by_the_clock_and_before_validation(tmp_path, monkeypatch):
+    saved = []
+    save = callbacks.BackupAndResume._save
+
+    def noted(self, epoch, batch, logs=None):
+        saved.append((epoch, batch))
+        save(self, epoch, batch, logs)
+
+    monkeypatch.setattr(callbacks.BackupAndResume, "_save", noted)
+    often = callbacks.BackupAndResume(tmp_path / "often", 5, minutes=1e-9)
+    train(endless, [often], steps_per_epoch=2)
+    assert saved == [(0, 1), (0, 2), (1, 1), (1, 2), (2, 1), (2, 2)]
+    saved.clear()
+    seldom = callbacks.BackupAndResume(tmp_path / "seldom", 500)
+    train(endless, [seldom], steps_per_epoch=2)
+    assert saved == [(1, 0), (2, 0), (3, 0)]
+    saved.clear()
+    held_out = tiny.stream(tiny.make_model()).take(1)
+    at = callbacks.BackupAndResume(tmp_path / "validated", 500)
+    train(endless, [at], steps_per_epoch=2, validation_data=held_out)
+    assert saved == [(0, 2), (1, 2), (2, 2)]
+
+
+@pytest.mark.slow
+@pytest.mark.any_backend
+def test_a_run_that_goes_on_says_where(tmp_path, capsys):
+    model = tiny.make_model()
+    backup = callbacks.BackupAndResume(tmp_path / "backup", 2)
+
+    def fit(*added):
+        model.fit(
+            endless(model),
+            steps_per_epoch=4,
+            epochs=2,
+            callbacks=[backup, *added],
+            verbose=2,
+        )
+
+    with pytest.raises(Interrupt):
+        fit(At(1, 1, interrupt))
+    capsys.readouterr()
+    slow = At(1, 2, lambda: time.sleep(1))
+    fit(slow)
+    said = capsys.readouterr()
+    assert "Going on at step 6 of 8, by the backup in" in said.err
+    # Two steps were made, which took half a second each; none of the time is of others.
+    seconds = re.search(r"4/4 - (\d+)s - (\d+)(ms|s)/step", said.out)
+    per_step = int(seconds[2]) / (1000 if seconds[3] == "ms" else 1)
+    assert per_step >= 0.5
 
 
 @pytest.mark.slow

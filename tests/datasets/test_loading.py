@@ -139,7 +139,7 @@ def test_labels_are_of_all_rows_or_of_none(tmp_path):
         load_examples("sst2", data=folder / "short.tsv")
     for name in ("other.tsv", "some.jsonl"):
         assert load_examples("sst2", data=folder / name).y is None
-    with pytest.raises(FileNotFoundError, match="labels in 'label' to train"):
+    with pytest.raises(FileNotFoundError, match="labels in 'label' for 'sst2'"):
         load_examples("sst2", data=folder)
     with pytest.raises(ValueError, match="Received: '-1'"):
         load_examples("sst2", data=folder / "signs.tsv")
@@ -242,3 +242,30 @@ def test_real_questions_hold_their_answers(data_dir):
     for context, answers in zip(examples.x["context"], examples.y, strict=True):
         for text, start in zip(*answers.values(), strict=True):
             assert context[start : start + len(text)] == text
+
+
+def test_a_wrong_folder_is_said_to_be_another(tmp_path):
+    names = ("train-v1.1.json", "dev-v1.1.json")
+    write(tmp_path / "squad" / "v1", {name: {"data": []} for name in names})
+    expected = {
+        ("squad_v2", tmp_path / "squad" / "v1"): (
+            "`data` must be the folder of 'squad_v2', with train-v2.0.json for its "
+            "split 'train'. Received: ",
+            "which has dev-v1.1.json, train-v1.1.json, the files of 'squad'.",
+        ),
+        ("squad", tmp_path / "squad"): ("which has v1; they are in '", "/squad/v1'."),
+        ("sst2", tmp_path): ("which has squad.", ""),
+    }
+    for (task, folder), words in expected.items():
+        with pytest.raises(FileNotFoundError) as caught:
+            load_examples(task, data=folder)
+        for each in words:
+            assert each in str(caught.value)
+
+
+def test_the_column_that_is_taken_is_not_the_nearest(tmp_path):
+    path = write(tmp_path, {"own.csv": "sentence,label\na,b\n"}) / "own.csv"
+    with pytest.raises(ValueError, match="one of .*'label'.*'sentiment'\\.$"):
+        load_examples(path, text="sentence", label="sentiment")
+    with pytest.raises(ValueError, match="'labels'; the nearest is 'label'"):
+        load_examples(path, text="sentence", label="labels")

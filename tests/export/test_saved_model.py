@@ -152,8 +152,8 @@ def test_saved_model_cli(served):
     )
     assert "inputs['text']" in shown.stdout
     assert "outputs['probabilities']" in shown.stdout
-    readme = (pathlib.Path(__file__).parents[2] / "README.md").read_text()
-    (registered,) = re.findall(r'python -c "(.*saved_model_cli.*)"', readme)
+    guide = (pathlib.Path(__file__).parents[2] / "docs/serving.md").read_text()
+    (registered,) = re.findall(r'python -c "(.*saved_model_cli.*)"', guide)
     run = [sys.executable, "-c", registered, "run", *options]
     run += ["--input_exprs", "text=['a [MASK]']"]
     ran = subprocess.run(run, capture_output=True, text=True)

@@ -1,3 +1,5 @@
+import re
+
 import keras
 import numpy as np
 import pytest
@@ -117,3 +119,18 @@ def test_other_optimizers_are_left_alone():
     for optimizer in (None, keras.optimizers.SGD(0.1)):
         assert not needs_total_steps(optimizer)
         resolve_schedule(optimizer, None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"learning_rate": "1e-3"}, "must be a number, not text. Received: '1e-3'."),
+        ({"learning_rate": "1e-3", "schedule_form": "constant"}, "not text. Received"),
+        ({"learning_rate": float("nan")}, "must be a positive number. Received: nan."),
+        ({"learning_rate": True}, "must be a positive number. Received: True."),
+        ({"warmup_steps": "9"}, "`warmup_steps` must be an integer"),
+    ],
+)
+def test_numbers_that_are_none(arguments, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        pretraining_optimizer(**arguments)

@@ -72,7 +72,7 @@ def test_total_steps_are_filled_in_once():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"peak_learning_rate": 0.0}, "peak_learning_rate=0.0"),
+        ({"peak_learning_rate": 0.0}, "`peak_learning_rate` must be a positive number"),
         ({"end_learning_rate": -1.0}, "end_learning_rate=-1.0"),
         ({"power": 0}, "power=0"),
         ({"form": "linear"}, "form='linear'"),

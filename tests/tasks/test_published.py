@@ -10,6 +10,8 @@ import tensorflow as tf
 
 from keras_bertfam import models, optimizers, tasks
 from keras_bertfam.layers import BertTokenizer, SmoothedTokens
+from keras_bertfam.presets.families import FAMILIES
+from keras_bertfam.tasks.published import _MEANINGS
 from keras_bertfam.tokenizers import AlbertTokenizer
 from tests import tiny_masked_lm as tiny
 from tests.tiny_sentence_piece import train_sentence_piece
@@ -137,10 +139,22 @@ def test_recipe_is_printed_with_its_source():
     assert ["learning_rate", "0.0006", "0.0006"] in [
         x.split() for x in table.split("\n")
     ]
+    assert "join: the rate climbs" in table and "hold:" not in table
     model.compile(keras.optimizers.SGD(0.1))
+    assert "*: not as it was published" in printed(model)
     table = [x.split() for x in printed(model).split("\n")]
     assert ["optimizer", "SGD", "*", "adamw"] in table
     assert ["learning_rate", "0.1", "*", "0.0006"] in table
+
+
+@pytest.mark.any_backend
+def test_all_schedules_of_recipes_are_explained():
+    used = {
+        recipe.schedule_form
+        for record in FAMILIES.values()
+        for recipe in record.pretraining.values()
+    }
+    assert used - {"constant"} <= {*_MEANINGS}
 
 
 @pytest.mark.slow

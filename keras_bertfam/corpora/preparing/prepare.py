@@ -46,6 +46,14 @@ from keras_bertfam.whole_files import flush_folder, written_aside
 _SHARD_BYTES, _SMALL_SHARD_BYTES, _FEW = 1 << 26, 1 << 22, 16
 
 
+_REASONS = {
+    "contamination": "with text of a test set",
+    "exact_duplicates": "equal to another",
+    "near_duplicates": "nearly equal to another",
+    "empty": "without any token",
+}
+
+
 def prepare(
     sources: Path | Sequence[Path],
     output: Path,
@@ -170,9 +178,29 @@ def prepare(
         _run(job, len(blocks), options, report)
         manifest = _manifest(job, len(blocks), found, described, test_sets)
         _publish(job, manifest, output)
-    counts = ", ".join(f"{count} {name}" for name, count in manifest.counts.items())
+    counts = ", ".join(f"{count:,} {name}" for name, count in manifest.counts.items())
     report(f"Wrote {output}: {counts}.")
+    report(left_out(manifest))
     return manifest
+
+
+def left_out(manifest: Manifest) -> str:
+    """Say how many documents a corpus was prepared without, and why.
+
+    Args:
+        manifest: of the corpus.
+    """
+    counts = {each["name"]: each["dropped"] for each in manifest.filters}
+    reasons = [
+        f"{count:,} {_REASONS.get(name, f'by the rule {name}')}"
+        for name, count in counts.items()
+        if count
+    ]
+    total = sum(counts.values())
+    if not total:
+        return "No document was left out."
+    what = "1 document" if total == 1 else f"{total:,} documents"
+    return f"Left out {what}: {', '.join(reasons)}."
 
 
 def _shards_for(sources: Sequence[Source]) -> int:

@@ -19,6 +19,8 @@ from keras_bertfam.types import Model, Tensor
 class MultipleChoice(SummaryTask):
     """Scores the choices of a question, each in a row of its own.
 
+    Call `fit()` to train, `choose()` for answers, and `report()` for scores and errors.
+
     Args:
         backbone: a backbone.
         preprocessor: `MultipleChoicePreprocessor`, or `None` for data that is

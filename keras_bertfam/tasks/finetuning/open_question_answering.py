@@ -41,6 +41,9 @@ _QUESTIONS_AT_ONCE = 128
 class OpenQuestionAnswering(FineTuningTask, PassageReader):
     """Finds passages for a question, and the answer in them.
 
+    Call `fit()` to train, `predict()` for answers, and `report()` for scores and
+    errors.
+
     A retriever's index gives passages. The reader scores their spans, and an answer is
     as likely as all spans together that are it: `p(y | x)` is the sum over passages `z`
     of `p(z | x) p(y | z, x)`, where `p(z | x)` is the softmax of the products of

@@ -31,6 +31,9 @@ _QUESTIONS_AT_ONCE = 1024
 class SpanQuestionAnswering(AnswerReporting, FineTuningTask):
     """Finds the answer to a question in a text, with any backbone of the library.
 
+    Call `fit()` to train, `predict()` for answers, `report()` for scores and errors,
+    and `tune_null_threshold()` where a question may have no answer.
+
     An encoder-decoder has both on both sides, and its decoder's states are read.
 
     Args:

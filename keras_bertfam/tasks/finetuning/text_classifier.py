@@ -30,6 +30,9 @@ from keras_bertfam.types import Config, Model, Tensor
 class TextClassifier(LabelledTask, SummaryTask):
     """Classifies texts, or pairs of texts, with any backbone of the library.
 
+    Call `fit()` to train, `classify()` for labels, and `report()` for scores and
+    errors.
+
     The head is the one published with the backbone's family: BERT's and ALBERT's
     pooler, dropout and dense; RoBERTa's and ELECTRA's dense, activation and dense
     with dropout before each; DistilBERT's with ReLU; XLNet's on the last token.

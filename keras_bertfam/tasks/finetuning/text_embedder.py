@@ -86,6 +86,9 @@ def _unit(x):
 class TextEmbedder(TextVectors, FineTuningTask):
     """Turns texts into vectors, with any backbone of the library.
 
+    Call `fit()` to train, `predict()` for vectors, `similarity()` to compare texts, and
+    `report()` for scores and errors.
+
     Args:
         backbone: a backbone.
         preprocessor: `TextEmbedderPreprocessor`, or `None` for data that is

@@ -23,6 +23,9 @@ from keras_bertfam.types import Config, Model, Tensor
 class TextRegressor(SummaryTask):
     """Predicts a number for a text, or for a pair of texts as in STS-B.
 
+    Call `fit()` to train, `predict()` for numbers, and `report()` for scores and
+    errors.
+
     Args:
         backbone: a backbone.
         preprocessor: `TextRegressorPreprocessor`, or `None` for data that is

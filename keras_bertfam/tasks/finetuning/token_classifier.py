@@ -33,6 +33,8 @@ from keras_bertfam.types import Config, Model, Tensor
 class TokenClassifier(LabelledTask, FineTuningTask):
     """Labels words by the state of their first piece, with any backbone.
 
+    Call `fit()` to train, `tag()` for labels, and `report()` for scores and errors.
+
     The last block of the backbone computes the first pieces only. Labels, weights
     and outputs are by word: other pieces have no part in loss and metrics.
 

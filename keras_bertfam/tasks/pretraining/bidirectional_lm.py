@@ -24,6 +24,8 @@ from keras_bertfam.types import Config, Model, Tensor
 class BidirectionalLM(Remembering, PretrainingTask):
     """Predicts the next word of each direction, by ELMo's LSTMs and one softmax.
 
+    Call `fit()` to train, and `evaluate()` for its perplexity.
+
     Rows of even number run forward, and those of odd number backward: the first word
     of such a row is the last of its text. With `batch_size` the states of LSTMs are
     kept for the next batch, whose rows go on from there, if the data says so

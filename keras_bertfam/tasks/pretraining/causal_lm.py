@@ -18,6 +18,9 @@ from keras_bertfam.types import Model, Tensor
 class CausalLM(Continuation, LanguageModel):
     """Predicts each token from those before it, with any causal backbone.
 
+    Call `fit()` to train, `generate()` to write texts, and `from_teacher()` for a
+    smaller model to distil into.
+
     Besides GPT's backbones these are all encoders made with `causal=True`: BERT's is
     the left-to-right model of its paper's ablation.
 

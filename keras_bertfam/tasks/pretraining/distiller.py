@@ -26,6 +26,8 @@ from keras_bertfam.types import Config, Model, Path, Tensor
 class Distiller(PretrainingTask):
     """Trains a student to say what its teacher says, as DistilBERT.
 
+    Call `fit()` to train its `student`, which is used and saved by itself.
+
     The loss is the sum, each with its weight, of
 
     - `temperature**2 * KL(teacher || student)` of the two softmaxes over the

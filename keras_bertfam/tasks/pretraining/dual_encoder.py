@@ -42,6 +42,8 @@ _SIDES = ("query", "passage")
 class DualEncoder(TextVectors, PretrainingTask):
     """Finds passages for queries: a tower for each, or one for both.
 
+    Call `fit()` to train, and `query_vectors()` and `passage_vectors()` for vectors.
+
     A query's score for a passage is the inner product of their vectors. The loss is
     the cross-entropy of the right passage among all passages of the batch, those of
     all replicas of a `tf.distribute` strategy and hard negatives included.

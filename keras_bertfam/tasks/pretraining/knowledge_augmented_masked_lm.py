@@ -19,6 +19,9 @@ from keras_bertfam.types import Model, Tensor
 class KnowledgeAugmentedMaskedLM(TokensOfPassages):
     """Predicts masked tokens from a text and passages that are found for it, as REALM.
 
+    Call `fit()` to train, and `log_probabilities()` and `passage_scores()` for what it
+    makes of passages.
+
     An index, which is older than the weights, gives candidates. Both towers of the
     retriever are trained through `p(z | x)`, the softmax of the products of their
     vectors over the candidates, which is computed with the weights of each step.

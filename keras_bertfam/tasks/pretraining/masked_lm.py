@@ -20,6 +20,9 @@ from keras_bertfam.types import Model, Tensor
 class MaskedLM(FillMask, PretrainingTask):
     """Predicts masked tokens with any backbone of the library.
 
+    Call `fit()` to train, `fill_mask()` to fill masks in texts, and `from_teacher()`
+    for a smaller model to distil into.
+
     Only the masked positions are computed in the last block and projected onto
     the vocabulary.
 

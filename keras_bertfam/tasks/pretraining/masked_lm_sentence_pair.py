@@ -22,6 +22,8 @@ from keras_bertfam.types import Config, Model, Tensor
 class MaskedLMSentencePair(FillMask, PretrainingTask):
     """Predicts masked tokens and whether two segments are as they were.
 
+    Call `fit()` to train, and `fill_mask()` to fill masks in texts.
+
     BERT's pre-training with `"nsp"`, ALBERT's with `"sop"`, for any backbone of
     the library. One without a pooler gets a new one here.
 

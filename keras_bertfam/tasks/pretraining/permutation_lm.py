@@ -22,6 +22,8 @@ from keras_bertfam.types import Config, Model, Tensor
 class PermutationLM(Remembering, PretrainingTask):
     """Predicts tokens in random orders by XLNet's two streams.
 
+    Call `fit()` to train, and `evaluate()` for its perplexity.
+
     With `memory_length` the inputs of each layer for the first `reuse_length`
     tokens of a batch are kept for the next batch, whose rows go on from there.
     The data says which rows do (`continues`): those of the first batch in a pass

@@ -25,6 +25,9 @@ from keras_bertfam.types import Config, Model, Tensor
 class RecurrentLM(Remembering, Continuation, PretrainingTask):
     """Predicts each token from those before it, those of earlier batches included.
 
+    Call `fit()` to train, `generate()` to write texts, and `perplexity()` for that of
+    text.
+
     With `memory_length` the inputs of each layer for a batch's tokens are kept for the
     next batch, whose rows go on from there. The data says which rows do (`continues`):
     those of the first batch in a pass don't, so each pass over the data starts with an

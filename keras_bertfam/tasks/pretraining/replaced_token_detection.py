@@ -34,6 +34,8 @@ _SLOTS = ("mask_positions", "mask_ids", "mask_weights")
 class ReplacedTokenDetection(FillMask, PretrainingTask):
     """ELECTRA: a generator fills masks in, a discriminator finds what it replaced.
 
+    Call `fit()` to train, and `fill_mask()` to fill masks in texts by its generator.
+
     The loss is `L_G + discriminator_weight * L_D`: the generator's cross-entropy
     at the masked positions, and the discriminator's binary cross-entropy over all
     tokens but padding. A sampled token that equals the original counts as

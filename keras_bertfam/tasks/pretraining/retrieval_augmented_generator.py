@@ -36,6 +36,8 @@ DECODINGS = ("token", "thorough", "fast")
 class RetrievalAugmentedGenerator(Generation, TokensOfPassages):
     """Writes an answer from a question and passages that are found for it, as RAG.
 
+    Call `fit()` to train, and `generate()` to write answers.
+
     A question's vector finds passages in an index; each is read with the question by an
     encoder, and the decoder's predictions are summed over them, weighted by
     `p(z | x)`, the softmax of the products of the vectors. The question encoder is

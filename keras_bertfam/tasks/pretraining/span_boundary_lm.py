@@ -22,6 +22,8 @@ from keras_bertfam.types import Config, Model, Tensor
 class SpanBoundaryLM(FillMask, PretrainingTask):
     """Predicts masked tokens by themselves and from the borders of their spans.
 
+    Call `fit()` to train, and `fill_mask()` to fill masks in texts.
+
     SpanBERT's pre-training, for any backbone of the library.
 
     Args:

@@ -28,6 +28,8 @@ from keras_bertfam.types import Model, Tensor
 class TextToText(LanguageModel):
     """Predicts each token of a text from those before it and another text.
 
+    Call `fit()` to train, and `generate()` to write texts.
+
     Args:
         backbone: `keras_bertfam.models.EncoderDecoderBackbone`.
         preprocessor: `DenoisingPreprocessor` to pre-train, `TextToTextPreprocessor`

@@ -79,8 +79,13 @@ def expected(tokenizer, text):
 
 @pytest.mark.slow
 def test_prepared_documents(folder, tokenizer):
-    manifest = prepare(folder, tokenizer)
+    lines = []
+    manifest = prepare(folder, tokenizer, report=lines.append)
     assert Manifest.read(folder / "prepared") == manifest
+    assert lines[-1] == (
+        "Left out 5 documents: 2 by the rule min_words, 2 equal to another, 1 nearly "
+        "equal to another."
+    )
     dropped = {each["name"]: each["dropped"] for each in manifest.filters}
     assert dropped == {
         "min_words": 2,

@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bertfam.tasks import TextToTextPreprocessor
+from keras_bertfam.tasks import TextToText, TextToTextPreprocessor
 from keras_bertfam.tokenizers.graph import tokenize
 from tests.tasks.pretraining.text_to_text_tokenizers import (
     random_texts,
     t5,
     word_piece,
 )
+from tests.tiny_text_to_text import make
 
 INPUTS, TARGETS = random_texts(30, 6), random_texts(30, 4, seed=1)
 
@@ -137,3 +138,24 @@ def test_what_is_refused(preprocessor):
     config = preprocessor.get_config()
     copy = TextToTextPreprocessor.from_config({**config, "tokenizer": t5()})
     assert copy.get_config() == config
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["a cat"],
+        "a cat",
+        np.array(["a cat"]),
+        tf.constant(["a cat"]),
+        tf.data.Dataset.from_tensors(["a cat"]),
+    ],
+    ids=["list", "string", "array", "tensor", "dataset"],
+)
+def test_predict_says_who_writes(preprocessor, texts):
+    size = preprocessor.tokenizer.vocabulary_size()
+    backbone = make("T5", vocabulary_size=size)
+    model = TextToText(backbone, preprocessor)
+    with pytest.raises(ValueError, match=r"Call `generate\(texts\)` for"):
+        model.predict(texts, verbose=0)
+    x, _, _ = preprocessor(["a cat"], ["a"])
+    assert model.predict(x, verbose=0).shape[-1] == size

@@ -1,0 +1,154 @@
+"""Which settings of a pre-training run go together."""
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from keras_bertfam.presets.families import FAMILIES
+from keras_bertfam.presets.families.objectives import OBJECTIVES
+
+# By command and option: the option that it says more about, or takes the place of.
+_NEEDS = {
+    ("analyse", "text"): "labelled",
+    ("analyse", "label"): "labelled",
+    ("convert", "attention_window"): "longformer",
+    ("prepare", "test_ngram"): "test_set",
+}
+_EXCLUDES = {
+    ("finetune", "validation_split"): ("validation", "task"),
+}
+# Tokenizers of SentencePiece whose clean-up is all in their model.
+_KEEPING_CASE = ("CamembertTokenizer", "XLMRobertaTokenizer")
+# Whose attention, or number of stacks, no other task's encoder has.
+_OWN_TRUNKS = ("TextToText", "PermutationLM")
+
+
+def check_options(command: str, given: Mapping[str, Any]) -> None:
+    """Raises a `ValueError` for options that a command wouldn't read.
+
+    Args:
+        command: its name.
+        given: the options that were given, and their values.
+    """
+    for name, value in given.items():
+        needed = _NEEDS.get((command, name))
+        if needed is not None and needed not in given:
+            raise ValueError(
+                f"`{name}` must be left out without `{needed}`. Received: {value!r}."
+            )
+        others = _EXCLUDES.get((command, name), ())
+        if found := [other for other in others if other in given]:
+            raise ValueError(
+                f"`{name}` must be left out with `{found[0]}`. Received: {value!r}."
+            )
+
+
+def trunk_of(task: str) -> str:
+    """Name the kind of encoder that a task of pre-training takes."""
+    return task if task in _OWN_TRUNKS else "encoder"
+
+
+def check_together(run: Any) -> None:
+    """Raises a `ValueError` for settings of a `PretrainingRun` that don't combine."""
+    name = run.objective_name
+    task = OBJECTIVES[name].task
+    given = run.teacher or run.preset
+    if run.strategy is not None and task in ("CausalLM", "TextToText", "PermutationLM"):
+        raise ValueError(
+            "`strategy` must be left out with an objective that isn't masked "
+            f"language modelling. Received: {run.strategy!r}, objective={name!r}."
+        )
+    if run.model_parallel > 1 and run.distribution != "jax":
+        raise ValueError(
+            "`model_parallel` must be 1 unless `distribution` is 'jax'. "
+            f"Received: {run.model_parallel}, distribution={run.distribution!r}."
+        )
+    if (run.teacher is None) == (name == "distillation"):
+        raise ValueError(
+            "`teacher` must be the preset to distil, and be left out with another "
+            f"objective. Received: teacher={run.teacher!r}, objective={name!r}."
+        )
+    if run.preset is not None and run.teacher is not None:
+        raise ValueError(
+            "`preset` must be left out with a `teacher`. "
+            f"Received: {run.preset!r}, {run.teacher!r}."
+        )
+    if given is None:
+        _check_new(run, task)
+    elif run.size or run.tokenizer:
+        raise ValueError(
+            "`size` and `tokenizer` must be left out where they are those of "
+            f"{given!r}. Received: size={run.size!r}, tokenizer={run.tokenizer!r}."
+        )
+    if run.preset is None and run.new_words:
+        raise ValueError(
+            "`new_words` must be left out without a `preset`, whose vocabulary "
+            f"they are for. Received: {run.new_words}."
+        )
+
+
+def _check_new(run, task):
+    """What a new encoder, with a new vocabulary or one that is given, can't be."""
+    fitting = [
+        name
+        for name, record in FAMILIES.items()
+        if record.pretraining
+        and trunk_of(record.pretraining[""].task) == trunk_of(task)
+    ]
+    if run.family not in fitting:
+        raise ValueError(
+            f"`family` must be one of {sorted(fitting)} for the objective "
+            f"{run.objective_name!r}. Received: {run.family!r}."
+        )
+    longest = run.longest_row()
+    if longest is not None and run.sequence_length > longest:
+        raise ValueError(
+            f"`sequence_length` must be at most {longest}, the positions of "
+            f"{run.family!r}. Received: {run.sequence_length}."
+        )
+    kind = run.tokenizer or FAMILIES[run.family].tokenizer
+    own = FAMILIES[run.family].tokenizer_class in _KEEPING_CASE
+    keeps_case = kind == "sentence_piece" and (own or task == "TextToText")
+    if run.cased is False and (keeps_case or kind == "byte_pair"):
+        raise ValueError(
+            f"`cased` must be left out or true for a {kind} vocabulary of "
+            f"{run.family!r} and the objective {run.objective_name!r}, which keeps "
+            "case. Received: False."
+        )
+
+
+def check_mask_rate(run: Any, rate: float | None) -> None:
+    """Raises a `ValueError` for a rate of masks where a run masks by no such rate."""
+    task = OBJECTIVES[run.objective_name].task
+    if rate is not None and task in ("CausalLM", "TextToText", "PermutationLM"):
+        raise ValueError(
+            "`mask_rate` must be left out with an objective that isn't masked language "
+            f"modelling. Received: {rate}, objective={run.objective_name!r}."
+        )
+
+
+def check_effects(run: Any, given: Iterable[str]) -> None:
+    """Raises a `ValueError` for options that a `PretrainingRun` wouldn't read.
+
+    Args:
+        run: `PretrainingRun`.
+        given: names of the settings that were given as options.
+    """
+    unread: dict[str, str] = {}
+    if len(run.files) == 1 and os.path.isdir(run.files[0]):
+        why = f"the prepared corpus {run.files[0]!r}, whose text is tokens already"
+        names = "feature one_per_file encoding max_line_length vocabulary_size cased"
+        unread |= dict.fromkeys(names.split(), why)
+    if run.tokenizer is not None and not run.learns_vocabulary():
+        unread["vocabulary_size"] = f"the tokenizer {run.tokenizer!r}, which has one"
+    if run.teacher or run.preset:
+        why = f"{run.teacher or run.preset!r}, whose own it is"
+        unread |= dict.fromkeys(("vocabulary_size", "cased"), why)
+    if run.preset:
+        unread["family"] = unread["cased"]
+    for name in given:
+        if name in unread:
+            value = getattr(run, name)
+            raise ValueError(
+                f"`{name}` must be left out with {unread[name]}. Received: {value!r}."
+            )
