@@ -3,7 +3,7 @@
 import os
 import re
 
-from keras_bertfam.presets import reading
+from keras_bertfam.presets import config_keys, reading
 from keras_bertfam.presets.copies import with_originals
 from keras_bertfam.presets.families import transformers_tables
 from keras_bertfam.presets.source import CheckpointError, CheckpointSource
@@ -100,7 +100,16 @@ def open_source(
             if name in names and _is_part(os.path.join(path, name))
         },
         head_activation=transformers_tables()[family].head_activation,
+        notes=_notes(family, config),
     )
+
+
+def _notes(family, config):
+    unknown = config_keys.unknown_keys(family, config)
+    if not unknown:
+        return ()
+    listed = ", ".join(f"{key}={str(value)[:60]!r}" for key, value in unknown.items())
+    return (f"In the config, and not known here: {listed}.",)
 
 
 def _unwrapped(tensors, family):

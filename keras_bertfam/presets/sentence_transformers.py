@@ -138,7 +138,7 @@ def open_source(path: Path) -> CheckpointSource:
         tensors=reading.Tensors(tensors),
         task_arguments={"TextEmbedder": arguments if "Pooling" in kinds else {}},
         preprocessor_arguments=dict.fromkeys(_TASKS, {"sequence_length": length}),
-        notes=tuple(notes),
+        notes=(*source.notes, *notes),
     )
 
 
@@ -160,10 +160,10 @@ def _modules(path):
                 f"A module of {str(file)!r} must have a `type`, a `path` in its folder "
                 f"and no `kwargs`. Received: {module!r}."
             )
-        folder = os.path.join(path, name)
-        if name and (os.path.islink(folder) or not os.path.isdir(folder)):
+        folder, kind = os.path.join(path, name), kind.rpartition(".")[2]
+        lacking = kind != "Normalize" and not os.path.isdir(folder)  # it may be empty
+        if name and (os.path.islink(folder) or lacking):
             raise CheckpointError(f"{folder!r} must be a folder.")
-        kind = kind.rpartition(".")[2]
         if kind != "Dropout":  # nothing, but in training
             found.append((kind, name))
     return found

@@ -192,12 +192,6 @@ def test_a_head_of_another_task_is_new(tmp_path):
         ("XLNetForMultipleChoice", "summary_use_proj", False, "True"),
         ("ElectraForMultipleChoice", "summary_type", "last", "'first'"),
         ("ElectraForMultipleChoice", "summary_activation", "tanh", "'gelu'"),
-        (
-            "BertForSequenceClassification",
-            "problem_type",
-            "multi_label_classification",
-            "None or 'single_label_classification'",
-        ),
         ("BertForSequenceClassification", "problem_type", "regression", "None or 's"),
     ],
 )
