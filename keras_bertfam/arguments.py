@@ -72,7 +72,8 @@ def check_numbers(arguments: Mapping[str, Any]) -> None:
             that mean no number, are left to who takes them.
     """
     for name, value in arguments.items():
-        if name in _NUMBERS and isinstance(value, numbers.Number | str):
+        is_layer = hasattr(value, "get_config") and name != "learning_rate"
+        if name in _NUMBERS and (isinstance(value, numbers.Number | str) or is_layer):
             check_number(name, value, *_NUMBERS[name])
 
 

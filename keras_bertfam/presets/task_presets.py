@@ -1,6 +1,8 @@
 """Tasks by name, from and to preset directories."""
 
+import importlib
 import os
+import tempfile
 from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any
@@ -23,6 +25,27 @@ from keras_bertfam.presets.heads import shared_heads
 from keras_bertfam.presets.report import warn
 from keras_bertfam.quantization import Quantizable, quantize_again, quantized_layers
 from keras_bertfam.types import Config, Model, Path, Tokenizer
+
+
+class _Live(str):
+    """The name of a preprocessor's class, which knows the tokenizer that is there.
+
+    Vocabularies aren't in configs but in files, of which `keras.models.clone_model`
+    has none; it leaves strings as they are, and files lose what they know.
+    """
+
+    tokenizer: Any = None
+
+
+def _give_vocabulary(name, preprocessor):
+    tokenizer = getattr(name, "tokenizer", None)
+    if tokenizer is not None:
+        # Keras reads no files while it makes objects; these are what is there already.
+        library = importlib.import_module("keras.src.saving.serialization_lib")
+        unsafe = library.SafeModeScope(False)
+        with tempfile.TemporaryDirectory() as folder, unsafe:
+            tokenizer.save_assets(folder)
+            preprocessor.tokenizer.load_assets(folder)
 
 
 class TaskPresets(Quantizable):
@@ -214,13 +237,21 @@ class TaskPresets(Quantizable):
         own = (layer for layer in self._flatten_layers() if id(layer) not in backbone)
         layers = quantized_layers(own, self.backbone.dtype_policy)
         config = super().get_config()
+        if config.get("preprocessor") is not None:
+            theirs = config["preprocessor"]
+            name = _Live(theirs["registered_name"])
+            name.tokenizer = getattr(self.preprocessor, "tokenizer", None)
+            config["preprocessor"] = {**theirs, "registered_name": name}
         return config if layers is None else {**config, "quantized_layers": layers}
 
     @classmethod
     def from_config(cls, config: Config) -> Model:
         config = dict(config)
         quantized = config.pop("quantized_layers", None)
+        preprocessor = config.get("preprocessor")
         task = super().from_config(config)
+        if isinstance(preprocessor, dict):
+            _give_vocabulary(preprocessor.get("registered_name"), task.preprocessor)
         quantize_again(task, quantized)
         return task
 

@@ -147,7 +147,7 @@ def test_too_many_global_tokens_in_a_graph_are_no_numbers():
         (models.BertBackbone, {"rotary_base": 9.0, "head_dim": 3}, "must be even with"),
         (models.BertBackbone, {"first_norm": False}, "unless norm_first=True"),
         (models.BertBackbone, {"max_global_tokens": -1}, "from 0 to 65536"),
-        (models.GPT2Backbone, {"attention_window": 4}, "`causal` must be False"),
+        (models.GPT2Backbone, {"max_global_tokens": 4}, "`causal` must be False"),
         (ModernBertBackbone, {"share": "all"}, "share no attention"),
     ],
 )
@@ -242,3 +242,55 @@ def test_global_tokens_by_task():
     np.testing.assert_allclose(*map(as_numpy, same), atol=1e-6)
     with pytest.raises(ValueError, match="must tell the choices"):
         choices({"token_ids": ROWS[None]})
+
+
+@pytest.mark.parametrize("length", [6, 40])  # all scores of rows, and blocks
+@pytest.mark.parametrize("dilation", [None, [[1, 2]]])
+def test_windows_of_causal_models(length, dilation):
+    sizes = {**SIZES, "num_layers": 1, "attention_window": 4}
+    backbone = models.GPT2Backbone(
+        40, **sizes, attention_dilation=dilation, max_sequence_length=64
+    )
+    ids = np.random.default_rng(0).integers(1, 40, (2, length)).astype("int32")
+    before = states(backbone, token_ids=ids)
+    # Computed as whole rows.
+    whole = backbone({"token_ids": ids}, return_attention=True)
+    np.testing.assert_allclose(
+        before, ops.convert_to_numpy(whole["sequence_output"]), atol=1e-5
+    )
+    scores = ops.convert_to_numpy(whole["attentions"][0])
+    apart = np.arange(length)[:, None] - np.arange(length)
+    for head, step in enumerate((1, 2 if dilation else 1)):
+        near = (apart >= 0) & (apart <= 2 * step) & (apart % step == 0)
+        assert ((scores[:, head] > 0) == near).all()
+    changed = ids.copy()
+    changed[:, 3] = (ids[:, 3] + 1) % 39 + 1
+    differs = np.abs(states(backbone, token_ids=changed) - before).max((0, 2)) > 1e-6
+    reach = 4 if dilation else 2
+    assert (
+        not differs[:3].any() and not differs[4 + reach :].any() and differs[3:6].any()
+    )
+
+
+def test_a_causal_model_with_windows_writes_as_it_reads():
+    backbone = models.GPT2Backbone(
+        40,
+        **{**SIZES, "num_layers": 2},
+        attention_window=[4, 0],
+        max_sequence_length=32,
+    )
+    ids = np.random.default_rng(1).integers(1, 40, (2, 20)).astype("int32")
+    expected = states(backbone, token_ids=ids)
+    cache = backbone.empty_cache(2, 20)
+    found = []
+    for first, end in ((0, 7), (7, 8), (8, 20)):
+        part = {"token_ids": ids[:, first:end]}
+        out = backbone(part, cache=cache, cache_index=first)
+        cache = out["cache"]
+        found.append(as_numpy(out["sequence_output"]))
+    np.testing.assert_allclose(np.concatenate(found, 1), expected, atol=1e-5)
+    dilated = models.GPT2Backbone(
+        40, **SIZES, attention_window=4, attention_dilation=2, max_sequence_length=32
+    )
+    with pytest.raises(ValueError, match="`attention_dilation` must be 1 where texts"):
+        dilated({"token_ids": ids}, cache=dilated.empty_cache(2, 20), cache_index=0)

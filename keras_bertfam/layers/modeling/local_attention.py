@@ -43,7 +43,7 @@ class LocalSelfAttention(SelfAttention):
         dilation: int, or one for each head. A head attends to every so many-th token,
             as far as `window // 2 * dilation`.
         global_projections: bool. Whether there can be global tokens.
-        **kwargs: those of `SelfAttention`, but `causal`.
+        **kwargs: those of `SelfAttention`; `causal` goes without global tokens.
 
     Call arguments:
         x: float tensor of shape `(batch, length, width)`.
@@ -55,7 +55,8 @@ class LocalSelfAttention(SelfAttention):
             sequence only.
         global_tokens: dict of tensors, see `keras_bertfam.layers.TransformerStack`.
         window: int; and `dilation`: in place of those of the constructor.
-        numbers: see `SelfAttention`, and so `added_mask`; without a window.
+        numbers: see `SelfAttention`, and so `added_mask`, `bias`, `causal`, `cache` and
+            `cache_index`; without a window.
         neighbours: what `neighbours()` gave for the same masks and window, or `None`.
         return_scores: bool. Return the attention probabilities as well.
 
@@ -126,7 +127,7 @@ class LocalSelfAttention(SelfAttention):
         """
         window, dilation = self._pattern(window, dilation)
         dtype = self.compute_dtype
-        masks = (attention_mask, sequence_ids, global_tokens)
+        masks = (attention_mask, sequence_ids, global_tokens, self.causal)
         if whole or not pays(length, window, dilation):
             return (neighbours_in_rows(length, window, dilation, dtype, *masks),)
         return tuple(
@@ -152,6 +153,10 @@ class LocalSelfAttention(SelfAttention):
         numbers: Tensor | None = None,
         added_mask: Tensor | None = None,
         neighbours: tuple[Tensor, ...] | None = None,
+        bias: Tensor | None = None,
+        causal: bool | None = None,
+        cache: tuple[Tensor, Tensor] | None = None,
+        cache_index: Tensor = 0,
         return_scores: bool = False,
         training: bool | None = None,
     ) -> Any:
@@ -165,6 +170,10 @@ class LocalSelfAttention(SelfAttention):
                     rotary=rotary,
                     numbers=numbers,
                     added_mask=added_mask,
+                    bias=bias,
+                    causal=causal,
+                    cache=cache,
+                    cache_index=cache_index,
                     return_scores=return_scores,
                     training=training,
                 )
@@ -175,7 +184,8 @@ class LocalSelfAttention(SelfAttention):
         masks = (attention_mask, sequence_ids, global_tokens)
         heads = self._project(x, None, rotary=rotary)
         context = scores = None
-        if window and not kept and global_tokens is None and {*dilation} == {1}:
+        plain = not kept and global_tokens is None and {*dilation} == {1}
+        if window and plain and not self.causal:
             context = self._by_kernel(
                 heads, window, attention_mask, sequence_ids, training
             )
@@ -295,10 +305,8 @@ class LocalSelfAttention(SelfAttention):
         return x if axis == 1 else ops.swapaxes(x, 1, 2)
 
     def get_config(self) -> Config:
-        config = super().get_config()
-        del config["causal"]
         return {
-            **config,
+            **super().get_config(),
             "window": self.window,
             "dilation": list(self.dilation),
             "global_projections": self.global_projections,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from keras import ops
 
 from keras_bertfam.layers.modeling import blocks
-from keras_bertfam.layers.modeling.sight import hiding
+from keras_bertfam.layers.modeling.sight import causal_mask, hiding
 from keras_bertfam.types import Tensor
 
 # Rows of more windows are cut into blocks; of shorter ones, all scores are computed.
@@ -59,6 +59,7 @@ def neighbours_in_rows(
     padding_mask: Tensor | None = None,
     sequence_ids: Tensor | None = None,
     global_tokens: dict[str, Tensor] | None = None,
+    causal: bool = False,
 ) -> Tensor:
     """What is added to all scores of rows.
 
@@ -70,6 +71,7 @@ def neighbours_in_rows(
         padding_mask: bool tensor `(batch, length)`, or `None`.
         sequence_ids: int tensor `(batch, length)`, or `None`.
         global_tokens: dict of tensors, see `tokens_at`, or `None`.
+        causal: bool. Whether only tokens before are seen, and the token itself.
 
     Returns:
         Float tensor `(batch or 1, num_heads or 1, length, length)`.
@@ -78,7 +80,10 @@ def neighbours_in_rows(
     apart = ops.abs(ops.expand_dims(places, 1) - ops.expand_dims(places, 0))
     steps = dilation if len({*dilation}) > 1 else dilation[:1]
     near = [_near(apart, window // 2 if window else length, step) for step in steps]
-    seen = ops.expand_dims(ops.stack(near), 0)
+    seen = ops.stack(near)
+    if causal:
+        seen = ops.logical_and(seen, causal_mask(length, length))
+    seen = ops.expand_dims(seen, 0)
     if global_tokens is not None:
         here = ops.expand_dims(global_tokens["here"], (1, 2))
         seen = ops.logical_or(seen, here)
@@ -106,6 +111,7 @@ def neighbours_in_blocks(
     padding_mask: Tensor | None = None,
     sequence_ids: Tensor | None = None,
     global_tokens: dict[str, Tensor] | None = None,
+    causal: bool = False,
 ) -> Tensor:
     """What is added to the scores of blocks, with the blocks beside them.
 
@@ -119,6 +125,7 @@ def neighbours_in_blocks(
         sequence_ids: int tensor `(batch, length)`, or `None`.
         global_tokens: dict of tensors, see `tokens_at`, or `None`. They are seen
             beside the blocks, and not in them.
+        causal: bool. Whether only tokens before are seen, and the token itself.
 
     Returns:
         Float tensor `(batch * step * blocks, 1, size, 3 * size)`, with global tokens
@@ -134,7 +141,7 @@ def neighbours_in_blocks(
     near = ops.arange(3 * size, dtype="int32") - ops.expand_dims(
         ops.arange(size, dtype="int32"), 1
     )
-    near = ops.logical_and(near >= 0, near <= 2 * size)
+    near = ops.logical_and(near >= 0, near <= (1 if causal else 2) * size)
     seen = ops.logical_and(ops.expand_dims(keys > 0, 2), near)
     own = None
     if sequence_ids is not None:

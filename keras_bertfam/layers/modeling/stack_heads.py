@@ -188,7 +188,10 @@ class StackHeads(Mixin):
             return NoAttention(**common)
         if self.is_local:
             return LocalSelfAttention(
-                global_projections=bool(self.max_global_tokens), **common, **arguments
+                causal=self.causal,
+                global_projections=bool(self.max_global_tokens),
+                **common,
+                **arguments,
             )
         return SelfAttention(causal=self.causal, **common, **arguments)
 

@@ -115,12 +115,12 @@ class StackSight(Mixin):
                 "`attention_dilation` must be 1 without `attention_window`. "
                 f"Received: {self.attention_dilation!r}."
             )
-        for name in ("causal", "relative_buckets"):
-            if self.is_local and getattr(self, name):
+        for name, unfit in (("causal", most), ("relative_buckets", self.is_local)):
+            if unfit and getattr(self, name):
+                windows = "" if name == "causal" else "an `attention_window` or "
                 raise ValueError(
                     f"`{name}` must be {type(getattr(self, name))()} where layers have "
-                    "an `attention_window` or global tokens. "
-                    f"Received: {getattr(self, name)!r}."
+                    f"{windows}global tokens. Received: {getattr(self, name)!r}."
                 )
         if self.rotary_base and self.head_dim % 2:
             raise ValueError(
@@ -174,7 +174,15 @@ class StackSight(Mixin):
         made, sights = {}, []
         for layer in range(self.num_layers):
             window, dilation = self._window(layer), self._dilation(layer)
-            if window or global_tokens is not None:
+            if window and (cache is not None or prefix_mask is not None):
+                sight = _once(
+                    made,
+                    (window, dilation),
+                    lambda w=window, d=dilation: self._written_sight(
+                        w, d, (prefix_mask, attention_mask), sequence_ids, sizes
+                    ),
+                )
+            elif window or global_tokens is not None:
                 masks = (attention_mask, sequence_ids, global_tokens)
                 sight = _once(
                     made,
@@ -226,6 +234,23 @@ class StackSight(Mixin):
             pattern = (window, dilation)
             sight["neighbours"] = attention.neighbours(rows, length, *masks, *pattern)
         return sight
+
+    def _written_sight(self, window, dilation, masks, sequence_ids, sizes):
+        """Within a window, of a text that has a prefix, or is being written."""
+        if {*dilation} - {1}:
+            raise ValueError(
+                "`attention_dilation` must be 1 where texts have a prefix or are "
+                f"written. Received: {self.attention_dilation}."
+            )
+        prefix_mask, attention_mask = masks
+        if sequence_ids is not None:
+            attention_mask = same_sequence(sequence_ids, attention_mask)
+        seen = seen_keys(*sizes.values(), prefix_mask, attention_mask)
+        queries = ops.arange(sizes["queries"], dtype="int32") + sizes["first_query"]
+        keys = ops.arange(sizes["keys"], dtype="int32")
+        apart = ops.abs(ops.expand_dims(queries, 1) - keys)
+        seen = ops.logical_and(seen, apart <= window // 2)
+        return {"attention_mask": seen, "causal": False, "window": 0}
 
     def _whole_sight(self, masks, sequence_ids, positions, sizes, cached):
         prefix_mask, attention_mask = masks
