@@ -25,7 +25,9 @@ def example(part, number):
         return {name: example(value, number) for name, value in part.items()}
     if isinstance(part, tuple):
         return tuple(example(value, number) for value in part)
-    return part[number]
+    value = part[number]
+    # To Grain a list is a structure, of which it batches each element.
+    return np.array(value) if isinstance(value, list) else value
 
 
 def batches(task):
