@@ -1,6 +1,7 @@
 """What `fit()`, `evaluate()` and `predict()` are given, and how much of it there is."""
 
 import contextlib
+import sys
 import warnings
 import weakref
 from collections.abc import Iterator
@@ -53,7 +54,8 @@ def known_count(x: Any) -> int | None:
     if hasattr(x, "cardinality"):
         length = int(x.cardinality())
         return length if length >= 0 else remembered_count(x)
-    return len(x) if hasattr(x, "__len__") else None
+    length = len(x) if hasattr(x, "__len__") else sys.maxsize
+    return None if length == sys.maxsize else length  # as of Grain's without an end
 
 
 def count_batches(x: Any, verbose: Any = 0) -> int | None:
@@ -128,4 +130,11 @@ def yields_batches(x: Any) -> bool:
 
     KerasHub's `fit()`, which preprocesses, can't take these; Keras's can.
     """
-    return not (x is None or is_arrays(x) or hasattr(x, "cardinality"))
+    known = x is None or is_arrays(x) or hasattr(x, "cardinality")
+    return not (known or is_of_grain(x))
+
+
+def is_of_grain(x: Any) -> bool:
+    """Whether it is a dataset of Grain, which needn't be installed."""
+    modules = (cls.__module__ for cls in type(x).__mro__)
+    return any(module.partition(".")[0] == "grain" for module in modules)

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from keras_bertfam.autograph import as_written
 from keras_bertfam.presets.tokenizer_presets import PresetTokenizer
+from keras_bertfam.tokenizers.in_grain import PlainInGrain
 from keras_bertfam.tokenizers.texts import WHITE_SPACE, check_documents, to_utf8
 from keras_bertfam.tokenizers.units import split_units
 from keras_bertfam.types import Config, Path, TFDataset, TFRagged, TFTensor
@@ -24,7 +25,7 @@ _SPACES = f"[{WHITE_SPACE}]+"
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class ElmoTokenizer(PresetTokenizer, keras_hub.tokenizers.Tokenizer):
+class ElmoTokenizer(PlainInGrain, PresetTokenizer, keras_hub.tokenizers.Tokenizer):
     """Words as ids of a vocabulary, and as the ids of their characters.
 
     A model reads the characters, and so knows no unknown words. The vocabulary is of

@@ -15,12 +15,13 @@ from keras_bertfam.tokenizers.added_tokens import (
     as_added_tokens,
     split_at,
 )
+from keras_bertfam.tokenizers.in_grain import PlainInGrain
 from keras_bertfam.types import Config, TFRagged, TFTensor, Tokenizer
 
 Rows = Callable[[TFTensor], TFRagged]
 
 
-class TextTokenizer(PresetTokenizer):
+class TextTokenizer(PlainInGrain, PresetTokenizer):
     """Mixin before a tokenizer of KerasHub: tokens are found before its model splits.
 
     A class says how texts without such tokens are split (`_rows`), and how they are

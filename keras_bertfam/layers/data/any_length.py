@@ -5,10 +5,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_bertfam.types import Mixin
+from keras_bertfam.tokenizers.in_grain import PlainInGrain
 
 
-class AnyLength(Mixin):
+class AnyLength(PlainInGrain):
     """Mixin of preprocessors: `sequence_length` can be set.
 
     What has been made of the former length is made anew when it is needed next.

@@ -132,8 +132,6 @@ class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
         return x
 
     def as_labels(self, y: Any, x: Any) -> Any:
-        if isinstance(y, dict):
-            y = [y]
         contexts = as_strings(as_columns(x)["context"], name="context")
         if not tf.executing_eagerly():
             raise ValueError(
@@ -141,6 +139,8 @@ class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
                 "`dataset()` instead of mapping the preprocessor over it."
             )
         contexts = [text.decode() for text in tf.reshape(contexts, [-1]).numpy()]
+        if isinstance(y, dict):  # of one answer, or columns of several
+            y = [y] if len(contexts) == 1 else _rows(y)
         if isinstance(y, str) or not hasattr(y, "__len__"):
             raise ValueError(f"`y` must be a list of answers. Received: {y!r}.")
         if len(y) != len(contexts):
@@ -324,6 +324,12 @@ class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
             "doc_stride": self.doc_stride,
             "missing_answers": self.missing_answers,
         }
+
+
+def _rows(columns):
+    """The dicts of a dict of columns."""
+    values = zip(*columns.values(), strict=True)
+    return [dict(zip(columns, row, strict=True)) for row in values]
 
 
 def _eager(x):

@@ -1,0 +1,58 @@
+"""What is returned inside a pipeline of Grain, which takes it between processes."""
+
+import os
+import sys
+from typing import Any
+
+import tensorflow as tf
+
+from keras_bertfam.types import Mixin
+
+_FOLDERS = tuple(
+    os.path.join("grain", "_src", "python", name) for name in ("dataset", "data_loader")
+)
+
+
+def in_grain() -> bool:
+    """Whether Grain calls: it has no sign but the stack, by which Keras tells, too."""
+    if "grain" not in sys.modules:
+        return False
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        if any(folder in frame.f_code.co_filename for folder in _FOLDERS):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def as_plain(x: Any) -> Any:
+    """Tensors as NumPy arrays, or as lists and strings of Python if ragged or texts."""
+    if isinstance(x, tf.Tensor) and x.dtype != tf.string:
+        return x.numpy()
+    if isinstance(x, tf.RaggedTensor):
+        return _decoded(x.to_list())
+    return _decoded(x.numpy().tolist() if x.shape.rank else x.numpy())
+
+
+def _decoded(x):
+    if isinstance(x, list):
+        return [_decoded(each) for each in x]
+    return x.decode("utf-8", "replace") if isinstance(x, bytes) else x
+
+
+class PlainInGrain(Mixin):
+    """Mixin of layers that return tensors of TensorFlow, but no such inside Grain."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        outputs = super().__call__(*args, **kwargs)
+        if not tf.executing_eagerly() or not in_grain():
+            return outputs
+        return _map_tensors(outputs)
+
+
+def _map_tensors(x):
+    if isinstance(x, dict):
+        return {name: _map_tensors(value) for name, value in x.items()}
+    if isinstance(x, tuple | list):
+        return type(x)(map(_map_tensors, x))
+    return as_plain(x) if isinstance(x, tf.Tensor | tf.RaggedTensor) else x
