@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from absl import flags
 
 from tests import every_task as every
 
@@ -84,6 +85,7 @@ def tf_batches(task, model, raw):
 def test_worker_processes_give_the_same_rows():
     preprocessor = every.preprocessor_of("MaskedLM", "bert")
     mapped = batches("MaskedLM").map(preprocessor)
+    flags.FLAGS.mark_as_parsed()  # Grain's workers read them
     options = grain.MultiprocessingOptions(num_workers=1)
     found = [*mapped.to_iter_dataset().mp_prefetch(options)]
     for one, other in zip(found, mapped, strict=True):
