@@ -53,26 +53,26 @@ def fail(*arguments, **kwargs):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("pretrain text.txt --output new --seed -1", "`seed` must be at least 0"),
-        ("pretrain text.txt --output new --seed 4294967296", "`seed` must be below"),
+        ("pretrain text.txt --output new --seed -1", "`--seed` must be at least 0"),
+        ("pretrain text.txt --output new --seed 4294967296", "`--seed` must be below"),
         (
             "prepare text.txt --output new --tokenizer mlm --test-set nothing",
-            "`test_set` must name existing files",
+            "`--test-set` must name existing files",
         ),
         ("predict classifier folder", "which is a folder"),
         ("fill-mask mlm folder", "which is a folder"),
         ("analyse mlm folder", "which is a folder"),
-        ("analyse mlm text.txt --labelled folder", "`labelled` must name files"),
+        ("analyse mlm text.txt --labelled folder", "`--labelled` must name files"),
         ("fill-mask mlm bad.txt", "bad.txt, line 2: text must be UTF-8"),
         ("predict classifier bad.txt", "bad.txt, line 2: text must be UTF-8"),
         ("analyse mlm bad.txt", "bad.txt, line 2: text must be UTF-8"),
         ("fill-mask mlm long.txt", "long.txt, line 1: expected at most 10,000,000"),
         ("predict classifier long.txt", "long.txt, line 1: expected at most 10,000"),
         ("analyse mlm long.txt", "long.txt, line 1: expected at most 10,000,000"),
-        ("fill-mask classifier text.txt", "must have learnt to fill masks"),
+        ("fill-mask classifier text.txt", "which predict, analyse, export"),
         (
             "analyse mlm text.txt --labelled one.csv --label label",
-            "`labelled` must be for a fine-tuned task",
+            "`--labelled` must be for a fine-tuned task",
         ),
         (
             "finetune --preset mlm --data one.csv --text text --label label",
