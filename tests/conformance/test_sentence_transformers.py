@@ -139,6 +139,7 @@ def test_every_key_is_used_known_or_refused(base, tmp_path):
                 target[key] = kept
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_older_folders(tmp_path):
     """Flags of poolings, and the Transformer in a folder of its own."""

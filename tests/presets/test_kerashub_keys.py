@@ -32,6 +32,7 @@ def save(folder, activation=None, **kwargs):
     return theirs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("activation", ["softmax", "sigmoid"])
 def test_a_classifier_answers_as_there(activation, tmp_path):
     given = {"lowercase": True, "special_tokens_in_strings": True}
@@ -52,6 +53,7 @@ def test_a_classifier_answers_as_there(activation, tmp_path):
     np.testing.assert_allclose(back, expected, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 @pytest.mark.parametrize("lowercase", [True, False])
 @pytest.mark.parametrize("strip", [True, False])
@@ -62,6 +64,7 @@ def test_accents_as_there(lowercase, strip, tmp_path):
         assert list(ours(text)) == list(np.array(theirs.preprocessor.tokenizer(text)))
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 @NO_HEAD
 def test_every_key_is_used_known_or_refused(tmp_path):

@@ -35,22 +35,25 @@ def rows(labels):
     )
 
 
-def test_labels_are_lists_or_zeros_and_ones():
-    preprocessor = TextClassifierPreprocessor(
+def make_preprocessor():
+    return TextClassifierPreprocessor(
         tiny.make_tokenizer(), 16, label_names=NAMES, buckets=(16,), multi_label=True
     )
-    ragged = tf.ragged.constant(LISTS)
+
+
+@pytest.mark.any_backend
+def test_labels_are_lists_or_zeros_and_ones():
+    preprocessor = make_preprocessor()
     numbers = [[NAMES.index(name) for name in row] for row in LISTS]
+    ragged = tf.ragged.constant(LISTS)
     for labels in (LISTS, ragged, numbers, HOT, HOT.astype(int), HOT.astype(bool)):
-        _, y = preprocessor(TEXTS, labels)
+        y = preprocessor.as_labels(labels, TEXTS)
         assert y.dtype == tf.float32
         np.testing.assert_array_equal(y, HOT)
-    np.testing.assert_array_equal(preprocessor("a dog", ["bad", "long"])[1], HOT[1])
-    np.testing.assert_array_equal(preprocessor(["a"] * 2, [[], []])[1], 0 * HOT[:2])
-    data = preprocessor.dataset(rows(LISTS), batch_size=6, training=False)
-    np.testing.assert_array_equal(next(iter(data))[1], HOT)
-    batches = tf.data.Dataset.from_tensors((TEXTS, ragged)).map(preprocessor)
-    np.testing.assert_array_equal(next(iter(batches))[1], HOT)
+    y = preprocessor.as_labels(["bad", "long"], "a dog")
+    np.testing.assert_array_equal(y, HOT[1])
+    y = preprocessor.as_labels([[], []], ["a"] * 2)
+    np.testing.assert_array_equal(y, 0 * HOT[:2])
     for labels, message in (
         ([["good"], ["odd"]], r"label_names=.*Received: \[b'odd'\], first in row 1"),
         ([[0], [3]], r"num_classes=3.*Received: \[3\], first in row 1"),
@@ -60,7 +63,19 @@ def test_labels_are_lists_or_zeros_and_ones():
         ([[0.5], []], "must be integers"),
     ):
         with pytest.raises(ValueError, match=message):
-            preprocessor(["a", "b"], labels)
+            preprocessor.as_labels(labels, ["a", "b"])
+
+
+@pytest.mark.slow
+@pytest.mark.any_backend
+def test_labels_in_datasets():
+    preprocessor = make_preprocessor()
+    np.testing.assert_array_equal(preprocessor(TEXTS, LISTS)[1], HOT)
+    np.testing.assert_array_equal(preprocessor("a dog", ["bad", "long"])[1], HOT[1])
+    data = preprocessor.dataset(rows(LISTS), batch_size=6, training=False)
+    np.testing.assert_array_equal(next(iter(data))[1], HOT)
+    ragged = tf.data.Dataset.from_tensors((TEXTS, tf.ragged.constant(LISTS)))
+    np.testing.assert_array_equal(next(iter(ragged.map(preprocessor)))[1], HOT)
 
 
 @pytest.mark.slow
