@@ -172,7 +172,7 @@ def test_load_weights_dtype_and_other_arguments(tmp_path):
     assert 0 < difference < 0.01 * float(table.detach().abs().max())
     span = models.SpanBertBackbone.from_preset(str(tmp_path))
     assert type(span) is models.SpanBertBackbone
-    with pytest.raises(CheckpointError, match="'bert', which BertBackbone and SpanB"):
+    with pytest.raises(CheckpointError, match="which holds a BertBackbone or SpanB"):
         models.RobertaBackbone.from_preset(str(tmp_path))
 
 

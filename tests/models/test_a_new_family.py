@@ -16,60 +16,62 @@ from keras_bertfam.presets.families.roberta import ROBERTA
 from tests.from_transformers import convert, max_difference, randomize
 from tests.tiny_fine_tuning import make_tokenizer
 
+SOURCE = "facebook/data2vec-text-base"
 SIZES = {"num_layers": 2, "num_heads": 2, "hidden_dim": 16, "intermediate_dim": 24}
 
 
 @pytest.fixture
-def camembert():
-    """CamemBERT, for as long as a test takes."""
+def data2vec():
+    """data2vec's of texts, for as long as a test takes."""
     record = ROBERTA.derived(
-        "camembert",
-        "CamembertBackbone",
-        tokenizer="sentence_piece",
-        sizes={
-            "camembert_base_fr": size(32005, 12, 768, source="almanach/camembert-base")
-        },
+        "data2vec-text",
+        "Data2VecTextBackbone",
+        sizes={"data2vec_text_base_en": size(50265, 12, 768, source=SOURCE)},
         transformers=dataclasses.replace(
-            ROBERTA.transformers, title="Camembert", signs=(), sign_file=None
+            ROBERTA.transformers,
+            title="Data2VecText",
+            prefix="data2vec_text",
+            signs=(),
+            sign_file=None,
         ),
     )
     register = keras.saving.register_keras_serializable("keras_bertfam")
-    yield register(type("CamembertBackbone", (EncoderFamily,), {"record": record}))
-    del FAMILIES["camembert"], BACKBONES["camembert"]
-    del keras.saving.get_custom_objects()["keras_bertfam>CamembertBackbone"]
+    yield register(type("Data2VecTextBackbone", (EncoderFamily,), {"record": record}))
+    del FAMILIES["data2vec-text"], BACKBONES["data2vec-text"]
+    del keras.saving.get_custom_objects()["keras_bertfam>Data2VecTextBackbone"]
 
 
-def test_names_sizes_and_recipes(camembert):
-    arguments = camembert.presets_table["camembert_base_fr"]
-    # RoBERTa's 124,054,272, less 18,260 rows.
-    assert camembert.parameter_count(**arguments) == 110_030_592
-    found = presets.list_presets(camembert)["camembert_base_fr"]
-    assert found.backbone is camembert and found.tokenizer_files == ("spiece.model",)
-    assert found.sources == ("hf://almanach/camembert-base",)
-    assert "camembert_base_fr" in presets.list_presets()
+def test_names_sizes_and_recipes(data2vec):
+    arguments = data2vec.presets_table["data2vec_text_base_en"]
+    assert data2vec.parameter_count(**arguments) == 124_054_272
+    found = presets.list_presets(data2vec)["data2vec_text_base_en"]
+    assert found.backbone is data2vec
+    assert found.tokenizer_files == ("vocab.json", "merges.txt")
+    assert found.sources == (f"hf://{SOURCE}",)
+    assert "data2vec_text_base_en" in presets.list_presets()
     # What a record doesn't say is its base's.
     base = tasks.fine_tuning_recipe("roberta", "squad")
-    assert tasks.fine_tuning_recipe("CamembertBackbone", "squad") == base
-    assert tasks.pretraining_recipe("camembert").task == "MaskedLM"
+    assert tasks.fine_tuning_recipe("Data2VecTextBackbone", "squad") == base
+    assert tasks.pretraining_recipe("data2vec-text").task == "MaskedLM"
 
 
-def test_defaults_head_and_layout(camembert):
-    backbone = camembert(40, **SIZES)
+def test_defaults_head_and_layout(data2vec):
+    backbone = data2vec(40, **SIZES)
     assert backbone.position_offset == 2 and backbone.layer_norm_epsilon == 1e-5
-    assert get_layout("roberta", make_tokenizer()) is camembert.record.layout
+    assert get_layout("roberta", make_tokenizer()) is data2vec.record.layout
     task = tasks.TextClassifier(backbone, 2)
     assert task.head_style == "roberta" and not task.reads_pooler
 
 
-def test_checkpoints_of_transformers(camembert, tmp_path):
+def test_checkpoints_of_transformers(data2vec, tmp_path):
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     sizes = {"vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 2}
     sizes |= {"num_attention_heads": 2, "intermediate_size": 12}
-    config = transformers.CamembertConfig(**sizes)
-    theirs = randomize(transformers.CamembertForMaskedLM(config), 0.1)
+    config = transformers.Data2VecTextConfig(**sizes)
+    theirs = randomize(transformers.Data2VecTextForMaskedLM(config), 0.1)
     ours = convert(tasks.MaskedLM, theirs)
-    assert type(ours.backbone) is camembert
+    assert type(ours.backbone) is data2vec
     ids = torch.tensor([[3, 4, 5, 6]])
     with torch.no_grad():
         expected = theirs(ids).logits
@@ -80,20 +82,20 @@ def test_checkpoints_of_transformers(camembert, tmp_path):
         assert max_difference(again(ids).logits.numpy(), expected) < 1e-6
 
 
-def test_two_families_of_one_name(camembert):
+def test_two_families_of_one_name(data2vec):
     with pytest.raises(ValueError, match="'bert', which BertBackbone has"):
         type("Other", (EncoderFamily,), {"record": BERT.derived("bert", "Other")})
     assert models.BertBackbone.record is FAMILIES["bert"] is BERT
 
 
-def test_a_class_is_defined_again(camembert):
-    record = dataclasses.replace(camembert.record, license="MIT")
-    again = type("CamembertBackbone", (EncoderFamily,), {"record": record})
-    assert FAMILIES["camembert"] is again.record
-    assert presets.list_presets()["camembert_base_fr"].backbone is again
+def test_a_class_is_defined_again(data2vec):
+    record = dataclasses.replace(data2vec.record, license="MIT")
+    again = type("Data2VecTextBackbone", (EncoderFamily,), {"record": record})
+    assert FAMILIES["data2vec-text"] is again.record
+    assert presets.list_presets()["data2vec_text_base_en"].backbone is again
 
 
-def test_a_layout_of_the_same_name(camembert):
+def test_a_layout_of_the_same_name(data2vec):
     layout = dataclasses.replace(BERT.layout, start_last=True)
     record = BERT.derived("mine", "Mine", layout=layout)
     with pytest.raises(ValueError, match="`layout` must have a name of its own"):
@@ -112,10 +114,10 @@ def test_a_class_that_keras_does_not_know(tmp_path):
         del FAMILIES["mine"], BACKBONES["mine"]
 
 
-def test_the_signature_is_what_the_constructor_takes(camembert):
-    parameters = inspect.signature(camembert).parameters
+def test_the_signature_is_what_the_constructor_takes(data2vec):
+    parameters = inspect.signature(data2vec).parameters
     assert parameters["layer_norm_epsilon"].default == 1e-5
     with pytest.raises(TypeError):
-        inspect.signature(camembert).bind(40, 2, 2, 16, 24, 8)
+        inspect.signature(data2vec).bind(40, 2, 2, 16, 24, 8)
     with pytest.raises(TypeError):
-        camembert(40, 2, 2, 16, 24, 8)
+        data2vec(40, 2, 2, 16, 24, 8)
