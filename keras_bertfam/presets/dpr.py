@@ -48,8 +48,7 @@ def open_source(path: Path) -> CheckpointSource:
     Raises:
         CheckpointError: for missing or damaged files, and encoders with a projection.
     """
-    source = huggingface.open_source(path, family="bert")
-    config = dict(source.config)
+    config = reading.read_json(reading.file_in(path, huggingface.CONFIG))
     projection = config.pop(_PROJECTION, 0)
     if projection != 0:
         raise CheckpointError(
@@ -57,12 +56,9 @@ def open_source(path: Path) -> CheckpointSource:
             f"published ones. Received: {_PROJECTION}={projection!r}."
         )
     config.pop("architectures", None)  # a BERT with a head of no task here
+    source = huggingface.open_source(path, config={**config, "model_type": "bert"})
     tensors = {_name(name): tensor for name, tensor in source.tensors.items()}
-    return dataclasses.replace(
-        source,
-        config={**config, "model_type": "bert"},
-        tensors=reading.Tensors(tensors),
-    )
+    return dataclasses.replace(source, tensors=reading.Tensors(tensors))
 
 
 def _name(name):

@@ -2,6 +2,7 @@
 
 import os
 import re
+from typing import Any
 
 from keras_bertfam.presets import config_keys, reading
 from keras_bertfam.presets.copies import with_originals
@@ -55,14 +56,14 @@ def recognises(path: Path) -> bool:
 
 
 def open_source(
-    path: Path, part: bool = False, family: str | None = None
+    path: Path, part: bool = False, config: dict[str, Any] | None = None
 ) -> CheckpointSource:
     """The checkpoint in a folder.
 
     Args:
         path: path of a folder.
         part: bool. Whether it belongs to another, and so has no parts.
-        family: name of the family, if the files call it something else.
+        config: dict. The config, if it isn't that of the file.
 
     Returns:
         `CheckpointSource`.
@@ -73,7 +74,8 @@ def open_source(
     """
     path = os.fspath(path)
     names = set(os.listdir(path))
-    config = reading.read_json(reading.file_in(path, CONFIG))
+    if config is None:
+        config = reading.read_json(reading.file_in(path, CONFIG))
     tensors = {}
     found = next((name for name in WEIGHTS if name in names), None)
     if found is not None:
@@ -82,7 +84,7 @@ def open_source(
     tokenizer_config = {}
     if TOKENIZER_CONFIG in names:
         tokenizer_config = reading.read_json(reading.file_in(path, TOKENIZER_CONFIG))
-    family = family or _family(path, config, tensors, names)
+    family = _family(path, config, tensors, names)
     return CheckpointSource(
         path=path,
         family=family,
