@@ -60,9 +60,9 @@ def test_a_corpus_has_its_tokenizer(folder):
 
 def test_what_a_prepared_corpus_has_done_already(folder):
     code, output = command(folder, "--tokenizer", "word_piece")
-    assert code and "`tokenizer` must be the one that the corpus was" in output
+    assert code and "`--tokenizer` must be the one that the corpus was" in output
     code, output = command(folder, "--preset", folder / "preset", "--new-words", 5)
-    assert code and "`new_words` must be left out with a prepared corpus" in output
+    assert code and "`--new-words` must be left out with a prepared corpus" in output
     code, output = command(folder, "--preset", folder / "preset", "--one-per-file")
-    assert code and "`one_per_file` must be left out" in output
+    assert code and "`--one-per-file` must be left out" in output
     assert not os.path.exists(folder / "out-backup")

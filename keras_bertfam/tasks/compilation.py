@@ -31,10 +31,10 @@ class CompiledSteps(Mixin):
         self._compiles_as_it_pays = kwargs.get("jit_compile", "auto") == "auto"
         self._compiles_step = False
 
-    def get_compile_config(self) -> Config | None:
+    def get_compile_config(self) -> Config:
         config = super().get_compile_config()
-        if config is None:  # it isn't compiled
-            return None
+        if not config:  # it isn't compiled
+            return config
         # Keras writes what it made of "auto", which is for this backend and machine.
         return config | ({"jit_compile": "auto"} if self._compiles_as_it_pays else {})
 

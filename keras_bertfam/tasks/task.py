@@ -259,10 +259,10 @@ class PretrainingTask(
         if self._compiles_by_default:
             self.compile()
 
-    def get_compile_config(self) -> Config | None:
+    def get_compile_config(self) -> Config:
         config = super().get_compile_config()
-        if config is None:
-            return None
+        if not config:  # it isn't compiled
+            return config
         # An optimizer's config lacks the variables without weight decay.
         excluded = optimizers.excludes_norms_and_biases(self.optimizer)
         return {

@@ -87,5 +87,5 @@ def test_other_arguments_and_errors(tmp_path):
     )
     assert isinstance(named.backbone, models.BertBackbone)
     assert named.backbone.dropout == 0.3 and named.backbone.compute_dtype == "bfloat16"
-    with pytest.raises(ValueError, match=r"`rate` must be in \[0, 1\)"):
+    with pytest.raises(ValueError, match=r"`dropout` must be a finite number from 0.0"):
         tasks.MaskedLM.from_preset(str(tmp_path), backbone_arguments={"dropout": 2})
