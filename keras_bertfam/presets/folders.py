@@ -8,12 +8,13 @@ operation of Linux. A reader that another folder was given to meanwhile begins a
 import contextlib
 import errno
 import fcntl
+import math
 import os
 import platform
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
 from keras_bertfam.presets import locks, replacing
 from keras_bertfam.presets.source import CheckpointError
@@ -24,6 +25,9 @@ _Result = TypeVar("_Result")
 # Locks on folders of another machine can't be seen: its leftovers stay.
 _PREFIX = f".writing-{platform.node()}-"
 _TRIES = 20
+# Of a number, by its dtype, where that isn't 4.
+_BYTES = {"float64": 8, "int64": 8, "float16": 2, "bfloat16": 2}
+_BYTES |= dict.fromkeys(("int8", "uint8", "bool"), 1)
 
 _being_written: set[str] = set()
 
@@ -71,6 +75,30 @@ def write_aside(path: Path) -> Iterator[str]:
         finally:
             _being_written.discard(aside)
             shutil.rmtree(aside, ignore_errors=True)
+
+
+def check_room(folder: Path, weights: Iterable[Any], max_file_size: float) -> None:
+    """Raise an error unless a folder's disk has room for weights.
+
+    HDF5 has no way back from a file that it couldn't write: it ends the process, then
+    or when it writes the next one. So the room is taken and given back before.
+
+    Args:
+        folder: path of a folder.
+        weights: Keras variables.
+        max_file_size: float. Gigabytes of the largest file.
+
+    Raises:
+        OSError: if there is none.
+    """
+    left = 1 << 16  # what HDF5 writes beside them
+    left += sum(math.prod(w.shape) * _BYTES.get(w.dtype, 4) for w in weights)
+    largest = max(int(max_file_size * 2**30), left // 64 + 1)  # not too many files
+    with contextlib.ExitStack() as stack:
+        while left > 0:
+            file = stack.enter_context(tempfile.TemporaryFile(dir=folder))
+            os.posix_fallocate(file.fileno(), 0, max(1, min(left, largest)))
+            left -= largest
 
 
 def check_destination(path: Path) -> None:

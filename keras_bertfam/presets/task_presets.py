@@ -325,5 +325,6 @@ class TaskPresets(Quantizable):
         """As `EncoderBackbone.save_to_preset`; the card tells of the training, too."""
         cards.check(card)
         with folders.write_aside(preset_dir) as folder:
+            folders.check_room(folder, self.weights, max_shard_size)
             super().save_to_preset(folder, max_shard_size=max_shard_size)
             cards.write(folder, self, self.training_facts(), card)
