@@ -166,9 +166,11 @@ def read_task(
 def _preprocessor(cls, tokenizer, backbone, report):
     """A task's usual preprocessor; the report says if rows have no token."""
     tokens, rows = tokenizer.vocabulary_size(), backbone.vocabulary_size
-    if tokens < rows:
-        report.notes.append(f"The tokenizer has {tokens} tokens for {rows} embeddings.")
     usual = cls.usual_preprocessor(tokenizer, backbone)
+    # Those that are new with fine-tuning have rows after the tokenizer's.
+    new = len(getattr(usual, "new_tokens", ()))
+    if tokens < rows != tokens + new:
+        report.notes.append(f"The tokenizer has {tokens} tokens for {rows} embeddings.")
     given = report.source.preprocessor_arguments.get(cls.__name__)
     if not given:
         return usual
