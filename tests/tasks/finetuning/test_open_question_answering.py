@@ -226,7 +226,7 @@ def test_bad_input(task):
     for arguments, message in (
         ((backbone,), "`retriever` must be a .*Received: NoneType"),
         ((backbone, None, retriever, "all"), "`normalization` must be one of"),
-        ((backbone, None, retriever, "joint", -1), "`retrieval_weight` must be at"),
+        ((backbone, None, retriever, "joint", -1), "`retrieval_weight` must be a"),
         ((backbone, None, retriever, "joint", 0, False, 0), "`max_answer_length` must"),
         ((backbone, task.preprocessor, retriever), "must have max_answer_length=10"),
         (
