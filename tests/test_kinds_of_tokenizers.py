@@ -66,7 +66,7 @@ def test_analysis(kind):
     assert [words for words, _ in states] == WORDS
     [(_, alone)] = analysis.embed_words(backbone, WORDS[:1], **given)
     np.testing.assert_allclose(alone, states[0][1], atol=1e-5)
-    assert analysis.word_vectors(backbone, TEXTS, ["cat", "fish,"], **given)
+    assert analysis.word_vectors(backbone, TEXTS, ["cat", "fish"], **given)
     assert analysis.head_roles(backbone, TEXTS, **given)
     labels = [[str(len(word) % 2) for word in words] for words in WORDS]
     assert analysis.probe(backbone, WORDS * 4, labels * 4, epochs=1, **given)
