@@ -129,7 +129,7 @@ def test_distill(text_file):
     backbone = models.BertBackbone(tokenizer.vocabulary_size(), 2, 2, 16, 24)
     teacher = MaskedLM(backbone, MaskedLMPreprocessor(tokenizer, sequence_length=64))
     teacher.save_to_preset("my_bert")
-    settings = {"teacher": "my_bert", "size": None}
+    settings = {"teacher": "my_bert", "size": None, "vocabulary_size": None}
     student = run_example("distill", text_file, **settings)
     assert isinstance(student.backbone, models.DistilBertBackbone)
     assert student.backbone.num_layers == 1

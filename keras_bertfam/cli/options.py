@@ -37,8 +37,9 @@ def takes_a_run(
         A function for `typer.run` or `app.command()`.
     """
 
-    def command(context: typer.Context, **options: Any) -> Any:
-        with of_command(context.command):
+    def command(context: typer.Context | None, **options: Any) -> Any:
+        # There is none where Python calls it.
+        with of_command(context and context.command):
             try:
                 run = _run(options, defaults)
             except (ValueError, OSError) as error:
