@@ -156,11 +156,15 @@ def files_of(path: str) -> tuple[str, str] | None:
         path: of a folder.
 
     Returns:
-        A tuple of two paths, or `None` if it is no SavedModel.
+        A tuple of two paths, or `None` if it is no SavedModel. A SavedModel without a
+        vocabulary has none in its own folder either.
     """
-    prefix = os.path.join(path, "variables", "variables")
+    variables, assets = (os.path.join(path, n) for n in ("variables", "assets"))
+    prefix = os.path.join(variables, "variables")
     if not os.path.isfile(os.path.join(path, "saved_model.pb")):
         return None
-    if not os.path.isfile(f"{prefix}.index"):
+    # What is read lies in the folder: no part of it may lead elsewhere.
+    if os.path.islink(variables) or not os.path.isfile(f"{prefix}.index"):
         return None
-    return prefix, os.path.join(path, "assets")
+    with_files = os.path.isdir(assets) and not os.path.islink(assets)
+    return prefix, assets if with_files else path

@@ -131,3 +131,17 @@ def test_what_is_missing_is_said(tmp_path):
     tf.train.Checkpoint(encoder=module).save(tmp_path / "two" / "ckpt")
     with pytest.raises(ValueError, match="must have one 'bert/embeddings/"):
         models.Backbone.from_preset(str(tmp_path / "two"))
+
+
+def test_parts_that_lead_elsewhere_or_lack(tmp_path):
+    save(tmp_path / "folder", "bert", "saved_model")
+    (tmp_path / "folder" / "assets").rename(tmp_path / "elsewhere")
+    assert models.Backbone.from_preset(str(tmp_path / "folder")).record.name == "bert"
+    (tmp_path / "folder" / "assets").symlink_to(tmp_path / "elsewhere")
+    with pytest.warns(UserWarning, match="new"):
+        task = tasks.MaskedLM.from_preset(str(tmp_path / "folder"))
+    assert task.preprocessor is None
+    (tmp_path / "folder" / "variables").rename(tmp_path / "others")
+    (tmp_path / "folder" / "variables").symlink_to(tmp_path / "others")
+    with pytest.raises(ValueError, match="folder"):
+        models.Backbone.from_preset(str(tmp_path / "folder"))

@@ -9,10 +9,7 @@ from keras_bertfam.presets.families.roberta import ROBERTA
 _THEIRS: Any = ROBERTA.transformers
 _RECIPE = dataclasses.replace(
     ROBERTA.pretraining[""],
-    source="Martin et al., 2019, sections 3.2 and 4; the rest is RoBERTa's",
-    learning_rate=7e-4,
-    warmup_steps=10_000,
-    total_steps=100_000,
+    source="RoBERTa's, with whole words masked as Martin et al., 2019, do",
     masking={**ROBERTA.pretraining[""].masking, "strategy": "words"},
 )
 

@@ -10,7 +10,7 @@ _THEIRS: Any = ROBERTA.transformers
 _KERAS_HUB: Any = ROBERTA.keras_hub
 _RECIPE = dataclasses.replace(
     ROBERTA.pretraining[""],
-    source="Conneau et al., 2019, section 3: steps and batches; the rest is RoBERTa's",
+    source="Conneau et al., 2019: steps and batches; the rest is RoBERTa's",
     total_steps=1_500_000,
 )
 
