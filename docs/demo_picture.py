@@ -10,7 +10,7 @@ LINE, SIZE = 18, 13
 
 
 def draw(lines):
-    """An SVG of lines of text, which browsers show in their own fixed-width font."""
+    """Draw lines of text as an SVG, in the fixed-width font of the browser."""
     height, width = LINE * (len(lines) + 2), 28 + 8 * max(map(len, lines))
     rows = "\n".join(
         f'<text x="14" y="{LINE * (number + 2)}" xml:space="preserve">'

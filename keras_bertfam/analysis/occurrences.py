@@ -275,7 +275,7 @@ def word_vectors(
 
 
 def _same(match_case):
-    """What makes two forms of a word equal."""
+    """Give the function that makes two forms of a word equal."""
     return str if match_case else str.casefold
 
 

@@ -202,7 +202,7 @@ def label_set_report(
     label_names: Sequence[Any] | None,
     worst: int | None,
 ) -> Report:
-    """The report of examples with any number of classes each, as `class_report`.
+    """Make the report of examples with any number of classes, as `class_report`.
 
     Args:
         title, texts, label_names, worst: see `class_report`.

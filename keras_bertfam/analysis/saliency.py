@@ -210,7 +210,7 @@ class _Line:
         )
 
     def _called(self, place):
-        """What the task calls an output: its class, or the name it is given under."""
+        """Name an output as the task does: by its class, or by its key."""
         names = getattr(self.task, "label_names", None)
         if names is not None and place:
             return str(names[place[-1]])

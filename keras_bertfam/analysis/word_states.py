@@ -255,7 +255,7 @@ def _checked_layers(layers, backbone):
 
 
 def words_of(sentences: Any) -> list[Sequence[str]]:
-    """The words of sentences, as all of `analysis` splits them.
+    """Split sentences into words, as all of `analysis` does.
 
     Args:
         sentences: list of str, or of lists of words, which stay as they are. In a str
@@ -278,7 +278,7 @@ def words_of(sentences: Any) -> list[Sequence[str]]:
 
 @functools.cache
 def _word():
-    """What is a word: letters, marks and numbers, or one sign of punctuation."""
+    """Compile the pattern of a word: letters, marks and numbers, or one sign."""
     signs = "".join(
         re.escape(chr(code))
         for code in range(sys.maxunicode + 1)

@@ -215,7 +215,7 @@ class BackupAndResume(SetStreamPosition):
             self._end()
 
     def _asked(self):
-        """Whether a backup is due by the clock, and whether the run is to end."""
+        """Tell whether a backup is due by the clock, and whether the run is to end."""
         is_late = (
             self.minutes is not None
             and time.monotonic() - self._last_time >= 60 * self.minutes
@@ -235,7 +235,7 @@ class BackupAndResume(SetStreamPosition):
         raise SystemExit(EXIT_CODE)
 
     def _place(self):
-        """The step of a run that is the next one, as it is told to who waits."""
+        """Name the next step of the run, for the screen."""
         epoch, batch = self._saved
         per_epoch = self.params.get("steps")
         if per_epoch is None:
@@ -341,7 +341,7 @@ class BackupAndResume(SetStreamPosition):
 
 @contextlib.contextmanager
 def released(callbacks: Iterable[keras.callbacks.Callback]) -> Iterator[None]:
-    """A `fit()` after which no callback watches for SIGTERM, if it has failed, too."""
+    """Leave SIGTERM to whoever had it when a `fit()` ends, also by an error."""
     try:
         yield
     finally:

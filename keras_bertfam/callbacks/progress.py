@@ -12,7 +12,7 @@ from keras_bertfam.callbacks.skipped_batches import SkippedBatches
 def progress_of_run(
     callbacks: Sequence[keras.callbacks.Callback], verbose: Any
 ) -> list[keras.callbacks.Callback]:
-    """The bar to add to the callbacks of a run that may go on; none where one is.
+    """Give the progress bar of a run that may go on, if it has none yet.
 
     Args:
         callbacks: those of a `fit()`.

@@ -262,7 +262,7 @@ def _runs(count):
 
 
 def _minutes(seconds):
-    """A time as it is told to who waits."""
+    """Say a time in round numbers."""
     if seconds < 90:
         return f"about {max(1, round(seconds))} s"
     minutes = round(seconds / 60)

@@ -59,7 +59,7 @@ def takes_a_run(
 
 
 def _run(options, defaults):
-    """The run of options that are `None`, or no files, unless they are given."""
+    """Make a run of options, which are `None` or empty unless they are given."""
     given = {n: v for n, v in options.items() if v is not None and v != []}
     config, recipe = given.pop("config", None), given.pop("recipe", None)
     arguments = _arguments(given.pop("arguments", ()))
@@ -84,7 +84,7 @@ def _run(options, defaults):
 
 
 def _arguments(texts):
-    """The settings that are dicts, of texts such as `preprocessor.seed=1`."""
+    """Make the settings that are dicts of texts such as `preprocessor.seed=1`."""
     found: dict[str, Any] = {}
     for text in texts:
         name, value = as_setting(text)
@@ -100,7 +100,7 @@ def _arguments(texts):
 
 
 def as_setting(text: str) -> tuple[str, Any]:
-    """A name and its value, of a text such as `size=base`.
+    """Split a text such as `size=base` into a name and its value.
 
     Raises:
         ValueError: for a text without `=`, or a value that isn't YAML.

@@ -80,7 +80,7 @@ def remarks(table: PaperTable, scores: Scores) -> list[str]:
 
 
 def _equal(scores):
-    """The names of rows whose scores are the same to the last digit."""
+    """Find rows whose scores are the same to the last digit."""
     groups: dict[str, list[str]] = {}
     for name, found in scores.items():
         if found and any(isinstance(x, float) for x in found[0].values()):

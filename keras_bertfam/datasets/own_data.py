@@ -141,7 +141,7 @@ def _settle_classes(table, column, names):
 
 
 def _whole(label):
-    """A whole number, also as `1.0`, else `None`."""
+    """Read a whole number, also as `1.0`, else `None`."""
     number = whole_number(label)
     if number is not None or isinstance(label, bool):
         return number

@@ -11,7 +11,7 @@ _NO_LABEL = (-100, "-100")
 
 
 def scheme_of(tags: Iterable[Any]) -> str:
-    """The scheme of tags of entities, such as `"B-PER"`.
+    """Tell the scheme of tags of entities, such as `"B-PER"`.
 
     Args:
         tags: iterable of tags, or of the names of all classes.
@@ -49,14 +49,14 @@ def check_scheme(scheme: str | None) -> None:
 
 
 def entity_scheme(name: str) -> Any:
-    """seqeval's class of a scheme other than `"CONLL"`."""
+    """Load seqeval's class of a scheme other than `"CONLL"`."""
     return getattr(importlib.import_module("seqeval.scheme"), name)
 
 
 def with_labels(
     y_true: Sequence[Sequence[Any]], y_pred: Sequence[Sequence[Any]]
 ) -> tuple[list[list[Any]], list[list[Any]]]:
-    """Both lists of tags without the words whose right one is -100, which means none.
+    """Leave words out whose right tag is -100, which means none.
 
     Raises:
         ValueError: for unequal lists.
@@ -71,7 +71,7 @@ def with_labels(
 def entity_spans(
     tags: Sequence[str], scheme: str | None = None
 ) -> list[tuple[int, int, str]]:
-    """The entities of a sentence.
+    """Find the entities of a sentence.
 
     Args:
         tags: sequence of tags; -100 is read as `"O"`.

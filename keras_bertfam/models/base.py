@@ -162,7 +162,7 @@ class TokenBackbone(
         return None
 
     def policies(self, dtype: Any) -> Any:
-        """What layers get as `dtype`: a map knows their paths in this backbone."""
+        """Give layers their `dtype`: a map learns their paths in this backbone."""
         is_map = isinstance(dtype, keras.dtype_policies.DTypePolicyMap)
         if is_map and not isinstance(dtype, LayerPolicies):
             self._policies = dtype = LayerPolicies(dtype, self.name)

@@ -41,11 +41,11 @@ class LayerPolicies(DTypePolicyMap):
         return None
 
     def relative(self, path: str) -> str:
-        """The path of a layer without the name of the backbone."""
+        """Leave the name of the backbone out of a layer's path."""
         return path.removeprefix(f"{self._owner}/")
 
     def of_layers(self, layers: Iterable[Any]) -> dict[str, Any]:
-        """The policies that layers have by the map, by their paths.
+        """Give the policies that layers have by the map, by their paths.
 
         Raises:
             ValueError: if it has none of these.

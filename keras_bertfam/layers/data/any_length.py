@@ -38,7 +38,7 @@ class AnyLength(PlainInGrain):
         type(self)(**config)
 
     def in_graph(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """A function as a graph, which is traced anew for another length."""
+        """Make a graph of a function, which is traced anew for another length."""
         traced: dict[int, Any] = {}
 
         def call(*args):

@@ -13,7 +13,7 @@ from keras_bertfam.types import TFDataset, TFTensor
 
 
 def as_columns(x: Any) -> Any:
-    """A dict of lists from a list of dicts, as JSON lines have examples.
+    """Make a dict of lists of a list of dicts, as JSON lines have examples.
 
     Args:
         x: anything. What is no list of dicts is returned as it is.
@@ -100,7 +100,7 @@ def as_label_tensor(y: Any, given: Any = None) -> TFTensor:
 
 
 def as_label_lists(y: Any, label_names: Any = None) -> TFTensor:
-    """Lists of labels as a tensor, ragged where they are given as lists.
+    """Make a tensor of lists of labels, ragged where they are given as lists.
 
     Args:
         y: list of lists of labels, or an array or tensor.

@@ -11,12 +11,12 @@ NO_LABEL = -100
 
 
 def is_no_label(label: object) -> bool:
-    """Whether a tag says that its word has none: -100, or that as a string."""
+    """Tell whether a tag says that its word has none: -100, or that as a string."""
     return label in (NO_LABEL, str(NO_LABEL), str(NO_LABEL).encode())
 
 
 def have_labels(y: TFTensor) -> TFTensor:
-    """Which tags are labels, a bool tensor of the shape of `y`. Works in a graph."""
+    """Tell which tags are labels, in the shape of `y`. Works in a graph."""
     none = str(NO_LABEL) if y.dtype == tf.string else tf.cast(NO_LABEL, y.dtype)
     return tf.not_equal(y, none)
 
