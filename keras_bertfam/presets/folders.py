@@ -81,7 +81,8 @@ def check_room(folder: Path, weights: Iterable[Any], max_file_size: float) -> No
     """Raise an error unless a folder's disk has room for weights.
 
     HDF5 has no way back from a file that it couldn't write: it ends the process, then
-    or when it writes the next one. So the room is taken and given back before.
+    or when it writes the next one. So the room is taken and given back before, where
+    the system can.
 
     Args:
         folder: path of a folder.
@@ -97,7 +98,14 @@ def check_room(folder: Path, weights: Iterable[Any], max_file_size: float) -> No
     with contextlib.ExitStack() as stack:
         while left > 0:
             file = stack.enter_context(tempfile.TemporaryFile(dir=folder))
-            os.posix_fallocate(file.fileno(), 0, max(1, min(left, largest)))
+            try:
+                os.posix_fallocate(file.fileno(), 0, max(1, min(left, largest)))
+            except AttributeError:  # not on macOS
+                return
+            except OSError as error:
+                if error.errno in (errno.EINVAL, errno.EOPNOTSUPP):
+                    return  # a file system that can't
+                raise
             left -= largest
 
 
