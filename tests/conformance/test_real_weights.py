@@ -53,7 +53,7 @@ def test_vectors_of_words(minilm):
     backbone = BertBackbone.from_preset(minilm)
     tokenizer = load_tokenizer(huggingface.open_source(minilm))
     layers = (-4, -3, -2, -1)
-    ours = embed_words(backbone, SENTENCES, layers, tokenizer=tokenizer)
+    ours = embed_words(backbone, words, layers, tokenizer=tokenizer)
     for row, (found, vectors) in enumerate(ours):
         assert found == words[row]
         owners = np.array([-1 if w is None else w for w in encoded.word_ids(row)])
