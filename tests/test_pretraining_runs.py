@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from keras_bertfam import tasks
 from keras_bertfam.cli import inputs, pretraining, recipes
 from keras_bertfam.cli.app import app
-from keras_bertfam.cli.runs import PretrainingRun
+from keras_bertfam.cli.runs import PretrainingRun, families
 from keras_bertfam.corpus import python_documentation
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.families.objectives import OBJECTIVES
@@ -82,8 +82,7 @@ def test_objectives_and_sizes_of_the_families(family, objective):
         ({"learning_rate": "fast"}, "`learning_rate` must be of type float."),
         ({"files": [1]}, "`files` must be of type a list of strings."),
         ({"objective": "plm"}, "`family` must be one of ['xlnet'] for the ob"),
-        ({"objective": "distillation"}, "`teacher` must be the preset to distil"),
-        ({"teacher": "x"}, "`teacher` must be the preset to distil"),
+        ({"teacher": "x"}, "`teacher` must be left out unless `objective` is"),
         (
             {"family": "distilbert", "teacher": "x", "size": "tiny"},
             "`size` and `tokenizer` must be left out",
@@ -214,6 +213,16 @@ def test_arguments_of_classes_are_options(tmp_path, received):
         assert code == 2 and message in text
 
 
+@pytest.mark.slow("release")
+@pytest.mark.parametrize("family", families())
+def test_a_vocabulary_of_each_family(family, text_file, tmp_path):
+    arguments = ["--vocabulary-size", 320, "--family", family]
+    asked = ["vocabulary", text_file, "--output", tmp_path / "words", *arguments]
+    result = CliRunner().invoke(app, [*map(str, asked)])
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "words" / "tokenizer.json").exists()
+
+
 def test_a_vocabulary_alone(text_file, tmp_path):
     def learn(*arguments):
         asked = ["vocabulary", text_file, "--output", tmp_path / "words", *arguments]
@@ -238,6 +247,10 @@ def test_mistakes_in_options_are_a_line(tmp_path):
         (("a.txt",), "`--output` must be given"),
         (("--output", tmp_path / "out"), "`FILES` must be given"),
         (("a.txt", "--family", "gpt"), "`--family` must be one of"),
+        (
+            ("a.txt", "--family", "distilbert", "--output", tmp_path / "out"),
+            "`--teacher` must be the preset to distil",
+        ),
         (("--config", "none.yaml"), "'none.yaml'"),
         (("--recipe", "slow"), "`--recipe` must be one of ['published', 'quick']"),
         (("--recipe", "quick", "--config", "a"), "`--recipe` must be left out"),

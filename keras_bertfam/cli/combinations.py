@@ -63,10 +63,10 @@ def check_together(run: Any) -> None:
             "`model_parallel` must be 1 unless `distribution` is 'jax'. "
             f"Received: {run.model_parallel}, distribution={run.distribution!r}."
         )
-    if (run.teacher is None) == (name == "distillation"):
+    if run.teacher is not None and name != "distillation":
         raise ValueError(
-            "`teacher` must be the preset to distil, and be left out with another "
-            f"objective. Received: teacher={run.teacher!r}, objective={name!r}."
+            "`teacher` must be left out unless `objective` is 'distillation'. "
+            f"Received: {run.teacher!r}, objective={name!r}."
         )
     if run.preset is not None and run.teacher is not None:
         raise ValueError(

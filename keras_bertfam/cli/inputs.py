@@ -81,13 +81,19 @@ def check_run(run: PretrainingRun) -> None:
         run: `PretrainingRun`.
 
     Raises:
-        ValueError: for a run without files or output, or one in the same place that
-            was killed, unless it is to be resumed with the same settings.
+        ValueError: for a run without files, output or the teacher that its objective
+            needs, or one in the same place that was killed, unless it is to be
+            resumed with the same settings.
         OSError: for files that aren't there, or an output that can't be written.
     """
     for name in ("files", "output"):
         if not getattr(run, name):
             raise ValueError(f"`{name}` must be given. Received: nothing.")
+    if run.objective_name == "distillation" and run.teacher is None:
+        raise ValueError(
+            "`teacher` must be the preset to distil, or `objective` another one than "
+            "'distillation'. Received: teacher=None."
+        )
     Reading(encoding=run.encoding, max_line_length=run.max_line_length)  # or raises
     check_files("files", run.files)
     check_files("validation", run.validation)
