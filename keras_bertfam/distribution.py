@@ -16,7 +16,7 @@ from keras import ops
 from keras_bertfam.sharding import ModelParallel as ModelParallel
 from keras_bertfam.sharding import as_numpy as as_numpy
 from keras_bertfam.sharding import gathered as gathered
-from keras_bertfam.types import Mixin, Model, Tensor
+from keras_bertfam.types import Model, Tensor
 
 if keras.backend.backend() == "tensorflow":
     import tensorflow as tf
@@ -292,88 +292,74 @@ def _across_workers(strategy):
     return strategy.cluster_resolver.cluster_spec().num_tasks("worker") > 1
 
 
-class DistributedTrainer(Mixin):
-    """Mixin that makes `fit()` right under `tf.distribute`.
+def prepare_optimizer(model: Model) -> None:
+    """Make the optimizer of a model that was just compiled right under `tf.distribute`.
 
-    Put it before `keras.Model` (or a subclass of it) in the bases. Beyond
-    Keras's own trainer
+    Gradients are then summed over the replicas before they are clipped and checked for
+    overflow, so that clipping acts on the gradient of the global batch, and an update
+    may be of several batches. Without replicas, see `leave_gradients`.
 
-    - gradients are summed over the replicas before they are clipped and
-      checked for overflow, so clipping acts on the gradient of the global batch;
-    - an update may be of several batches;
-    - `MultiWorkerMirroredStrategy` works in `fit()` and `evaluate()`;
-    - metrics and loss are built before the first step, as under JAX and PyTorch,
-      so that callbacks find all variables in `on_train_begin`;
-    - a model that is no longer used gives its memory back, see `leave_gradients`.
-
-    Nothing changes under JAX and PyTorch.
-
-    Example:
-
-    ```python
-    class MyModel(keras_bertfam.distribution.DistributedTrainer, keras.Model):
-        ...
-    ```
+    Args:
+        model: `keras.Model`.
     """
+    if tf is None or model.optimizer is None:
+        return
+    if model.distribute_strategy.num_replicas_in_sync > 1:
+        sum_gradients_first(model.optimizer)
+    else:
+        leave_gradients(model.optimizer)
 
 
-if tf is not None:
-
-    class DistributedTrainer(DistributedTrainer):  # type: ignore[no-redef] # noqa: F811
-        __doc__ = DistributedTrainer.__doc__
-
-        def compile(self, *args: Any, **kwargs: Any) -> None:
-            super().compile(*args, **kwargs)
-            if self.optimizer is None:
-                return
-            if self.distribute_strategy.num_replicas_in_sync > 1:
-                sum_gradients_first(self.optimizer)
-            else:
-                leave_gradients(self.optimizer)
-
-        def train_step(self, data: Any) -> dict[str, Any]:
-            with _after(data):
-                return self._with_leading_axis(super().train_step(data))
-
-        def test_step(self, data: Any) -> dict[str, Any]:
-            with _after(data):
-                return self._with_leading_axis(super().test_step(data))
-
-        def _with_leading_axis(self, logs):
-            # Across workers Keras reduces logs over axis 0, which scalars lack
-            # (keras issue 20585).
-            if not _across_workers(self.distribute_strategy):
-                return logs
-            return {name: ops.expand_dims(log, 0) for name, log in logs.items()}
-
-        def _maybe_symbolic_build(self, iterator=None, data_batch=None):
-            # Keras averages the replicas' batches to learn their shapes, which
-            # fails across workers (keras issue 20585) and for booleans. One
-            # replica's batch has them. No public hook comes as early as this.
-            if iterator is not None:
-                _, _, batches = next(iter(iterator))
-                try:
-                    data_batch = next(batches)
-                except StopIteration:
-                    return  # no data: fit() itself says so
-            strategy = self.distribute_strategy
-            data_batch = keras.tree.map_structure(
-                lambda x: strategy.experimental_local_results(x)[0], data_batch
-            )
-            with strategy.scope():
-                self._symbolic_build(data_batch=data_batch)
-
-
-def _after(data):
-    """Lets nothing of a step happen unless there is data.
+def only_with(data: Any) -> contextlib.AbstractContextManager[Any]:
+    """Let nothing of a step happen unless there is data.
 
     At the end of data of unknown length Keras runs one step too many, of which
     TensorFlow does what doesn't need the data: it counts an iteration, and a
     batch of loss zero.
+
+    Args:
+        data: the batch of the step.
     """
+    if tf is None:
+        return contextlib.nullcontext()
     return tf.control_dependencies(
         [x for x in keras.tree.flatten(data) if isinstance(x, tf.Tensor)]
     )
+
+
+def as_workers_reduce(model: Model, logs: Any) -> Any:
+    """Give the logs of a step an axis, if a model is trained by several workers.
+
+    Across workers Keras reduces logs over axis 0, which scalars lack (keras issue
+    20585).
+    """
+    if tf is None or not _across_workers(model.distribute_strategy):
+        return logs
+    return {name: ops.expand_dims(log, 0) for name, log in logs.items()}
+
+
+def build_before_first_step(
+    model: Model, iterator: Any = None, data_batch: Any = None
+) -> None:
+    """Build metrics and loss, as under JAX and PyTorch, for `on_train_begin`.
+
+    It takes the place of TensorFlow's `_maybe_symbolic_build`, since no public hook
+    comes as early. Keras averages the replicas' batches to learn their shapes, which
+    fails across workers (keras issue 20585) and for booleans. One replica's batch has
+    them.
+    """
+    if iterator is not None:
+        _, _, batches = next(iter(iterator))
+        try:
+            data_batch = next(batches)
+        except StopIteration:
+            return  # no data: fit() itself says so
+    strategy = model.distribute_strategy
+    data_batch = keras.tree.map_structure(
+        lambda x: strategy.experimental_local_results(x)[0], data_batch
+    )
+    with strategy.scope():
+        model._symbolic_build(data_batch=data_batch)
 
 
 def leave_gradients(optimizer: keras.optimizers.Optimizer) -> None:

@@ -18,10 +18,10 @@ COMMANDS = typer.main.get_command(app).commands
     [
         (
             "pretrain",
-            "usually go with the root of the rows, learning_rate=3.5e-05 in "
-            "`compile()`; those for SGD go with the rows, 1e-06.",
-            "usually go with the root of the rows, `--learning-rate 3.5e-05`; those "
-            "for SGD go with the rows, 1e-06.",
+            "usually scale with the square root of the batch size, "
+            "learning_rate=3.5e-05 in `compile()`; those for SGD, 1e-06.",
+            "usually scale with the square root of the batch size, "
+            "`--learning-rate 3.5e-05`; those for SGD, 1e-06.",
         ),
         (
             "pretrain",

@@ -2,7 +2,6 @@
 
 import math
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -12,86 +11,53 @@ from keras_bertfam.optimizers.schedules import COUNTING
 from keras_bertfam.optimizers.weight_decay import inner
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.families.recipes import FineTuningRecipe, PretrainingRecipe
-from keras_bertfam.types import Mixin, Model
+from keras_bertfam.types import Model
 
 
-class PublishedTraining(Mixin):
-    """Mixin of tasks that are compiled by a published recipe.
+def warn_of_small_batches(task: Model, rows: int | None) -> None:
+    """Warn where the published rate is for updates of over four times the rows.
 
-    Attributes:
-        recipe_family: name of the family whose recipe is the objective's. `None` for
-            an objective that more than one family has: its recipe is the backbone's
-            family's.
+    Args:
+        task: a compiled `PretrainingTask`.
+        rows: int, the rows of a batch; `None` if that isn't known.
     """
+    recipe = task.published_recipe()
+    if not isinstance(recipe, PretrainingRecipe):
+        return  # batches of fine-tuning are small
+    if recipe.optimizer == "adafactor":
+        return  # its rates are relative to the weights
+    rows = (rows or 0) * (inner(task.optimizer).gradient_accumulation_steps or 1)
+    if not rows or 4 * rows >= recipe.batch_size:
+        return
+    root = recipe.learning_rate * math.sqrt(rows / recipe.batch_size)
+    linear = recipe.learning_rate * rows / recipe.batch_size
+    warnings.warn(
+        f"The published learning rate, {recipe.learning_rate:g}, is for updates of "
+        f"{recipe.batch_size} rows, and these have {rows}. Rates for Adam and LAMB "
+        f"usually scale with the square root of the batch size, "
+        f"learning_rate={root:.2g} in `compile()`; those for SGD with the batch size, "
+        f"{linear:.2g}.",
+        stacklevel=3,
+    )
 
-    recipe_family: str | None = None
 
-    @property
-    def optimizer_defaults(self) -> dict[str, Any]:
-        """What `compile()` makes its optimizer with unless told otherwise."""
-        arguments = recipe_of(self).optimizer_arguments()
-        # In float16 a smaller one is 0, and weights without a gradient become NaN.
-        is_half = self.backbone.variable_dtype == "float16"
-        if is_half and arguments.get("epsilon", 1.0) < 1e-6:
-            arguments["epsilon"] = 1e-6
-        return arguments
-
-    def _make_optimizer(self, arguments):
-        return optimizers.pretraining_optimizer(**arguments)
-
-    def recipe(self, print_fn: Callable[[str], Any] | None = None) -> None:
-        """Prints what this task is trained by, beside what was published, and where.
-
-        Args:
-            print_fn: takes the text. Defaults to `print`.
-
-        Example:
-
-        ```python
-        backbone = keras_bertfam.models.RobertaBackbone.from_preset(
-            "roberta_base_en", load_weights=False)
-        keras_bertfam.tasks.MaskedLM(backbone).recipe()
-        ```
-        """
-        (print_fn or print)(compare_with_published(self, self._published_recipe()))
-
-    def training_facts(self) -> dict[str, Any]:
-        optimizer = inner(self.optimizer)
-        steps = 0
-        if optimizer is not None:
-            steps = int(keras.ops.convert_to_numpy(optimizer.iterations))
-        if not steps:
-            return {}
-        recipe = self._published_recipe()
-        history = getattr(self, "history", None)
-        epochs = history.history if history is not None else {}
-        return {
-            "steps": steps,
-            "settings": used_settings(self, recipe),
-            "source": recipe.source,
-            "scores": {name: float(each[-1]) for name, each in epochs.items() if each},
-        }
-
-    def _published_recipe(self):
-        return recipe_of(self)
-
-    def _warn_of_small_batches(self, rows):
-        """Warns where the published rate is for updates of over four times the rows."""
-        recipe = self._published_recipe()
-        if getattr(recipe, "optimizer", None) == "adafactor":
-            return  # its rates are relative to the weights
-        rows = (rows or 0) * (inner(self.optimizer).gradient_accumulation_steps or 1)
-        if not rows or 4 * rows >= recipe.batch_size:
-            return
-        root = recipe.learning_rate * math.sqrt(rows / recipe.batch_size)
-        linear = recipe.learning_rate * rows / recipe.batch_size
-        warnings.warn(
-            f"The published learning rate, {recipe.learning_rate:g}, is for updates of "
-            f"{recipe.batch_size} rows, and these have {rows}. Rates for Adam and LAMB "
-            f"usually go with the root of the rows, learning_rate={root:.2g} in "
-            f"`compile()`; those for SGD go with the rows, {linear:.2g}.",
-            stacklevel=3,
-        )
+def training_facts(task: Model) -> dict[str, Any]:
+    """Give what a model card says of a task's training, see `TaskPresets`."""
+    optimizer = inner(task.optimizer)
+    steps = 0
+    if optimizer is not None:
+        steps = int(keras.ops.convert_to_numpy(optimizer.iterations))
+    if not steps:
+        return {}
+    recipe = task.published_recipe()
+    history = getattr(task, "history", None)
+    epochs = history.history if history is not None else {}
+    return {
+        "steps": steps,
+        "settings": used_settings(task, recipe),
+        "source": recipe.source,
+        "scores": {name: float(each[-1]) for name, each in epochs.items() if each},
+    }
 
 
 def checked_accumulation(steps: int | None, optimizer: Any) -> int | None:

@@ -1,63 +1,74 @@
-"""What every pre-training task shares: defaults and data."""
+"""A task: a backbone, a preprocessor and heads, and how they are trained together.
 
+One can follow a step of training from top to bottom. `fit` makes batches of what it is
+given and calls Keras's loop. That calls `train_step` for each batch, which calls the
+task with the labels among its inputs, so that vocabulary heads can give the labels'
+scores (`predict_tokens`). Then come Keras's `compute_loss`, and the optimizer.
+"""
+
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
 import keras_hub
+from keras import ops
 
 from keras_bertfam import distribution, optimizers
+from keras_bertfam.autograph import as_written
 from keras_bertfam.callbacks import show_total, with_stream_position
 from keras_bertfam.callbacks.backup import released
 from keras_bertfam.callbacks.progress import progress_of_run
-from keras_bertfam.layers.data.pipelines import checked_batch_size
-from keras_bertfam.layers.data.seeding import StreamPosition
+from keras_bertfam.layers.data.arrays import as_rows
+from keras_bertfam.layers.data.pipelines import (
+    checked_batch_size,
+    ready_to_iterate,
+    remember_count,
+)
+from keras_bertfam.layers.data.ranges import plain_error
+from keras_bertfam.layers.data.seeding import StreamPosition, shuffled_batches
 from keras_bertfam.layers.modeling.recomputation import set_recomputation
 from keras_bertfam.models.encoder import EncoderBackbone
 from keras_bertfam.models.exported import Exported, row_specs
 from keras_bertfam.models.fixed_arguments import FixedArguments
 from keras_bertfam.models.subclassed import Subclassed, functional_bases_kept
+from keras_bertfam.presets.families.recipes import FineTuningRecipe, PretrainingRecipe
 from keras_bertfam.presets.task_presets import TaskPresets
-from keras_bertfam.tasks.compilation import CompiledSteps, FirstStep
-from keras_bertfam.tasks.data import DataTaken
-from keras_bertfam.tasks.failures import VariablesKept, usable_after_errors
+from keras_bertfam.tasks import compilation, published, scored_tokens, watching
 from keras_bertfam.tasks.inputs import (
     able_to_begin_later,
+    as_tensors,
     count_batches,
     is_arrays,
+    is_preprocessed,
     known_count,
     known_shapes,
     may_end,
+    remember_shapes,
     rows_of_batches,
     say,
     split_off_last,
     yields_batches,
 )
-from keras_bertfam.tasks.published import PublishedTraining, checked_accumulation
-from keras_bertfam.tasks.ranges import check_given
-from keras_bertfam.tasks.scored_tokens import ScoredTokens
-from keras_bertfam.tasks.watching import Watched
-from keras_bertfam.tasks.weighing import StepOfParts, WeighedBatches
+from keras_bertfam.tasks.parts_of_loss import STEPS
+from keras_bertfam.tasks.ranges import check_given, checked
+from keras_bertfam.tasks.weighing import weigh_batches
 from keras_bertfam.tokenizers.graph import has_vocabulary
 from keras_bertfam.types import Config, Model, Tensor
 
+# The labels' name among the inputs of a step.
+LABELS = "labels"
+
 
 class PretrainingTask(
-    PublishedTraining,
     FixedArguments,
     Exported,
     TaskPresets,
-    DataTaken,
-    VariablesKept,
-    Watched,
-    CompiledSteps,
-    ScoredTokens,
-    WeighedBatches,
-    distribution.DistributedTrainer,
-    StepOfParts,
     keras_hub.models.Task,
     metaclass=Subclassed,
 ):
-    """Base class of the pre-training tasks: a backbone, a preprocessor, a head.
+    """Base class of the tasks: a backbone, a preprocessor, a head.
 
     A subclass makes its heads in `__init__`, which ends with
     `self.compile_by_default()`, says in `default_loss` and `default_metrics` what
@@ -70,10 +81,15 @@ class PretrainingTask(
             are measures. `fit()` refuses what is none. `None` asks for no labels.
         extra_inputs: names of what an exported model takes besides the inputs of the
             backbone: rows of int32, and of bool if it's a mask.
+        reads_labels: whether `call` takes `labels` among its inputs, in steps of
+            `fit()` and `evaluate()`. A subclass with another `call` says it again.
         reads_pooler: whether the loss reads the backbone's pooler. One that it
             doesn't read isn't trained.
         has_global_tokens: whether rows have global tokens, if the backbone can. The
             projections of a task without aren't trained.
+        recipe_family: name of the family whose recipe is the objective's. `None` for
+            an objective that more than one family has: its recipe is the backbone's
+            family's.
 
     Args:
         backbone: `keras_bertfam.models.EncoderBackbone`.
@@ -92,8 +108,10 @@ class PretrainingTask(
     backbone_cls: Any = EncoderBackbone
     label_kind: Any = None
     extra_inputs: tuple[str, ...] = ()
+    reads_labels = False
     reads_pooler = False
     has_global_tokens = False
+    recipe_family: str | None = None
 
     def __init__(
         self,
@@ -122,29 +140,42 @@ class PretrainingTask(
                 f"Received one of {size}."
             )
 
+    # What a subclass says of itself.
+
     def default_loss(self) -> Any:
-        """The loss that `compile()` takes when none is given.
+        """Make the loss that `compile()` takes when none is given.
 
         `None` for a task that defines `compute_loss`, and then takes no other.
         """
         raise TypeError(f"{type(self).__name__} must define `default_loss`.")
 
+    def default_metrics(self) -> Any:
+        """Make the weighted metrics that `compile()` takes when none are given."""
+        return []
+
+    @property
+    def loss_counts(self) -> int:
+        """How many tensors the loss divides by; with 1, the first of them counts.
+
+        Updates of several batches are those of one large batch: batches count by what
+        `distribution.global_mean` divides their losses by. Where a loss divides its
+        parts by different numbers, as of masked tokens and of pairs, each part has its
+        gradient, which costs a pass backwards.
+        """
+        return 1
+
     def added_losses(self) -> Tensor:
-        """What layers add to the loss, as `HeadGates`; 0 if there is nothing.
+        """Sum what layers add to the loss, as `HeadGates`; 0 if there is nothing.
 
         For a task that computes its own loss.
         """
         return keras.Model.compute_loss(self) if self.losses else 0.0
 
-    def default_metrics(self) -> Any:
-        """The weighted metrics that `compile()` takes when none are given."""
-        return []
-
     def input_signature(self) -> dict[str, keras.InputSpec]:
         return {**self.backbone.input_signature(), **row_specs(self.extra_inputs)}
 
     def unused_variables(self) -> list[keras.Variable]:
-        """Variables of the backbone that have no part in the loss.
+        """List the variables of the backbone that have no part in the loss.
 
         They keep `trainable=True` for the tasks that come after, but this one
         leaves them out of `trainable_variables`.
@@ -177,6 +208,46 @@ class PretrainingTask(
     def non_trainable_weights(self) -> list[keras.Variable]:
         unused = self._split_off_unused(super().trainable_weights, keep=False)
         return [*super().non_trainable_weights, *unused]
+
+    # How it is trained.
+
+    def published_recipe(self) -> PretrainingRecipe | FineTuningRecipe:
+        """Give the recipe that `compile()` goes by."""
+        return published.recipe_of(self)
+
+    @property
+    def optimizer_defaults(self) -> dict[str, Any]:
+        """What `compile()` makes its optimizer with unless told otherwise."""
+        arguments = self.published_recipe().optimizer_arguments()
+        # In float16 a smaller one is 0, and weights without a gradient become NaN.
+        is_half = self.backbone.variable_dtype == "float16"
+        if is_half and arguments.get("epsilon", 1.0) < 1e-6:
+            arguments["epsilon"] = 1e-6
+        return arguments
+
+    def make_optimizer(self, **arguments: Any) -> keras.optimizers.Optimizer:
+        """Make the optimizer of `compile(optimizer="auto")`."""
+        return optimizers.pretraining_optimizer(**arguments)
+
+    def recipe(self, print_fn: Callable[[str], Any] | None = None) -> None:
+        """Print what this task is trained by, beside what was published, and where.
+
+        Args:
+            print_fn: takes the text. Defaults to `print`.
+
+        Example:
+
+        ```python
+        backbone = keras_bertfam.models.RobertaBackbone.from_preset(
+            "roberta_base_en", load_weights=False)
+        keras_bertfam.tasks.MaskedLM(backbone).recipe()
+        ```
+        """
+        report = published.compare_with_published(self, self.published_recipe())
+        (print_fn or print)(report)
+
+    def training_facts(self) -> dict[str, Any]:
+        return published.training_facts(self)
 
     def compile(
         self,
@@ -223,7 +294,9 @@ class PretrainingTask(
                 attention, where no kernel spares them, which a step of long rows keeps
                 most of; or each whole block, for the least memory and a third more
                 time.
-            **kwargs: other arguments of `keras.Model.compile`.
+            **kwargs: other arguments of `keras.Model.compile`. `jit_compile="auto"`
+                compiles under JAX and on accelerators, as Keras does, and TensorFlow's
+                step on a CPU if `fit()` makes enough steps for that to pay.
         """
         set_recomputation(self, rematerialize)
         self._rematerialize = rematerialize
@@ -234,7 +307,9 @@ class PretrainingTask(
                 f"{type(self).__name__} computes its own loss. Expected "
                 f'loss="auto". Received: loss={loss!r}.'
             )
-        accumulation = checked_accumulation(gradient_accumulation_steps, optimizer)
+        accumulation = published.checked_accumulation(
+            gradient_accumulation_steps, optimizer
+        )
         if optimizer == "auto":
             given = {
                 "learning_rate": learning_rate,
@@ -243,15 +318,21 @@ class PretrainingTask(
                 "gradient_accumulation_steps": accumulation,
             }
             given = {name: value for name, value in given.items() if value is not None}
-            optimizer = self._make_optimizer({**self.optimizer_defaults, **given})
+            optimizer = self.make_optimizer(**{**self.optimizer_defaults, **given})
+        loss = default_loss if loss == "auto" else loss
+        if weighted_metrics == "auto":
+            weighted_metrics = self.default_metrics()
+        watching.forget(self)
         super().compile(
-            optimizer=optimizer,
-            loss=default_loss if loss == "auto" else loss,
-            weighted_metrics=self.default_metrics()
-            if weighted_metrics == "auto"
-            else weighted_metrics,
-            **kwargs,
+            optimizer=optimizer, loss=loss, weighted_metrics=weighted_metrics, **kwargs
         )
+        distribution.prepare_optimizer(self)
+        self._weighs_batches = weigh_batches(self, loss)
+        readers = (loss, kwargs.get("metrics"), weighted_metrics)
+        self._scoring = scored_tokens.scoring_of(self, readers)
+        self._gives_labels = scored_tokens.call_takes_labels(self)
+        self._compiles_as_it_pays = kwargs.get("jit_compile", "auto") == "auto"
+        self._compiles_step = False
         optimizers.count_updates(self.optimizer)
 
     def compile_by_default(self) -> None:
@@ -263,6 +344,9 @@ class PretrainingTask(
         config = super().get_compile_config()
         if not config:  # it isn't compiled
             return config
+        if self._compiles_as_it_pays:
+            # Keras writes what it made of "auto", which is for this machine.
+            config = {**config, "jit_compile": "auto"}
         # An optimizer's config lacks the variables without weight decay.
         excluded = optimizers.excludes_norms_and_biases(self.optimizer)
         return {
@@ -280,6 +364,33 @@ class PretrainingTask(
         if self.optimizer is not None:
             self.optimizer.build(self.trainable_variables)
 
+    # Data.
+
+    @as_written
+    def preprocess_samples(
+        self, x: Any, y: Any = None, sample_weight: Any = None
+    ) -> Any:
+        if not is_preprocessed(x):
+            data = super().preprocess_samples(x, y, sample_weight)
+            x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        data = checked(self, x, y, sample_weight)
+        return keras.utils.pack_x_y_sample_weight(*data)
+
+    def _rows(self, x, y=None, sample_weight=None):
+        """Make a dataset of the rows of arrays."""
+        rows = as_rows(x, y, sample_weight)
+        checked(self, x, y, sample_weight)
+        return rows
+
+    def _batched(self, data, batch_size, position=None):
+        """Make batches of rows, in order or shuffled for each pass of a position."""
+        if position is None:
+            return ready_to_iterate(data.batch(batch_size))
+        seed = getattr(self.preprocessor, "seed", 0)
+        batches = ready_to_iterate(shuffled_batches(data, batch_size, seed, position))
+        remember_shapes(batches, 1 + (len(data) % batch_size > 0))
+        return remember_count(batches, -(-len(data) // batch_size))
+
     def fit(
         self,
         x: Any = None,
@@ -288,13 +399,13 @@ class PretrainingTask(
         epochs: int = 1,
         **kwargs: Any,
     ) -> keras.callbacks.History:
-        """`keras.Model.fit`, told how long and where the data is.
+        """Train, as `keras.Model.fit` does.
 
         A schedule without `total_steps` gets those of this call. If the length
         of `x` isn't known and `steps_per_epoch` isn't given either, `x` is
         counted once. As in Keras, arrays and lists are shuffled unless
         `shuffle=False`, by the preprocessor's seed, and a `tf.data.Dataset` is
-        taken as it comes. See `CompiledSteps` for when TensorFlow compiles the step.
+        taken as it comes.
         """
         if not self.compiled:
             raise ValueError(
@@ -319,7 +430,7 @@ class PretrainingTask(
             held_out = self._batched(self._rows(*held_out), held_out_size)
             kwargs["validation_data"] = held_out
         if self._has_published_rate:
-            self._warn_of_small_batches(rows)
+            published.warn_of_small_batches(self, rows)
         steps = kwargs.get("steps_per_epoch")
         callbacks = with_stream_position(
             kwargs.pop("callbacks", None), x, steps, position
@@ -328,7 +439,7 @@ class PretrainingTask(
             kwargs.setdefault("shuffle", False)  # Keras warns that it can't
         with (
             released(callbacks),
-            usable_after_errors(self),
+            self._usable_after_errors(),
             may_end(steps),
             optimizers.rates_set_by(self.optimizer, callbacks),
         ):
@@ -339,10 +450,10 @@ class PretrainingTask(
             optimizers.resolve_schedule(self.optimizer, steps and steps * left)
             show_total(callbacks, known_count(x))
             in_all = known_count(x) if steps is None else steps
-            self.choose_compilation(known_shapes(x), in_all and in_all * epochs)
+            self._choose_compilation(known_shapes(x), in_all and in_all * epochs)
             if self.train_function is None:
-                callbacks.append(FirstStep(verbose))
-                say(self.preparation(), verbose)
+                callbacks.append(compilation.FirstStep(verbose))
+                say(compilation.preparation(self._compiles_step), verbose)
             callbacks += progress_of_run(callbacks, verbose)
             kwargs |= {"epochs": epochs, "callbacks": callbacks}
             x = able_to_begin_later(x, callbacks)
@@ -350,13 +461,202 @@ class PretrainingTask(
                 return keras.Model.fit(self, x, y, batch_size, **kwargs)
             return super().fit(x, y, batch_size, **kwargs)
 
+    def evaluate(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        sample_weight: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        check_given(self, x, y)
+        if is_arrays(x):
+            rows = self._rows(x, y, sample_weight)
+            x = self._batched(rows, checked_batch_size(batch_size))
+            y = batch_size = sample_weight = None
+        kwargs |= {"batch_size": batch_size, "sample_weight": sample_weight}
+        with self._usable_after_errors(), may_end(kwargs.get("steps")):
+            if yields_batches(x):
+                return keras.Model.evaluate(self, x, y, **kwargs)
+            return super().evaluate(x, y, **kwargs)
+
+    def predict(
+        self, x: Any = None, batch_size: int | None = None, **kwargs: Any
+    ) -> Any:
+        check_given(self, x, labelled=False)
+        if is_arrays(x):
+            size, batch_size = checked_batch_size(batch_size), None
+            x = self._batched(self._rows(x), size)
+        with self._usable_after_errors(), may_end(kwargs.get("steps")):
+            if yields_batches(x):
+                return keras.Model.predict(self, x, batch_size, **kwargs)
+            return super().predict(x, batch_size, **kwargs)
+
+    # KerasHub's versions of these take no dicts of targets.
+
+    def train_on_batch(
+        self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any
+    ) -> Any:
+        data = self.preprocess_samples(x, y, sample_weight)
+        return keras.Model.train_on_batch(self, *as_tensors(data), **kwargs)
+
+    def test_on_batch(
+        self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any
+    ) -> Any:
+        data = self.preprocess_samples(x, y, sample_weight)
+        return keras.Model.test_on_batch(self, *as_tensors(data), **kwargs)
+
+    # A step.
+
+    def train_step(self, *args: Any) -> Any:
+        """Make an update of one batch.
+
+        Args:
+            *args: the batch; under JAX the model's state before it.
+
+        Returns:
+            The logs; under JAX a tuple of these and the state after it.
+        """
+        *state, data = args
+        with distribution.only_with(data):
+            data = self._with_labels(data)
+            if self._weighs_batches:
+                logs = STEPS[keras.backend.backend()](self, *state, data)
+            else:
+                logs = super().train_step(*state, data)
+            return distribution.as_workers_reduce(self, logs)
+
+    def test_step(self, *args: Any) -> Any:
+        """Evaluate one batch; see `train_step`."""
+        *state, data = args
+        with distribution.only_with(data):
+            logs = super().test_step(*state, self._with_labels(data))
+            return distribution.as_workers_reduce(self, logs)
+
+    def _with_labels(self, data):
+        """Put the labels of a batch among its inputs, if `call` takes them there."""
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        if y is None or not self._gives_labels:
+            return data
+        return {**x, LABELS: y}, y, sample_weight
+
+    def predict_tokens(
+        self, head: Any, states: Tensor, *args: Tensor, labels: Tensor | None = None
+    ) -> Tensor:
+        """Call a vocabulary head, for scores in a step of `fit()` or `evaluate()`.
+
+        Logits are by far the largest tensor of a step. Losses and metrics of tokens
+        need only the cross-entropy of the label, and whether it is the likeliest token,
+        which the head computes for all of them at once, without keeping the logits.
+
+        Args:
+            head: a layer whose `call` takes `targets`, as `layers.TiedLogits`.
+            states: float tensor of shape `(batch, count, width)`.
+            *args: what else the head takes.
+            labels: int tensor `(batch, count)`, or `None`; what `call` finds as
+                `labels` among its inputs.
+
+        Returns:
+            float32 logits of shape `(batch, count, vocabulary_size)`. With labels, if
+            all losses and metrics can read them, the labels' scores, `(batch, count,
+            1, 2 or 4)`, which these know by the shape.
+        """
+        if labels is None or not self._scoring or len(labels.shape) != 2:
+            return head(states, *args)
+        statistics = {"statistics": True} if self._scoring == "statistics" else {}
+        return ops.expand_dims(head(states, *args, targets=labels, **statistics), -2)
+
+    def watch_steps(self) -> watching.StepWatch:
+        """Count tokens and keep gradients' norms, from now until the next `compile()`.
+
+        Returns:
+            `StepWatch`.
+        """
+        watch, is_new = watching.begin(self)
+        if is_new:
+            self.make_train_function(force=True)
+        return watch
+
+    @property
+    def metrics(self) -> list[keras.metrics.Metric]:
+        watch = watching.watch_of(self)
+        return [*super().metrics, *([] if watch is None else [watch])]
+
+    def compute_metrics(
+        self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
+    ) -> dict[str, Tensor]:
+        watch = watching.watch_of(self)
+        if watch is not None:
+            watch.update_state(x)
+        return super().compute_metrics(x, y, y_pred, sample_weight)
+
+    def _choose_compilation(self, shapes, steps):
+        """Decide whether the training step of the next `fit()` is compiled."""
+        compiles = (
+            self._compiles_as_it_pays
+            and not (self.jit_compile or self.run_eagerly)
+            and compilation.pays(shapes, steps)
+            and distribution.may_compile_steps(self)
+        )
+        if compiles != self._compiles_step:
+            self._compiles_step = compiles
+            self.train_function = None
+
+    def make_train_function(self, force: bool = False) -> Any:
+        usual = self.jit_compile
+        with warnings.catch_warnings():
+            # Nobody asked: with layers that can't be compiled Keras goes without.
+            warnings.filterwarnings("ignore", "Model doesn't support `jit_compile")
+            self.jit_compile = usual or self._compiles_step
+        try:
+            return super().make_train_function(force)
+        finally:
+            self.jit_compile = usual
+
+    if keras.backend.backend() == "tensorflow":
+        _maybe_symbolic_build = distribution.build_before_first_step
+
+    def _purge_model_variables(self, **kwargs: Any) -> None:
+        """Leave the variables their values until the first step, under JAX.
+
+        Keras empties them before it, and an error in the first batch leaves them so. To
+        empty them spares no memory: a compiled step takes over that of the old values.
+        """
+
+    @contextlib.contextmanager
+    def _usable_after_errors(self) -> Iterator[None]:
+        """Give variables their values back when Keras's loop ends in an error.
+
+        What a dataset refuses is raised as a `ValueError`, as for arrays.
+        """
+        self._give_values_back()
+        try:
+            yield
+        except BaseException as error:
+            self._give_values_back()
+            refused = plain_error(error)
+            if refused is None:
+                raise
+            raise refused from error
+
+    def _give_values_back(self):
+        """Write the values that JAX's loop keeps while it runs to the variables.
+
+        After an error `evaluate()` and `predict()` don't. What `train_on_batch()` has
+        kept is older than the values that there are.
+        """
+        if keras.backend.backend() == "jax":
+            if any(variable.value.is_deleted() for variable in self.variables):
+                self.jax_state_sync()
+            self._jax_state = None
+
 
 def pooler_variables(backbone: Model) -> list[keras.Variable]:
-    """The variables of a backbone's pooler; none without one."""
+    """List the variables of a backbone's pooler; none without one."""
     return [] if backbone.pooler is None else backbone.pooler.variables
 
 
 def global_variables(backbone: Model) -> list[keras.Variable]:
-    """The variables of a backbone's projections of global tokens, if it has any."""
+    """List the variables of a backbone's projections of global tokens, if any."""
     layers: list[Any] = getattr(backbone, "global_projections", list)()
     return [variable for layer in layers for variable in layer.variables]

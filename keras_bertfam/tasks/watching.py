@@ -9,7 +9,7 @@ from keras import ops
 from keras_bertfam import distribution
 from keras_bertfam.optimizers.accumulation import merge, weighing_of
 from keras_bertfam.optimizers.weight_decay import inner
-from keras_bertfam.types import Mixin, Tensor
+from keras_bertfam.types import Model
 
 # No attributes of the models, which would save them.
 _watches: Any = weakref.WeakKeyDictionary()
@@ -129,36 +129,26 @@ def _masks(x):
     return [ops.ones_like(leaf) for name, leaf in leaves if "token_ids" in str(name)]
 
 
-class Watched(Mixin):
-    """Mixin of tasks whose steps a callback may watch."""
+def begin(task: Model) -> tuple[StepWatch, bool]:
+    """Watch the steps of a task.
 
-    def watch_steps(self) -> StepWatch:
-        """What the steps do, from the next one until the next `compile()`.
+    Returns:
+        A tuple of the watch, and whether its step has to be made anew for it.
+    """
+    is_new = task not in _watches
+    if is_new:
+        with distribution.scope_of(task):
+            _watches[task] = StepWatch()
+    watch = _watches[task]
+    return watch, watch.watch(task.optimizer) or is_new
 
-        Returns:
-            `StepWatch`.
-        """
-        is_new = self not in _watches
-        if is_new:
-            with distribution.scope_of(self):
-                _watches[self] = StepWatch()
-        if _watches[self].watch(self.optimizer) or is_new:
-            self.make_train_function(force=True)
-        return _watches[self]
 
-    def compile(self, *args: Any, **kwargs: Any) -> None:
-        _watches.pop(self, None)
-        super().compile(*args, **kwargs)
+def watch_of(task: Model) -> StepWatch | None:
+    """Give the watch of a task's steps, if there is one."""
+    watch: StepWatch | None = _watches.get(task)
+    return watch
 
-    @property
-    def metrics(self) -> list[keras.metrics.Metric]:
-        watch = _watches.get(self)
-        return [*super().metrics, *([] if watch is None else [watch])]
 
-    def compute_metrics(
-        self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
-    ) -> dict[str, Tensor]:
-        watch = _watches.get(self)
-        if watch is not None:
-            watch.update_state(x)
-        return super().compute_metrics(x, y, y_pred, sample_weight)
+def forget(task: Model) -> None:
+    """End the watch of a task's steps."""
+    _watches.pop(task, None)

@@ -7,45 +7,28 @@ from keras import ops
 
 from keras_bertfam import distribution, optimizers
 from keras_bertfam.tasks.losses import WeightedMeanLoss
-from keras_bertfam.tasks.parts_of_loss import STEPS
-from keras_bertfam.types import Mixin
+from keras_bertfam.types import Model
 
 
-class WeighedBatches(Mixin):
-    """Mixin of tasks whose updates of several batches are those of one large batch.
+def weigh_batches(task: Model, loss: Any) -> bool:
+    """Make updates of several batches those of one large batch, if there are such.
 
-    Batches count by what `distribution.global_mean` divides their losses by. Where a
-    loss divides its parts by different numbers, as of masked tokens and of pairs, each
-    part has its gradient, which costs a pass backwards.
+    Args:
+        task: a `PretrainingTask` that was just compiled.
+        loss: its losses.
+
+    Returns:
+        Whether its steps are to be those of `parts_of_loss`.
     """
-
-    @property
-    def loss_counts(self) -> int:
-        """How many tensors the loss divides by; with 1, the first of them counts."""
-        return 1
-
-    def compile(self, *args: Any, **kwargs: Any) -> None:
-        super().compile(*args, **kwargs)
-        losses = [x for x in keras.tree.flatten(kwargs.get("loss")) if x is not None]
-        # What a loss of the user's divides by isn't known: there batches are alike.
-        known = all(isinstance(x, WeightedMeanLoss) for x in losses)
-        self._weighs_batches = known and optimizers.accumulates(self.optimizer)
-        if self._weighs_batches:
-            with distribution.scope_of(self):
-                optimizers.weigh_batches(self.optimizer, self.loss_counts)
-                _weigh_losses(self._loss_tracker, self.loss_counts)
-
-
-class StepOfParts(Mixin):
-    """Mixin that gives `WeighedBatches` its step, in place of Keras's own.
-
-    It comes after all other mixins that have a step.
-    """
-
-    def train_step(self, *args: Any) -> Any:
-        if not self._weighs_batches:
-            return super().train_step(*args)
-        return STEPS[keras.backend.backend()](self, *args)
+    losses = [each for each in keras.tree.flatten(loss) if each is not None]
+    # What a loss of the user's divides by isn't known: there batches are alike.
+    known = all(isinstance(each, WeightedMeanLoss) for each in losses)
+    if not (known and optimizers.accumulates(task.optimizer)):
+        return False
+    with distribution.scope_of(task):
+        optimizers.weigh_batches(task.optimizer, task.loss_counts)
+        _weigh_losses(task._loss_tracker, task.loss_counts)
+    return True
 
 
 def _weigh_losses(tracker, parts):

@@ -70,8 +70,8 @@ def test_what_is_not_compiled(capsys):
 
 
 def chooses_to_compile(model):
-    model.choose_compilation(1, 100)
-    return model.preparation().startswith(COMPILING)
+    model._choose_compilation(1, 100)
+    return model._compiles_step
 
 
 @pytest.mark.slow
@@ -80,7 +80,7 @@ def test_arrays_and_buckets_count_their_shapes(monkeypatch):
     chosen = []
     for task in (tasks.MaskedLM, tasks.TextClassifier):
         monkeypatch.setattr(
-            task, "choose_compilation", lambda _, *given: chosen.append(given)
+            task, "_choose_compilation", lambda _, *given: chosen.append(given)
         )
     model = auto_model()
     x, y, weights = next(tiny.stream(model).as_numpy_iterator())
@@ -97,7 +97,7 @@ def test_arrays_and_buckets_count_their_shapes(monkeypatch):
     model = tasks.TextClassifier(fine_tuning.make_backbone(), 2, preprocessor)
     monkeypatch.setattr(
         tasks.TextClassifier,
-        "choose_compilation",
+        "_choose_compilation",
         lambda _, *given: chosen.append(given),
     )
     fine_tuning.compiled(model).fit(texts, labels, 20, verbose=0)

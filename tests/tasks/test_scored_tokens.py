@@ -89,10 +89,10 @@ def test_scores_train_as_logits_do(task, monkeypatch):
     """In chunks as well: a step, its metrics and those of an evaluation are equal."""
     monkeypatch.setattr(token_scores, "MOST_LOGITS", VOCABULARY * 5)
     by_scores = make(task)
-    assert by_scores._reads_scores
+    assert by_scores._scoring
     logs, variables = trained(by_scores, task)
     by_logits = make(task)
-    by_logits._reads_scores = False
+    by_logits._scoring = None
     expected_logs, expected_variables = trained(by_logits, task)
     assert logs == pytest.approx(expected_logs, abs=1e-5)
     for received, expected in zip(variables, expected_variables, strict=True):
@@ -136,7 +136,7 @@ def of_vocabulary(y_true, y_pred):
 def test_what_reads_logits_gets_them(task, arguments):
     model = make(task, **arguments)
     logs, _ = trained(model, task)
-    assert not model._reads_scores
+    assert not model._scoring
     assert np.isfinite(logs["loss"])
 
 
@@ -144,4 +144,4 @@ def test_a_saved_task_goes_on_with_scores(tmp_path):
     model = make(MaskedLMSentencePair)
     trained(model, MaskedLMSentencePair)
     model.save(tmp_path / "model.keras")
-    assert keras.saving.load_model(tmp_path / "model.keras")._reads_scores
+    assert keras.saving.load_model(tmp_path / "model.keras")._scoring

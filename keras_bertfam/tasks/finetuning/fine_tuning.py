@@ -13,6 +13,7 @@ from keras_bertfam.layers.modeling.summary_head import SummaryHead
 from keras_bertfam.models.base import TokenBackbone
 from keras_bertfam.models.exported import row_specs
 from keras_bertfam.presets.families import FAMILIES
+from keras_bertfam.presets.families.recipes import FineTuningRecipe
 from keras_bertfam.presets.families.record import HeadStyle
 from keras_bertfam.tasks.finetuning.language_model_beside import LanguageModelBeside
 from keras_bertfam.tasks.finetuning.packed_preprocessor import check_packed
@@ -37,7 +38,7 @@ from keras_bertfam.tasks.summary import (
     summary_token,
     token_positions,
 )
-from keras_bertfam.tasks.task import PretrainingTask
+from keras_bertfam.tasks.task import LABELS, PretrainingTask
 from keras_bertfam.types import Config, Model, Tensor
 
 # Dropout and logits on the first token's state, of no family.
@@ -93,7 +94,7 @@ class FineTuningTask(Reporting, PretrainingTask):
 
     @property
     def optimizer_defaults(self) -> dict[str, Any]:
-        recipe = self._published_recipe()
+        recipe = self.published_recipe()
         return {
             "learning_rate": self.usual_learning_rate or max(recipe.learning_rates),
             "warmup_steps": recipe.warmup_steps,
@@ -101,20 +102,17 @@ class FineTuningTask(Reporting, PretrainingTask):
             "epsilon": optimizers.fine_tuning_epsilon(self),
         }
 
-    def _published_recipe(self):
+    def published_recipe(self) -> FineTuningRecipe:
         record = self.backbone.record or FAMILIES["bert"]
         return record.fine_tuning_recipes(self.backbone.hidden_dim)[""]
 
-    def _make_optimizer(self, arguments):
-        recipe = self._published_recipe()
+    def make_optimizer(self, **arguments: Any) -> keras.optimizers.Optimizer:
+        recipe = self.published_recipe()
         if recipe.layer_decay == 1:
-            return super()._make_optimizer(arguments)
+            return super().make_optimizer(**arguments)
         return optimizers.fine_tuning_optimizer(
             self, **{**recipe.optimizer_arguments(), **arguments}
         )
-
-    def _warn_of_small_batches(self, rows):
-        """Nothing: the published batches are small, too."""
 
     def unused_variables(self) -> list[keras.Variable]:
         # The state that XLNet's tokens to predict start from.
@@ -274,13 +272,14 @@ class SummaryTask(LanguageModelBeside, FineTuningTask):
 
     def call(self, inputs: dict[str, Tensor], training: bool | None = None) -> Any:
         rows, group = dict(inputs), None
+        rows.pop(LABELS, None)
         if len(inputs["token_ids"].shape) == 3:
-            rows, group = flat_rows(inputs)
+            rows, group = flat_rows(rows)
         if self.choices:
             rows = with_second_global(self.backbone, rows)
         else:
             rows = with_summaries_global(self.backbone, rows, self._token)
-        states, losses = self._states(rows, training)
+        states, losses = self._states(rows, LABELS in inputs, training)
         if group is not None:
             states = ops.reshape(states, (*group, self.backbone.hidden_dim))
             if not self.choices:
@@ -296,9 +295,9 @@ class SummaryTask(LanguageModelBeside, FineTuningTask):
             losses = ops.mean(ops.reshape(losses, group), axis=1)
         return {"outputs": outputs, "token_losses": losses}
 
-    def _states(self, rows, training):
+    def _states(self, rows, in_step, training):
         """The states that the head reads, and the losses of tokens by row or `None`."""
-        if not (self.lm_weight and self._in_step()):
+        if not in_step:
             states = summary_states(self.backbone, rows, self._token, training)
             return states, None
         states = states_of(self.backbone, rows, training=training)

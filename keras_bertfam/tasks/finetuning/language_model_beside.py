@@ -24,7 +24,7 @@ class LanguageModelBeside(Mixin):
         """Sets the weight, the recipe's for `None`, and makes the head."""
         causal = getattr(self.backbone, "causal", False)
         if lm_weight is None:
-            lm_weight = self._published_recipe().lm_weight if causal else 0.0
+            lm_weight = self.published_recipe().lm_weight if causal else 0.0
         if not lm_weight >= 0 or lm_weight and not causal:
             name = type(self.backbone).__name__
             raise ValueError(
@@ -33,6 +33,7 @@ class LanguageModelBeside(Mixin):
                 f"lm_weight={lm_weight}, {name} with causal={causal}."
             )
         self.lm_weight = lm_weight
+        self.reads_labels = bool(lm_weight)  # to know a step
         self.lm_head = make_head(self.backbone) if lm_weight else None
 
     def token_losses(self, rows: dict[str, Tensor], states: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from keras_bertfam.tasks.pretraining.bidirectional_lm_preprocessor import (
     BidirectionalLMPreprocessor,
 )
 from keras_bertfam.tasks.pretraining.remembering import Remembering
-from keras_bertfam.tasks.task import PretrainingTask
+from keras_bertfam.tasks.task import LABELS, PretrainingTask
 from keras_bertfam.types import Config, Model, Tensor
 
 
@@ -82,6 +82,7 @@ class BidirectionalLM(Remembering, PretrainingTask):
     preprocessor_cls = BidirectionalLMPreprocessor
     recipe_family = "elmo"
     label_kind = "token"
+    reads_labels = True
     fixed_arguments = ("batch_size", "num_sampled")
 
     def __init__(
@@ -134,6 +135,7 @@ class BidirectionalLM(Remembering, PretrainingTask):
     def call(self, inputs: dict[str, Tensor], training: bool | None = None) -> Tensor:
         inputs = dict(inputs)
         continues = inputs.pop("continues", None)
+        labels = inputs.pop(LABELS, None)
         self.backbone.check_inputs(inputs)
         self._check_rows(inputs["character_ids"], continues)
         states = None
@@ -159,7 +161,7 @@ class BidirectionalLM(Remembering, PretrainingTask):
             self.memory.remember(after)
         y = ops.reshape(ops.stack(found, axis=1), ops.shape(x))
         y = self.output_dropout(y, training=training)
-        return self.predict_tokens(self.head, y)
+        return self.predict_tokens(self.head, y, labels=labels)
 
     def _check_rows(self, character_ids, continues):
         rows = character_ids.shape[0]

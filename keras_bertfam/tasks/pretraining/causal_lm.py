@@ -11,6 +11,7 @@ from keras_bertfam.tasks.pretraining.causal_lm_preprocessor import (
 )
 from keras_bertfam.tasks.pretraining.continuation import Continuation
 from keras_bertfam.tasks.pretraining.language_model import LanguageModel
+from keras_bertfam.tasks.task import LABELS
 from keras_bertfam.types import Model, Tensor
 
 
@@ -82,8 +83,10 @@ class CausalLM(Continuation, LanguageModel):
         super().__init__(backbone, preprocessor, z_loss, label_smoothing, **kwargs)
 
     def call(self, inputs: dict[str, Tensor], training: bool | None = None) -> Tensor:
+        inputs = dict(inputs)
+        labels = inputs.pop(LABELS, None)
         outputs = self.backbone(inputs, return_pooled=False, training=training)
-        return self.predict_tokens(self.head, outputs["sequence_output"])
+        return self.predict_tokens(self.head, outputs["sequence_output"], labels=labels)
 
     @classmethod
     def from_teacher(

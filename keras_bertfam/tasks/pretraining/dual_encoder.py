@@ -12,6 +12,7 @@ from keras_bertfam.layers.modeling.token_scores import crossentropy
 from keras_bertfam.models.encoder_decoder import side_of
 from keras_bertfam.models.exported import row_specs
 from keras_bertfam.presets import dpr
+from keras_bertfam.presets.families.recipes import PretrainingRecipe
 from keras_bertfam.tasks.global_tokens import with_summaries_global
 from keras_bertfam.tasks.losses import AccuracyOfEach
 from keras_bertfam.tasks.pretraining.dual_encoder_preprocessor import (
@@ -264,10 +265,9 @@ class DualEncoder(TextVectors, PretrainingTask):
 
     @property
     def optimizer_defaults(self) -> dict[str, Any]:
-        arguments = INVERSE_CLOZE_RECIPE.optimizer_arguments()
-        return {**arguments, "warmup_bounds": WARMUP_BOUNDS}
+        return {**super().optimizer_defaults, "warmup_bounds": WARMUP_BOUNDS}
 
-    def _published_recipe(self):
+    def published_recipe(self) -> PretrainingRecipe:
         return INVERSE_CLOZE_RECIPE
 
     def unused_variables(self) -> list[keras.Variable]:

@@ -110,12 +110,15 @@ class KnowledgeAugmentedMaskedLM(TokensOfPassages):
         self, inputs: dict[str, Tensor], training: bool | None = None
     ) -> dict[str, Tensor]:
         count = inputs["token_ids"].shape[1]
+        labels = self.repeated_labels(inputs, count)
         rows = flat(rows_of(inputs))
         positions = ops.repeat(inputs["mask_positions"], count, axis=0)
         outputs = self.backbone(
             rows, positions=positions, return_pooled=False, training=training
         )
-        logits = self.predict_tokens(self.head, outputs["sequence_output"])
+        logits = self.predict_tokens(
+            self.head, outputs["sequence_output"], labels=labels
+        )
         return {
             "logits": by_row(logits, count),
             "passage_scores": self.passage_scores(inputs, training),

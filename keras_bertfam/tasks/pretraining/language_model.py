@@ -42,6 +42,7 @@ class LanguageModel(Generation, PretrainingTask):
     """
 
     label_kind = "token"
+    reads_labels = True
 
     def __init__(
         self,

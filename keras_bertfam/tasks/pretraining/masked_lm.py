@@ -12,7 +12,7 @@ from keras_bertfam.tasks.pretraining.fill_mask import FillMask
 from keras_bertfam.tasks.pretraining.masked_lm_preprocessor import (
     MaskedLMPreprocessor,
 )
-from keras_bertfam.tasks.task import PretrainingTask
+from keras_bertfam.tasks.task import LABELS, PretrainingTask
 from keras_bertfam.types import Model, Tensor
 
 
@@ -66,6 +66,7 @@ class MaskedLM(FillMask, PretrainingTask):
     preprocessor_cls = MaskedLMPreprocessor
     label_kind = "token"
     extra_inputs = ("mask_positions",)
+    reads_labels = True
 
     def __init__(
         self,
@@ -81,10 +82,11 @@ class MaskedLM(FillMask, PretrainingTask):
     def call(self, inputs: dict[str, Tensor], training: bool | None = None) -> Tensor:
         inputs = dict(inputs)
         positions = inputs.pop("mask_positions", None)
+        labels = inputs.pop(LABELS, None)
         outputs = self.backbone(
             inputs, positions=positions, return_pooled=False, training=training
         )
-        return self.predict_tokens(self.head, outputs["sequence_output"])
+        return self.predict_tokens(self.head, outputs["sequence_output"], labels=labels)
 
     @classmethod
     def from_teacher(

@@ -14,7 +14,7 @@ from keras_bertfam.tasks.pretraining.masked_lm_sentence_pair_preprocessor import
     MaskedLMSentencePairPreprocessor,
 )
 from keras_bertfam.tasks.published import recipe_of
-from keras_bertfam.tasks.task import PretrainingTask
+from keras_bertfam.tasks.task import LABELS, PretrainingTask
 from keras_bertfam.types import Config, Model, Tensor
 
 
@@ -81,6 +81,7 @@ class MaskedLMSentencePair(FillMask, PretrainingTask):
 
     preprocessor_cls = MaskedLMSentencePairPreprocessor
     label_kind = {"masked_lm": "token", "sentence": "pair"}
+    reads_labels = True
     extra_inputs = ("mask_positions",)
     reads_pooler = True
 
@@ -136,6 +137,7 @@ class MaskedLMSentencePair(FillMask, PretrainingTask):
         inputs = dict(inputs)
         positions = inputs.pop("mask_positions", None)
         starts = inputs.pop("sequence_starts", None)
+        labels = inputs.pop(LABELS, {})
         pairs = 1 if starts is None else ops.shape(starts)[1]
         if positions is not None:
             # The states of first tokens, for the pooler, before the masked ones'.
@@ -152,7 +154,7 @@ class MaskedLMSentencePair(FillMask, PretrainingTask):
             first = take_positions(states, starts)
         return {
             "masked_lm": self.predict_tokens(
-                self.masked_lm_head, masked, output="masked_lm"
+                self.masked_lm_head, masked, labels=labels.get("masked_lm")
             ),
             "sentence": self._sentence_logits(first, packed=starts is not None),
         }

@@ -14,7 +14,7 @@ from keras_bertfam.tasks.pretraining.permutation_lm_preprocessor import (
     PermutationLMPreprocessor,
 )
 from keras_bertfam.tasks.pretraining.remembering import Remembering
-from keras_bertfam.tasks.task import PretrainingTask
+from keras_bertfam.tasks.task import LABELS, PretrainingTask
 from keras_bertfam.types import Config, Model, Tensor
 
 
@@ -80,6 +80,7 @@ class PermutationLM(Remembering, PretrainingTask):
     preprocessor_cls = PermutationLMPreprocessor
     recipe_family = "xlnet"
     label_kind = "token"
+    reads_labels = True
     extra_inputs = ("perm_ranks", "mask_positions")
     fixed_arguments = ("memory_length", "batch_size")
 
@@ -133,6 +134,7 @@ class PermutationLM(Remembering, PretrainingTask):
     def call(self, inputs: dict[str, Tensor], training: bool | None = None) -> Tensor:
         inputs = dict(inputs)
         continues = inputs.pop("continues", None)
+        labels = inputs.pop(LABELS, None)
         if not {"mask_positions", "target_mapping"} & inputs.keys():
             raise ValueError(
                 "`inputs` must have `mask_positions`, the tokens to predict. "
@@ -150,7 +152,7 @@ class PermutationLM(Remembering, PretrainingTask):
             training=training,
         )
         self.memory.remember(outputs["memory"], continues, self.reuse_length)
-        return self.predict_tokens(self.head, outputs["sequence_output"])
+        return self.predict_tokens(self.head, outputs["sequence_output"], labels=labels)
 
     def _check_rows(self, token_ids):
         rows = self.memory.batch_size

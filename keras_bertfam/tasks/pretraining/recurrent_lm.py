@@ -17,7 +17,7 @@ from keras_bertfam.tasks.pretraining.recurrent_lm_preprocessor import (
     RecurrentLMPreprocessor,
 )
 from keras_bertfam.tasks.pretraining.remembering import Remembering
-from keras_bertfam.tasks.task import PretrainingTask
+from keras_bertfam.tasks.task import LABELS, PretrainingTask
 from keras_bertfam.types import Config, Model, Tensor
 
 
@@ -81,6 +81,7 @@ class RecurrentLM(Remembering, Continuation, PretrainingTask):
     preprocessor_cls = RecurrentLMPreprocessor
     recipe_family = "transfo-xl"
     label_kind = "token"
+    reads_labels = True
     fixed_arguments = ("memory_length", "batch_size")
 
     def __init__(
@@ -126,9 +127,10 @@ class RecurrentLM(Remembering, Continuation, PretrainingTask):
     def call(self, inputs: dict[str, Tensor], training: bool | None = None) -> Tensor:
         inputs = dict(inputs)
         continues = inputs.pop("continues", None)
+        labels = inputs.pop(LABELS, None)
         if self.memory is None or continues is None:
             states = self.backbone(inputs, training=training)["sequence_output"]
-            return self.predict_tokens(self.head, states)
+            return self.predict_tokens(self.head, states, labels=labels)
         continues = ops.cast(continues, "bool")
         self._check_rows(inputs["token_ids"])
         outputs = self.backbone(
@@ -138,7 +140,7 @@ class RecurrentLM(Remembering, Continuation, PretrainingTask):
         )
         length = ops.shape(inputs["token_ids"])[1]
         self.memory.remember(outputs["memory"], continues, length)
-        return self.predict_tokens(self.head, outputs["sequence_output"])
+        return self.predict_tokens(self.head, outputs["sequence_output"], labels=labels)
 
     def _check_rows(self, token_ids):
         rows = self.memory.batch_size

@@ -101,7 +101,6 @@ class RetrievalAugmentedGenerator(Generation, TokensOfPassages):
 
     backbone_cls = EncoderDecoderBackbone
     preprocessor_cls = RetrievalAugmentedGeneratorPreprocessor
-    row_ids = "encoder_token_ids"
     trains_passages = False
 
     def __init__(
@@ -137,13 +136,16 @@ class RetrievalAugmentedGenerator(Generation, TokensOfPassages):
         self, inputs: dict[str, Tensor], training: bool | None = None
     ) -> dict[str, Tensor]:
         count = inputs["encoder_token_ids"].shape[1]
+        labels = self.repeated_labels(inputs, count)
         rows = {f"encoder_{k}": flat(v) for k, v in side_of(inputs, "encoder").items()}
         rows |= {
             f"decoder_{name}": ops.repeat(value, count, axis=0)
             for name, value in side_of(inputs, "decoder").items()
         }
         outputs = self.backbone(rows, training=training)
-        logits = self.predict_tokens(self.head, outputs["decoder_sequence_output"])
+        logits = self.predict_tokens(
+            self.head, outputs["decoder_sequence_output"], labels=labels
+        )
         return {
             "logits": by_row(logits, count),
             "passage_scores": self.passage_scores(inputs, training),

@@ -14,7 +14,7 @@ from keras_bertfam.tasks.pretraining.masked_lm import masked_lm_head
 from keras_bertfam.tasks.pretraining.span_boundary_lm_preprocessor import (
     SpanBoundaryLMPreprocessor,
 )
-from keras_bertfam.tasks.task import PretrainingTask
+from keras_bertfam.tasks.task import LABELS, PretrainingTask
 from keras_bertfam.types import Config, Model, Tensor
 
 
@@ -80,6 +80,7 @@ class SpanBoundaryLM(FillMask, PretrainingTask):
     preprocessor_cls = SpanBoundaryLMPreprocessor
     recipe_family = "spanbert"
     label_kind = {"masked_lm": "token", "span_boundary": "token"}
+    reads_labels = True
     extra_inputs = ("mask_positions",)
     fixed_arguments = ("max_span_length", "position_dim")
 
@@ -127,6 +128,7 @@ class SpanBoundaryLM(FillMask, PretrainingTask):
         inputs = dict(inputs)
         positions = inputs.pop("mask_positions", None)
         bounds = inputs.pop("span_bounds", None)
+        labels = inputs.pop(LABELS, {})
         if bounds is None:
             states = self._states(inputs, positions, training)
             return {"masked_lm": self.head(states)}
@@ -140,14 +142,14 @@ class SpanBoundaryLM(FillMask, PretrainingTask):
         count = ops.shape(positions)[1]
         return {
             "masked_lm": self.predict_tokens(
-                self.head, states[:, :count], output="masked_lm"
+                self.head, states[:, :count], labels=labels.get("masked_lm")
             ),
             "span_boundary": self.predict_tokens(
                 self.span_boundary_head,
                 states[:, count : 2 * count],
                 states[:, 2 * count :],
                 positions - bounds[..., 0],
-                output="span_boundary",
+                labels=labels.get("span_boundary"),
             ),
         }
 

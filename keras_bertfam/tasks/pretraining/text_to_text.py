@@ -21,6 +21,7 @@ from keras_bertfam.tasks.pretraining.language_model import LanguageModel
 from keras_bertfam.tasks.pretraining.text_to_text_preprocessor import (
     TextToTextPreprocessor,
 )
+from keras_bertfam.tasks.task import LABELS
 from keras_bertfam.types import Model, Tensor
 
 
@@ -81,8 +82,12 @@ class TextToText(LanguageModel):
         super().__init__(backbone, *args, **kwargs)
 
     def call(self, inputs: dict[str, Tensor], training: bool | None = None) -> Tensor:
+        inputs = dict(inputs)
+        labels = inputs.pop(LABELS, None)
         outputs = self.backbone(inputs, training=training)
-        return self.predict_tokens(self.head, outputs["decoder_sequence_output"])
+        return self.predict_tokens(
+            self.head, outputs["decoder_sequence_output"], labels=labels
+        )
 
     def generate(
         self,

@@ -13,6 +13,7 @@ from keras_bertfam.tasks.pretraining.marginals import (
     token_marginal,
 )
 from keras_bertfam.tasks.pretraining.passage_reader import PassageReader
+from keras_bertfam.tasks.task import LABELS
 from keras_bertfam.types import Config, Model, Tensor
 
 
@@ -20,11 +21,8 @@ class TokensOfPassages(PassageReader):
     """Base of the tasks that marginalise the likelihoods of tokens over passages.
 
     A subclass gives in `call` a dict of `logits`, `(batch, passages, tokens, ...)`, by
-    `predict_tokens` of flat rows, and `passage_scores`, `(batch, passages)`.
-
-    Attributes:
-        row_ids: name of the inputs that are rows with a passage each, int
-            `(batch, passages, length)`.
+    `predict_tokens` of flat rows and `repeated_labels`, and `passage_scores`,
+    `(batch, passages)`.
 
     Args:
         backbone: the model that reads.
@@ -35,7 +33,7 @@ class TokensOfPassages(PassageReader):
     """
 
     label_kind = "token"
-    row_ids = "token_ids"
+    reads_labels = True
     fixed_arguments = ("marginalization",)
 
     def __init__(
@@ -61,12 +59,10 @@ class TokensOfPassages(PassageReader):
         logits = ops.cast(outputs["logits"], "float32")
         return token_marginal(outputs["passage_scores"], ops.log_softmax(logits))
 
-    def _labels_known(self, data: Any) -> Any:
-        # The vocabulary head is called with a row for each passage.
-        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        if y is not None:
-            y = ops.repeat(y, x[self.row_ids].shape[1], axis=0)
-        return super()._labels_known((x, y, sample_weight))
+    def repeated_labels(self, inputs: dict[str, Tensor], count: int) -> Tensor | None:
+        """Give the labels among the inputs to each of a question's `count` rows."""
+        labels = inputs.get(LABELS)
+        return None if labels is None else ops.repeat(labels, count, axis=0)
 
     def _token_losses(self, y, y_pred, sample_weight):
         """Losses of tokens and their weights, both `(batch, tokens)`."""
@@ -92,7 +88,7 @@ class TokensOfPassages(PassageReader):
     def compute_metrics(
         self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
     ) -> dict[str, Any]:
-        if self._reads_scores:
+        if self._scoring:
             losses, _ = self._token_losses(y, y_pred, sample_weight)
             scores = ops.stack([losses, ops.zeros_like(losses)], axis=-1)
             known = ops.expand_dims(scores, -2)

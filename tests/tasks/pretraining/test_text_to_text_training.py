@@ -65,7 +65,7 @@ slow = [pytest.mark.slow("release"), pytest.mark.any_backend]
 def test_training_from_texts(name, packing):
     task, preprocessor = PREPROCESSORS[name]
     model = make(task, preprocessor())
-    assert model._reads_scores
+    assert model._scoring
     texts = random_texts(24)
     if name == "pairs":
         if packing is None:
