@@ -112,6 +112,7 @@ class PretrainingTask(
     reads_pooler = False
     has_global_tokens = False
     recipe_family: str | None = None
+    jit_compile: Any
 
     def __init__(
         self,

@@ -1,27 +1,22 @@
-"""What every fine-tuning task shares: raw inputs, defaults, and heads by family."""
+"""What every fine-tuning task shares: raw inputs, defaults and a report."""
 
 from typing import Any
 
 import keras
-from keras import ops
 
 from keras_bertfam import optimizers
+from keras_bertfam.analysis.report import Report
 from keras_bertfam.layers.data.length_batches import length_buckets
-from keras_bertfam.layers.data.pipelines import checked_batch_size, remember_count
-from keras_bertfam.layers.modeling.dense import take_positions
-from keras_bertfam.layers.modeling.summary_head import SummaryHead
+from keras_bertfam.layers.data.pipelines import (
+    check_at_least,
+    checked_batch_size,
+    remember_count,
+)
 from keras_bertfam.models.base import TokenBackbone
 from keras_bertfam.models.exported import row_specs
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.families.recipes import FineTuningRecipe
-from keras_bertfam.presets.families.record import HeadStyle
-from keras_bertfam.tasks.finetuning.language_model_beside import LanguageModelBeside
 from keras_bertfam.tasks.finetuning.packed_preprocessor import check_packed
-from keras_bertfam.tasks.finetuning.reporting import Reporting
-from keras_bertfam.tasks.global_tokens import (
-    with_second_global,
-    with_summaries_global,
-)
 from keras_bertfam.tasks.inputs import (
     is_arrays,
     is_preprocessed,
@@ -29,30 +24,13 @@ from keras_bertfam.tasks.inputs import (
 )
 from keras_bertfam.tasks.resizing import with_new_tokens
 from keras_bertfam.tasks.summary import (
-    check_layout,
-    flat_rows,
     is_encoder_decoder,
-    mean_states,
-    states_of,
-    summary_states,
-    summary_token,
-    token_positions,
 )
-from keras_bertfam.tasks.task import LABELS, PretrainingTask
-from keras_bertfam.types import Config, Model, Tensor
-
-# Dropout and logits on the first token's state, of no family.
-LINEAR = HeadStyle("linear", activation=None)
+from keras_bertfam.tasks.task import PretrainingTask
+from keras_bertfam.types import Model
 
 
-def head_styles() -> dict[str, HeadStyle]:
-    """The styles of the families' heads, and `LINEAR`, by name."""
-    records = FAMILIES.values()
-    styles = [style for r in records for style in (r.head_style, *r.other_styles)]
-    return {style.name: style for style in (*styles, LINEAR)}
-
-
-class FineTuningTask(Reporting, PretrainingTask):
+class FineTuningTask(PretrainingTask):
     """Base of the fine-tuning tasks, for any backbone of the library.
 
     `fit()`, `evaluate()` and `predict()` take raw inputs. Arrays and lists given to
@@ -192,124 +170,44 @@ class FineTuningTask(Reporting, PretrainingTask):
         outputs = super().predict(batches, **kwargs)
         return keras.tree.map_structure(lambda part: part[places], outputs)
 
+    def report(
+        self, x: Any, y: Any, batch_size: int = 32, worst: int | None = 10
+    ) -> Report:
+        """Tell how good the model is on labelled examples, and where it is worst.
 
-class SummaryTask(LanguageModelBeside, FineTuningTask):
-    """Base of the tasks whose head reads one state of each sequence.
+        Args:
+            x: what `fit()` takes, a batch.
+            y: the labels, as for `fit()`.
+            batch_size: int.
+            worst: int. How many errors the report has at most; `None` for all.
 
-    The last block of the backbone computes that state only, unless a language model's
-    loss is beside.
+        Returns:
+            A `keras_bertfam.analysis.Report`, with what fits the labels:
 
-    Args:
-        backbone: a backbone.
-        num_outputs: int. Width of the head's output.
-        preprocessor: see `FineTuningTask`.
-        head_style: a name in `head_styles()`, or `None`: the backbone's family's.
-        dropout: float or `None`. Dropout rate in the head; `None` means the
-            published one.
-        lm_weight: float or `None`, see `TextClassifier`.
-        **kwargs: arguments of `keras.Model`.
+            - classes of texts and words, and choices: accuracy, macro F1 and
+              Matthews correlation, with two classes the F1 of the second, with tags
+              (`"B-PER"`) seqeval's F1 of entities, but for words the expected
+              calibration error; a confusion matrix and a table of the classes. Words
+              count alike, and all count, as in `tag()`.
+            - lists of classes: micro and macro F1, the share of texts whose classes are
+              all right, that of right decisions, and a table of the classes.
+            - numbers, and the similarities that a `TextEmbedder` is trained on:
+              Pearson's and Spearman's correlation, errors.
+            - answers: SQuAD's scores.
 
-    Raises:
-        ValueError: for an unknown `head_style`, a preprocessor whose rows have
-            the token that the head reads elsewhere, or an `lm_weight` that a backbone
-            can't have.
-    """
+        Raises:
+            ValueError: if the task has no preprocessor, and for what `fit()` refuses.
+            ImportError: without scikit-learn and SciPy, which the `evaluation` extra
+                has.
+        """
+        if self.preprocessor is None:
+            raise ValueError("`report` needs a task with a preprocessor.")
+        check_at_least(0, worst=worst)
+        rows = self.preprocessor.from_arrays(x, y)
+        batches = self.preprocessor.batch(rows, len(rows))
+        x, labels = batches.get_single_element()
+        return self._report(x, labels, y, batch_size, worst)
 
-    fixed_arguments: tuple[str, ...] = ("head_style", "dropout", "lm_weight")
-    has_global_tokens = True
-    choices = False  # whether each of a group of rows has a score of its own
-
-    def __init__(
-        self,
-        backbone: Model,
-        num_outputs: int,
-        preprocessor: Any = None,
-        head_style: str | None = None,
-        dropout: float | None = None,
-        lm_weight: float | None = None,
-        **kwargs: Any,
-    ) -> None:
-        styles = head_styles()
-        if head_style is None and backbone.record is not None:
-            style = backbone.record.head_style
-        elif head_style in styles:
-            style = styles[head_style]
-        else:
-            raise ValueError(
-                f"`head_style` must be one of {sorted(styles)}. "
-                f"Received: head_style={head_style!r}."
-            )
-        super().__init__(backbone, preprocessor, **kwargs)
-        self.head_style = style.name
-        self.dropout = style.dropout if dropout is None else dropout
-        self._token = summary_token(backbone, style.token)
-        check_layout(preprocessor, self._token)
-        self._set_language_model(lm_weight)
-        self.reads_pooler = bool(style.pooler and backbone.pooler)
-        layers = style.layers(backbone)
-        if self.reads_pooler:
-            layers["hidden_dim"] = None
-        self.head = SummaryHead(
-            num_outputs,
-            **layers,
-            dropout=self.dropout,
-            input_dropout=self.dropout if style.input_dropout else 0.0,
-            initializer=backbone.make_initializer(),
-            dtype=backbone.dtype_policy,
-            name="head",
-        )
-        self.head.build((None, backbone.hidden_dim))
-        self.built = True
-
-    def input_signature(self) -> dict[str, keras.InputSpec]:
-        grouped = self.choices or getattr(self.preprocessor, "both_orders", False)
-        signature = super().input_signature()
-        return row_specs(signature, rank=3) if grouped else signature
-
-    def as_outputs(self, scores: Tensor) -> Tensor:
-        """What the model returns, of the head's float32 `(..., num_outputs)`."""
-        return scores
-
-    def call(self, inputs: dict[str, Tensor], training: bool | None = None) -> Any:
-        rows, group = dict(inputs), None
-        rows.pop(LABELS, None)
-        if len(inputs["token_ids"].shape) == 3:
-            rows, group = flat_rows(rows)
-        if self.choices:
-            rows = with_second_global(self.backbone, rows)
-        else:
-            rows = with_summaries_global(self.backbone, rows, self._token)
-        states, losses = self._states(rows, LABELS in inputs, training)
-        if group is not None:
-            states = ops.reshape(states, (*group, self.backbone.hidden_dim))
-            if not self.choices:
-                states = ops.sum(states, axis=1, keepdims=True)
-        if self.reads_pooler:  # which itself would read each row's first state alone
-            states = self.backbone.pooler.dense(states)
-        scores = self.head(states, training=training)
-        one = not self.choices and inputs.get("sequence_starts") is None
-        outputs = self.as_outputs(scores[:, 0] if one else scores)
-        if losses is None:
-            return outputs
-        if group is not None:
-            losses = ops.mean(ops.reshape(losses, group), axis=1)
-        return {"outputs": outputs, "token_losses": losses}
-
-    def _states(self, rows, in_step, training):
-        """The states that the head reads, and the losses of tokens by row or `None`."""
-        if not in_step:
-            states = summary_states(self.backbone, rows, self._token, training)
-            return states, None
-        states = states_of(self.backbone, rows, training=training)
-        if self._token == "mean":
-            read = mean_states(states, rows.get("padding_mask"))
-        else:
-            read = take_positions(states, token_positions(rows, self._token))
-        return read, self.token_losses(rows, states)
-
-    def get_config(self) -> Config:
-        return {
-            **super().get_config(),
-            "head_style": self.head_style,
-            "dropout": self.dropout,
-        }
+    def _report(self, x, labels, given, batch_size, worst):
+        """Make the report of strings and labels as tensors, which are checked."""
+        raise TypeError(f"{type(self).__name__} must define `_report`.")

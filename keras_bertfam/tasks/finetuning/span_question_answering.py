@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_bertfam import distribution
+from keras_bertfam.analysis.report import answer_report
 from keras_bertfam.layers.modeling.span_head import (
     best_conditional_spans,
     best_spans,
@@ -15,7 +16,7 @@ from keras_bertfam.layers.modeling.span_head import (
 from keras_bertfam.metrics import answer_texts, best_null_threshold
 from keras_bertfam.tasks import summary
 from keras_bertfam.tasks.finetuning.fine_tuning import FineTuningTask
-from keras_bertfam.tasks.finetuning.reporting import AnswerReporting
+from keras_bertfam.tasks.finetuning.reporting import report_title, texts_of
 from keras_bertfam.tasks.finetuning.span_heads import check_end_head, make_span_head
 from keras_bertfam.tasks.finetuning.span_question_answering_preprocessor import (
     SpanQuestionAnsweringPreprocessor,
@@ -28,7 +29,7 @@ _QUESTIONS_AT_ONCE = 1024
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class SpanQuestionAnswering(AnswerReporting, FineTuningTask):
+class SpanQuestionAnswering(FineTuningTask):
     """Finds the answer to a question in a text, with any backbone of the library.
 
     Call `fit()` to train, `predict()` for answers, `report()` for scores and errors,
@@ -304,6 +305,14 @@ class SpanQuestionAnswering(AnswerReporting, FineTuningTask):
         odds = [answer["no_answer_odds"] for answer in answers]
         score, self.null_threshold = best_null_threshold(y, texts, odds, metric)
         return score, self.null_threshold
+
+    def _report(self, x, labels, given, batch_size, worst):
+        answers = self.predict(x, batch_size=batch_size, verbose=0)
+        given = [given] if isinstance(given, dict) else given
+        texts = [y["text"] for y in given]
+        y = [{"text": [t] if isinstance(t, str) else list(t)} for t in texts]
+        title = report_title(self, len(y), "questions")
+        return answer_report(title, texts_of(x), y, answers, worst)
 
     def get_config(self) -> Config:
         return {

@@ -6,7 +6,6 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_bertfam.tasks.finetuning.fine_tuning import SummaryTask
 from keras_bertfam.tasks.finetuning.labelled import (
     LabelledTask,
     check_activation,
@@ -14,6 +13,7 @@ from keras_bertfam.tasks.finetuning.labelled import (
     settle_classes,
 )
 from keras_bertfam.tasks.finetuning.reporting import report_of_classes, report_of_sets
+from keras_bertfam.tasks.finetuning.summary_task import SummaryTask
 from keras_bertfam.tasks.finetuning.text_classifier_preprocessor import (
     TextClassifierPreprocessor,
 )

@@ -5,9 +5,9 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_bertfam.tasks.finetuning.fine_tuning import SummaryTask
 from keras_bertfam.tasks.finetuning.labelled import check_activation
 from keras_bertfam.tasks.finetuning.reporting import report_of_numbers
+from keras_bertfam.tasks.finetuning.summary_task import SummaryTask
 from keras_bertfam.tasks.finetuning.text_classifier_preprocessor import (
     TextRegressorPreprocessor,
 )
