@@ -2,12 +2,12 @@
 
 import keras
 
-from keras_bertfam.models.family import EncoderFamily
+from keras_bertfam.models.encoder import EncoderBackbone
 from keras_bertfam.presets.families.albert import ALBERT
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class AlbertBackbone(EncoderFamily):
+class AlbertBackbone(EncoderBackbone):
     """ALBERT encoder: BERT's with factorised embeddings and shared layers.
 
     Args:

@@ -3,12 +3,11 @@
 import keras
 
 from keras_bertfam.models.encoder_decoder import EncoderDecoderBackbone
-from keras_bertfam.models.family import FamilyDefaults
 from keras_bertfam.presets.families.bart import BART
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class BartBackbone(FamilyDefaults, EncoderDecoderBackbone):
+class BartBackbone(EncoderDecoderBackbone):
     """BART: RoBERTa's encoder, and a decoder of the same kind.
 
     Args:

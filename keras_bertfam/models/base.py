@@ -33,7 +33,8 @@ class TokenBackbone(
     backbone or checkpoint, and gives a backbone of its own class.
 
     A subclass has the attributes `vocabulary_size`, `initializer_range` and
-    `truncated_initializer`.
+    `truncated_initializer`. A family of a subclass is a subclass of that with a
+    `record`, whose arguments are its defaults.
 
     Attributes:
         input_names: tuple of the names that inputs may have.
@@ -62,7 +63,9 @@ class TokenBackbone(
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if "__init__" in vars(cls):
+        if "record" in vars(cls) and "__init__" not in vars(cls):
+            _take_defaults(cls)
+        elif "__init__" in vars(cls):
             # Keras's classes take any arguments, as far as Python can tell.
             parameters = inspect.signature(cls.__init__).parameters.values()
             cls.__signature__ = inspect.Signature([*parameters][1:])
@@ -253,6 +256,31 @@ class TokenBackbone(
         backbone = super().from_config(config)
         own_policies(backbone)
         return backbone
+
+
+def _take_defaults(family):
+    """Make the arguments in a family's record the defaults of its constructor.
+
+    `help()` shows them, by name.
+    """
+    defaults = family.record.arguments
+    bases = [base for base in family.__mro__ if "__init__" in vars(base)]
+    # Of another family only the trunk's is called: each record has all defaults.
+    trunk = next(base for base in bases if not hasattr(base.__init__, "defaults"))
+    shown = []
+    for each in inspect.signature(trunk).parameters.values():
+        if each.default is not each.empty:
+            default = defaults.get(each.name, each.default)
+            each = each.replace(default=default, kind=each.KEYWORD_ONLY)
+        shown.append(each)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        trunk.__init__(self, *args, **{**defaults, **kwargs})
+
+    __init__.defaults = defaults
+    this = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    __init__.__signature__ = inspect.Signature([this, *shown])
+    family.__init__, family.__signature__ = __init__, inspect.Signature(shown)
 
 
 def _part_a_layer(blocks, count):

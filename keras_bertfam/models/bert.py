@@ -2,12 +2,12 @@
 
 import keras
 
-from keras_bertfam.models.family import EncoderFamily
+from keras_bertfam.models.encoder import EncoderBackbone
 from keras_bertfam.presets.families.bert import BERT
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class BertBackbone(EncoderFamily):
+class BertBackbone(EncoderBackbone):
     """BERT encoder: post-norm blocks, two segments, a pooler.
 
     Args:

@@ -2,12 +2,12 @@
 
 import keras
 
-from keras_bertfam.models.family import EncoderFamily
+from keras_bertfam.models.encoder import EncoderBackbone
 from keras_bertfam.presets.families.camembert import CAMEMBERT
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class CamembertBackbone(EncoderFamily):
+class CamembertBackbone(EncoderBackbone):
     """CamemBERT: RoBERTa's encoder with a vocabulary of French.
 
     Its vocabulary is `keras_bertfam.tokenizers.CamembertTokenizer`.

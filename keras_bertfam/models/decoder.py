@@ -6,13 +6,12 @@ import keras
 from keras import ops
 
 from keras_bertfam.models.encoder import EncoderBackbone
-from keras_bertfam.models.family import EncoderFamily
 from keras_bertfam.presets.families.decoder import DECODER
 from keras_bertfam.types import Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class DecoderBackbone(EncoderFamily):
+class DecoderBackbone(EncoderBackbone):
     """Causal Transformer, or the decoder beside an encoder.
 
     Args:

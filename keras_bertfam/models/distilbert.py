@@ -5,13 +5,13 @@ from typing import Any
 
 import keras
 
-from keras_bertfam.models.family import EncoderFamily
+from keras_bertfam.models.encoder import EncoderBackbone
 from keras_bertfam.presets.families.distilbert import DISTILBERT
 from keras_bertfam.types import Model
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class DistilBertBackbone(EncoderFamily):
+class DistilBertBackbone(EncoderBackbone):
     """DistilBERT encoder: half of BERT's layers, no segments, no pooler.
 
     Args:

@@ -2,12 +2,12 @@
 
 import keras
 
-from keras_bertfam.models.family import EncoderFamily
+from keras_bertfam.models.encoder import EncoderBackbone
 from keras_bertfam.presets.families.electra import ELECTRA
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class ElectraBackbone(EncoderFamily):
+class ElectraBackbone(EncoderBackbone):
     """ELECTRA encoder: BERT's without pooler, its embeddings factorised.
 
     Args:

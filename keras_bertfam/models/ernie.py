@@ -2,12 +2,12 @@
 
 import keras
 
-from keras_bertfam.models.family import EncoderFamily
+from keras_bertfam.models.encoder import EncoderBackbone
 from keras_bertfam.presets.families.ernie import ERNIE
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class ErnieBackbone(EncoderFamily):
+class ErnieBackbone(EncoderBackbone):
     """ERNIE 1.0: BERT's encoder for Chinese characters, with ReLU and 513 positions.
 
     What it learned of phrases and entities is in its masking:

@@ -7,13 +7,12 @@ import numpy as np
 from keras import ops
 
 from keras_bertfam.models.encoder import EncoderBackbone
-from keras_bertfam.models.family import EncoderFamily
 from keras_bertfam.presets.families.longformer import LONGFORMER
 from keras_bertfam.types import Model
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class LongformerBackbone(EncoderFamily):
+class LongformerBackbone(EncoderBackbone):
     """Longformer encoder: RoBERTa's, whose tokens see a window and global tokens.
 
     Time and memory grow with the length of rows, not with its square.

@@ -2,12 +2,12 @@
 
 import keras
 
-from keras_bertfam.models.family import EncoderFamily
+from keras_bertfam.models.encoder import EncoderBackbone
 from keras_bertfam.presets.families.modernbert import MODERNBERT
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class ModernBertBackbone(EncoderFamily):
+class ModernBertBackbone(EncoderBackbone):
     """ModernBERT encoder: rotary positions, windows, gated feed-forward, pre-norm.
 
     Args:

@@ -2,12 +2,12 @@
 
 import keras
 
-from keras_bertfam.models.family import EncoderFamily
+from keras_bertfam.models.encoder import EncoderBackbone
 from keras_bertfam.presets.families.roberta import ROBERTA
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class RobertaBackbone(EncoderFamily):
+class RobertaBackbone(EncoderBackbone):
     """RoBERTa encoder: BERT's without segments and pooler.
 
     Args:

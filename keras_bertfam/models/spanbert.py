@@ -2,12 +2,12 @@
 
 import keras
 
-from keras_bertfam.models.family import EncoderFamily
+from keras_bertfam.models.encoder import EncoderBackbone
 from keras_bertfam.presets.families.spanbert import SPANBERT
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class SpanBertBackbone(EncoderFamily):
+class SpanBertBackbone(EncoderBackbone):
     """SpanBERT encoder: BERT's for cased text, always in one segment.
 
     Args:

@@ -3,12 +3,11 @@
 import keras
 
 from keras_bertfam.models.encoder_decoder import EncoderDecoderBackbone
-from keras_bertfam.models.family import FamilyDefaults
 from keras_bertfam.presets.families.t5 import T5
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class T5Backbone(FamilyDefaults, EncoderDecoderBackbone):
+class T5Backbone(EncoderDecoderBackbone):
     """T5: pre-norm by the root mean square, relative positions, and no biases.
 
     Args:

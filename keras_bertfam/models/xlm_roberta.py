@@ -2,12 +2,12 @@
 
 import keras
 
-from keras_bertfam.models.family import EncoderFamily
+from keras_bertfam.models.encoder import EncoderBackbone
 from keras_bertfam.presets.families.xlm_roberta import XLM_ROBERTA
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class XLMRobertaBackbone(EncoderFamily):
+class XLMRobertaBackbone(EncoderBackbone):
     """XLM-R: RoBERTa's encoder with a vocabulary of 100 languages.
 
     Its vocabulary is `keras_bertfam.tokenizers.XLMRobertaTokenizer`.

@@ -21,18 +21,31 @@ from keras_bertfam.presets import (
     misfits,
     names,
 )
+from keras_bertfam.presets.families import Family, register
 from keras_bertfam.quantization import with_float_policy
-from keras_bertfam.types import Model, Path
+from keras_bertfam.types import Mixin, Model, Path
 
 
-class BackbonePresets(names.Published):
+class BackbonePresets(Mixin):
     """Mixin of backbones that are loaded with `from_preset()`, and saved.
 
     Attributes:
+        record: `Family` of the class and of its subclasses, `None` without one.
+        presets_table: dict from names of sizes to arguments of the constructor;
+            those of the record, if the class has one of its own.
         origin: handle on a hub that the weights are from, or `None`.
     """
 
+    record: Family | None = None
+    presets_table: Mapping[str, Mapping[str, Any]] = {}
     origin: str | None = None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        record = vars(cls).get("record")
+        if record is not None:
+            register(record, cls)
+            cls.presets_table = {n: size.arguments for n, size in record.sizes.items()}
 
     @classmethod
     def from_preset(

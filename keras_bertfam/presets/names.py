@@ -7,9 +7,8 @@ from typing import Any
 import keras_hub
 
 from keras_bertfam.lazy import load_all
-from keras_bertfam.presets.families import BACKBONES, Family, register
+from keras_bertfam.presets.families import BACKBONES
 from keras_bertfam.presets.source import CheckpointSource
-from keras_bertfam.types import Mixin
 
 TOKENIZER_FILES = {
     "word_piece": ("vocab.txt",),
@@ -18,26 +17,6 @@ TOKENIZER_FILES = {
     "sentence_piece_bpe": ("sentencepiece.bpe.model",),
     "tokenizer_json": ("tokenizer.json",),
 }
-
-
-class Published(Mixin):
-    """Base of the classes that have published sizes.
-
-    Attributes:
-        record: `Family` of the class and of its subclasses, `None` without one.
-        presets_table: dict from names of sizes to arguments of the constructor;
-            those of the record, if the class has one of its own.
-    """
-
-    record: Family | None = None
-    presets_table: Mapping[str, Mapping[str, Any]] = {}
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        record = vars(cls).get("record")
-        if record is not None:
-            register(record, cls)
-            cls.presets_table = {n: size.arguments for n, size in record.sizes.items()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,8 +60,8 @@ class PublishedPreset:
         return dataclasses.replace(source, tokenizer_config=config)
 
 
-def published(backbone: Any = Published) -> dict[str, PublishedPreset]:
-    """The published checkpoints of a family and of its subclasses.
+def published(backbone: Any = None) -> dict[str, PublishedPreset]:
+    """List the published checkpoints of a family and of its subclasses.
 
     Args:
         backbone: a backbone class of `keras_bertfam.models`; all of them by default.
@@ -91,6 +70,8 @@ def published(backbone: Any = Published) -> dict[str, PublishedPreset]:
         Dict from names to `PublishedPreset`s.
     """
     load_all()  # classes are found as subclasses
+    if backbone is None:
+        return {k: v for each in BACKBONES.values() for k, v in published(each).items()}
     presets = {name: _preset(backbone, name) for name in backbone.presets_table}
     for family in type.__subclasses__(backbone):
         own = vars(family).get("record")
@@ -143,8 +124,8 @@ class PresetTable(dict):
     __repr__ = __str__
 
 
-def list_presets(backbone: Any = Published) -> PresetTable:
-    """The names that `from_preset()` knows, of backbones, tasks and preprocessors.
+def list_presets(backbone: Any = None) -> PresetTable:
+    """List the names that `from_preset()` knows, of backbones, tasks and preprocessors.
 
     Args:
         backbone: a backbone class of `keras_bertfam.models`, for its names only.

@@ -8,7 +8,7 @@ import pytest
 
 from keras_bertfam import models, presets, tasks
 from keras_bertfam.layers.data.layouts import get_layout
-from keras_bertfam.models.family import EncoderFamily
+from keras_bertfam.models import EncoderBackbone
 from keras_bertfam.presets.families import BACKBONES, FAMILIES
 from keras_bertfam.presets.families.bert import BERT
 from keras_bertfam.presets.families.record import size
@@ -36,7 +36,7 @@ def data2vec():
         ),
     )
     register = keras.saving.register_keras_serializable("keras_bertfam")
-    yield register(type("Data2VecTextBackbone", (EncoderFamily,), {"record": record}))
+    yield register(type("Data2VecTextBackbone", (EncoderBackbone,), {"record": record}))
     del FAMILIES["data2vec-text"], BACKBONES["data2vec-text"]
     del keras.saving.get_custom_objects()["keras_bertfam>Data2VecTextBackbone"]
 
@@ -84,13 +84,13 @@ def test_checkpoints_of_transformers(data2vec, tmp_path):
 
 def test_two_families_of_one_name(data2vec):
     with pytest.raises(ValueError, match="'bert', which BertBackbone has"):
-        type("Other", (EncoderFamily,), {"record": BERT.derived("bert", "Other")})
+        type("Other", (EncoderBackbone,), {"record": BERT.derived("bert", "Other")})
     assert models.BertBackbone.record is FAMILIES["bert"] is BERT
 
 
 def test_a_class_is_defined_again(data2vec):
     record = dataclasses.replace(data2vec.record, license="MIT")
-    again = type("Data2VecTextBackbone", (EncoderFamily,), {"record": record})
+    again = type("Data2VecTextBackbone", (EncoderBackbone,), {"record": record})
     assert FAMILIES["data2vec-text"] is again.record
     assert presets.list_presets()["data2vec_text_base_en"].backbone is again
 
@@ -99,13 +99,13 @@ def test_a_layout_of_the_same_name(data2vec):
     layout = dataclasses.replace(BERT.layout, start_last=True)
     record = BERT.derived("mine", "Mine", layout=layout)
     with pytest.raises(ValueError, match="`layout` must have a name of its own"):
-        type("Mine", (EncoderFamily,), {"record": record})
+        type("Mine", (EncoderBackbone,), {"record": record})
     assert "mine" not in FAMILIES
 
 
 def test_a_class_that_keras_does_not_know(tmp_path):
     record = BERT.derived("mine", "Mine", sizes={}, reads=("bert",))
-    mine = type("Mine", (EncoderFamily,), {"record": record})
+    mine = type("Mine", (EncoderBackbone,), {"record": record})
     try:
         models.BertBackbone(20, **SIZES).export_to_transformers(tmp_path)
         assert type(mine.from_preset(str(tmp_path))) is mine
