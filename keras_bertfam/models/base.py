@@ -274,12 +274,26 @@ def _take_defaults(family):
             each = each.replace(default=default, kind=each.KEYWORD_ONLY)
         shown.append(each)
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        trunk.__init__(self, *args, **{**defaults, **kwargs})
+    def __init__(
+        self,
+        vocabulary_size: int,
+        num_layers: int,
+        num_heads: int,
+        hidden_dim: int,
+        intermediate_dim: int,
+        **kwargs: Any,
+    ) -> None:
+        trunk.__init__(
+            self,
+            vocabulary_size,
+            num_layers,
+            num_heads,
+            hidden_dim,
+            intermediate_dim,
+            **{**defaults, **kwargs},
+        )
 
     __init__.defaults = defaults
-    this = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    __init__.__signature__ = inspect.Signature([this, *shown])
     family.__init__, family.__signature__ = __init__, inspect.Signature(shown)
 
 
