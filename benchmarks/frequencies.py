@@ -11,7 +11,7 @@ import numpy as np
 import typer
 
 from keras_bertfam import layers, models
-from keras_bertfam.tasks.pretraining.usual import usual_task
+from keras_bertfam.export.saved_model import usual_task
 
 PASSES = 4  # over the training text: each has other masks
 

@@ -21,11 +21,18 @@ from keras_bertfam.export.places import check_places
 from keras_bertfam.export.signatures import serving_signatures
 from keras_bertfam.export.warmup import write_warmup_requests
 from keras_bertfam.models.base import TokenBackbone
+from keras_bertfam.models.decoder import DecoderBackbone
+from keras_bertfam.models.encoder_decoder import EncoderDecoderBackbone
 from keras_bertfam.models.exported import run_with_tensorflow
+from keras_bertfam.models.features import FeatureBackbone
 from keras_bertfam.presets import directory, folders
+from keras_bertfam.tasks.pretraining.bidirectional_lm import BidirectionalLM
+from keras_bertfam.tasks.pretraining.causal_lm import CausalLM
 from keras_bertfam.tasks.pretraining.generation import as_sampler
 from keras_bertfam.tasks.pretraining.generation_settings import GenerationSettings
-from keras_bertfam.tasks.pretraining.usual import usual_task
+from keras_bertfam.tasks.pretraining.masked_lm import MaskedLM
+from keras_bertfam.tasks.pretraining.recurrent_lm import RecurrentLM
+from keras_bertfam.tasks.pretraining.text_to_text import TextToText
 from keras_bertfam.types import Model, Path
 
 _EXPORT = """
@@ -251,3 +258,24 @@ def _export_in_tensorflow(preset, path, options):
     run_with_tensorflow(
         "-c", _EXPORT, os.fspath(preset), os.fspath(path), json.dumps(given)
     )
+
+
+def usual_task(backbone: Model) -> Any:
+    """The class of a task that takes a backbone as it is.
+
+    Args:
+        backbone: any backbone of the library.
+
+    Returns:
+        `CausalLM` of a decoder, `TextToText` of an encoder with a decoder,
+        `BidirectionalLM` of ELMo, `RecurrentLM` of Transformer-XL, and `MaskedLM` of
+        others. A `FeatureBackbone` has that of its backbone.
+    """
+    if isinstance(backbone, FeatureBackbone):
+        return usual_task(backbone.backbone)
+    if isinstance(backbone, EncoderDecoderBackbone):
+        return TextToText
+    for task in (BidirectionalLM, RecurrentLM):
+        if isinstance(backbone, task.backbone_cls):
+            return task
+    return CausalLM if isinstance(backbone, DecoderBackbone) else MaskedLM

@@ -10,6 +10,9 @@ from keras import ops
 from keras_bertfam import distribution
 from keras_bertfam.analysis.report import answer_report
 from keras_bertfam.layers.modeling.span_head import (
+    ConditionalSpanHead,
+    SpanHead,
+    TransformedSpanHead,
     best_conditional_spans,
     best_spans,
 )
@@ -17,7 +20,6 @@ from keras_bertfam.metrics import answer_texts, best_null_threshold
 from keras_bertfam.tasks import summary
 from keras_bertfam.tasks.finetuning.fine_tuning import FineTuningTask
 from keras_bertfam.tasks.finetuning.reporting import report_title, texts_of
-from keras_bertfam.tasks.finetuning.span_heads import check_end_head, make_span_head
 from keras_bertfam.tasks.finetuning.span_question_answering_preprocessor import (
     SpanQuestionAnsweringPreprocessor,
 )
@@ -322,3 +324,36 @@ class SpanQuestionAnswering(FineTuningTask):
             "max_answer_length": self.max_answer_length,
             "n_best": self.n_best,
         }
+
+
+END_HEADS = {"independent": SpanHead, "conditional": ConditionalSpanHead}
+
+
+def check_end_head(end_head: str) -> None:
+    """Raise a `ValueError` for another name than those of `END_HEADS`."""
+    if end_head not in END_HEADS:
+        raise ValueError(
+            f"`end_head` must be one of {sorted(END_HEADS)}. Received: {end_head!r}."
+        )
+
+
+def make_span_head(end_head: str, backbone: Model) -> SpanHead:
+    """A head of the kind that the backbone's family has.
+
+    Args:
+        end_head: a key of `END_HEADS`.
+        backbone: a backbone.
+
+    Returns:
+        A layer that isn't built.
+    """
+    style, layers = getattr(backbone.record, "head_style", None), {}
+    cls: Any = END_HEADS[end_head]
+    if style is not None and style.tokens and end_head == "independent":
+        cls, layers = TransformedSpanHead, style.layers(backbone)
+    return cls(
+        **layers,
+        initializer=backbone.make_initializer(),
+        dtype=backbone.dtype_policy,
+        name="head",
+    )

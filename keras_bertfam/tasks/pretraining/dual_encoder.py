@@ -18,10 +18,6 @@ from keras_bertfam.tasks.losses import AccuracyOfEach
 from keras_bertfam.tasks.pretraining.dual_encoder_preprocessor import (
     DualEncoderPreprocessor,
 )
-from keras_bertfam.tasks.pretraining.inverse_cloze import (
-    INVERSE_CLOZE_RECIPE,
-    WARMUP_BOUNDS,
-)
 from keras_bertfam.tasks.resizing import with_new_tokens
 from keras_bertfam.tasks.summary import (
     check_layout,
@@ -342,3 +338,20 @@ def _check_towers(backbone, other, projection_dim):
                 f"`passage_backbone` must have the {name} of `backbone`, {ours}. "
                 f"Received: {name}={theirs}."
             )
+
+
+# The released code's warm-up is a tenth of the steps, within bounds.
+WARMUP_BOUNDS = (100, 10_000)
+INVERSE_CLOZE_RECIPE = PretrainingRecipe(
+    task="DualEncoder",
+    source="Lee et al., 2019, and its released code",
+    learning_rate=1e-4,
+    warmup_steps=10_000,
+    total_steps=100_000,
+    batch_size=4096,
+    sequence_length=288,
+    schedule_form="hold",
+    bias_correction=False,
+    masking={"mask_rate": 0.9},
+    task_arguments={"projection_dim": 128, "projection_norm": True},
+)

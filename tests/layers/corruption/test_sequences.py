@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from keras_bertfam.layers import GeometricSpans, GivenSpans, NGrams
-from keras_bertfam.layers.corruption.sequences import count_borders, set_apart
+from keras_bertfam.layers.corruption.mask_tokens import count_borders, set_apart
 from tests.layers.corruption.masked_batches import (
     CLS,
     PIECE,
