@@ -13,6 +13,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_bertfam.sharding import FullyShardedData as FullyShardedData
 from keras_bertfam.sharding import ModelParallel as ModelParallel
 from keras_bertfam.sharding import as_numpy as as_numpy
 from keras_bertfam.sharding import gathered as gathered
