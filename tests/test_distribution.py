@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import types
 
 import keras
 import numpy as np
@@ -29,6 +30,17 @@ def test_outside_of_a_strategy_everything_is_the_identity():
     assert float(distribution.global_sum(ops.array(3.0))) == 3.0
     assert float(distribution.global_mean(ops.array(3.0), ops.array(4.0))) == 0.75
     assert float(distribution.global_mean(ops.array(0.0), ops.array(0.0))) == 0.0
+
+
+@tensorflow_only
+def test_steps_are_not_compiled_across_replicas():
+    strategy = types.SimpleNamespace(num_replicas_in_sync=2)
+    model = types.SimpleNamespace(distribute_strategy=strategy)
+    distribution.check_compilation(model, "auto")
+    with pytest.raises(ValueError, match="`jit_compile` must be left out.* 2 devices"):
+        distribution.check_compilation(model, True)
+    strategy.num_replicas_in_sync = 1
+    distribution.check_compilation(model, True)
 
 
 @pytest.fixture(scope="module")

@@ -234,6 +234,7 @@ class PretrainingTask(
                 f"{type(self).__name__} computes its own loss. Expected "
                 f'loss="auto". Received: loss={loss!r}.'
             )
+        distribution.check_compilation(self, kwargs.get("jit_compile"))
         accumulation = checked_accumulation(gradient_accumulation_steps, optimizer)
         if optimizer == "auto":
             given = {
