@@ -99,15 +99,15 @@ def preprocessor_of(task, kind, **kwargs):
     return cls(tokenizer_of(kind), **{"sequence_length": LENGTH, **settings, **kwargs})
 
 
-def make(task, kind, **kwargs):
-    """A task with a preprocessor."""
+def make(task, kind, backbone=None, **kwargs):
+    """A task with a preprocessor; `backbone` are other arguments of its backbone."""
     tokenizer = tokenizer_of(kind)
     size = tokenizer.vocabulary_size()
     if task in FINE_TUNING:
         family, arguments = kind, FINE_TUNING[task][0]
     else:
         family, arguments = PRETRAINING[task][0] or kind, PRETRAINING[task][1]
-    backbone = backbone_of(family, size)
+    backbone = backbone_of(family, size, **(backbone or {}))
     arguments = {**arguments, **kwargs}
     if task == "Distiller":
         preprocessor = tasks.MaskedLMPreprocessor(tokenizer, LENGTH)

@@ -130,10 +130,22 @@ def test_overflow_on_any_replica_skips_the_update(mirrored):
 @pytest.mark.slow
 @pytest.mark.any_backend
 def test_batches_accumulated_over_replicas_are_as_one_on_one_device(mirrored):
-    for (loss, weights, updates), accumulated in mirrored["accumulated"].values():
+    check_accumulated(mirrored["accumulated"])
+
+
+def check_accumulated(runs):
+    for name, ((loss, weights, updates), accumulated) in runs.items():
         assert accumulated[2] == updates == 1
-        np.testing.assert_allclose(accumulated[0], loss, rtol=1e-6)
-        np.testing.assert_allclose(accumulated[1], weights, atol=1e-6)
+        np.testing.assert_allclose(accumulated[0], loss, rtol=1e-6, err_msg=name)
+        np.testing.assert_allclose(accumulated[1], weights, atol=1e-6, err_msg=name)
+
+
+@tensorflow_only
+@pytest.mark.slow("release")
+@pytest.mark.any_backend
+def test_batches_of_any_objective_are_accumulated_over_replicas():
+    done = run_module("tests.mirrored_worker", "accumulated", timeout=1800)
+    check_accumulated(json.loads(done.stdout.splitlines()[-1]))
 
 
 @tensorflow_only

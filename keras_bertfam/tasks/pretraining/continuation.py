@@ -76,8 +76,9 @@ class Continuation(Generation):
     def _decoder(self, inputs):
         if not hasattr(self.backbone, "empty_cache"):
             raise ValueError(
-                "`backbone` must be a `DecoderBackbone`, or Transformer-XL's, to write "
-                f"texts. Received: {type(self.backbone).__name__}."
+                "`backbone` must be an `EncoderBackbone` with causal=True, such as "
+                "GPT-2's, or Transformer-XL's, to write texts. Received: "
+                f"{type(self.backbone).__name__}."
             )
         return self.backbone
 

@@ -1,8 +1,11 @@
 """What texts that are written must be, and which of them are given."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
+
+from keras_bertfam.arguments import check_number
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,12 +87,9 @@ class GenerationSettings:
             ("num_return_sequences", 1),
             ("max_tokens", 1),
         ):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < least:
-                raise ValueError(
-                    f"`{name}` must be an int of at least {least}. "
-                    f"Received: {name}={value!r}."
-                )
+            check_number(name, getattr(self, name), least)
+        for name in ("repetition_penalty", "length_penalty", "diversity_penalty"):
+            check_number(name, getattr(self, name), -math.inf)
         if self.repetition_penalty <= 0:
             raise ValueError(
                 "`repetition_penalty` must be positive. "

@@ -22,6 +22,7 @@ def make_head(backbone: Model) -> LanguageModelHead:
     head = LanguageModelHead(
         backbone.token_embedding,
         scale=backbone.hidden_dim**-0.5 if scaled else 1.0,
+        initializer=backbone.make_initializer(),
         dtype=backbone.dtype_policy,
         name="language_model_head",
     )
