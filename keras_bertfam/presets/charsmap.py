@@ -21,6 +21,8 @@ Step = dict[str, Any]
 
 # Between characters that stay apart. Tables of SentencePiece leave it out.
 _APART = "\x01"
+# NFKC changes no character from here on.
+_END = 0x30000
 # For characters that NFKC changes and the table doesn't: of a private plane.
 _FIRST_STAND_IN = 0x10FF00
 _MOST_STAND_INS = 0xF0
@@ -80,7 +82,7 @@ def steps(table: bytes) -> list[Step] | None:
         characters, as one that lower-cases.
     """
     known = rules(table)
-    changed = _nfkc([chr(k) for k in range(0x110000) if not 0xD800 <= k < 0xE000])
+    changed = _nfkc([chr(k) for k in range(_END) if not 0xD800 <= k < 0xE000])
     longer = {text: to for text, to in known.items() if len(text) > 1}
     composed = _nfkc([*longer])
     # Newer characters than those of `tokenizers`, alone or as they are, come first.

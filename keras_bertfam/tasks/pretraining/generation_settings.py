@@ -22,6 +22,9 @@ class GenerationSettings:
         bad_words: sequence of words that no text gets, each a sequence of ids, or a
             string, if the task has a tokenizer. What a text begins with may have
             them. A text doesn't end with a stop token that is one of them.
+        forced_first_token: int or `None`. The first new token of each text.
+        forced_last_token: int or `None`. The token at the last place of a text that is
+            as long as can be.
         num_beams: int. Texts that `sampler="beam"` goes on with. A
             `keras_hub.samplers.BeamSampler` has its own number.
         length_penalty: float. A finished text's score is its log-probability divided
@@ -66,6 +69,8 @@ class GenerationSettings:
     repetition_penalty: float = 1.0
     no_repeat_ngram_size: int = 0
     bad_words: Sequence[Any] = ()
+    forced_first_token: int | None = None
+    forced_last_token: int | None = None
     num_beams: int = 5
     length_penalty: float = 1.0
     early_stopping: bool | str = False
@@ -89,6 +94,12 @@ class GenerationSettings:
                 raise ValueError(
                     f"`{name}` must be an int of at least {least}. "
                     f"Received: {name}={value!r}."
+                )
+        for name in ("forced_first_token", "forced_last_token"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or value < 0):
+                raise ValueError(
+                    f"`{name}` must be an id, or `None`. Received: {name}={value!r}."
                 )
         if self.repetition_penalty <= 0:
             raise ValueError(
