@@ -157,6 +157,9 @@ def _files_in(folder):
             f"There is no tokenizer in {folder!r}. Expected: {TOKENIZERS}. "
             f"There are: {', '.join(names) or 'none'}."
         )
+    if models and _JSON in found:  # the same: what is added is read of both
+        json_files, _ = found.pop(_JSON)
+        found[models[0]][0].update(json_files)
     if len({kind for _, kind in found.values()}) > 1 or len(models) > 1:
         kinds = ", ".join(f"{name} ({kind})" for name, (_, kind) in found.items())
         raise CheckpointError(

@@ -297,7 +297,8 @@ class SelfAttention(MultiHeadAttention):
             if positions is not None:
                 query = ops.reshape(query, (batch, length, self._inner_dim))
                 query = take_positions(query, positions)
-                query = ops.reshape(query, (batch, -1, *heads))
+                count = ops.shape(positions)[1]
+                query = ops.reshape(query, (batch, count, *heads))
             return query, key, value
         kernel = ops.cast(layer.kernel, self.compute_dtype)
         inner, width = self._inner_dim, x.shape[-1]
@@ -308,7 +309,8 @@ class SelfAttention(MultiHeadAttention):
             bias = ops.cast(layer.bias, self.compute_dtype)
             query, pair = query + bias[:inner], pair + bias[inner:]
         pair = ops.reshape(pair, (batch, length, 2, *heads))
-        query = ops.reshape(query, (batch, -1, *heads))
+        # Said, as ONNX can't find it for an empty batch.
+        query = ops.reshape(query, (batch, ops.shape(positions)[1], *heads))
         return query, pair[:, :, 0], pair[:, :, 1]
 
     def get_config(self) -> Config:

@@ -325,4 +325,4 @@ def take_heads(x: Tensor, positions: Tensor) -> Tensor:
     """
     batch, length, heads, width = ops.shape(x)
     flat = take_positions(ops.reshape(x, (batch, length, heads * width)), positions)
-    return ops.reshape(flat, (batch, -1, heads, width))
+    return ops.reshape(flat, (batch, ops.shape(positions)[1], heads, width))

@@ -258,7 +258,7 @@ def test_errors(causal, seq2seq):
             task.generate([[5], [6] * 17], 16)
     with pytest.raises(ValueError, match="at least 4, .* at most 16.*max_length=3"):
         causal.generate([[5, 6, 7], [8]], 3)
-    for sampler in ("gready", None, 5, "speculative"):
+    for sampler in ("gready", 5, "speculative"):
         with pytest.raises(ValueError, match="`sampler` must be one of .'greedy'"):
             causal.generate([[5]], 6, sampler)
     with pytest.raises(ValueError, match="one text for each prompt"):
