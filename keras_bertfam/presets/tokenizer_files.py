@@ -11,7 +11,12 @@ from collections.abc import Callable
 
 import keras
 
-from keras_bertfam.presets import added_tokens, reading, tokenizer_pipelines
+from keras_bertfam.presets import (
+    added_tokens,
+    reading,
+    tokenizer_keys,
+    tokenizer_pipelines,
+)
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.piece_models import (
     CONTROL,
@@ -69,6 +74,7 @@ def load_tokenizer(source: CheckpointSource) -> Tokenizer:
                 added = added_tokens.read(source)
                 tokenizer = load(source, added, *paths)
                 added_tokens.check_ids(added, tokenizer)
+                tokenizer_keys.check_stated(source, tokenizer)
                 return tokenizer
     raise CheckpointError(
         f"There is no tokenizer in {os.fspath(source.path)!r}. Expected: "
