@@ -16,6 +16,7 @@ from keras_bertfam.presets import (
     added_tokens,
     piece_pipelines,
     reading,
+    tokenizer_keys,
     tokenizer_pipelines,
 )
 from keras_bertfam.presets.families import FAMILIES
@@ -80,6 +81,7 @@ def load_tokenizer(source: CheckpointSource) -> Tokenizer:
                 added = added_tokens.read(source)
                 tokenizer = load(source, added, *paths)
                 added_tokens.check_ids(added, tokenizer)
+                tokenizer_keys.check_stated(source, tokenizer)
                 return tokenizer
     raise CheckpointError(
         f"There is no tokenizer in {os.fspath(source.path)!r}. Expected: "

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.arrays import as_strings, as_texts, rows_by_size
+from keras_bertfam.layers.data.cut_texts import count_cut
 from keras_bertfam.layers.data.inverse_cloze import InverseClozeRows
 from keras_bertfam.layers.data.labels import finite_numbers, one_each
 from keras_bertfam.layers.data.layouts import get_layout
@@ -180,9 +181,19 @@ class DualEncoderPreprocessor(PackingPreprocessor):
 
     def _laid_out(self, kind, texts, titles=None, buckets=None):
         ids = tokenize(self.tokenizer, to_utf8(texts))
+        rows = self.rows_of(kind)
+        sizes = tf.cast(ids.row_lengths(), tf.int32)
+        beside, over = tf.zeros_like(sizes), False
         if titles is not None:
             titles = tokenize(self.tokenizer, to_utf8(titles))
-        return self.rows_of(kind)(ids, titles, buckets)
+            beside = tf.cast(titles.row_lengths(), tf.int32)
+            over = beside > rows.title_length
+            beside = tf.minimum(beside, rows.title_length)
+        if kind == "query":
+            count_cut(sizes > rows.room(beside), "queries", "query_length")
+        else:
+            count_cut(over | (sizes > rows.room(beside)), "passages")
+        return rows(ids, titles, buckets)
 
     def _sizes(self, texts):
         ids = tokenize(self.tokenizer, to_utf8(texts))
@@ -239,7 +250,8 @@ class DualEncoderPreprocessor(PackingPreprocessor):
             row = self.encode_texts(kind, parts if len(parts) == 2 else parts[0])
             return {f"{kind}_{name}": x for name, x in row.items()}
 
-        batches = rows.batch(batch_size).map(encode, **PARALLEL)
+        with self.counted("encoding", len(places)):
+            batches = rows.batch(batch_size).map(encode, **PARALLEL)
         return ready_to_iterate(batches), places
 
     def _check_lengths(self, given, rows_of):
