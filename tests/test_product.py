@@ -1,5 +1,6 @@
 """Each family with each task, by what a user does: made from the families' records."""
 
+import contextlib
 import functools
 import itertools
 import re
@@ -157,6 +158,9 @@ def test_what_a_user_does(name, task, tmp_path):
     same(again.predict(asked, verbose=0), expected)
 
     try:
+        # ELECTRA's GELU has another form there.
+    differs = pytest.warns(UserWarning, match="has the erf form in `transformers`")
+    with differs if name == "electra" else contextlib.nullcontext():
         model.export_to_transformers(str(tmp_path / "theirs"))
     except ValueError as error:
         assert re.search("`transformers` has no .* of this kind", str(error))

@@ -53,7 +53,9 @@ def load_preprocessor(cls: Any, preset: Path, **kwargs: Any) -> Any:
 
 def _preprocessor_in(cls, folder, published, **kwargs):
     if formats.find_reader(folder) is None:
-        _check_preset(folder)
+        # As a tokenizer, it may have been saved alone.
+        if not os.path.isfile(os.path.join(folder, directory.PREPROCESSOR_FILE)):
+            _check_preset(folder)
         with directory.explain_load_errors(folder):
             saved = directory.load_serialized(folder, directory.PREPROCESSOR_FILE)
         if type(saved) is cls:

@@ -17,6 +17,7 @@ from keras_bertfam.models.exported import Exported, row_specs
 from keras_bertfam.models.fixed_arguments import FixedArguments
 from keras_bertfam.models.subclassed import Subclassed, functional_bases_kept
 from keras_bertfam.presets.task_presets import TaskPresets
+from keras_bertfam.presets.tokenizer_presets import has_vocabulary
 from keras_bertfam.tasks.compilation import CompiledSteps, FirstStep
 from keras_bertfam.tasks.data import DataTaken
 from keras_bertfam.tasks.failures import VariablesKept, usable_after_errors
@@ -37,7 +38,6 @@ from keras_bertfam.tasks.ranges import check_given
 from keras_bertfam.tasks.scored_tokens import ScoredTokens
 from keras_bertfam.tasks.watching import Watched
 from keras_bertfam.tasks.weighing import StepOfParts, WeighedBatches
-from keras_bertfam.tokenizers.graph import has_vocabulary
 from keras_bertfam.types import Config, Model, Tensor
 
 
