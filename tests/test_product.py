@@ -158,9 +158,6 @@ def test_what_a_user_does(name, task, tmp_path):
     same(again.predict(asked, verbose=0), expected)
 
     try:
-        # ELECTRA's GELU has another form there.
-    differs = pytest.warns(UserWarning, match="has the erf form in `transformers`")
-    with differs if name == "electra" else contextlib.nullcontext():
         model.export_to_transformers(str(tmp_path / "theirs"))
     except ValueError as error:
         assert re.search("`transformers` has no .* of this kind", str(error))
@@ -206,7 +203,10 @@ def test_what_is_pretrained(name, tmp_path):
     model.save_to_preset(str(tmp_path / "preset"))
     again = type(model).from_preset(str(tmp_path / "preset"))
     assert said(again, task) == expected
-    model.export_to_transformers(str(tmp_path / "theirs"))
+    # ELECTRA's GELU has another form there.
+    differs = pytest.warns(UserWarning, match="has the erf form in `transformers`")
+    with differs if name == "electra" else contextlib.nullcontext():
+        model.export_to_transformers(str(tmp_path / "theirs"))
     back = type(model).from_preset(str(tmp_path / "theirs"))
     assert said(back, task) == expected
     if keras.backend.backend() == "tensorflow":
