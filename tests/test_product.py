@@ -207,7 +207,7 @@ def test_what_is_pretrained(name, tmp_path):
     differs = pytest.warns(UserWarning, match="has the erf form in `transformers`")
     with differs if name == "electra" else contextlib.nullcontext():
         model.export_to_transformers(str(tmp_path / "theirs"))
-    back = type(model).from_preset(str(tmp_path / "theirs"))
+        back = type(model).from_preset(str(tmp_path / "theirs"))
     assert said(back, task) == expected
     if keras.backend.backend() == "tensorflow":
         export_saved_model(model, str(tmp_path / "served"))
