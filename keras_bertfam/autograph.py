@@ -1,16 +1,34 @@
-"""Which code TensorFlow's AutoGraph rewrites: what users bring, and none of ours.
+"""How pipelines use TensorFlow: which code AutoGraph rewrites, and no GPU of others.
 
 AutoGraph turns Python's `if` and `while` on tensors into operations of a graph. The
 library has none of these in its pipelines, and rewriting its functions took up to two
-thirds of the time in which a process builds its first pipeline.
+thirds of the time in which a process builds its first pipeline. So it rewrites what
+users bring, and nothing of ours.
 """
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import keras
 import tensorflow as tf
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def leave_gpus() -> None:
+    """Keep TensorFlow from GPUs that JAX or PyTorch trains on.
+
+    It would take all of their memory for pipelines, which run on CPUs. Whoever wants
+    both calls `tf.config.set_visible_devices` afterwards.
+    """
+    if keras.backend.backend() != "tensorflow":
+        # It's too late if TensorFlow has been used, and then it has them already.
+        with contextlib.suppress(RuntimeError):
+            tf.config.set_visible_devices([], "GPU")
+
+
+leave_gpus()
 
 
 def as_written(function: _Function) -> _Function:

@@ -13,6 +13,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_bertfam.sharding import FullyShardedData as FullyShardedData
 from keras_bertfam.sharding import ModelParallel as ModelParallel
 from keras_bertfam.sharding import as_numpy as as_numpy
 from keras_bertfam.sharding import gathered as gathered
@@ -233,6 +234,24 @@ def may_compile_steps(model: Model) -> bool:
     """
     with scope_of(model):
         return tf is not None and not tf.distribute.has_strategy()
+
+
+def check_compilation(model: Model, jit_compile: Any) -> None:
+    """Raise a `ValueError` for steps that TensorFlow would crash in.
+
+    Args:
+        model: `keras.Model`.
+        jit_compile: what `compile()` is given.
+    """
+    if tf is None or jit_compile is not True:
+        return
+    replicas = model.distribute_strategy.num_replicas_in_sync
+    if replicas > 1:
+        raise ValueError(
+            "`jit_compile` must be left out, or `False`, under a strategy of several "
+            "replicas: XLA can't compile what they exchange. Train under JAX for "
+            f"compiled steps on {replicas} devices. Received: True."
+        )
 
 
 def is_chief() -> bool:

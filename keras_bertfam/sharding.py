@@ -1,16 +1,18 @@
-"""How the weights of a trunk are split over devices: model parallelism under JAX."""
+"""How weights are split over devices under JAX: model parallelism, and FSDP."""
 
 import contextlib
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import keras
 import numpy as np
 from keras import ops
 
+from keras_bertfam.arguments import check_number
 from keras_bertfam.types import Model
 
-_MODEL = "model"
+_BATCH, _MODEL = "batch", "model"
 _COLUMNS, _ROWS, _VECTOR = (None, _MODEL), (_MODEL, None), (_MODEL,)
 # Ends of variables' paths, and how these are split: by the first that fits. Sub-layers
 # begin with a product by columns and end with one by rows, whose parts are summed
@@ -106,6 +108,68 @@ class ModelParallel(keras.distribution.ModelParallel):
             f"{' or '.join(map(str, sizes))}, for {variable.path!r} of shape "
             f"{tuple(variable.shape)}. Received: {count} devices on that axis."
         )
+
+
+class FullyShardedData(keras.distribution.ModelParallel):
+    """Data parallelism in which the devices share the weights, too (FSDP, ZeRO).
+
+    As with `keras.distribution.DataParallel` each device has its rows of a batch. Of
+    each weight, and of what an optimizer keeps beside it, it has a part: XLA gathers a
+    layer's weights where a step needs them, and sums gradients into parts. So memory
+    for weights and optimizer goes down with the number of devices, at the price of
+    sending weights. Losses are those of one device, within float error. Any number of
+    devices reads what is saved.
+
+    Models have to be made in its scope. JAX only.
+
+    Args:
+        devices: list of names of devices, as `keras.distribution.list_devices` gives
+            them, or `None` for all.
+        least_size: int. Weights with fewer values, and those with no axis that the
+            devices divide, are whole on each device. Defaults to 1024.
+        auto_shard_dataset: bool. Whether each of several processes takes its rows of
+            the whole batches that it is given, or is given its rows only.
+
+    Example:
+
+    ```python
+    with keras_bertfam.distribution.FullyShardedData().scope():
+        backbone = keras_bertfam.models.BertBackbone.from_preset(
+            "bert_tiny_en_uncased", load_weights=False)
+    ```
+
+    Reference: [Rajbhandari et al., 2019](https://arxiv.org/abs/1910.02054), section 5.
+    """
+
+    def __init__(
+        self,
+        devices: Sequence[str] | None = None,
+        least_size: int = 1024,
+        auto_shard_dataset: bool = True,
+    ) -> None:
+        check_number("least_size", least_size, 1)
+        if devices is None:
+            devices = keras.distribution.list_devices()
+        mesh = keras.distribution.DeviceMesh((len(devices),), [_BATCH], [*devices])
+        super().__init__(
+            layout_map=keras.distribution.LayoutMap(mesh),
+            batch_dim_name=_BATCH,
+            auto_shard_dataset=auto_shard_dataset,
+        )
+        self.least_size = least_size
+
+    def get_variable_layout(
+        self, variable: keras.Variable
+    ) -> keras.distribution.TensorLayout:
+        """Split a variable along its longest axis that the devices divide."""
+        if getattr(variable, "_layout", None) is not None:  # as memory's, by rows
+            return super().get_variable_layout(variable)
+        shape, (count,) = variable.shape, self.device_mesh.shape
+        axes: list[str | None] = [None] * len(shape)
+        fitting = [axis for axis, size in enumerate(shape) if size % count == 0]
+        if fitting and math.prod(shape) >= self.least_size:
+            axes[max(fitting, key=lambda axis: shape[axis])] = _BATCH
+        return keras.distribution.TensorLayout(axes, self.device_mesh)
 
 
 def as_numpy(variable: keras.Variable) -> np.ndarray:

@@ -55,6 +55,8 @@ PRETRAINING = {
     "DualEncoder": (None, {"projection_dim": None}, {}),
 }
 MORE = {"albert": {"embedding_dim": 8}, "electra": {"embedding_dim": 8}}
+ELMO = {"num_layers": 2, "hidden_dim": 8, "cell_dim": 16, "embedding_dim": 4}
+ELMO |= {"filters": [[1, 4], [2, 4]], "num_highways": 1}
 LENGTH = 48
 
 
@@ -82,42 +84,60 @@ def tokenizer_of(kind):
     return tokenizers.train_sentence_piece(documents, 50, family=kind)
 
 
-def backbone_of(family, size, **kwargs):
-    keras.utils.set_random_seed(0)
-    settings = {**SIZES, "initializer_range": 0.3, **MORE.get(family, {}), **kwargs}
+def arguments_of(family, size):
+    """The arguments of a family's backbone."""
+    if family == "elmo":
+        return {"vocabulary_size": size, **ELMO}
+    settings = {"vocabulary_size": size, **SIZES, "initializer_range": 0.3}
+    settings |= MORE.get(family, {})
     if family == "openai-gpt":
         settings["intermediate_dim"] = 64  # as `transformers` has it
     if family not in ("t5", "xlnet", "transfo-xl"):
         settings["max_sequence_length"] = 64
-    return getattr(models, FAMILIES[family].backbone)(size, **settings)
+    return settings
+
+
+def backbone_of(family, size, **kwargs):
+    keras.utils.set_random_seed(0)
+    settings = {**arguments_of(family, size), **kwargs}
+    return getattr(models, FAMILIES[family].backbone)(**settings)
+
+
+def preprocessing(task, kind):
+    """The arguments of a task's preprocessor, without `layout`."""
+    settings = FINE_TUNING[task][1] if task in FINE_TUNING else PRETRAINING[task][2]
+    return {"tokenizer": tokenizer_of(kind), "sequence_length": LENGTH, **settings}
 
 
 def preprocessor_of(task, kind, **kwargs):
-    """A task's preprocessor, without `layout`."""
-    settings = FINE_TUNING[task][1] if task in FINE_TUNING else PRETRAINING[task][2]
     cls = getattr(tasks, f"{task}Preprocessor")
-    return cls(tokenizer_of(kind), **{"sequence_length": LENGTH, **settings, **kwargs})
+    return cls(**{**preprocessing(task, kind), **kwargs})
 
 
-def make(task, kind, **kwargs):
-    """A task with a preprocessor."""
+def parts_of(task, kind, **settings):
+    """The arguments of a task, its parts among them; `settings` are its backbone's."""
     tokenizer = tokenizer_of(kind)
     size = tokenizer.vocabulary_size()
     if task in FINE_TUNING:
         family, arguments = kind, FINE_TUNING[task][0]
     else:
         family, arguments = PRETRAINING[task][0] or kind, PRETRAINING[task][1]
-    backbone = backbone_of(family, size)
-    arguments = {**arguments, **kwargs}
+    backbone = backbone_of(family, size, **settings)
     if task == "Distiller":
         preprocessor = tasks.MaskedLMPreprocessor(tokenizer, LENGTH)
         teacher = tasks.MaskedLM(backbone_of("bert", size), preprocessor)
         student = tasks.MaskedLM(backbone, preprocessor)
-        model = tasks.Distiller(student, teacher, **arguments)
-        model.preprocessor.adapt(tf.data.Dataset.from_tensor_slices(TEXTS))
-        return model
+        own = preprocessor_of(task, kind)
+        own.adapt(tf.data.Dataset.from_tensor_slices(TEXTS))
+        return {"student": student, "teacher": teacher, "preprocessor": own}
     preprocessor = preprocessor_of(task, kind)
-    return getattr(tasks, task)(backbone, preprocessor=preprocessor, **arguments)
+    return {"backbone": backbone, "preprocessor": preprocessor, **arguments}
+
+
+def make(task, kind, backbone=None, **kwargs):
+    """A task with a preprocessor; `backbone` are other arguments of its backbone."""
+    parts = parts_of(task, kind, **(backbone or {}))
+    return getattr(tasks, task)(**{**parts, **kwargs})
 
 
 def given_to(task):

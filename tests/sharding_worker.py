@@ -1,10 +1,11 @@
-"""Trains on one JAX device and on a mesh of two by two; prints the results as JSON.
+"""Trains on one JAX device and on several; prints the results as JSON.
 
-Usage: python -m tests.sharding_worker NAME...
+Usage: python -m tests.sharding_worker fully|model NAME...
 """
 
 import json
 import sys
+import tempfile
 
 import keras
 import numpy as np
@@ -69,8 +70,8 @@ MODELS = {
 MEMORY = {"xlnet": {"memory_length": 6, "reuse_length": 6, "batch_size": ROWS}}
 
 
-def train(name):
-    """The losses of four steps and an evaluation, and what is split."""
+def train(name, folder=None):
+    """The losses of four steps and an evaluation, what is split, and one's bytes."""
     task, backbone, arguments, make_batch = MODELS[name]
     keras.utils.set_random_seed(1)
     model = task(backbone(**{**SIZES, **arguments}), **MEMORY.get(name, {}))
@@ -81,7 +82,15 @@ def train(name):
     last = model.evaluate(batch, verbose=0, return_dict=True)["loss"]
     variables = [*model.variables, *model.optimizer.variables]
     split = [v.path for v in variables if not v.value.is_fully_replicated]
-    return {"losses": [*recorder.losses, last], "split": split}
+    parts = [v.value.addressable_shards[0].data.nbytes for v in variables]
+    results = {"losses": [*recorder.losses, last], "split": split, "bytes": sum(parts)}
+    if folder is None:
+        return results
+    model.save_to_preset(folder)
+    again = task.from_preset(folder)
+    x, *_ = make_batch()
+    differences = model.predict_on_batch(x) - again.predict_on_batch(x)
+    return {**results, "reloaded": float(np.abs(differences).max())}
 
 
 def mesh(*shape):
@@ -99,7 +108,21 @@ def refusal():
     return None
 
 
-def main(names):
+def fully_sharded(name):
+    """The results of one device, and of two and four that share weights and batches."""
+    yield train(name)
+    for count in (2, 4):
+        devices = keras.distribution.list_devices()[:count]
+        sharded = distribution.FullyShardedData(devices, least_size=64)
+        with tempfile.TemporaryDirectory() as folder:
+            with sharded.scope():
+                yield train(name, folder if name == "bert" else None)
+
+
+def main(kind, *names):
+    if kind == "fully":
+        print(json.dumps({name: [*fully_sharded(name)] for name in names}))
+        return
     results = {}
     for name in names:
         one = train(name)
@@ -109,4 +132,4 @@ def main(names):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(*sys.argv[1:])

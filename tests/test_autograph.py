@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_bertfam import autograph
 from keras_bertfam.layers import (
     DenoiseTokens,
     DenoisingObjective,
@@ -18,6 +19,21 @@ from keras_bertfam.layers.corruption.objectives import Corrupted
 from keras_bertfam.tokenizers.graph import tokenize
 
 IDS = np.array([[2, 10, 11, 12, 13, 3], [2, 20, 21, 22, 23, 3]], "int32")
+
+
+@pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
+def test_gpus_are_left_to_the_backend(backend, monkeypatch):
+    asked = []
+    monkeypatch.setattr(keras.backend, "backend", lambda: backend)
+    monkeypatch.setattr(tf.config, "set_visible_devices", lambda *x: asked.append(x))
+    autograph.leave_gpus()
+    assert asked == ([] if backend == "tensorflow" else [([], "GPU")])
+
+    def too_late(*arguments):
+        raise RuntimeError("Visible devices cannot be modified after being initialized")
+
+    monkeypatch.setattr(tf.config, "set_visible_devices", too_late)
+    autograph.leave_gpus()
 
 
 class Branching(MaskingStrategy):

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import types
 
 import keras
 import numpy as np
@@ -29,6 +30,17 @@ def test_outside_of_a_strategy_everything_is_the_identity():
     assert float(distribution.global_sum(ops.array(3.0))) == 3.0
     assert float(distribution.global_mean(ops.array(3.0), ops.array(4.0))) == 0.75
     assert float(distribution.global_mean(ops.array(0.0), ops.array(0.0))) == 0.0
+
+
+@tensorflow_only
+def test_steps_are_not_compiled_across_replicas():
+    strategy = types.SimpleNamespace(num_replicas_in_sync=2)
+    model = types.SimpleNamespace(distribute_strategy=strategy)
+    distribution.check_compilation(model, "auto")
+    with pytest.raises(ValueError, match="`jit_compile` must be left out.* 2 devices"):
+        distribution.check_compilation(model, True)
+    strategy.num_replicas_in_sync = 1
+    distribution.check_compilation(model, True)
 
 
 @pytest.fixture(scope="module")
@@ -118,10 +130,22 @@ def test_overflow_on_any_replica_skips_the_update(mirrored):
 @pytest.mark.slow
 @pytest.mark.any_backend
 def test_batches_accumulated_over_replicas_are_as_one_on_one_device(mirrored):
-    for (loss, weights, updates), accumulated in mirrored["accumulated"].values():
+    check_accumulated(mirrored["accumulated"])
+
+
+def check_accumulated(runs):
+    for name, ((loss, weights, updates), accumulated) in runs.items():
         assert accumulated[2] == updates == 1
-        np.testing.assert_allclose(accumulated[0], loss, rtol=1e-6)
-        np.testing.assert_allclose(accumulated[1], weights, atol=1e-6)
+        np.testing.assert_allclose(accumulated[0], loss, rtol=1e-6, err_msg=name)
+        np.testing.assert_allclose(accumulated[1], weights, atol=1e-6, err_msg=name)
+
+
+@tensorflow_only
+@pytest.mark.slow("release")
+@pytest.mark.any_backend
+def test_batches_of_any_objective_are_accumulated_over_replicas():
+    done = run_module("tests.mirrored_worker", "accumulated", timeout=1800)
+    check_accumulated(json.loads(done.stdout.splitlines()[-1]))
 
 
 @tensorflow_only

@@ -49,7 +49,7 @@ VALUES = {
     "seed": [1],
     "tensorboard": ["LOGS"],
     "checkpoints": [1],
-    "distribution": ["multi_worker", "jax"],
+    "distribution": ["multi_worker", "jax", "jax_sharded"],
     "model_parallel": [1, 2],
     "resume": [True],
     "recipe": ["quick", "published"],

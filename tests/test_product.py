@@ -1,5 +1,6 @@
 """Each family with each task, by what a user does: made from the families' records."""
 
+import contextlib
 import functools
 import itertools
 import re
@@ -202,8 +203,11 @@ def test_what_is_pretrained(name, tmp_path):
     model.save_to_preset(str(tmp_path / "preset"))
     again = type(model).from_preset(str(tmp_path / "preset"))
     assert said(again, task) == expected
-    model.export_to_transformers(str(tmp_path / "theirs"))
-    back = type(model).from_preset(str(tmp_path / "theirs"))
+    # ELECTRA's GELU has another form there.
+    differs = pytest.warns(UserWarning, match="has the erf form in `transformers`")
+    with differs if name == "electra" else contextlib.nullcontext():
+        model.export_to_transformers(str(tmp_path / "theirs"))
+        back = type(model).from_preset(str(tmp_path / "theirs"))
     assert said(back, task) == expected
     if keras.backend.backend() == "tensorflow":
         export_saved_model(model, str(tmp_path / "served"))

@@ -43,7 +43,7 @@ def check_equal(one, split):
 
 @jax_only
 def test_bert_on_a_mesh_and_a_mesh_that_does_not_fit():
-    results = run_worker("bert")
+    results = run_worker("model", "bert")
     one, split = results["bert"]
     check_equal(one, split)
     weights = [path for path in split["split"] if not path.startswith("adam")]
@@ -63,7 +63,7 @@ def test_bert_on_a_mesh_and_a_mesh_that_does_not_fit():
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="a slow test, run once")
 def test_other_families_on_a_mesh():
     pytest.importorskip("jax")
-    results = run_worker("albert", "t5", "xlnet")
+    results = run_worker("model", "albert", "t5", "xlnet")
     for name in ("albert", "t5", "xlnet"):
         check_equal(*results[name])
     # Both products' kernels, the first's biases, the table and the logits' bias.
@@ -71,6 +71,28 @@ def test_other_families_on_a_mesh():
     assert len(split) == 3 + 3 + 2
     split = [path.rpartition("/")[2] for path in results["xlnet"][1]["split"]]
     assert {"states_0", "states_1", "lengths"} <= {*split}
+
+
+@jax_only
+def test_devices_that_share_weights_and_batches():
+    one, two, four = run_worker("fully", "bert")["bert"]
+    for split, count in ((two, 2), (four, 4)):
+        check_equal(one, split)
+        assert split["reloaded"] == 0
+        assert one["bytes"] / count < split["bytes"] < 1.15 * one["bytes"] / count
+        # With Adam's moments; norms and biases of fewer values are whole.
+        assert any("token_embedding" in path for path in split["split"])
+        assert sum("adam" in path for path in split["split"]) > 20
+
+
+@pytest.mark.slow("release")
+@pytest.mark.any_backend
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="a slow test, run once")
+def test_other_families_on_devices_that_share_weights():
+    pytest.importorskip("jax")
+    for one, *others in run_worker("fully", "albert", "gpt2", "t5", "xlnet").values():
+        for split in others:
+            check_equal(one, split)
 
 
 @jax_only

@@ -27,7 +27,7 @@ def backbone_of(family, dtype="float32", **settings):
     """With the weights of each dtype, rounded."""
     sizes = {**SIZES, **ENCODERS.get(family, {}), "dtype": dtype, **settings}
     if family not in ("T5", "TransformerXL", "XLNet"):
-        sizes["max_sequence_length"] = 12
+        sizes.setdefault("max_sequence_length", 12)
     if family == "T5":
         # Beyond the range of float16, as the states of T5's checkpoints are.
         sizes["initializer_range"] = 1.0
@@ -55,7 +55,7 @@ def inputs_of(family):
     return {f"{s}_{n}": x for s in ("encoder", "decoder") for n, x in ROWS.items()}
 
 
-def task_of(family, dtype="float32", **settings):
+def task_of(family, dtype="float32", rows=4, **settings):
     """A pre-training task; of XLNet a classifier."""
     backbone = backbone_of(family, dtype, **settings)
     if is_pair(family):
@@ -63,7 +63,7 @@ def task_of(family, dtype="float32", **settings):
     if family in ("GPT", "GPT2"):
         return tasks.CausalLM(backbone)
     if family == "TransformerXL":
-        return tasks.RecurrentLM(backbone, memory_length=4, batch_size=4)
+        return tasks.RecurrentLM(backbone, memory_length=4, batch_size=rows)
     if family == "XLNet":
         return tasks.TextClassifier(backbone, 3, dropout=0.0)
     return tasks.MaskedLM(backbone)

@@ -413,11 +413,20 @@ def generate(
         typer.Option(help="File with a prompt a line. May be repeated."),
     ] = None,
     max_length: Annotated[
-        int, typer.Option(min=1, help="Tokens of a text, its beginning included.")
-    ] = 64,
+        int | None,
+        typer.Option(
+            min=1,
+            help="Tokens of a text, its beginning included. Default: the checkpoint's "
+            "own, or 64.",
+        ),
+    ] = None,
     sampler: Annotated[
-        str, typer.Option(help=f"How tokens are chosen: {', '.join(inputs.SAMPLERS)}.")
-    ] = "greedy",
+        str | None,
+        typer.Option(
+            help=f"How tokens are chosen: {', '.join(inputs.SAMPLERS)}. Default: the "
+            "checkpoint's own, or greedy."
+        ),
+    ] = None,
     temperature: Annotated[
         float | None, typer.Option(min=1e-6, help="Above 1 for more surprising texts.")
     ] = None,
@@ -463,8 +472,8 @@ def generate(
     }
     options = {name: value for name, value in options.items() if value is not None}
     with _errors_as_messages():
-        inputs.check_sampler(sampler)
-        task_kinds.check_sampling(sampler, options)
+        inputs.check_sampler(sampler or "greedy")
+        task_kinds.check_sampling(sampler or "greedy", options)
         inputs.check_findable(preset)
         task_kinds.check_taken("generate", preset)
         inputs.check_texts(file or (), "file")
@@ -535,7 +544,10 @@ def export(
     ] = None,
     sampler: Annotated[
         str | None,
-        typer.Option(help="How a text is written, as top_p. Default: greedy."),
+        typer.Option(
+            help="How a text is written, as top_p. Default: the checkpoint's own, or "
+            "greedy."
+        ),
     ] = None,
     max_input_tokens: Annotated[
         int | None,

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 
 # What can share a batch, and the backend whose it is.
-BACKENDS = {"multi_worker": "tensorflow", "jax": "jax"}
+BACKENDS = {"multi_worker": "tensorflow", "jax": "jax", "jax_sharded": "jax"}
 _JAX_VARIABLES = [
     f"KERAS_DISTRIBUTION_{name}"
     for name in ("JOB_ADDRESSES", "NUM_PROCESSES", "PROCESS_ID")
@@ -22,14 +22,15 @@ def cluster(kind: str, model_parallel: int = 1) -> Iterator[int]:
     Call it before anything is computed. With `"multi_worker"` it is that of
     `tf.distribute.MultiWorkerMirroredStrategy`, whose processes the environment's
     `TF_CONFIG` names. With `"jax"` it is that of `keras.distribution.DataParallel` or,
-    for `model_parallel`, of `keras_bertfam.distribution.ModelParallel`: over the
-    devices of all processes that the variables of `keras.distribution.initialize`
-    name, or of this one, if none is set.
+    for `model_parallel`, of `keras_bertfam.distribution.ModelParallel`, and with
+    `"jax_sharded"` that of `FullyShardedData`: over the devices of all processes that
+    the variables of `keras.distribution.initialize` name, or of this one, if none is
+    set.
 
-    In both each process is given whole batches, and takes its rows of them.
+    In all each process is given whole batches, and takes its rows of them.
 
     Args:
-        kind: `"multi_worker"` or `"jax"`.
+        kind: `"multi_worker"`, `"jax"` or `"jax_sharded"`.
         model_parallel: int. Over how many devices of `"jax"` the weights are split.
 
     Yields:
@@ -55,7 +56,7 @@ def cluster(kind: str, model_parallel: int = 1) -> Iterator[int]:
         with strategy.scope():
             yield strategy.num_replicas_in_sync
     else:
-        devices = _over_jax_devices(model_parallel)
+        devices = _over_jax_devices(kind, model_parallel)
         end_at_once()
         with devices.scope():
             yield devices.num_model_replicas
@@ -72,11 +73,11 @@ def _multi_worker():
     return tf.distribute.MultiWorkerMirroredStrategy()
 
 
-def _over_jax_devices(model_parallel):
+def _over_jax_devices(kind, model_parallel):
     import jax
     import keras
 
-    from keras_bertfam.distribution import ModelParallel
+    from keras_bertfam.distribution import FullyShardedData, ModelParallel
 
     if any(name in os.environ for name in _JAX_VARIABLES):
         if not jax.distributed.is_initialized():
@@ -87,6 +88,8 @@ def _over_jax_devices(model_parallel):
             f"`model_parallel` must divide the {len(devices)} devices there are. "
             f"Received: {model_parallel}."
         )
+    if kind == "jax_sharded":
+        return FullyShardedData(devices)
     if model_parallel == 1:
         return keras.distribution.DataParallel(devices=devices)
     mesh = keras.distribution.DeviceMesh(

@@ -14,6 +14,7 @@ from keras_bertfam.datasets.files import decoded_lines
 from keras_bertfam.types import Model
 
 BATCH = 32
+USUAL_LENGTH = 64
 _CLASSES = {
     "random": keras_hub.samplers.RandomSampler,
     "top_k": keras_hub.samplers.TopKSampler,
@@ -65,8 +66,8 @@ def prompts_of(
 def generate(
     model: Model,
     prompts: Iterable[str],
-    max_length: int,
-    sampler: str,
+    max_length: int | None,
+    sampler: str | None,
     options: Mapping[str, Any],
 ) -> Iterator[dict[str, Any]]:
     """Write texts.
@@ -74,8 +75,9 @@ def generate(
     Args:
         model: what `load_writer` gives.
         prompts: strings.
-        max_length: int. Tokens of a text, see `generate` of the task.
-        sampler: name.
+        max_length: int. Tokens of a text, see `generate` of the task; `None` for the
+            model's own, or 64.
+        sampler: name; `None` for the model's own, or `"greedy"`.
         options: arguments of the sampler, by the names in `SAMPLED_BY`, and of
             `GenerationSettings`.
 
@@ -83,14 +85,20 @@ def generate(
         For each prompt a dict: `prompt`, and `text`, or `texts` if several are asked
         for.
     """
-    own = SAMPLED_BY.get(sampler, {})
+    if max_length is None and not {"max_length", "max_new_tokens"} & {
+        *model.generation
+    }:
+        max_length = USUAL_LENGTH
+    if sampler is None and not model.generation:
+        sampler = "greedy"
+    own = SAMPLED_BY.get(sampler or "", {})
     known = inspect.signature(tasks.GenerationSettings).parameters
-    settings = tasks.GenerationSettings(
-        **{name: value for name, value in options.items() if name in known}
-    )
+    given = {name: value for name, value in options.items() if name in known}
+    settings: Any = given if model.generation else tasks.GenerationSettings(**given)
     arguments = {own[name]: value for name, value in options.items() if name in own}
-    chosen = _CLASSES[sampler](**arguments) if arguments else sampler
-    name = "texts" if settings.num_return_sequences > 1 else "text"
+    chosen = _CLASSES[sampler or ""](**arguments) if arguments else sampler
+    count = {**model.generation, **given}.get("num_return_sequences", 1)
+    name = "texts" if count > 1 else "text"
     batch: list[str] = []
 
     def written():

@@ -130,7 +130,7 @@ class PretrainingRun:
     distribution: str | None = _setting(
         None,
         f"What shares each batch: {_listed(BACKENDS)}; TF_CONFIG's processes, or "
-        "jax's devices.",
+        "jax's devices, which share the weights as well if sharded.",
     )
     model_parallel: int = _setting(1, "Of jax's devices, how many share the weights.")
     resume: bool = _setting(False, "Go on with a run that was killed, if there is one.")

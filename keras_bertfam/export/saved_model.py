@@ -29,12 +29,21 @@ from keras_bertfam.presets import directory, folders
 from keras_bertfam.tasks.pretraining.bidirectional_lm import BidirectionalLM
 from keras_bertfam.tasks.pretraining.causal_lm import CausalLM
 from keras_bertfam.tasks.pretraining.generation import as_sampler
+from keras_bertfam.tasks.pretraining.generation_defaults import (
+    merged,
+    usual_length,
+    usual_sampler,
+    usual_settings,
+)
+from keras_bertfam.tasks.pretraining.generation_inputs import begun_ids
 from keras_bertfam.tasks.pretraining.generation_settings import GenerationSettings
 from keras_bertfam.tasks.pretraining.masked_lm import MaskedLM
 from keras_bertfam.tasks.pretraining.recurrent_lm import RecurrentLM
 from keras_bertfam.tasks.pretraining.text_to_text import TextToText
 from keras_bertfam.types import Model, Path
 
+# What counts the tokens of a prompt.
+_BY_LENGTH = {"min_length", "max_length", "max_new_tokens", "forced_bos_token_id"}
 _EXPORT = """
 import json, sys
 from keras_bertfam.export import export_saved_model
@@ -48,10 +57,11 @@ def export_saved_model(
     path: Path,
     top_k: int = 5,
     max_length: int | None = None,
-    sampler: Any = "greedy",
+    sampler: Any = None,
     stop_token_ids: Any = "auto",
     settings: GenerationSettings | dict[str, Any] | None = None,
     max_input_tokens: int | None = None,
+    verify: bool = True,
 ) -> Path:
     """Write a SavedModel that answers strings, for TensorFlow Serving.
 
@@ -143,22 +153,29 @@ def export_saved_model(
         path: str. The directory to make, such as `"served/1"`.
         top_k: int. How many predictions for each mask token.
         max_length: int or `None`. Tokens of a text that is written, as in `generate`.
-            Defaults to the length of the preprocessor's rows, or the positions if they
-            are fewer.
+            Defaults to what a `TextToText` has in its `generation`, or the length of
+            the preprocessor's rows, or the positions if they are fewer.
         sampler: name or `keras_hub.samplers.Sampler`, as in `generate`.
         stop_token_ids: as in `generate`, the same for all texts.
         settings: `keras_bertfam.tasks.GenerationSettings` or a dict of its arguments,
-            as in `generate`.
+            as in `generate`: with a dict the others are those of the task's
+            `generation`. What counts a prompt's tokens there, as `min_length`, isn't
+            done for a `CausalLM`, whose prompts have any.
         max_input_tokens: int or `None`. How many tokens of a text are read by what
             writes texts, and by a decoder without a task; how many words by ELMo; and
             of others how many of a row of ids: of texts they read as many as a row of
             their preprocessor has. Defaults to the tokens of such a row, or what
             `max_length` leaves room for, and for ELMo to 1024 words.
 
+        verify: bool. Whether what was written is opened, and its signatures are asked
+            what the warm-up requests ask, before it takes its place at `path`.
+
     Returns:
         `path`.
 
     Raises:
+        RuntimeError: if TensorFlow can't open what was written, or fails in its own
+            process; it has the reason.
         ValueError: if there is something at `path`, the model has no tokenizer, or an
             argument is out of its range.
         TypeError: for a model of a kind that can't be exported.
@@ -173,8 +190,7 @@ def export_saved_model(
     ```
     """
     check_places(model, path)
-    if isinstance(settings, dict):
-        settings = GenerationSettings(**settings)
+    given = GenerationSettings(**settings) if isinstance(settings, dict) else settings
     if not isinstance(stop_token_ids, str) and any(map(np.ndim, stop_token_ids or ())):
         raise ValueError(
             "`stop_token_ids` must be the same for all texts of a SavedModel. "
@@ -183,13 +199,15 @@ def export_saved_model(
     options = {
         "top_k": top_k,
         "max_length": max_length,
-        "sampler": as_sampler(sampler, settings),
+        "sampler": sampler if sampler is None else as_sampler(sampler, given),
         "stop_token_ids": stop_token_ids,
         "settings": settings,
         "max_input_tokens": max_input_tokens,
+        "verify": verify,
     }
     if keras.backend.backend() == "tensorflow":
         model, preprocessor = _load(model)
+        options |= _as_usual(model, max_length, sampler, settings)
         with folders.write_aside(path) as folder:
             _write(model, preprocessor, folder, **options)
     elif isinstance(model, (str, os.PathLike)):
@@ -200,6 +218,23 @@ def export_saved_model(
             model.save_to_preset(preset)
             _export_in_tensorflow(preset, path, options)
     return path
+
+
+def _as_usual(model, max_length, sampler, settings):
+    """The options with what a task's `generation` says where nothing is given."""
+    usual = dict(getattr(model, "generation", {}))
+    begun = len(begun_ids(model)) if isinstance(model, TextToText) else None
+    if begun is None:  # prompts have any lengths
+        usual = {key: x for key, x in usual.items() if key not in _BY_LENGTH}
+    elif max_length is None and {"max_length", "max_new_tokens"} & usual.keys():
+        max_length = usual_length(usual, begun)
+    settings = merged(settings, usual_settings(usual, begun or 1))
+    sampler = usual_sampler(usual) if sampler is None else sampler
+    return {
+        "max_length": max_length,
+        "sampler": as_sampler(sampler, settings),
+        "settings": settings,
+    }
 
 
 def _load(model):
@@ -232,7 +267,7 @@ def _load_preset(path):
     return backbone, preprocessor
 
 
-def _write(model, preprocessor, folder, **options):
+def _write(model, preprocessor, folder, verify, **options):
     signatures = serving_signatures(model, preprocessor, **options)
     module = tf.Module()
     # The weights without the optimizer, random states, and the tokenizer's tables.
@@ -243,17 +278,38 @@ def _write(model, preprocessor, folder, **options):
     tf.saved_model.save(module, folder, functions)
     requests = [(name, each.example) for name, each in signatures.items()]
     write_warmup_requests(folder, requests)
+    if verify:
+        _check_answers(folder, signatures)
+
+
+def _check_answers(folder, signatures):
+    """Ask what was written the examples of its signatures."""
+    try:
+        served = tf.saved_model.load(folder).signatures
+        for name, each in signatures.items():
+            inputs = {
+                key: tf.constant(value, each.inputs[key].dtype)
+                for key, value in each.example.items()
+            }
+            served[name](**inputs)
+    except Exception as error:  # of whatever the graph has
+        raise RuntimeError(
+            "TensorFlow doesn't answer by what it has written, which is deleted; "
+            f"verify=False leaves it there. {type(error).__name__}: {error}"
+        ) from error
 
 
 def _export_in_tensorflow(preset, path, options):
-    stop = options["stop_token_ids"]
+    stop, sampler = options["stop_token_ids"], options["sampler"]
     as_it_is = stop is None or isinstance(stop, str)
     settings = options.get("settings")
     given = {
         **options,
-        "sampler": keras_hub.samplers.serialize(options["sampler"]),
+        "sampler": sampler and keras_hub.samplers.serialize(sampler),
         "stop_token_ids": stop if as_it_is else [*map(int, stop)],
-        "settings": settings and dataclasses.asdict(settings),
+        "settings": dataclasses.asdict(settings)
+        if isinstance(settings, GenerationSettings)
+        else settings,
     }
     run_with_tensorflow(
         "-c", _EXPORT, os.fspath(preset), os.fspath(path), json.dumps(given)

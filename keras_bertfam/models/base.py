@@ -275,7 +275,7 @@ def _take_defaults(family):
         shown.append(each)
 
     def __init__(
-        self,
+        self: Any,
         vocabulary_size: int,
         num_layers: int,
         num_heads: int,

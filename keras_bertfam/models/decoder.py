@@ -45,8 +45,7 @@ class DecoderBackbone(EncoderBackbone):
 
     Raises:
         ValueError: as `EncoderBackbone`; without a `context` in a backbone with
-            cross-attention, or with one in another; for a `cache` in one that isn't
-            causal.
+            cross-attention, or with one in another.
 
     Example:
 
@@ -77,12 +76,12 @@ class DecoderBackbone(EncoderBackbone):
         return_hidden_states: bool = False,
         return_attention: bool = False,
         training: bool | None = None,
-        context: Any = None,
-        cross_mask: Tensor = None,
         cache: Any = None,
         cache_index: Tensor = 0,
+        context: Any = None,
+        cross_mask: Tensor = None,
     ) -> dict[str, Any]:
-        self._check_call(context, cache)
+        self._check_context(context)
         prefix = inputs.get("prefix_mask")
         arguments = {
             "prefix_mask": None if prefix is None else ops.cast(prefix, "bool"),
@@ -90,7 +89,7 @@ class DecoderBackbone(EncoderBackbone):
             "cross_mask": cross_mask,
         }
         if cache is not None:
-            return self._go_on(inputs, cache, cache_index, training, arguments)
+            return self._go_on(inputs, cache, cache_index, training, **arguments)
         return self._compute(
             inputs,
             positions,
@@ -102,7 +101,7 @@ class DecoderBackbone(EncoderBackbone):
             **arguments,
         )
 
-    def _check_call(self, context, cache):
+    def _check_context(self, context):
         if (context is not None) != self.cross_attention:
             expected = "given" if self.cross_attention else "`None`"
             raise ValueError(
@@ -110,63 +109,6 @@ class DecoderBackbone(EncoderBackbone):
                 f"cross_attention={self.cross_attention}. Received: "
                 f"{None if context is None else type(context).__name__}."
             )
-        if cache is not None and not self.causal:
-            raise ValueError(
-                f"`cache` must be `None` for a {type(self).__name__} with "
-                f"causal=False. Received: {type(cache).__name__}."
-            )
-
-    def _go_on(self, inputs, cache, cache_index, training, arguments):
-        """The outputs for the tokens that follow those in the cache."""
-        token_ids = ops.cast(inputs["token_ids"], "int32")
-        mask, position_ids = inputs.get("padding_mask"), inputs.get("position_ids")
-        if position_ids is None:
-            places = ops.arange(ops.shape(token_ids)[1], dtype="int32") + cache_index
-            position_ids = ops.broadcast_to(places, ops.shape(token_ids))
-        x = self.embeddings(
-            token_ids,
-            segment_ids=inputs.get("segment_ids"),
-            position_ids=position_ids,
-            training=training,
-        )
-        x, cache = self.encoder(
-            x,
-            attention_mask=None if mask is None else ops.cast(mask, "bool"),
-            cache=cache,
-            cache_index=cache_index,
-            position_ids=position_ids,
-            training=training,
-            **arguments,
-        )
-        return {"sequence_output": x, "cache": cache}
-
-    def empty_cache(self, batch_size: int | Tensor, keys: int) -> tuple:
-        """The cache of a decoder that has seen nothing, with room for `keys` tokens.
-
-        Returns:
-            A tuple, with a pair of float tensors `(batch_size, keys, num_heads,
-            head_dim)` for each layer, the keys and values.
-
-        Example:
-
-        ```python
-        backbone = keras_bertfam.models.DecoderBackbone(
-            vocabulary_size=100, num_layers=2, num_heads=2, hidden_dim=16,
-            intermediate_dim=32)
-        cache = backbone.empty_cache(1, keys=8)
-        prompt = {"token_ids": keras.ops.array([[1, 2, 3]])}
-        cache = backbone(prompt, cache=cache)["cache"]
-        outputs = backbone(
-            {"token_ids": keras.ops.array([[4]])}, cache=cache, cache_index=3)
-        outputs["sequence_output"].shape  # (1, 1, 16)
-        ```
-        """
-        counts = [len(self.encoder.heads_of(k)) for k in range(self.num_layers)]
-        shapes = ((batch_size, keys, count, self.head_dim) for count in counts)
-        return tuple(
-            (ops.zeros(shape, self.compute_dtype), ops.zeros(shape, self.compute_dtype))
-            for shape in shapes
-        )
 
     def project_context(self, context: Tensor) -> tuple:
         """Keys and values of an encoder's states for each layer, to compute them once.

@@ -120,18 +120,24 @@ class EncoderBackbone(TokenBackbone):
             if there is a pooler.
         return_hidden_states: bool. Add `hidden_states`.
         return_attention: bool. Add `attentions`.
+        cache: with `causal=True` what `empty_cache` or an earlier call gave for the
+            tokens before these. Positions go on from `cache_index`; masks are of all
+            keys of the cache.
+        cache_index: int scalar, the position of the first token.
 
     Returns:
         Dict of float tensors: `sequence_output` `(batch, length or count,
         hidden_dim)`, `pooled_output` `(batch, hidden_dim)`, `hidden_states`
         (list of `num_layers + 1`, the embedding output first) and `attentions`
         (list of `num_layers`, each `(batch, num_heads, length or count,
-        length)`, of the heads that a layer has left).
+        length)`, of the heads that a layer has left). With a `cache` a dict of
+        `sequence_output` and the new `cache`.
 
     Raises:
         ValueError: for a `hidden_dim` that `num_heads` doesn't divide, a
             sequence longer than `max_sequence_length`, ids outside the
-            vocabulary in a NumPy input, an unknown input name.
+            vocabulary in a NumPy input, an unknown input name, a `cache` without
+            `causal=True`.
 
     Example:
 
@@ -274,7 +280,11 @@ class EncoderBackbone(TokenBackbone):
         return_hidden_states: bool = False,
         return_attention: bool = False,
         training: bool | None = None,
+        cache: Any = None,
+        cache_index: Tensor = 0,
     ) -> dict[str, Any]:
+        if cache is not None:
+            return self._go_on(inputs, cache, cache_index, training)
         return self._compute(
             inputs,
             positions,
@@ -335,6 +345,71 @@ class EncoderBackbone(TokenBackbone):
         if scores is not None:
             outputs["attentions"] = scores
         return outputs
+
+    def _go_on(self, inputs, cache, cache_index, training, **arguments):
+        """The outputs for the tokens that follow those in the cache."""
+        if not self.causal:
+            raise ValueError(
+                f"`cache` must be `None` for a {type(self).__name__} with "
+                f"causal=False. Received: {type(cache).__name__}."
+            )
+        token_ids = ops.cast(inputs["token_ids"], "int32")
+        mask, position_ids = inputs.get("padding_mask"), inputs.get("position_ids")
+        mask = None if mask is None else ops.cast(mask, "bool")
+        if position_ids is None and mask is not None and self.position_offset:
+            places, first = positions_without_padding(mask), [0, cache_index]
+            position_ids = ops.slice(places, first, ops.shape(token_ids))
+        elif position_ids is None:
+            places = ops.arange(ops.shape(token_ids)[1], dtype="int32") + cache_index
+            position_ids = ops.broadcast_to(places, ops.shape(token_ids))
+        x = self.embeddings(
+            token_ids,
+            segment_ids=inputs.get("segment_ids"),
+            position_ids=position_ids,
+            training=training,
+        )
+        x, cache = self.encoder(
+            x,
+            attention_mask=mask,
+            cache=cache,
+            cache_index=cache_index,
+            position_ids=position_ids,
+            training=training,
+            **arguments,
+        )
+        return {"sequence_output": x, "cache": cache}
+
+    def empty_cache(self, batch_size: int | Tensor, keys: int) -> tuple:
+        """The cache of a causal backbone that has seen nothing.
+
+        Args:
+            batch_size: int.
+            keys: int. The tokens that there is room for.
+
+        Returns:
+            A tuple, with a pair of float tensors `(batch_size, keys, num_heads,
+            head_dim)` for each layer, the keys and values.
+
+        Example:
+
+        ```python
+        backbone = keras_bertfam.models.BertBackbone(
+            vocabulary_size=100, num_layers=2, num_heads=2, hidden_dim=16,
+            intermediate_dim=32, causal=True)
+        cache = backbone.empty_cache(1, keys=8)
+        prompt = {"token_ids": keras.ops.array([[1, 2, 3]])}
+        cache = backbone(prompt, cache=cache)["cache"]
+        outputs = backbone(
+            {"token_ids": keras.ops.array([[4]])}, cache=cache, cache_index=3)
+        outputs["sequence_output"].shape  # (1, 1, 16)
+        ```
+        """
+        counts = [len(self.encoder.heads_of(k)) for k in range(self.num_layers)]
+        shapes = ((batch_size, keys, count, self.head_dim) for count in counts)
+        return tuple(
+            (ops.zeros(shape, self.compute_dtype), ops.zeros(shape, self.compute_dtype))
+            for shape in shapes
+        )
 
     def _global_tokens(
         self, x: Tensor, inputs: dict[str, Any]

@@ -6,16 +6,21 @@ import os
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
 import keras
 import numpy as np
 
+from keras_bertfam.models import verified
 from keras_bertfam.types import Mixin, Model, Path
 
 # Keras's own exports of these want TensorFlow, or take no rows of any length.
 _BY_TENSORFLOW = ("tf_saved_model", "onnx", "litert")
+# Whose runtimes don't take all operations in 16 bits.
+_IN_FLOAT32 = {"onnx": "ONNX", "litert": "LiteRT"}
+_HALF = ("float16", "bfloat16")
 _ARGUMENTS = "arguments.json"
 _SPEC = "input_spec"
 _EXPORT = """
@@ -42,6 +47,7 @@ class Exported(Mixin):
         format: str = "tf_saved_model",
         verbose: bool | None = None,
         input_signature: Any = None,
+        verify: bool = True,
         **kwargs: Any,
     ) -> None:
         """`keras.Model.export`: the model as a SavedModel, for ONNX or for LiteRT.
@@ -51,16 +57,25 @@ class Exported(Mixin):
         formats are written by TensorFlow, under other backends in a process of its
         own. `"onnx"` needs `pip install 'keras-bertfam[export]'`.
 
+        ONNX's and LiteRT's runtimes don't take all operations in 16 bits that
+        TensorFlow writes: a model that computes in these is written in float32 there,
+        and a warning says so.
+
         Args:
             filepath: path to write, for `"litert"` of a file `*.tflite`.
             format: `"tf_saved_model"`, `"onnx"`, `"litert"`, or another of Keras's.
             verbose: bool or `None`.
             input_signature: list of one dict as `input_signature()` gives, to fix
                 lengths or leave inputs out; by default that one.
+            verify: bool. Whether what was written is opened by its runtime, and
+                answers a row, before it takes its place at `filepath`.
             **kwargs: see `keras.Model.export`.
 
         Raises:
-            RuntimeError: if TensorFlow fails in its own process; it has the reason.
+            RuntimeError: if TensorFlow fails in its own process; or if the runtime
+                refuses what was written, or answers with NaN, or other shapes. It has
+                the reason.
+            ImportError: with `verify`, without the format's runtime.
 
         Example:
 
@@ -71,14 +86,39 @@ class Exported(Mixin):
         """
         if input_signature is None:
             input_signature = [self.input_signature()]
-        arguments = (filepath, format, verbose, input_signature)
+        model: Any = self
+        half = format in _IN_FLOAT32 and _half_dtype(self)
+        if half:
+            warnings.warn(
+                f"{_IN_FLOAT32[format]}'s runtime doesn't take all that TensorFlow "
+                f"writes in {half}: the export computes in float32.",
+                stacklevel=2,
+            )
         on_tensorflow = keras.backend.backend() == "tensorflow"
         if format in _BY_TENSORFLOW and not on_tensorflow:
-            _export_in_tensorflow(self, arguments, kwargs)
+            dtype = "float32" if half else None
+            arguments = (filepath, format, verbose, input_signature)
+            _export_in_tensorflow(self, arguments, {**kwargs, "verify": verify}, dtype)
             return
+        if half:
+            with tempfile.TemporaryDirectory() as folder:
+                self.save_to_preset(folder)
+                model = type(self).from_preset(folder, dtype="float32")
         if format == "onnx" and on_tensorflow:
             _teach_tf2onnx_erfc()
-        super().export(*arguments, **kwargs)
+        export = super(Exported, model).export
+        if not verify:
+            export(filepath, format, verbose, input_signature, **kwargs)
+            return
+        filepath = os.path.abspath(filepath)
+        os.makedirs(os.path.dirname(filepath), exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=os.path.dirname(filepath)) as folder:
+            written = os.path.join(folder, os.path.basename(filepath))
+            export(written, format, False, input_signature, **kwargs)
+            verified.check(model, written, format, input_signature)
+            verified.put(written, filepath)
+        if verbose is not False:
+            print(f"Saved artifact at {filepath!r}.")
 
 
 def row_specs(names: Iterable[str], rank: int = 2) -> dict[str, keras.InputSpec]:
@@ -109,7 +149,13 @@ def run_with_tensorflow(*arguments: str) -> None:
         raise RuntimeError(f"The export with TensorFlow failed:\n{done.stderr}")
 
 
-def _export_in_tensorflow(model, arguments, kwargs):
+def _half_dtype(model):
+    """The 16-bit dtype that a layer computes in, or `None`."""
+    dtypes = {layer.compute_dtype for layer in model._flatten_layers()}
+    return next((dtype for dtype in _HALF if dtype in dtypes), None)
+
+
+def _export_in_tensorflow(model, arguments, kwargs, dtype):
     with tempfile.TemporaryDirectory() as folder:
         model.save_to_preset(os.path.join(folder, "preset"))
         name = keras.saving.get_registered_name(type(model))
@@ -117,7 +163,7 @@ def _export_in_tensorflow(model, arguments, kwargs):
         signature = keras.tree.map_structure(_described, signature)
         arguments = [os.fspath(filepath), *others, signature]
         with open(os.path.join(folder, _ARGUMENTS), "w", encoding="utf-8") as file:
-            json.dump([name, arguments, kwargs], file)
+            json.dump([name, arguments, kwargs, dtype], file)
         run_with_tensorflow("-c", _EXPORT, folder)
 
 
@@ -137,9 +183,10 @@ def _spec(described):
 def export_again(folder: Path) -> None:
     """Does what another process, without TensorFlow, has asked for in a folder."""
     with open(os.path.join(folder, _ARGUMENTS), encoding="utf-8") as file:
-        name, arguments, kwargs = json.load(file, object_hook=_spec)
+        name, arguments, kwargs, dtype = json.load(file, object_hook=_spec)
     cls: Model = keras.saving.get_registered_object(name)
-    model = cls.from_preset(os.path.join(folder, "preset"))
+    given = {} if dtype is None else {"dtype": dtype}
+    model = cls.from_preset(os.path.join(folder, "preset"), **given)
     model.export(*arguments, **kwargs)
 
 

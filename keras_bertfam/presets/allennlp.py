@@ -10,16 +10,11 @@ from typing import Any
 import h5py
 import numpy as np
 
-from keras_bertfam.presets import reading, untrusted
+from keras_bertfam.presets import file_keys, reading, untrusted
+from keras_bertfam.presets.report import warn
 from keras_bertfam.presets.source import CheckpointError
 from keras_bertfam.types import Config, Path
 
-# Options that there is nothing else for, and values of those that may be missing.
-_REQUIRED: Config = {
-    "lstm.use_skip_connections": (True, True),
-    "char_cnn.activation": ("relu", "relu"),
-    "char_cnn.n_characters": (262, 261),
-}
 _MAX_CHARACTERS = 10_000  # of a word; no weight has their number
 _CHARACTERS = 261
 
@@ -46,12 +41,11 @@ def elmo_arguments(options_file: Path) -> Config:
             value = value[key]
         return value
 
-    for name, expected in _REQUIRED.items():
-        if option(name) not in expected:
-            raise CheckpointError(
-                f"The option {name!r} in {os.fspath(options_file)!r} must be "
-                f"{expected[0]!r}. Received: {option(name)!r}."
-            )
+    for note in file_keys.ELMO.notes(_flat(options), options_file):
+        warn(note)
+    for name in file_keys.ELMO.only:
+        if "." in name:
+            option(name)
 
     def size(name, least=1, most=2**31 - 1):
         value = option(name)
@@ -86,6 +80,15 @@ def elmo_arguments(options_file: Path) -> Config:
             "char_cnn.max_characters_per_token", most=_MAX_CHARACTERS
         ),
     }
+
+
+def _flat(options):
+    """Options by names with a point between those of parts."""
+    flat: Config = {}
+    for name, value in options.items():
+        inner = _flat(value) if isinstance(value, dict) and value else {"": value}
+        flat |= {f"{name}.{key}".rstrip("."): each for key, each in inner.items()}
+    return flat
 
 
 def _is_filter(value):

@@ -20,6 +20,7 @@ from keras_bertfam.presets.families import (
 from keras_bertfam.presets.families.rows import OUTPUT_TABLE, Row, applying, find
 from keras_bertfam.presets.families.transformers_table import COPIES
 from keras_bertfam.presets.folders import write_aside
+from keras_bertfam.presets.generation_keys import GENERATION
 from keras_bertfam.presets.heads import (
     BACKBONE,
     LANGUAGE_MODELS,
@@ -30,6 +31,8 @@ from keras_bertfam.presets.heads import (
 )
 from keras_bertfam.presets.report import warn
 from keras_bertfam.types import Model, Path, Tokenizer
+
+_IDS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
 
 
 def export_to_transformers(
@@ -91,6 +94,10 @@ def export_to_transformers(
         config |= {"architectures": [architecture], "dtype": min(dtypes)}
         text = json.dumps(config, indent=2, sort_keys=True)
         pathlib.Path(folder, "config.json").write_text(text + "\n", "utf-8")
+        if generation := getattr(model, "generation", {}):
+            ids = {key: config[key] for key in _IDS if config.get(key) is not None}
+            text = json.dumps({**ids, **generation}, indent=2, sort_keys=True)
+            pathlib.Path(folder, GENERATION).write_text(text + "\n", "utf-8")
         weights = pathlib.Path(folder, "model.safetensors")
         save_file(tensors, weights, metadata={"format": "pt"})
         for name, part in ours.parts(model).items():

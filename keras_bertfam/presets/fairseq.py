@@ -18,7 +18,7 @@ import tempfile
 
 import numpy as np
 
-from keras_bertfam.presets import fairseq_bart, fairseq_spanbert, reading
+from keras_bertfam.presets import fairseq_bart, fairseq_spanbert, file_keys, reading
 from keras_bertfam.presets.source import CheckpointError, CheckpointSource, LazyTensor
 from keras_bertfam.types import Path
 
@@ -42,6 +42,15 @@ _NAMES = (
     (r"\.final_layer_norm\.", ".output.LayerNorm."),
 )
 _HEAD = re.compile(r"^classification_heads\.([^.]+)\.")
+# Sizes that fairseq's arguments repeat, and what configs call them.
+_SIZES = {
+    "encoder_layers": ("encoder_layers", "num_hidden_layers"),
+    "encoder_embed_dim": ("d_model", "hidden_size"),
+    "encoder_ffn_embed_dim": ("encoder_ffn_dim", "intermediate_size"),
+    "decoder_layers": ("decoder_layers",),
+    "decoder_embed_dim": ("d_model",),
+    "decoder_ffn_embed_dim": ("decoder_ffn_dim",),
+}
 # Our argument, fairseq's, and that of a checkpoint that doesn't say.
 _MOST_CLASSES = 8  # of fairseq's own, in a pickle
 _CONFIG = (
@@ -88,6 +97,7 @@ def open_source(path: Path) -> CheckpointSource:
     folder, name = os.path.split(_weights(path) or os.path.join(path, WEIGHTS))
     file = reading.file_in(folder, name)
     state, arguments = _state(file)
+    notes = file_keys.FAIRSEQ.notes(arguments, file)
     if fairseq_spanbert.is_spanbert(state):
         tensors = fairseq_spanbert.renamed(state, file)
         there = os.path.exists(os.path.join(folder, _VOCABULARY))
@@ -101,6 +111,7 @@ def open_source(path: Path) -> CheckpointSource:
             else {},
             tokenizer_config={"do_lower_case": False},  # all of its models keep case
             backbone=fairseq_spanbert.BACKBONE,
+            notes=notes,
         )
     family, prefix = "roberta", "classifier."
     if fairseq_bart.is_bart(state):
@@ -115,7 +126,9 @@ def open_source(path: Path) -> CheckpointSource:
         }
         config = fairseq_bart.config_of(file, tensors, arguments)
     else:
+        file_keys.FAIRSEQ_ROBERTA.refuse(arguments, file)
         tensors, config = _roberta(file, state, arguments)
+    _check_sizes(file, config, arguments)
     files = {}
     if os.path.exists(os.path.join(folder, DICTIONARY)):
         # A model that was fine-tuned to write may have lost its mask token.
@@ -127,7 +140,19 @@ def open_source(path: Path) -> CheckpointSource:
         config=config,
         tensors=reading.Tensors(tensors),
         tokenizer_files=files,
+        notes=notes,
     )
+
+
+def _check_sizes(file, config, arguments):
+    """Raise an error for sizes in the arguments that aren't those of the tensors."""
+    for name, keys in _SIZES.items():
+        known = next((config[key] for key in keys if key in config), None)
+        if known is not None and arguments.get(name, known) not in (known, None):
+            raise CheckpointError(
+                f"{name!r} in {str(file)!r} must be {known}, as the tensors are. "
+                f"Received: {arguments[name]!r}."
+            )
 
 
 def _roberta(file, state, arguments):
@@ -174,10 +199,22 @@ def _state(file):
         )
     arguments = content.get("args")
     found = vars(arguments) if isinstance(arguments, argparse.Namespace) else {}
+    for name, part in _settings(content.get("cfg")).items():  # of later versions
+        if name == "model":
+            found = {**found, **_settings(part)}
+        elif name not in file_keys.FAIRSEQ_PARTS:
+            found = {**found, name: part}
     for value in [*found.values()]:  # the fork's own class of settings
         if isinstance(value, _Plain):
             found = {**vars(value), **found}
     return state, found
+
+
+def _settings(part):
+    """Settings, whatever of fairseq's versions has written them."""
+    if isinstance(part, argparse.Namespace | _Plain):
+        return vars(part)
+    return part if isinstance(part, dict) else {}
 
 
 class _Plain:

@@ -21,8 +21,6 @@ _PREFIX = "decoder."
 _NORMS = ((".gamma", ".weight"), (".beta", ".bias"))
 # Each is the word table once more.
 _TABLES = re.compile(r"cls\.(pair_target_)?predictions\.decoder\.weight")
-# Of the arguments of its training, those by which logits would be others.
-_FIXED = {"pair_target_layer": -1, "clamp_attention": False}
 
 
 def is_spanbert(state: Mapping[str, Any]) -> bool:
@@ -59,14 +57,8 @@ def config_of(
     """A config of `transformers`, by the shapes and by the arguments of training.
 
     Raises:
-        CheckpointError: for shapes of no such model, or another computation.
+        CheckpointError: for shapes of no such model.
     """
-    for name, value in _FIXED.items():
-        if arguments.get(name, value) != value:
-            raise CheckpointError(
-                f"`{name}` in the arguments of {os.fspath(file)!r} must be {value!r}. "
-                f"Received: {arguments[name]!r}."
-            )
     at = "bert.embeddings."
     with reading.errors_of(file, KeyError, ValueError, IndexError):
         vocabulary, width = tensors[f"{at}word_embeddings.weight"].shape

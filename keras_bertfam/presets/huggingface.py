@@ -4,7 +4,7 @@ import os
 import re
 from typing import Any
 
-from keras_bertfam.presets import config_keys, reading
+from keras_bertfam.presets import config_keys, generation_keys, reading
 from keras_bertfam.presets.copies import with_originals
 from keras_bertfam.presets.families import transformers_tables
 from keras_bertfam.presets.source import CheckpointError, CheckpointSource
@@ -34,6 +34,8 @@ OTHER_NAMES = {"sentencepiece.bpe.model": "spiece.model"}
 TOKENIZER_CONFIG = "tokenizer_config.json"
 # What trainers and `torch.compile` put before names.
 WRAPPERS, COMPILED = ("module", "model"), "_orig_mod"
+# Tasks whose texts a generation config is about.
+WRITERS = ("CausalLM", "TextToText")
 # A model in a folder of its own that belongs to the one beside it.
 PARTS = ("generator",)
 
@@ -85,6 +87,7 @@ def open_source(
     if TOKENIZER_CONFIG in names:
         tokenizer_config = reading.read_json(reading.file_in(path, TOKENIZER_CONFIG))
     family = _family(path, config, tensors, names)
+    generation, not_done = generation_keys.read(path, config)
     return CheckpointSource(
         path=path,
         family=family,
@@ -102,16 +105,19 @@ def open_source(
             if name in names and _is_part(os.path.join(path, name))
         },
         head_activation=transformers_tables()[family].head_activation,
-        notes=_notes(family, config),
+        task_arguments={n: {"generation": generation} for n in WRITERS if generation},
+        notes=_notes(family, config, not_done),
     )
 
 
-def _notes(family, config):
+def _notes(family, config, not_done):
     unknown = config_keys.unknown_keys(family, config)
-    if not unknown:
-        return ()
-    listed = ", ".join(f"{key}={str(value)[:60]!r}" for key, value in unknown.items())
-    return (f"In the config, and not known here: {listed}.",)
+    listed = [f"{key}={str(value)[:60]!r}" for key, value in unknown.items()]
+    found = {
+        "In the config, and not known here": listed,
+        "In the generation config, and not done here": not_done,
+    }
+    return tuple(f"{k}: {', '.join(names)}." for k, names in found.items() if names)
 
 
 def _unwrapped(tensors, family):

@@ -9,7 +9,6 @@ from keras_bertfam.presets import (
     folders,
     formats,
     hub,
-    reading,
     tokenizer_files,
     tokenizer_sources,
 )
@@ -36,16 +35,12 @@ def load_given_tokenizer(tokenizer: Path, family: str | None = None) -> Tokenize
         A tokenizer layer.
 
     Raises:
-        ValueError: as `tokenizer_sources.open_tokenizer` and `check_stated`, and as
-            `load_tokenizer`.
+        ValueError: as `tokenizer_sources.open_tokenizer` and `load_tokenizer`.
     """
     source = tokenizer_sources.open_tokenizer(tokenizer, family)
     if source is None:
         return load_tokenizer(tokenizer)
-    made = tokenizer_files.load_tokenizer(source)
-    with reading.errors_of(source.path, Exception):  # whatever odd values cause
-        tokenizer_sources.check_stated(source, made)
-    return made
+    return tokenizer_files.load_tokenizer(source)
 
 
 def load_preprocessor(cls: Any, preset: Path, **kwargs: Any) -> Any:
@@ -58,7 +53,9 @@ def load_preprocessor(cls: Any, preset: Path, **kwargs: Any) -> Any:
 
 def _preprocessor_in(cls, folder, published, **kwargs):
     if formats.find_reader(folder) is None:
-        _check_preset(folder)
+        # As a tokenizer, it may have been saved alone.
+        if not os.path.isfile(os.path.join(folder, directory.PREPROCESSOR_FILE)):
+            _check_preset(folder)
         with directory.explain_load_errors(folder):
             saved = directory.load_serialized(folder, directory.PREPROCESSOR_FILE)
         if type(saved) is cls:

@@ -5,12 +5,13 @@ beside them; else it is that of the release, ReLU without a gate and GELU with o
 """
 
 import ast
+import contextlib
 import os
 import re
 from collections.abc import Mapping
 from typing import Any
 
-from keras_bertfam.presets import reading
+from keras_bertfam.presets import file_keys, reading
 from keras_bertfam.presets.source import CheckpointError, LazyTensor
 from keras_bertfam.types import Path
 
@@ -18,6 +19,8 @@ GIN = "operative_config.gin"
 _ACTIVATION = re.compile(
     r"^(?:(?:encoder|decoder)/)?DenseReluDense\.activation\s*=\s*(.+)$", re.MULTILINE
 )
+_BINDING = re.compile(r"(?m)^((?:[\w.]+/)*)([\w.]+)[ \t]*=[ \t]*(.+(?:\n[ \t]+.+)*)$")
+_NO_LITERAL = (ValueError, SyntaxError, MemoryError, RecursionError)
 # What gin's files say, and `feed_forward_proj` of `transformers`: GELU's tanh form.
 _FEED_FORWARDS = {
     ("relu",): "relu",
@@ -29,12 +32,15 @@ _FEED_FORWARDS = {
 }
 
 
-def config_of(prefix: Path, tensors: Mapping[str, LazyTensor]) -> dict[str, Any]:
+def config_of(
+    prefix: Path, tensors: Mapping[str, LazyTensor], notes: list[str]
+) -> dict[str, Any]:
     """The config as `transformers` has it.
 
     Args:
         prefix: path of the checkpoint without `.index`.
         tensors: the checkpoint's by their names in `transformers`.
+        notes: list that gets sentences on settings that aren't known.
 
     Returns:
         dict.
@@ -54,14 +60,18 @@ def config_of(prefix: Path, tensors: Mapping[str, LazyTensor]) -> dict[str, Any]
         inner_dim, _ = tensors[inner].shape
         heads_dim, _ = tensors[f"{attention}.q.weight"].shape
         head_dim = heads_dim // heads
-    return {
-        "model_type": "t5",
-        "vocab_size": vocabulary,
+    sizes = {
         "d_model": width,
         "d_ff": inner_dim,
         "d_kv": head_dim,
         "num_heads": heads,
         "num_layers": _blocks("encoder", tensors),
+    }
+    notes += _account(prefix, sizes)
+    return {
+        "model_type": "t5",
+        "vocab_size": vocabulary,
+        **sizes,
         "num_decoder_layers": _blocks("decoder", tensors),
         "relative_attention_num_buckets": buckets,
         "feed_forward_proj": _feed_forward(prefix, gated),
@@ -72,6 +82,42 @@ def config_of(prefix: Path, tensors: Mapping[str, LazyTensor]) -> dict[str, Any]
 def _blocks(side, tensors):
     found = (re.match(rf"{side}\.block\.(\d+)\.", name) for name in tensors)
     return len({match[1] for match in found if match})
+
+
+def _account(prefix, sizes):
+    """What of gin's file isn't known; an error for what no model here has."""
+    folder = os.path.dirname(os.fspath(prefix))
+    if not os.path.exists(os.path.join(folder, GIN)):
+        return ()
+    path = reading.file_in(folder, GIN)
+    reading.check_bytes(path)
+    with reading.errors_of(path, ValueError):
+        text = path.read_text("utf-8")
+    text = re.sub(r"(?m)^\s*#.*$", "", text.replace("\\\n", " "))
+    found = {}
+    for _, name, value in _BINDING.findall(text):
+        # `encoder/x.y.SelfAttention.num_heads` is of whichever scope and module.
+        short = ".".join(name.split(".")[-2:])
+        with contextlib.suppress(*_NO_LITERAL):  # as @function and %macro
+            value = ast.literal_eval(value.strip())
+        found[short] = value
+        file_keys.GIN.refuse({short: _value_of(value, found)}, path)
+    for name, size in sizes.items():
+        if found.get(name, size) != size:
+            raise CheckpointError(
+                f"{name!r} in {str(path)!r} must be {size}, as the tensors are. "
+                f"Received: {found[name]!r}."
+            )
+    return file_keys.GIN.notes(
+        {name: _value_of(value, found) for name, value in found.items()}, path
+    )
+
+
+def _value_of(value, found):
+    """A value, which may be a macro's."""
+    if isinstance(value, str) and value.strip().startswith("%"):
+        return found.get(value.strip()[1:], value)
+    return value
 
 
 def _feed_forward(prefix, gated):

@@ -9,20 +9,29 @@ from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-# Message, field, number, type, and whose message: of `sentencepiece_model.proto`.
+# Message, field, number, type, and whose message or what it is if nothing is said: of
+# `sentencepiece_model.proto`.
 _FIELDS = (
     ("Piece", "piece", 1, "STRING", None),
     ("Piece", "score", 2, "FLOAT", None),
-    ("Piece", "type", 3, "INT32", None),
+    ("Piece", "type", 3, "INT32", "1"),
+    ("TrainerSpec", "model_type", 3, "INT32", "1"),
+    ("TrainerSpec", "treat_whitespace_as_suffix", 24, "BOOL", None),
+    ("TrainerSpec", "byte_fallback", 35, "BOOL", None),
     ("TrainerSpec", "unk_id", 40, "INT32", None),
     ("NormalizerSpec", "precompiled_charsmap", 2, "BYTES", None),
+    ("NormalizerSpec", "add_dummy_prefix", 3, "BOOL", "true"),
+    ("NormalizerSpec", "remove_extra_whitespaces", 4, "BOOL", "true"),
+    ("NormalizerSpec", "escape_whitespaces", 5, "BOOL", "true"),
     ("ModelProto", "pieces", 1, "MESSAGE", "Piece"),
     ("ModelProto", "trainer_spec", 2, "MESSAGE", "TrainerSpec"),
     ("ModelProto", "normalizer_spec", 3, "MESSAGE", "NormalizerSpec"),
 )
 _PACKAGE = "keras_bertfam.pieces"
 
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED = range(1, 5)
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED = range(1, 6)
+# Of a trainer's `model_type`.
+UNIGRAM, BPE = 1, 2
 
 
 def _model_class():
@@ -39,8 +48,10 @@ def _model_class():
             type=getattr(descriptor_pb2.FieldDescriptorProto, f"TYPE_{kind}"),
             label=descriptor_pb2.FieldDescriptorProto.LABEL_OPTIONAL,
         )
-        if of is not None:
+        if kind == "MESSAGE":
             field.type_name = f".{_PACKAGE}.{of}"
+        elif of is not None:
+            field.default_value = of
         if name == "pieces":
             field.label = descriptor_pb2.FieldDescriptorProto.LABEL_REPEATED
     pool = descriptor_pool.DescriptorPool()

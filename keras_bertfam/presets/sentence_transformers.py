@@ -71,6 +71,18 @@ MEANINGLESS: dict[str, dict[str, Any]] = {
     "Dense": {key: (value,) for key, value in _NORMALIZED.items()},
     "Normalize": {key: (value,) for key, value in _NORMALIZED.items()},
 }
+USED = {
+    PROMPTS: ("prompts", "similarity_fn_name", "activation_fn"),
+    _TRANSFORMER: ("max_seq_length",),
+    "Pooling": (
+        "pooling_mode",
+        "embedding_dimension",
+        "word_embedding_dimension",
+        *_FLAGS.values(),
+    ),
+    "Dense": ("in_features", "out_features", "bias", "activation_function"),
+    "Normalize": (),
+}
 # What such folders are made for.
 _TASKS = ("TextEmbedder", "TextRegressor", "TextClassifier")
 PROJECTION = dense("projection", "sentence_projection")
@@ -109,7 +121,7 @@ def open_source(path: Path) -> CheckpointSource:
     if "Pooling" in kinds:
         arguments["pooling"] = _pooling(folders["Pooling"], _width(source))
     if "Normalize" in kinds:
-        _config(folders["Normalize"], "Normalize", (), needed=False)
+        _config(folders["Normalize"], "Normalize", needed=False)
     if "Dense" in kinds:
         told, weights = _projection(folders["Dense"])
         arguments |= told
@@ -117,8 +129,7 @@ def open_source(path: Path) -> CheckpointSource:
     length = _length(folders["Transformer"], source.tokenizer_config)
     notes = []
     if (file := _file(path, PROMPTS)) is not None:
-        known = ("prompts", "similarity_fn_name", "activation_fn")
-        found = _accounted(file, PROMPTS, known)
+        found = _accounted(file, PROMPTS)
         arguments["prompts"] = prompts = found.get("prompts") or {}
         if not isinstance(prompts, dict) or not all(
             isinstance(prompt, str) for prompt in prompts.values()
@@ -175,17 +186,17 @@ def _file(folder, name):
     return reading.file_in(folder, name) if there else None
 
 
-def _config(folder, kind, used, needed=True):
+def _config(folder, kind, needed=True):
     file = _file(folder, "config.json")
     if file is None and not needed:
         return {}
-    return _accounted(file or reading.file_in(folder, "config.json"), kind, used)
+    return _accounted(file or reading.file_in(folder, "config.json"), kind)
 
 
-def _accounted(file, kind, used):
+def _accounted(file, kind):
     """The used keys of a file; an error for one that isn't known, and its value."""
     config = reading.read_json(file)
-    meaningless = MEANINGLESS[kind]
+    meaningless, used = MEANINGLESS[kind], USED[kind]
     _refuse_unknown(file, config, (*used, *meaningless))
     for key, values in meaningless.items():
         if key in config and values is not None and config[key] not in values:
@@ -223,8 +234,7 @@ def _check(folder, config, **expected):
 
 
 def _pooling(folder, width):
-    used = ("pooling_mode", "embedding_dimension", "word_embedding_dimension")
-    config = _config(folder, "Pooling", (*used, *_FLAGS.values()))
+    config = _config(folder, "Pooling")
     _check(folder, config, embedding_dimension=width, word_embedding_dimension=width)
     modes = [ours for ours, flag in _FLAGS.items() if config.get(flag)]
     if "pooling_mode" in config:
@@ -243,8 +253,7 @@ def _pooling(folder, width):
 
 def _projection(folder):
     """Arguments of a `TextEmbedder`, and tensors by the names of `PROJECTION`."""
-    used = ("in_features", "out_features", "bias", "activation_function")
-    config = _config(folder, "Dense", used)
+    config = _config(folder, "Dense")
     known = {theirs.rpartition(".")[2]: ours for ours, theirs in _ACTIVATIONS.items()}
     named = str(config.get("activation_function", "Tanh")).rpartition(".")[2]
     if named not in known:
@@ -280,7 +289,7 @@ def _length(folder, tokenizer_config):
     """The most tokens of a text; as many as the model takes where nothing is said."""
     found = {}
     if (file := _file(folder, _TRANSFORMER)) is not None:
-        found = _accounted(file, _TRANSFORMER, ("max_seq_length",))
+        found = _accounted(file, _TRANSFORMER)
     length = found.get("max_seq_length")
     if length is not None and (type(length) is not int or length < 1):
         raise _unfit(file, "max_seq_length", "a positive int", length)

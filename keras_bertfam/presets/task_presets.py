@@ -23,6 +23,7 @@ from keras_bertfam.presets import (
 )
 from keras_bertfam.presets.heads import shared_heads
 from keras_bertfam.presets.report import warn
+from keras_bertfam.presets.tokenizer_presets import has_vocabulary
 from keras_bertfam.quantization import Quantizable, quantize_again, quantized_layers
 from keras_bertfam.types import Config, Model, Path, Tokenizer
 
@@ -39,7 +40,7 @@ class _Live(str):
 
 def _give_vocabulary(name, preprocessor):
     tokenizer = getattr(name, "tokenizer", None)
-    if tokenizer is not None:
+    if tokenizer is not None and has_vocabulary(tokenizer):
         # Keras reads no files while it makes objects; these are what is there already.
         library = importlib.import_module("keras.src.saving.serialization_lib")
         unsafe = library.SafeModeScope(False)

@@ -13,7 +13,7 @@ import re
 
 import numpy as np
 
-from keras_bertfam.presets import mesh, reading, tensorflow2
+from keras_bertfam.presets import config_keys, mesh, reading, tensorflow2
 from keras_bertfam.presets.families import tensorflow1_tables
 from keras_bertfam.presets.source import CheckpointError, CheckpointSource, LazyTensor
 from keras_bertfam.types import Path
@@ -27,6 +27,25 @@ _CONFIGS = (
 _OPTIMIZER = re.compile(
     r"global_step|.*/(adam_[mv]|lamb_[mv]|Adam(_1)?)|.*_slot_[a-z]+"
 )
+# The Model Garden's settings, as `transformers` calls them.
+_SETTINGS = {
+    "num_layers": "num_hidden_layers",
+    "hidden_activation": "hidden_act",
+    "dropout_rate": "hidden_dropout_prob",
+    "attention_dropout_rate": "attention_probs_dropout_prob",
+    **{
+        name: name
+        for name in (
+            "vocab_size",
+            "embedding_size",
+            "hidden_size",
+            "intermediate_size",
+            "num_attention_heads",
+            "max_position_embeddings",
+            "type_vocab_size",
+        )
+    },
+}
 # Pairs of a pattern of a name and of that in `transformers`, applied in order, after
 # those of the family's record.
 _ALL = (
@@ -91,10 +110,11 @@ def open_source(path: Path) -> CheckpointSource:
     shapes = {name: s for name, s in shapes.items() if not _OPTIMIZER.fullmatch(name)}
     family = _family(prefix, shapes)
     tensors = _tensors(reader, shapes, family)
+    notes: list[str] = [*getattr(reader, "notes", ())]
     if tensorflow1_tables()[family].gin:
-        config = mesh.config_of(prefix, tensors)
+        config = mesh.config_of(prefix, tensors, notes)
     else:
-        config = _config(folder, family, shapes, reader)
+        config = _config(folder, family, shapes, reader, notes)
     generator = {}
     if tensorflow1_tables()[family].generator:
         generator = _generator(path, family, reader, shapes, config)
@@ -112,6 +132,7 @@ def open_source(path: Path) -> CheckpointSource:
         tokenizer_files=files,
         tokenizer_config=tokenizer_config,
         parts=generator,
+        notes=tuple(notes),
     )
 
 
@@ -174,13 +195,16 @@ def _tensor(reader, name, shape, change):
     return LazyTensor(read, shape)
 
 
-def _config(folder, family, shapes, reader):
+def _config(folder, family, shapes, reader, notes):
     """The config as `transformers` has it."""
     heads = getattr(reader, "num_heads", None)
     table = tensorflow1_tables()[family]
     file = next((n for n in _CONFIGS if os.path.exists(os.path.join(folder, n))), None)
+    settings = tensorflow2.settings_of(folder, notes)
     if file is not None:
         config = reading.read_json(reading.file_in(folder, file))
+    elif settings and f"{family}/embeddings/word_embeddings" in shapes:
+        return _config_from_settings(folder, family, shapes, settings)
     elif table.sizes_from_shapes or (
         heads and f"{family}/encoder/layer_0/intermediate/dense/kernel" in shapes
     ):
@@ -196,6 +220,10 @@ def _config(folder, family, shapes, reader):
         config[table.activation] = "gelu_new"
     for theirs, original in table.renamed.items():
         config.setdefault(theirs, config.pop(original, None))
+    odd = config_keys.unknown_keys(family, config)
+    if odd:
+        listed = ", ".join(f"{k}={str(value)[:60]!r}" for k, value in odd.items())
+        notes.append(f"In {file}, and not known here: {listed}.")
     if table.head_width is not None:
         head, model, heads = table.head_width
         with reading.errors_of(file, TypeError, KeyError, ZeroDivisionError):
@@ -205,6 +233,39 @@ def _config(folder, family, shapes, reader):
                 f"{head!r} of {file!r} must be {width}. Received: {config[head]!r}."
             )
     return config
+
+
+def _config_from_settings(folder, family, shapes, settings):
+    """A config by the Model Garden's settings, which must be those of the tensors."""
+    words = shapes[f"{family}/embeddings/word_embeddings"]
+    positions = shapes[f"{family}/embeddings/position_embeddings"]
+    types = shapes[f"{family}/embeddings/token_type_embeddings"]
+    told = {
+        "vocab_size": words[0],
+        "embedding_size": words[1],
+        "max_position_embeddings": positions[0],
+        "type_vocab_size": types[0],
+    }
+    inner = f"{family}/encoder/layer_0/intermediate/dense/kernel"
+    if inner in shapes:
+        blocks = {re.match(rf"{family}/encoder/layer_(\d+)/", name) for name in shapes}
+        told["num_layers"] = len({match[1] for match in blocks if match})
+        told |= zip(("hidden_size", "intermediate_size"), shapes[inner], strict=True)
+    for name, size in told.items():
+        if settings.get(name) not in (None, size):
+            raise CheckpointError(
+                f"{name!r} in params.yaml of {folder!r} must be {size}, as the tensors "
+                f"are. Received: {settings[name]!r}."
+            )
+    given = {name: value for name, value in settings.items() if value is not None}
+    given = {**given, **told}
+    config = {
+        theirs: given[ours] for ours, theirs in _SETTINGS.items() if ours in given
+    }
+    # What the Model Garden calls GELU is its tanh form.
+    if config.get("hidden_act", "gelu") == "gelu":
+        config["hidden_act"] = "gelu_new"
+    return {"model_type": family, **config}
 
 
 def _config_from_shapes(family, shapes, encoder, embeddings):

@@ -13,10 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from keras_bertfam import parsing
+from keras_bertfam.presets import file_keys, reading
 from keras_bertfam.presets.source import CheckpointError
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 LOWERCASE = "do_lower_case"
+PARAMS = "params.yaml"
 # What comes before is the name of a model that a variable was made in.
 _KNOWN = re.compile(
     r"(?:.*/)?((?:word_embeddings|position_embedding|type_embeddings|embeddings/"
@@ -63,6 +66,7 @@ class NamedReader:
     Attributes:
         num_heads: int, read off the shapes; `None` if there is no attention.
         lowercase: bool or `None`, as a SavedModel says.
+        notes: tuple of a sentence on variables that nothing here takes, if any.
 
     Raises:
         CheckpointError: for two variables of one name.
@@ -84,6 +88,16 @@ class NamedReader:
         names = {key: match[1] for key, match in found.items() if match}
         # An optimizer's slots have the names of their variables before their own.
         names = {k: n for k, n in names.items() if ".OPTIMIZER_SLOT" not in k}
+        odd = sorted(
+            name
+            for key, name in own.items()
+            if key not in names and _is_weight(key, name, stored[key])
+        )
+        self.notes = (
+            (f"In the checkpoint, and not known here: {', '.join(odd[:30])}.",)
+            if odd
+            else ()
+        )
         whole = any(re.match(r"transformer/layer_\d+/", n) for n in names.values())
         projected = any(n.startswith("embedding_projection/") for n in names.values())
         self._keys: dict[str, str] = {}
@@ -127,6 +141,49 @@ class NamedReader:
     def get_tensor(self, name: str) -> np.ndarray:
         array = self._reader.get_tensor(self._keys[name])
         return np.reshape(array, self._shape(name))
+
+
+def _is_weight(key, name, shape):
+    """Whether a variable is a model's, and not an optimizer's or a counter."""
+    state = any(
+        part in key for part in (".OPTIMIZER_SLOT", "optimizer", "save_counter")
+    )
+    return not state and bool(shape) and not name.startswith(("Adam", "LAMB"))
+
+
+def settings_of(folder: str, notes: list[str]) -> dict[str, Any]:
+    """The encoder's settings in a `params.yaml` of the Model Garden.
+
+    Args:
+        folder: path.
+        notes: list that gets sentences on settings that aren't known.
+
+    Returns:
+        dict, empty without such a file.
+
+    Raises:
+        CheckpointError: for a file that isn't one, or settings that no model here has.
+    """
+    if not os.path.lexists(os.path.join(folder, PARAMS)):
+        return {}
+    path = reading.file_in(folder, PARAMS)
+    reading.check_bytes(path, reading.MAX_CONFIG)
+    with reading.errors_of(path, ValueError):
+        content = parsing.parse_yaml(path.read_text("utf-8"))
+    models = [content] if isinstance(content, dict) else []
+    models += [each["task"] for each in models if isinstance(each.get("task"), dict)]
+    models += [each["model"] for each in models if isinstance(each.get("model"), dict)]
+    for name in ("discriminator_encoder", "encoder"):
+        found = [m[name] for m in models if isinstance(m.get(name), dict)]
+        if found:
+            encoder = found[-1]
+            kind = encoder.get("type")
+            if set(encoder) > {"type"} and isinstance(encoder.get(kind), dict):
+                encoder = encoder[kind]
+            notes += file_keys.PARAMS.notes(encoder, path)
+            width = encoder.get("embedding_width")  # as ALBERT's is called
+            return encoder if width is None else {**encoder, "embedding_size": width}
+    raise CheckpointError(f"{str(path)!r} must have the settings of an `encoder`.")
 
 
 def _original(name, whole, projected):

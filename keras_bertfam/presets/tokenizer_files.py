@@ -2,6 +2,7 @@
 
 import base64
 import inspect
+import itertools
 import json
 import os
 import pathlib
@@ -11,7 +12,13 @@ from collections.abc import Callable
 
 import keras
 
-from keras_bertfam.presets import added_tokens, reading, tokenizer_pipelines
+from keras_bertfam.presets import (
+    added_tokens,
+    piece_pipelines,
+    reading,
+    tokenizer_keys,
+    tokenizer_pipelines,
+)
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.piece_models import (
     CONTROL,
@@ -20,8 +27,13 @@ from keras_bertfam.presets.piece_models import (
     USER_DEFINED,
     PieceModel,
 )
+from keras_bertfam.presets.report import warn
 from keras_bertfam.presets.source import CheckpointError, CheckpointSource
-from keras_bertfam.presets.tokenizer_json import added_tokens_decoder, tokenizer_json
+from keras_bertfam.presets.tokenizer_json import (
+    added_tokens_decoder,
+    tokenizer_json,
+    unsaid,
+)
 from keras_bertfam.types import Config, Path, Tokenizer
 
 # What `transformers` calls our classes, and the files that KerasHub writes for each.
@@ -69,6 +81,7 @@ def load_tokenizer(source: CheckpointSource) -> Tokenizer:
                 added = added_tokens.read(source)
                 tokenizer = load(source, added, *paths)
                 added_tokens.check_ids(added, tokenizer)
+                tokenizer_keys.check_stated(source, tokenizer)
                 return tokenizer
     raise CheckpointError(
         f"There is no tokenizer in {os.fspath(source.path)!r}. Expected: "
@@ -221,8 +234,11 @@ def _tokenizer_json(source, added, path):
                 given["add_prefix_space"] = True
         tokenizer = _byte_pair_tokenizer(source, added, model["vocab"], pairs, given)
     else:
-        stated = tokenizer_pipelines.piece_arguments(content, path)
-        proto = _proto(content)
+        own = _own_pipeline(source, content)
+        stated, proto = own or (
+            tokenizer_pipelines.piece_arguments(content, path),
+            _proto(content),
+        )
         tokenizer = _sentence_piece_tokenizer(source, added, proto, stated)
         pieces = [piece for piece, _ in model["vocab"]]
         if tokenizer.get_vocabulary()[: len(pieces)] != pieces:
@@ -234,6 +250,27 @@ def _tokenizer_json(source, added, path):
         record = FAMILIES["roberta"]  # see `_byte_pair_class`
     tokenizer_pipelines.check_layout(content, tokenizer, record.layout.name, path)
     return tokenizer
+
+
+def _own_pipeline(source, content):
+    """The clean-up and the model of a pipeline that was written here, or `None`."""
+    record = FAMILIES[source.family]
+    if record.tokenizer != "sentence_piece":
+        return None
+    cls = _ours(record.tokenizer_class)
+    names = ("lowercase", "keep_accents")
+    flags = [{}]
+    if "lowercase" in inspect.signature(cls).parameters:
+        flags = [
+            dict(zip(names, pair, strict=True))
+            for pair in itertools.product((True, False), repeat=2)
+        ]
+    for given in flags:
+        proto = piece_pipelines.proto_of(content, cls(**given).clean_steps())
+        if proto is not None:
+            stated = {"do_lower_case": given.get("lowercase", False)}
+            return {**stated, "keep_accents": given.get("keep_accents", True)}, proto
+    return None
 
 
 def _proto(content):
@@ -310,6 +347,8 @@ def export_tokenizer(tokenizer: Tokenizer, folder: Path) -> dict[str, int]:
         pathlib.Path(folder, file).write_bytes(tokenizer.proto_in_own_order())
     if getattr(tokenizer, "added_tokens", ()):
         config["added_tokens_decoder"] = added_tokens_decoder(tokenizer)
+    if hasattr(tokenizer, "clean_steps"):
+        config |= _export_pieces(tokenizer, folder)
     _write_json(folder, "tokenizer_config.json", config)
     return _special_ids(tokenizer)
 
@@ -320,14 +359,35 @@ def _special_ids(tokenizer):
     return {key: int(value) for key, value in special.items() if value is not None}
 
 
-def _export_json(tokenizer, folder):
+def _export_pieces(tokenizer, folder):
+    """The `tokenizer.json` of a SentencePiece model, and what a config says of it."""
+    if lacking := unsaid(tokenizer):
+        warn(
+            "There is no `tokenizer.json`, which can't say what this "
+            f"{type(tokenizer).__name__} has: {', '.join(lacking)}. What "
+            "`transformers` makes of the SentencePiece model may give other ids."
+        )
+        return {}
+    if commas := tokenizer.split_commas():
+        warn(
+            "The `tokenizer.json` can't say that the comma behind a number is a token "
+            f"of its own (split_number_commas=True), as in {commas[0]!r}: texts with "
+            "such numbers get SentencePiece's ids there."
+        )
+    content, config = tokenizer_json(tokenizer, _layout(tokenizer))
+    _write_json(folder, "tokenizer.json", content)
+    return config
+
+
+def _layout(tokenizer):
     classes = [base.__name__ for base in type(tokenizer).__mro__]
-    layout = next(
-        record.layout.name
-        for record in FAMILIES.values()
-        if record.tokenizer_class in classes or record.tokenizer == "word_piece"
-    )
-    content, config = tokenizer_json(tokenizer, layout)
+    found = (r.layout.name for r in FAMILIES.values() if r.tokenizer_class in classes)
+    # Families with word pieces have one class.
+    return next(found, FAMILIES["bert"].layout.name)
+
+
+def _export_json(tokenizer, folder):
+    content, config = tokenizer_json(tokenizer, _layout(tokenizer))
     _write_json(folder, "tokenizer.json", content)
     _write_json(folder, "tokenizer_config.json", config)
     return _special_ids(tokenizer)

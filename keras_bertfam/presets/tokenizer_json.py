@@ -2,12 +2,16 @@
 
 from typing import Any
 
+from keras_bertfam.presets import piece_pipelines
 from keras_bertfam.presets.added_tokens import FLAGS
+from keras_bertfam.presets.piece_models import CONTROL
 from keras_bertfam.presets.tokenizer_pipelines import expected_rows
 from keras_bertfam.types import Tokenizer
 
 _ROLES = {"start": ("bos", "cls"), "end": ("eos", "sep"), "pad": ("pad",)}
 _ROLES |= {"mask": ("mask",), "unk": ("unk",)}
+# Layouts that number the texts of a row.
+_WITH_SEGMENTS = ("bert", "xlnet")
 
 
 def tokenizer_json(
@@ -16,12 +20,14 @@ def tokenizer_json(
     """The contents of `tokenizer.json` and `tokenizer_config.json`.
 
     Args:
-        tokenizer: a tokenizer of word pieces, or of byte-level BPE.
+        tokenizer: a tokenizer of word pieces, of byte-level BPE, or of SentencePiece.
         layout: str. The name of its family's layout.
 
     Returns:
         A tuple of two dicts.
     """
+    if hasattr(tokenizer, "proto"):
+        return _pieces_json(tokenizer, layout)
     is_pairs = hasattr(tokenizer, "merges")
     vocabulary = {t: tokenizer.token_to_id(t) for t in tokenizer.get_vocabulary()}
     roles = {role: getattr(tokenizer, f"{role}_token", None) for role in _ROLES}
@@ -63,30 +69,84 @@ def tokenizer_json(
             },
         }
     decoder = {"type": "WordPiece", "prefix": "##", "cleanup": True}
-    content = {
+    content = _content(
+        added,
+        _sequence(tokenizer.normalizer_steps(), "normalizers"),
+        _sequence(tokenizer.pre_tokenizer_steps(), "pretokenizers"),
+        _template(tokenizer, layout),
+        _byte_level() if is_pairs else decoder,
+        model,
+    )
+    return content, _config(roles, vocabulary)
+
+
+def _content(added, normalizer, pre_tokenizer, post_processor, decoder, model):
+    return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
         "added_tokens": added,
-        "normalizer": _sequence(tokenizer.normalizer_steps(), "normalizers"),
-        "pre_tokenizer": _sequence(tokenizer.pre_tokenizer_steps(), "pretokenizers"),
-        "post_processor": _template(tokenizer, layout),
-        "decoder": _byte_level() if is_pairs else decoder,
+        "normalizer": normalizer,
+        "pre_tokenizer": pre_tokenizer,
+        "post_processor": post_processor,
+        "decoder": decoder,
         "model": model,
     }
+
+
+def _config(roles, vocabulary, *inputs):
     named = {
         f"{name}_token": token
         for role, token in roles.items()
         for name in _ROLES[role]
         if token in vocabulary
     }
-    config = {
+    return {
         "tokenizer_class": "PreTrainedTokenizerFast",
-        "model_input_names": ["input_ids", "attention_mask"],
+        "model_input_names": ["input_ids", *inputs, "attention_mask"],
         "clean_up_tokenization_spaces": False,
         **named,
     }
-    return content, config
+
+
+def unsaid(tokenizer: Tokenizer) -> list[str]:
+    """What a tokenizer of SentencePiece does that no pipeline can say, as phrases."""
+    found = piece_pipelines.unsaid(piece_pipelines.parse(tokenizer.proto))
+    cleans = len(tokenizer.clean_steps()) > 1
+    if cleans and any(token.normalized for token in tokenizer.added_tokens):
+        found.append("added tokens that are looked for after a clean-up")
+    return found
+
+
+def _pieces_json(tokenizer, layout):
+    model = piece_pipelines.parse(tokenizer.proto)
+    vocabulary = {token: k for k, token in enumerate(tokenizer.get_vocabulary())}
+    roles = {role: getattr(tokenizer, f"{role}_token", None) for role in _ROLES}
+    roles["unk"] = model.pieces[model.trainer_spec.unk_id].piece
+    given = {token.content: token for token in tokenizer.added_tokens}
+    own = {*roles.values()} & {*vocabulary}
+    pipeline = piece_pipelines.pipeline_model(model)
+    if pipeline.get("ignore_merges"):  # else they are found where they stand alone
+        own |= {piece.piece for piece in model.pieces if piece.type == CONTROL}
+    added = [
+        {**_added(name, vocabulary[name], given.get(name), name in own, False)}
+        | {"normalized": False}  # else it would be looked for with a space before it
+        for name in sorted({*own, *given}, key=vocabulary.__getitem__)
+    ]
+    content = _content(
+        added,
+        _sequence(
+            piece_pipelines.normalizer_steps(model, tokenizer.clean_steps()),
+            "normalizers",
+        ),
+        piece_pipelines.pre_tokenizer(model),
+        _template(tokenizer, layout),
+        {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"},
+        pipeline,
+    )
+    segments = ["token_type_ids"] if layout in _WITH_SEGMENTS else []
+    config = _config(roles, vocabulary, *segments)
+    return content, {**config, "padding_side": "left" if layout == "xlnet" else "right"}
 
 
 def added_tokens_decoder(tokenizer: Tokenizer) -> dict[str, Any]:
@@ -126,10 +186,16 @@ def _template(tokenizer, layout):
     ends = {t for t in pair if t not in ("A", "B")}
 
     def places(tokens):
-        return [
-            {"Sequence" if t in ("A", "B") else "SpecialToken": {"id": t, "type_id": 0}}
-            for t in tokens
-        ]
+        found, number = [], 0
+        for token in tokens:
+            kind = "Sequence" if token in ("A", "B") else "SpecialToken"
+            # XLNet's class token, the last, is of no text.
+            of_none = layout == "xlnet" and token == tokenizer.start_token
+            segment = 2 if of_none else number
+            found.append({kind: {"id": token, "type_id": segment}})
+            if layout in _WITH_SEGMENTS and token == tokenizer.end_token:
+                number = 1
+        return found
 
     return {
         "type": "TemplateProcessing",

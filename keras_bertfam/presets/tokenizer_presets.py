@@ -4,7 +4,15 @@ from typing import Any
 
 from keras_bertfam.presets.folders import write_aside
 from keras_bertfam.presets.loading import load_preprocessor, load_tokenizer
-from keras_bertfam.types import Mixin, Path
+from keras_bertfam.types import Mixin, Path, Tokenizer
+
+
+def has_vocabulary(tokenizer: Tokenizer) -> bool:
+    """Whether a vocabulary is there; a preset's comes after the constructor."""
+    try:
+        return bool(tokenizer.vocabulary_size() > 0)
+    except ValueError:
+        return False
 
 
 class _Saved(Mixin):

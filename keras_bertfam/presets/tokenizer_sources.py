@@ -21,17 +21,6 @@ from keras_bertfam.types import Path, Tokenizer
 
 _WORDS, _PAIRS, _MERGES = "vocab.txt", "vocab.json", "merges.txt"
 _MODEL, _JSON = "spiece.model", "tokenizer.json"
-# What `transformers` calls settings, and what our classes do.
-_OURS = {
-    "do_lower_case": ("lowercase",),
-    "keep_accents": ("keep_accents",),
-    "cls_token": ("cls_token", "start_token"),
-    "sep_token": ("sep_token", "end_token"),
-    "mask_token": ("mask_token",),
-    "pad_token": ("pad_token",),
-}
-# Settings that our classes have no argument for, and what they are to be.
-_FIXED = {"do_basic_tokenize": True, "remove_space": True, "wordpieces_prefix": "##"}
 # Classes of `transformers` that are for all kinds.
 _ANY = ("None", "PreTrainedTokenizer", "TokenizersBackend")
 
@@ -83,31 +72,6 @@ def open_tokenizer(path: Path, family: str | None = None) -> CheckpointSource | 
     )
 
 
-def check_stated(source: CheckpointSource, tokenizer: Tokenizer) -> None:
-    """Checks that a tokenizer is what all files say that it is.
-
-    Args:
-        source: what `open_tokenizer` gives.
-        tokenizer: what was made of it.
-
-    Raises:
-        CheckpointError: naming the file that says something else.
-    """
-    config, folder = source.tokenizer_config, _folder(source)
-    where = os.path.join(folder, TOKENIZER_CONFIG)
-    cls, own = type(tokenizer).__name__, {**_FIXED}
-    for name, ours in _OURS.items():
-        found = (getattr(tokenizer, each, None) for each in ours)
-        own[name] = next((each for each in found if each is not None), None)
-    for name, value in own.items():
-        said = _content(config.get(name))
-        if said is not None and value not in (None, said):
-            raise CheckpointError(
-                f"{where!r} must have {name}={value!r}, as the {cls} of "
-                f"{os.fspath(source.path)!r} has. Received: {said!r}."
-            )
-
-
 def check_family(tokenizer: Tokenizer, family: str, path: Path) -> None:
     """Checks that a tokenizer is of the class that a family's are of.
 
@@ -157,6 +121,9 @@ def _files_in(folder):
             f"There is no tokenizer in {folder!r}. Expected: {TOKENIZERS}. "
             f"There are: {', '.join(names) or 'none'}."
         )
+    if models and _JSON in found:  # the same: what is added is read of both
+        json_files, _ = found.pop(_JSON)
+        found[models[0]][0].update(json_files)
     if len({kind for _, kind in found.values()}) > 1 or len(models) > 1:
         kinds = ", ".join(f"{name} ({kind})" for name, (_, kind) in found.items())
         raise CheckpointError(
@@ -230,19 +197,9 @@ def _family(path, files, kind, config, model_type, family):
     )
 
 
-def _folder(source):
-    path = os.fspath(source.path)
-    return path if os.path.isdir(path) else os.path.dirname(path)
-
-
 def _read_beside(folder, name, vocabulary=False):
     """The content of a file of JSON in a folder, or an empty dict without one."""
     path = os.path.join(folder, name)
     if not os.path.isfile(path):
         return {}
     return reading.read_json(path, vocabulary=vocabulary)
-
-
-def _content(token):
-    """The text of a special token, which may be an object with more about it."""
-    return token.get("content") if isinstance(token, dict) else token

@@ -14,7 +14,7 @@ from typing import Any
 import h5py
 import keras
 
-from keras_bertfam.presets import reading
+from keras_bertfam.presets import file_keys, reading
 from keras_bertfam.types import Config, Path, Shapes
 
 # What Keras's own objects in a preset may be: values, not layers.
@@ -109,6 +109,13 @@ def read_config(folder: Path, name: str) -> Any:
     where = str(pathlib.Path(folder, name))
     if not isinstance(config.get("config"), dict):
         raise ValueError(f"{where!r} must hold a serialised object with a `config`.")
+    keys = {key for key, *_ in file_keys.SERIALIZED.rows()}
+    for key in config:
+        if key not in keys:
+            raise ValueError(
+                f"{where!r} must have no other keys than {', '.join(sorted(keys))}. "
+                f"Received: {key}={config[key]!r}."
+            )
     _check_class(config, where, registered=True)
     _check_values(config["config"], where)
     return config

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from keras import ops
 
+from keras_bertfam.presets.tokenizer_presets import has_vocabulary
 from keras_bertfam.tokenizers.added_tokens import as_added_tokens
-from keras_bertfam.tokenizers.graph import has_vocabulary
 from keras_bertfam.tokenizers.text_tokenizer import add_tokens
 from keras_bertfam.types import Model, Tokenizer
 

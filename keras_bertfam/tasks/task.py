@@ -35,6 +35,7 @@ from keras_bertfam.models.fixed_arguments import FixedArguments
 from keras_bertfam.models.subclassed import Subclassed, functional_bases_kept
 from keras_bertfam.presets.families.recipes import FineTuningRecipe, PretrainingRecipe
 from keras_bertfam.presets.task_presets import TaskPresets
+from keras_bertfam.presets.tokenizer_presets import has_vocabulary
 from keras_bertfam.tasks import compilation, published, scored_tokens, watching
 from keras_bertfam.tasks.inputs import (
     able_to_begin_later,
@@ -54,7 +55,6 @@ from keras_bertfam.tasks.inputs import (
 from keras_bertfam.tasks.parts_of_loss import STEPS
 from keras_bertfam.tasks.ranges import check_given, checked
 from keras_bertfam.tasks.weighing import weigh_batches
-from keras_bertfam.tokenizers.graph import has_vocabulary
 from keras_bertfam.types import Config, Model, Tensor
 
 # The labels' name among the inputs of a step.
@@ -308,6 +308,7 @@ class PretrainingTask(
                 f"{type(self).__name__} computes its own loss. Expected "
                 f'loss="auto". Received: loss={loss!r}.'
             )
+        distribution.check_compilation(self, kwargs.get("jit_compile"))
         accumulation = published.checked_accumulation(
             gradient_accumulation_steps, optimizer
         )

@@ -97,14 +97,6 @@ def stand_in_id(tokenizer: Tokenizer) -> int:
     return next(token for token in ids if token is not None)
 
 
-def has_vocabulary(tokenizer: Tokenizer) -> bool:
-    """Whether a vocabulary is there; a preset's comes after the constructor."""
-    try:
-        return tokenizer.vocabulary_size() > 0
-    except ValueError:
-        return False
-
-
 def tokenize_with_masks(tokenizer: Tokenizer, texts: TFTensor) -> TFRagged:
     """Ids of texts, mask tokens in them included. Works in a graph.
 

@@ -52,7 +52,7 @@ class NumberCommas(tf.Module):
         to_token: Callable[[str], int | str],
     ) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.splits = model, tuple(splits)
         counts, starts = [1] * size, [0] * size
         tokens: list[int | str] = []
         after: list[int] = []

@@ -12,6 +12,7 @@ import sentencepiece
 import tensorflow as tf
 import tensorflow_text as tf_text
 
+from keras_bertfam.presets.charsmap import Step, replace
 from keras_bertfam.tokenizers.number_commas import (
     NumberCommas,
     comma_splits,
@@ -22,6 +23,8 @@ from keras_bertfam.types import Config, Path, TFRagged, TFTensor
 
 # White space of Python, by which the original code splits, that SentencePiece's own
 # normalisation doesn't know; and NUL, at which tensorflow_text takes a text to end.
+# At a word's end sigma has another small letter.
+_LAST_SIGMA = r"\p{Cased}\p{Case_Ignorable}*\KΣ(?!\p{Case_Ignorable}*\p{Cased})"
 _SPACES = r"[\x00\x0b\x0c\x1c-\x1f\x{85}\x{2028}\x{2029}]"
 
 
@@ -101,6 +104,21 @@ class NormalizedSentencePiece(
             text = tf.strings.regex_replace(text, combining_marks(), "")
         return tf.strings.lower(text, "utf-8") if self.lowercase else text
 
+    def clean_steps(self) -> list[Step]:
+        """What `clean_texts` does, as steps of a `tokenizer.json`'s normalizer."""
+        steps = [replace(_SPACES, " ", "Regex"), replace("``|''", '"', "Regex")]
+        if not self.keep_accents:
+            steps += [{"type": "NFKD"}, replace(combining_marks(), "", "Regex")]
+        if self.lowercase:
+            steps += [replace(_LAST_SIGMA, "ς", "Regex"), {"type": "Lowercase"}]
+        return steps
+
+    def split_commas(self) -> list[str]:
+        """Pieces that are split before their last comma, which no pipeline can do."""
+        model = self._sentence_piece
+        splits = model.splits if isinstance(model, NumberCommas) else ()
+        return [self.id_to_token(number) for number in splits]
+
     def get_config(self) -> Config:
         config = super().get_config()
         return {
@@ -124,6 +142,9 @@ class PlainSentencePiece(NormalizedSentencePiece):
 
     def clean_texts(self, texts: TFTensor) -> TFTensor:
         return without_nul(to_utf8(texts))
+
+    def clean_steps(self) -> list[Step]:
+        return [replace(r"\x{0}", " ", "Regex")]
 
     def get_config(self) -> Config:
         config = super().get_config()

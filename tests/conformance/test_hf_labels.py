@@ -12,6 +12,7 @@ from keras_bertfam.presets import CheckpointError, huggingface
 from keras_bertfam.presets.heads import task_name
 from tests.conformance.test_hf_round_trips import CONFIGS, IDS, json_of, make_theirs
 from tests.from_transformers import max_difference
+from tests.marks import in_ci
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -32,7 +33,9 @@ def edit(folder, **changes):
 
 @pytest.mark.slow
 @pytest.mark.any_backend
-@pytest.mark.parametrize("family", [name for name in CONFIGS if name != "Longformer"])
+@pytest.mark.parametrize(
+    "family", in_ci((name for name in CONFIGS if name != "Longformer"), "Bert")
+)
 def test_sets_of_labels_and_single_outputs(family, tmp_path):
     name = f"{family}ForSequenceClassification"
     sets = make_theirs(name, num_labels=3, problem_type="multi_label_classification")

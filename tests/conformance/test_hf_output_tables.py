@@ -12,6 +12,7 @@ from keras_bertfam.presets.families import transformers_tables
 from tests.conformance.test_hf_round_trips import CONFIGS
 from tests.conformance.test_hf_text_to_text import BART, GPT, T5
 from tests.from_transformers import max_difference, randomize
+from tests.marks import in_ci
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -95,7 +96,7 @@ class Checkpoint:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", TABLES)
+@pytest.mark.parametrize("family", in_ci(TABLES, "bert", "t5"))
 def test_logits_are_of_the_table_in_the_file(family, tmp_path):
     made = Checkpoint(family, tmp_path)
     for config in (None, UNTIED):

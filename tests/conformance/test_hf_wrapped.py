@@ -7,6 +7,7 @@ from keras import ops
 from keras_bertfam.presets import CheckpointError
 from tests.conformance.test_hf_output_tables import TABLES, Checkpoint
 from tests.from_transformers import max_difference
+from tests.marks import in_ci
 
 torch = pytest.importorskip("torch")
 # XLNet's attention has no projections that heads could be cut from, in `transformers`.
@@ -30,7 +31,7 @@ def same(first, second):
 
 @pytest.mark.slow
 @pytest.mark.any_backend
-@pytest.mark.parametrize("family", TABLES)
+@pytest.mark.parametrize("family", in_ci(TABLES, "electra", "t5"))
 def test_wrapped_models(family, tmp_path):
     made = Checkpoint(family, tmp_path)
     expected = made.task.from_preset(made.write())
@@ -45,7 +46,7 @@ def test_wrapped_models(family, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.any_backend
-@pytest.mark.parametrize("family", PRUNED)
+@pytest.mark.parametrize("family", in_ci(PRUNED, "bert"))
 def test_heads_that_a_config_says_are_pruned(family, tmp_path):
     made = Checkpoint(family, tmp_path)
     rows = {row.ours: row.theirs for row in TABLES[family].weights}
@@ -77,7 +78,7 @@ def test_heads_that_a_config_says_are_pruned(family, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.any_backend
-@pytest.mark.parametrize("family", TABLES)
+@pytest.mark.parametrize("family", in_ci(TABLES, "electra", "t5"))
 def test_lora_is_merged_where_a_model_is_written(family, tmp_path):
     made = Checkpoint(family, tmp_path)
     model = made.task.from_preset(made.write())

@@ -63,6 +63,20 @@ def rows_of(answer):
 
 
 @pytest.mark.slow
+def test_what_a_task_does_unless_told(seq2seq, tmp_path):
+    generation = {"num_beams": 2, "max_length": 7, "min_length": 5, "eos_token_id": 9}
+    generation |= {"forced_bos_token_id": 11, "decoder_start_token_id": 5}
+    model = tasks.TextToText(
+        seq2seq.backbone, seq2seq.preprocessor, generation=generation
+    )
+    served = tf.saved_model.load(export_saved_model(model, tmp_path / "1")).signatures
+    expected = model.generate(PROMPTS)
+    answer = served["serving_default"](text=tf.constant(PROMPTS))
+    assert texts(answer) == expected
+    assert all(row[0] == 11 and len(row) in (5, 6) for row in rows_of(answer))
+
+
+@pytest.mark.slow
 def test_a_saved_model_goes_on_as_generate(causal, tmp_path):
     stop = [157]  # the model's own taste
     path = export_saved_model(causal, tmp_path / "1", stop_token_ids=stop)

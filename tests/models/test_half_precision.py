@@ -8,6 +8,7 @@ import pytest
 from keras import ops
 
 from keras_bertfam import tasks
+from tests.objective_worker import OBJECTIVES
 from tests.tiny_families import (
     FAMILIES,
     MASKS,
@@ -81,6 +82,48 @@ def test_a_step_and_predictions_are_finite(family, precision):
     assert np.mean(moved) > 0.5
     outputs = keras.tree.flatten(task.predict_on_batch(x))
     assert all(np.isfinite(as_float32(o)).all() for o in outputs)
+
+
+@functools.cache
+def steps_of(objective, precision):
+    """The losses of some steps of an objective, and whether the variables moved."""
+    tiny, before = OBJECTIVES[objective], keras.config.dtype_policy()
+    keras.config.set_dtype_policy(precision)
+    try:
+        model = tiny.make_model()
+    finally:
+        keras.config.set_dtype_policy(before)
+    batch = next(iter(tiny.stream(model)))
+    x, y, weights = keras.utils.unpack_x_y_sample_weight(
+        keras.tree.map_structure(np.asarray, batch, none_is_leaf=False)
+    )
+    outputs = keras.tree.flatten(model.predict_on_batch(x))
+    assert all(np.isfinite(as_float32(o)).all() for o in outputs)
+    model.compile(learning_rate=1e-3, total_steps=9, **EAGER)
+    first = [as_float32(v) for v in model.trainable_variables]
+    losses = [float(model.train_on_batch(x, y, weights)[0]) for _ in range(8)]
+    last = [as_float32(v) for v in model.trainable_variables]
+    assert all(np.isfinite(v).all() for v in last)
+    return losses, np.mean([np.any(a != b) for a, b in zip(first, last, strict=True)])
+
+
+# An index is of an encoder's weights, and those of pure precisions are others.
+INDEXED = ("knowledge_augmented", "open_questions", "retrieval_augmented")
+STEPS_OF_OBJECTIVES = [
+    (objective, precision)
+    for objective in OBJECTIVES
+    for precision in PRECISIONS
+    if precision.startswith("mixed") or objective not in INDEXED
+]
+
+
+@pytest.mark.slow("release")
+@pytest.mark.parametrize(("objective", "precision"), STEPS_OF_OBJECTIVES)
+def test_steps_of_an_objective_are_near_those_of_float32(objective, precision):
+    losses, moved = steps_of(objective, precision)
+    expected, _ = steps_of(objective, "float32")
+    assert losses[0] == pytest.approx(expected[0], rel=PRECISIONS[precision])
+    assert np.isfinite(losses).all() and moved > 0.5
 
 
 WRITERS = ["Bart", "GPT", "GPT2", "T5", "TransformerXL"]

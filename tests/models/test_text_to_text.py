@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_bertfam import models
 from tests.compiled import compiled
+from tests.tiny_families import ENCODERS, backbone_of
 from tests.tiny_text_to_text import SIZES, ids, make
 
 T5_1_1 = (76_961_152, 247_577_856, 783_150_080, 2_849_757_184, 11_135_332_352)
@@ -190,6 +191,25 @@ def test_a_cached_text_is_the_whole_one(name):
         cache = outputs["cache"]
         found.append(array(outputs["sequence_output"]))
     np.testing.assert_allclose(np.concatenate(found, 1), whole, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ENCODERS)
+def test_a_cached_text_of_a_causal_encoder_is_the_whole_one(family):
+    backbone = backbone_of(family, causal=True, max_global_tokens=0)
+    tokens = ids(2, 6)
+    # Padding before a text moves its positions where these count tokens.
+    mask = np.array([[1, 1, 1, 1, 1, 1, 0, 0], [0, 0, 1, 1, 1, 1, 1, 1]], bool)
+    names = {"padding_mask": mask[:, :6], "token_ids": tokens}
+    whole = array(backbone(names, return_pooled=False)["sequence_output"])
+    cache, found = backbone.empty_cache(2, 8), []
+    for place in (slice(0, 3), slice(3, 4), slice(4, 6)):
+        part = {"token_ids": tokens[:, place], "padding_mask": mask}
+        outputs = backbone(part, cache=cache, cache_index=place.start)
+        cache = outputs["cache"]
+        found.append(array(outputs["sequence_output"]))
+    kept = mask[:, :6]
+    np.testing.assert_allclose(np.concatenate(found, 1)[kept], whole[kept], atol=1e-4)
 
 
 def test_errors():

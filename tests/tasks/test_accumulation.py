@@ -12,7 +12,7 @@ from tests import (
     tiny_permutation_lm,
 )
 from tests import tiny_masked_lm as tiny
-from tests.uneven_batches import MODELS, uneven_batch
+from tests.uneven_batches import MODELS, MORE_MODELS, uneven_batch
 
 JIT = {"jit_compile": keras.backend.backend() == "jax"}
 ACCUMULATED = {"gradient_accumulation_steps": 2, "learning_rate": 1e-2, **JIT}
@@ -66,6 +66,13 @@ def check_as_one_batch(make_model, batch, compile=None):
 @pytest.mark.parametrize("name", MODELS)
 def test_uneven_batches_are_as_one_of_both(name):
     make_model, _ = MODELS[name]
+    check_as_one_batch(make_model, uneven_batch(name))
+
+
+@pytest.mark.slow("release")
+@pytest.mark.parametrize("name", MORE_MODELS)
+def test_uneven_batches_of_any_task_are_as_one_of_both(name):
+    make_model, _ = MORE_MODELS[name]
     check_as_one_batch(make_model, uneven_batch(name))
 
 

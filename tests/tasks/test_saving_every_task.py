@@ -1,5 +1,7 @@
 """Each task with each kind of tokenizer, saved in each of Keras's ways."""
 
+import json
+
 import keras
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from keras_bertfam import analysis
 from keras_bertfam.layers.data.layouts import get_layout
 from keras_bertfam.presets.families import FAMILIES
+from keras_bertfam.presets.tokenizer_presets import has_vocabulary
 from tests import every_task as every
 
 QUICK = ("TextEmbedder", "t5")
@@ -67,6 +70,18 @@ def test_a_layout_is_known_without_a_vocabulary():
         for summary in (False, True):
             named = get_layout(None, tokenizer, summary)
             assert get_layout(named.name, empty) is named
+
+
+@pytest.mark.any_backend
+def test_a_config_of_a_task_that_has_no_vocabulary():
+    model = every.make("TextRegressor", "bert")
+    # What a file has of it: the vocabulary is elsewhere.
+    config = json.loads(json.dumps(model.get_config()))
+    empty = type(model).from_config(config)
+    again = type(model).from_config(empty.get_config())
+    assert not has_vocabulary(again.preprocessor.tokenizer)
+    copy = type(model).from_config(model.get_config())
+    assert has_vocabulary(copy.preprocessor.tokenizer)
 
 
 @pytest.mark.slow

@@ -5,10 +5,10 @@ import pytest
 import tensorflow as tf
 
 from keras_bertfam.layers import BertTokenizer
+from keras_bertfam.presets.tokenizer_presets import has_vocabulary
 from keras_bertfam.tokenizers.byte_pair import token_strings, word_prefix
 from keras_bertfam.tokenizers.graph import (
     as_graph_layer,
-    has_vocabulary,
     tokenize,
     tokenize_with_masks,
 )

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from keras_bertfam.layers.data.cut_texts import count_cut
 from keras_bertfam.layers.data.segments import truncated_lengths
 from keras_bertfam.presets.families import FAMILIES, family_of_tokenizer
 from keras_bertfam.presets.families.record import Layout
@@ -64,9 +65,11 @@ def truncate_pair(segments: list[TFRagged], budget: int) -> list[TFRagged]:
     Returns:
         A list of ragged tensors.
     """
+    lengths = [tf.cast(x.row_lengths(), tf.int32) for x in segments]
+    count_cut(tf.add_n(lengths) > budget)
     if len(segments) == 1:
         return [segments[0][:, :budget]]
-    first, second = (tf.cast(x.row_lengths(), tf.int32) for x in segments)
+    first, second = lengths
     sizes = truncated_lengths(first, second, budget)
     return [head(x, size) for x, size in zip(segments, sizes, strict=True)]
 

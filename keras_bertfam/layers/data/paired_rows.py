@@ -8,6 +8,7 @@ from keras_bertfam.autograph import as_written
 from keras_bertfam.corpora.row_kinds import RowKind
 from keras_bertfam.corpora.row_sharing import Sharing
 from keras_bertfam.layers.data.best_fit import PackSequences
+from keras_bertfam.layers.data.cut_texts import count_cut
 from keras_bertfam.layers.data.pairing import PairSegments
 from keras_bertfam.layers.data.pipelines import check_at_least
 from keras_bertfam.layers.data.rows import BatchOptions, Rows, is_prepared
@@ -144,6 +145,7 @@ class PairedRows(Rows):
             See `SegmentBuilder.lay_out`.
         """
         a, b = (tf.cast(x.row_lengths(), tf.int32) for x in (first, second))
+        count_cut(a + b > self._pairs.budget, "pairs")
         sizes = truncated_lengths(a, b, self._pairs.budget)
         at = [tf.cast(x.row_starts(), tf.int32) for x in (first, second)]
         tokens = tf.concat([first.flat_values, second.flat_values], 0)

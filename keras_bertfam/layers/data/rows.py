@@ -9,6 +9,7 @@ from keras_bertfam.corpora.row_kinds import RowKind
 from keras_bertfam.corpora.row_sharing import Sharing
 from keras_bertfam.layers.data.batching import BatchByTokens
 from keras_bertfam.layers.data.best_fit import PackSequences
+from keras_bertfam.layers.data.cut_texts import count_cut
 from keras_bertfam.layers.data.documents import tokenize_sentences
 from keras_bertfam.layers.data.packing import (
     PackSentences,
@@ -186,6 +187,7 @@ class Rows:
         Returns:
             A dict of `token_ids`, int32 `(batch, length)`, and `padding_mask`, bool.
         """
+        count_cut(tokens.row_lengths() > self._budget())
         ids = self._between_specials(tokens[:, : self._budget()])
         dense = ids.to_tensor(self.tokenizer.pad_token_id, shape=[None, length])
         dense = tf.ensure_shape(dense, [None, length])

@@ -5,6 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from keras_bertfam.layers.data.cut_texts import count_cut
 from keras_bertfam.layers.data.pair_packing import pack_together
 from keras_bertfam.types import TFRagged, TFTensor
 
@@ -36,10 +37,11 @@ class PairLayout:
 
     def cut(self, inputs: TFRagged, targets: TFRagged) -> tuple[TFRagged, TFRagged]:
         """Texts without what doesn't fit beside the special tokens."""
-        return (
-            inputs[:, : self.sequence_length - self.specials],
-            targets[:, : self.target_length - self.specials],
-        )
+        room = self.sequence_length - self.specials
+        target_room = self.target_length - self.specials
+        count_cut(inputs.row_lengths() > room, "inputs")
+        count_cut(targets.row_lengths() > target_room, "targets", "target_length")
+        return inputs[:, :room], targets[:, :target_room]
 
     def rows(
         self,

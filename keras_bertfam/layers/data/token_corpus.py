@@ -168,6 +168,23 @@ def token_batches(
     Raises:
         ValueError: for options that make no sense for a prepared corpus.
     """
+    make, count = batch_maker(corpus, rows, options, seed, corrupt)
+    return _numbers(count, position, corpus.epoch).map(make, **PARALLEL), count
+
+
+def batch_maker(
+    corpus: TokenCorpus,
+    rows: Rows,
+    options: BatchOptions,
+    seed: int,
+    corrupt: Callable[[dict[str, TFTensor], TFTensor], Any],
+) -> tuple[Callable[[TFTensor, TFTensor], Any], int]:
+    """What makes any batch of a prepared corpus; see `token_batches`.
+
+    Returns:
+        A function of a pass's and a batch's number, int64 scalars, that works in a
+        graph; and the batches of a pass.
+    """
     _check(corpus, options)
     made = rows.token_rows(options)
     source = BatchSource(
@@ -202,8 +219,7 @@ def token_batches(
             return examples[0]
         return tf.nest.map_structure(lambda *x: tf.concat(x, 0), *examples)
 
-    numbers = _numbers(source.batches, position, corpus.epoch)
-    return numbers.map(make, **PARALLEL), source.batches
+    return make, source.batches
 
 
 def _numbers(count, position, epoch):

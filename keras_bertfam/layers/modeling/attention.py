@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from keras_bertfam.layers.modeling.asked_attention import Asked, explicit_attention
-from keras_bertfam.layers.modeling.attention_kernels import attend
+from keras_bertfam.layers.modeling.attention_kernels import attend, knows_patterns
 from keras_bertfam.layers.modeling.dense import flat_dense, take_positions
 from keras_bertfam.layers.modeling.dropout import Dropout
 from keras_bertfam.layers.modeling.key_cache import with_rows
@@ -253,7 +253,8 @@ class SelfAttention(MultiHeadAttention):
             added_mask = ops.expand_dims(added_mask, 1)
         if positions is not None or cache is not None:
             numbers = None  # not one for each query and key
-        plainly = causal and all(part is None for part in (mask, positions, cache))
+        plainly = causal and positions is None and cache is None
+        plainly = plainly and (mask is None or knows_patterns())
         if causal and not plainly:
             seen = causal_mask(
                 ops.shape(query)[1], ops.shape(key)[1], cache_index, positions
@@ -296,7 +297,8 @@ class SelfAttention(MultiHeadAttention):
             if positions is not None:
                 query = ops.reshape(query, (batch, length, self._inner_dim))
                 query = take_positions(query, positions)
-                query = ops.reshape(query, (batch, -1, *heads))
+                count = ops.shape(positions)[1]
+                query = ops.reshape(query, (batch, count, *heads))
             return query, key, value
         kernel = ops.cast(layer.kernel, self.compute_dtype)
         inner, width = self._inner_dim, x.shape[-1]
@@ -307,7 +309,8 @@ class SelfAttention(MultiHeadAttention):
             bias = ops.cast(layer.bias, self.compute_dtype)
             query, pair = query + bias[:inner], pair + bias[inner:]
         pair = ops.reshape(pair, (batch, length, 2, *heads))
-        query = ops.reshape(query, (batch, -1, *heads))
+        # Said, as ONNX can't find it for an empty batch.
+        query = ops.reshape(query, (batch, ops.shape(positions)[1], *heads))
         return query, pair[:, :, 0], pair[:, :, 1]
 
     def get_config(self) -> Config:

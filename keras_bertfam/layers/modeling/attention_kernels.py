@@ -86,8 +86,11 @@ def kernel_for(asked: Asked) -> Kernel | None:
     return next((kernel for kernel in kernels if kernel.takes(asked)), None)
 
 
-def knows_windows() -> bool:
-    """Whether there are kernels here that know windows."""
+def knows_patterns() -> bool:
+    """Tell whether kernels here know windows, and masks of keys in causal rows.
+
+    Elsewhere such patterns are masks of all pairs.
+    """
     return keras.backend.backend() == "jax" and jax_platform() == "tpu"
 
 

@@ -51,6 +51,9 @@ class Highway(keras.layers.Layer):
         gate = self.gate(x)
         return gate * self.transform(x) + (1 - gate) * x
 
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
+        return input_shape
+
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class CharacterEncoder(keras.layers.Layer):

@@ -4,9 +4,10 @@ from typing import Any
 
 import keras
 
+from keras_bertfam.layers.modeling.dense import flat_dense
 from keras_bertfam.layers.modeling.embedding import TokenEmbedding
 from keras_bertfam.layers.modeling.tied_logits import TiedLogits
-from keras_bertfam.types import Config, Shape, Tensor
+from keras_bertfam.types import Config, Initializer, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -14,11 +15,13 @@ class LanguageModelHead(TiedLogits):
     """Vocabulary logits: states times the output table of the token embedding.
 
     That table is the token table, or one of its own if the embedding has
-    `tie_weights=False`. There is no bias, and so no weight of the head's own.
+    `tie_weights=False`. There is no bias, and so no weight of the head's own, but for
+    the projection of states to the width of a factorised embedding.
 
     Args:
         token_embedding: `TokenEmbedding`.
         scale: float. What states are multiplied by before.
+        initializer: initializer of that projection.
 
     Call arguments:
         x: float tensor of shape `(batch, count, width)`.
@@ -43,18 +46,38 @@ class LanguageModelHead(TiedLogits):
     """
 
     def __init__(
-        self, token_embedding: TokenEmbedding, scale: float = 1.0, **kwargs: Any
+        self,
+        token_embedding: TokenEmbedding,
+        scale: float = 1.0,
+        initializer: Initializer = "glorot_uniform",
+        **kwargs: Any,
     ) -> None:
         super().__init__(token_embedding, **kwargs)
         self.scale = scale
+        self.initializer = keras.initializers.get(initializer)
+        self.projection: Any = None
 
     def build(self, input_shape: Shape) -> None:
+        width = self.token_embedding.output_dim
+        if input_shape[-1] != width:
+            self.projection = keras.layers.Dense(
+                width,
+                use_bias=False,
+                kernel_initializer=self.initializer.clone(),
+                dtype=self.dtype_policy,
+                name="projection",
+            )
+            self.projection.build((None, input_shape[-1]))
         self.built = True
 
     def call(
         self, x: Tensor, targets: Tensor | None = None, statistics: bool = False
     ) -> Tensor:
+        if self.projection is not None:
+            x = flat_dense(self.projection, x)
         return super().call(x * self.scale, targets, statistics)
 
     def get_config(self) -> Config:
-        return {**super().get_config(), "scale": self.scale}
+        initializer = keras.initializers.serialize(self.initializer)
+        own = {"scale": self.scale, "initializer": initializer}
+        return {**super().get_config(), **own}

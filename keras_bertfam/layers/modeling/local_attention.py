@@ -9,7 +9,7 @@ from keras import ops
 
 from keras_bertfam.layers.modeling import blocks
 from keras_bertfam.layers.modeling.attention import SelfAttention
-from keras_bertfam.layers.modeling.attention_kernels import kernel_for, knows_windows
+from keras_bertfam.layers.modeling.attention_kernels import kernel_for, knows_patterns
 from keras_bertfam.layers.modeling.dense import take_positions
 from keras_bertfam.layers.modeling.global_tokens import keys_seen_by
 from keras_bertfam.layers.modeling.neighbours import (
@@ -230,7 +230,7 @@ class LocalSelfAttention(SelfAttention):
 
     def _by_kernel(self, heads, window, attention_mask, sequence_ids, training):
         """The heads' outputs by a kernel that knows windows; `None` without one."""
-        if not knows_windows():
+        if not knows_patterns():
             return None
         mask = numbers = None
         if attention_mask is not None:
@@ -325,4 +325,4 @@ def take_heads(x: Tensor, positions: Tensor) -> Tensor:
     """
     batch, length, heads, width = ops.shape(x)
     flat = take_positions(ops.reshape(x, (batch, length, heads * width)), positions)
-    return ops.reshape(flat, (batch, -1, heads, width))
+    return ops.reshape(flat, (batch, ops.shape(positions)[1], heads, width))

@@ -248,10 +248,10 @@ class RelativeTransformerStack(StackHeads, keras.layers.Layer):
             x = ops.stack([x, ops.concatenate([-x[:, :half], x[:, half:]], axis=1)])
         return ops.cast(x, content.dtype)
 
-    def compute_output_shape(
-        self, input_shape: Shape, *args: Any, **kwargs: Any
-    ) -> Shape:
-        return input_shape
+    def compute_output_spec(self, content: Any, *args: Any, **kwargs: Any) -> Any:
+        # Of what a call casts, also where nobody has.
+        content = keras.KerasTensor(content.shape, self.compute_dtype)
+        return super().compute_output_spec(content, *args, **kwargs)
 
     def get_config(self) -> Config:
         return {

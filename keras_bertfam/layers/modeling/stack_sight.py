@@ -5,7 +5,10 @@ from typing import Any
 
 from keras import ops
 
-from keras_bertfam.layers.modeling.attention_kernels import added_mask
+from keras_bertfam.layers.modeling.attention_kernels import (
+    added_mask,
+    knows_patterns,
+)
 from keras_bertfam.layers.modeling.global_tokens import tokens_at, tokens_of_mask
 from keras_bertfam.layers.modeling.neighbours import as_dilations, check_window
 from keras_bertfam.layers.modeling.rotary import rotary_positions
@@ -262,6 +265,8 @@ class StackSight(Mixin):
         plain = all(mask is None for mask in masks) and self.relative_bias is None
         sight = {"attention_mask": attention_mask}
         is_final = not cached and self.relative_bias is None
+        # A kernel may be told of both, the mask of keys and that rows are causal.
+        plain = plain or (is_final and prefix_mask is None and knows_patterns())
         if numbers is not None and self.relative_bias is None:
             sight["numbers"] = numbers
         if self.is_local:

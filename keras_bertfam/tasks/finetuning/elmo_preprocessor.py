@@ -103,11 +103,13 @@ class ElmoTokenClassifierPreprocessor(_Characters, TokenClassifierPreprocessor):
     """
 
     def features(self, x: Any) -> dict[str, TFTensor]:
-        words = self._most(tf.ragged.boolean_mask(x, tf.not_equal(x, "")))
+        given = tf.ragged.boolean_mask(x, tf.not_equal(x, ""))
+        words = self._most(given)
         budget = self.sequence_length - self._layout.specials(1)
         row = self.lay_out([words[:, :budget]])
         places = tf.cast(tf.ragged.range(words.row_lengths()), tf.int32)
         inside = tf.less(places, budget)
+        self.count_cut(given, inside)
         places = (places + 1) * tf.cast(inside, tf.int32)
         return {**row, "word_positions": places, "word_mask": inside}
 

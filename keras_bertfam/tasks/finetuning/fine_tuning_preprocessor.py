@@ -18,6 +18,7 @@ from keras_bertfam.layers.data.arrays import (
     refuse_single,
     rows_by_size,
 )
+from keras_bertfam.layers.data.cut_texts import enough_of
 from keras_bertfam.layers.data.labels import finite_numbers, one_each
 from keras_bertfam.layers.data.layouts import get_layout, lay_out, truncate_pair
 from keras_bertfam.layers.data.length_batches import (
@@ -266,7 +267,9 @@ class FineTuningPreprocessor(
             return cut(chunks, batch_seed(self.seed, epoch, -2)) if cut else chunks
 
         position = self.position if training else None
-        passes = seeded_passes(batches, self.seed, position)
+        use = "training" if training else "evaluation"
+        with self.counted(use, enough_of(examples)):
+            passes = seeded_passes(batches, self.seed, position)
         return ready_to_iterate(passes.map(lambda _, x: self.pad(x), **PARALLEL))
 
     def batcher(self, examples: TFDataset, batch_size: int) -> Batcher:
@@ -321,7 +324,8 @@ class FineTuningPreprocessor(
             A `tf.data.Dataset`, and an int array: the place of each example in it.
         """
         rows, places = rows_by_size(self._as_batch(x), steps and steps * batch_size)
-        batches = rows.batch(batch_size).map(self.encode, **PARALLEL)
+        with self.counted("prediction", len(places)):
+            batches = rows.batch(batch_size).map(self.encode, **PARALLEL)
         return ready_to_iterate(batches), places
 
     def _chunk(self, x, y, sample_weight=None):

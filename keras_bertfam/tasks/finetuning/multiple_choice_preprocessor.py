@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from keras_bertfam.layers.data.arrays import as_columns, as_label_tensor, as_strings
+from keras_bertfam.layers.data.cut_texts import count_cut
 from keras_bertfam.layers.data.labels import (
     check_labels,
     class_numbers,
@@ -134,10 +135,15 @@ class MultipleChoicePreprocessor(FineTuningPreprocessor):
             second = _join(x["question"], choices)
         budget = self.sequence_length - self._layout.specials(2)
         length = self.choice_length or max(1, min(128, budget // 2))
-        second = self.tokenize(tf.reshape(second, [-1]))[:, -length:]
+        second = self.tokenize(tf.reshape(second, [-1]))
+        long = second.row_lengths() > length
+        second = second[:, -length:]
         first = self.tokenize(x["context"])
         first = tf.gather(first, tf.repeat(tf.range(rows), number))
-        first = head(first, budget - tf.cast(second.row_lengths(), tf.int32))
+        room = budget - tf.cast(second.row_lengths(), tf.int32)
+        over = long | (tf.cast(first.row_lengths(), tf.int32) > room)
+        count_cut(over, "choices with their contexts")
+        first = head(first, room)
         size = choices.shape[1] or tf.cast(number, tf.int64)
         return {
             name: tf.RaggedTensor.from_uniform_row_length(value, size)

@@ -8,6 +8,7 @@ import tensorflow as tf
 from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.answer_spans import as_answers, span_targets
 from keras_bertfam.layers.data.arrays import as_strings
+from keras_bertfam.layers.data.cut_texts import count_cut
 from keras_bertfam.layers.data.layouts import head
 from keras_bertfam.layers.data.length_batches import Batcher, pad_rows
 from keras_bertfam.layers.data.packed_batches import fill_up
@@ -228,7 +229,9 @@ class OpenQuestionAnsweringPreprocessor(PassagesPreprocessor, FineTuningPreproce
         )
         each = tf.repeat(tf.range(tf.size(room)), self.num_passages)
         parts = tokenize_with_offsets(self.tokenizer, texts)
-        ids, starts, ends = (head(part, tf.gather(room, each)) for part in parts)
+        room = tf.gather(room, each)
+        count_cut(tf.cast(parts[0].row_lengths(), tf.int32) > room, "passages")
+        ids, starts, ends = (head(part, room) for part in parts)
         windows = make_windows(
             tf.gather(asked, each),
             ids,

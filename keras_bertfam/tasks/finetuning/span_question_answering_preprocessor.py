@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.arrays import as_columns, as_strings
+from keras_bertfam.layers.data.cut_texts import count_cut
 from keras_bertfam.layers.data.pipelines import ready_to_iterate
 from keras_bertfam.layers.data.windows import join_answers, make_windows
 from keras_bertfam.tasks.finetuning.fine_tuning_preprocessor import (
@@ -222,7 +223,10 @@ class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
             A tuple of what `make_windows` gives, and of two ragged int32 tensors
             `(batch, None)`: the bytes where tokens of the contexts start and end.
         """
-        questions = self.tokenize(x["question"])[:, : self.question_length]
+        questions = self.tokenize(x["question"])
+        long = questions.row_lengths() > self.question_length
+        count_cut(long, "questions", "question_length")
+        questions = questions[:, : self.question_length]
         contexts = to_utf8(x["context"])
         ids, starts, ends = tokenize_with_offsets(self.tokenizer, contexts)
         rows = make_windows(

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.arrays import as_label_tensor, as_rows, as_strings
+from keras_bertfam.layers.data.cut_texts import count_cut
 from keras_bertfam.layers.data.labels import (
     NO_LABEL,
     class_numbers,
@@ -22,7 +23,7 @@ from keras_bertfam.tasks.finetuning.text_classifier_preprocessor import (
 )
 from keras_bertfam.tokenizers.byte_pair import word_prefix
 from keras_bertfam.tokenizers.graph import stand_in_id
-from keras_bertfam.types import TFDataset, TFTensor
+from keras_bertfam.types import TFDataset, TFRagged, TFTensor
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -253,8 +254,8 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
         return batches.unbatch()
 
     def features(self, x: Any) -> dict[str, TFTensor]:
-        words = tf.ragged.boolean_mask(x, tf.not_equal(x, ""))
-        words = self._most(words)
+        given = tf.ragged.boolean_mask(x, tf.not_equal(x, ""))
+        words = self._most(given)
         prefix = word_prefix(self.tokenizer)
         pieces = _at_least_one(
             self.tokenize(prefix + words.flat_values), stand_in_id(self.tokenizer)
@@ -265,9 +266,15 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
         budget = self._budget
         row = self.lay_out([words.with_values(pieces).merge_dims(1, 2)[:, :budget]])
         inside = tf.less(places, budget)
+        self.count_cut(given, inside)
         places += self._layout.first
         fits = tf.cast(inside, tf.int32)
         return {**row, "word_positions": places * fits, "word_mask": inside}
+
+    def count_cut(self, given: TFRagged, inside: TFRagged) -> None:
+        """Count sentences with words that don't begin in their rows."""
+        seen = tf.reduce_sum(tf.cast(inside, tf.int64), 1)
+        count_cut(seen < given.row_lengths(), "sentences")
 
     def targets(self, x: Any, y: TFTensor) -> TFTensor:
         labels = self._most(y)

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_bertfam.layers.data.cut_texts import count_cut
 from keras_bertfam.layers.data.word_streams import (
     WordStreamRows,
     between_sentence_tokens,
@@ -78,6 +79,8 @@ class BidirectionalLMPreprocessor(TextPreprocessor):
         with tf.device("CPU:0"):
             texts = to_utf8(tf.reshape(tf.convert_to_tensor(x), [-1]))
             words = between_sentence_tokens(self.tokenizer, texts)
+            with self.counted_if_eager():
+                count_cut(words.row_lengths() > self.sequence_length + 1)
             words = words[:, : self.sequence_length + 1]
             both = tf.stack([words, words[:, ::-1]], axis=1).merge_dims(0, 1)
             shape = [None, self.sequence_length + 1]
@@ -106,5 +109,6 @@ class BidirectionalLMPreprocessor(TextPreprocessor):
     def _encode(self, texts, padding, corrupted=False):
         words = between_sentence_tokens(self.tokenizer, texts)
         length = self.sequence_length if padding == "max_length" else None
+        count_cut(words.row_lengths() > self.sequence_length)
         words = words[:, : self.sequence_length].to_tensor("", shape=[None, length])
         return self._inputs(words)

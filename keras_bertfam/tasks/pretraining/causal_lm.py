@@ -1,6 +1,6 @@
 """Language modelling from left to right."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -33,6 +33,7 @@ class CausalLM(Continuation, LanguageModel):
         z_loss: float or `None`, see `LanguageModelCrossentropy`; `None` for that of the
             backbone's recipe.
         label_smoothing: float, see `LanguageModelCrossentropy`.
+        generation: dict or `None`, see `LanguageModel`.
         **kwargs: arguments of `keras.Model`.
 
     Call arguments:
@@ -72,6 +73,7 @@ class CausalLM(Continuation, LanguageModel):
         preprocessor: CausalLMPreprocessor | None = None,
         z_loss: float | None = None,
         label_smoothing: float = 0.0,
+        generation: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
         if not getattr(backbone, "causal", False):
@@ -80,7 +82,8 @@ class CausalLM(Continuation, LanguageModel):
                 f"predict. Expected: causal=True. Received: {type(backbone).__name__} "
                 "with causal=False."
             )
-        super().__init__(backbone, preprocessor, z_loss, label_smoothing, **kwargs)
+        arguments = (z_loss, label_smoothing, generation)
+        super().__init__(backbone, preprocessor, *arguments, **kwargs)
 
     def call(self, inputs: dict[str, Tensor], training: bool | None = None) -> Tensor:
         inputs = dict(inputs)

@@ -1,5 +1,6 @@
 """Texts that a language model goes on with."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from keras_bertfam.tasks.pretraining.generation import Generation
@@ -18,10 +19,10 @@ class Continuation(Generation):
     def generate(
         self,
         inputs: Any,
-        max_length: int,
-        sampler: Any = "greedy",
+        max_length: int | None = None,
+        sampler: Any = None,
         stop_token_ids: Any = "auto",
-        settings: GenerationSettings | None = None,
+        settings: GenerationSettings | Mapping[str, Any] | None = None,
     ) -> Any:
         """Goes on with texts.
 
@@ -33,15 +34,18 @@ class Continuation(Generation):
             inputs: a string, a list of strings, also as bytes or a tensor, or ids:
                 lists or an array, or a dict of the arrays `token_ids` and
                 `padding_mask`. Lengths may differ.
-            max_length: int. Tokens of a text, the prompt's included.
-            sampler: `"greedy"`, `"top_k"`, `"top_p"`, `"random"`, `"beam"`,
+            max_length: int. Tokens of a text, the prompt's included; by default as
+                the task's `generation` says.
+            sampler: by default as the task's `generation` says, or `"greedy"`;
+                `"greedy"`, `"top_k"`, `"top_p"`, `"random"`, `"beam"`,
                 `"contrastive"`, or one of `keras_hub.samplers`, with a `seed` for
                 texts that are the same again. A beam search is that of `transformers`.
             stop_token_ids: sequence of ids that end a text, a sequence of them for
-                each text, or `None`. `"auto"` is the end token of the preprocessor's
-                tokenizer, and none without one.
-            settings: `GenerationSettings`, what texts may be and how many are given;
-                `None` for the usual ones.
+                each text, or `None`. `"auto"` is what the task's `generation` says, or
+                the end token of the preprocessor's tokenizer, and none without one.
+            settings: `GenerationSettings`, what texts may be and how many are given; or
+                a dict of its arguments, in place of those of the task's `generation`;
+                `None` for these.
 
         Returns:
             What `inputs` were with what follows: a string, a list of strings, or a list
@@ -69,15 +73,18 @@ class Continuation(Generation):
         inputs = as_prompts(inputs)
         rows, strings = token_rows(self, inputs)
         stop = stop_ids(self, stop_token_ids)
-        found = self._generate(rows, {}, max_length, sampler, stop, settings)
+        found, chosen = self._generate_as_usual(
+            rows, {}, max_length, sampler, stop, settings
+        )
         single = isinstance(inputs, str)
-        return as_answer(self, found, stop, settings, single, strings)
+        return as_answer(self, found, stop, chosen, single, strings)
 
     def _decoder(self, inputs):
         if not hasattr(self.backbone, "empty_cache"):
             raise ValueError(
-                "`backbone` must be a `DecoderBackbone`, or Transformer-XL's, to write "
-                f"texts. Received: {type(self.backbone).__name__}."
+                "`backbone` must be an `EncoderBackbone` with causal=True, such as "
+                "GPT-2's, or Transformer-XL's, to write texts. Received: "
+                f"{type(self.backbone).__name__}."
             )
         return self.backbone
 

@@ -7,7 +7,13 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bertfam.autograph import as_written
-from keras_bertfam.layers.data.arrays import as_strings, as_texts, rows_by_size
+from keras_bertfam.layers.data.arrays import (
+    as_strings,
+    as_texts,
+    map_given,
+    rows_by_size,
+)
+from keras_bertfam.layers.data.cut_texts import count_cut
 from keras_bertfam.layers.data.inverse_cloze import InverseClozeRows
 from keras_bertfam.layers.data.labels import finite_numbers, one_each
 from keras_bertfam.layers.data.layouts import get_layout
@@ -49,7 +55,8 @@ class DualEncoderPreprocessor(PackingPreprocessor):
         x: a tuple of queries and passages, or a dict of `query`, `passage` and, if
             there are any, `title`. Queries are a list of strings or a string tensor
             `(batch,)`; so are passages and titles, or `(batch, count)`: the first of a
-            row answers the query, and the others are hard negatives. KerasHub takes a
+            row answers the query, and the others are hard negatives. Of one pair, all
+            have no batch axis, nor what is returned. KerasHub takes a
             tuple that is the only argument for `(x, y)`: pass `None` as `y` then.
         y: `None`.
         sample_weight: numbers, one for each query, or `None`.
@@ -153,7 +160,7 @@ class DualEncoderPreprocessor(PackingPreprocessor):
                 f"Received: {type(y).__name__}."
             )
         with tf.device("CPU:0"):
-            texts = _as_texts(x)
+            texts, single = _as_texts(x)
             # Of one rank: the graph that is traced for several knows none.
             shape = texts["passage"].shape
             flat = {n: tf.reshape(x, [-1]) for n, x in texts.items()}
@@ -169,7 +176,8 @@ class DualEncoderPreprocessor(PackingPreprocessor):
                     tf.convert_to_tensor(sample_weight), "sample_weight"
                 )
                 weight *= tf.cast(one_each(given, "sample_weight"), tf.float32)
-        return self.example({**rows, "weight": weight}, {})
+        example = self.example({**rows, "weight": weight}, {})
+        return map_given(lambda value: value[0], example) if single else example
 
     def _pairs(self, texts):
         sides = {
@@ -180,9 +188,19 @@ class DualEncoderPreprocessor(PackingPreprocessor):
 
     def _laid_out(self, kind, texts, titles=None, buckets=None):
         ids = tokenize(self.tokenizer, to_utf8(texts))
+        rows = self.rows_of(kind)
+        sizes = tf.cast(ids.row_lengths(), tf.int32)
+        beside, over = tf.zeros_like(sizes), False
         if titles is not None:
             titles = tokenize(self.tokenizer, to_utf8(titles))
-        return self.rows_of(kind)(ids, titles, buckets)
+            beside = tf.cast(titles.row_lengths(), tf.int32)
+            over = beside > rows.title_length
+            beside = tf.minimum(beside, rows.title_length)
+        if kind == "query":
+            count_cut(sizes > rows.room(beside), "queries", "query_length")
+        else:
+            count_cut(over | (sizes > rows.room(beside)), "passages")
+        return rows(ids, titles, buckets)
 
     def _sizes(self, texts):
         ids = tokenize(self.tokenizer, to_utf8(texts))
@@ -239,7 +257,8 @@ class DualEncoderPreprocessor(PackingPreprocessor):
             row = self.encode_texts(kind, parts if len(parts) == 2 else parts[0])
             return {f"{kind}_{name}": x for name, x in row.items()}
 
-        batches = rows.batch(batch_size).map(encode, **PARALLEL)
+        with self.counted("encoding", len(places)):
+            batches = rows.batch(batch_size).map(encode, **PARALLEL)
         return ready_to_iterate(batches), places
 
     def _check_lengths(self, given, rows_of):
@@ -263,7 +282,7 @@ class DualEncoderPreprocessor(PackingPreprocessor):
 
 
 def _as_texts(x):
-    """Queries, passages and perhaps titles as a dict of string tensors."""
+    """Queries, passages and perhaps titles as string tensors, and if it is one pair."""
     given = dict(zip(_NAMES, x, strict=False)) if isinstance(x, tuple) else x
     if not isinstance(given, dict) or not {"query", "passage"} <= {*given} <= {*_NAMES}:
         raise ValueError(
@@ -271,11 +290,13 @@ def _as_texts(x):
             "`passage` and perhaps `title`; `dataset` takes documents. Received: "
             f"{sorted(given) if isinstance(given, dict) else type(x).__name__}."
         )
-    texts = {
-        name: as_strings(given[name], 1 if name == "query" else 2, name)
-        for name in _NAMES
-        if name in given
-    }
+    query = as_strings(given["query"], 1, "query")
+    single = query.shape.rank == 0
+    others = [name for name in _NAMES if name in given and name != "query"]
+    texts = {n: as_strings(given[n], 1 if single else 2, n) for n in others}
+    texts = {"query": query, **texts}
+    if single:
+        texts = {name: value[None] for name, value in texts.items()}
     shapes = {name: value.shape for name, value in texts.items()}
     shape = shapes["passage"]
     if (shapes["query"].rank, shape[1:].is_fully_defined()) != (1, True) or not (
@@ -286,4 +307,4 @@ def _as_texts(x):
             "`x` must have a query for each passage, or row of so many passages, and "
             f"as many titles as passages. Received: shapes {shapes}."
         )
-    return texts
+    return texts, single

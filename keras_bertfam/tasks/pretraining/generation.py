@@ -1,6 +1,7 @@
 """Texts written token by token, with a sampler and a cache."""
 
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
@@ -14,6 +15,12 @@ from keras_bertfam.tasks.pretraining.compiled_kinds import (
     kind_of,
     numbers_of,
     with_numbers,
+)
+from keras_bertfam.tasks.pretraining.generation_defaults import (
+    merged,
+    usual_length,
+    usual_sampler,
+    usual_settings,
 )
 from keras_bertfam.tasks.pretraining.generation_inputs import (
     check_max_length,
@@ -31,6 +38,8 @@ from keras_bertfam.types import Mixin, Model, Tensor
 
 # Tokens that are not written yet: no stop token of any vocabulary.
 UNWRITTEN = -1
+# What counts the tokens that a text begins with.
+_BY_LENGTH = {"min_length", "forced_bos_token_id"}
 # Scores of texts are above it.
 NO_TEXT = -1e8
 
@@ -44,10 +53,48 @@ class Generation(Mixin):
     """
 
     _writers: Any = None
+    # What is done unless it is told: the arguments of a `generation_config.json`.
+    generation: Mapping[str, Any] = types.MappingProxyType({})
 
     def _next_logits(self, states, context):
         """Logits `(rows, vocabulary)` of the token after states `(rows, 1, width)`."""
         return self.head(states)[:, 0]
+
+    def _generate_as_usual(self, rows, inputs, max_length, sampler, stop, settings):
+        """`_generate` with what the task's `generation` says where nothing is given.
+
+        Rows whose beginnings are of other lengths are written apart where these count.
+
+        Returns:
+            What `_generate` returns, and the `GenerationSettings`.
+        """
+        stop_table(stop, len(rows))  # or an error
+        usual, lengths = self.generation, sorted({*map(len, rows)})
+        sampler = usual_sampler(usual) if sampler is None else sampler
+        whole = isinstance(settings, GenerationSettings)
+        apart = "max_new_tokens" in usual and max_length is None
+        apart = apart or (usual.keys() & _BY_LENGTH and not whole)
+        groups = [[length] for length in lengths] if apart else [lengths]
+        found: list[Any] = [None] * len(rows)
+        for group in groups or [[0]]:
+            begun = max(group, default=0)
+            # Of prompts of several tokens none is the first.
+            first = "encoder_token_ids" in inputs or begun == 1
+            chosen = merged(settings, usual_settings(usual, begun, first))
+            length = usual_length(usual, begun) if max_length is None else max_length
+            places = [k for k, row in enumerate(rows) if len(row) in group]
+            of_rows = stop and isinstance(stop[0], list)
+            written = self._generate(
+                [rows[k] for k in places],
+                {name: value[places] for name, value in inputs.items()},
+                length,
+                sampler,
+                [stop[k] for k in places] if of_rows else stop,
+                chosen,
+            )
+            for place, texts in zip(places, written, strict=True):
+                found[place] = texts
+        return found, chosen
 
     def _generate(self, rows, inputs, max_length, sampler, stop, settings=None):
         """What follows rows of tokens, and the rows.

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_bertfam.tasks.pretraining.generation_defaults import as_ids
 from keras_bertfam.tasks.pretraining.generation_settings import GenerationSettings
 from keras_bertfam.types import Model, Tokenizer
 
@@ -133,7 +134,8 @@ def stop_ids(task: Model, stop_token_ids: Any) -> list[Any] | None:
             )
         tokenizer = getattr(task.preprocessor, "tokenizer", None)
         end = getattr(tokenizer, "end_token_id", None)
-        stop_token_ids = None if end is None else [end]
+        said = getattr(task, "generation", {}).get("eos_token_id")
+        stop_token_ids = as_ids(end if said is None else said)
     if stop_token_ids is None:
         return None
     rows: list[Any] = [np.ndim(ids) for ids in stop_token_ids]
@@ -245,8 +247,13 @@ def special_ids(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
 def begun_ids(task: Model) -> list[int]:
     """What a `TextToText` begins texts with: as the preprocessor lays out targets.
 
+    Unless the preprocessor was told, what the task's `generation` says comes first.
     Without a preprocessor it is what the family's checkpoints begin with.
     """
+    said = as_ids(getattr(task, "generation", {}).get("decoder_start_token_id"))
+    told = getattr(task.preprocessor, "decoder_start_token_id", None)
+    if said is not None and told is None:
+        return said
     layout = getattr(task.preprocessor, "layout", None)
     if layout is None:
         return list(task.backbone.record.start_token_ids)

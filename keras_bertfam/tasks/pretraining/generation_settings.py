@@ -1,8 +1,11 @@
 """What texts that are written must be, and which of them are given."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
+
+from keras_bertfam.arguments import check_number
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,6 +25,9 @@ class GenerationSettings:
         bad_words: sequence of words that no text gets, each a sequence of ids, or a
             string, if the task has a tokenizer. What a text begins with may have
             them. A text doesn't end with a stop token that is one of them.
+        forced_first_token: int or `None`. The first new token of each text.
+        forced_last_token: int or `None`. The token at the last place of a text that is
+            as long as can be.
         num_beams: int. Texts that `sampler="beam"` goes on with. A
             `keras_hub.samplers.BeamSampler` has its own number.
         length_penalty: float. A finished text's score is its log-probability divided
@@ -66,6 +72,8 @@ class GenerationSettings:
     repetition_penalty: float = 1.0
     no_repeat_ngram_size: int = 0
     bad_words: Sequence[Any] = ()
+    forced_first_token: int | None = None
+    forced_last_token: int | None = None
     num_beams: int = 5
     length_penalty: float = 1.0
     early_stopping: bool | str = False
@@ -84,12 +92,12 @@ class GenerationSettings:
             ("num_return_sequences", 1),
             ("max_tokens", 1),
         ):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < least:
-                raise ValueError(
-                    f"`{name}` must be an int of at least {least}. "
-                    f"Received: {name}={value!r}."
-                )
+            check_number(name, getattr(self, name), least)
+        for name in ("repetition_penalty", "length_penalty", "diversity_penalty"):
+            check_number(name, getattr(self, name), -math.inf)
+        for name in ("forced_first_token", "forced_last_token"):
+            if getattr(self, name) is not None:
+                check_number(name, getattr(self, name), 0)
         if self.repetition_penalty <= 0:
             raise ValueError(
                 "`repetition_penalty` must be positive. "

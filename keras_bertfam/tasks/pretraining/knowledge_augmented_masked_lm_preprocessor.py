@@ -8,6 +8,7 @@ import tensorflow as tf
 from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.corruption.strategies import MaskingStrategy
 from keras_bertfam.layers.data.arrays import as_strings
+from keras_bertfam.layers.data.cut_texts import count_cut, enough_of
 from keras_bertfam.layers.data.pipelines import (
     PARALLEL,
     check_at_least,
@@ -148,6 +149,10 @@ class KnowledgeAugmentedMaskedLMPreprocessor(
             source = tf.reshape(tf.convert_to_tensor(x["source"]), tf.shape(texts))
             return self.corrupt({**rows, "source": source}, seed)
 
+    def corrupt(self, rows: dict[str, TFTensor], seed: TFTensor | None = None) -> Any:
+        with self.counted_if_eager():
+            return super().corrupt(rows, seed)
+
     @as_written
     def example(
         self, rows: dict[str, TFTensor], corrupted: dict[str, TFTensor]
@@ -202,7 +207,10 @@ class KnowledgeAugmentedMaskedLMPreprocessor(
         )
         count = masked.nrows()
         masked = tf.gather(masked, tf.repeat(tf.range(count), self.num_candidates))
-        body = tokenize(self.tokenizer, texts)[:, : self.passage_length - 1]
+        body = tokenize(self.tokenizer, texts)
+        room = self.passage_length - 1
+        count_cut(body.row_lengths() > room, "passages", "passage_length")
+        body = body[:, :room]
         end = tf.fill([masked.nrows(), 1], self.tokenizer.end_token_id)
         ids = tf.concat([masked, body, end], 1)
         sizes = ids.row_lengths()
@@ -284,7 +292,10 @@ class KnowledgeAugmentedMaskedLMPreprocessor(
 
         position = self.position if training else None
         passes = seeded_passes(batches, self.seed, position)
-        return ready_to_iterate(passes.map(corrupt, **PARALLEL))
+        use = "training" if training else "evaluation"
+        with self.counted(use, enough_of(documents)):
+            rows = passes.map(corrupt, **PARALLEL)
+        return ready_to_iterate(rows)
 
     def get_config(self) -> Config:
         names = "passage_length num_candidates null_passage exclude_source".split()

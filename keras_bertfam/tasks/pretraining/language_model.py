@@ -1,5 +1,7 @@
 """What tasks that write texts token by token have in common."""
 
+import types
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -8,6 +10,7 @@ from keras_bertfam.layers.modeling.lm_head import LanguageModelHead
 from keras_bertfam.tasks.losses import token_metrics
 from keras_bertfam.tasks.pretraining.generated_losses import LanguageModelCrossentropy
 from keras_bertfam.tasks.pretraining.generation import Generation
+from keras_bertfam.tasks.pretraining.generation_defaults import checked_generation
 from keras_bertfam.tasks.published import recipe_of
 from keras_bertfam.tasks.task import PretrainingTask
 from keras_bertfam.types import Config, Model
@@ -22,6 +25,7 @@ def make_head(backbone: Model) -> LanguageModelHead:
     head = LanguageModelHead(
         backbone.token_embedding,
         scale=backbone.hidden_dim**-0.5 if scaled else 1.0,
+        initializer=backbone.make_initializer(),
         dtype=backbone.dtype_policy,
         name="language_model_head",
     )
@@ -38,6 +42,10 @@ class LanguageModel(Generation, PretrainingTask):
         z_loss: float or `None`, see `LanguageModelCrossentropy`; `None` for that of the
             recipe.
         label_smoothing: float, see `LanguageModelCrossentropy`.
+        generation: dict or `None`. What `generate()` does unless it is told: keys and
+            values of a `generation_config.json` of `transformers`, such as
+            `{"num_beams": 4, "max_new_tokens": 60, "forced_bos_token_id": 0}`. It is
+            read from the folders of `transformers`, and written there.
         **kwargs: arguments of `keras.Model`.
     """
 
@@ -50,6 +58,7 @@ class LanguageModel(Generation, PretrainingTask):
         preprocessor: Any = None,
         z_loss: float | None = None,
         label_smoothing: float = 0.0,
+        generation: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(backbone, preprocessor, **kwargs)
@@ -57,6 +66,9 @@ class LanguageModel(Generation, PretrainingTask):
             z_loss = recipe_of(self).task_arguments.get("z_loss", 0.0)
         self.z_loss = z_loss
         self.label_smoothing = label_smoothing
+        self.generation = types.MappingProxyType(
+            checked_generation(generation, backbone.vocabulary_size)
+        )
         self.default_loss()  # or an error
         self.head = make_head(backbone)
         self.built = True
@@ -73,4 +85,5 @@ class LanguageModel(Generation, PretrainingTask):
             **super().get_config(),
             "z_loss": self.z_loss,
             "label_smoothing": self.label_smoothing,
+            **({"generation": {**self.generation}} if self.generation else {}),
         }

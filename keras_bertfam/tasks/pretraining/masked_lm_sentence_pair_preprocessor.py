@@ -5,6 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_bertfam.layers.data.arrays import map_given
 from keras_bertfam.layers.data.paired_rows import PairedRows
 from keras_bertfam.tasks.pretraining.masking_preprocessor import (
     MaskingPreprocessor,
@@ -42,7 +43,7 @@ class MaskedLMSentencePairPreprocessor(MaskingPreprocessor):
         **kwargs: other arguments of `MaskedLMPreprocessor`.
 
     Call arguments:
-        x: a tuple of two batches of strings, the segments; or one such batch,
+        x: a tuple of two strings or batches of them, the segments; or one,
             rows of a single segment. KerasHub takes a tuple that is the only
             argument for `(x, y)`: pass `None` as `y` then.
         y: int tensor `(batch,)`, the labels: 0 for text as it was. Without
@@ -125,8 +126,12 @@ class MaskedLMSentencePairPreprocessor(MaskingPreprocessor):
         self, x: Any, y: Any = None, sample_weight: Any = None, seed: Any = None
     ) -> Any:
         with tf.device("CPU:0"):
+            single = False
             if isinstance(x, tuple):
-                rows = self._encode_pairs_in_graph(*_checked_pair(*x))
+                first, second = _checked_pair(*x)
+                single = first.shape.rank == 0
+                texts = (tf.reshape(text, [-1]) for text in (first, second))
+                rows = self._encode_pairs_in_graph(*texts)
             else:
                 rows = self._encode_texts(x, "max_length", True)
                 rows["segment_ids"] = tf.zeros_like(rows["token_ids"])
@@ -140,7 +145,8 @@ class MaskedLMSentencePairPreprocessor(MaskingPreprocessor):
                     tf.cast(sample_weight, tf.float32), tf.shape(weights)
                 )
             label = {"sentence_label": labels, "sentence_weight": weights}
-            return self.corrupt({**rows, **label}, seed)
+            example = self.corrupt({**rows, **label}, seed)
+            return map_given(lambda value: value[0], example) if single else example
 
     def example(
         self, rows: dict[str, TFTensor], corrupted: dict[str, TFTensor]
@@ -173,11 +179,11 @@ class MaskedLMSentencePairPreprocessor(MaskingPreprocessor):
 
 
 def _checked_pair(first, second):
-    """Two batches of strings as tensors."""
+    """Two batches of strings, or two strings, as tensors."""
     first, second = tf.convert_to_tensor(first), tf.convert_to_tensor(second)
-    if first.shape.rank != 1 or second.shape.rank != 1:
+    if first.shape.rank != second.shape.rank or first.shape.rank not in (0, 1):
         raise ValueError(
-            "A tuple `x` must hold two batches of strings. "
+            "A tuple `x` must hold two strings, or two batches of them. "
             f"Received: shapes {first.shape} and {second.shape}."
         )
     return first, second

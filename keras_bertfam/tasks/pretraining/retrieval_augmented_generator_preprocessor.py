@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.arrays import as_strings
+from keras_bertfam.layers.data.cut_texts import count_cut
 from keras_bertfam.layers.data.pipelines import check_at_least
 from keras_bertfam.tasks.pretraining.passages_preprocessor import (
     PassagesPreprocessor,
@@ -142,6 +143,7 @@ class RetrievalAugmentedGeneratorPreprocessor(
             "`x` must be questions that leave room for a passage in rows of "
             f"{self.sequence_length} tokens.",
         )
+        count_cut(passages.row_lengths() > room, "passages")
         kept = tf.ragged.range(tf.minimum(passages.row_lengths(), room))
         inputs = tf.concat([tf.gather(passages, kept, batch_dims=1), asked], 1)
         rows = layout.rows(inputs, inputs[:, :0])

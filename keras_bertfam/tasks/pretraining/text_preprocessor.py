@@ -20,10 +20,12 @@ from keras_bertfam.layers.data.seeding import (
     seeded_passes,
 )
 from keras_bertfam.layers.data.token_corpus import TokenCorpus, token_batches
-from keras_bertfam.presets.tokenizer_presets import PresetPreprocessor
+from keras_bertfam.presets.tokenizer_presets import (
+    PresetPreprocessor,
+    has_vocabulary,
+)
 from keras_bertfam.tokenizers.graph import (
     as_graph_layer,
-    has_vocabulary,
     tokenize_with_masks,
 )
 from keras_bertfam.tokenizers.texts import to_utf8
@@ -286,11 +288,7 @@ class TextPreprocessor(AnyLength, PresetPreprocessor, keras_hub.models.Preproces
             shuffle_documents,
             drop_remainder,
         )
-        if isinstance(documents, TokenCorpus):
-            documents.manifest.check_tokenizer(self.tokenizer)
-        if training:  # what is held out teaches nothing
-            self.adapt(documents)
-            self.position.batches = None
+        self._learn_of(documents, training)
         if isinstance(documents, TokenCorpus):
             return self._of_tokens(documents, options)
         rows, _ = self.parts()
@@ -321,6 +319,60 @@ class TextPreprocessor(AnyLength, PresetPreprocessor, keras_hub.models.Preproces
         position = self.position if training else None
         passes = seeded_passes(batches, self.seed, position, duplicates)
         return ready_to_iterate(passes.map(corrupt, **PARALLEL))
+
+    def grain_dataset(
+        self, corpus: TokenCorpus, batch_size: int | None = None, **options: Any
+    ) -> Any:
+        """Returns a dataset of Grain with the batches that `dataset` has.
+
+        A batch is the same to the bit, of NumPy arrays, and so is the order: each
+        iteration is a new pass, from where `position` says. The iterator's state, by
+        Grain's `get_state` and `set_state`, is the number of the next batch since the
+        first pass.
+
+        Args:
+            corpus: a prepared corpus, see `read_tokens`.
+            batch_size: see `dataset`.
+            **options: other arguments of `dataset`.
+
+        Returns:
+            A `grain.IterDataset`. Its attribute `source` is a `grain.MapDataset` of
+            any batch by its number, pass after pass: for worker processes,
+            `data.source.repeat(3).to_iter_dataset().mp_prefetch(...)`.
+
+        Raises:
+            ImportError: if Grain isn't installed.
+            ValueError: for documents that aren't prepared, and as `dataset`.
+
+        Example:
+
+        ```py
+        corpus = keras_bertfam.layers.read_tokens("prepared")
+        data = preprocessor.grain_dataset(corpus, batch_size=64)
+        model.fit(data, epochs=3)
+        ```
+        """
+        from keras_bertfam.layers.data import grain_batches  # needs an extra
+
+        if not isinstance(corpus, TokenCorpus):
+            raise ValueError(
+                "`corpus` must be a prepared corpus, as `read_tokens` gives it; other "
+                f"documents are read by `dataset`. Received: {type(corpus).__name__}."
+            )
+        checked = BatchOptions(batch_size, **options)
+        self._learn_of(corpus, checked.training)
+        source = grain_batches.GrainSource(self, corpus, checked)
+        position = self.position if checked.training else None
+        if position is not None:
+            position.batches = len(source)
+        return grain_batches.GrainPasses(source, position)
+
+    def _learn_of(self, documents, training):
+        if isinstance(documents, TokenCorpus):
+            documents.manifest.check_tokenizer(self.tokenizer)
+        if training:  # what is held out teaches nothing
+            self.adapt(documents)
+            self.position.batches = None
 
     def _of_tokens(self, corpus, options):
         position = self.position if options.training else None

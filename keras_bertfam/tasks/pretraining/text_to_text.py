@@ -1,6 +1,6 @@
 """From one text to another: T5's and BART's objectives, translation, summaries."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -38,6 +38,7 @@ class TextToText(LanguageModel):
         z_loss: float or `None`, see `LanguageModelCrossentropy`; `None` for that of the
             backbone's recipe, T5's 1e-4.
         label_smoothing: float, see `LanguageModelCrossentropy`.
+        generation: dict or `None`, see `LanguageModel`.
         **kwargs: arguments of `keras.Model`.
 
     Call arguments:
@@ -92,11 +93,11 @@ class TextToText(LanguageModel):
     def generate(
         self,
         inputs: Any,
-        max_length: int,
-        sampler: Any = "greedy",
+        max_length: int | None = None,
+        sampler: Any = None,
         stop_token_ids: Any = "auto",
         start_token_ids: Sequence[int] | None = None,
-        settings: GenerationSettings | None = None,
+        settings: GenerationSettings | Mapping[str, Any] | None = None,
     ) -> Any:
         """Writes a text for each.
 
@@ -108,16 +109,20 @@ class TextToText(LanguageModel):
                 `padding_mask`. Strings get the start and end tokens of the tokenizer,
                 if it has them, and mask tokens in them are single tokens; ids are
                 taken as they are.
-            max_length: int. Tokens of a text, the first ones included.
-            sampler: name or one of `keras_hub.samplers`.
+            max_length: int. Tokens of a text, the first ones included; by default as
+                the task's `generation` says.
+            sampler: name or one of `keras_hub.samplers`; by default as the task's
+                `generation` says, or `"greedy"`.
             stop_token_ids: sequence of ids that end a text, a sequence of them for
-                each text, or `None`. `"auto"` is the end token of the preprocessor's
-                tokenizer, and none without one.
-            start_token_ids: ids that each text begins with; `None` for the
-                preprocessor's `decoder_start_token_id`, and without a preprocessor for
-                those of the family, T5's 0 and BART's 2.
-            settings: `GenerationSettings`, what texts may be and how many are given;
-                `None` for the usual ones.
+                each text, or `None`. `"auto"` is what the task's `generation` says, or
+                the end token of the preprocessor's tokenizer, and none without one.
+            start_token_ids: ids that each text begins with; `None` for those of the
+                task's `generation`, without them for the preprocessor's
+                `decoder_start_token_id`, and without a preprocessor for those of the
+                family, T5's 0 and BART's 2.
+            settings: `GenerationSettings`, what texts may be and how many are given; or
+                a dict of its arguments, in place of those of the task's `generation`;
+                `None` for these.
 
         Returns:
             A string, a list of strings, or a list of lists of ids, without the first
@@ -155,10 +160,12 @@ class TextToText(LanguageModel):
         batch = {"encoder_token_ids": token_ids, "encoder_padding_mask": mask}
         stop = stop_ids(self, stop_token_ids)
         rows = [start] * len(sources)
-        found = self._generate(rows, batch, max_length, sampler, stop, settings)
+        found, chosen = self._generate_as_usual(
+            rows, batch, max_length, sampler, stop, settings
+        )
         single = isinstance(inputs, str)
         return as_answer(
-            self, found, stop, settings, single, strings, len(start), specials=True
+            self, found, stop, chosen, single, strings, len(start), specials=True
         )
 
     def _decoder(self, inputs):

@@ -9,6 +9,7 @@ import tensorflow as tf
 from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.any_length import AnyLength
 from keras_bertfam.layers.data.arrays import as_rows
+from keras_bertfam.layers.data.cut_texts import enough_of
 from keras_bertfam.layers.data.packed_batches import fill_up
 from keras_bertfam.layers.data.pairs import as_pairs, pairs_of
 from keras_bertfam.layers.data.pipelines import (
@@ -208,7 +209,9 @@ class TextToTextPreprocessor(
             return as_example(rows)
 
         position = self.position if training else None
-        passes = seeded_passes(batches, self.seed, position)
+        use = "training" if training else "evaluation"
+        with self.counted(use, enough_of(pairs)):
+            passes = seeded_passes(batches, self.seed, position)
         return ready_to_iterate(passes.map(finish, **PARALLEL))
 
     def from_arrays(

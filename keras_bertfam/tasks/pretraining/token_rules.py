@@ -50,9 +50,23 @@ def ruled(
     if stop is not None and not is_known_as(settings.min_new_tokens, 0):
         early = ops.expand_dims(index - starts < settings.min_new_tokens, 1)
         banned.append(ops.where(early, stop, -1))
-    if not banned:
-        return scores
-    return ops.where(_marked(ops.concatenate(banned, 1), size), BANNED, scores)
+    if banned:
+        marks = _marked(ops.concatenate(banned, 1), size)
+        scores = ops.where(marks, BANNED, scores)
+    if settings.forced_first_token is not None:
+        begins = ops.expand_dims(starts == index, 1)
+        scores = _forced(scores, begins, settings.forced_first_token)
+    if settings.forced_last_token is not None:
+        ends = index == texts.shape[1] - 1
+        scores = _forced(scores, ends, settings.forced_last_token)
+    return scores
+
+
+def _forced(scores, where, token):
+    """Scores of one token that has to come, 0, and of the others."""
+    place = ops.arange(scores.shape[-1], dtype="int32") == token
+    only = ops.cast(ops.where(place, 0.0, BANNED), scores.dtype)
+    return ops.where(where, ops.expand_dims(only, 0), scores)
 
 
 def _marked(ids, size):

@@ -13,6 +13,7 @@ from keras_bertfam.tasks.pretraining.generation import _Greedy
 from keras_bertfam.tasks.pretraining.generation_inputs import as_texts, token_rows
 from keras_bertfam.tokenizers import GPTTokenizer
 from tests.tasks.pretraining.text_to_text_tokenizers import word_piece
+from tests.tiny_families import backbone_of
 from tests.tiny_text_to_text import ids, make
 
 SAMPLERS = keras_hub.samplers
@@ -59,6 +60,15 @@ def test_the_cache_changes_nothing(causal, seq2seq):
 
     expected = [greedily(logits(row), [0], 8)[1:] for row in prompts]
     assert seq2seq.generate(prompts, 8) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["Electra", "Longformer", "ModernBert"])
+def test_any_encoder_writes_from_left_to_right(family):
+    task = tasks.CausalLM(backbone_of(family, causal=True, max_global_tokens=0))
+    prompts = [[5, 6, 7, 8], [8]]
+    expected = [greedily(lambda t: task({"token_ids": t}), row, 9) for row in prompts]
+    assert task.generate(prompts, 9) == expected
 
 
 @pytest.mark.slow
@@ -248,7 +258,7 @@ def test_errors(causal, seq2seq):
             task.generate([[5], [6] * 17], 16)
     with pytest.raises(ValueError, match="at least 4, .* at most 16.*max_length=3"):
         causal.generate([[5, 6, 7], [8]], 3)
-    for sampler in ("gready", None, 5, "speculative"):
+    for sampler in ("gready", 5, "speculative"):
         with pytest.raises(ValueError, match="`sampler` must be one of .'greedy'"):
             causal.generate([[5]], 6, sampler)
     with pytest.raises(ValueError, match="one text for each prompt"):
@@ -259,6 +269,6 @@ def test_errors(causal, seq2seq):
         causal.generate([[5]], 17)
     with pytest.raises(ValueError, match="`max_length` must be .* at least 2"):
         seq2seq.generate([[5]], 1)
-    encoder = tasks.CausalLM(make("Bert", causal=True))
-    with pytest.raises(ValueError, match="must be a `DecoderBackbone`, or"):
-        encoder.generate([[5]], 4)
+    other = types.SimpleNamespace(backbone=object())
+    with pytest.raises(ValueError, match="an `EncoderBackbone` with causal=True"):
+        tasks.CausalLM._decoder(other, {})

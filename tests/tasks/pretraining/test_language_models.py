@@ -53,6 +53,20 @@ def test_loss_against_numpy():
         tasks.CausalLM(make("GPT"), label_smoothing=1.0)
 
 
+def test_factorised_tables_have_a_projection(tmp_path):
+    task = tasks.CausalLM(make("GPT2", embedding_dim=4))
+    x, targets, weights = texts(task, 2)
+    states = array(task.backbone(x)["sequence_output"])
+    (kernel,) = task.head.projection.weights
+    table = array(task.backbone.token_embedding.embeddings)
+    expected = states @ array(kernel) @ table.T
+    np.testing.assert_allclose(array(task(x)), expected, atol=1e-5)
+    assert any(kernel is v for v in task.trainable_variables)
+    task.save_to_preset(str(tmp_path))
+    again = tasks.CausalLM.from_preset(str(tmp_path))
+    np.testing.assert_allclose(array(again(x)), expected, atol=1e-5)
+
+
 def test_tables_and_scales_of_the_heads():
     tied, own = make("T5"), make("T5Gated")
     x, _, _ = texts(None, 2)

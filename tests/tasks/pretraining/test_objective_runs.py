@@ -22,6 +22,7 @@ from tests import (
     tiny_sentence_pair,
     tiny_span_boundary,
 )
+from tests.marks import in_ci
 from tests.objective_worker import KILLED_AT, OBJECTIVES, resumable
 from tests.resume_worker import At
 
@@ -38,14 +39,6 @@ def run_worker(*arguments):
         timeout=1200,
         capture_output=True,
     )
-
-
-def in_ci(names, *kept):
-    """Mark for releases all cases but those that are one of each mechanism."""
-    return [
-        name if name in kept else pytest.param(name, marks=pytest.mark.slow("release"))
-        for name in names
-    ]
 
 
 @pytest.fixture(scope="module")

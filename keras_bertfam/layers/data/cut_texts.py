@@ -1,0 +1,119 @@
+"""Says, once, how many texts lost tokens because they don't fit in a row."""
+
+import contextlib
+import contextvars
+import dataclasses
+import itertools
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from keras_bertfam.layers.data.named_functions import call_by_name, register_by_name
+from keras_bertfam.types import TFDataset, TFTensor
+
+# After so many texts of a stream, their share is known well enough to be said.
+_ENOUGH = 1000
+_numbers = itertools.count()
+
+
+class CutTexts:
+    """Counts the texts that a preprocessor cuts, whoever cuts them.
+
+    What cuts texts says so by `count_cut`. It is counted where data is read here: in
+    eager calls and in the pipelines of `dataset()` and `predict()`, and nowhere else:
+    graphs of others, such as a SavedModel's, can't call Python.
+
+    Args:
+        owner: the preprocessor.
+    """
+
+    def __init__(self, owner: Any) -> None:
+        self.name = f"{type(owner).__name__} {next(_numbers)}"
+
+    @contextlib.contextmanager
+    def counted(self, owner: Any, use: str, enough: int = 1) -> Iterator[None]:
+        """A context in which what is traced, or run, counts.
+
+        Args:
+            owner: the preprocessor.
+            use: string, what the texts are read for: it is said once for each use.
+            enough: int. After how many texts it is said.
+        """
+        token = _counting.set(_Counting(owner, f"{self.name} {use}", enough))
+        try:
+            yield
+        finally:
+            _counting.reset(token)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Counting:
+    owner: Any
+    name: str
+    enough: int
+
+
+_counting: contextvars.ContextVar[_Counting | None] = contextvars.ContextVar(
+    "counting", default=None
+)
+
+
+def is_counting() -> bool:
+    """Whether `count_cut` counts here."""
+    return _counting.get() is not None
+
+
+def enough_of(examples: TFDataset) -> int:
+    """After how many texts of a dataset their share is said."""
+    known = int(examples.cardinality())
+    return min(known, _ENOUGH) if known > 0 else 1
+
+
+def count_cut(
+    over: TFTensor, what: str = "texts", length: str = "sequence_length"
+) -> None:
+    """Counts texts, and those of them that lose tokens. Works in a graph.
+
+    Args:
+        over: bool tensor, whether each text is longer than there is room for.
+        what: string, what they are.
+        length: string, the argument of the preprocessor that says the room.
+    """
+    counting = _counting.get()
+    if counting is None:
+        return
+    owner = counting.owner
+    said = (
+        f"{type(owner).__name__} cut {{}} of {{}} {what} to what fits into {length}="
+        f"{getattr(owner, length)}: the rest isn't read. This is said once."
+    )
+    cut, of = tf.reduce_sum(tf.cast(over, tf.int32)), tf.size(over)
+    inputs = [f"{counting.name} {what}", said, counting.enough, cut, of]
+    call_by_name(_NOTE, [tf.convert_to_tensor(value) for value in inputs], [tf.bool])
+
+
+@dataclasses.dataclass
+class _Counts:
+    cut: int = 0
+    of: int = 0
+    said: bool = False
+
+
+_counts: dict[bytes, _Counts] = {}
+
+
+def _note(name, said, enough, cut, of):
+    counts = _counts.setdefault(name, _Counts())
+    counts.cut += int(cut)
+    counts.of += int(of)
+    if counts.cut and counts.of >= enough and not counts.said:
+        counts.said = True
+        text = said.decode().format(f"{counts.cut:,}", f"{counts.of:,}")
+        warnings.warn(text, stacklevel=2)
+    return np.True_
+
+
+_NOTE = register_by_name(_note)

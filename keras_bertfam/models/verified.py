@@ -1,0 +1,140 @@
+"""Exports, opened by their runtimes before they are called written."""
+
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_bertfam.types import Model, Path
+
+Inputs = Mapping[str, np.ndarray]
+
+# How long an axis of any length is where a runtime is tried.
+_BATCH, _LENGTH = 1, 8
+
+
+def check(model: Model, path: Path, format: str, signature: Any) -> None:
+    """Open an export by its runtime, and let it answer a row.
+
+    Args:
+        model: what was exported.
+        path: what was written.
+        format: str, of `keras.Model.export`.
+        signature: list of one dict from names to specs; of others the answer isn't
+            asked for.
+
+    Raises:
+        RuntimeError: if the runtime refuses it, or answers with NaN, or other shapes
+            than the model. It has the reason.
+        ImportError: without the runtime.
+    """
+    path = os.fspath(path)
+    if format not in _RUNTIMES:
+        raise ValueError(
+            f"`verify` must be `False` for a format that isn't one of {[*_RUNTIMES]}. "
+            f"Received: format={format!r}."
+        )
+    try:
+        answer = _RUNTIMES[format](path)
+    except ImportError as error:
+        raise ImportError(
+            f"What is exported as {format!r} is opened by its runtime: pip install "
+            f"'keras-bertfam[export]', or say verify=False. {error}"
+        ) from error
+    except Exception as error:  # runtimes have errors of their own
+        raise _refused(format, error) from error
+    if len(signature) != 1 or not isinstance(signature[0], Mapping):
+        return
+    inputs = {name: _example(name, spec) for name, spec in signature[0].items()}
+    try:
+        received = [np.asarray(value) for value in answer(inputs)]
+    except Exception as error:
+        raise _refused(format, error) from error
+    expected = keras.tree.flatten(model(inputs, training=False))
+    shapes = [[tuple(x.shape) for x in side] for side in (received, expected)]
+    numbers = (x for x in received if x.dtype.kind == "f")
+    if sorted(shapes[0]) != sorted(shapes[1]) or not all(
+        np.isfinite(x).all() for x in numbers
+    ):
+        raise RuntimeError(
+            f"The runtime of {format!r} must answer with finite numbers of the shapes "
+            f"{shapes[1]}. Received: {shapes[0]}."
+        )
+
+
+def put(written: Path, path: Path) -> None:
+    """Move what was written to its place, over what has been there."""
+    if os.path.isdir(path) and os.path.isdir(written):
+        shutil.copytree(written, path, dirs_exist_ok=True)
+    else:
+        os.replace(written, path)
+
+
+def _refused(format, error):
+    return RuntimeError(
+        f"The runtime of {format!r} doesn't take what TensorFlow or Keras has written, "
+        f"which is deleted; verify=False leaves it there. {type(error).__name__}: "
+        f"{error}"
+    )
+
+
+def _example(name, spec):
+    """A row of the first token, in which everything is there."""
+    lengths = [_LENGTH if size is None else size for size in spec.shape[1:]]
+    shape = (_BATCH if spec.shape[0] is None else spec.shape[0], *lengths)
+    dtype = keras.backend.standardize_dtype(spec.dtype)
+    return np.ones(shape, dtype) if dtype == "bool" else np.zeros(shape, dtype)
+
+
+def _saved_model(path):
+    import tensorflow as tf
+
+    loaded = tf.saved_model.load(path)
+    return lambda inputs: keras.tree.flatten(loaded.serve(inputs))
+
+
+def _onnx(path):
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(path)
+    return lambda inputs: session.run(None, inputs)
+
+
+def _litert(path):
+    from ai_edge_litert import interpreter
+
+    runner = interpreter.Interpreter(model_path=path).get_signature_runner()
+    return lambda inputs: [*runner(**inputs).values()]
+
+
+def _openvino(path):
+    import openvino
+
+    compiled = openvino.Core().compile_model(path, "CPU")
+    return lambda inputs: [*compiled(inputs).values()]
+
+
+def _torch(path):
+    import torch
+
+    program = torch.export.load(path).module()
+
+    def answer(inputs):
+        with torch.no_grad():
+            given = {name: torch.from_numpy(x) for name, x in inputs.items()}
+            found = keras.tree.flatten(program(given))
+        return [x.float().numpy() for x in found]
+
+    return answer
+
+
+_RUNTIMES: dict[str, Callable[[str], Callable[[Inputs], list[Any]]]] = {
+    "tf_saved_model": _saved_model,
+    "onnx": _onnx,
+    "litert": _litert,
+    "openvino": _openvino,
+    "torch": _torch,
+}
