@@ -4,7 +4,10 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+from keras_bertfam.arguments import checked
 
+
+@checked
 @dataclasses.dataclass(frozen=True)
 class GenerationSettings:
     """Say what a text may be that `generate()` writes, and how a beam search chooses.
