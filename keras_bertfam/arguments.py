@@ -1,12 +1,21 @@
 """Checks of arguments, so that each is refused by its name."""
 
+import collections.abc
+import functools
 import inspect
 import math
 import numbers
+import types
+import typing
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
+
+_Public = TypeVar("_Public", bound=Callable[..., Any])
 
 _COUNT, _SIZE = (0, 2**31 - 1), (1, 2**31 - 1)
+_COUNTED = (1 - 2**31, 2**31 - 1)
+# What is no number, where nothing but one will do.
+_NO_NUMBERS = (str, bytes, bool, list, tuple, dict, set)
 _RATE, _POSITIVE, _ANY = (0.0, 1.0), (0.0, math.inf), (-math.inf, math.inf)
 # What numbers may be, by the names that arguments of models have: least and greatest,
 # ints where they are ints. Longer lists, dicts and `None` are the models' own.
@@ -16,17 +25,31 @@ _NUMBERS: dict[str, tuple[float, float]] = {
         "max_sequence_length num_groups lstm_dim divisor num_classes "
         "relative_distance batch_size num_inner_repetitions cell_dim "
         "max_characters num_sampled projection_dim max_answer_length n_best "
-        "max_span_length position_dim".split(),
+        "max_span_length position_dim input_dim output_dim num_characters".split(),
         _SIZE,
     ),
     **dict.fromkeys(
         "num_layers num_decoder_layers position_offset num_segments relative_buckets "
-        "num_highways reuse_length memory_length".split(),
+        "num_highways reuse_length memory_length "
+        # Of these who takes them may want more than none.
+        "sequence_length bins least_arcs worst limit steps steps_per_epoch batches "
+        "max_line_length top_k max_length max_input_tokens tokens_per_batch "
+        "max_input_chars_per_word target_length mask_token_id start_token_id "
+        "end_token_id decoder_start_token_id pad_token_id sentence_end_id "
+        "document_end_id size window documents_at_once advance "
+        "mask_selection_length perm_size max_words width num_workers worker_index "
+        "num_slices epoch port count min_frequency max_bytes num_shards shard_index "
+        "period min_factored offset parts query_length max_pairs separators "
+        "choice_length num_choices num_passages doc_stride question_length dilation "
+        "num_queries num_keys gradient_accumulation_steps".split(),
         _COUNT,
     ),
     **dict.fromkeys(
         "dropout attention_dropout activation_dropout output_dropout "
-        "layer_norm_epsilon label_smoothing".split(),
+        "layer_norm_epsilon label_smoothing norm_epsilon input_dropout "
+        "single_segment_rate random_length_rate short_sequence_rate mask_rate "
+        "mask_token_rate random_token_rate mask_selection_rate next_rate "
+        "validation_split layer_decay".split(),
         _RATE,
     ),
     **dict.fromkeys(
@@ -34,7 +57,9 @@ _NUMBERS: dict[str, tuple[float, float]] = {
         "masked_lm_weight sentence_weight retrieval_weight discriminator_weight "
         "span_boundary_weight generator_size cell_clip projection_clip "
         "initializer_range lm_weight learning_rate weight_decay epsilon "
-        "global_clipnorm clipnorm clipvalue".split(),
+        "global_clipnorm clipnorm clipvalue near_duplicates alpha beta mean_length "
+        "clip_threshold epsilon_1 epsilon_2 "
+        "decoupled_weight_decay".split(),
         _POSITIVE,
     ),
     **dict.fromkeys("beta_1 beta_2".split(), _RATE),
@@ -58,7 +83,9 @@ def check_number(name: str, value: Any, least: float, most: float = math.inf) ->
     fits = isinstance(value, kind) and not isinstance(value, bool)
     if not fits or not math.isfinite(value) or not least <= value <= most:
         what = "an int" if whole else "a finite number"
-        if math.isfinite(least):
+        if least == _COUNTED[0]:
+            what += f" of at most {most}"
+        elif math.isfinite(least):
             bounded = most < _SIZE[1]
             what += f" from {least} to {most}" if bounded else f" of at least {least}"
         raise ValueError(f"`{name}` must be {what}. Received: {value!r}.")
@@ -78,16 +105,112 @@ def check_numbers(arguments: Mapping[str, Any]) -> None:
 
 
 def check_call(function: Callable, args: Iterable[Any], kwargs: Any) -> None:
-    """Raise a `ValueError` for a number that a call mustn't have, see `check_numbers`.
+    """Raise a `ValueError` for what a call mustn't have, see `checked`.
 
     What doesn't fit the signature is left to the call.
     """
+    signature, checks = _checks_of(function)
     try:
-        bound = inspect.signature(function).bind_partial(*args, **kwargs)
+        given = signature.bind_partial(*args, **kwargs).arguments
     except TypeError:
         return
-    given = bound.arguments
     check_numbers({**given, **given.get("kwargs", {})})
+    for name, check in checks.items():
+        if given.get(name) is not None:
+            check(name, given[name])
+
+
+def checked(public: _Public) -> _Public:
+    """Check numbers and strings that a public class or function is called with.
+
+    What a parameter takes is what its annotation says: an int, a finite float, or
+    several strings, of which a bare one is none. Numbers are in the range that
+    `_NUMBERS` has for the name, if any, and below 2^31 where they are ints. Tensors,
+    schedules and the like are left to who takes them. A function has a frame more on
+    the stack.
+
+    Args:
+        public: a class, whose constructor is checked, or a function.
+
+    Returns:
+        The class, or a function around the one given.
+    """
+    cls: Any = public if isinstance(public, type) else None
+    function: Any = public if cls is None else cls.__init__
+    signature, checks = _checks_of(function)
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            given = signature.bind_partial(*args, **kwargs).arguments
+        except TypeError:  # which the call itself tells of
+            given = {}
+        for name, check in checks.items():
+            if name in given and given[name] is not None:
+                check(name, given[name])
+        return function(*args, **kwargs)
+
+    # Keras looks at what a constructor takes.
+    call.__signature__ = signature  # type: ignore[attr-defined]
+    if cls is None:
+        return typing.cast(_Public, call)
+    cls.__init__ = call
+    return public
+
+
+@functools.cache
+def _checks_of(function):
+    """The signature of a function, and what looks at its parameters, by name."""
+    signature = inspect.signature(function)
+    checks = {
+        name: check
+        for name, parameter in signature.parameters.items()
+        if (check := _check_of(parameter)) is not None
+    }
+    return signature, checks
+
+
+def _check_of(parameter: inspect.Parameter) -> Callable[[str, Any], None] | None:
+    """What looks at the values of a parameter; `None` for one of other kinds."""
+    annotation, name = parameter.annotation, parameter.name
+    several = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    is_union = isinstance(annotation, types.UnionType)
+    kinds = typing.get_args(annotation) if is_union else (annotation,)
+    if several:
+        return None
+    if {int, float} & {kind for kind in kinds if isinstance(kind, type)}:
+        whole = float not in kinds
+        least, most = _NUMBERS.get(name, _COUNTED if whole else _ANY)
+        alone = all(kind in (int, float, type(None)) for kind in kinds)
+        others = [kind for kind in kinds if kind in (str, bool, Any)]
+        odd = _NO_NUMBERS if alone else () if others else (str, bytes, bool)
+        if whole and isinstance(least, float):
+            least, most = _COUNTED if least < 0 else _COUNT
+        elif not whole and isinstance(least, int):
+            least, most = float(least), math.inf
+
+        def number(name: str, value: Any) -> None:
+            if isinstance(value, odd) or isinstance(value, numbers.Number):
+                check_number(name, value, least, most)
+
+        return number
+    of_strings = any(_is_of_strings(kind) for kind in kinds)
+    if of_strings and not {str, bytes} & {k for k in kinds if isinstance(k, type)}:
+        return _no_bare_string
+    return None
+
+
+def _is_of_strings(kind: Any) -> bool:
+    """Whether a type is that of several strings."""
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if not (isinstance(origin, type) and issubclass(origin, collections.abc.Iterable)):
+        return False
+    return not issubclass(origin, collections.abc.Mapping) and inner[:1] == (str,)
+
+
+def _no_bare_string(name: str, value: Any) -> None:
+    if isinstance(value, str | bytes) or isinstance(value, numbers.Number):
+        check_several(name, value)
 
 
 def check_one_of(name: str, value: Any, choices: Collection[Any]) -> None:

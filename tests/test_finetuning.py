@@ -96,6 +96,27 @@ def test_command(preset, data):
 
 @pytest.mark.slow
 @pytest.mark.any_backend
+def test_command_on_texts_with_lists_of_classes(preset, tmp_path):
+    data, best = tmp_path / "my.jsonl", str(tmp_path / "best")
+    rows = [
+        {"review": text, "topics": [["cat"], ["dog", "cat"], []][k % 3]}
+        for k, text in enumerate(texts(24)[0])
+    ]
+    data.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    arguments = f"finetune --preset {preset} --data {data} --text review"
+    arguments += f" --label topics --epochs 1 --output {best}"
+    done = CliRunner().invoke(app, arguments.split())
+    assert done.exit_code == 0, done.output
+    assert "micro_f1" in done.output
+    model = TextClassifier.from_preset(best)
+    assert model.multi_label and model.label_names == ["cat", "dog"]
+    assert {name for name, _ in model.classify("a cat")} == {"cat", "dog"}
+    done = CliRunner().invoke(app, [*arguments.split(), "--packed"])
+    assert done.exit_code == 2 and "packed" in done.output
+
+
+@pytest.mark.slow
+@pytest.mark.any_backend
 def test_command_on_a_file_of_ones_own(preset, tmp_path):
     rows = [f"{t},{'good' if k else 'bad'}" for t, k in zip(*texts(30), strict=True)]
     path, held_out = str(tmp_path / "my.csv"), tmp_path / "held_out.csv"

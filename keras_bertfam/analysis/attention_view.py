@@ -14,6 +14,7 @@ from keras_bertfam.analysis.attention import (
     text_attentions,
 )
 from keras_bertfam.analysis.pages import frame, page
+from keras_bertfam.arguments import checked
 from keras_bertfam.types import Model, Path, Tokenizer
 from keras_bertfam.whole_files import write_text
 
@@ -51,6 +52,7 @@ class AttentionView:
         return f"<AttentionView, {len(self.html.encode()):,} bytes of HTML>"
 
 
+@checked
 def attention_view(
     model: Model,
     texts: str | Sequence[Any],

@@ -8,13 +8,14 @@ import numpy as np
 from keras import ops
 
 from keras_bertfam.analysis.gradients import gradient_of
-from keras_bertfam.arguments import check_one_of
+from keras_bertfam.arguments import check_one_of, checked
 from keras_bertfam.layers.modeling.stack_heads import StackHeads
 from keras_bertfam.types import Model
 
 METHODS = ("gradient", "leave_one_out")
 
 
+@checked
 def head_importance(
     model: Model,
     data: Any,

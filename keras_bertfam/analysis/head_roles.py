@@ -15,6 +15,7 @@ from keras_bertfam.analysis.attention_measures import (
 )
 from keras_bertfam.analysis.head_rows import HeadRow, HeadRows
 from keras_bertfam.analysis.role_tables import RoleTables
+from keras_bertfam.arguments import checked
 from keras_bertfam.tokenizers.byte_pair import token_strings
 from keras_bertfam.types import Model, Tokenizer
 
@@ -100,6 +101,7 @@ class HeadRoles(RoleTables):
     relations: list[RelationScore]
 
 
+@checked
 def head_roles(
     model: Model,
     sentences: Sequence[str | Sequence[str]],

@@ -6,6 +6,7 @@ from typing import Any
 from keras import ops
 
 from keras_bertfam.analysis import plots
+from keras_bertfam.arguments import checked
 from keras_bertfam.types import Path, Tensor
 
 _PANELS = {"l2_distance": "L2 distance", "angle": "angle in degrees"}
@@ -80,6 +81,7 @@ def _angle(x, y):
     return ops.rad2deg(2.0 * ops.arctan2(_length(y - x), _length(x + y)))
 
 
+@checked
 def plot_layer_transitions(
     transitions: Mapping[str, Any], path: Path | None = None, first: int = 1
 ) -> Any:

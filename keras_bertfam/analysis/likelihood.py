@@ -6,10 +6,12 @@ from typing import Any
 import numpy as np
 from keras import ops
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.layers.modeling import LanguageModelHead
 from keras_bertfam.types import Model
 
 
+@checked
 def pseudo_log_likelihood(
     task: Model, texts: Sequence[str], batch_size: int = 64
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -59,6 +61,7 @@ def pseudo_log_likelihood(
     return sums, np.bincount(rows, minlength=len(inside))
 
 
+@checked
 def log_likelihood(
     task: Model, texts: Sequence[str], batch_size: int = 64
 ) -> tuple[np.ndarray, np.ndarray]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from keras_bertfam.analysis.likelihood import likelihood_of
 from keras_bertfam.analysis.report import Report
+from keras_bertfam.arguments import checked
 from keras_bertfam.parsing import parse_json
 from keras_bertfam.types import Model, Path
 
@@ -18,6 +19,7 @@ _IN_THE_PAPER = {"s-selection": "argument_structure"}
 Pairs = Mapping[str, Sequence[tuple[str, str]]]
 
 
+@checked
 def minimal_pairs(
     task: Model, pairs: Pairs, batch_size: int = 64, worst: int | None = 20
 ) -> Report:
@@ -93,6 +95,7 @@ def minimal_pairs(
     return Report("Minimal pairs", scores, errors[:worst])
 
 
+@checked
 def read_blimp(path: Path, limit: int | None = None) -> dict[str, list]:
     """The pairs of BLiMP, by the paper's twelve phenomena.
 

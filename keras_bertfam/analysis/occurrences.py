@@ -9,6 +9,7 @@ import numpy as np
 
 from keras_bertfam.analysis import plots
 from keras_bertfam.analysis.word_states import embed_words, words_of
+from keras_bertfam.arguments import checked
 from keras_bertfam.types import Model, Path, Tokenizer
 
 
@@ -194,6 +195,7 @@ class WordVectors:
         return [*numbers], np.array([numbers[word] for word in self.words], int)
 
 
+@checked
 def word_vectors(
     model: Model,
     sentences: Sequence[str | Sequence[str]],
@@ -284,5 +286,5 @@ def _warn_of_missing(words):
         warnings.warn(
             "`words` has some that the sentences haven't: "
             f"{', '.join(map(repr, words))}.",
-            stacklevel=3,
+            stacklevel=4,
         )

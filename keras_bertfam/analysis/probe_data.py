@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.metrics import METRICS, scheme_of
 from keras_bertfam.metrics.tags import entity_spans
 
 
+@checked
 def arcs(
     heads: Sequence[Sequence[int]],
     relations: Sequence[Sequence[str]] | None = None,

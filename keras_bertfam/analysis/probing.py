@@ -11,7 +11,7 @@ from keras_bertfam.analysis.probe_data import Targets, check_lists, read_targets
 from keras_bertfam.analysis.probe_models import KINDS, Probes, Spans, shuffled, train
 from keras_bertfam.analysis.probe_report import ProbeReport
 from keras_bertfam.analysis.word_states import words_of
-from keras_bertfam.arguments import check_number, check_one_of
+from keras_bertfam.arguments import check_number, check_one_of, checked
 from keras_bertfam.layers.data.pipelines import check_at_least
 from keras_bertfam.metrics import METRICS
 from keras_bertfam.types import Model, Path, Tokenizer
@@ -22,6 +22,7 @@ _CODED = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.0625, 0.125, 0.25, 0.5, 1.
 _SCORES = ("accuracy", "macro_f1", "matthews", "micro_f1")
 
 
+@checked
 def probe(
     model: Model,
     sentences: Sequence[str | Sequence[str]],

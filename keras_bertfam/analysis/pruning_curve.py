@@ -7,9 +7,11 @@ import numpy as np
 
 from keras_bertfam.analysis.head_importance import labelled_batches, score, trunk_of
 from keras_bertfam.analysis.plots import new_figure, written
+from keras_bertfam.arguments import checked
 from keras_bertfam.types import Model, Path
 
 
+@checked
 def pruning_curve(
     model: Model,
     data: Any,
@@ -57,6 +59,7 @@ def pruning_curve(
     return found
 
 
+@checked
 def least_important(importance: np.ndarray, share: float) -> dict[int, list[int]]:
     """The least important heads, for `prune_heads`.
 

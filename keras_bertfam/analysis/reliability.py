@@ -5,9 +5,11 @@ from typing import Any
 import numpy as np
 
 from keras_bertfam.analysis import plots
+from keras_bertfam.arguments import checked
 from keras_bertfam.types import Path
 
 
+@checked
 def calibration(probabilities: Any, y_true: Any, bins: int = 10) -> dict[str, Any]:
     """How far a classifier's confidence is from how often it is right.
 
@@ -59,6 +61,7 @@ def calibration(probabilities: Any, y_true: Any, bins: int = 10) -> dict[str, An
     }
 
 
+@checked
 def plot_calibration(
     probabilities: Any, y_true: Any, path: Path | None = None, bins: int = 10
 ) -> Any:

@@ -12,6 +12,7 @@ from keras import ops
 from keras_bertfam.analysis import plots
 from keras_bertfam.analysis.gradients import gradient_of
 from keras_bertfam.analysis.word_states import reads_rows
+from keras_bertfam.arguments import checked
 from keras_bertfam.layers.data.arrays import refuse_single
 from keras_bertfam.layers.data.pipelines import check_at_least
 from keras_bertfam.types import Model, Path, Tensor
@@ -82,6 +83,7 @@ class Saliency:
         return plots.written(figure, path)
 
 
+@checked
 def token_saliency(
     task: Model,
     x: Any,

@@ -11,6 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.layers.data.layouts import BARE, get_layout
 from keras_bertfam.layers.data.pipelines import checked_batch_size
 from keras_bertfam.tasks.finetuning.token_classifier_preprocessor import (
@@ -31,6 +32,7 @@ _COMBINED = {
 }
 
 
+@checked
 def embed_words(
     model: Model,
     sentences: Sequence[str | Sequence[str]],

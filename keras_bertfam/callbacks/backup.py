@@ -15,6 +15,7 @@ import numpy as np
 from keras import ops
 
 from keras_bertfam import distribution
+from keras_bertfam.arguments import checked
 from keras_bertfam.callbacks.skipped_batches import LOOP_READS_FIRST, SkippedBatches
 from keras_bertfam.callbacks.stream_position import SetStreamPosition
 from keras_bertfam.callbacks.termination import EXIT_CODE, Termination
@@ -22,6 +23,7 @@ from keras_bertfam.parsing import parse_json
 from keras_bertfam.types import Path
 
 
+@checked
 class BackupAndResume(SetStreamPosition):
     """Makes a killed run continue to the losses of one that wasn't killed.
 

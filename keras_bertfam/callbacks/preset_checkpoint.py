@@ -13,6 +13,7 @@ import keras
 from keras import ops
 
 from keras_bertfam import distribution
+from keras_bertfam.arguments import checked
 from keras_bertfam.callbacks.skipped_batches import is_skipped
 from keras_bertfam.optimizers.weight_decay import inner
 from keras_bertfam.parsing import read_json
@@ -24,6 +25,7 @@ _STEP = re.compile(r"step-(\d{6,})")
 _SMALLER_IS_BETTER = re.compile(r"loss|perplexity|error|(^|_)m[as]e$")
 
 
+@checked
 class PresetCheckpoint(keras.callbacks.Callback):
     """Writes a preset every so often, and keeps the last ones and the best one.
 

@@ -4,7 +4,10 @@ from typing import Any
 
 import keras
 
+from keras_bertfam.arguments import checked
 
+
+@checked
 class SetStreamPosition(keras.callbacks.Callback):
     """Tells the data which pass over it, and which batch of that pass, is next.
 
@@ -101,6 +104,7 @@ class SetStreamPosition(keras.callbacks.Callback):
             position.set(number, batch)
 
 
+@checked
 def with_stream_position(
     callbacks: Any, data: Any, steps_per_epoch: int | None = None, position: Any = None
 ) -> list[keras.callbacks.Callback]:
@@ -133,6 +137,7 @@ def with_stream_position(
     return callbacks
 
 
+@checked
 def show_total(callbacks: list[keras.callbacks.Callback], batches: int | None) -> None:
     """Tells the progress bar how many batches an epoch has, where Keras can't.
 

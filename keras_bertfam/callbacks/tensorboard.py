@@ -6,11 +6,13 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.callbacks.skipped_batches import is_skipped
 from keras_bertfam.optimizers.weight_decay import inner
 from keras_bertfam.types import Path
 
 
+@checked
 class TensorBoard(keras.callbacks.TensorBoard):
     """Writes learning rate, gradient norm, tokens per second and share of padding.
 

@@ -14,6 +14,7 @@ CLASSES: dict[str, Any] = {
     for cls in (getattr(tasks, name) for name in tasks.__all__)
     if (kind := getattr(cls, "data_kind", None)) is not None
 }
+CLASSES["multi_label"] = tasks.TextClassifier
 # Of tables of one's own; `None` infers it.
 OWN_KIND = None
 
@@ -49,8 +50,14 @@ def make_model(
             f"`packed` must be `False` for tasks of kind {task.kind!r}. Received: "
             f"packed={packed}, for {task.name!r}."
         )
-    arguments: dict[str, Any] = {}
-    if task.kind in ("classification", "tagging"):
+    several = task.kind == "multi_label"
+    if packed and several:
+        raise ValueError(
+            "`packed` must be `False` where texts have lists of classes. Received: "
+            f"packed={packed}, for {task.name!r}."
+        )
+    arguments: dict[str, Any] = {"multi_label": True} if several else {}
+    if task.kind in ("classification", "tagging", "multi_label"):
         if task.label_names is None:
             raise ValueError(f"{task.name!r} must have `label_names`. Received: None.")
         if len(task.label_names) < 2:

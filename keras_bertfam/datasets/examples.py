@@ -6,9 +6,11 @@ from typing import Any, Self
 
 import numpy as np
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.datasets.task_data import TaskData
 
 
+@checked
 @dataclasses.dataclass
 class Examples:
     """Examples as the fine-tuning tasks take them.

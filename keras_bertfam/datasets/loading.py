@@ -7,13 +7,13 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from keras_bertfam.arguments import check_number
+from keras_bertfam.arguments import check_number, checked
 from keras_bertfam.datasets import files, tables
 from keras_bertfam.datasets.arranging import arrange
 from keras_bertfam.datasets.examples import Examples
 from keras_bertfam.datasets.forms import Form
 from keras_bertfam.datasets.names import get_task
-from keras_bertfam.datasets.own_data import load_table
+from keras_bertfam.datasets.own_data import load_table, question_rows
 from keras_bertfam.datasets.table import TASKS
 from keras_bertfam.datasets.task_data import TaskData
 from keras_bertfam.layers import read_documents
@@ -23,6 +23,7 @@ _SHOWN = 8  # classes that a line names
 _LABELLED = {"train", "validation"}
 
 
+@checked
 def load_examples(
     task: Any,
     split: str = "train",
@@ -62,7 +63,8 @@ def load_examples(
             `datasets.DatasetDict`.
         data: of a task: where local files are: a folder in one of the table's
             layouts; or the path or paths of the files of this split, as TSV, JSON (a
-            list, or an object a line), SQuAD's format, CoNLL, or CSV if of choices.
+            list, or an object a line), SQuAD's format, CSV or Parquet with its columns,
+            CoNLL, or CSV if of choices.
             `None` loads by name with `tensorflow_datasets`, which downloads.
         limit: int or `None`. Only the first so many.
         text: of a table: name of the column with the texts, or a tuple of two, for
@@ -182,7 +184,7 @@ def _load_task(task, split, data, limit):
             warnings.warn(
                 f"{task.name!r}, split {split!r}: {len(broken)} broken rows are left "
                 f"out. The first: {broken[0]}.",
-                stacklevel=3,
+                stacklevel=4,
             )
     examples = arrange(task, rows)
     if not len(examples):
@@ -328,7 +330,10 @@ def _read_table(task, path, broken, limit=None):
 
 def _read(task, path, broken):
     if task.kind == "question_answering":
-        return files.read_squad(path)
+        if not tables.is_column_file(path):
+            return files.read_squad(path)
+        form = Form(task.columns, task.label)
+        return question_rows(tables.read(path, form), form)
     if task.kind == "multiple_choice" and str(path).endswith(".csv"):
         return files.read_csv(path)
     if str(path).endswith((".json", ".jsonl")) or task.kind == "multiple_choice":

@@ -9,7 +9,7 @@ from keras_bertfam.datasets import tables
 from keras_bertfam.datasets.answers import answers_in, is_answers
 from keras_bertfam.datasets.arranging import arrange, infer_label_names, whole_number
 from keras_bertfam.datasets.examples import Examples
-from keras_bertfam.datasets.forms import Form
+from keras_bertfam.datasets.forms import Form, Table
 from keras_bertfam.datasets.task_data import TaskData
 from keras_bertfam.layers.data.labels import check_labels
 
@@ -91,11 +91,27 @@ def _load_questions(table, form):
             "`text` must be the columns of questions and of contexts, in this order. "
             f"Received: {list(form.text)}."
         )
-    _check_inputs(table, form, False)
-    question, context = form.text
     task = TaskData(
         table.name, _QUESTIONS, columns=("question", "context"), label="answers"
     )
+    return arrange(task, question_rows(table, form), table.place)
+
+
+def question_rows(table: Table, form: Form) -> list[dict[str, Any]]:
+    """Questions of a table as SQuAD's files have them.
+
+    Args:
+        table: `Table`.
+        form: `Form`, whose texts are a question and its context.
+
+    Returns:
+        List of dicts of `id`, `question`, `context` and `answers`.
+
+    Raises:
+        ValueError: for what is no text, or answers that aren't in the context.
+    """
+    _check_inputs(table, form, False)
+    question, context = form.text
     rows = []
     for number, row in enumerate(table.rows):
         answers = None if form.label is None else row[form.label]
@@ -107,7 +123,7 @@ def _load_questions(table, form):
                 raise ValueError(f"{where}: {error}") from error
         texts = {"question": row[question], "context": row[context]}
         rows.append({"id": str(number), **texts, "answers": answers})
-    return arrange(task, rows, table.place)
+    return rows
 
 
 def _settle_classes(table, column, names):

@@ -16,6 +16,11 @@ _SQUAD_FILES = [
     {"train": (f"train-{v}.json",), "validation": (f"dev-{v}.json",)}
     for v in ("v1.1", "v2.0")
 ]
+# As Hugging Face has SQuAD, and as tables of it are written.
+_QUESTION_TABLES = tuple(
+    {part: (f"{part}*.{ending}",) for part in ("train", "validation")}
+    for ending in ("parquet", "csv")
+)
 
 
 def _bio(*types):
@@ -179,7 +184,7 @@ _ALL = (
         ("question", "context"),
         label="answers",
         splits={"train": "train", "validation": "validation"},
-        layouts=(_SQUAD_FILES[0],),
+        layouts=(_SQUAD_FILES[0], *_QUESTION_TABLES),
     ),
     TaskData(
         "squad_v2",
@@ -188,7 +193,7 @@ _ALL = (
         ("question", "context"),
         label="answers",
         splits={"train": "train", "validation": "validation"},
-        layouts=(_SQUAD_FILES[1],),
+        layouts=(_SQUAD_FILES[1], *_QUESTION_TABLES),
     ),
     TaskData(
         "conll2003",

@@ -24,6 +24,11 @@ def is_file_name(name: str) -> bool:
     return _suffix(name) in SUFFIXES
 
 
+def is_column_file(path: Path) -> bool:
+    """Whether it ends as a file of columns, text or Parquet, and not as JSON."""
+    return _suffix(path) in (*_DELIMITERS, *_PARQUET)
+
+
 def label_of_conll(source: Any) -> str | None:
     """The usual label's column of a path or list of paths of CoNLL files, or `None`."""
     first = source[0] if isinstance(source, (list, tuple)) and source else source

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from keras_bertfam import metrics
+from keras_bertfam.arguments import checked
 from keras_bertfam.datasets.examples import Examples
 from keras_bertfam.metrics.squad import right_texts
 
@@ -98,6 +99,7 @@ def labels_of_texts(examples: Examples, texts: Sequence[str]) -> list[Any]:
     return [numbers.get(text, _NONE) for text in texts]
 
 
+@checked
 def score_texts(examples: Examples, texts: Sequence[str]) -> dict[str, float]:
     """The task's metrics of texts that were written for its examples, as T5's.
 

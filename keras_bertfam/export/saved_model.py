@@ -11,6 +11,7 @@ import keras_hub
 import numpy as np
 import tensorflow as tf
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.export import (  # noqa: F401
     generation_signatures,
     question_signatures,
@@ -52,6 +53,7 @@ export_saved_model(preset, path, **json.loads(options))
 """
 
 
+@checked
 def export_saved_model(
     model: Model | Path,
     path: Path,

@@ -6,11 +6,13 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.metrics.scores import check_metrics, compute_metrics
 from keras_bertfam.metrics.squad import answer_texts
 from keras_bertfam.types import Model
 
 
+@checked
 class TaskMetrics(keras.callbacks.Callback):
     """Adds the official metrics of a validation set to the logs of each epoch.
 

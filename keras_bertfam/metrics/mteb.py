@@ -7,9 +7,11 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.types import Model
 
 
+@checked
 class MtebEncoder:
     """What `mteb.evaluate` takes of a `TextEmbedder`.
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.metrics.squad import squad_scores
 from keras_bertfam.metrics.tags import (
     check_scheme,
@@ -138,6 +139,7 @@ METRICS = {
 }
 
 
+@checked
 def compute_metrics(
     names: Sequence[str],
     y_true: Sequence[Any],

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from keras_bertfam.arguments import checked
+
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
@@ -118,6 +120,7 @@ def squad_scores(
     }
 
 
+@checked
 def best_null_threshold(
     answers: Sequence[dict[str, Any]],
     predictions: Sequence[str],
@@ -173,6 +176,7 @@ def best_null_threshold(
     return 100.0 * totals[best] / len(answers), float(odds[order][last][best])
 
 
+@checked
 def answer_texts(
     answers: Sequence[dict[str, Any]], null_threshold: float = float("inf")
 ) -> list[str]:

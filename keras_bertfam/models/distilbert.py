@@ -5,6 +5,7 @@ from typing import Any
 
 import keras
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.models.encoder import EncoderBackbone
 from keras_bertfam.presets.families.distilbert import DISTILBERT
 from keras_bertfam.types import Model
@@ -112,6 +113,7 @@ def student_of(
     return student
 
 
+@checked
 def teacher_layers(num_layers: int, count: int | None = None) -> list[int]:
     """The layers of a teacher that a student begins with.
 

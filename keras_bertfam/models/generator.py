@@ -1,5 +1,6 @@
 """The small masked language model beside a discriminator."""
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.types import Model
 
 # What of the embeddings a generator shares with its discriminator.
@@ -10,6 +11,7 @@ SHARED_EMBEDDINGS = {
 }
 
 
+@checked
 def make_generator(
     backbone: Model, size: float = 0.25, tie: str = "embeddings"
 ) -> Model:

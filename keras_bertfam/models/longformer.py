@@ -6,6 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.models.encoder import EncoderBackbone
 from keras_bertfam.presets.families.longformer import LONGFORMER
 from keras_bertfam.types import Model
@@ -53,6 +54,7 @@ class LongformerBackbone(EncoderBackbone):
     record = LONGFORMER
 
 
+@checked
 def make_longformer(
     model: Model,
     max_sequence_length: int = 4096,

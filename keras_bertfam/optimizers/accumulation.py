@@ -9,6 +9,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.optimizers.weight_decay import inner
 from keras_bertfam.types import Tensor
 
@@ -39,6 +40,7 @@ def weighing_of(optimizer: keras.optimizers.Optimizer) -> Weighing | None:
     return getattr(inner(optimizer), "_weighing", None)
 
 
+@checked
 def weigh_batches(optimizer: keras.optimizers.Optimizer, parts: int = 1) -> None:
     """Makes an update of several batches the one of all their tokens.
 

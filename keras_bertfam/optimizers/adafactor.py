@@ -6,10 +6,12 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.optimizers.settable import SettableRate
 from keras_bertfam.types import Config, Tensor
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class Adafactor(SettableRate, keras.optimizers.Optimizer):
     """Adam without a first moment, whose second one is a row and a column of a matrix.

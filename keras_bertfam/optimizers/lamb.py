@@ -6,12 +6,14 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.optimizers.fused import FusedUpdate
 from keras_bertfam.optimizers.settable import SettableRate
 from keras_bertfam.optimizers.weight_decay import exclude_norms_and_biases
 from keras_bertfam.types import Config, Tensor
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class BertAdamW(FusedUpdate, SettableRate, keras.optimizers.Optimizer):
     """AdamW without correction of the moments' bias, as in BERT's released code.

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.optimizers.fused import FusedUpdate
 from keras_bertfam.optimizers.pretraining import count_updates
 from keras_bertfam.optimizers.schedules import WarmupPolynomialDecay, check_rate
@@ -14,6 +15,7 @@ from keras_bertfam.optimizers.weight_decay import decays
 from keras_bertfam.types import Config, Model, Tensor
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class LayerwiseAdamW(FusedUpdate, SettableRate, keras.optimizers.Adam):
     """Adam with a learning rate of its own for each variable.
@@ -103,6 +105,7 @@ class LayerwiseAdamW(FusedUpdate, SettableRate, keras.optimizers.Adam):
         }
 
 
+@checked
 def layerwise_scales(
     model: Model, decay: float, offset: int = 0, scale_embeddings: bool = True
 ) -> dict[str, float]:
@@ -167,6 +170,7 @@ def fine_tuning_epsilon(model: Model) -> float:
     return 1e-6 if model.backbone.variable_dtype == "float16" else 1e-8
 
 
+@checked
 def fine_tuning_optimizer(
     model: Model,
     learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 5e-5,

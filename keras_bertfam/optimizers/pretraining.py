@@ -7,6 +7,7 @@ from typing import Any, Literal
 import keras
 from keras import ops
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.optimizers.adafactor import Adafactor
 from keras_bertfam.optimizers.lamb import BertAdamW, Lamb
 from keras_bertfam.optimizers.schedules import (
@@ -19,6 +20,7 @@ from keras_bertfam.optimizers.settable import AdamW
 from keras_bertfam.optimizers.weight_decay import exclude_norms_and_biases, inner
 
 
+@checked
 def pretraining_optimizer(
     learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 1e-4,
     total_steps: int | None = None,
@@ -146,6 +148,7 @@ def needs_total_steps(optimizer: keras.optimizers.Optimizer | None) -> bool:
     return schedule is not None and schedule.total_steps is None
 
 
+@checked
 def resolve_schedule(
     optimizer: keras.optimizers.Optimizer | None, steps: int | None
 ) -> None:
@@ -186,7 +189,7 @@ def resolve_schedule(
             f"this run goes to step {total}: the steps beyond the end train at the "
             f"rate {schedule.end_learning_rate}. Compile again with a larger "
             "`total_steps` to go on at a higher rate.",
-            stacklevel=3,
+            stacklevel=4,
         )
 
 

@@ -8,12 +8,13 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_bertfam.arguments import check_number
+from keras_bertfam.arguments import check_number, checked
 from keras_bertfam.types import Config, Tensor
 
 _FORMS = ("join", "hold", "product", "cosine", "stable")
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up, then polynomial or cosine decay, in the published forms.
@@ -219,6 +220,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         }
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class InverseSquareRootDecay(keras.optimizers.schedules.LearningRateSchedule):
     """A rate that falls with the root of the updates: `p / sqrt(max(t, w))`.

@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from keras_bertfam.arguments import checked
+
 # What a tokenizer may be given as.
 TOKENIZERS = (
     "the name or folder of a preset, a folder of Hugging Face, or a file: vocab.txt, "
@@ -68,6 +70,7 @@ class LazyTensor:
         return array if dtype is None else array.astype(dtype, copy=False)
 
 
+@checked
 @dataclasses.dataclass(frozen=True)
 class CheckpointSource:
     """A checkpoint, as `transformers` would have it, before its tensors are read.

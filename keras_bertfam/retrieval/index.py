@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from keras_bertfam.arguments import check_number, check_several
+from keras_bertfam.arguments import check_number, check_several, checked
 from keras_bertfam.presets import folders
 from keras_bertfam.presets.existing import CONFIG_FILE
 from keras_bertfam.retrieval import storing
@@ -26,6 +26,7 @@ from keras_bertfam.types import Config, Path
 _BATCHES_AT_ONCE = 32
 
 
+@checked
 class Index:
     """Finds the passages whose vectors have the greatest inner product with a query's.
 

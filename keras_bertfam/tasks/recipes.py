@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.presets.families import FAMILIES, Family
 from keras_bertfam.presets.families.recipes import FineTuningRecipe, PretrainingRecipe
 
@@ -51,6 +52,7 @@ def _record(family: str) -> Family:
     raise ValueError(f"`family` must be one of {names}. Received: {family!r}.")
 
 
+@checked
 def fine_tuning_recipe(
     family: str, task: str | None = None, hidden_dim: int | None = None
 ) -> FineTuningRecipe:

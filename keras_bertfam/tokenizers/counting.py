@@ -5,6 +5,7 @@ import collections
 import numpy as np
 import tensorflow as tf
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
 from keras_bertfam.tokenizers.bert_normalization import clean_texts
 from keras_bertfam.tokenizers.graph import as_graph_layer, tokenize
@@ -44,6 +45,7 @@ def count_tokens(tokenizer: Tokenizer, documents: TFDataset) -> np.ndarray:
     return check_documents(documents).batch(64).map(count).reduce(zeros, tf.add).numpy()
 
 
+@checked
 @as_written
 def extend_vocabulary(
     tokenizer: BertTokenizer,

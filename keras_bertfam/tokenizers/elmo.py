@@ -10,6 +10,7 @@ import keras_hub
 import numpy as np
 import tensorflow as tf
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
 from keras_bertfam.presets.tokenizer_presets import PresetTokenizer
 from keras_bertfam.tokenizers.in_grain import PlainInGrain
@@ -24,6 +25,7 @@ _SENTENCE_START, _SENTENCE_END, _WORD_START, _WORD_END, _FILL = range(256, 261)
 _SPACES = f"[{WHITE_SPACE}]+"
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class ElmoTokenizer(PlainInGrain, PresetTokenizer, keras_hub.tokenizers.Tokenizer):
     """Words as ids of a vocabulary, and as the ids of their characters.
@@ -245,6 +247,7 @@ def _is_seen(words):
     return ~tf.strings.regex_full_match(words, r"[\p{Cc}\p{Cf}]+")
 
 
+@checked
 @as_written
 def train_words(
     documents: TFDataset, vocabulary_size: int = 50_000, **kwargs: Any

@@ -4,11 +4,13 @@ from typing import Any
 
 import keras
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.tokenizers.sentence_piece import PlainSentencePiece
 from keras_bertfam.tokenizers.sentinels import SentinelSpaces, with_sentinels
 from keras_bertfam.types import Config, Path
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class T5Tokenizer(PlainSentencePiece):
     """T5's tokenizer, with its sentinels `<extra_id_0>`, `<extra_id_1>`, ...

@@ -11,6 +11,7 @@ from typing import Any
 import sentencepiece
 import tokenizers as hugging_face
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.tokenizers.bert_normalization import clean_texts
 from keras_bertfam.tokenizers.byte_pair_learning import learn_byte_pairs
 from keras_bertfam.tokenizers.graph import as_graph_layer
@@ -42,6 +43,7 @@ from keras_bertfam.types import Path, TFDataset, Tokenizer
 MAX_VOCABULARY_SIZE = 10_000_000  # `tokenizers` takes the memory before it begins
 
 
+@checked
 def train_word_piece(
     documents: TFDataset | Sequence[Path] | Mapping[str, int],
     vocabulary_size: int,
@@ -101,11 +103,12 @@ def train_word_piece(
         warnings.warn(
             f"The documents have {len(vocabulary)} tokens that occur "
             f"{min_frequency} times or more, for a vocabulary of {vocabulary_size}.",
-            stacklevel=2,
+            stacklevel=3,
         )
     return BertTokenizer(vocabulary, lowercase=lowercase, **kwargs)
 
 
+@checked
 def train_byte_pair(
     documents: TFDataset | Sequence[Path] | Mapping[str, int],
     vocabulary_size: int,
@@ -205,6 +208,7 @@ def train_byte_pair(
     return as_graph_layer(tokenizer)
 
 
+@checked
 def train_sentence_piece(
     documents: TFDataset | Sequence[Path] | Mapping[str, int],
     vocabulary_size: int,

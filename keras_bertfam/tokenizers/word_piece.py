@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.presets.reading import vocabulary_lines
 from keras_bertfam.tokenizers.bert_normalization import normalizer_model
 from keras_bertfam.tokenizers.steps import (
@@ -29,6 +30,7 @@ from keras_bertfam.types import Config, Path, TFRagged, TFTensor
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class BertTokenizer(TextTokenizer, keras_hub.tokenizers.BertTokenizer):
     """KerasHub's BERT tokenizer with the ids of the original BERT.

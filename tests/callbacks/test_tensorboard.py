@@ -132,8 +132,9 @@ def test_a_resumed_run_goes_on_with_its_steps(tmp_path):
 
 @pytest.mark.any_backend
 def test_bad_arguments(tmp_path):
+    expected = '"epoch" or a positive integer|must be an int'
     for update_freq in (0, -1, 1.5, "step"):
-        with pytest.raises(ValueError, match='"epoch" or a positive integer'):
+        with pytest.raises(ValueError, match=f"`update_freq` .*({expected})"):
             callbacks.TensorBoard(tmp_path, update_freq)
     model = keras.Sequential([keras.layers.Dense(1)])
     model.compile("sgd", "mse")

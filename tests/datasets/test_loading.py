@@ -249,8 +249,8 @@ def test_a_wrong_folder_is_said_to_be_another(tmp_path):
     write(tmp_path / "squad" / "v1", {name: {"data": []} for name in names})
     expected = {
         ("squad_v2", tmp_path / "squad" / "v1"): (
-            "`data` must be the folder of 'squad_v2', with train-v2.0.json for its "
-            "split 'train'. Received: ",
+            "`data` must be the folder of 'squad_v2', with train-v2.0.json or "
+            "train*.parquet or train*.csv for its split 'train'. Received: ",
             "which has dev-v1.1.json, train-v1.1.json, the files of 'squad'.",
         ),
         ("squad", tmp_path / "squad"): ("which has v1; they are in '", "/squad/v1'."),

@@ -209,6 +209,12 @@ def test_questions(answers, tmp_path):
         found.append(load_examples(forms[0], **asked))
     written(tmp_path, "own.jsonl", named)
     found.append(load_examples("squad_v2", data=tmp_path / "own.jsonl"))
+    # Tasks that have a name take their columns' tables, too, alone and in a folder.
+    for name in ("train.csv", "train.parquet"):
+        path = written(tmp_path, name, {**named, "answers": texts})
+        found.append(load_examples("squad_v2", data=path))
+    written(tmp_path, "validation.csv", {**named, "answers": texts})
+    found.append(load_examples("squad_v2", "validation", data=tmp_path))
     for examples in found:
         assert examples.task.kind == "question_answering"
         assert examples.x == {"question": columns["q"], "context": columns["c"]}

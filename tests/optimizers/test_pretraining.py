@@ -124,11 +124,16 @@ def test_other_optimizers_are_left_alone():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"learning_rate": "1e-3"}, "must be a number, not text. Received: '1e-3'."),
-        ({"learning_rate": "1e-3", "schedule_form": "constant"}, "not text. Received"),
-        ({"learning_rate": float("nan")}, "must be a positive number. Received: nan."),
-        ({"learning_rate": True}, "must be a positive number. Received: True."),
-        ({"warmup_steps": "9"}, "`warmup_steps` must be an integer"),
+        ({"learning_rate": "1e-3"}, "at least 0.0. Received: '1e-3'."),
+        (
+            {"learning_rate": "1e-3", "schedule_form": "constant"},
+            "`learning_rate` must be a finite number",
+        ),
+        ({"learning_rate": float("nan")}, "at least 0.0. Received: nan."),
+        ({"learning_rate": 0.0}, "must be a positive number. Received: 0.0."),
+        ({"learning_rate": True}, "at least 0.0. Received: True."),
+        ({"warmup_steps": "9"}, "`warmup_steps` must be a finite number"),
+        ({"warmup_steps": 1.5}, "`warmup_steps` must be an integer"),
     ],
 )
 def test_numbers_that_are_none(arguments, message):

@@ -81,7 +81,7 @@ def test_total_steps_are_filled_in_once():
         ({"warmup_steps": 5, "total_steps": 4}, "warmup_steps=5, total_steps=4"),
         ({"decay_steps": 1.0}, "decay_steps=1.0"),
         ({"total_steps": 0}, "total_steps=0"),
-        ({"total_steps": 2.5}, "total_steps=2.5"),
+        ({"total_steps": 2.5}, "`total_steps` must be an int"),
     ],
 )
 def test_errors_name_the_argument(arguments, message):

@@ -23,5 +23,5 @@ def test_extend_vocabulary():
     assert [int(k) for k in longer("Cats mat")][0] == len(before)
     shorter = extend_vocabulary(tokenizer, corpus, 1)
     assert shorter.get_vocabulary() == [*before, "cats"]
-    with pytest.raises(ValueError, match="must not be negative"):
+    with pytest.raises(ValueError, match="`count` must be an int of at least 0"):
         extend_vocabulary(tokenizer, corpus, -1)

@@ -8,6 +8,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from keras_bertfam.arguments import checked
+
 # A word, or a character of a script that has no spaces between words.
 _WORD = re.compile(r"[぀-ヿ㐀-䶿一-鿿豈-﫿]|[^\W぀-ヿ㐀-䶿一-鿿豈-﫿]+")
 _CACHED_WORDS = 1 << 20
@@ -68,6 +70,7 @@ def _mixed(numbers):
     return numbers ^ (numbers >> np.uint64(31))
 
 
+@checked
 @dataclasses.dataclass(frozen=True)
 class NearDuplicates:
     """Which documents count as almost the same.

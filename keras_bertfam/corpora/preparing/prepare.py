@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.corpora.manifest import (
     TOKENIZER,
     Manifest,
@@ -54,6 +55,7 @@ _REASONS = {
 }
 
 
+@checked
 def prepare(
     sources: Path | Sequence[Path],
     output: Path,

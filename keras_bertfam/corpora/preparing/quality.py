@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.types import Config
 
 _BULLETS = ("•", "‣", "▶", "◀", "◦", "■", "□", "▪", "▫", "–", "-", "*")
@@ -95,6 +96,7 @@ _RULES: dict[str, Callable[[Document, Any], bool]] = {
 }
 
 
+@checked
 @dataclasses.dataclass(frozen=True)
 class QualityRules:
     """Which documents, and which of their lines, are good enough to train on.

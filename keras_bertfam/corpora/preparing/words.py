@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.corpora.preparing.job import (
     guarded,
     raise_failure,
@@ -57,6 +58,7 @@ class Counting:
         return os.path.join(self.folder, *names)
 
 
+@checked
 def count_words(
     sources: Path | Sequence[Path],
     *,

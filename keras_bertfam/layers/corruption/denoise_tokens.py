@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_graph
 from keras_bertfam.layers.corruption.objectives import (
     DenoisingObjective,
@@ -35,6 +36,7 @@ _LEAST = 4  # tokens of inputs: any objective can have so many
 _ARGUMENTS = ("sequence_length", "target_length", "vocabulary_size", *_IDS, "seed")
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class DenoiseTokens(PreprocessingLayer):
     """Makes encoder inputs and decoder targets of texts, by a denoising objective.

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_graph
 from keras_bertfam.layers.corruption.noise_masks import budget_noise, poisson_spans
 from keras_bertfam.layers.corruption.noising import (
@@ -59,6 +60,7 @@ class DocumentNoise(DenoisingObjective):
         return Corrupted(noise(tokens, vocabulary, room.inputs, seed), tokens)
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class TokenMasking(DocumentNoise):
     """`ceil(length * rate)` tokens of a text are masked.
@@ -92,6 +94,7 @@ class TokenMasking(DocumentNoise):
         return mask_each(tokens, noise, vocabulary.mask)
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class TokenDeletion(DocumentNoise):
     """`ceil(length * rate)` tokens of a text are left out, without a sign.
@@ -124,6 +127,7 @@ class TokenDeletion(DocumentNoise):
         return drop_noise(tokens, noise)
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class TextInfilling(DocumentNoise):
     """Spans of tokens, of Poisson lengths, give way to one mask each.

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_graph
 from keras_bertfam.layers.corruption.replacement import (
     add_up,
@@ -42,6 +43,7 @@ _ARGUMENTS = (
 ).split()
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class MaskTokens(PreprocessingLayer):
     """Masks dense batches of token ids: which of them, and by what.

@@ -6,12 +6,14 @@ from typing import Any, ClassVar, cast
 
 import tensorflow as tf
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.layers.corruption.named import Named
 from keras_bertfam.layers.corruption.replacement import make_draw
 from keras_bertfam.lazy import Registry
 from keras_bertfam.types import Config, TFRagged, TFTensor
 
 
+@checked
 @dataclasses.dataclass(frozen=True)
 class DenoisingVocabulary:
     """What objectives know of a tokenizer.

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.layers.corruption.factorization import (
     draw_order,
     order_ranks,
@@ -19,6 +20,7 @@ from keras_bertfam.layers.data.seeding import RNG, content_seed, fold
 from keras_bertfam.types import Config, TFTensor
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class PermuteTokens(PreprocessingLayer):
     """Draws factorisation orders, and the tokens to predict, as XLNet does.

@@ -3,12 +3,14 @@
 import keras
 import tensorflow as tf
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.layers.corruption.selection import after_other, distinct_scores
 from keras_bertfam.layers.corruption.word_strategies import GivenSpans
 from keras_bertfam.layers.data.pipelines import check_at_least
 from keras_bertfam.types import TFTensor
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class SalientSpans(GivenSpans):
     """One whole marked span of each row, and nothing else.

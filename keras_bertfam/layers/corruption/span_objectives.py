@@ -4,6 +4,7 @@ import math
 
 import keras
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.layers.corruption.noise_masks import (
     iid_noise,
     prefix_noise,
@@ -29,6 +30,7 @@ from keras_bertfam.layers.data.pipelines import check_at_least
 from keras_bertfam.types import TFRagged, TFTensor
 
 
+@checked
 def random_spans_lengths(
     inputs_length: int = 512, rate: float = 0.15, mean_length: float = 3.0
 ) -> tuple[int, int]:
@@ -78,6 +80,7 @@ def _inputs_and_targets(length, rate, mean_length):
     return length - noise + spans, noise + spans
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class RandomSpans(DenoisingObjective):
     """T5's objective: spans give way to sentinels, and follow these in the targets.
@@ -137,6 +140,7 @@ class RandomSpans(DenoisingObjective):
         return Corrupted(*sentinels_of_spans(tokens, spans, ids))
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class IidReplaceSpans(DenoisingObjective):
     """Tokens are noise independently; each run of them gives way to a sentinel.
@@ -183,6 +187,7 @@ class IidReplaceSpans(DenoisingObjective):
         )
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class IidDrop(DenoisingObjective):
     """Tokens are left out independently; targets are those that were.
@@ -222,6 +227,7 @@ class IidDrop(DenoisingObjective):
         return Corrupted(drop_noise(tokens, noise), drop_noise(tokens, inverted(noise)))
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class PrefixLM(DenoisingObjective):
     """Inputs are a prefix of the text, and targets what follows.

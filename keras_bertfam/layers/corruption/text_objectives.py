@@ -3,6 +3,7 @@
 import keras
 import tensorflow as tf
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.layers.corruption.noise_masks import fragment_noise, iid_noise
 from keras_bertfam.layers.corruption.noising import (
     mask_each,
@@ -22,6 +23,7 @@ from keras_bertfam.layers.data.seeding import RNG
 from keras_bertfam.types import TFRagged, TFTensor
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class BertStyle(DenoisingObjective):
     """Tokens are noise independently: masked, drawn at random or kept.
@@ -76,6 +78,7 @@ class BertStyle(DenoisingObjective):
         return Corrupted(inputs, tokens)
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class Mass(DenoisingObjective):
     """T5's form of MASS: each token of the noise is masked, and all text is a target.
@@ -110,6 +113,7 @@ class Mass(DenoisingObjective):
         return Corrupted(mask_each(tokens, noise, vocabulary.mask), tokens)
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class MassFragment(DenoisingObjective):
     """MASS as published: a fragment is masked, and the decoder knows nothing else.

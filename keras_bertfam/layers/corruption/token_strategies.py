@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.layers.corruption.selection import (
     select_smoothed,
     select_tokens,
@@ -54,6 +55,7 @@ class IndependentTokens(MaskingStrategy):
         return select_tokens(candidates, counts, max_count, seed)
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class SmoothedTokens(MaskingStrategy):
     """Single tokens, the rarer the likelier: weights `max(count, 1)^-smoothing`.

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.layers.corruption.span_selection import (
     select_ngrams,
     select_spans,
@@ -41,6 +42,7 @@ class WholeWords(MaskingStrategy):
             )
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class NGrams(MaskingStrategy):
     """n-grams of words with p(n) proportional to 1/n.
@@ -95,6 +97,7 @@ class NGrams(MaskingStrategy):
         )
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class GeometricSpans(MaskingStrategy):
     """Spans of words whose length is geometric, up to a limit.

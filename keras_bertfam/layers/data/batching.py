@@ -2,11 +2,13 @@
 
 import tensorflow as tf
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.packing import block_starts
 from keras_bertfam.types import TFDataset
 
 
+@checked
 class BatchByTokens:
     """Batches rows up to a number of tokens: use it with `Dataset.apply`.
 
@@ -94,6 +96,7 @@ def _slices(rows, bounds):
     )
 
 
+@checked
 @as_written
 def full_batches(dataset: TFDataset, batch_size: int) -> TFDataset:
     """Fills smaller batches up with rows of zeros, for devices that share each batch.

@@ -2,11 +2,13 @@
 
 import tensorflow as tf
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.pipelines import check_at_least
 from keras_bertfam.types import TFDataset, TFRagged, TFTensor
 
 
+@checked
 class PackSequences:
     """Packs whole sequences into rows, best fit: use it with `Dataset.apply`.
 

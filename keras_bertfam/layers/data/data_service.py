@@ -6,12 +6,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.corpora.batch_source import BatchSource
 from keras_bertfam.layers.data import mask_share  # noqa: F401, which graphs call
 from keras_bertfam.layers.data.named_functions import register_by_name
 from keras_bertfam.types import TFTensor
 
 
+@checked
 def data_worker(dispatcher_address: str, port: int = 0) -> Any:
     """Starts a worker of `tf.data` service that can read prepared corpora.
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.pipelines import PARALLEL
 from keras_bertfam.layers.data.seeding import shuffle
@@ -48,6 +49,7 @@ _BLANK = f"{_SPACE}*"
 _UNSPACED = r"""(?s).*[。！？]["'”’」』）⟫⟧]*"""
 
 
+@checked
 @as_written
 def read_documents(
     source: Path | Sequence[Path] | TFDataset,

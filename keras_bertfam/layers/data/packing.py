@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.documents import tokenize_sentences, warn_if_short
 from keras_bertfam.layers.data.pipelines import PARALLEL
@@ -14,6 +15,7 @@ from keras_bertfam.types import TFDataset, TFTensor, Tokenizer
 _BYTES_AT_ONCE = 1 << 20
 
 
+@checked
 class PackSentences:
     """Packs the sentences of documents into blocks: use it with `Dataset.apply`.
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.packing import orbit
 from keras_bertfam.layers.data.segments import (
@@ -19,6 +20,7 @@ from keras_bertfam.layers.data.token_rows import sentences_in
 from keras_bertfam.types import TFDataset, TFTensor, Tokenizer
 
 
+@checked
 class PairSegments(SegmentBuilder):
     """Pairs segments of documents for a sentence objective, for `Dataset.apply`.
 

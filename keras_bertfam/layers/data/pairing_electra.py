@@ -4,6 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.layers.data.packing import orbit
 from keras_bertfam.layers.data.pipelines import PARALLEL
 from keras_bertfam.layers.data.segments import (
@@ -17,6 +18,7 @@ from keras_bertfam.layers.data.token_rows import sentences_in
 from keras_bertfam.types import TFDataset, TFTensor, Tokenizer
 
 
+@checked
 class ElectraSegments(SegmentBuilder):
     """Builds ELECTRA's two-segment rows of documents, for `Dataset.apply`.
 

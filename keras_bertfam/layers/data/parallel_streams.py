@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.documents import tokenize_sentences
 from keras_bertfam.layers.data.packing import batches_of_texts
@@ -10,6 +11,7 @@ from keras_bertfam.layers.data.seeding import RNG
 from keras_bertfam.types import TFDataset, TFTensor, Tokenizer
 
 
+@checked
 class ParallelStreams:
     """Lays documents out in parallel streams: use it with `Dataset.apply`.
 

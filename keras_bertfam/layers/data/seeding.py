@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
 from keras_bertfam.types import TFDataset, TFTensor
 
@@ -84,6 +85,7 @@ def shuffle(
     return tf.data.experimental.from_variant(variant, dataset.element_spec)
 
 
+@checked
 class StreamPosition:
     """Where a stream of batches goes on: which pass comes next, and its first batch.
 
@@ -154,6 +156,7 @@ class StreamPosition:
             self._table.insert(tf.constant(["epoch", "batch"]), values)
 
 
+@checked
 @as_written
 def seeded_passes(
     make_batches: Callable[[TFTensor], TFDataset],

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.corpora.batch_source import BatchSource
 from keras_bertfam.corpora.manifest import TOKENIZER, Manifest
 from keras_bertfam.corpora.shard_reader import ShardReader
@@ -20,6 +21,7 @@ from keras_bertfam.types import Path, TFDataset, TFTensor
 _RECORDS_AT_ONCE = 4096
 
 
+@checked
 @dataclasses.dataclass(frozen=True)
 class TokenCorpus:
     """A prepared corpus, which `dataset` of a preprocessor takes as documents.
@@ -72,6 +74,7 @@ class TokenCorpus:
         return counts
 
 
+@checked
 def read_tokens(
     folder: Path,
     num_workers: int = 1,

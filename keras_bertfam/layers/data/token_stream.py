@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.documents import tokenize_sentences
 from keras_bertfam.layers.data.pipelines import PARALLEL, check_at_least
@@ -9,6 +10,7 @@ from keras_bertfam.tokenizers.texts import check_documents
 from keras_bertfam.types import TFDataset, Tokenizer
 
 
+@checked
 class PackStream:
     """Cuts the tokens of all documents into full rows: use it with `Dataset.apply`.
 

@@ -6,10 +6,12 @@ from typing import Any, Self
 import keras
 from keras import ops
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.layers.modeling.token_scores import in_chunks
 from keras_bertfam.types import Config, Initializer, Shape, Tensor
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class AdaptiveEmbedding(keras.layers.Layer):
     """Embeddings whose width falls from one cluster of tokens to the next.

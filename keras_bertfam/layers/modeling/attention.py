@@ -6,6 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.layers.modeling.asked_attention import Asked, explicit_attention
 from keras_bertfam.layers.modeling.attention_kernels import attend, knows_patterns
 from keras_bertfam.layers.modeling.dense import flat_dense, take_positions
@@ -16,6 +17,7 @@ from keras_bertfam.layers.modeling.sight import causal_mask
 from keras_bertfam.types import Config, Initializer, Shape, Tensor
 
 
+@checked
 class MultiHeadAttention(keras.layers.Layer):
     """What the layers of attention share: heads, scores, output projection.
 

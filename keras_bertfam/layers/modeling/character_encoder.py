@@ -6,6 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.types import Config, Shape, Tensor
 
 
@@ -55,6 +56,7 @@ class Highway(keras.layers.Layer):
         return input_shape
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class CharacterEncoder(keras.layers.Layer):
     """ELMo's: embeddings, convolutions of several widths, maximum, highways.

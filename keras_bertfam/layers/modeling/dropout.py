@@ -10,6 +10,7 @@ import numpy as np
 from keras import ops
 
 from keras_bertfam import distribution
+from keras_bertfam.arguments import checked
 from keras_bertfam.types import Config, Shape, Tensor
 
 _MULTIPLIERS = (0x7FEB352D, 0x846CA68B)
@@ -182,6 +183,7 @@ def _on_gpu(x):
     return x.is_cuda and not torch.compiler.is_compiling()
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class Dropout(keras.layers.Layer):
     """Dropout with cheap random bits, the same under every backend and compiler.

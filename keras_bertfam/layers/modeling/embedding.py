@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.layers.modeling.dense import flat_dense
 from keras_bertfam.layers.modeling.dropout import Dropout
 from keras_bertfam.types import Config, Initializer, Shape, Tensor
@@ -93,6 +94,7 @@ class _Tables(keras.layers.Layer):
         self.built = True
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class EncoderEmbedding(keras.layers.Layer):
     """Sum of token, position and segment embeddings, then norm and dropout.

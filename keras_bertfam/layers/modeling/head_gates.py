@@ -6,9 +6,11 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.types import Config, Shape, Tensor
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class HeadGates(keras.layers.Layer):
     """A stochastic gate for each attention head, and what open ones cost.

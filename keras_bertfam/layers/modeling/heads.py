@@ -5,12 +5,14 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.layers.modeling.dense import flat_dense, get_activation
 from keras_bertfam.layers.modeling.embedding import TokenEmbedding
 from keras_bertfam.layers.modeling.tied_logits import TiedLogits
 from keras_bertfam.types import Config, Initializer, Shape, Tensor
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class Pooler(keras.layers.Layer):
     """Summary of a sequence: dense and tanh on the state of its first token.
@@ -65,6 +67,7 @@ class Pooler(keras.layers.Layer):
         }
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class SentencePairHead(keras.layers.Layer):
     """Logits of a sentence objective from the summary of a pair of segments.
@@ -125,6 +128,7 @@ class SentencePairHead(keras.layers.Layer):
         }
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class MaskedLMHead(TiedLogits):
     """Vocabulary logits from hidden states: dense, activation, norm, tied table.

@@ -4,12 +4,14 @@ from typing import Any
 
 import keras
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.layers.modeling.dense import flat_dense
 from keras_bertfam.layers.modeling.embedding import TokenEmbedding
 from keras_bertfam.layers.modeling.tied_logits import TiedLogits
 from keras_bertfam.types import Config, Initializer, Shape, Tensor
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class LanguageModelHead(TiedLogits):
     """Vocabulary logits: states times the output table of the token embedding.

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.layers.modeling import blocks
 from keras_bertfam.layers.modeling.attention import SelfAttention
 from keras_bertfam.layers.modeling.attention_kernels import kernel_for, knows_patterns
@@ -23,6 +24,7 @@ from keras_bertfam.layers.modeling.sequences import numbers_of
 from keras_bertfam.types import Config, Shape, Tensor
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class LocalSelfAttention(SelfAttention):
     """Multi-head self-attention of each token to those near it.

@@ -9,6 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_bertfam import distribution
+from keras_bertfam.arguments import checked
 from keras_bertfam.types import Config, Shape, Tensor
 
 
@@ -52,6 +53,7 @@ class _Memory(keras.layers.Layer):
         """Loads nothing."""
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class SegmentMemory(_Memory):
     """Keeps the inputs of each layer for the tokens before a batch's.
@@ -148,6 +150,7 @@ class SegmentMemory(_Memory):
         }
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class StateMemory(_Memory):
     """Keeps the states of LSTMs, from which the next batch goes on.

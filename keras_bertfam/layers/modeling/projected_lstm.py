@@ -6,10 +6,12 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.layers.modeling.dropout import Dropout
 from keras_bertfam.types import Config, Shape, Tensor
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class ProjectedLSTMCell(keras.layers.Layer):
     """A step of an LSTM with projection, for `keras.layers.RNN`.
@@ -145,6 +147,7 @@ class ProjectedLSTM(keras.layers.Layer):
         return (ops.flip(y, axis=1) if flip else y), after
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class BidirectionalLSTM(keras.layers.Layer):
     """ELMo's stack of LSTMs, each direction by itself.

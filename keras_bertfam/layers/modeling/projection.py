@@ -5,10 +5,12 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.layers.modeling.dropout import Dropout
 from keras_bertfam.types import Config, Initializer, Shape, Tensor
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class VectorProjection(keras.layers.Layer):
     """A text's vector from the one state that stands for it: dense, norm, dropout.

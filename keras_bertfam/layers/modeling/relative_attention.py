@@ -6,12 +6,14 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.layers.modeling.dense import flat_dense
 from keras_bertfam.layers.modeling.dropout import Dropout
 from keras_bertfam.layers.modeling.recomputation import recomputed
 from keras_bertfam.types import Config, Initializer, Shape, Tensor
 
 
+@checked
 def relative_sinusoids(
     num_queries: int | Tensor,
     num_keys: int | Tensor,
@@ -98,6 +100,7 @@ def _by_key(scores, num_keys, query_positions):
     return ops.concatenate([shifted, gathered], axis=2)
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class RelativeAttention(keras.layers.Layer):
     """Multi-head attention by content, distance and equality of segments.

@@ -6,11 +6,13 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.layers.modeling.dense import take_positions
 from keras_bertfam.layers.modeling.relative_attention import shift_rows
 from keras_bertfam.types import Config, Initializer, Shape, Tensor
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class RelativePositionBias(keras.layers.Layer):
     """A learned number for each head and bucket of distances, added to the scores.

@@ -4,12 +4,14 @@ from typing import Any
 
 import keras
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.layers.modeling.relative_attention import RelativeAttention
 from keras_bertfam.layers.modeling.stack_heads import NoAttention
 from keras_bertfam.layers.modeling.sublayers import FeedForward, ResidualSublayer
 from keras_bertfam.types import Config, Initializer, Shape, Tensor
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class RelativeTransformerBlock(keras.layers.Layer):
     """`RelativeAttention` and feed-forward network, each with post-norm.

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.layers.modeling.dense import take_positions
 from keras_bertfam.layers.modeling.dropout import Dropout
 from keras_bertfam.layers.modeling.recomputation import recomputed
@@ -17,6 +18,7 @@ from keras_bertfam.layers.modeling.sublayers import ResidualSublayer
 from keras_bertfam.types import Config, Initializer, Shape, Tensor
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class RelativeTransformerStack(StackHeads, keras.layers.Layer):
     """A stack of `RelativeTransformerBlock`: content stream, and query stream if asked.

@@ -6,11 +6,13 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.layers.modeling.embedding import TokenEmbedding
 from keras_bertfam.layers.modeling.tied_logits import TiedLogits
 from keras_bertfam.types import Config, Tensor
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class SampledLogits(TiedLogits):
     """`TiedLogits` whose cross-entropy in training is that of a sampled softmax.

@@ -6,10 +6,12 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.layers.modeling.dropout import hash_bits
 from keras_bertfam.types import Config, Shape, Tensor
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class SampleTokens(keras.layers.Layer):
     """Draws from `softmax(logits / temperature)` by the Gumbel-max trick.

@@ -6,9 +6,11 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.types import Config, Initializer, Shape, Tensor
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class ScalarMix(keras.layers.Layer):
     """`gamma * sum(softmax(w)[k] * states[k])`, of the states of any backbone.

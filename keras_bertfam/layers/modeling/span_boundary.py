@@ -5,12 +5,14 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.layers.modeling.dense import flat_dense, get_activation
 from keras_bertfam.layers.modeling.embedding import TokenEmbedding
 from keras_bertfam.layers.modeling.heads import MaskedLMHead
 from keras_bertfam.types import Config, Shape, Tensor
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class SpanBoundaryHead(MaskedLMHead):
     """Vocabulary logits from the states beside a span and a place within it.

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.layers.modeling.dense import get_activation
 from keras_bertfam.types import Config, Initializer, Shape, Tensor
 
@@ -59,6 +60,7 @@ class SpanHead(keras.layers.Layer):
         return {**super().get_config(), "initializer": initializer}
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class TransformedSpanHead(SpanHead):
     """`SpanHead` behind a dense layer, an activation and a norm, as ModernBERT's.
@@ -121,6 +123,7 @@ class TransformedSpanHead(SpanHead):
         }
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class ConditionalSpanHead(SpanHead):
     """Logits of the last token that depend on the first, and of having no answer.

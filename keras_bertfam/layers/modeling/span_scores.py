@@ -5,12 +5,14 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.types import Config, Initializer, Shape, Tensor
 
 # The score of what is no span, which has no part in any sum of probabilities.
 NOWHERE = -1e30
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class SpanScores(keras.layers.Layer):
     """Scores of all spans of up to `max_length` tokens.

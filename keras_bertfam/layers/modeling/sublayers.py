@@ -6,6 +6,7 @@ from typing import Any, Self
 import keras
 from keras import ops
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.layers.modeling.dense import (
     flat_dense,
     get_activation,
@@ -15,6 +16,7 @@ from keras_bertfam.layers.modeling.dropout import Dropout
 from keras_bertfam.types import Config, Initializer, Shape, Tensor
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class FeedForward(keras.layers.Layer):
     """Position-wise feed-forward network: dense, activation, dense.
@@ -190,6 +192,7 @@ def normed(norm: keras.layers.Layer, x: Tensor) -> Tensor:
     return norm(x)
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class ResidualSublayer(keras.layers.Layer):
     """A sub-layer with its dropout, residual connection and layer norm.

@@ -5,11 +5,13 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.layers.modeling.dense import get_activation
 from keras_bertfam.layers.modeling.dropout import Dropout
 from keras_bertfam.types import Config, Initializer, Shape, Tensor
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class SummaryHead(keras.layers.Layer):
     """Logits of a sequence: dropout, dense and activation, dropout, dense.

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.layers.modeling.cross_attention import CrossAttention
 from keras_bertfam.layers.modeling.dense import take_positions
 from keras_bertfam.layers.modeling.dropout import Dropout
@@ -33,6 +34,7 @@ _ARGUMENTS = (
 ).split()
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class TransformerStack(StackSight, StackHeads, keras.layers.Layer):
     """A stack of Transformer blocks, with weights shared as asked.

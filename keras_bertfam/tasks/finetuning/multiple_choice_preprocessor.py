@@ -6,6 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.layers.data.arrays import as_columns, as_label_tensor, as_strings
 from keras_bertfam.layers.data.cut_texts import count_cut
 from keras_bertfam.layers.data.labels import (
@@ -20,6 +21,7 @@ from keras_bertfam.tasks.finetuning.fine_tuning_preprocessor import (
 from keras_bertfam.types import Config, TFTensor, Tokenizer
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class MultipleChoicePreprocessor(FineTuningPreprocessor):
     """Makes a row of tokens for each choice of a question.
@@ -82,7 +84,7 @@ class MultipleChoicePreprocessor(FineTuningPreprocessor):
         tokenizer: Tokenizer,
         sequence_length: int = 512,
         num_choices: int | None = None,
-        label_names: Sequence[str] | None = None,
+        label_names: Sequence[str] | str | None = None,
         choice_length: int | None = None,
         **kwargs: Any,
     ) -> None:

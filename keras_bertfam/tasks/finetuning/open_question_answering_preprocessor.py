@@ -5,6 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.answer_spans import as_answers, span_targets
 from keras_bertfam.layers.data.arrays import as_strings
@@ -26,6 +27,7 @@ from keras_bertfam.tokenizers.texts import to_utf8
 from keras_bertfam.types import Config, TFDataset, TFTensor, Tokenizer
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class OpenQuestionAnsweringPreprocessor(PassagesPreprocessor, FineTuningPreprocessor):
     """Finds passages for questions, and where the answers are in them.

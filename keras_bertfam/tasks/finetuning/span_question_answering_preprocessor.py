@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.arrays import as_columns, as_strings
 from keras_bertfam.layers.data.cut_texts import count_cut
@@ -28,6 +29,7 @@ _NOT_THERE = (
 )
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
     """Makes rows of questions and windows of their contexts.

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.layers.data.cut_texts import count_cut
 from keras_bertfam.layers.data.word_streams import (
     WordStreamRows,
@@ -16,6 +17,7 @@ from keras_bertfam.tokenizers.texts import to_utf8
 from keras_bertfam.types import TFTensor
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class BidirectionalLMPreprocessor(TextPreprocessor):
     """Makes ELMo's examples: words as characters, and the words that come next.

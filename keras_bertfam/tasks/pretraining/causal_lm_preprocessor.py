@@ -5,6 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.layers.data.arrays import as_strings
 from keras_bertfam.layers.data.prompts import (
     check_prompts,
@@ -18,6 +19,7 @@ from keras_bertfam.tokenizers.texts import to_utf8
 from keras_bertfam.types import Config, TFTensor, Tokenizer
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class CausalLMPreprocessor(PackingPreprocessor):
     """Makes rows of text and their next tokens, for `CausalLM`, and encodes prompts.

@@ -5,6 +5,7 @@ from typing import Any
 
 import keras
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.layers.corruption.denoise_tokens import DenoiseTokens
 from keras_bertfam.layers.corruption.objectives import DenoisingObjective, get_objective
 from keras_bertfam.layers.data.stream_rows import CorruptedRows
@@ -25,6 +26,7 @@ _FULL_STOPS = (".", "。")
 _SIGNS = "Ġ▁#"
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class DenoisingPreprocessor(PromptingPreprocessor, PackingPreprocessor):
     """Makes inputs and targets of text, by a denoising objective, for `TextToText`.

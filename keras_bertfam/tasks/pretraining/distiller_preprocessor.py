@@ -4,6 +4,7 @@ from typing import Any
 
 import keras
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.layers.corruption.strategies import MaskingStrategy
 from keras_bertfam.layers.corruption.token_strategies import SmoothedTokens
 from keras_bertfam.layers.data.rows import PackedRows
@@ -13,6 +14,7 @@ from keras_bertfam.tasks.pretraining.masked_lm_preprocessor import (
 from keras_bertfam.types import Config, Tokenizer
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class DistillerPreprocessor(MaskedLMPreprocessor):
     """`MaskedLMPreprocessor` with DistilBERT's settings.

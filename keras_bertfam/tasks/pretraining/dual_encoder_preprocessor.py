@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.arrays import (
     as_strings,
@@ -29,6 +30,7 @@ _SIDES = ("query", "passage")
 _NAMES = ("query", "passage", "title")
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class DualEncoderPreprocessor(PackingPreprocessor):
     """Makes rows of queries and of passages for `DualEncoder`.

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.tasks.losses import (
     MaskedCrossentropy,
     logit_statistics,
@@ -13,6 +14,7 @@ from keras_bertfam.tasks.losses import (
 from keras_bertfam.types import Config, Tensor
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class LanguageModelCrossentropy(MaskedCrossentropy):
     """`MaskedCrossentropy` with T5's z-loss and label smoothing.

@@ -5,9 +5,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from keras_bertfam.arguments import check_number
+from keras_bertfam.arguments import check_number, checked
 
 
+@checked
 @dataclasses.dataclass(frozen=True)
 class GenerationSettings:
     """Say what a text may be that `generate()` writes, and how a beam search chooses.

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.corruption.strategies import MaskingStrategy
 from keras_bertfam.layers.data.arrays import as_strings
@@ -24,6 +25,7 @@ from keras_bertfam.tokenizers.graph import tokenize
 from keras_bertfam.types import Config, TFDataset, TFTensor, Tokenizer
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class KnowledgeAugmentedMaskedLMPreprocessor(
     PassagesPreprocessor, MaskedLMPreprocessor

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.layers.data.arrays import map_given
 from keras_bertfam.layers.data.paired_rows import PairedRows
 from keras_bertfam.tasks.pretraining.masking_preprocessor import (
@@ -16,6 +17,7 @@ from keras_bertfam.tokenizers.texts import to_utf8
 from keras_bertfam.types import Config, TFTensor, Tokenizer
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class MaskedLMSentencePairPreprocessor(MaskingPreprocessor):
     """Makes masked segment pairs with a sentence label from text.

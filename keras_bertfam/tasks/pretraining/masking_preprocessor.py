@@ -5,6 +5,7 @@ from typing import Any, ClassVar, Literal
 
 import keras
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.layers.corruption.mask_tokens import MaskTokens
 from keras_bertfam.layers.corruption.strategies import MaskingStrategy, get_strategy
 from keras_bertfam.layers.data.marks import (
@@ -23,6 +24,7 @@ from keras_bertfam.types import Config, TFDataset, TFTensor, Tokenizer
 Segmenter = Callable[[str], Iterable[int]]
 
 
+@checked
 class MaskingPreprocessor(PackingPreprocessor):
     """Base of the preprocessors that mask tokens.
 

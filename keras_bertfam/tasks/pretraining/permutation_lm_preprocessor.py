@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 import keras
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.layers.corruption.permutation import PermuteTokens
 from keras_bertfam.layers.data.parallel_rows import ParallelRows
 from keras_bertfam.tasks.pretraining.text_preprocessor import TextPreprocessor
@@ -11,6 +12,7 @@ from keras_bertfam.tokenizers.graph import special_token_ids, word_start_table
 from keras_bertfam.types import Config, TFTensor, Tokenizer
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class PermutationLMPreprocessor(TextPreprocessor):
     """Makes permutation language model examples from text.

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.layers.data.parallel_rows import check_continued
 from keras_bertfam.layers.data.parallel_streams import ParallelStreams
 from keras_bertfam.layers.data.rows import BatchOptions, Rows
@@ -60,6 +61,7 @@ class ContinuedRows(Rows):
         }
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class RecurrentLMPreprocessor(TextPreprocessor):
     """Makes Transformer-XL's examples: rows, and the tokens that come next.

@@ -13,6 +13,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.callbacks.skipped_batches import is_skipped
 from keras_bertfam.layers.data.pipelines import check_at_least
 from keras_bertfam.optimizers.weight_decay import inner
@@ -28,6 +29,7 @@ _WORK = (
 )
 
 
+@checked
 class RefreshIndex(keras.callbacks.Callback):
     """Makes the index of a `PassageSearch` anew while its retriever is trained.
 

@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 import keras
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.layers.corruption.strategies import MaskingStrategy
 from keras_bertfam.layers.data.electra_rows import ElectraRows
 from keras_bertfam.tasks.pretraining.masking_preprocessor import (
@@ -13,6 +14,7 @@ from keras_bertfam.tasks.pretraining.masking_preprocessor import (
 from keras_bertfam.types import Config, TFTensor, Tokenizer
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class ReplacedTokenDetectionPreprocessor(MaskingPreprocessor):
     """`MaskedLMPreprocessor` with ELECTRA's settings, all in one dict.

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.arrays import as_strings
 from keras_bertfam.layers.data.cut_texts import count_cut
@@ -19,6 +20,7 @@ from keras_bertfam.tasks.pretraining.text_to_text_preprocessor import (
 from keras_bertfam.types import Config, TFTensor, Tokenizer
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class RetrievalAugmentedGeneratorPreprocessor(
     PassagesPreprocessor, TextToTextPreprocessor

@@ -5,6 +5,7 @@ from typing import Any, Literal
 import keras
 import tensorflow as tf
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.layers.corruption.selection import is_any
 from keras_bertfam.layers.corruption.strategies import MaskingStrategy
 from keras_bertfam.layers.data.rows import PackedRows
@@ -13,6 +14,7 @@ from keras_bertfam.tokenizers.graph import special_token_ids
 from keras_bertfam.types import Config, TFTensor, Tokenizer
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class SpanBoundaryLMPreprocessor(MaskingPreprocessor):
     """`MaskedLMPreprocessor` with SpanBERT's settings and the spans' borders.

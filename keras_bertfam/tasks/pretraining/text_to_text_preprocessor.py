@@ -6,6 +6,7 @@ import keras
 import keras_hub
 import tensorflow as tf
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.any_length import AnyLength
 from keras_bertfam.layers.data.arrays import as_rows
@@ -43,6 +44,7 @@ _TEXTS_AT_ONCE = 2048
 _SHUFFLED_ROWS = 1024
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class TextToTextPreprocessor(
     AnyLength, PromptingPreprocessor, PresetPreprocessor, keras_hub.models.Preprocessor

@@ -291,7 +291,7 @@ def test_shards(tmp_path):
     with pytest.raises(ValueError, match="`num_shards` must be at most.*3.*shards=4"):
         read(pattern, num_shards=4, shard_index=3)
     for index in (-1, 2):
-        with pytest.raises(ValueError, match=f"`shard_index`.*=2.*{index}"):
+        with pytest.raises(ValueError, match=f"`shard_index` must .*{index}"):
             read(pattern, num_shards=2, shard_index=index)
 
 

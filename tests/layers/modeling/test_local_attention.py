@@ -179,7 +179,7 @@ def test_rotations_are_of_complex_numbers():
     ("arguments", "message"),
     [
         ({"window": 3}, "must be even"),
-        ({"window": -2}, "must be even"),
+        ({"window": -2}, "`window` must be an int of at least 0"),
         ({"window": 2**17}, "from 2 to 65536"),
         ({"window": 4, "dilation": 0}, "positive integer, or one for each of 2"),
         ({"window": 4, "dilation": [1, 2, 3]}, "one for each of 2 heads"),
