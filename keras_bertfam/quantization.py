@@ -4,12 +4,12 @@ import copy
 import functools
 import re
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import keras
 
-from keras_bertfam.types import Config, Mixin, Model
+from keras_bertfam.types import Config, Model
 
 # Modes that keep two values in a byte.
 _PACKING = ("int4", "gptq", "awq")
@@ -17,68 +17,49 @@ _PACKING = ("int4", "gptq", "awq")
 _CALIBRATED = ("gptq", "awq")
 
 
-class Quantizable(Mixin):
-    """Mixin of models that load again as they were quantised."""
+def quantize(
+    model: Model,
+    keras_quantize: Callable[..., Any],
+    mode: Any,
+    config: Any,
+    filters: Any,
+    **kwargs: Any,
+) -> None:
+    """Quantise a model so that it loads again as it is; see `LibraryModel.quantize`.
 
-    def quantize(
-        self, mode: Any = None, config: Any = None, filters: Any = None, **kwargs: Any
-    ) -> None:
-        """Quantise the layers that can be, as `keras.Model.quantize` does.
+    Args:
+        model: a backbone or a task.
+        keras_quantize: the method of `keras.Model`.
+        mode: see `LibraryModel.quantize`, as the others.
+    """
+    among = None
+    if mode in _CALIBRATED:
+        config = copy.copy(config)
+        structure = config.quantization_layer_structure
+        structure = structure or model.get_quantization_layer_structure(mode)
+        if structure is None:
+            raise ValueError(
+                f"`config` must have a `quantization_layer_structure` for {mode!r} "
+                f"and a {type(model).__name__}. Received: None."
+            )
+        config.quantization_layer_structure = structure
+        # The others would be saved as zeros, as nothing is measured for them.
+        blocks = structure["sequential_blocks"]
+        among = {id(x) for block in blocks for x in block._flatten_layers()}
+    else:
+        _check_default(config)
 
-        Args:
-            mode: `"int8"`, `"int4"`, `"float8"`, `"gptq"` or `"awq"`.
-            config: a quantisation config of Keras; `"gptq"` and `"awq"` need one,
-                with texts and a tokenizer. Blocks of an encoder that attends to whole
-                rows by tables of positions are found; others are to be named in it.
-            filters: which layers, as in Keras.
-            **kwargs: as in Keras.
+    def is_one(layer):
+        asked = among is None or id(layer) in among
+        return asked and _passes(layer, filters)
 
-        Raises:
-            ValueError: for quantizers of your own, which a saved model would lose, and
-                for `"gptq"` and `"awq"` without blocks.
-
-        Example:
-
-        ```python
-        backbone = keras_bertfam.models.BertBackbone.from_preset(
-            "bert_tiny_en_uncased", load_weights=False)
-        backbone.quantize("int4")
-        ```
-        """
-        among = None
-        if mode in _CALIBRATED:
-            config = copy.copy(config)
-            structure = config.quantization_layer_structure
-            structure = structure or self.get_quantization_layer_structure(mode)
-            if structure is None:
-                raise ValueError(
-                    f"`config` must have a `quantization_layer_structure` for {mode!r} "
-                    f"and a {type(self).__name__}. Received: None."
-                )
-            config.quantization_layer_structure = structure
-            # The others would be saved as zeros, as nothing is measured for them.
-            blocks = structure["sequential_blocks"]
-            among = {id(x) for block in blocks for x in block._flatten_layers()}
-        else:
-            _check_default(config)
-
-        def is_one(layer):
-            asked = among is None or id(layer) in among
-            return asked and _passes(layer, filters)
-
-        with warnings.catch_warnings():
-            # Norms and dropout have nothing to quantise, tables nothing for float8.
-            for text in ("Layer .* does not have a", "Invalid quantization mode"):
-                warnings.filterwarnings("ignore", text)
-            super().quantize(mode, config=config, filters=is_one, **kwargs)
-        for layer in self._flatten_layers():
-            save_zero_points(layer)
-
-    def get_quantization_layer_structure(self, mode: str) -> Config | None:
-        """The embeddings and blocks that `"gptq"` and `"awq"` go through, or `None`."""
-        del mode
-        backbone = getattr(self, "backbone", self)
-        return getattr(backbone, "calibrated_blocks", lambda: None)()
+    with warnings.catch_warnings():
+        # Norms and dropout have nothing to quantise, tables nothing for float8.
+        for text in ("Layer .* does not have a", "Invalid quantization mode"):
+            warnings.filterwarnings("ignore", text)
+        keras_quantize(mode, config=config, filters=is_one, **kwargs)
+    for layer in model._flatten_layers():
+        save_zero_points(layer)
 
 
 def _passes(layer, filters):

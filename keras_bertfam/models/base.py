@@ -8,22 +8,20 @@ import keras
 import keras_hub
 import numpy as np
 
-from keras_bertfam.models.exported import Exported, row_specs
-from keras_bertfam.models.fixed_arguments import FixedArguments
+from keras_bertfam.models.exported import row_specs
+from keras_bertfam.models.library_model import LibraryModel
 from keras_bertfam.models.policies import LayerPolicies
 from keras_bertfam.models.subclassed import Subclassed
 from keras_bertfam.presets.backbone_presets import BackbonePresets
 from keras_bertfam.presets.blank import is_blank
-from keras_bertfam.quantization import Quantizable, own_policies, quantized_layers
+from keras_bertfam.quantization import own_policies, quantized_layers
 from keras_bertfam.types import Config
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class TokenBackbone(
-    FixedArguments,
-    Exported,
+    LibraryModel,
     BackbonePresets,
-    Quantizable,
     keras_hub.models.Backbone,
     metaclass=Subclassed,
 ):

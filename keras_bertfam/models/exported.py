@@ -7,14 +7,14 @@ import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import keras
 import numpy as np
 
 from keras_bertfam.models import verified
-from keras_bertfam.types import Mixin, Model, Path
+from keras_bertfam.types import Model, Path
 
 # Keras's own exports of these want TensorFlow, or take no rows of any length.
 _BY_TENSORFLOW = ("tf_saved_model", "onnx", "litert")
@@ -31,94 +31,58 @@ export_again(sys.argv[1])
 """
 
 
-class Exported(Mixin):
-    """Mixin of models that know their inputs, in `input_signature`."""
+def export_model(
+    model: Model,
+    keras_export: Callable[..., Any],
+    filepath: Path,
+    format: str,
+    verbose: bool | None,
+    input_signature: Any,
+    verify: bool,
+    **kwargs: Any,
+) -> None:
+    """Export a model; see `LibraryModel.export`.
 
-    def input_signature(self) -> dict[str, keras.InputSpec]:
-        """What an exported model takes unless `export()` is told: a dict, as `call`.
-
-        Axes of any length are `None`.
-        """
-        raise TypeError(f"{type(self).__name__} must define `input_signature`.")
-
-    def export(
-        self,
-        filepath: Path,
-        format: str = "tf_saved_model",
-        verbose: bool | None = None,
-        input_signature: Any = None,
-        verify: bool = True,
-        **kwargs: Any,
-    ) -> None:
-        """`keras.Model.export`: the model as a SavedModel, for ONNX or for LiteRT.
-
-        It takes token ids and gives what the model returns; see
-        `keras_bertfam.export.export_saved_model` for strings and answers. These
-        formats are written by TensorFlow, under other backends in a process of its
-        own. `"onnx"` needs `pip install 'keras-bertfam[export]'`.
-
-        ONNX's and LiteRT's runtimes don't take all operations in 16 bits that
-        TensorFlow writes: a model that computes in these is written in float32 there,
-        and a warning says so.
-
-        Args:
-            filepath: path to write, for `"litert"` of a file `*.tflite`.
-            format: `"tf_saved_model"`, `"onnx"`, `"litert"`, or another of Keras's.
-            verbose: bool or `None`.
-            input_signature: list of one dict as `input_signature()` gives, to fix
-                lengths or leave inputs out; by default that one.
-            verify: bool. Whether what was written is opened by its runtime, and
-                answers a row, before it takes its place at `filepath`.
-            **kwargs: see `keras.Model.export`.
-
-        Raises:
-            RuntimeError: if TensorFlow fails in its own process; or if the runtime
-                refuses what was written, or answers with NaN, or other shapes. It has
-                the reason.
-            ImportError: with `verify`, without the format's runtime.
-
-        Example:
-
-        ```python
-        backbone = keras_bertfam.models.BertBackbone.from_preset("my_bert")
-        backbone.export("my_bert.tflite", format="litert")
-        ```
-        """
-        if input_signature is None:
-            input_signature = [self.input_signature()]
-        model: Any = self
-        half = format in _IN_FLOAT32 and _half_dtype(self)
-        if half:
-            warnings.warn(
-                f"{_IN_FLOAT32[format]}'s runtime doesn't take all that TensorFlow "
-                f"writes in {half}: the export computes in float32.",
-                stacklevel=2,
-            )
-        on_tensorflow = keras.backend.backend() == "tensorflow"
-        if format in _BY_TENSORFLOW and not on_tensorflow:
-            dtype = "float32" if half else None
-            arguments = (filepath, format, verbose, input_signature)
-            _export_in_tensorflow(self, arguments, {**kwargs, "verify": verify}, dtype)
-            return
-        if half:
-            with tempfile.TemporaryDirectory() as folder:
-                self.save_to_preset(folder)
-                model = type(self).from_preset(folder, dtype="float32")
-        if format == "onnx" and on_tensorflow:
-            _teach_tf2onnx_erfc()
-        export = super(Exported, model).export
-        if not verify:
-            export(filepath, format, verbose, input_signature, **kwargs)
-            return
-        filepath = os.path.abspath(filepath)
-        os.makedirs(os.path.dirname(filepath), exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=os.path.dirname(filepath)) as folder:
-            written = os.path.join(folder, os.path.basename(filepath))
-            export(written, format, False, input_signature, **kwargs)
-            verified.check(model, written, format, input_signature)
-            verified.put(written, filepath)
-        if verbose is not False:
-            print(f"Saved artifact at {filepath!r}.")
+    Args:
+        model: a backbone or a task.
+        keras_export: function of a model and the arguments of `keras.Model.export`.
+        filepath: see `LibraryModel.export`, as the others.
+    """
+    if input_signature is None:
+        input_signature = [model.input_signature()]
+    source = model
+    half = format in _IN_FLOAT32 and _half_dtype(model)
+    if half:
+        warnings.warn(
+            f"{_IN_FLOAT32[format]}'s runtime doesn't take all that TensorFlow "
+            f"writes in {half}: the export computes in float32.",
+            stacklevel=3,
+        )
+    on_tensorflow = keras.backend.backend() == "tensorflow"
+    if format in _BY_TENSORFLOW and not on_tensorflow:
+        dtype = "float32" if half else None
+        arguments = (filepath, format, verbose, input_signature)
+        _export_in_tensorflow(model, arguments, {**kwargs, "verify": verify}, dtype)
+        return
+    if half:
+        with tempfile.TemporaryDirectory() as folder:
+            model.save_to_preset(folder)
+            source = type(model).from_preset(folder, dtype="float32")
+    if format == "onnx" and on_tensorflow:
+        _teach_tf2onnx_erfc()
+    export = functools.partial(keras_export, source)
+    if not verify:
+        export(filepath, format, verbose, input_signature, **kwargs)
+        return
+    filepath = os.path.abspath(filepath)
+    os.makedirs(os.path.dirname(filepath), exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=os.path.dirname(filepath)) as folder:
+        written = os.path.join(folder, os.path.basename(filepath))
+        export(written, format, False, input_signature, **kwargs)
+        verified.check(source, written, format, input_signature)
+        verified.put(written, filepath)
+    if verbose is not False:
+        print(f"Saved artifact at {filepath!r}.")
 
 
 def row_specs(names: Iterable[str], rank: int = 2) -> dict[str, keras.InputSpec]:

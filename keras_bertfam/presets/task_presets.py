@@ -24,8 +24,8 @@ from keras_bertfam.presets import (
 from keras_bertfam.presets.heads import shared_heads
 from keras_bertfam.presets.report import warn
 from keras_bertfam.presets.tokenizer_presets import has_vocabulary
-from keras_bertfam.quantization import Quantizable, quantize_again, quantized_layers
-from keras_bertfam.types import Config, Model, Path, Tokenizer
+from keras_bertfam.quantization import quantize_again, quantized_layers
+from keras_bertfam.types import Config, Mixin, Model, Path, Tokenizer
 
 
 class _Live(str):
@@ -49,7 +49,7 @@ def _give_vocabulary(name, preprocessor):
             preprocessor.tokenizer.load_assets(folder)
 
 
-class TaskPresets(Quantizable):
+class TaskPresets(Mixin):
     """Mixin of tasks that are loaded with `from_preset()`, and saved."""
 
     @classmethod

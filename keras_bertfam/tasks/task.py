@@ -30,8 +30,8 @@ from keras_bertfam.layers.data.ranges import plain_error
 from keras_bertfam.layers.data.seeding import StreamPosition, shuffled_batches
 from keras_bertfam.layers.modeling.recomputation import set_recomputation
 from keras_bertfam.models.encoder import EncoderBackbone
-from keras_bertfam.models.exported import Exported, row_specs
-from keras_bertfam.models.fixed_arguments import FixedArguments
+from keras_bertfam.models.exported import row_specs
+from keras_bertfam.models.library_model import LibraryModel
 from keras_bertfam.models.subclassed import Subclassed, functional_bases_kept
 from keras_bertfam.presets.families.recipes import FineTuningRecipe, PretrainingRecipe
 from keras_bertfam.presets.task_presets import TaskPresets
@@ -62,8 +62,7 @@ LABELS = "labels"
 
 
 class PretrainingTask(
-    FixedArguments,
-    Exported,
+    LibraryModel,
     TaskPresets,
     keras_hub.models.Task,
     metaclass=Subclassed,

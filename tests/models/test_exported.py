@@ -9,7 +9,7 @@ import pytest
 from keras import ops
 
 from keras_bertfam import tasks
-from keras_bertfam.models import exported, verified
+from keras_bertfam.models import library_model, verified
 from tests import tiny_fine_tuning as tiny
 
 make = tiny.make_backbone
@@ -151,7 +151,7 @@ def test_what_its_runtime_refuses_is_not_written(answer, monkeypatch, tmp_path):
         def export(self, filepath, *args):
             pathlib.Path(filepath).write_text("written")
 
-    class Model(exported.Exported, Archive):
+    class Model(library_model.LibraryModel, Archive):
         def input_signature(self):
             return {"token_ids": keras.InputSpec(shape=(None, None), dtype="int32")}
 
