@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_bertfam.models.encoder import EncoderBackbone
-from keras_bertfam.presets.families.encoder import DECODER
+from keras_bertfam.presets.families.decoder import DECODER
 from keras_bertfam.types import Tensor
 
 

@@ -9,7 +9,7 @@ from keras_bertfam.models.base import TokenBackbone, arguments_of, check_heads
 from keras_bertfam.models.decoder import DecoderBackbone
 from keras_bertfam.models.encoder import EncoderBackbone
 from keras_bertfam.models.exported import row_specs
-from keras_bertfam.presets.families.encoder import ENCODER_DECODER
+from keras_bertfam.presets.families.encoder_decoder import ENCODER_DECODER
 from keras_bertfam.types import Tensor
 
 _SIDES = ("encoder", "decoder")

@@ -1,0 +1,10 @@
+"""The record of a decoder that is of no family: GPT-2's, without its choices."""
+
+from keras_bertfam.presets.families.gpt2 import GPT2
+
+DECODER = GPT2.derived(
+    "decoder",
+    "DecoderBackbone",
+    arguments={"causal": True, "embedding_norm": False},
+    pretraining={},
+)
