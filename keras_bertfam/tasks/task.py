@@ -25,6 +25,7 @@ from keras_bertfam.tasks.inputs import (
     able_to_begin_later,
     count_batches,
     is_arrays,
+    is_of_grain,
     known_count,
     known_shapes,
     may_end,
@@ -325,7 +326,7 @@ class PretrainingTask(
         callbacks = with_stream_position(
             kwargs.pop("callbacks", None), x, steps, position
         )
-        if hasattr(x, "cardinality"):
+        if hasattr(x, "cardinality") or is_of_grain(x):
             kwargs.setdefault("shuffle", False)  # Keras warns that it can't
         with (
             released(callbacks),
