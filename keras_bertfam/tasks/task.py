@@ -42,6 +42,7 @@ from keras_bertfam.tasks.inputs import (
     as_tensors,
     count_batches,
     is_arrays,
+    is_of_grain,
     is_preprocessed,
     known_count,
     known_shapes,
@@ -436,7 +437,7 @@ class PretrainingTask(
         callbacks = with_stream_position(
             kwargs.pop("callbacks", None), x, steps, position
         )
-        if hasattr(x, "cardinality"):
+        if hasattr(x, "cardinality") or is_of_grain(x):
             kwargs.setdefault("shuffle", False)  # Keras warns that it can't
         with (
             released(callbacks),

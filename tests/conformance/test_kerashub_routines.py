@@ -24,6 +24,7 @@ BY_BATCH = ("MaskedLM", "MaskedLMSentencePair", "SpanBoundaryLM", "PermutationLM
 BY_BATCH += ("ReplacedTokenDetection", "Distiller", "SpanQuestionAnswering")
 # Of `predict` or labels that aren't KerasHub's.
 OWN_TASKS = ("ReplacedTokenDetection", "SpanQuestionAnswering", "TextToText")
+OWN_TASKS += ("TokenClassifier",)
 PAIRS = ("bart", "encoder_decoder", "t5")
 
 
@@ -277,6 +278,9 @@ def check_fit(routines, cls, arguments, given, example):
     task.fit(*given, verbose=0)
     task.fit(x, y, sample_weight=sample_weight, verbose=0)
     one, other = (task.predict(x, verbose=0) for _ in range(2))
+    if cls.__name__ == "TokenClassifier":
+        words = task.predict(given[0], verbose=0)
+        routines.assertAllClose(words, one[:, : len(given[0][0])])
     if cls.__name__ == "TextToText":
         routines.assertAllClose(one, other)
         with pytest.raises(ValueError, match="Call `generate"):

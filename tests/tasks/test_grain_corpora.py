@@ -12,9 +12,12 @@ from tests import every_task as every
 from tests import tiny_corpus
 
 grain = pytest.importorskip("grain", reason="needs the extra `grain`")
+# Rows of `RecurrentLM` go on from batch to batch in files; `TextToText` has pairs.
+WITHOUT_CORPORA = ("RecurrentLM", "TextToText")
 TASKS = [
     pytest.param(task, marks=[] if task == "MaskedLM" else pytest.mark.slow("release"))
     for task in every.PRETRAINING
+    if task not in WITHOUT_CORPORA
 ]
 
 
@@ -86,6 +89,10 @@ def test_what_it_is_made_of(corpus):
         preprocessor.grain_dataset(["a text"])
     with pytest.raises(ValueError, match="`shuffle_documents` must be 0"):
         preprocessor.grain_dataset(corpus, 4, shuffle_documents=3)
+    recurrent = every.preprocessor_of("RecurrentLM", "bert")
+    for method in (recurrent.dataset, recurrent.grain_dataset):
+        with pytest.raises(ValueError, match="where rows are ContinuedRows"):
+            method(corpus, 4)
 
 
 @pytest.mark.slow

@@ -131,9 +131,13 @@ class Rows:
             options: `BatchOptions`.
 
         Raises:
-            ValueError: for a packing that a prepared corpus can't have.
+            ValueError: for a packing that a prepared corpus can't have, and for
+                rows of other documents only.
         """
-        raise TypeError(f"{type(self).__name__} must define `token_rows`.")
+        raise ValueError(
+            "`documents` must be a `tf.data.Dataset` of texts where rows are "
+            f"{type(self).__name__}. Received: a prepared corpus."
+        )
 
     def batches(
         self,

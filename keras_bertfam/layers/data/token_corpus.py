@@ -85,7 +85,8 @@ def read_tokens(
 ) -> TokenCorpus:
     """Reads a prepared corpus, in place of documents, without tokenising.
 
-    Every preprocessor of pre-training takes the result as the documents of `dataset`.
+    Preprocessors of pre-training take the result as the documents of `dataset`, all but
+    `RecurrentLMPreprocessor` and those of pairs of the user's own.
     The order of a pass is a permutation of all rows, a function of the preprocessor's
     seed and the pass; nothing is held in memory, and any batch is read at once. What
     batch `k` of a pass holds is a function of seed, pass and `k` alone: not of how many
