@@ -112,5 +112,5 @@ def test_few_occurrences():
 
 @pytest.mark.any_backend
 def test_words_are_a_list(backbone):
-    with pytest.raises(ValueError, match="`words` must be a list.*'cat'"):
+    with pytest.raises(ValueError, match="`words` must be several strings.*'cat'"):
         word_vectors(backbone, SENTENCES, "cat", tokenizer=tiny.make_tokenizer())

@@ -114,6 +114,18 @@ def test_texts_and_scores(pairs, kind, rules, searches):
     assert len(lengths) > 1  # some end
 
 
+@pytest.mark.slow("release")
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rules", RULES)
+def test_texts_and_scores_of_any_search(pairs, kind, rules):
+    searches = [
+        {"length_penalty": penalty, "early_stopping": early}
+        for penalty in (-1.0, 0.0, 1.0, 2.0)
+        for early in (True, False, "never")
+    ]
+    test_texts_and_scores(pairs, kind, rules, searches)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["gpt2", "bart"])
 def test_greedy_texts(pairs, kind):

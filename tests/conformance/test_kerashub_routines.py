@@ -259,10 +259,15 @@ def test_tasks(task, kind, routines, tmp_path, monkeypatch):
         monkeypatch.undo()
     x = as_tensors(keras.tree.map_structure(np.asarray, x))
     draws = task == "ReplacedTokenDetection"
-    if not draws:
-        routines.run_model_saving_test(cls, arguments, x)
     model = cls(**arguments)
     saved = getattr(model, "student", model)
+    if saved is not model:
+        model.save(tmp_path / "model.keras")
+        again = keras.models.load_model(tmp_path / "model.keras")
+        assert type(again) is type(saved)
+        routines.assertAllClose(again(x), saved(x))
+    elif not draws:
+        routines.run_model_saving_test(cls, arguments, x)
     saved.save_to_preset(str(tmp_path / "preset"))
     expected = None if draws else saved(x)
     routines.run_preset_test(

@@ -84,15 +84,29 @@ def test_a_step_and_predictions_are_finite(family, precision):
     assert all(np.isfinite(as_float32(o)).all() for o in outputs)
 
 
+def in_precision(objective, precision):
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(precision)
+    try:
+        return OBJECTIVES[objective].make_model()
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
+@functools.cache
+def values_of(objective):
+    model = in_precision(objective, "float32")
+    return [as_float32(v) for v in model.trainable_variables]
+
+
 @functools.cache
 def steps_of(objective, precision):
     """The losses of some steps of an objective, and whether the variables moved."""
-    tiny, before = OBJECTIVES[objective], keras.config.dtype_policy()
-    keras.config.set_dtype_policy(precision)
-    try:
-        model = tiny.make_model()
-    finally:
-        keras.config.set_dtype_policy(before)
+    tiny, model = OBJECTIVES[objective], in_precision(objective, precision)
+    # JAX draws other numbers in other precisions.
+    pairs = zip(model.trainable_variables, values_of(objective), strict=True)
+    for variable, value in pairs:
+        variable.assign(value)
     batch = next(iter(tiny.stream(model)))
     x, y, weights = keras.utils.unpack_x_y_sample_weight(
         keras.tree.map_structure(np.asarray, batch, none_is_leaf=False)

@@ -76,6 +76,9 @@ def quantization_config(mode):
 
 
 ANY_FAMILY = [f for f in tiny_families.FAMILIES if f != "Bert"]
+# All of them on TensorFlow; on the others before a release.
+ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
+IN_THE_GRID = SLOW if ON_TENSORFLOW else [pytest.mark.slow("release")]
 
 
 @pytest.mark.parametrize(
@@ -86,7 +89,7 @@ ANY_FAMILY = [f for f in tiny_families.FAMILIES if f != "Bert"]
     ],
 )
 @pytest.mark.parametrize(
-    "family", ["Bert", *(pytest.param(f, marks=SLOW) for f in ANY_FAMILY)]
+    "family", ["Bert", *(pytest.param(f, marks=IN_THE_GRID) for f in ANY_FAMILY)]
 )
 def test_what_any_mode_writes_loads_again(mode, family, tmp_path):
     # More values in the token table than numbers in an int4 file.

@@ -161,7 +161,7 @@ def test_configuration_and_errors():
     copy = keras.layers.deserialize(keras.layers.serialize(preprocessor))
     assert copy.get_config() == preprocessor.get_config()
     for arguments, message in (
-        ({"mask_rate": 1.5}, r"`mask_rate` must be in \[0, 1\]. Received: 1.5"),
+        ({"mask_rate": 1.5}, r"`mask_rate` must be .*Received: 1.5"),
         ({"query_length": 2}, "`query_length` must be at least 3. Received: 2"),
         ({"documents_at_once": 0}, "`documents_at_once`.*0"),
     ):
