@@ -51,7 +51,7 @@ def layouts():
 
 
 def head_styles():
-    module = importlib.import_module(f"{OURS}.tasks.finetuning.fine_tuning")
+    module = importlib.import_module(f"{OURS}.tasks.finetuning.summary_task")
     return module.head_styles()
 
 

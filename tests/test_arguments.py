@@ -33,7 +33,7 @@ def numbers_of(cls):
             yield parameter.name, int in kinds
 
 
-@pytest.mark.parametrize("cls", public_models())
+@pytest.mark.parametrize("cls", [*public_models()])
 def test_numbers_of_models(cls):
     for name, whole in numbers_of(cls):
         if name in OTHERS:

@@ -97,7 +97,7 @@ class SummaryTask(FineTuningTask):
         self._token = summary_token(backbone, style.token)
         check_layout(preprocessor, self._token)
         self.lm_weight = _checked_lm_weight(self, lm_weight)
-        self.lm_head: Any = make_head(backbone) if self.lm_weight else None
+        self.lm_head: Any = make_head(self.backbone) if self.lm_weight else None
         self.reads_labels = bool(self.lm_weight)  # labels tell that it is a step
         self.reads_pooler = bool(style.pooler and backbone.pooler)
         layers = style.layers(backbone)

@@ -140,5 +140,5 @@ def test_configuration_and_errors(documents):
         preprocessor.dataset(documents, 2, tokens_per_batch=64)
     with pytest.raises(ValueError, match="`break_lines` is an argument of `pack`"):
         preprocessor.dataset(preprocessor.pack(documents), break_lines=False)
-    with pytest.raises(ValueError, match="two batches of strings"):
-        preprocessor(("a", "b"), None)
+    with pytest.raises(ValueError, match="two strings, or two batches of"):
+        preprocessor((["a"], "b"), None)
