@@ -241,10 +241,10 @@ def test_no_model_of_transformers():
 )
 def test_generated_tokens(kind, beams):
     theirs = randomize(make_theirs(kind), 0.4)
-    ours = convert(KINDS[kind][2], theirs)
     config, end = theirs.generation_config, 4
     config.eos_token_id, config.pad_token_id = end, 1
     config.forced_eos_token_id = None
+    ours = convert(KINDS[kind][2], theirs)
     if kind.startswith("t5"):
         config.decoder_start_token_id = 0
         config.use_cache = False  # it has room for as many layers as the encoder's

@@ -132,7 +132,7 @@ def test_what_is_refused(search):
     for call, message in (
         (lambda: make(search, num_passages=13), "`num_passages` must be at most 12"),
         (lambda: make(search, num_passages=0), "`num_passages` must be at least 1"),
-        (lambda: make(search, max_answer_length=0), "`max_answer_length` must be at"),
+        (lambda: make(search, max_answer_length=0), "`max_answer_length` must be"),
         (lambda: preprocessor([3], ["cat"]), "`x` must be strings"),
         (lambda: preprocessor(["a cat"], [[]]), "`y` must have a string or a list"),
         (lambda: preprocessor.dataset((["a cat"], ["b"]), pool=3), r"\['pool'\]"),

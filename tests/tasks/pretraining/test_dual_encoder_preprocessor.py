@@ -171,7 +171,7 @@ def test_configuration_and_errors():
         (["w1"], "tuple of queries and passages.*`dataset` takes documents.*list"),
         ({"query": ["w1"]}, r"Received: \['query'\]"),
         ((["w1"], ["w2", "w3"]), "a query for each passage"),
-        (("w1", ["w2"]), "a query for each passage"),
+        ((["w1"], "w2"), "`passage` must be strings of rank 1 or 2"),
         (([1], ["w2"]), "`query` must be strings"),
     ):
         with pytest.raises(ValueError, match=message):
