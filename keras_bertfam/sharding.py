@@ -9,7 +9,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_bertfam.arguments import check_number
+from keras_bertfam.arguments import check_number, checked
 from keras_bertfam.types import Model
 
 _BATCH, _MODEL = "batch", "model"
@@ -110,6 +110,7 @@ class ModelParallel(keras.distribution.ModelParallel):
         )
 
 
+@checked
 class FullyShardedData(keras.distribution.ModelParallel):
     """Data parallelism in which the devices share the weights, too (FSDP, ZeRO).
 

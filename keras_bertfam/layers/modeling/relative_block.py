@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from keras_bertfam.arguments import checked
+from keras_bertfam.arguments import check_number, checked
 from keras_bertfam.layers.modeling.relative_attention import RelativeAttention
 from keras_bertfam.layers.modeling.stack_heads import NoAttention
 from keras_bertfam.layers.modeling.sublayers import FeedForward, ResidualSublayer
@@ -44,7 +44,7 @@ class RelativeTransformerBlock(keras.layers.Layer):
 
     def __init__(
         self,
-        num_heads: int,
+        num_heads: Any,
         head_dim: int,
         intermediate_dim: int,
         tied_biases: bool = False,
@@ -57,6 +57,7 @@ class RelativeTransformerBlock(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        check_number("num_heads", num_heads, 0)  # where others take 1 or more
         self.num_heads = num_heads
         self.head_dim = head_dim
         self.intermediate_dim = intermediate_dim
