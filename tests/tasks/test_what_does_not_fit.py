@@ -195,7 +195,7 @@ def test_a_text_that_is_cut_is_said_once_for_each_use():
     (said,) = said_by(lambda: list(data.take(6)))
     assert said == (
         "TextClassifierPreprocessor cut 2 of 3 texts to what fits into "
-        "sequence_length=7: the rest isn't read. This is said once."
+        "sequence_length=7: the rest isn't read."
     )
     batches, _ = made.inputs(LONG, 2)
     assert len(said_by(lambda: list(batches))) == 1

@@ -88,7 +88,7 @@ def count_cut(
     owner = counting.owner
     said = (
         f"{type(owner).__name__} cut {{}} of {{}} {what} to what fits into {length}="
-        f"{getattr(owner, length)}: the rest isn't read. This is said once."
+        f"{getattr(owner, length)}: the rest isn't read."
     )
     cut, of = tf.reduce_sum(tf.cast(over, tf.int32)), tf.size(over)
     inputs = [f"{counting.name} {what}", said, counting.enough, cut, of]
