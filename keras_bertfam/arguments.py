@@ -160,7 +160,7 @@ def checked(public: _Public) -> _Public:
 
 @functools.cache
 def _checks_of(function):
-    """The signature of a function, and what looks at its parameters, by name."""
+    """Give the signature of a function, and what looks at its parameters, by name."""
     signature = inspect.signature(function)
     checks = {
         name: check
@@ -171,7 +171,7 @@ def _checks_of(function):
 
 
 def _check_of(parameter: inspect.Parameter) -> Callable[[str, Any], None] | None:
-    """What looks at the values of a parameter; `None` for one of other kinds."""
+    """Give what looks at a parameter's values; `None` for one of other kinds."""
     annotation, name = parameter.annotation, parameter.name
     several = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     is_union = isinstance(annotation, types.UnionType)
@@ -201,7 +201,7 @@ def _check_of(parameter: inspect.Parameter) -> Callable[[str, Any], None] | None
 
 
 def _is_of_strings(kind: Any) -> bool:
-    """Whether a type is that of several strings."""
+    """Tell whether a type is that of several strings."""
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if not (isinstance(origin, type) and issubclass(origin, collections.abc.Iterable)):
         return False

@@ -25,7 +25,7 @@ def is_file_name(name: str) -> bool:
 
 
 def is_column_file(path: Path) -> bool:
-    """Whether it ends as a file of columns, text or Parquet, and not as JSON."""
+    """Tell whether it ends as a file of columns, text or Parquet, and not JSON."""
     return _suffix(path) in (*_DELIMITERS, *_PARQUET)
 
 

@@ -223,7 +223,7 @@ def export_saved_model(
 
 
 def _as_usual(model, max_length, sampler, settings):
-    """The options with what a task's `generation` says where nothing is given."""
+    """Fill up options by what a task's `generation` says."""
     usual = dict(getattr(model, "generation", {}))
     begun = len(begun_ids(model)) if isinstance(model, TextToText) else None
     if begun is None:  # prompts have any lengths
@@ -319,7 +319,7 @@ def _export_in_tensorflow(preset, path, options):
 
 
 def usual_task(backbone: Model) -> Any:
-    """The class of a task that takes a backbone as it is.
+    """Give the class of a task that takes a backbone as it is.
 
     Args:
         backbone: any backbone of the library.

@@ -41,10 +41,20 @@ def _decoded(x):
 
 
 class PlainInGrain(Mixin):
-    """Mixin of layers that return tensors of TensorFlow, but no such inside Grain."""
+    """Mixin of layers that return tensors of TensorFlow, but no such inside Grain.
+
+    What TensorFlow refuses is its own error with its message on each backend.
+    """
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        outputs = super().__call__(*args, **kwargs)
+        try:
+            outputs = super().__call__(*args, **kwargs)
+        except RuntimeError as error:
+            # Of such errors Keras loses the message, but under TensorFlow.
+            refused = error.__context__
+            if isinstance(refused, tf.errors.OpError):
+                raise refused from None
+            raise
         if not tf.executing_eagerly() or not in_grain():
             return outputs
         return _map_tensors(outputs)

@@ -331,7 +331,7 @@ def _optional_list(values, kind):
 
 
 def count_borders(sequence_ids: TFTensor) -> TFTensor:
-    """How many times another sequence has begun up to each token, the first left out.
+    """Count the sequences that have begun up to each token, the first left out.
 
     Args:
         sequence_ids: int32 tensor of shape `(batch, length)`.

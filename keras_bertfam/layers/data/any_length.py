@@ -62,13 +62,13 @@ class AnyLength(PlainInGrain):
         return call
 
     def counted_if_eager(self) -> contextlib.AbstractContextManager:
-        """A context that counts texts of a call, unless it is in a graph of others."""
+        """Count the texts of a call, unless it is in a graph of others."""
         if tf.executing_eagerly() and not is_counting():
             return self.counted("calls")
         return contextlib.nullcontext()
 
     def counted(self, use: str, enough: int = 1) -> contextlib.AbstractContextManager:
-        """A context that counts texts which are cut, see `CutTexts.counted`."""
+        """Count texts that are cut meanwhile, see `CutTexts.counted`."""
         if self._cut_texts is None:
             self._cut_texts = CutTexts(self)
         return self._cut_texts.counted(self, use, enough)

@@ -35,7 +35,7 @@ class CutTexts:
 
     @contextlib.contextmanager
     def counted(self, owner: Any, use: str, enough: int = 1) -> Iterator[None]:
-        """A context in which what is traced, or run, counts.
+        """Let what is traced, or run, meanwhile count.
 
         Args:
             owner: the preprocessor.
@@ -62,12 +62,12 @@ _counting: contextvars.ContextVar[_Counting | None] = contextvars.ContextVar(
 
 
 def is_counting() -> bool:
-    """Whether `count_cut` counts here."""
+    """Tell whether `count_cut` counts here."""
     return _counting.get() is not None
 
 
 def enough_of(examples: TFDataset) -> int:
-    """After how many texts of a dataset their share is said."""
+    """Tell after how many texts of a dataset their share is said."""
     known = int(examples.cardinality())
     return min(known, _ENOUGH) if known > 0 else 1
 
@@ -75,7 +75,7 @@ def enough_of(examples: TFDataset) -> int:
 def count_cut(
     over: TFTensor, what: str = "texts", length: str = "sequence_length"
 ) -> None:
-    """Counts texts, and those of them that lose tokens. Works in a graph.
+    """Count texts, and those of them that lose tokens. Works in a graph.
 
     Args:
         over: bool tensor, whether each text is longer than there is room for.

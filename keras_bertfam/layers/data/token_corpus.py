@@ -183,7 +183,7 @@ def batch_maker(
     seed: int,
     corrupt: Callable[[dict[str, TFTensor], TFTensor], Any],
 ) -> tuple[Callable[[TFTensor, TFTensor], Any], int]:
-    """What makes any batch of a prepared corpus; see `token_batches`.
+    """Make what makes any batch of a prepared corpus; see `token_batches`.
 
     Returns:
         A function of a pass's and a batch's number, int64 scalars, that works in a
