@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from keras_bertfam.models.transformer_xl import TransformerXLBackbone
     from keras_bertfam.models.xlm_roberta import XLMRobertaBackbone
     from keras_bertfam.models.xlnet import XLNetBackbone
+    from keras_bertfam.transformer_config import TransformerConfig
 
 __all__ = [
     "AlbertBackbone",
@@ -55,6 +56,7 @@ __all__ = [
     "RobertaBackbone",
     "SpanBertBackbone",
     "T5Backbone",
+    "TransformerConfig",
     "TransformerXLBackbone",
     "XLMRobertaBackbone",
     "XLNetBackbone",

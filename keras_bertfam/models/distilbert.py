@@ -74,7 +74,7 @@ class DistilBertBackbone(EncoderBackbone):
 def student_of(
     teacher: Model, cls: Any, layers: Sequence[int] | None = None, **kwargs: Any
 ) -> Model:
-    """A backbone of a teacher's shape that begins with some of its layers.
+    """Make a backbone of a teacher's shape that begins with some of its layers.
 
     It has no segments and no pooler, and shares no layers.
 
@@ -115,7 +115,7 @@ def student_of(
 
 @checked
 def teacher_layers(num_layers: int, count: int | None = None) -> list[int]:
-    """The layers of a teacher that a student begins with.
+    """List the layers of a teacher that a student begins with.
 
     They are spread evenly from the first to the last; for 12 and 6 they are the
     released code's.
@@ -181,7 +181,7 @@ def copy_layers(
 
 
 def _parts(teacher, student, layers):
-    """Pairs of what is copied: layers or variables."""
+    """Give pairs of what is copied: layers or variables."""
     for name in ("token_embedding", "position_table", "norm", "projection"):
         yield tuple(getattr(b.embeddings, name) for b in (teacher, student))
     for name in ("final_norm", "relative_bias"):

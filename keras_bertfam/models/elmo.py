@@ -211,7 +211,7 @@ class ElmoBackbone(TokenBackbone):
     def from_allennlp(
         cls, options_file: Path, weights_file: Path, **kwargs: Any
     ) -> "ElmoBackbone":
-        """A backbone with weights that AllenNLP or bilm-tf wrote.
+        """Make a backbone with weights that AllenNLP or bilm-tf wrote.
 
         Args:
             options_file: path of `options.json`.

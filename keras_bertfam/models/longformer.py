@@ -61,7 +61,7 @@ def make_longformer(
     attention_window: Any = 512,
     **kwargs: Any,
 ) -> Model:
-    """A Longformer that begins with the weights of a BERT or RoBERTa.
+    """Make a Longformer that begins with the weights of a BERT or RoBERTa.
 
     The table of positions is that of the other, again and again; global tokens'
     projections are copies of the others. It then goes on with masked language
@@ -130,7 +130,7 @@ def _check(backbone, max_sequence_length):
             "`model` must be an encoder with a table of positions and all of its "
             f"heads, or a task with one. Received: {type(backbone).__name__}."
         )
-    if backbone.encoder.is_local:
+    if backbone.config.is_local:
         raise ValueError(
             "`model` must see all tokens in each layer. Received: "
             f"{type(backbone).__name__} with attention_window="
@@ -145,7 +145,7 @@ def _check(backbone, max_sequence_length):
 
 
 def _copy(old, new):
-    """Copies all weights; positions go on from their beginning."""
+    """Copy all weights; positions go on from their beginning."""
     shared = ("token_embedding", "norm", "projection")
     pairs = [(getattr(old.embeddings, n), getattr(new.embeddings, n)) for n in shared]
     for name in ("final_norm", "gates"):
@@ -178,7 +178,7 @@ def _weights(layer):
 def longer_positions(
     table: np.ndarray, old_offset: int, new_offset: int, backbone: Model
 ) -> np.ndarray:
-    """A table of positions that is another one, again and again.
+    """Make a table of positions by repeating another one.
 
     Args:
         table: array `(old_offset + length, width)`.

@@ -14,8 +14,9 @@ from keras_bertfam.layers.modeling.relative_transformer import (
     RelativeTransformerStack,
 )
 from keras_bertfam.layers.modeling.two_streams import extend_memory, visible_keys
-from keras_bertfam.models.base import TokenBackbone, arguments_of, check_heads
+from keras_bertfam.models.base import TokenBackbone, arguments_of
 from keras_bertfam.presets.families.transformer_xl import TRANSFORMER_XL
+from keras_bertfam.transformer_config import head_dim_of
 from keras_bertfam.types import Tensor
 
 
@@ -118,7 +119,7 @@ class TransformerXLBackbone(TokenBackbone):
         dtype: Any = None,
         **kwargs: Any,
     ) -> None:
-        head_dim = check_heads(hidden_dim, num_heads, head_dim)
+        head_dim = head_dim_of(hidden_dim, num_heads, head_dim)
         cutoffs = [int(cutoff) for cutoff in cutoffs]
         super().__init__(dtype=dtype, **kwargs)
         dtype = self.policies(dtype)
@@ -224,7 +225,7 @@ class TransformerXLBackbone(TokenBackbone):
         return outputs
 
     def _go_on(self, inputs, cache, cache_index, training):
-        """The outputs for the tokens that follow those in the cache."""
+        """Compute the outputs for the tokens that follow those in the cache."""
         first = ops.convert_to_tensor(cache_index, "int32")
         batch, keys = ops.shape(cache[0])[:2]
         slots = ops.arange(keys, dtype="int32")
@@ -245,7 +246,7 @@ class TransformerXLBackbone(TokenBackbone):
         return {"sequence_output": outputs["sequence_output"], "cache": cache}
 
     def empty_cache(self, batch_size: int | Tensor, keys: int) -> tuple:
-        """The cache of a model that has seen nothing, with room for `keys` tokens.
+        """Make the cache of a model that has seen nothing, with room for `keys` tokens.
 
         Returns:
             A tuple of a float tensor `(batch_size, keys, hidden_dim)` for each layer,
@@ -271,7 +272,7 @@ class TransformerXLBackbone(TokenBackbone):
         )
 
     def _visible(self, inputs, memory, same_length):
-        """Which keys, of the memory and then of the tokens, each token sees."""
+        """Tell which keys, of the memory and then of the tokens, each token sees."""
         token_ids, remembered = inputs["token_ids"], inputs.get("memory_mask")
         if memory is not None and remembered is None:
             remembered = ops.ones_like(memory[0][:, :, 0], dtype="bool")

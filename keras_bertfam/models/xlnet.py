@@ -10,10 +10,10 @@ from keras_bertfam.layers.modeling.embedding import TokenEmbedding
 from keras_bertfam.layers.modeling.relative_transformer import (
     RelativeTransformerStack,
 )
-from keras_bertfam.layers.modeling.stack_heads import checked_pruned_heads
 from keras_bertfam.layers.modeling.two_streams import arrange_two_streams, extend_memory
-from keras_bertfam.models.base import TokenBackbone, arguments_of, check_heads
+from keras_bertfam.models.base import TokenBackbone, arguments_of
 from keras_bertfam.presets.families.xlnet import XLNET
+from keras_bertfam.transformer_config import checked_pruned_heads, head_dim_of
 from keras_bertfam.types import Config, Tensor
 
 
@@ -158,7 +158,7 @@ class XLNetBackbone(TokenBackbone):
         dtype: Any = None,
         **kwargs: Any,
     ) -> None:
-        head_dim = check_heads(hidden_dim, num_heads, head_dim)
+        head_dim = head_dim_of(hidden_dim, num_heads, head_dim)
         if attention_type not in ("bi", "uni"):
             raise ValueError(
                 '`attention_type` must be "bi" or "uni". '

@@ -89,7 +89,7 @@ class AdaptiveEmbedding(keras.layers.Layer):
         self.built = True
 
     def parts(self) -> list[tuple[Tensor, Tensor | None]]:
-        """For each cluster its table and its projection, `None` for the full width."""
+        """Give for each cluster its table and projection, `None` for the full width."""
         tables = [self._cast(table) for table in self.tables]
         projections = [self._cast(projection) for projection in self.projections]
         whole = len(tables) - len(projections)
@@ -200,7 +200,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
         return ops.reshape(scores, (*shape[:-1], 2))
 
     def _flat_weights(self):
-        """All weights as a flat list, in the order of `_log_probabilities`."""
+        """List all weights, in the order of `_log_probabilities`."""
         weights = (self.cluster_kernel, self.cluster_bias, self.bias)
         flat = [ops.cast(w, self.compute_dtype) for w in weights]
         for table, projection in self.embedding.parts():
@@ -208,7 +208,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
         return flat
 
     def _log_probabilities(self, x, kernel, cluster_bias, bias, *tables):
-        """For each cluster the log-probabilities of its tokens, `(positions, size)`."""
+        """Compute log-probabilities of each cluster's tokens, `(positions, size)`."""
         embedding, tables = self.embedding, list(tables)
         found, of_clusters = [], None
         for k, (first, last) in enumerate(embedding.clusters):

@@ -50,7 +50,7 @@ class Asked:
 
 
 def explicit_attention(asked: Asked) -> tuple[Tensor, Tensor]:
-    """Attention by its definition, with a softmax in float32.
+    """Compute attention by its definition, with a softmax in float32.
 
     Returns:
         The means of values `(batch, queries, num_heads, head_dim)`, and the
@@ -75,7 +75,7 @@ def explicit_attention(asked: Asked) -> tuple[Tensor, Tensor]:
 
 
 def whole_mask(asked: Asked) -> Tensor | None:
-    """The mask, with what causal attention doesn't see."""
+    """Give the mask, with what causal attention doesn't see."""
     if not asked.causal:
         return asked.mask
     seen = causal_mask(ops.shape(asked.query)[1], ops.shape(asked.key)[1])

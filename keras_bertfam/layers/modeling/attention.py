@@ -9,6 +9,7 @@ from keras import ops
 from keras_bertfam.arguments import checked
 from keras_bertfam.layers.modeling.asked_attention import Asked, explicit_attention
 from keras_bertfam.layers.modeling.attention_kernels import attend, knows_patterns
+from keras_bertfam.layers.modeling.attention_pattern import VisibleKeys
 from keras_bertfam.layers.modeling.dense import flat_dense, take_positions
 from keras_bertfam.layers.modeling.dropout import Dropout
 from keras_bertfam.layers.modeling.key_cache import with_rows
@@ -66,7 +67,7 @@ class MultiHeadAttention(keras.layers.Layer):
         return self.num_heads * self.head_dim
 
     def _dense(self, units, width, name, queries=0):
-        """A built dense layer, of whose outputs the first `queries` are queries."""
+        """Build a dense layer, of whose outputs the first `queries` are queries."""
         initial = self.initializer.clone()
         factor = self.head_dim**-0.5 / self.scale
 
@@ -87,7 +88,7 @@ class MultiHeadAttention(keras.layers.Layer):
         return layer
 
     def _attend(self, parts, mask, bias, head_mask, keep_scores, training, **more):
-        """The output `(batch, queries, width)`, and the probabilities if asked for.
+        """Compute the output `(batch, queries, width)`, and probabilities if asked for.
 
         Args:
             parts: queries, keys and values, `(batch, length, num_heads, head_dim)`.
@@ -102,7 +103,7 @@ class MultiHeadAttention(keras.layers.Layer):
         return self._combine(context, head_mask), scores if keep_scores else None
 
     def _combine(self, context, head_mask):
-        """The output of the heads' `(batch, queries, num_heads, head_dim)`."""
+        """Project the heads' `(batch, queries, num_heads, head_dim)` to the output."""
         if head_mask is not None:
             factors = ops.reshape(head_mask, (-1, 1, self.num_heads, 1))
             # Not in place, where PyTorch has no gradient.
@@ -112,7 +113,7 @@ class MultiHeadAttention(keras.layers.Layer):
         return flat_dense(self.output_dense, context)
 
     def _mix(self, parts, mask, bias, keep_scores, training, **more):
-        """Means of values `(batch, queries, num_heads, head_dim)`, and probabilities.
+        """Compute means of values, and their probabilities if asked for.
 
         The probabilities are `None` where they needn't be computed.
         """
@@ -170,7 +171,8 @@ class SelfAttention(MultiHeadAttention):
         x: float tensor of shape `(batch, length, width)`.
         attention_mask: bool tensor, true where a key may be attended to, of shape
             `(batch, length)`, the same for every query (no `length x length`
-            tensor is built unless `causal`), or `(batch, length, length)`.
+            tensor is built unless `causal`), or `(batch, length, length)`; or
+            `VisibleKeys`, which says all, whatever `causal` is.
         positions: int tensor of shape `(batch, count)`. Compute the output at
             these positions only.
         head_mask: float tensor of shape `(num_heads,)` or `(batch, num_heads)` that
@@ -180,13 +182,6 @@ class SelfAttention(MultiHeadAttention):
             `RelativePositionBias`.
         rotary: pair of float tensors, the positions of `x` by which queries and keys
             are rotated, see `TransformerStack`.
-        causal: bool or `None`. In place of that of the constructor, where
-            `attention_mask` says all.
-        numbers: int tensor of shape `(batch, length)` or `None`. Says what
-            `attention_mask` says as well, for kernels that take numbers in place of a
-            mask: tokens attend to those of the same number.
-        added_mask: float tensor of shape `(batch, length, length)` or `None`. Says it
-            as well, for kernels that add it to the scores.
         cache: pair of float tensors `(batch, keys, num_heads, head_dim)`, the keys
             and values of what came before; `x` are the tokens that follow.
         cache_index: int scalar, the position of the first token of `x`. Keys from
@@ -223,47 +218,46 @@ class SelfAttention(MultiHeadAttention):
     def call(
         self,
         x: Tensor,
-        attention_mask: Tensor | None = None,
+        attention_mask: Any = None,
         positions: Tensor | None = None,
         head_mask: Tensor | None = None,
         bias: Tensor | None = None,
         rotary: tuple[Tensor, Tensor] | None = None,
-        causal: bool | None = None,
-        numbers: Tensor | None = None,
-        added_mask: Tensor | None = None,
         cache: tuple[Tensor, Tensor] | None = None,
         cache_index: Tensor = 0,
         return_scores: bool = False,
         training: bool | None = None,
     ) -> Any:
+        keys = attention_mask
+        if not isinstance(keys, VisibleKeys):
+            keys = VisibleKeys(attention_mask, self.causal)
         query, key, value = self._project(x, positions, rotary=rotary)
         if cache is not None:
             key, value = cache = tuple(
                 with_rows(old, cache_index, new)
                 for old, new in zip(cache, (key, value), strict=True)
             )
-        causal = self.causal if causal is None else causal
-        mask = attention_mask
+        mask, added, numbers = keys.mask, keys.added, keys.numbers
         if mask is not None:
             if positions is not None and len(mask.shape) == 3:
                 mask = take_positions(mask, positions)
             axes = (1, 2) if len(mask.shape) == 2 else 1
             mask = ops.expand_dims(mask, axes)
-        if added_mask is not None:
+        if added is not None:
             if positions is not None:
-                added_mask = take_positions(added_mask, positions)
-            added_mask = ops.expand_dims(added_mask, 1)
-        if positions is not None or cache is not None:
+                added = take_positions(added, positions)
+            added = ops.expand_dims(added, 1)
+        whole = positions is None and cache is None
+        if not whole:
             numbers = None  # not one for each query and key
-        plainly = causal and positions is None and cache is None
-        plainly = plainly and (mask is None or knows_patterns())
-        if causal and not plainly:
+        causal = keys.causal and whole and (mask is None or knows_patterns())
+        if keys.causal and not causal:
             seen = causal_mask(
                 ops.shape(query)[1], ops.shape(key)[1], cache_index, positions
             )
             seen = ops.expand_dims(seen, 1)
             mask = seen if mask is None else ops.logical_and(mask, seen)
-            added_mask = None
+            added = None
         output, scores = self._attend(
             (query, key, value),
             mask,
@@ -271,15 +265,15 @@ class SelfAttention(MultiHeadAttention):
             head_mask,
             return_scores,
             training,
-            causal=plainly,
+            causal=causal,
             numbers=numbers,
-            added=added_mask,
+            added=added,
         )
         more = [part for part in (scores, cache) if part is not None]
         return (output, *more) if more else output
 
     def _project(self, x, positions, layer=None, rotary=None):
-        """Query, key and value, each `(batch, length, num_heads, head_dim)`.
+        """Give query, key and value, each `(batch, length, num_heads, head_dim)`.
 
         Args:
             layer: the dense layer; `None` for `qkv`.

@@ -81,7 +81,7 @@ _KERNELS: dict[str, tuple[Kernel, ...]] = {
 
 
 def kernel_for(asked: Asked) -> Kernel | None:
-    """The kernel for what is asked; `None` for the explicit form."""
+    """Choose the kernel for what is asked; `None` for the explicit form."""
     kernels = _KERNELS[keras.backend.backend()]
     return next((kernel for kernel in kernels if kernel.takes(asked)), None)
 
@@ -118,7 +118,7 @@ def attend(asked: Asked, recomputes: bool = False) -> Tensor:
 
 
 def added_mask(mask: Tensor, dtype: str) -> Tensor | None:
-    """What hides keys, for kernels that add it to scores, made once for many layers.
+    """Make what hides keys when a kernel adds it to scores, once for many layers.
 
     Args:
         mask: bool tensor `(batch, queries, keys)`.

@@ -8,7 +8,7 @@ from keras_bertfam.types import Tensor
 
 
 def fold(x: Tensor, dilation: int) -> Tensor:
-    """Every `dilation`-th token of a row as a row of its own.
+    """Make every `dilation`-th token of a row a row of its own.
 
     Args:
         x: tensor `(rows, length, ...)`, padded with zeros as needed.
@@ -26,7 +26,7 @@ def fold(x: Tensor, dilation: int) -> Tensor:
 
 
 def unfold(x: Tensor, dilation: int, length: int | Tensor) -> Tensor:
-    """What `fold` was given, of `length` tokens."""
+    """Undo `fold`, for rows of `length` tokens."""
     if dilation == 1:
         return x
     folded, size, *rest = ops.shape(x)
@@ -36,7 +36,7 @@ def unfold(x: Tensor, dilation: int, length: int | Tensor) -> Tensor:
 
 
 def blocks_of(x: Tensor, size: int) -> Tensor:
-    """Rows in blocks of `size` tokens, the last one padded with zeros.
+    """Cut rows into blocks of `size` tokens, the last one padded with zeros.
 
     Args:
         x: tensor `(rows, length, ...)`.
@@ -51,7 +51,7 @@ def blocks_of(x: Tensor, size: int) -> Tensor:
 
 
 def around_blocks(x: Tensor, size: int) -> Tensor:
-    """What `blocks_of` gives, each with the blocks before and after it.
+    """Cut rows into blocks, each with the blocks before and after it.
 
     Args:
         x: tensor `(rows, length, ...)`.
@@ -67,13 +67,13 @@ def around_blocks(x: Tensor, size: int) -> Tensor:
 
 
 def join_rows(x: Tensor) -> Tensor:
-    """The blocks of all rows as one axis: `(rows * blocks, ...)`."""
+    """Put the blocks of all rows along one axis: `(rows * blocks, ...)`."""
     rows, count, *rest = ops.shape(x)
     return ops.reshape(x, (rows * count, *rest))
 
 
 def for_each_block(x: Tensor, count: int | Tensor) -> Tensor:
-    """What all blocks of a row have, once for each.
+    """Repeat what all blocks of a row have, once for each.
 
     Args:
         x: tensor `(rows, ...)`.

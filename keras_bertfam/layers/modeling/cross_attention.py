@@ -54,7 +54,7 @@ class CrossAttention(MultiHeadAttention):
         self.built = True
 
     def project(self, context: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values of an encoder's states, to compute them once.
+        """Compute keys and values of an encoder's states once, for many calls.
 
         Args:
             context: float tensor `(batch, keys, width)`.

@@ -29,7 +29,7 @@ def flat_dense(layer: keras.layers.Dense, x: Tensor) -> Tensor:
 
 
 def _is_plain(layer, x):
-    """Whether PyTorch can compute a dense layer as one product with its bias.
+    """Tell whether PyTorch can compute a dense layer as one product with its bias.
 
     Keras adds the bias in a pass of its own, and what it does around a call takes as
     long as a GPU takes for the product.
@@ -57,7 +57,7 @@ def _with_bias(layer, x):
 
 
 def take_positions(x: Tensor, positions: Tensor) -> Tensor:
-    """States at given positions of each row.
+    """Take the states at given positions of each row.
 
     Args:
         x: tensor of shape `(batch, length, width)`.
@@ -73,7 +73,7 @@ def take_positions(x: Tensor, positions: Tensor) -> Tensor:
 
 
 def get_activation(name: str | None) -> Callable[[Tensor], Tensor]:
-    """Activation by name; `"gelu"` is the erf form, `"gelu_tanh"` the other.
+    """Find an activation by name; `"gelu"` is the erf form, `"gelu_tanh"` the other.
 
     The two differ by up to 5e-4, which is enough to tell a checkpoint of one
     from the other.

@@ -50,7 +50,7 @@ def _mix(x, key=None):
 
 
 def _key_on_host(seed):
-    """The key of `hash_bits` for a seed of two ints, and the one that is made of it."""
+    """Make the key of `hash_bits` for a seed of two ints, and the one made of it."""
 
     def mixed(x):
         x ^= x >> 16
@@ -71,7 +71,7 @@ def _signed(x):
 
 
 def hash_bits(count: int | Tensor, seed: Any) -> Tensor:
-    """Random 32-bit integers as a pure function of a seed and a counter.
+    """Make random 32-bit integers, as a pure function of a seed and a counter.
 
     Args:
         count: int. How many integers.
@@ -100,7 +100,7 @@ def hash_bits(count: int | Tensor, seed: Any) -> Tensor:
 
 
 def _mix_in_place(x, key):
-    """`_mix` of PyTorch, whose eager operations take longest to get their memory."""
+    """Do `_mix` in place: PyTorch's eager operations wait longest for memory."""
 
     def shift_xor(x, bits):
         return x.bitwise_xor_((x >> bits).bitwise_and_((1 << (32 - bits)) - 1))
@@ -111,7 +111,7 @@ def _mix_in_place(x, key):
 
 
 def _kept(bits, size, dropped):
-    """Which of `size` elements stay, by the low halves and then the high ones."""
+    """Tell which of `size` elements stay, by the low halves and then the high ones."""
     if keras.backend.backend() == "torch":
         kept = bits.new_empty(2 * len(bits), dtype=bool)
         kept[: len(bits)] = (bits & 0xFFFF) >= dropped
@@ -156,7 +156,7 @@ class _SeedOnHost:
         self._state = self._change = self._seed = self._one = None
 
     def next(self, generator):
-        """A pair of ints, or what `generator.next()` gives where there are none yet."""
+        """Give a pair of ints, or `generator.next()` where there are none yet."""
         import torch
 
         state = generator.state.value
@@ -177,7 +177,7 @@ class _SeedOnHost:
 
 
 def _on_gpu(x):
-    """Whether a tensor of PyTorch is on a GPU, and not in a graph that is compiled."""
+    """Tell whether a tensor of PyTorch is on a GPU, and not in a compiled graph."""
     import torch
 
     return x.is_cuda and not torch.compiler.is_compiling()
@@ -236,7 +236,7 @@ class Dropout(keras.layers.Layer):
         return super().__call__(inputs, training=training)
 
     def _is_plain(self, inputs):
-        """Whether Keras would give `call` the inputs of PyTorch as they are."""
+        """Tell whether Keras would give `call` the inputs of PyTorch as they are."""
         if keras.backend.backend() != "torch":
             return False
         import torch

@@ -1,13 +1,13 @@
 """Input embeddings of an encoder: tokens, positions and segments."""
 
-from typing import Any
+from typing import Any, Self
 
 import keras
 from keras import ops
 
-from keras_bertfam.arguments import checked
 from keras_bertfam.layers.modeling.dense import flat_dense
 from keras_bertfam.layers.modeling.dropout import Dropout
+from keras_bertfam.transformer_config import TransformerConfig, take_settings
 from keras_bertfam.types import Config, Initializer, Shape, Tensor
 
 
@@ -94,7 +94,6 @@ class _Tables(keras.layers.Layer):
         self.built = True
 
 
-@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class EncoderEmbedding(keras.layers.Layer):
     """Sum of token, position and segment embeddings, then norm and dropout.
@@ -104,25 +103,10 @@ class EncoderEmbedding(keras.layers.Layer):
     (ALBERT, section 3.1; ELECTRA, section 3.2).
 
     Args:
-        vocabulary_size: int. Rows of the token table.
-        hidden_dim: int. Width of the output.
-        embedding_dim: int or `None`. Width of the tables; `None` means
-            `hidden_dim`.
-        max_sequence_length: int. Longest sequence the position table covers; `None`
-            for no such table.
-        position_offset: int. Rows of the position table before the one of the
-            first token (2 for RoBERTa).
-        num_segments: int. Rows of the segment table; 0 for none.
-        dropout: float. Dropout rate after the norm.
-        layer_norm_epsilon: float.
+        config: `TransformerConfig`.
         initializer: initializer of every table and kernel.
-        embedding_norm: bool. Whether there is the norm.
-        norm_bias: bool. Whether the norm has a bias.
-        learned_positions: bool. Whether positions have a table, or are none of this
-            layer's, but for the longest sequence.
-        tie_embeddings: bool. Whether logits are computed by the token table, or by
-            an output table of its own.
-        reverse_initializer: initializer of that; `None` for `initializer`.
+        reverse_initializer: initializer of the output table of
+            `tie_embeddings=False`; `None` for `initializer`.
         shared: dict or `None`. Parts of another `EncoderEmbedding` to use in place
             of new ones: any of `token_embedding`, `tables` (of positions and
             segments) and `norm`. No part of the config: loaded alone, this layer
@@ -140,81 +124,65 @@ class EncoderEmbedding(keras.layers.Layer):
     Example:
 
     ```python
-    embedding = keras_bertfam.layers.EncoderEmbedding(100, 16, embedding_dim=4)
+    config = keras_bertfam.models.TransformerConfig(
+        vocabulary_size=100, num_layers=2, num_heads=2, hidden_dim=16,
+        intermediate_dim=32, embedding_dim=4)
+    embedding = keras_bertfam.layers.EncoderEmbedding(config)
     embedding(keras.ops.array([[1, 2, 3]])).shape  # (1, 3, 16)
     ```
     """
 
     def __init__(
         self,
-        vocabulary_size: int,
-        hidden_dim: int,
-        embedding_dim: int | None = None,
-        max_sequence_length: int | None = 512,
-        position_offset: int = 0,
-        num_segments: int = 0,
-        dropout: float = 0.0,
-        layer_norm_epsilon: float = 1e-12,
+        config: TransformerConfig,
         initializer: Initializer = "glorot_uniform",
-        embedding_norm: bool = True,
-        norm_bias: bool = True,
-        learned_positions: bool = True,
-        tie_embeddings: bool = True,
         reverse_initializer: Initializer = None,
         shared: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.vocabulary_size = vocabulary_size
-        self.hidden_dim = hidden_dim
-        self.embedding_dim = embedding_dim or hidden_dim
-        self.max_sequence_length = max_sequence_length
-        self.position_offset = position_offset
-        self.num_segments = num_segments
-        self.dropout_rate = dropout
-        self.layer_norm_epsilon = layer_norm_epsilon
+        self.config = config
         self.initializer = keras.initializers.get(initializer)
-        self.embedding_norm = embedding_norm
-        self.norm_bias = norm_bias
-        self.learned_positions = learned_positions
-        self.tie_embeddings = tie_embeddings
         self.reverse_initializer = keras.initializers.get(reverse_initializer)
         common = {"dtype": self.dtype_policy}
         shared = dict(shared or {})
         self.token_embedding = shared.pop("token_embedding", None) or TokenEmbedding(
-            vocabulary_size,
-            self.embedding_dim,
-            tie_weights=tie_embeddings,
+            config.vocabulary_size,
+            config.embedding_dim,
+            tie_weights=config.tie_embeddings,
             embeddings_initializer=self._initializer(),
             reverse_initializer=self.reverse_initializer,
             name="token_embedding",
             **common,
         )
+        # Rotated positions have no table.
+        longest = config.rotary_base is None and config.max_sequence_length
         self.tables = shared.pop("tables", None) or _Tables(
-            learned_positions
-            and max_sequence_length
-            and max_sequence_length + position_offset,
-            num_segments,
-            self.embedding_dim,
+            longest and longest + config.position_offset,
+            config.num_segments,
+            config.embedding_dim,
             self._initializer(),
             name="tables",
             **common,
         )
         self.norm = shared.pop("norm", None)
-        if self.norm is None and embedding_norm:
+        if self.norm is None and config.embedding_norm:
             self.norm = keras.layers.LayerNormalization(
-                epsilon=layer_norm_epsilon, center=norm_bias, name="norm", **common
+                epsilon=config.layer_norm_epsilon,
+                center=config.norm_bias,
+                name="norm",
+                **common,
             )
         if shared:
             raise ValueError(
                 "`shared` may have the keys 'token_embedding', 'tables' and 'norm'. "
                 f"Received: {sorted(shared)}."
             )
-        self.dropout = Dropout(dropout, name="dropout", **common)
+        self.dropout = Dropout(config.dropout, name="dropout", **common)
         self.projection = None
-        if self.embedding_dim != hidden_dim:
+        if config.embedding_dim != config.hidden_dim:
             self.projection = keras.layers.Dense(
-                hidden_dim,
+                config.hidden_dim,
                 kernel_initializer=self._initializer(),
                 name="projection",
                 **common,
@@ -224,7 +192,7 @@ class EncoderEmbedding(keras.layers.Layer):
         return self.initializer.clone()
 
     def build(self, input_shape: Shape) -> None:
-        table_shape = (*input_shape, self.embedding_dim)
+        table_shape = (*input_shape, self.config.embedding_dim)
         for part, shape in (
             (self.token_embedding, input_shape),
             (self.tables, None),
@@ -265,7 +233,7 @@ class EncoderEmbedding(keras.layers.Layer):
         return x
 
     def _check_length(self, token_ids):
-        length, longest = token_ids.shape[1], self.max_sequence_length
+        length, longest = token_ids.shape[1], self.config.max_sequence_length
         if length is not None and longest is not None and length > longest:
             raise ValueError(
                 "`token_ids` is longer than there are positions. Expected at "
@@ -276,39 +244,36 @@ class EncoderEmbedding(keras.layers.Layer):
     def _positions(self, token_ids, position_ids):
         table = ops.cast(self.position_table, self.compute_dtype)
         if position_ids is None:
-            end = self.position_offset + ops.shape(token_ids)[1]
-            return table[self.position_offset : end]
+            end = self.config.position_offset + ops.shape(token_ids)[1]
+            return table[self.config.position_offset : end]
         table = ops.reshape(table, tuple(self.position_table.shape))
-        return ops.take(table, position_ids + self.position_offset, axis=0)
+        return ops.take(table, position_ids + self.config.position_offset, axis=0)
 
     def _segments(self, segment_ids):
         table = ops.cast(self.segment_table, self.compute_dtype)
         # RoBERTa's checkpoints have one row, for both segments of a pair.
-        if segment_ids is None or self.num_segments == 1:
+        if segment_ids is None or self.config.num_segments == 1:
             return table[0]
-        one_hot = ops.one_hot(segment_ids, self.num_segments, dtype=table.dtype)
+        one_hot = ops.one_hot(segment_ids, self.config.num_segments, dtype=table.dtype)
         return ops.matmul(one_hot, table)
 
     def compute_output_shape(self, input_shape: Shape, **kwargs: Any) -> Shape:
-        return (*input_shape, self.hidden_dim)
+        return (*input_shape, self.config.hidden_dim)
 
     def get_config(self) -> Config:
         return {
             **super().get_config(),
-            "vocabulary_size": self.vocabulary_size,
-            "hidden_dim": self.hidden_dim,
-            "embedding_dim": self.embedding_dim,
-            "max_sequence_length": self.max_sequence_length,
-            "position_offset": self.position_offset,
-            "num_segments": self.num_segments,
-            "dropout": self.dropout_rate,
-            "layer_norm_epsilon": self.layer_norm_epsilon,
+            **vars(self.config),
             "initializer": keras.initializers.serialize(self.initializer),
-            "embedding_norm": self.embedding_norm,
-            "norm_bias": self.norm_bias,
-            "learned_positions": self.learned_positions,
-            "tie_embeddings": self.tie_embeddings,
             "reverse_initializer": keras.initializers.serialize(
                 self.reverse_initializer
             ),
         }
+
+    @classmethod
+    def from_config(cls, config: Config) -> Self:
+        settings, others = take_settings(config)
+        # Written before layers had a whole config.
+        if not others.pop("learned_positions", True):
+            settings["rotary_base"] = 10_000.0
+        return cls(TransformerConfig.of_part(**settings), **others)

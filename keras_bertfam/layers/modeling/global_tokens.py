@@ -7,7 +7,7 @@ from keras_bertfam.types import Tensor
 
 
 def tokens_at(positions: Tensor, length: int | Tensor) -> dict[str, Tensor]:
-    """Global tokens by their positions.
+    """Describe global tokens that are given by their positions.
 
     Args:
         positions: int tensor `(batch, count)`; -1 for none.
@@ -31,7 +31,7 @@ def tokens_at(positions: Tensor, length: int | Tensor) -> dict[str, Tensor]:
 
 
 def tokens_of_mask(mask: Tensor, most: int) -> dict[str, Tensor]:
-    """Global tokens by a mask of them.
+    """Describe global tokens that are given by a mask.
 
     Args:
         mask: bool tensor `(batch, length)`.
@@ -53,8 +53,8 @@ def tokens_of_mask(mask: Tensor, most: int) -> dict[str, Tensor]:
     }
 
 
-def spoilt(x: Tensor, mask: Tensor, most: int) -> Tensor:
-    """States that are no numbers in rows of more than `most` global tokens.
+def with_nan_for_too_many(x: Tensor, mask: Tensor, most: int) -> Tensor:
+    """Make the states of rows with more than `most` global tokens NaN.
 
     What is compiled can't raise an error.
     """
@@ -69,7 +69,7 @@ def keys_seen_by(
     padding_mask: Tensor | None = None,
     sequence_ids: Tensor | None = None,
 ) -> Tensor:
-    """What is added to the scores of global tokens.
+    """Make what is added to the scores of global tokens.
 
     Returns:
         Float tensor `(batch, 1, count, length)`: 0 at tokens that aren't padding, of

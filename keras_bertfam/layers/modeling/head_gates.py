@@ -139,7 +139,7 @@ class HeadGates(keras.layers.Layer):
         return ops.sigmoid(log_alpha - self.temperature * np.log(-low / high))
 
     def open_probabilities(self) -> np.ndarray:
-        """How probable it is in training that a gate isn't 0.
+        """Compute how probable it is in training that a gate isn't 0.
 
         Returns:
             float32 array `(num_groups, num_heads)`.
@@ -148,7 +148,7 @@ class HeadGates(keras.layers.Layer):
         return ops.convert_to_numpy(self._open(log_alpha))
 
     def values(self) -> np.ndarray:
-        """The gates in inference.
+        """Compute the gates in inference.
 
         Returns:
             float32 array `(num_layers, num_heads)`.
@@ -157,7 +157,7 @@ class HeadGates(keras.layers.Layer):
         return ops.convert_to_numpy(self(ones, training=False))
 
     def closed_heads(self) -> dict[int, list[int]]:
-        """The heads whose gates are 0 in inference, for `prune_heads`.
+        """List the heads whose gates are 0 in inference, for `prune_heads`.
 
         Returns:
             Dict from numbers of layers to lists of heads, without empty ones.

@@ -39,7 +39,7 @@ def lowered_for(platform: str, interpreted: bool = False) -> Iterator[None]:
 
 
 def jax_platform() -> str:
-    """The platform that JAX computes on: `"cpu"`, `"gpu"` or `"tpu"`.
+    """Name the platform that JAX computes on: `"cpu"`, `"gpu"` or `"tpu"`.
 
     It is that of the default device, by which a whole process computes.
     `jax.lax.platform_dependent` would know more exactly, but it traces all branches:
@@ -64,7 +64,7 @@ def _interpreted():
 
 
 def splash_takes(asked: Asked) -> bool:
-    """Whether TPUs' kernel gives what is asked."""
+    """Tell whether TPUs' kernel gives what is asked."""
     if jax_platform() != "tpu" or asked.dropout is not None or asked.bias is not None:
         return False
     queries, keys = asked.query.shape[1], asked.key.shape[1]
@@ -79,18 +79,18 @@ def splash_takes(asked: Asked) -> bool:
 
 
 def _devices():
-    """Over how many devices Keras distributes."""
+    """Count the devices that Keras distributes over."""
     distribution = keras.distribution.distribution()
     return 1 if distribution is None else distribution.device_mesh.devices.size
 
 
 def _hides_keys(asked):
-    """Whether the mask is of keys only, the same for all queries and heads."""
+    """Tell whether the mask is of keys only, the same for all queries and heads."""
     return asked.mask is not None and tuple(asked.mask.shape[1:3]) == (1, 1)
 
 
 def splash(asked: Asked) -> Tensor:
-    """Flash attention of TPUs, with numbers that say which keys a query sees."""
+    """Compute attention by TPUs' kernel, with numbers that say which keys are seen."""
     import jax
     import jax.numpy as jnp
     from jax.experimental.pallas.ops.tpu import splash_attention as tpu
@@ -142,7 +142,7 @@ def splash(asked: Asked) -> Tensor:
 
 
 def cudnn_takes(asked: Asked) -> bool:
-    """Whether cuDNN's kernel gives what is asked."""
+    """Tell whether cuDNN's kernel gives what is asked."""
     if jax_platform() != "gpu" or asked.dropout is not None or asked.window:
         return False
     capability = _compute_capability()
@@ -159,7 +159,7 @@ def cudnn_takes(asked: Asked) -> bool:
 
 
 def _compute_capability():
-    """That of the default NVIDIA GPU as two ints, (0, 0) for other makers' GPUs."""
+    """Give the default NVIDIA GPU's as two ints, (0, 0) for other makers' GPUs."""
     import jax
 
     if _lowered_for.get() is not None:
@@ -172,7 +172,7 @@ def _compute_capability():
 
 
 def cudnn(asked: Asked) -> Tensor:
-    """cuDNN's flash attention, with masks in the layout that it takes."""
+    """Compute attention by cuDNN's kernel, with masks in the layout that it takes."""
     import jax
     import jax.numpy as jnp
 
@@ -198,14 +198,14 @@ def cudnn(asked: Asked) -> Tensor:
 
 
 def xla_takes(asked: Asked) -> bool:
-    """Whether XLA's form gives what is asked."""
+    """Tell whether XLA's form gives what is asked."""
     # It multiplies half precision in a way that XLA has not on CPUs.
     lacks = asked.dtype == "float16" and jax_platform() == "cpu"
     return asked.dropout is None and not asked.window and not lacks
 
 
 def by_xla(asked: Asked) -> Tensor:
-    """Attention as JAX writes it for XLA, with all scores."""
+    """Compute attention as JAX writes it for XLA, with all scores."""
     import jax
 
     return jax.nn.dot_product_attention(

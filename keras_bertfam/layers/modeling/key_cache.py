@@ -7,7 +7,7 @@ from keras_bertfam.types import Tensor
 
 
 def with_rows(cache: Tensor, index: Tensor, rows: Tensor) -> Tensor:
-    """A cache with other rows from a place on.
+    """Put rows into a cache, from a place on.
 
     Args:
         cache: float tensor `(batch, keys, ...)`.

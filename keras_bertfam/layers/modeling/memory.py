@@ -33,7 +33,7 @@ class _Memory(keras.layers.Layer):
 
     @contextlib.contextmanager
     def put_aside(self) -> Iterator[None]:
-        """Gives the memory back, in the end, as it was before."""
+        """Put the memory aside in this context, and give it back in the end."""
         variables = [
             part
             for variable in self.variables
@@ -47,10 +47,10 @@ class _Memory(keras.layers.Layer):
                 variable.assign(value)
 
     def save_own_variables(self, store: Any) -> None:
-        """Saves nothing: memory belongs to a run over data, not to the model."""
+        """Save nothing: memory belongs to a run over data, not to the model."""
 
     def load_own_variables(self, store: Any) -> None:
-        """Loads nothing."""
+        """Load nothing."""
 
 
 @checked
@@ -121,13 +121,13 @@ class SegmentMemory(_Memory):
         }
 
     def _lengths(self, continues):
-        """How many states of each row may be read."""
+        """Count the states of each row that may be read."""
         return ops.where(continues, ops.convert_to_tensor(self.lengths), 0)
 
     def remember(
         self, memory: Sequence[Tensor], continues: Tensor, count: int | Tensor
     ) -> None:
-        """Replaces the memory.
+        """Replace the memory.
 
         Args:
             memory: list of `num_layers` float tensors `(batch_size,
@@ -195,7 +195,7 @@ class StateMemory(_Memory):
         return [ops.where(goes_on, state, ops.zeros_like(state)) for state in states]
 
     def remember(self, states: Sequence[Tensor]) -> None:
-        """Replaces the states, through which no gradient flows.
+        """Replace the states, through which no gradient flows.
 
         Args:
             states: list of float tensors `(batch_size, width)`.

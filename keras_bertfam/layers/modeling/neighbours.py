@@ -1,54 +1,29 @@
 """Which keys a query sees within a window."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from keras import ops
 
-from keras_bertfam.layers.modeling import blocks
+from keras_bertfam.layers.modeling.blocks import (
+    around_blocks,
+    blocks_of,
+    fold,
+    for_each_block,
+    join_rows,
+)
 from keras_bertfam.layers.modeling.sight import causal_mask, hiding
 from keras_bertfam.types import Tensor
 
 # Rows of more windows are cut into blocks; of shorter ones, all scores are computed.
 _WINDOWS = 2
-MOST_WINDOW = 2**16
 
 
-def check_window(window: int) -> int:
-    """The window.
-
-    Raises:
-        ValueError: for one that is odd, negative or too long.
-    """
-    whole = isinstance(window, int) and not isinstance(window, bool)
-    if not whole or window < 0 or window % 2 or window > MOST_WINDOW:
-        raise ValueError(
-            "`attention_window` must be even, as both sides see equally far, and from "
-            f"2 to {MOST_WINDOW}; 0 is for all tokens. Received: {window!r}."
-        )
-    return window
-
-
-def as_dilations(dilation: int | Sequence[int], num_heads: int) -> tuple[int, ...]:
-    """A dilation for each head.
-
-    Raises:
-        ValueError: for one that isn't a positive integer, or another number of them.
-    """
-    given = [dilation] * num_heads if isinstance(dilation, int) else dilation
-    lists = isinstance(given, (list, tuple)) and len(given) == num_heads
-    if not lists or any(type(each) is not int or each < 1 for each in given):
-        raise ValueError(
-            "`attention_dilation` must be a positive integer, or one for each of "
-            f"{num_heads} heads. Received: {dilation!r}."
-        )
-    return tuple(given)
-
-
-def pays(length: int | None, window: int, dilation: Sequence[int]) -> bool:
-    """Whether rows are long enough for blocks to cost less than all scores."""
+def uses_blocks(length: Any, window: int, dilations: Sequence[int]) -> bool:
+    """Tell whether rows are so long that blocks of them cost less than all scores."""
     if not window:
         return False
-    return not isinstance(length, int) or length > _WINDOWS * window * max(dilation)
+    return not isinstance(length, int) or length > _WINDOWS * window * max(dilations)
 
 
 def neighbours_in_rows(
@@ -61,7 +36,7 @@ def neighbours_in_rows(
     global_tokens: dict[str, Tensor] | None = None,
     causal: bool = False,
 ) -> Tensor:
-    """What is added to all scores of rows.
+    """Make what is added to all scores of rows: 0 where a key is seen.
 
     Args:
         length: int, the tokens of a row.
@@ -113,7 +88,7 @@ def neighbours_in_blocks(
     global_tokens: dict[str, Tensor] | None = None,
     causal: bool = False,
 ) -> Tensor:
-    """What is added to the scores of blocks, with the blocks beside them.
+    """Make what is added to the scores of blocks, with the blocks beside them.
 
     Args:
         rows: int, the batch.
@@ -137,7 +112,7 @@ def neighbours_in_blocks(
     if global_tokens is not None:
         there = ops.logical_and(there, ops.logical_not(global_tokens["here"]))
     # Numbers, not truths, since these can be padded on each backend.
-    keys = blocks.around_blocks(blocks.fold(ops.cast(there, "int32"), step), size)
+    keys = around_blocks(fold(ops.cast(there, "int32"), step), size)
     near = ops.arange(3 * size, dtype="int32") - ops.expand_dims(
         ops.arange(size, dtype="int32"), 1
     )
@@ -145,26 +120,26 @@ def neighbours_in_blocks(
     seen = ops.logical_and(ops.expand_dims(keys > 0, 2), near)
     own = None
     if sequence_ids is not None:
-        folded = blocks.fold(ops.cast(sequence_ids, "int32"), step)
-        own = blocks.blocks_of(folded, size)
-        theirs = blocks.around_blocks(folded, size)
+        folded = fold(ops.cast(sequence_ids, "int32"), step)
+        own = blocks_of(folded, size)
+        theirs = around_blocks(folded, size)
         same = ops.equal(ops.expand_dims(own, 3), ops.expand_dims(theirs, 2))
         seen = ops.logical_and(seen, same)
     if global_tokens is not None:
         beside = _beside(global_tokens, sequence_ids, own, step, ops.shape(seen))
         seen = ops.concatenate([seen, beside], axis=-1)
-    return hiding(ops.expand_dims(blocks.join_rows(seen), 1), dtype)
+    return hiding(ops.expand_dims(join_rows(seen), 1), dtype)
 
 
 def _beside(tokens, sequence_ids, own, step, shape):
-    """Which global tokens queries see: `(batch * step, blocks, size, count)`."""
+    """Tell which global tokens queries see: `(batch * step, blocks, size, count)`."""
     rows, count, size = shape[:3]
-    seen = ops.expand_dims(blocks.for_each_block(tokens["valid"], step), (1, 2))
+    seen = ops.expand_dims(for_each_block(tokens["valid"], step), (1, 2))
     slots = ops.shape(tokens["valid"])[1]
     seen = ops.broadcast_to(seen, (rows, count, size, slots))
     if own is None:
         return seen
     ids = ops.cast(sequence_ids, "int32")
     ids = ops.take_along_axis(ids, tokens["positions"], axis=1)
-    ids = ops.expand_dims(blocks.for_each_block(ids, step), (1, 2))
+    ids = ops.expand_dims(for_each_block(ids, step), (1, 2))
     return ops.logical_and(seen, ops.equal(ops.expand_dims(own, 3), ids))

@@ -263,7 +263,7 @@ class BidirectionalLSTM(keras.layers.Layer):
         as_it_comes: bool = False,
         training: bool | None = None,
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """What one direction makes of inputs.
+        """Compute what one direction makes of inputs.
 
         Args:
             x, padding_mask: see the call.

@@ -21,7 +21,7 @@ def relative_sinusoids(
     causal: bool = False,
     clamp_length: int | None = None,
 ) -> Tensor:
-    """Sinusoids of the distances between queries and keys.
+    """Compute sinusoids of the distances between queries and keys.
 
     The queries are the last `num_queries` of the keys. The distances run from
     `num_keys` down to `1 - num_queries`, or to 0 where later keys are never
@@ -49,7 +49,7 @@ def relative_sinusoids(
 
 
 def shift_rows(scores: Tensor, num_keys: int | Tensor) -> Tensor:
-    """Turns scores by distance into scores by key, for queries in order.
+    """Turn scores by distance into scores by key, for queries in order.
 
     Row `i` moves by one more than row `i + 1`, which a flat view does without
     an index.
@@ -70,7 +70,7 @@ def shift_rows(scores: Tensor, num_keys: int | Tensor) -> Tensor:
 
 
 def gather_rows(scores: Tensor, positions: Tensor, num_keys: int | Tensor) -> Tensor:
-    """Turns scores by distance into scores by key, for queries at positions.
+    """Turn scores by distance into scores by key, for queries at positions.
 
     Args:
         scores: tensor `(batch, heads, queries, distances)`.
@@ -89,7 +89,7 @@ def gather_rows(scores: Tensor, positions: Tensor, num_keys: int | Tensor) -> Te
 
 
 def _by_key(scores, num_keys, query_positions):
-    """Scores by key, of queries in order and then of queries at positions."""
+    """Turn scores into those by key, of queries in order and then at positions."""
     if query_positions is None:
         return shift_rows(scores, num_keys)
     in_order = ops.shape(scores)[2] - ops.shape(query_positions)[1]
@@ -287,7 +287,7 @@ class RelativeAttention(keras.layers.Layer):
         keep_scores,
         training,
     ):
-        """Means of values `(batch, queries, num_heads, head_dim)`, and probabilities.
+        """Compute means of values, and probabilities, both by heads.
 
         Args:
             between: float tensor `(num_heads, head_dim, 1)`: what a key of another
@@ -309,7 +309,7 @@ class RelativeAttention(keras.layers.Layer):
         return (output, scores) if keep_scores else (output,)
 
     def _heads(self, dense, x, count):
-        """`count` projections of x, each `(batch, heads, length, head_dim)`."""
+        """Split x into `count` projections, each `(batch, heads, length, head_dim)`."""
         batch, length = ops.shape(x)[:2]
         x = flat_dense(dense, x)
         x = ops.reshape(x, (batch, length, count, self.num_heads, self.head_dim))
@@ -317,7 +317,7 @@ class RelativeAttention(keras.layers.Layer):
         return [x[i] for i in range(count)]
 
     def _relative_keys(self, relative, reversed_rows):
-        """Keys of the distances, `(batch or 1, heads, head_dim, distances)`."""
+        """Project distances to keys, `(batch or 1, heads, head_dim, distances)`."""
         if reversed_rows is None:
             relative = ops.expand_dims(relative, 0)
         keys = self._heads(self.relative, relative, 1)[0]

@@ -89,7 +89,7 @@ class RelativePositionBias(keras.layers.Layer):
         self.built = True
 
     def bucket(self, distances: Tensor) -> Tensor:
-        """The row of the table for each distance.
+        """Find the row of the table for each distance.
 
         Args:
             distances: int tensor, the query's position less the key's.

@@ -122,7 +122,7 @@ class RelativeTransformerStack(StackHeads, keras.layers.Layer):
         self.use_segments = use_segments
         self.dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy)
         self.head_gates = head_gates
-        self._settle_heads(pruned_heads)
+        self._set_heads(pruned_heads, num_layers)  # none are shared
         self.blocks = [
             RelativeTransformerBlock(
                 len(self.heads_of(index)),
@@ -145,9 +145,6 @@ class RelativeTransformerStack(StackHeads, keras.layers.Layer):
     def attention_layers(self) -> list[ResidualSublayer]:
         """The attention of each block, with what is around it."""
         return [block.attention for block in self.blocks]
-
-    def _count(self, kind):
-        return self.num_layers  # none are shared
 
     def build(self, input_shape: Shape) -> None:
         if input_shape[-1] % 2:
@@ -229,14 +226,14 @@ class RelativeTransformerStack(StackHeads, keras.layers.Layer):
         return x, states, scores
 
     def _biases_of(self, index):
-        """The biases that layers share, of the heads that one has left."""
+        """Take the biases that layers share, of the heads that one has left."""
         heads = self.heads_of(index)
         if self.biases is None or len(heads) == self.num_heads:
             return self.biases
         return ops.take(self.biases, np.array(heads, "int32"), axis=1)
 
     def _relative(self, length, remembered, content, reversed_rows, clamp_length):
-        """Sinusoids; with reversed rows those of both directions."""
+        """Compute the sinusoids; with reversed rows those of both directions."""
         x = relative_sinusoids(
             length,
             remembered + length,
@@ -277,7 +274,7 @@ class RelativeTransformerStack(StackHeads, keras.layers.Layer):
 
 
 def _only(x, masks, length, two_streams, positions):
-    """What is left of the last block where only `positions` are asked for."""
+    """Leave of the last block's inputs only what `positions` need."""
 
     def pick(rows):
         if rows is None or (not two_streams and rows.shape[1] == 1):

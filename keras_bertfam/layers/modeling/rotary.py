@@ -10,7 +10,7 @@ from keras_bertfam.types import Tensor
 def rotary_positions(
     position_ids: Tensor, head_dim: int, base: float
 ) -> tuple[Tensor, Tensor]:
-    """Cosines and sines of the angles by which heads are rotated.
+    """Compute cosines and sines of the angles by which heads are rotated.
 
     The pair of dimensions `k` and `k + head_dim / 2` is rotated by
     `position * base ** (-2 k / head_dim)`.
@@ -32,7 +32,7 @@ def rotary_positions(
 
 
 def rotate(x: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
-    """Queries or keys rotated by their positions, in float32.
+    """Rotate queries or keys by their positions, in float32.
 
     Args:
         x: float tensor `(batch, length, num_heads, head_dim)`.
@@ -53,7 +53,7 @@ def rotate(x: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
 def rotary_at(
     rotary: tuple[Tensor, Tensor], positions: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """The cosines and sines at some tokens of each row.
+    """Take the cosines and sines at some tokens of each row.
 
     Args:
         rotary: what `rotary_positions` gives.

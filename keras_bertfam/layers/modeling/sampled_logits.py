@@ -112,7 +112,7 @@ class SampledLogits(TiedLogits):
         return ops.stack([total - right[:, 0], best], axis=-1)
 
     def _log_expected(self, ids):
-        """The logarithm of how often each id is drawn, on average."""
+        """Compute the logarithm of how often each id is drawn, on average."""
         ids = ops.cast(ids, "float32")
         share = ops.log1p(1 / (ids + 1)) / float(
             np.log(self.token_embedding.input_dim + 1.0)

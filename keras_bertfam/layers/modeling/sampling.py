@@ -79,7 +79,7 @@ class SampleTokens(keras.layers.Layer):
 
 
 def gumbel_noise(like: Tensor, seed: Tensor) -> Tensor:
-    """Independent draws from the standard Gumbel distribution.
+    """Draw independent values from the standard Gumbel distribution.
 
     Args:
         like: tensor whose shape the noise has.

@@ -103,7 +103,7 @@ class ScalarMix(keras.layers.Layer):
 
 
 def _normalized(x, padding_mask):
-    """Of mean 0 and variance 1 over all tokens that aren't padding."""
+    """Give states mean 0 and variance 1 over all tokens that aren't padding."""
     wide = ops.cast(x, "float32")
     kept = ops.ones_like(wide)
     if padding_mask is not None:

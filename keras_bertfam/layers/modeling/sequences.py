@@ -6,7 +6,7 @@ from keras_bertfam.types import Tensor
 
 
 def same_sequence(sequence_ids: Tensor, padding_mask: Tensor | None) -> Tensor:
-    """Attention mask of rows that hold several sequences.
+    """Make the attention mask of rows that hold several sequences.
 
     Returns:
         A bool tensor `(batch, length, length)`, true within a sequence.
@@ -21,7 +21,7 @@ def same_sequence(sequence_ids: Tensor, padding_mask: Tensor | None) -> Tensor:
 def positions_without_padding(
     padding_mask: Tensor, restarted: Tensor | None = None
 ) -> Tensor:
-    """Where each token is among those that are no padding, as in fairseq's models.
+    """Count each token's position among those that are no padding, as fairseq does.
 
     Args:
         padding_mask: bool tensor `(batch, length)`, 1 = keep.
@@ -41,7 +41,7 @@ def positions_without_padding(
 
 
 def numbers_of(sequence_ids: Tensor, padding_mask: Tensor | None) -> Tensor:
-    """Numbers of what tokens see, for rows that hold several sequences.
+    """Number what tokens see, in rows that hold several sequences.
 
     Args:
         sequence_ids: int tensor `(batch, length)`.
@@ -58,7 +58,7 @@ def numbers_of(sequence_ids: Tensor, padding_mask: Tensor | None) -> Tensor:
 
 
 def restarted_positions(sequence_ids: Tensor) -> Tensor:
-    """Where each token is in its sequence: as far as from the sequence's first token.
+    """Count each token's position in its sequence, from the sequence's first token.
 
     Sorting brings the first tokens together, which costs less than to count
     equal ids of pairs.

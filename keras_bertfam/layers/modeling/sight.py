@@ -1,8 +1,5 @@
 """Which keys a query sees."""
 
-from typing import Any
-
-import keras
 from keras import ops
 
 from keras_bertfam.types import Tensor
@@ -14,7 +11,7 @@ def causal_mask(
     first_query: int | Tensor = 0,
     positions: Tensor | None = None,
 ) -> Tensor:
-    """Which keys aren't after a query.
+    """Tell which keys aren't after a query.
 
     Args:
         queries: int, the number of queries.
@@ -40,7 +37,7 @@ def seen_keys(
     prefix_mask: Tensor | None = None,
     attention_mask: Tensor | None = None,
 ) -> Tensor:
-    """Which keys a query of a causal text sees, with a prefix and other masks.
+    """Tell which keys a query of a causal text sees, with a prefix and other masks.
 
     Args:
         queries: int, the number of queries.
@@ -65,7 +62,7 @@ def seen_keys(
 
 
 def hiding(mask: Tensor, dtype: str) -> Tensor:
-    """What hides keys when it is added to scores.
+    """Make what hides keys when it is added to scores.
 
     Args:
         mask: bool tensor `(batch, keys)` or `(batch, queries, keys)`, or one of rank 4
@@ -79,18 +76,3 @@ def hiding(mask: Tensor, dtype: str) -> Tensor:
         mask = ops.expand_dims(mask, (1, 2) if len(mask.shape) == 2 else 1)
     least = -3e4 if dtype == "float16" else -1e9  # the one has no such number
     return ops.where(mask, ops.zeros((), dtype), ops.cast(least, dtype))
-
-
-def hide(bias: Tensor, mask: Tensor | None) -> dict[str, Any]:
-    """A bias and a mask as one, to be summed once for many layers.
-
-    Args:
-        bias: float tensor that broadcasts to the scores.
-        mask: see `hiding`; or `None`.
-
-    Returns:
-        Dict of the arguments of `SelfAttention`.
-    """
-    if mask is not None:
-        bias = bias + hiding(mask, keras.backend.standardize_dtype(bias.dtype))
-    return {"bias": bias, "attention_mask": None}

@@ -10,7 +10,7 @@ from keras_bertfam.arguments import checked
 from keras_bertfam.layers.modeling.dense import get_activation
 from keras_bertfam.types import Config, Initializer, Shape, Tensor
 
-_NOWHERE = -1e30
+NOWHERE = -1e30
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -184,7 +184,7 @@ class ConditionalSpanHead(SpanHead):
         return ops.cast(self.logits(states), "float32")[..., 0]
 
     def end_logits(self, states: Tensor, starts: Tensor) -> Tensor:
-        """Logits of the last token, given the first.
+        """Compute logits of the last token, given the first.
 
         Args:
             states: float tensor `(batch, length, width)`.
@@ -203,7 +203,7 @@ class ConditionalSpanHead(SpanHead):
     def no_answer_logit(
         self, states: Tensor, start_logits: Tensor, cls_positions: Tensor
     ) -> Tensor:
-        """The logit of having no answer.
+        """Compute the logit of having no answer.
 
         Args:
             states: float tensor `(batch, length, width)`.
@@ -250,7 +250,7 @@ def best_spans(
     count: int,
     max_length: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The spans with the greatest sum of logits, of all that are allowed.
+    """Find the spans with the greatest sum of logits, of all that are allowed.
 
     Args:
         start_logits: float tensor `(batch, length)`.
@@ -265,14 +265,14 @@ def best_spans(
         scores, float32 of that shape; -1e30 or less where there are no more.
     """
     length = ops.shape(start_logits)[1]
-    starts = ops.where(start_mask, start_logits, _NOWHERE)
-    ends = ops.where(end_mask, end_logits, _NOWHERE)
-    ends = ops.pad(ends, [[0, 0], [0, max_length]], constant_values=_NOWHERE)
+    starts = ops.where(start_mask, start_logits, NOWHERE)
+    ends = ops.where(end_mask, end_logits, NOWHERE)
+    ends = ops.pad(ends, [[0, 0], [0, max_length]], constant_values=NOWHERE)
     offsets = ops.expand_dims(ops.arange(length), 1) + ops.arange(max_length)
     scores = ops.expand_dims(starts, 2) + ops.take(ends, offsets, axis=1)
     # A row may have fewer spans than are asked for.
     flat = ops.reshape(scores, (-1, length * max_length))
-    flat = ops.pad(flat, [[0, 0], [0, count]], constant_values=2 * _NOWHERE)
+    flat = ops.pad(flat, [[0, 0], [0, count]], constant_values=2 * NOWHERE)
     scores, index = ops.top_k(flat, count)
     index = ops.cast(index, "int32")
     first = ops.minimum(index // max_length, length - 1)
@@ -287,7 +287,7 @@ def best_conditional_spans(
     count: int,
     max_length: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """As `best_spans`, with the ends given the `count` most probable starts.
+    """Find the best spans, their ends given the `count` most probable starts.
 
     Scores are sums of log-probabilities.
 
@@ -304,18 +304,18 @@ def best_conditional_spans(
     """
     start_mask, end_mask = masks
     length = ops.shape(states)[1]
-    starts = ops.where(start_mask, ops.log_softmax(start_logits), _NOWHERE)
+    starts = ops.where(start_mask, ops.log_softmax(start_logits), NOWHERE)
     # A row may have fewer tokens than starts are asked for.
-    starts = ops.pad(starts, [[0, 0], [0, count]], constant_values=2 * _NOWHERE)
+    starts = ops.pad(starts, [[0, 0], [0, count]], constant_values=2 * NOWHERE)
     start_scores, firsts = ops.top_k(starts, count)
     firsts = ops.minimum(ops.cast(firsts, "int32"), length - 1)
     end_mask = ops.expand_dims(end_mask, 1)
-    logits = ops.where(end_mask, head.end_logits(states, firsts), _NOWHERE)
+    logits = ops.where(end_mask, head.end_logits(states, firsts), NOWHERE)
     distance = ops.arange(length, dtype="int32") - ops.expand_dims(firsts, -1)
     allowed = end_mask & (distance >= 0) & (distance < max_length)
-    ends = ops.where(allowed, ops.log_softmax(logits), _NOWHERE)
+    ends = ops.where(allowed, ops.log_softmax(logits), NOWHERE)
     flat = ops.reshape(ops.expand_dims(start_scores, -1) + ends, (-1, count * length))
-    flat = ops.pad(flat, [[0, 0], [0, count]], constant_values=2 * _NOWHERE)
+    flat = ops.pad(flat, [[0, 0], [0, count]], constant_values=2 * NOWHERE)
     scores, index = ops.top_k(flat, count)
     index = ops.minimum(ops.cast(index, "int32"), count * length - 1)
     return ops.take_along_axis(firsts, index // length, axis=1), index % length, scores

@@ -115,7 +115,7 @@ class FeedForward(keras.layers.Layer):
 
 
 def is_wide(norm: str, dtype: str) -> bool:
-    """Whether what goes past the sub-layers is float32 where they are float16.
+    """Tell whether states are float32 where sub-layers compute in float16.
 
     In T5, whose norm is `"rms"`, it is beyond float16's range. So its code in
     `transformers` has float32 for the second matrix, and so for all that comes after.
@@ -124,34 +124,9 @@ def is_wide(norm: str, dtype: str) -> bool:
 
 
 def in_range(x: Tensor) -> Tensor:
-    """Casts float16 to float32; an infinity becomes the largest number of float16."""
+    """Cast float16 to float32; an infinity becomes the largest number of float16."""
     x = ops.cast(x, "float32")
     return ops.where(ops.isfinite(x), x, ops.clip(x, -65504.0, 65504.0))
-
-
-SHARE_MODES = ("none", "attention", "ffn", "all")
-
-
-def check_sharing(share: str, num_groups: int, num_layers: int) -> None:
-    """Raise a `ValueError` for what isn't a way to share sub-layers."""
-    if share not in SHARE_MODES:
-        raise ValueError(
-            f"`share` must be one of {SHARE_MODES}. Received: share={share!r}."
-        )
-    if not 1 <= num_groups <= num_layers:
-        raise ValueError(
-            "`num_groups` must be between 1 and "
-            f"num_layers={num_layers}. Received: num_groups={num_groups}."
-        )
-
-
-def check_first_norm(first_norm: bool, norm_first: bool, share: str) -> None:
-    """Raise a `ValueError` for blocks whose first can't go without its first norm."""
-    if not first_norm and (not norm_first or share in ("attention", "all")):
-        raise ValueError(
-            "`first_norm` must be `True` unless norm_first=True and layers share no "
-            f"attention. Received: norm_first={norm_first}, share={share!r}."
-        )
 
 
 NO_NORM = "none"
@@ -164,7 +139,7 @@ def make_norm(
     dtype: Any = None,
     bias: bool = True,
 ) -> keras.layers.Layer:
-    """A norm: `"layer"` for layer norm, `"rms"` for T5's, by the root mean square.
+    """Make a norm: `"layer"`, or `"rms"` for T5's, by the root mean square.
 
     The latter never has a bias.
 
@@ -181,7 +156,7 @@ def make_norm(
 
 
 def normed(norm: keras.layers.Layer, x: Tensor) -> Tensor:
-    """What a norm gives, without what Keras does around a call where it is slow.
+    """Normalise, without what Keras does around a call where it is slow.
 
     Under PyTorch that takes longer than the norm, in each step, and a layer norm has no
     dtype to cast its inputs to.
@@ -215,8 +190,8 @@ class ResidualSublayer(keras.layers.Layer):
             handed to the sub-layer, which computes its output at these positions
             only.
         return_scores: bool. If true, handed to the sub-layer.
-        causal: bool or `None`. If given, handed to the sub-layer.
-        window: int or `None`; and `dilation`, a tuple of ints or `None`. The same.
+        attention_mask: a mask, or what else says which keys are seen, or `None`. If
+            given, handed to the sub-layer.
         **kwargs: tensors that the sub-layer takes besides, see `SelfAttention`,
             `CrossAttention` and `RelativeAttention`. Pre-norm leaves them as they
             are.
@@ -273,9 +248,7 @@ class ResidualSublayer(keras.layers.Layer):
         x: Tensor,
         positions: Tensor | None = None,
         return_scores: bool = False,
-        causal: bool | None = None,
-        window: int | None = None,
-        dilation: tuple[int, ...] | None = None,
+        attention_mask: Any = None,
         training: bool | None = None,
         **kwargs: Tensor,
     ) -> Any:
@@ -286,8 +259,8 @@ class ResidualSublayer(keras.layers.Layer):
         if return_scores:
             kwargs["return_scores"] = True
         # Keras takes no dict of tensors and others, as these would be among `kwargs`.
-        given = {"causal": causal, "window": window, "dilation": dilation}
-        kwargs |= {name: each for name, each in given.items() if each is not None}
+        if attention_mask is not None:
+            kwargs["attention_mask"] = attention_mask
         if self.norm_first and self.norm is not None:
             x = normed(self.norm, x)
         output = self.sublayer(x, **kwargs)

@@ -13,7 +13,7 @@ MOST_LOGITS = 2**26
 
 
 def crossentropy(token_ids: Tensor, logits: Tensor) -> Tensor:
-    """Cross-entropy of each position, in nats.
+    """Compute the cross-entropy of each position, in nats.
 
     Args:
         token_ids: int32 tensor of shape `(...)`.
@@ -35,7 +35,7 @@ def crossentropy(token_ids: Tensor, logits: Tensor) -> Tensor:
 def scores_of_logits(
     token_ids: Tensor, logits: Tensor, statistics: bool = False
 ) -> Tensor:
-    """What `token_scores` gives, where the logits are there.
+    """Compute what `token_scores` gives, where the logits are there.
 
     Args:
         token_ids: int tensor of shape `(...)`.
@@ -60,7 +60,7 @@ def token_scores(
     token_ids: Tensor,
     statistics: bool = False,
 ) -> Tensor:
-    """Cross-entropy with a projection onto the vocabulary, and whether that is right.
+    """Compute each token's cross-entropy by a projection, and whether it is right.
 
     Equal in values and gradients to `scores_of_logits` of `states @ table.T + bias`.
     More than `MOST_LOGITS` are computed in chunks of positions, and computed again for
@@ -105,7 +105,7 @@ def in_chunks(
     parameters: Sequence[Tensor],
     logits_each: int,
 ) -> Tensor:
-    """Scores of positions, of so many at a time that their logits aren't too many.
+    """Compute scores for so many positions at a time that logits aren't too many.
 
     Args:
         scores: function of states, ids and parameters, that is computed again for the

@@ -8,7 +8,7 @@ from keras_bertfam.types import Tensor
 
 
 def hiding_in_torch(mask: Tensor, dtype: Any) -> Tensor:
-    """`hiding`, without numbers from the host, for which a GPU would be waited for."""
+    """Do what `hiding` does without numbers from the host, for which GPUs wait."""
     import torch
 
     least = -3e4 if dtype == torch.float16 else -1e9
@@ -17,7 +17,7 @@ def hiding_in_torch(mask: Tensor, dtype: Any) -> Tensor:
 
 
 def sdpa_takes(asked: Asked) -> bool:
-    """Whether `sdpa` computes what is asked, no slower than the explicit form."""
+    """Tell whether `sdpa` computes what is asked, no slower than the explicit form."""
     if asked.window:
         return False
     if asked.dropout is None:
@@ -30,7 +30,7 @@ def sdpa_takes(asked: Asked) -> bool:
 
 
 def sdpa(asked: Asked) -> Tensor:
-    """PyTorch's kernels: flash, cuDNN's, memory-efficient or for CPUs, as it chooses.
+    """Compute by PyTorch's kernel: flash, cuDNN's, memory-efficient or for CPUs.
 
     What is dropped follows from the layer's seeds. Flash rounds the rate to 1/256; of
     cuDNN's bits a few hang together, by which rates in a batch vary twice as much.

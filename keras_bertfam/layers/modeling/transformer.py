@@ -1,79 +1,38 @@
 """The stack of Transformer blocks, which shares weights between them."""
 
-from typing import Any
+from typing import Any, Self
 
 import keras
 from keras import ops
 
-from keras_bertfam.arguments import checked
+from keras_bertfam.layers.modeling.attention import SelfAttention
+from keras_bertfam.layers.modeling.attention_pattern import TokenRows, patterns_of
 from keras_bertfam.layers.modeling.cross_attention import CrossAttention
 from keras_bertfam.layers.modeling.dense import take_positions
 from keras_bertfam.layers.modeling.dropout import Dropout
+from keras_bertfam.layers.modeling.local_attention import LocalSelfAttention
 from keras_bertfam.layers.modeling.recomputation import recomputed
 from keras_bertfam.layers.modeling.relative_bias import RelativePositionBias
-from keras_bertfam.layers.modeling.stack_heads import StackHeads
-from keras_bertfam.layers.modeling.stack_sight import StackSight
+from keras_bertfam.layers.modeling.rotary import rotary_positions
+from keras_bertfam.layers.modeling.stack_heads import NoAttention, StackHeads
 from keras_bertfam.layers.modeling.sublayers import (
     NO_NORM,
     FeedForward,
     ResidualSublayer,
-    check_first_norm,
-    check_sharing,
     is_wide,
     make_norm,
 )
+from keras_bertfam.transformer_config import TransformerConfig, take_settings
 from keras_bertfam.types import Config, Initializer, Shape, Tensor
 
-# Those of the constructor that are attributes as they are.
-_ARGUMENTS = (
-    "num_layers num_heads head_dim intermediate_dim share num_groups norm_first "
-    "activation attention_dropout layer_norm_epsilon causal cross_attention norm "
-    "use_bias gated attention_scale activation_dropout output_dropout "
-    "relative_buckets relative_distance head_gates norm_bias first_norm rotary_base "
-    "attention_window attention_dilation max_global_tokens"
-).split()
 
-
-@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
-class TransformerStack(StackSight, StackHeads, keras.layers.Layer):
+class TransformerStack(StackHeads, keras.layers.Layer):
     """A stack of Transformer blocks, with weights shared as asked.
 
     Args:
-        num_layers: int.
-        num_heads: int.
-        head_dim: int. Width of a head.
-        intermediate_dim: int. Inner width of the feed-forward sub-layer.
-        share: `"none"`, `"attention"`, `"ffn"` or `"all"`. Which sub-layers
-            (each with its norm) the layers of a group share (ALBERT, section
-            3.1 and table 4).
-        num_groups: int. Groups of consecutive layers that share; layer `l`
-            belongs to group `l * num_groups // num_layers`.
-        norm_first: bool. Pre-norm blocks and a final norm after the stack.
-        activation: `"gelu"` (erf), `"gelu_tanh"`, or a Keras activation name.
-        dropout: float. Dropout rate on each sub-layer's output.
-        attention_dropout: float. Dropout rate on attention probabilities.
-        layer_norm_epsilon: float.
+        config: `TransformerConfig`.
         initializer: initializer of the kernels.
-        causal: bool. Whether tokens attend to those before them and themselves only.
-        cross_attention: bool. Whether each block attends to a `context` as well,
-            between its two other sub-layers.
-        norm: `"layer"` or `"rms"`, by the root mean square and without a bias.
-        use_bias: bool. Whether projections and feed-forward have biases.
-        gated: bool. Gated feed-forward, see `FeedForward`.
-        attention_scale: float or `None`. What scores are multiplied by; `None` means
-            `head_dim ** -0.5`.
-        activation_dropout: float. Dropout rate inside the feed-forward sub-layer.
-        output_dropout: float. Dropout rate on the output of the stack.
-        relative_buckets: int. Buckets of the relative position bias that all blocks
-            share, see `RelativePositionBias`; 0 for none.
-        relative_distance: int. Its greatest distance.
-        pruned_heads: for each layer a list of the heads that it lacks, or `None`.
-        head_gates: dict of arguments of `HeadGates`, or `None` for no gates.
-        norm_bias: bool. Whether norms have biases.
-        first_norm: bool. Whether pre-norm begins with the first block's attention.
-        rotary_base: see `keras_bertfam.models.EncoderBackbone`, and so
-            `attention_window`, `attention_dilation` and `max_global_tokens`.
 
     Call arguments:
         x: float tensor of shape `(batch, length, width)`.
@@ -93,7 +52,7 @@ class TransformerStack(StackSight, StackHeads, keras.layers.Layer):
         cache_index: int scalar, the position of the first token of `x`.
         position_ids: int tensor `(batch, length)`, for rotary positions.
         sequence_ids: int tensor `(batch, length)`. Tokens see their own sequence only.
-        global_tokens: what the method `global_tokens` gives.
+        global_tokens: what `global_tokens.tokens_at` gives, or `None`.
         return_hidden_states: bool.
         return_scores: bool.
 
@@ -107,132 +66,132 @@ class TransformerStack(StackSight, StackHeads, keras.layers.Layer):
     Example:
 
     ```python
-    stack = keras_bertfam.layers.TransformerStack(
-        num_layers=2, num_heads=2, head_dim=4, intermediate_dim=32, share="all")
+    config = keras_bertfam.models.TransformerConfig(
+        vocabulary_size=100, num_layers=2, num_heads=2, hidden_dim=8,
+        intermediate_dim=32, share="all")
+    stack = keras_bertfam.layers.TransformerStack(config)
     stack(keras.random.normal((1, 5, 8))).shape  # (1, 5, 8)
     ```
     """
 
     def __init__(
         self,
-        num_layers: int,
-        num_heads: int,
-        head_dim: int,
-        intermediate_dim: int,
-        share: str = "none",
-        num_groups: int = 1,
-        norm_first: bool = False,
-        activation: str = "gelu",
-        dropout: float = 0.0,
-        attention_dropout: float = 0.0,
-        layer_norm_epsilon: float = 1e-12,
+        config: TransformerConfig,
         initializer: Initializer = "glorot_uniform",
-        causal: bool = False,
-        cross_attention: bool = False,
-        norm: str = "layer",
-        use_bias: bool = True,
-        gated: bool = False,
-        attention_scale: float | None = None,
-        activation_dropout: float = 0.0,
-        output_dropout: float = 0.0,
-        relative_buckets: int = 0,
-        relative_distance: int = 128,
-        pruned_heads: Any = None,
-        head_gates: Config | None = None,
-        norm_bias: bool = True,
-        first_norm: bool = True,
-        rotary_base: Any = None,
-        attention_window: Any = None,
-        attention_dilation: Any = None,
-        max_global_tokens: int = 0,
         **kwargs: Any,
     ) -> None:
-        values = locals()
         super().__init__(**kwargs)
-        check_sharing(share, num_groups, num_layers)
-        check_first_norm(first_norm, norm_first, share)
-        for name in _ARGUMENTS:
-            setattr(self, name, values[name])
-        self.dropout_rate = dropout
+        self.config = config
+        self.num_layers, self.num_heads = config.num_layers, config.num_heads
+        self.head_gates = config.head_gates
         self.recomputes = "none"
         self.initializer = keras.initializers.get(initializer)
-        common = {"dtype": self.dtype_policy}
-        # Names are fixed: policies of int8 models go by the path.
-        attending = {
-            "num_heads": num_heads,
-            "head_dim": head_dim,
-            "dropout": attention_dropout,
-            "use_bias": use_bias,
-            "scale": attention_scale,
-            **common,
-        }
-        self._settle_heads(pruned_heads)
-        self._settle_sight()
-        self.attention_layers = self._sublayers(
-            "attention",
-            lambda index, **kwargs: self._self_attention(index, **attending, **kwargs),
-        )
-        self.cross_attention_layers = self.relative_bias = self.final_norm = None
-        if cross_attention:
-            self.cross_attention_layers = self._sublayers(
-                "attention",
-                lambda _, **kwargs: CrossAttention(
-                    name="cross_attention", **attending, **kwargs
-                ),
-                name="cross_attention",
+        self.patterns = patterns_of(config)
+        if config.pruned_heads and config.relative_buckets:
+            raise ValueError(
+                "`pruned_heads` must be `None` with a bias by relative position, which "
+                "all layers share. Received: "
+                f"relative_buckets={config.relative_buckets}."
             )
-        self.feedforward_layers = self._sublayers(
-            "ffn",
-            lambda _, **kwargs: FeedForward(
-                intermediate_dim,
-                activation=activation,
-                dropout=activation_dropout,
-                use_bias=use_bias,
-                gated=gated,
-                wide_output=norm == "rms",
-                name="feed_forward",
-                **common,
-                **kwargs,
-            ),
-        )
-        if relative_buckets:
+        self._set_heads(config.pruned_heads, self._count("attention"))
+        # Names are fixed: policies of int8 models go by the path.
+        self.attention_layers = self._sublayers("attention", self._self_attention)
+        self.cross_attention_layers = self.relative_bias = self.final_norm = None
+        if config.cross_attention:
+            self.cross_attention_layers = self._sublayers(
+                "attention", self._cross_attention, name="cross_attention"
+            )
+        self.feedforward_layers = self._sublayers("ffn", self._feed_forward)
+        if config.relative_buckets:
             self.relative_bias = RelativePositionBias(
-                num_heads,
-                relative_buckets,
-                relative_distance,
-                bidirectional=not causal,
+                config.num_heads,
+                config.relative_buckets,
+                config.relative_distance,
+                bidirectional=not config.causal,
                 initializer=self.initializer.clone(),
                 name="relative_bias",
-                **common,
+                dtype=self.dtype_policy,
             )
-        if norm_first:
-            wide = is_wide(norm, self.compute_dtype)
+        if config.norm_first:
+            wide = is_wide(config.norm, self.compute_dtype)
             self.final_norm = make_norm(
-                norm,
-                layer_norm_epsilon,
+                config.norm,
+                config.layer_norm_epsilon,
                 "final_norm",
-                bias=norm_bias,
-                dtype="float32"
-                if is_wide(norm, self.compute_dtype)
-                else common["dtype"],
+                bias=config.norm_bias,
+                dtype="float32" if wide else self.dtype_policy,
             )
-        self.dropout = Dropout(output_dropout, name="dropout", **common)
+        self.dropout = Dropout(
+            config.output_dropout, name="dropout", dtype=self.dtype_policy
+        )
+
+    def _count(self, kind):
+        """Count the sub-layers of a kind, which layers of a group may share."""
+        shared = self.config.share in (kind, "all")
+        return self.config.num_groups if shared else self.num_layers
 
     def _sublayers(self, kind, make, name=None):
-        bare = not self.first_norm and kind == "attention" and name is None
+        """Make the sub-layers of a kind, with what is around each."""
+        config = self.config
+        bare = not config.first_norm and kind == "attention" and name is None
         return [
             ResidualSublayer(
-                make(index, initializer=self.initializer.clone()),
-                norm_first=self.norm_first,
-                dropout=self.dropout_rate,
-                layer_norm_epsilon=self.layer_norm_epsilon,
-                norm=NO_NORM if bare and not index else self.norm,
-                norm_bias=self.norm_bias,
+                make(index),
+                norm_first=config.norm_first,
+                dropout=config.dropout,
+                layer_norm_epsilon=config.layer_norm_epsilon,
+                norm=NO_NORM if bare and not index else config.norm,
+                norm_bias=config.norm_bias,
                 name=f"{name or kind}_{index}",
                 dtype=self.dtype_policy,
             )
             for index in range(self._count(kind))
         ]
+
+    def _of_attention(self, num_heads):
+        config = self.config
+        return {
+            "num_heads": num_heads,
+            "head_dim": config.head_dim,
+            "dropout": config.attention_dropout,
+            "initializer": self.initializer.clone(),
+            "use_bias": config.use_bias,
+            "scale": config.attention_scale,
+            "dtype": self.dtype_policy,
+        }
+
+    def _self_attention(self, index):
+        """Make the self-attention of a group of layers, of the heads it has left."""
+        layer = -(-index * self.num_layers // self._count("attention"))
+        config, count = self.config, len(self.heads_of(layer))
+        if not count:
+            common = {"use_bias": config.use_bias, "dtype": self.dtype_policy}
+            return NoAttention(name="self_attention", **common)
+        arguments = {**self._of_attention(count), "name": "self_attention"}
+        if config.is_local:
+            has_global = bool(config.max_global_tokens)
+            return LocalSelfAttention(
+                causal=config.causal, global_projections=has_global, **arguments
+            )
+        return SelfAttention(causal=config.causal, **arguments)
+
+    def _cross_attention(self, index):
+        arguments = self._of_attention(self.num_heads)
+        return CrossAttention(name="cross_attention", **arguments)
+
+    def _feed_forward(self, index):
+        config = self.config
+        return FeedForward(
+            config.intermediate_dim,
+            activation=config.activation,
+            dropout=config.activation_dropout,
+            use_bias=config.use_bias,
+            gated=config.gated,
+            wide_output=config.norm == "rms",
+            initializer=self.initializer.clone(),
+            name="feed_forward",
+            dtype=self.dtype_policy,
+        )
 
     @property
     def _kinds(self):
@@ -245,7 +204,7 @@ class TransformerStack(StackSight, StackHeads, keras.layers.Layer):
         return [layers for layers in kinds if layers is not None]
 
     def block(self, layer: int) -> tuple[ResidualSublayer, ...]:
-        """The sub-layers that a layer uses, attention first and feed-forward last.
+        """List the sub-layers that a layer uses, attention first, feed-forward last.
 
         Args:
             layer: int from 0 to `num_layers - 1`.
@@ -283,14 +242,27 @@ class TransformerStack(StackSight, StackHeads, keras.layers.Layer):
         training: bool | None = None,
     ) -> Any:
         states, scores, caches = [x], [], []
+        batch, length = ops.shape(x)[:2]
+        first = ops.convert_to_tensor(cache_index, "int32")
+        rows = TokenRows(
+            batch,
+            queries=length,
+            keys=length if cache is None else ops.shape(cache[0][0])[1],
+            first_query=first,
+            mask=attention_mask,
+            prefix_mask=prefix_mask,
+            sequence_ids=sequence_ids,
+            global_tokens=global_tokens,
+            has_cache=cache is not None,
+        )
+        attending = self._attending(rows, position_ids, positions)
         head_masks = self._mask_of_each(head_mask, training)
-        masks, caching = (attention_mask, prefix_mask), (positions, cache, cache_index)
-        tokens = (position_ids, sequence_ids, global_tokens)
-        sights = self._sights(x, *masks, *caching, *tokens)
         for index in range(self.num_layers):
             at = positions if index == self.num_layers - 1 else None
             if at is not None and len(getattr(cross_mask, "shape", ())) == 3:
                 cross_mask = take_positions(cross_mask, at)
+            if cache is not None:
+                attending[index] |= {"cache": cache[index], "cache_index": first}
             compute = self._compute_block
             if training and self.recomputes == "block":
                 compute = recomputed(compute, self.block(index))
@@ -303,7 +275,7 @@ class TransformerStack(StackSight, StackHeads, keras.layers.Layer):
                 positions=at,
                 head_mask=head_masks[index],
                 return_scores=return_scores,
-                **sights[index],
+                **attending[index],
             )
             if cache is not None:
                 caches.append(more.pop())
@@ -320,6 +292,32 @@ class TransformerStack(StackSight, StackHeads, keras.layers.Layer):
         both = zip((states, scores), asked, strict=True)
         return x, *(each if wanted else None for each, wanted in both)
 
+    def _attending(self, rows, position_ids, positions):
+        """Make for each layer what its attention is told: keys, bias and rotations.
+
+        What layers of one pattern have in common is made once.
+        """
+        keys, rotary, attending = {}, {}, []
+        for index, pattern in enumerate(self.patterns):
+            at = positions if index == self.num_layers - 1 else None
+            # A bias is another one where fewer queries are computed.
+            case = pattern, self.relative_bias is not None and at is not None
+            if case not in keys:
+                keys[case] = pattern.visible_keys(
+                    rows, self.compute_dtype, self.relative_bias, at
+                )
+            told = dict(zip(("attention_mask", "bias"), keys[case], strict=True))
+            base = pattern.rotary_base
+            if base is not None and base not in rotary:
+                if position_ids is None:
+                    places = ops.arange(rows.queries, dtype="int32") + rows.first_query
+                    position_ids = ops.expand_dims(places, 0)
+                head_dim = self.config.head_dim
+                rotary[base] = rotary_positions(position_ids, head_dim, base)
+            told["rotary"] = rotary.get(base)
+            attending.append({n: x for n, x in told.items() if x is not None})
+        return attending
+
     def _compute_block(self, index, x, context, cross_mask, training, **attending):
         """Compute the states after a block, and what else its self-attention gives."""
         attention, *crossing, feedforward = self.block(index)
@@ -335,8 +333,11 @@ class TransformerStack(StackSight, StackHeads, keras.layers.Layer):
     def get_config(self) -> Config:
         return {
             **super().get_config(),
-            **{name: getattr(self, name) for name in _ARGUMENTS},
-            "pruned_heads": self.pruned_heads,
-            "dropout": self.dropout_rate,
+            **vars(self.config),
             "initializer": keras.initializers.serialize(self.initializer),
         }
+
+    @classmethod
+    def from_config(cls, config: Config) -> Self:
+        settings, others = take_settings(config)
+        return cls(TransformerConfig.of_part(**settings), **others)

@@ -9,7 +9,7 @@ from keras_bertfam.types import Tensor
 def arrange_two_streams(
     inputs: dict[str, Tensor], causal: bool = False
 ) -> dict[str, Tensor]:
-    """What a `RelativeTransformerStack` takes, from what `XLNetBackbone` takes.
+    """Turn what `XLNetBackbone` takes into what `RelativeTransformerStack` takes.
 
     Args:
         inputs: dict of tensors, see `XLNetBackbone`.
@@ -49,7 +49,7 @@ def arrange_two_streams(
 
 
 def _at(values, positions):
-    """Values of shape `(batch, length)` at positions `(batch, count)`."""
+    """Take values of shape `(batch, length)` at positions `(batch, count)`."""
     return take_positions(ops.expand_dims(values, -1), positions)[..., 0]
 
 
@@ -62,7 +62,7 @@ def visible_keys(
     causal: bool = False,
     memory_mask: Tensor | None = None,
 ) -> Tensor:
-    """Attention mask of content and query stream over memory and tokens.
+    """Make the attention mask of content and query stream over memory and tokens.
 
     Args:
         token_ids: int tensor `(batch, length)`.
@@ -124,7 +124,7 @@ def other_segments(
     positions: Tensor | None = None,
     memory_length: int | Tensor = 0,
 ) -> Tensor:
-    """Where rows and keys are of different segments; memory is of segment 0.
+    """Tell where rows and keys are of different segments; memory is of segment 0.
 
     Returns:
         Bool tensor `(batch, length + count, memory_length + length)`.
@@ -143,7 +143,7 @@ def extend_memory(
     memory_length: int | Tensor,
     reuse_length: int | None = None,
 ) -> Tensor:
-    """The last states of a memory and of the first tokens after it.
+    """Keep the last states of a memory and of the first tokens after it.
 
     Args:
         memory: float tensor `(batch, length_before, width)`, or `None`.

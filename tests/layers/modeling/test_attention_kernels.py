@@ -17,6 +17,7 @@ from keras_bertfam.layers.modeling.attention_kernels import (
     attend,
     kernel_for,
 )
+from keras_bertfam.layers.modeling.attention_pattern import VisibleKeys
 from keras_bertfam.layers.modeling.jax_attention import lowered_for
 from keras_bertfam.layers.modeling.sequences import numbers_of, same_sequence
 
@@ -310,8 +311,9 @@ def test_layers_on_a_tpu(kind):
         arguments = {"attention_mask": keys, "sequence_ids": ids}
     else:
         layer = SelfAttention(HEADS, WIDTH, causal=kind == "causal")
-        arguments = {"attention_mask": same_sequence(ids, keys)}
-        arguments["numbers"] = numbers_of(ids, keys)
+        numbers = numbers_of(ids, keys)
+        visible = VisibleKeys(same_sequence(ids, keys), kind == "causal", numbers)
+        arguments = {"attention_mask": visible}
     layer.build(x.shape)
     expected = layer(x, **arguments)
     with interpreted_tpu():

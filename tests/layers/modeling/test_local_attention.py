@@ -6,8 +6,13 @@ import pytest
 from keras import ops
 
 from keras_bertfam.layers import LocalSelfAttention, SelfAttention
-from keras_bertfam.layers.modeling import neighbours
+from keras_bertfam.layers.modeling.attention_pattern import NearbyKeys
 from keras_bertfam.layers.modeling.global_tokens import tokens_at, tokens_of_mask
+from keras_bertfam.layers.modeling.neighbours import (
+    neighbours_in_blocks,
+    neighbours_in_rows,
+    uses_blocks,
+)
 from keras_bertfam.layers.modeling.rotary import rotary_positions, rotate
 
 LENGTH = 23
@@ -63,12 +68,11 @@ def dense_mask(inputs, size, step=1, masks=("padding", "ids")):
 @pytest.mark.parametrize("window", [2, 4, 10])
 def test_blocks_are_a_dense_mask(layers, inputs, window, masks):
     local, every = layers
-    given = {"window": window}
-    if "padding" in masks:
-        given["attention_mask"] = ops.convert_to_tensor(inputs["padding"])
-    if "ids" in masks:
-        given["sequence_ids"] = inputs["ids"]
-    assert neighbours.pays(LENGTH, window, (1,)) == (window < 12)
+    padding = ops.convert_to_tensor(inputs["padding"]) if "padding" in masks else None
+    ids = ops.convert_to_tensor(inputs["ids"]) if "ids" in masks else None
+    keys = NearbyKeys(window, (1,) * 4, mask=padding, sequence_ids=ids)
+    given = {"attention_mask": keys}
+    assert uses_blocks(LENGTH, window, (1,)) == (window < 12)
     ours = as_numpy(local(inputs["x"], **given))
     seen = ops.convert_to_tensor(dense_mask(inputs, window // 2, masks=masks))
     expected = as_numpy(every(inputs["x"], attention_mask=seen))
@@ -87,18 +91,20 @@ def test_dilation_is_by_head(layers, inputs):
     local, every = layers
     dilation = (1, 3, 1, 2)
     x, padding = inputs["x"], ops.convert_to_tensor(inputs["padding"])
-    given = {"attention_mask": padding, "sequence_ids": inputs["ids"], "window": 2}
+    ids = ops.convert_to_tensor(inputs["ids"])
+    keys = NearbyKeys(2, dilation, mask=padding, sequence_ids=ids)
+    given = {"attention_mask": keys}
     head = np.eye(4, dtype="float32")
     for k, step in enumerate(dilation):
-        ours = local(x, **given, dilation=dilation, head_mask=head[k])
+        ours = local(x, **given, head_mask=head[k])
         seen = ops.convert_to_tensor(dense_mask(inputs, 1, step))
         expected = every(x, attention_mask=seen, head_mask=head[k])
         real = inputs["padding"]
         np.testing.assert_allclose(
             as_numpy(ours)[real], as_numpy(expected)[real], atol=2e-6
         )
-    whole, _ = local(x, **given, dilation=dilation, return_scores=True)
-    ours = local(x, **given, dilation=dilation)
+    whole, _ = local(x, **given, return_scores=True)
+    ours = local(x, **given)
     np.testing.assert_allclose(as_numpy(whole)[real], as_numpy(ours)[real], atol=2e-6)
 
 
@@ -157,9 +163,9 @@ def test_global_tokens_see_all_and_are_seen(layers, inputs, masks):
 
 def test_as_many_pairs_as_there_are():
     """n (2 w + 1) - w (w + 1), n = 8 and w = 2: 34."""
-    bias = neighbours.neighbours_in_rows(8, 4, (1,), "float32")
+    bias = neighbours_in_rows(8, 4, (1,), "float32")
     assert int((as_numpy(bias) == 0).sum()) == 34
-    blocks = neighbours.neighbours_in_blocks(1, 8, 2, 1, "float32")
+    blocks = neighbours_in_blocks(1, 8, 2, 1, "float32")
     assert int((as_numpy(blocks) == 0).sum()) == 34
     assert blocks.shape == (4, 1, 2, 6)
 

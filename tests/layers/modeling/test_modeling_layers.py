@@ -4,10 +4,15 @@ import pytest
 from keras import ops
 
 from keras_bertfam import layers
+from keras_bertfam.models import TransformerConfig
 
 
 def normal(*shape):
     return np.random.default_rng(0).normal(size=shape).astype("float32")
+
+
+def config_of(**settings):
+    return TransformerConfig(20, 2, 2, 8, 16, **settings)
 
 
 def array(x):
@@ -23,7 +28,7 @@ LAYERS = {
         (2, 5, 8),
     ),
     "stack": (
-        lambda: layers.TransformerStack(2, 2, 4, 16, share="ffn"),
+        lambda: layers.TransformerStack(config_of(share="ffn")),
         (2, 5, 8),
         (2, 5, 8),
     ),
@@ -127,7 +132,7 @@ def test_masked_lm_head_against_numpy():
 
 
 def test_factorised_embedding():
-    layer = layers.EncoderEmbedding(20, 8, embedding_dim=3, num_segments=2)
+    layer = layers.EncoderEmbedding(config_of(embedding_dim=3, num_segments=2))
     outputs = layer(np.array([[1, 2]]), segment_ids=np.array([[0, 1]]))
     assert tuple(outputs.shape) == (1, 2, 8)
     assert layer.projection.bias is not None
