@@ -8,9 +8,8 @@ from keras import ops
 
 from keras_bertfam.arguments import checked
 from keras_bertfam.layers.modeling.dense import get_activation
+from keras_bertfam.layers.modeling.span_scores import NOWHERE
 from keras_bertfam.types import Config, Initializer, Shape, Tensor
-
-NOWHERE = -1e30
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
