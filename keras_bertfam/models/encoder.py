@@ -6,18 +6,18 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_bertfam.layers.modeling.embedding import EncoderEmbedding
-from keras_bertfam.layers.modeling.global_tokens import (
+from keras_bertfam.layers.attention.global_tokens import (
     tokens_at,
     tokens_of_mask,
     with_nan_for_too_many,
 )
-from keras_bertfam.layers.modeling.heads import Pooler
-from keras_bertfam.layers.modeling.sequences import (
+from keras_bertfam.layers.attention.masks import (
     positions_without_padding,
     restarted_positions,
 )
-from keras_bertfam.layers.modeling.transformer import TransformerStack
+from keras_bertfam.layers.blocks.embedding import EncoderEmbedding
+from keras_bertfam.layers.blocks.transformer import TransformerStack
+from keras_bertfam.layers.heads.heads import Pooler
 from keras_bertfam.models.base import TokenBackbone
 from keras_bertfam.presets.families.encoder import ENCODER
 from keras_bertfam.transformer_config import FIELDS, TransformerConfig, take_settings
