@@ -176,7 +176,7 @@ def _blocks(kind, sentences, separators, documents):
         ends = np.cumsum(counts)[np.cumsum(documents) - 1]
         sizes = np.diff(ends, prepend=0)
         following = np.minimum(following, np.repeat(ends, sizes))
-    starts = _orbit(following)
+    starts = _follow_pointers(following)
     return bounds[starts], bounds[np.append(starts[1:], len(units))]
 
 
@@ -194,7 +194,7 @@ def _segments(kind, bounds, documents, ends, number):
         following = np.searchsorted(bounds, bounds[:-1] + target)
     else:
         following = sentence + 2
-    starts = _orbit(np.minimum(following, ends[document]))
+    starts = _follow_pointers(np.minimum(following, ends[document]))
     begins = bounds[starts]
     following = np.append(starts[1:], len(document))
     stops = bounds[following]
@@ -206,7 +206,7 @@ def _segments(kind, bounds, documents, ends, number):
     return begins, np.minimum(stops, begins + kind.width), extra, single
 
 
-def _orbit(following):
+def _follow_pointers(following):
     """0, what follows it, what follows that, and so on to the end; by doubling."""
     count = len(following)
     if not count:

@@ -138,14 +138,14 @@ def load_examples(
                 f"`data` must be `None` where a table comes first. Received: {data!r}."
             )
         tagging = kind == "tagging"
-        usual = tables.label_of_conll(task) or ("tags" if tagging else None)
-        if text is None and usual is not None:
-            text, label = "tokens", label or usual
+        implied = tables.label_of_conll(task) or ("tags" if tagging else None)
+        if text is None and implied is not None:
+            text, label = "tokens", label or implied
         listed: Any = text if isinstance(text, (list, tuple)) else [text]
         columns = [name for name in listed if name is not None]
         form = Form(columns, label, split, tagging, delimiter, header, quoting)
         examples = load_table(task, form, label_names, kind)
-        _say_inferred(examples, form, label_names, kind)
+        _print_inferred(examples, form, label_names, kind)
         examples = examples if limit is None else examples.take(limit)
     if validation_split is None:
         return examples
@@ -157,18 +157,18 @@ def load_examples(
     return examples.split(validation_split, seed)
 
 
-def _say_inferred(examples, form, label_names, kind):
-    """Prints what a table didn't say and no argument did, to the standard error."""
-    said = [f"delimiter={delimiter!r}" for delimiter in sorted(form.delimiters)]
+def _print_inferred(examples, form, label_names, kind):
+    """Print to the standard error what was inferred from a table."""
+    inferred = [f"delimiter={delimiter!r}" for delimiter in sorted(form.delimiters)]
     if form.label is not None and kind is None:
-        said.append(f"kind={examples.task.kind!r}")
+        inferred.append(f"kind={examples.task.kind!r}")
     names = examples.task.label_names
     if label_names is None and names is not None:
         more = f", and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-        said.append(f"label_names={[*names[:_SHOWN]]}{more}")
-    if said:
+        inferred.append(f"label_names={[*names[:_SHOWN]]}{more}")
+    if inferred:
         count = f"{examples.task.name}: {len(examples)} examples"
-        print(f"{count}. Inferred: {', '.join(said)}.", file=sys.stderr)
+        print(f"{count}. Inferred: {', '.join(inferred)}.", file=sys.stderr)
 
 
 def _load_task(task, split, data, limit):

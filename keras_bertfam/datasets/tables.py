@@ -8,6 +8,7 @@ from typing import Any
 
 from keras_bertfam.datasets import files
 from keras_bertfam.datasets.forms import Form, Table, check_columns
+from keras_bertfam.text_files.parquet import open_parquet, read_columns
 from keras_bertfam.types import Path
 
 _DELIMITERS = {".csv": ",;\t|", ".tsv": "\t", ".tab": "\t"}
@@ -30,7 +31,7 @@ def is_column_file(path: Path) -> bool:
 
 
 def label_of_conll(source: Any) -> str | None:
-    """The usual label's column of a path or list of paths of CoNLL files, or `None`."""
+    """Name the column of labels of CoNLL files; `None` for anything else."""
     first = source[0] if isinstance(source, (list, tuple)) and source else source
     if not isinstance(first, (str, os.PathLike)) or _suffix(first) not in _CONLL:
         return None
@@ -208,19 +209,9 @@ def _read_conll(path, form):
 
 
 def _read_parquet(path, form):
-    try:
-        from pyarrow import lib, parquet
-    except ImportError as error:
-        raise ImportError(
-            "Parquet files need pyarrow: pip install keras-bertfam[data]."
-        ) from error
-
-    try:
-        with parquet.ParquetFile(path) as file:
-            check_columns(path, form, file.schema_arrow.names)
-            rows = file.read(columns=form.columns).to_pylist()
-    except (lib.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path!s} must be a Parquet file. {error}.") from error
+    with open_parquet(path) as file:
+        check_columns(path, form, file.schema_arrow.names)
+        rows = read_columns(file, form.columns, path)
     return Table(str(path), rows, lambda k: f"{path!s}, row {k}")
 
 

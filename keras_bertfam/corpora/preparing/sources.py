@@ -5,7 +5,11 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 
-from keras_bertfam.corpora.preparing import tables
+from keras_bertfam.corpora.preparing.tables import (
+    DATASETS,
+    dataset_parts,
+    dataset_source,
+)
 from keras_bertfam.text_files.finding import find_files, source_of
 from keras_bertfam.text_files.parquet import row_groups
 from keras_bertfam.text_files.parts import Block, Part, Reading, Source
@@ -46,14 +50,14 @@ def find_sources(
     if isinstance(names, (str, os.PathLike)):
         names = [names]
     items = [os.fspath(name) for name in names]
-    marks = tuple(f"{kind}:" for kind in tables.DATASETS)
+    marks = tuple(f"{kind}:" for kind in DATASETS)
     datasets = sorted({item for item in items if item.startswith(marks)})
     files = [item for item in items if item not in datasets]
-    found = [tables.dataset_source(name, reading) for name in datasets]
+    found = [dataset_source(name, reading) for name in datasets]
     if files or not datasets:
         found += find_files(files, argument)
     for source in found:
-        if source.kind not in tables.DATASETS:
+        if source.kind not in DATASETS:
             check_head(source, reading)
     return sorted(found, key=lambda source: source.name)
 
@@ -106,8 +110,8 @@ def make_blocks(sources: Iterable[Source], reading: Reading) -> list[Block]:
 def _parts(source, size, reading):
     if source.kind == "parquet":
         return row_groups(source, size)
-    if source.kind in tables.DATASETS:
-        return tables.examples(source, size, reading)
+    if source.kind in DATASETS:
+        return dataset_parts(source, size, reading)
     whole = source.kind == "text" and reading.one_per_file
     # Bytes of lines' ends can be within characters of other encodings.
     other = codecs.lookup(reading.encoding).name != "utf-8"

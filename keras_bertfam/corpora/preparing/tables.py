@@ -10,8 +10,8 @@ DATASETS = ("tfds", "hf")  # the kinds of sources, and what their names begin wi
 _EXAMPLES = 10_000  # in a part of a dataset whose size in bytes isn't known
 
 
-def examples(source: Source, size: int, reading: Reading) -> list[Part]:
-    """Parts of a dataset with about as many bytes."""
+def dataset_parts(source: Source, size: int, reading: Reading) -> list[Part]:
+    """Divide a dataset into parts of about `size` bytes."""
     count = _dataset_length(source.name, reading)
     step = _EXAMPLES
     if source.bytes:

@@ -13,7 +13,7 @@ from keras_bertfam.autograph import as_graph
 from keras_bertfam.layers.corruption.objectives import (
     DenoisingObjective,
     DenoisingVocabulary,
-    Room,
+    LengthLimits,
     get_objective,
 )
 from keras_bertfam.layers.corruption.random_places import as_rows
@@ -163,7 +163,7 @@ class DenoiseTokens(PreprocessingLayer):
             decoder_start_token_id,
             pad_token_id,
         )
-        self._room = Room(inputs, self.target_length - specials)
+        self._room = LengthLimits(inputs, self.target_length - specials)
         self._vocabulary = DenoisingVocabulary(
             vocabulary_size,
             mask_token_id,
@@ -233,14 +233,14 @@ class DenoiseTokens(PreprocessingLayer):
         room = None
         if tight:
             own = tf.gather(self.rooms, tokens.row_lengths())
-            room = Room(own[:, 0], own[:, 1])
+            room = LengthLimits(own[:, 0], own[:, 1])
         return self._rows(tokens, seed, room, padded=False)
 
     def _rows(
         self,
         tokens: TFRagged,
         seed: TFTensor,
-        room: Room | None = None,
+        room: LengthLimits | None = None,
         padded: bool = True,
     ) -> Any:
         room = room or self._room

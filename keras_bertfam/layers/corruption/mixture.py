@@ -12,7 +12,7 @@ from keras_bertfam.layers.corruption.objectives import (
     Corrupted,
     DenoisingObjective,
     DenoisingVocabulary,
-    Room,
+    LengthLimits,
     get_objective,
 )
 from keras_bertfam.layers.corruption.span_objectives import PrefixLM, RandomSpans
@@ -104,7 +104,7 @@ class Mixture(DenoisingObjective):
         self,
         tokens: TFRagged,
         vocabulary: DenoisingVocabulary,
-        room: Room,
+        room: LengthLimits,
         seed: TFTensor,
     ) -> Corrupted:
         draws = tf.random.stateless_uniform([tokens.nrows()], fold(seed, -1), alg=RNG)
@@ -117,7 +117,7 @@ class Mixture(DenoisingObjective):
             texts = tf.where(choice == number)[:, 0]
             chosen = tf.gather(tokens, texts)
             mode = self._mode(number, vocabulary)
-            room_left = room.of(texts, less=len(mode))
+            room_left = room.of_texts(texts, less=len(mode))
             part = as_graph(objective.corrupt)(
                 chosen, left, room_left, fold(seed, number)
             )

@@ -9,7 +9,7 @@ from keras_bertfam.lazy import Registry
 from keras_bertfam.types import Config
 
 
-class Named:
+class KnownByName:
     """Base of kinds of objects that can be asked for by name.
 
     A kind is a direct subclass with a `kind` and a `Registry` `named` of its own. A
@@ -67,6 +67,6 @@ def _as_config(value):
     """An argument, with objects of these kinds as configs."""
     if isinstance(value, list):
         return [*map(_as_config, value)]
-    if isinstance(value, Named):
+    if isinstance(value, KnownByName):
         return keras.saving.serialize_keras_object(value)
     return value

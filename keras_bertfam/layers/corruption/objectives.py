@@ -7,7 +7,7 @@ from typing import Any, ClassVar, cast
 import tensorflow as tf
 
 from keras_bertfam.arguments import checked
-from keras_bertfam.layers.corruption.named import Named
+from keras_bertfam.layers.corruption.named import KnownByName
 from keras_bertfam.layers.corruption.replacement import make_draw
 from keras_bertfam.lazy import Registry
 from keras_bertfam.types import Config, TFRagged, TFTensor
@@ -64,7 +64,7 @@ class DenoisingVocabulary:
 
 
 @dataclasses.dataclass(frozen=True)
-class Room:
+class LengthLimits:
     """The most tokens that inputs and targets may have, special ones left out.
 
     Args:
@@ -75,8 +75,8 @@ class Room:
     inputs: int | TFTensor
     targets: int | TFTensor
 
-    def of(self, texts: TFTensor, less: int = 0) -> "Room":
-        """That of some of the texts.
+    def of_texts(self, texts: TFTensor, less: int = 0) -> "LengthLimits":
+        """Select the limits of some of the texts.
 
         Args:
             texts: int tensor `(n,)`: their numbers.
@@ -86,7 +86,7 @@ class Room:
         inputs, targets = (
             x if isinstance(x, int) else tf.gather(x, texts) for x in sides
         )
-        return Room(inputs - less, targets)
+        return LengthLimits(inputs - less, targets)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,7 +120,7 @@ class Corrupted:
         return self.targets.with_flat_values(values)
 
 
-class DenoisingObjective(Named):
+class DenoisingObjective(KnownByName):
     """Base of what makes inputs and targets of a text: small objects, called by name.
 
     What an objective draws must depend on the seed alone. Arguments of its constructor
@@ -195,7 +195,7 @@ class DenoisingObjective(Named):
         self,
         tokens: TFRagged,
         vocabulary: DenoisingVocabulary,
-        room: Room,
+        room: LengthLimits,
         seed: TFTensor,
     ) -> Corrupted:
         """Makes inputs and targets of texts. Works in a graph.
@@ -204,8 +204,8 @@ class DenoisingObjective(Named):
             tokens: ragged int32 tensor `(batch, None)`, without special tokens; texts
                 of no token are among them.
             vocabulary: `DenoisingVocabulary`.
-            room: `Room`. What inputs and targets must fit into, if the text is no
-                longer than `lengths` says.
+            room: `LengthLimits`. What inputs and targets must fit into, if the text
+                is no longer than `lengths` says.
             seed: integer tensor of shape `(2,)`.
         """
         raise TypeError(f"{type(self).__name__} must define `corrupt`.")

@@ -22,7 +22,7 @@ from keras_bertfam.layers.corruption.objectives import (
     Corrupted,
     DenoisingObjective,
     DenoisingVocabulary,
-    Room,
+    LengthLimits,
     check_noise_rate,
     inverted,
 )
@@ -131,7 +131,7 @@ class RandomSpans(DenoisingObjective):
         self,
         tokens: TFRagged,
         vocabulary: DenoisingVocabulary,
-        room: Room,
+        room: LengthLimits,
         seed: TFTensor,
     ) -> Corrupted:
         lengths = text_lengths(tokens)
@@ -174,7 +174,7 @@ class IidReplaceSpans(DenoisingObjective):
         self,
         tokens: TFRagged,
         vocabulary: DenoisingVocabulary,
-        room: Room,
+        room: LengthLimits,
         seed: TFTensor,
     ) -> Corrupted:
         noise = iid_noise(text_lengths(tokens), self.rate, seed)
@@ -219,7 +219,7 @@ class IidDrop(DenoisingObjective):
         self,
         tokens: TFRagged,
         vocabulary: DenoisingVocabulary,
-        room: Room,
+        room: LengthLimits,
         seed: TFTensor,
     ) -> Corrupted:
         noise = iid_noise(text_lengths(tokens), self.rate, seed)
@@ -278,7 +278,7 @@ class PrefixLM(DenoisingObjective):
         self,
         tokens: TFRagged,
         vocabulary: DenoisingVocabulary,
-        room: Room,
+        room: LengthLimits,
         seed: TFTensor,
     ) -> Corrupted:
         noise = prefix_noise(text_lengths(tokens), self.rate, seed, self.mean_rate)

@@ -4,13 +4,13 @@ from typing import ClassVar
 
 import tensorflow as tf
 
-from keras_bertfam.layers.corruption.named import Named
+from keras_bertfam.layers.corruption.named import KnownByName
 from keras_bertfam.layers.corruption.selection import select_words
 from keras_bertfam.lazy import Registry
 from keras_bertfam.types import Config, TFTensor
 
 
-class MaskingStrategy(Named):
+class MaskingStrategy(KnownByName):
     """Base of the strategies: small objects that `MaskTokens` asks for positions.
 
     A strategy says in `units` what is selected as a whole, and, if units in random

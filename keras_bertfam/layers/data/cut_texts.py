@@ -15,8 +15,8 @@ from keras_bertfam.layers.data.named_functions import call_by_name, register_by_
 from keras_bertfam.types import TFDataset, TFTensor
 
 # After so many texts of a stream, their share is known well enough to be said.
-_ENOUGH = 1000
-_numbers = itertools.count()
+_ENOUGH_TEXTS = 1000
+_owners = itertools.count()
 
 
 class CutTexts:
@@ -31,7 +31,7 @@ class CutTexts:
     """
 
     def __init__(self, owner: Any) -> None:
-        self.name = f"{type(owner).__name__} {next(_numbers)}"
+        self.name = f"{type(owner).__name__} {next(_owners)}"
 
     @contextlib.contextmanager
     def counted(self, owner: Any, use: str, enough: int = 1) -> Iterator[None]:
@@ -69,7 +69,7 @@ def is_counting() -> bool:
 def enough_of(examples: TFDataset) -> int:
     """Tell after how many texts of a dataset their share is said."""
     known = int(examples.cardinality())
-    return min(known, _ENOUGH) if known > 0 else 1
+    return min(known, _ENOUGH_TEXTS) if known > 0 else 1
 
 
 def count_cut(
@@ -92,21 +92,23 @@ def count_cut(
     )
     cut, of = tf.reduce_sum(tf.cast(over, tf.int32)), tf.size(over)
     inputs = [f"{counting.name} {what}", said, counting.enough, cut, of]
-    call_by_name(_NOTE, [tf.convert_to_tensor(value) for value in inputs], [tf.bool])
+    call_by_name(
+        _WARN_OF_CUTS, [tf.convert_to_tensor(value) for value in inputs], [tf.bool]
+    )
 
 
 @dataclasses.dataclass
-class _Counts:
+class _CutCounts:
     cut: int = 0
     of: int = 0
     said: bool = False
 
 
-_counts: dict[bytes, _Counts] = {}
+_cut_counts: dict[bytes, _CutCounts] = {}
 
 
-def _note(name, said, enough, cut, of):
-    counts = _counts.setdefault(name, _Counts())
+def _warn_of_cuts(name, said, enough, cut, of):
+    counts = _cut_counts.setdefault(name, _CutCounts())
     counts.cut += int(cut)
     counts.of += int(of)
     if counts.cut and counts.of >= enough and not counts.said:
@@ -116,4 +118,4 @@ def _note(name, said, enough, cut, of):
     return np.True_
 
 
-_NOTE = register_by_name(_note)
+_WARN_OF_CUTS = register_by_name(_warn_of_cuts)

@@ -77,13 +77,13 @@ def read_by_name(
         batch,
         tf.constant(part, tf.int64),
     ]
-    return tf.raw_ops.PyFuncStateless(input=inputs, token=_READ, Tout=types)
+    return tf.raw_ops.PyFuncStateless(input=inputs, token=_READ_IN_PROCESS, Tout=types)
 
 
-def _read(source, names, epoch, batch, part):
-    found = _source(source).read(int(epoch), int(batch), int(part))
+def _read_in_process(source, names, epoch, batch, part):
+    found = _source_from_json(source).read(int(epoch), int(batch), int(part))
     return [np.asarray(found[name]) for name in names.decode().split(",")]
 
 
-_READ = register_by_name(_read)
-_source = functools.lru_cache(maxsize=8)(BatchSource.from_json)
+_READ_IN_PROCESS = register_by_name(_read_in_process)
+_source_from_json = functools.lru_cache(maxsize=8)(BatchSource.from_json)

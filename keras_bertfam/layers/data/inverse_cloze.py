@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from keras_bertfam.corpora.row_kinds import RowKind
 from keras_bertfam.layers.data.documents import continues, sentences_of
-from keras_bertfam.layers.data.packing import orbit
+from keras_bertfam.layers.data.packing import follow_pointers
 from keras_bertfam.layers.data.pipelines import PARALLEL
 from keras_bertfam.layers.data.rows import BatchOptions, Rows, is_prepared
 from keras_bertfam.layers.data.segments import (
@@ -111,7 +111,7 @@ class InverseCloze(SegmentBuilder):
         goal = sentences.bounds[:-1] + self.block_rows.room(title_size)
         fitting = tf.searchsorted(sentences.bounds, goal, side="right") - 1
         following = tf.minimum(tf.maximum(fitting, first + 1), sentences.document_end)
-        begin = orbit(following, 0)
+        begin = follow_pointers(following, 0)
         end = tf.gather(following, begin)
         several = end - begin > 1
         begin, end = (tf.boolean_mask(x, several) for x in (begin, end))

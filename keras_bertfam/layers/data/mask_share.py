@@ -11,8 +11,8 @@ from keras_bertfam.layers.data.named_functions import call_by_name, register_by_
 from keras_bertfam.types import TFTensor
 
 # Of so many tokens that were asked for, too few masks are no accident.
-_ENOUGH = 100
-_numbers = itertools.count()
+_ENOUGH_TOKENS = 100
+_streams = itertools.count()
 
 
 class MaskShare:
@@ -27,7 +27,7 @@ class MaskShare:
 
     def __init__(self, strategy: str) -> None:
         self.strategy = strategy
-        self.stream = f"stream {next(_numbers)}"
+        self.stream = f"stream {next(_streams)}"
 
     def watch(self, asked: TFTensor, masked: TFTensor) -> None:
         """Warns of a stream with too few masks once, and of batches without any.
@@ -44,22 +44,22 @@ class MaskShare:
         inputs = [tf.constant(self.stream), tf.constant(self.strategy), asked, masked]
         tf.cond(
             (2 * masked < asked) | (masked == 0),
-            lambda: call_by_name(_NOTE, inputs, [tf.bool])[0],
+            lambda: call_by_name(_WARN_OF_MASKS, inputs, [tf.bool])[0],
             lambda: False,
         )
 
 
-class _Counts:
+class _MaskCounts:
     def __init__(self):
         self.asked = self.masked = self.empty = 0
         self.said = False
 
 
-_counts: dict[bytes, _Counts] = {}
+_mask_counts: dict[bytes, _MaskCounts] = {}
 
 
-def _note(stream, strategy, asked, masked):
-    counts = _counts.setdefault(stream, _Counts())
+def _warn_of_masks(stream, strategy, asked, masked):
+    counts = _mask_counts.setdefault(stream, _MaskCounts())
     counts.asked += int(asked)
     counts.masked += int(masked)
     counts.empty += not masked
@@ -70,7 +70,7 @@ def _note(stream, strategy, asked, masked):
             f"where the rate asks for {asked}. There were {counts.empty} such batches.",
             stacklevel=2,
         )
-    if not counts.said and counts.asked >= _ENOUGH:
+    if not counts.said and counts.asked >= _ENOUGH_TOKENS:
         counts.said = True
         warnings.warn(
             f"Batches have fewer than half of the masks that were asked for: {name} "
@@ -81,4 +81,4 @@ def _note(stream, strategy, asked, masked):
     return np.True_
 
 
-_NOTE = register_by_name(_note)
+_WARN_OF_MASKS = register_by_name(_warn_of_masks)

@@ -261,10 +261,10 @@ def block_starts(
     if document is not None:
         last = tf.searchsorted(document, document, side="right")
         following = tf.minimum(following, last)
-    return orbit(following, 0)
+    return follow_pointers(following, 0)
 
 
-def orbit(following: TFTensor, first: int | TFTensor) -> TFTensor:
+def follow_pointers(following: TFTensor, first: int | TFTensor) -> TFTensor:
     """Returns `first`, what follows it, what follows that, and so on to the end.
 
     By doubling: with the first m elements and the jump over m elements, the

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
-from keras_bertfam.layers.data.packing import orbit
+from keras_bertfam.layers.data.packing import follow_pointers
 from keras_bertfam.layers.data.segments import (
     SegmentBuilder,
     Sentences,
@@ -205,7 +205,7 @@ class PairSegments(SegmentBuilder):
         is_random = single & self.draws_partners
         if self.objective == "nsp":
             is_random |= coin(0.5, sentences.count, seeds[3])
-        begin = orbit(tf.where(is_random, split, end), first)
+        begin = follow_pointers(tf.where(is_random, split, end), first)
         end, split, single, is_random, target = (
             tf.gather(x, begin) for x in (end, split, single, is_random, target)
         )

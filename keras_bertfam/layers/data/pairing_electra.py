@@ -5,7 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_bertfam.arguments import checked
-from keras_bertfam.layers.data.packing import orbit
+from keras_bertfam.layers.data.packing import follow_pointers
 from keras_bertfam.layers.data.pipelines import PARALLEL
 from keras_bertfam.layers.data.segments import (
     SegmentBuilder,
@@ -102,7 +102,7 @@ class ElectraSegments(SegmentBuilder):
         drawn = 5 + uniform_below(tf.fill([count], full - 4), seeds[1])
         random_length = coin(self.random_length_rate, count, seeds[0])
         target = tf.where(random_length, drawn, full)
-        begin = orbit(sentences.reach(tf.range(count), target), 0)
+        begin = follow_pointers(sentences.reach(tf.range(count), target), 0)
         return self._rows_from(
             window["tokens"], sentences, begin, tf.gather(target, begin), seeds[2:]
         )

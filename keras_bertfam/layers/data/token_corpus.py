@@ -216,7 +216,7 @@ def batch_maker(
         examples = []
         for part in parts:
             own_seed = whole if corpus.num_slices == 1 else fold(whole, part)
-            found = _read(source, corpus.epoch is not None, epoch, batch, part)
+            found = _read_slice(source, corpus.epoch is not None, epoch, batch, part)
             found = _with_size(source, made.lay_out(found, fold(own_seed, 2)))
             examples.append(corrupt(rows.complete(found, own_seed), own_seed))
         if len(examples) == 1:
@@ -269,7 +269,7 @@ def _check_slices(corpus, source):
         )
 
 
-def _read(source, by_name, epoch, batch, part):
+def _read_slice(source, by_name, epoch, batch, part):
     """A slice of a batch as tensors. Works in a graph."""
     names, types, shapes = _signature(source)
 
