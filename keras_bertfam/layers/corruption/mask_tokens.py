@@ -293,7 +293,7 @@ class MaskTokens(PreprocessingLayer):
         )
         where = tf.where(selected)
         asked = tf.reduce_sum(asked) if self.strategy.uses_rate else 0
-        self._share.watch(asked, tf.shape(where)[0])
+        self._share.count(asked, tf.shape(where)[0])
         return where, starts
 
     def _count(self, padding, candidates, slots, seed):

@@ -182,7 +182,7 @@ class PermuteTokens(PreprocessingLayer):
             parts.append((ranks + (begin + 1 if begin else 0), selected))
         ranks, selected = (tf.concat(pair, 1) for pair in zip(*parts, strict=True))
         where = tf.where(selected)
-        self._share.watch(sum(asked), tf.shape(where)[0])
+        self._share.count(sum(asked), tf.shape(where)[0])
         values = [tf.cast(where[:, 1], tf.int32), tf.gather_nd(ids, where)]
         rows = tf.shape(ids, tf.int64)[0]
         weights, (positions, targets) = fill_slots(where, values, rows, slots)

@@ -1,4 +1,4 @@
-"""Says, once, how many texts lost tokens because they don't fit in a row."""
+"""Warnings of texts that lose tokens because they don't fit in a row."""
 
 import contextlib
 import contextvars
@@ -101,7 +101,7 @@ def count_cut(
 class _CutCounts:
     cut: int = 0
     of: int = 0
-    said: bool = False
+    warned: bool = False
 
 
 _cut_counts: dict[bytes, _CutCounts] = {}
@@ -111,8 +111,8 @@ def _warn_of_cuts(name, said, enough, cut, of):
     counts = _cut_counts.setdefault(name, _CutCounts())
     counts.cut += int(cut)
     counts.of += int(of)
-    if counts.cut and counts.of >= enough and not counts.said:
-        counts.said = True
+    if counts.cut and counts.of >= enough and not counts.warned:
+        counts.warned = True
         text = said.decode().format(f"{counts.cut:,}", f"{counts.of:,}")
         warnings.warn(text, stacklevel=2)
     return np.True_

@@ -1,4 +1,4 @@
-"""Says so where fewer tokens are masked than were asked for."""
+"""Warnings of streams with fewer masks than were asked for."""
 
 import itertools
 import math
@@ -29,11 +29,11 @@ class MaskShare:
         self.strategy = strategy
         self.stream = f"stream {next(_streams)}"
 
-    def watch(self, asked: TFTensor, masked: TFTensor) -> None:
-        """Warns of a stream with too few masks once, and of batches without any.
+    def count(self, asked: TFTensor, masked: TFTensor) -> None:
+        """Count masks; warn once of a stream with too few, and of batches without any.
 
-        Of these it warns at the first, the tenth, the hundredth and so on. A call out
-        of a graph isn't of a stream, and warns of nothing.
+        Warn of the latter at the first, the tenth, the hundredth and so on. A call
+        outside of a graph is no part of a stream, and warns of nothing.
 
         Args:
             asked: int32 scalar. How many tokens of a batch should be masked.
@@ -52,7 +52,7 @@ class MaskShare:
 class _MaskCounts:
     def __init__(self):
         self.asked = self.masked = self.empty = 0
-        self.said = False
+        self.warned = False
 
 
 _mask_counts: dict[bytes, _MaskCounts] = {}
@@ -70,8 +70,8 @@ def _warn_of_masks(stream, strategy, asked, masked):
             f"where the rate asks for {asked}. There were {counts.empty} such batches.",
             stacklevel=2,
         )
-    if not counts.said and counts.asked >= _ENOUGH_TOKENS:
-        counts.said = True
+    if not counts.warned and counts.asked >= _ENOUGH_TOKENS:
+        counts.warned = True
         warnings.warn(
             f"Batches have fewer than half of the masks that were asked for: {name} "
             f"selected {counts.masked} of {counts.asked} tokens in them. Rare spans "
