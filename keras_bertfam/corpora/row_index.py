@@ -70,7 +70,7 @@ class RowIndex:
         self._closing = _mapped(f"{path}.closing", "u1", (int(self._records[-1]),))
 
     def sequences(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The sequences of rows.
+        """Find the sequences of rows.
 
         Args:
             numbers: int array `(rows,)`. Of rows.
@@ -91,7 +91,7 @@ class RowIndex:
         return base[row] + self._shared[(base + begins)[row] + place], row
 
     def find(self, numbers: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Where sequences lie.
+        """Find where sequences lie.
 
         Args:
             numbers: int array `(sequences,)`.
@@ -105,7 +105,7 @@ class RowIndex:
         return shards, dict(zip(self.kind.columns, table.T, strict=True))
 
     def closing(self, shards: np.ndarray, records: np.ndarray) -> np.ndarray:
-        """What ends with records: see `ShardRows`."""
+        """Find what ends with records: see `ShardRows`."""
         return np.asarray(self._closing[self._records[shards] + records])
 
 
@@ -120,7 +120,7 @@ def _mapped(path, dtype, shape):
 
 
 def _read_counts(path, manifest):
-    """Rows and sequences of each shard, or `None` without an index of this corpus."""
+    """Read rows and sequences of each shard; `None` without an index of this corpus."""
     try:
         content = read_json(f"{path}.json", many=True)
         counts = {key: np.array(x, np.int64) for key, x in content["counts"].items()}
@@ -145,7 +145,7 @@ def _identity(manifest):
 
 
 def _write(path, folder, kind, manifest):
-    """Makes an index, a shard at a time; the file that says so comes last."""
+    """Make an index, a shard at a time; the file that says so comes last."""
     counts: dict[str, list[int]] = {"rows": [], "sequences": []}
     names = ["rows", "closing", *(["shared", "ends"] if kind.sharing else [])]
     try:

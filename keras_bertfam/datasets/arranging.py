@@ -127,7 +127,7 @@ def _arrange_choices(task, rows, place):
 
 
 def _single_questions(task, row):
-    """RACE's rows have a list in each column but the first, of several questions."""
+    """Split RACE's records, which have a list of several questions in most columns."""
     if not isinstance(row.get(task.question), list):
         return [row]
     context, *rest = task.columns
@@ -150,7 +150,7 @@ def _choices(task, row):
 
 
 def _with_option(question, option):
-    """The option in the question's gap, or after it."""
+    """Put the option in the question's gap, or after it."""
     if "_" in question:
         return re.sub("_+", lambda _: option, question, count=1)
     return f"{question} {option}"
@@ -172,7 +172,7 @@ def arrange(
     rows: list[dict[Any, Any]],
     place: Callable[[int], str] | None = None,
 ) -> Examples:
-    """Makes `Examples` of a task.
+    """Make `Examples` of a task.
 
     Args:
         task: `TaskData`. Without `label_names`, classes that are strings, and tags,
@@ -200,7 +200,7 @@ def arrange(
 def infer_label_names(
     labels: Sequence[Any], tags: bool = False
 ) -> tuple[str, ...] | None:
-    """The names of classes from the labels of all examples.
+    """Infer the names of classes from the labels of all examples.
 
     Args:
         labels: sequence of labels, `None` where there is none.
@@ -223,7 +223,7 @@ def infer_label_names(
 
 
 def whole_number(label: Any) -> int | None:
-    """A whole number, also one that is written in the shortest way, else `None`."""
+    """Convert a whole number, in its shortest writing, too; else give `None`."""
     if isinstance(label, str):
         return int(label) if _WHOLE.fullmatch(label) else None
     return label if isinstance(label, int) and not isinstance(label, bool) else None

@@ -13,7 +13,7 @@ from keras_bertfam.types import Path
 
 
 def decoded_lines(path: Path) -> Iterator[str]:
-    """The lines of a text file in UTF-8 with their ends, without a byte-order mark.
+    """Read lines of a text file in UTF-8 with their ends, without a byte-order mark.
 
     Only `\\n` and `\\r\\n` end a line: text may hold other characters that Python
     takes for line ends.
@@ -33,7 +33,7 @@ def decoded_lines(path: Path) -> Iterator[str]:
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """The lines of `decoded_lines` without their ends."""
+    """Read the lines of `decoded_lines` without their ends."""
     for line in decoded_lines(path):
         yield line.removesuffix("\n").removesuffix("\r")
 
@@ -46,7 +46,7 @@ def read_table(
     limit: int | None = None,
     broken: list[str] | None = None,
 ) -> list[dict[str, str]]:
-    """Reads tab-separated values. Quotation marks are plain characters.
+    """Read tab-separated values. Quotation marks are plain characters.
 
     Args:
         path: path of a file.
@@ -100,7 +100,7 @@ def read_table(
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
-    """Reads comma-separated values below a line of names; quotation marks count.
+    """Read comma-separated values below a line of names; quotation marks count.
 
     Returns:
         A list of dicts of strings. A short row has no value for the last names.
@@ -114,7 +114,7 @@ def read_csv(path: Path) -> list[dict[str, str]]:
 def read_records(
     path: Path, delimiter: str, quoting: bool = True
 ) -> Generator[tuple[int, list[str]]]:
-    """Reads values between delimiters, whatever their number.
+    """Read values between delimiters, whatever their number.
 
     Args:
         path: path of a file.
@@ -152,12 +152,12 @@ def read_records(
 
 
 def read_json(path: Path) -> list[dict[str, Any]]:
-    """The objects of a JSON file that holds a list, or one in each line."""
+    """Read the objects of a JSON file that holds a list, or one in each line."""
     return [row for _, row in located_json(path)]
 
 
 def located_json(path: Path) -> list[tuple[str, Any]]:
-    """What `read_json` gives, with where in the file each is."""
+    """Read what `read_json` gives, with where in the file each is."""
     lines = list(read_lines(path))
     number = 1
     try:
@@ -180,7 +180,7 @@ def located_json(path: Path) -> list[tuple[str, Any]]:
 
 
 def read_squad(path: Path) -> list[dict[str, Any]]:
-    """Reads questions in SQuAD's format, 1.1 or 2.0, or a question in each object.
+    """Read questions in SQuAD's format, 1.1 or 2.0, or a question in each object.
 
     Args:
         path: path of a file: SQuAD's JSON; or a JSON list, or an object a line, of
@@ -221,7 +221,7 @@ def read_squad(path: Path) -> list[dict[str, Any]]:
 
 
 def _is_flat(path):
-    """Whether a file of questions has an object for each, a list or one a line."""
+    """Tell whether a file of questions has an object for each, a list or one a line."""
     first = next(filter(str.strip, read_lines(path)), "").lstrip()
     return first.startswith("[") or str(path).endswith((".jsonl", ".ndjson"))
 
@@ -235,7 +235,7 @@ def _flat_question(place, row):
 
 
 def _answers(question):
-    """The answers of a question in SQuAD's format that say something."""
+    """List the answers of a question in SQuAD's format that aren't empty."""
     if question.get("is_impossible"):
         return []
     return [each for each in question.get("answers", ()) if each["text"].strip()]
@@ -244,7 +244,7 @@ def _answers(question):
 def read_conll(
     path: Path, header: Sequence[str] = (), begins: list[int] | None = None
 ) -> list[dict[str, list[str]]]:
-    """Reads a word a line with its labels, a blank line between sentences.
+    """Read a word a line with its labels, a blank line between sentences.
 
     Takes tabs or spaces between the columns, comments, and the ranges and empty
     words (`1-2`, `1.1`) of CoNLL-U, which it leaves out. `-DOCSTART-` lines are

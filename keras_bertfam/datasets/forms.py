@@ -52,7 +52,7 @@ class Form:
         return list(dict.fromkeys(names))
 
     def check_plain(self, source: Any) -> None:
-        """Raises where arguments are given that are for text files only."""
+        """Raise where arguments are given that are for text files only."""
         if self.delimiter is not None or self.header or not self.quoting:
             raise ValueError(
                 "`delimiter`, `header` and `quoting` must be left out but for text "
@@ -61,13 +61,13 @@ class Form:
             )
 
     def missing(self, columns: Iterable[str]) -> list[str]:
-        """The columns that aren't there."""
+        """List the columns that aren't there."""
         there = set(columns)
         return [name for name in self.columns if name not in there]
 
 
 def check_columns(name: Any, form: Form, columns: Iterable[Any]) -> None:
-    """Raises a `ValueError` unless a table has the columns of a form, each once."""
+    """Raise a `ValueError` unless a table has the columns of a form, each once."""
     columns = list(columns)
     for missing in form.missing(columns):
         argument = "text" if missing in form.text else "label"

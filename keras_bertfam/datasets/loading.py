@@ -40,7 +40,7 @@ def load_examples(
     validation_split: float | None = None,
     seed: int = 0,
 ) -> Any:
-    """Loads the examples of a task, or of a table of your own.
+    """Load the examples of a task, or of a table of your own.
 
     Labels of a table are inferred: strings are classes, numbered as they are sorted
     (`"True"` and `"False"` too), whole numbers, `1.0` among them, are the numbers of
@@ -236,7 +236,7 @@ def _described(task, split):
 
 
 def _paths(task, split, data):
-    """The files of a split."""
+    """List the files of a split."""
     if not isinstance(data, (str, os.PathLike)):
         paths = [os.fspath(path) for path in data]
     elif not os.path.isdir(data):
@@ -250,7 +250,7 @@ def _paths(task, split, data):
 
 
 def _layout(task, split, folder):
-    """The files of a folder's splits, by the first layout that fits.
+    """Find the files of a folder's splits, by the first layout that fits.
 
     One of which a part to train or to validate on is missing comes last: what it
     trains on may be what another validates on.
@@ -281,7 +281,7 @@ def _listed(folder):
 
 
 def _near_by(task, folder):
-    """Where the files may be: in a folder within, or they are those of another task."""
+    """Tell where the files may be instead: in a folder within, or another task's."""
     for path in sorted(glob.glob(f"{glob.escape(folder)}/*/")):
         if _is_whole(task, path):
             return f"; they are in {os.path.normpath(path)!r}"
@@ -290,14 +290,14 @@ def _near_by(task, folder):
 
 
 def _is_whole(task, folder):
-    """Whether a folder has all files to train and to validate on."""
+    """Tell whether a folder has all files to train and to validate on."""
     return any(
         _LABELLED <= _files_there(layout, folder).keys() for layout in task.layouts
     )
 
 
 def _files_there(layout, folder):
-    """The files of each split of a layout that the folder has all of."""
+    """Find the files of each split of a layout that the folder has all of."""
     found = {
         name: [
             path
@@ -311,7 +311,7 @@ def _files_there(layout, folder):
 
 
 def _has_labels(task, found):
-    """Whether tables to train and validate on have a column of labels."""
+    """Tell whether tables to train and validate on have a column of labels."""
     if task.kind not in ("classification", "regression"):
         return True
     return all(

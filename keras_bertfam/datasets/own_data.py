@@ -31,7 +31,7 @@ def load_table(
     label_names: Sequence[str] | None = None,
     kind: str | None = None,
 ) -> Examples:
-    """Reads a table and infers what its labels are.
+    """Read a table and infers what its labels are.
 
     Args:
         source: see `tables.read`.
@@ -98,7 +98,7 @@ def _load_questions(table, form):
 
 
 def question_rows(table: Table, form: Form) -> list[dict[str, Any]]:
-    """Questions of a table as SQuAD's files have them.
+    """Convert questions of a table to the form of SQuAD's files.
 
     Args:
         table: `Table`.
@@ -127,7 +127,7 @@ def question_rows(table: Table, form: Form) -> list[dict[str, Any]]:
 
 
 def _settle_classes(table, column, names):
-    """Makes whole numbers of `1.0`, and one word of `TRUE` and `true`.
+    """Make whole numbers of `1.0`, and one word of `TRUE` and `true`.
 
     Raises a `ValueError` for what is written where a label is missing.
     """
@@ -219,7 +219,7 @@ def _are_tags(value):
 
 
 def _check_labels(table, form, words):
-    """Raises for a cell that is no label, and takes white space off the others."""
+    """Raise for a cell that is no label, and strip white space off the others."""
     for number, row in enumerate(table.rows):
         label = row[form.label]
         if words:
@@ -251,7 +251,7 @@ def _is_number(label):
 
 
 def _names_of(table, labels, column):
-    """The names of classes; whole numbers are kept, so all below have names, too."""
+    """Name the classes; whole numbers are kept, so all below have names, too."""
     numbers = [*map(whole_number, labels)]
     if None in numbers or not {*numbers} - {-1}:  # -1 is of test parts
         return infer_label_names(labels)

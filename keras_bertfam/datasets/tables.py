@@ -21,7 +21,7 @@ SUFFIXES = (*_DELIMITERS, *_JSON, *_PARQUET, *_CONLL)
 
 
 def is_file_name(name: str) -> bool:
-    """Whether it ends as the files that are read here."""
+    """Tell whether a name ends as the files that are read here."""
     return _suffix(name) in SUFFIXES
 
 
@@ -39,7 +39,7 @@ def label_of_conll(source: Any) -> str | None:
 
 
 def read(source: Any, form: Form) -> Table:
-    """Reads the columns of a form.
+    """Read the columns of a form.
 
     Args:
         source: path or list of paths, a `pandas.DataFrame`, or what the `datasets`
@@ -79,7 +79,7 @@ def read(source: Any, form: Form) -> Table:
 
 
 def decoded(value: Any) -> Any:
-    """Python values of other libraries': bytes as strings, arrays as lists."""
+    """Convert values to Python's own: bytes to strings, arrays to lists."""
     if isinstance(value, dict):
         return {name: decoded(part) for name, part in value.items()}
     if hasattr(value, "to_list"):  # a ragged tensor
@@ -92,7 +92,7 @@ def decoded(value: Any) -> Any:
 
 
 def _reader_of_objects(source):
-    """The reader of a table that another library made; so that one is imported."""
+    """Find the reader for the library that made a table, if it is imported."""
     pandas, datasets = (sys.modules.get(name) for name in ("pandas", "datasets"))
     if isinstance(source, getattr(pandas, "DataFrame", ())):
         return _read_frame
@@ -170,7 +170,7 @@ def _read_delimited(path, form):
 
 
 def _delimiter(path, form):
-    """The first by which the first line has all columns, else the most values."""
+    """Find the delimiter by which the first line has all columns, or most values."""
     first = next((line for line in files.read_lines(path) if line.strip()), "")
     first = first.split("\r")[0]  # what reads the file says what is wrong with it
     found = {

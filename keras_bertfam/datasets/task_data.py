@@ -89,5 +89,5 @@ class TaskData:
 
     @property
     def can_be_learned(self) -> bool:
-        """Whether there are labels to train on, and others to validate on."""
+        """bool: whether there are labels to train on, and others to validate on."""
         return bool(self.metrics) and {"train", "validation"} <= self.splits.keys()

@@ -13,7 +13,7 @@ _COMPRESSED = 1 << 16
 
 @contextlib.contextmanager
 def opened(source: Source) -> Iterator[Any]:
-    """The bytes of a file, as they were before it was compressed."""
+    """Open a file to read its bytes as they were before it was compressed."""
     if source.name.endswith(".gz"):
         with gzip.open(source.name) as file:
             yield file

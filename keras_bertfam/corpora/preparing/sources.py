@@ -33,7 +33,7 @@ _CHUNK = 1 << 16
 def find_sources(
     names: Path | Sequence[Path], reading: Reading, argument: str = "sources"
 ) -> list[Source]:
-    """The files and datasets that there are by their names.
+    """Find files and datasets by their names.
 
     Args:
         names: of files, patterns of such names, `"tfds:NAME"` and `"hf:NAME"`.
@@ -63,7 +63,7 @@ def find_sources(
 
 
 def check_unchanged(source: Source) -> None:
-    """Raises a `ValueError` for a file that has changed since it was found.
+    """Raise a `ValueError` for a file that has changed since it was found.
 
     What was read of it would be a part of the old one and a part of the new one.
     """
@@ -79,7 +79,7 @@ def check_unchanged(source: Source) -> None:
 
 
 def make_blocks(sources: Iterable[Source], reading: Reading) -> list[Block]:
-    """Parts of sources, together of about equal size.
+    """Divide sources into parts, together of about equal size.
 
     Args:
         sources: `Source`s.
@@ -121,7 +121,7 @@ def _parts(source, size, reading):
 
 
 def _byte_ranges(source, size):
-    """Parts of a file that end with a document."""
+    """Divide a file into parts that end with a document."""
     with open(source.name, "rb") as file:
         start = 0
         while start < source.bytes:
@@ -132,7 +132,7 @@ def _byte_ranges(source, size):
 
 
 def _next_document(file, at, separator):
-    """Where the first document begins that follows a separator from `at` on."""
+    """Find where the first document begins that follows a separator from `at` on."""
     file.seek(at)
     before = b""
     while chunk := file.read(_CHUNK):

@@ -45,7 +45,7 @@ def _hf_dataset(name, reading):
 
 
 def dataset_source(name: str, reading: Reading) -> Source:
-    """What there is to know of a dataset.
+    """Describe a dataset as a source.
 
     Raises:
         ImportError: if its library isn't installed.
@@ -66,7 +66,7 @@ def _dataset_length(name, reading):
 
 
 def dataset_examples(part: Part, reading: Reading) -> Iterator[Any]:
-    """The feature's value in each example of a part of a dataset.
+    """Read the feature's value in each example of a part of a dataset.
 
     Raises:
         ValueError: for a dataset without that feature.

@@ -218,7 +218,7 @@ class DenoiseTokens(PreprocessingLayer):
     def sequences(
         self, tokens: TFRagged, seed: TFTensor, tight: bool = False
     ) -> dict[str, TFRagged]:
-        """Inputs and targets of texts, not padded. Works in a graph.
+        """Make inputs and targets of texts, not padded. Works in a graph.
 
         Args:
             tokens: ragged int32 tensor `(batch, None)`, without special tokens.
@@ -261,7 +261,7 @@ class DenoiseTokens(PreprocessingLayer):
 
 
 def _as_texts(ids, inside):
-    """Rows without their padding. A padding token inside of a text is one of its own.
+    """Remove the padding of rows, but not padding tokens inside of a text.
 
     Args:
         ids: int32 tensor of shape `(batch, length)`.

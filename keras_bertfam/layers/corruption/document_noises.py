@@ -39,7 +39,7 @@ class DocumentNoise(DenoisingObjective):
         room: int | TFTensor,
         seed: TFTensor,
     ) -> TFRagged:
-        """Makes the inputs of texts. Works in a graph.
+        """Make the inputs of texts. Works in a graph.
 
         Args:
             tokens: ragged int32 tensor `(batch, None)`.

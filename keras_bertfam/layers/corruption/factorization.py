@@ -17,7 +17,7 @@ def sample_spans(
     alpha: int = 6,
     beta: int = 1,
 ) -> tuple[TFTensor, TFTensor]:
-    """Selects spans of whole words, each within a context of its own.
+    """Select spans of whole words, each within a context of its own.
 
     From left to right: a span of `n` words, `p(n)` proportional to `1 / n`, gets
     a context of `n * alpha // beta` tokens, of which a uniform part precedes it;
@@ -99,7 +99,7 @@ def sample_spans(
 def draw_order(
     shape: TFTensor, seed: TFTensor, perm_size: int | None = None
 ) -> TFTensor:
-    """Draws each row's factorisation order.
+    """Draw each row's factorisation order.
 
     Args:
         shape: int tensor of shape `(2,)`, batch and length.
@@ -117,7 +117,7 @@ def draw_order(
 
 
 def order_ranks(order: TFTensor, selected: TFTensor, special: TFTensor) -> TFTensor:
-    """Ranks from places in an order: what everyone sees has rank -1.
+    """Rank tokens by their places in an order; what everyone sees has rank -1.
 
     Args:
         order: int tensor `(batch, length)`, see `draw_order`.

@@ -276,7 +276,7 @@ class MaskTokens(PreprocessingLayer):
         return outputs
 
     def _select(self, ids, span_ids, slots, seeds):
-        """Rows and positions of the selections, and where units start."""
+        """Select tokens: rows and positions of them, and where units start."""
         padding = ids == self.pad_token_id
         candidates = ~(padding | is_any(ids, self.unselectable_token_ids))
         starts = tf.ones_like(candidates)
@@ -297,7 +297,7 @@ class MaskTokens(PreprocessingLayer):
         return where, starts
 
     def _count(self, padding, candidates, slots, seed):
-        """How many tokens to select in each row."""
+        """Count how many tokens to select in each row."""
         lengths, selectable = (
             tf.reduce_sum(tf.cast(x, tf.int32), 1) for x in (~padding, candidates)
         )
@@ -344,7 +344,7 @@ def count_borders(sequence_ids: TFTensor) -> TFTensor:
 
 
 def set_apart(values: TFTensor, borders: TFTensor, fill: int) -> TFTensor:
-    """Puts `fill` between the sequences of rows, and at their ends.
+    """Put `fill` between the sequences of rows, and at their ends.
 
     Args:
         values: int32 tensor of shape `(batch, length)`.

@@ -139,12 +139,12 @@ class Mixture(DenoisingObjective):
         return Corrupted(inputs, joined([part.targets for part in parts]), predicted)
 
     def _mode(self, number, vocabulary):
-        """The ids that inputs of an objective begin with, a list of one or none."""
+        """List the ids that inputs of an objective begin with: one or none."""
         token = None if self.mode_tokens is None else self.mode_tokens[number]
         return [] if token is None else [vocabulary.named_token_ids[token]]
 
     def _left(self, vocabulary):
-        """The vocabulary without the mode tokens among its sentinels."""
+        """Remove the mode tokens from the sentinels of the vocabulary."""
         if self.mode_tokens is None:
             return vocabulary
         modes = {vocabulary.named_token_ids[t] for t in self.mode_tokens if t}

@@ -16,12 +16,12 @@ from keras_bertfam.types import TFRagged, TFTensor
 
 
 def text_lengths(tokens: TFRagged) -> TFTensor:
-    """The tokens of each text, int32 `(batch,)`."""
+    """Count the tokens of each text, int32 `(batch,)`."""
     return tf.cast(tokens.row_lengths(), tf.int32)
 
 
 def keep(tokens: TFRagged, kept: TFTensor) -> TFRagged:
-    """Leaves tokens out.
+    """Leave tokens out.
 
     Args:
         tokens: ragged int32 tensor `(batch, None)`.
@@ -39,12 +39,12 @@ def keep(tokens: TFRagged, kept: TFTensor) -> TFRagged:
 
 
 def drop_noise(tokens: TFRagged, noise: TFRagged) -> TFRagged:
-    """Texts without their noise."""
+    """Remove the noise from texts."""
     return keep(tokens, ~noise.flat_values)
 
 
 def mask_each(tokens: TFRagged, noise: TFRagged, mask_token_id: int) -> TFRagged:
-    """Texts with a mask token in place of each token of the noise."""
+    """Replace each token of the noise by a mask token."""
     return tokens.with_flat_values(
         tf.where(noise.flat_values, mask_token_id, tokens.flat_values)
     )
@@ -59,7 +59,7 @@ def replace_each(
     random_rate: float,
     seed: TFTensor,
 ) -> TFRagged:
-    """Texts whose noise is masked, drawn at random or kept; see `replace_tokens`."""
+    """Mask noise, replace it by random tokens or keep it; see `replace_tokens`."""
     values = tokens.flat_values
     replaced = replace_tokens(
         values, None, seed, mask_token_id, draw, mask_rate, random_rate
@@ -68,7 +68,7 @@ def replace_each(
 
 
 def run_starts(noise: TFRagged) -> TFTensor:
-    """Where runs of noise begin, a bool tensor of its flat values' shape."""
+    """Find where runs of noise begin, a bool tensor of its flat values' shape."""
     values = noise.flat_values
     starts = values & ~tf.pad(values, [[1, 0]])[: tf.size(values)]
     # Noise that a text begins with begins a run, whatever the text before ends with.
@@ -78,13 +78,13 @@ def run_starts(noise: TFRagged) -> TFTensor:
 
 
 def _first_tokens(tokens):
-    """The places of the first tokens of texts, int64, in ascending order."""
+    """Find the places of the first tokens of texts, int64, in ascending order."""
     begins = tokens.row_starts()
     return tf.boolean_mask(begins, tokens.row_lengths() > 0)
 
 
 def count_up(tokens: TFRagged, steps: TFTensor) -> TFTensor:
-    """The sum of `steps` of each text from its first token to each.
+    """Sum `steps` of each text up, from its first token to each.
 
     Args:
         tokens: ragged tensor `(batch, None)`.
@@ -96,13 +96,13 @@ def count_up(tokens: TFRagged, steps: TFTensor) -> TFTensor:
 
 
 def limit_runs(noise: TFRagged, most: int) -> TFRagged:
-    """Noise less its runs after the first `most` of each text."""
+    """Remove the runs of noise after the first `most` of each text."""
     number = count_up(noise, tf.cast(run_starts(noise), tf.int32))
     return noise.with_flat_values(noise.flat_values & (number <= most))
 
 
 def limit_cost(noise: TFRagged, most: int | TFTensor, run_cost: int) -> TFRagged:
-    """Noise less what comes after targets of `most` tokens are full.
+    """Remove the noise that comes after targets of `most` tokens are full.
 
     Args:
         noise: ragged bool tensor `(batch, None)`.
@@ -119,7 +119,7 @@ def limit_cost(noise: TFRagged, most: int | TFTensor, run_cost: int) -> TFRagged
 def sentinel_per_span(
     tokens: TFRagged, noise: TFRagged, sentinel_ids: Sequence[int]
 ) -> TFRagged:
-    """Texts with a sentinel in place of each run of noise: the first, the second...
+    """Replace each run of noise by a sentinel: the first, the second...
 
     Args:
         tokens: ragged int32 tensor `(batch, None)`.
@@ -146,7 +146,7 @@ def sentinel_per_span(
 def sentinels_of_spans(
     tokens: TFRagged, spans: tuple[TFTensor, TFTensor], sentinel_ids: Sequence[int]
 ) -> tuple[TFRagged, TFRagged]:
-    """What `sentinel_per_span` makes of spans and of what is between them.
+    """Make what `sentinel_per_span` makes, of spans and of what is between them.
 
     Args:
         tokens: ragged int32 tensor `(batch, None)`.
@@ -191,11 +191,11 @@ class _Pieces:
         self.of_texts = tf.reshape(tf.range(self._count), tf.shape(ends))
 
     def of_id(self, index: TFTensor, used: TFTensor) -> TFTensor:
-        """The numbers of single ids, or of nothing where they aren't used."""
+        """Number single ids, or nothing where they aren't used."""
         return tf.where(used, self._count + index, self._empty)
 
     def joined(self, *numbers: TFTensor) -> TFRagged:
-        """Texts of the pieces of these numbers, each `(batch, n)`, by turns."""
+        """Join the pieces of these numbers, each `(batch, n)`, to texts, by turns."""
         parts = tf.gather(self._table, tf.reshape(tf.stack(numbers, 2), [-1]))
         each = len(numbers) * tf.shape(numbers[0])[1]
         return tf.RaggedTensor.from_row_splits(
@@ -206,7 +206,7 @@ class _Pieces:
 def mask_per_span(
     tokens: TFRagged, noise: TFRagged, starts: TFRagged, mask_token_id: int
 ) -> TFRagged:
-    """Texts with a mask token in place of each span of noise.
+    """Replace each span of noise by a mask token.
 
     Args:
         tokens: ragged int32 tensor `(batch, None)`.
@@ -224,7 +224,7 @@ def mask_per_span(
 def insert_masks(
     tokens: TFRagged, counts: TFTensor, mask_token_id: int, seed: TFTensor
 ) -> TFRagged:
-    """Texts with mask tokens between theirs, all places equally likely.
+    """Insert mask tokens into texts, all places equally likely.
 
     Args:
         tokens: ragged int32 tensor `(batch, None)`.
@@ -247,7 +247,7 @@ def insert_masks(
 
 
 def shuffle_tokens(tokens: TFRagged, seed: TFTensor) -> TFRagged:
-    """Texts with their tokens in random order."""
+    """Put the tokens of texts in random order."""
     lengths = text_lengths(tokens)
     width = tf.maximum(tf.reduce_max(tf.concat([lengths, [0]], 0)), 1)
     inside = tf.range(width)[None] < lengths[:, None]
@@ -262,7 +262,7 @@ def shuffle_tokens(tokens: TFRagged, seed: TFTensor) -> TFRagged:
 def shuffle_sentences(
     tokens: TFRagged, end_ids: Sequence[int], seed: TFTensor
 ) -> TFRagged:
-    """Texts with their sentences in random order.
+    """Put the sentences of texts in random order.
 
     Args:
         tokens: ragged int32 tensor `(batch, None)`.
@@ -293,7 +293,7 @@ def shuffle_sentences(
 
 
 def rotate(tokens: TFRagged, seed: TFTensor) -> TFRagged:
-    """Texts that begin with any of their tokens; what was before comes at the end."""
+    """Begin texts with any of their tokens; what was before comes at the end."""
     lengths = text_lengths(tokens)
     offsets = uniform_below(lengths, seed)
     row = tokens.value_rowids()

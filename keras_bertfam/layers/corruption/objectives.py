@@ -50,12 +50,12 @@ class DenoisingVocabulary:
         return cast(int, self.mask_token_id)
 
     def random_tokens(self) -> Callable[[TFTensor, TFTensor], TFTensor]:
-        """A function from a shape and a seed to random ids, none of them special."""
+        """Make a function from a shape and a seed to ids that aren't special."""
         left_out = {*self.special_token_ids, *self.sentinel_ids, self.mask_token_id}
         return make_draw([i for i in range(self.size) if i not in left_out], None)
 
     def without_sentinels(self, ids: set[int]) -> "DenoisingVocabulary":
-        """This vocabulary with other sentinels than those, which are special, too."""
+        """Make some sentinels special tokens of this vocabulary."""
         return dataclasses.replace(
             self,
             sentinel_ids=tuple(i for i in self.sentinel_ids if i not in ids),
@@ -113,7 +113,7 @@ class Corrupted:
     predicted: TFRagged | None = None
 
     def known(self) -> TFRagged:
-        """`predicted` of all targets, if it is `None`."""
+        """Return `predicted`, which is true of all targets if it is `None`."""
         if self.predicted is not None:
             return self.predicted
         values = tf.ones_like(self.targets.flat_values, tf.bool)
@@ -156,11 +156,11 @@ class DenoisingObjective(KnownByName):
 
     @property
     def token_names(self) -> list[str]:
-        """Tokens whose ids it asks the vocabulary for, a list of strings."""
+        """list of str: tokens whose ids it asks the vocabulary for."""
         return []
 
     def check(self, vocabulary: DenoisingVocabulary, length: int) -> None:
-        """Raises a `ValueError` if the vocabulary lacks what is needed.
+        """Raise a `ValueError` if the vocabulary lacks what is needed.
 
         Args:
             vocabulary: `DenoisingVocabulary`.
@@ -180,7 +180,7 @@ class DenoisingObjective(KnownByName):
             )
 
     def lengths(self, inputs: int) -> tuple[int, int]:
-        """How long the texts are that fill inputs, and their targets.
+        """Compute how long the texts are that fill inputs, and their targets.
 
         Args:
             inputs: int. Tokens of the inputs, special ones left out.
@@ -198,7 +198,7 @@ class DenoisingObjective(KnownByName):
         room: LengthLimits,
         seed: TFTensor,
     ) -> Corrupted:
-        """Makes inputs and targets of texts. Works in a graph.
+        """Make inputs and targets of texts. Works in a graph.
 
         Args:
             tokens: ragged int32 tensor `(batch, None)`, without special tokens; texts
@@ -214,7 +214,7 @@ class DenoisingObjective(KnownByName):
 def get_objective(
     identifier: DenoisingObjective | Config | str | Sequence[Any],
 ) -> DenoisingObjective:
-    """Returns an objective given itself, its config or its name, or a list of them.
+    """Return an objective given itself, its config or its name, or a list of them.
 
     Args:
         identifier: `DenoisingObjective`, what `keras.saving` serialised of one, the
@@ -228,7 +228,7 @@ def get_objective(
 
 
 def check_noise_rate(rate: float) -> float:
-    """Returns a rate above 0 and up to 0.99: less than a text is noise, and not none.
+    """Return a rate above 0 and up to 0.99: less than a text is noise, and not none.
 
     Raises:
         ValueError: for another one.
@@ -239,5 +239,5 @@ def check_noise_rate(rate: float) -> float:
 
 
 def inverted(mask: TFRagged) -> TFRagged:
-    """A ragged mask's other tokens."""
+    """Invert a ragged mask."""
     return mask.with_flat_values(tf.logical_not(mask.flat_values))

@@ -12,7 +12,7 @@ from keras_bertfam.types import TFTensor
 def check_rates(
     mask_selection_rate: float, mask_token_rate: float, random_token_rate: float
 ) -> None:
-    """Raises a `ValueError` for rates that aren't shares, or are too much together."""
+    """Raise a `ValueError` for rates that aren't shares, or are too much together."""
     for name, rate in list(locals().items()):
         if not 0 <= rate <= 1:
             raise ValueError(f"`{name}` must be in [0, 1]. Received: {rate}.")
@@ -24,7 +24,7 @@ def check_rates(
 
 
 def check_ids(vocabulary_size: int, **ids: int | Sequence[int] | None) -> None:
-    """Raises a `ValueError` for ids, by their arguments' names, of no token."""
+    """Raise a `ValueError` for ids, by their arguments' names, of no token."""
     for name, value in ids.items():
         given = np.atleast_1d([] if value is None else value)
         if ((given < 0) | (given >= vocabulary_size)).any():
@@ -43,7 +43,7 @@ def replace_tokens(
     mask_rate: float,
     random_rate: float,
 ) -> TFTensor:
-    """Replaces each group of tokens by mask tokens, random ones, or itself.
+    """Replace each group of tokens by mask tokens, random ones, or itself.
 
     Args:
         originals: int32 tensor of shape `(n,)`.
@@ -71,7 +71,7 @@ def replace_tokens(
 def make_draw(
     ids: int | Sequence[int], weights: Sequence[float] | None
 ) -> Callable[[TFTensor, TFTensor], TFTensor]:
-    """Returns a function from a shape and a seed to random ids.
+    """Return a function from a shape and a seed to random ids.
 
     Args:
         ids: int or sequence of ints: ids in `[0, ids)`, or the given ones.
@@ -106,7 +106,7 @@ def make_draw(
 def group_neighbours(
     where: TFTensor, starts: TFTensor | None = None
 ) -> tuple[TFTensor, TFTensor, TFTensor]:
-    """Numbers the groups of selections that touch.
+    """Number the groups of selections that touch.
 
     Args:
         where: int64 tensor of shape `(n, 2)`: row and position of each
@@ -132,7 +132,7 @@ def group_neighbours(
 
 
 def add_up(where: TFTensor, values: TFTensor, shape: TFTensor) -> TFTensor:
-    """Scatters values into zeros; six times as fast as `tf.scatter_nd`.
+    """Scatter values into zeros; six times as fast as `tf.scatter_nd`.
 
     Args:
         where: int64 tensor of shape `(n, 2)`: rows and columns.
@@ -148,7 +148,7 @@ def add_up(where: TFTensor, values: TFTensor, shape: TFTensor) -> TFTensor:
 def fill_slots(
     where: TFTensor, values: list[TFTensor], num_rows: TFTensor, num_slots: int
 ) -> tuple[TFTensor, list[TFTensor]]:
-    """Lays out the selections of each row in a fixed number of slots.
+    """Lay out the selections of each row in a fixed number of slots.
 
     Args:
         where: int64 tensor of shape `(n, 2)`: row and position of each

@@ -126,7 +126,7 @@ class PackSequences:
     def lay_out(
         self, sequences: dict[str, TFTensor | TFRagged], row: TFTensor
     ) -> dict[str, TFTensor]:
-        """Lays sequences out in rows that they are known to fit into.
+        """Lay sequences out in rows that they are known to fit into.
 
         Args:
             sequences: dict of tensors, as in a batch of the call.
@@ -140,7 +140,7 @@ class PackSequences:
         return self._rows(_flat(sequences, ragged), row, row[-1] + 1, ragged)
 
     def _rows(self, parts, row, count, ragged):
-        """Lays sequences out in rows.
+        """Lay sequences out in rows.
 
         Args:
             parts: dict of what is packed, in the order of the rows.
@@ -186,7 +186,7 @@ def best_fit(
     spare: int | TFTensor = 0,
     max_sequences: int | None = None,
 ) -> tuple[TFTensor, TFTensor, TFTensor]:
-    """Assigns sequences to rows, the longest first, each row at a time one.
+    """Assign sequences to rows, the longest first, each row at a time one.
 
     At each turn, every row takes the longest sequence left that fits and that no row
     with more room has taken. There are at first as many rows as could be full. What
@@ -207,7 +207,7 @@ def best_fit(
     lengths, order = tf.math.top_k(lengths, tf.size(lengths))
 
     def rows_for(left):
-        """As many rows as these could fill, and one if that is none."""
+        """Count the rows that these could fill, at least one."""
         tokens = tf.reduce_sum(tf.gather(lengths, left))
         filled = tf.maximum(tokens // row_length, tf.size(left) // limit)
         return tf.maximum(filled, tf.sign(tf.size(left)))
@@ -260,7 +260,7 @@ def best_fit(
 
 
 def _running_maximum(x):
-    """The greatest of the elements up to each: within blocks, then among these."""
+    """Compute the maximum up to each element, in blocks and then among these."""
     size, block = tf.size(x), 32
     lowest = x.dtype.min
     blocks = tf.pad(x, [[0, -size % block]], constant_values=lowest)
@@ -274,7 +274,7 @@ def _running_maximum(x):
 
 
 def _choose(parts, ragged, index):
-    """What is packed of the sequences of an index."""
+    """Select the sequences of an index from all parts."""
     chosen = {}
     for name, x in parts.items():
         if name in ragged:
@@ -291,7 +291,7 @@ def _ragged_names(spec):
 
 
 def _flat(sequences, ragged):
-    """Ragged parts as the values of all sequences, with their `lengths`."""
+    """Flatten ragged parts to the values of all sequences, beside their `lengths`."""
     lengths = tf.cast(sequences[ragged[0]].row_lengths(), tf.int32)
     flat = {
         name: x.flat_values if name in ragged else x for name, x in sequences.items()

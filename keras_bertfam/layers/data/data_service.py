@@ -15,7 +15,7 @@ from keras_bertfam.types import TFTensor
 
 @checked
 def data_worker(dispatcher_address: str, port: int = 0) -> Any:
-    """Starts a worker of `tf.data` service that can read prepared corpora.
+    """Start a worker of `tf.data` service that can read prepared corpora.
 
     A dispatcher, any number of workers, and a trainer, each a process, on any
     machines that see the corpus by the same path:
@@ -57,7 +57,7 @@ def read_by_name(
     batch: TFTensor,
     part: int,
 ) -> list[TFTensor]:
-    """Reads a slice of a batch by a function that each process has by its name.
+    """Read a slice of a batch by a function that each process has by its name.
 
     Args:
         source: what `BatchSource.to_json` wrote.

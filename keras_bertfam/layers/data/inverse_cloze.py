@@ -124,7 +124,7 @@ class InverseCloze(SegmentBuilder):
     def rows_of_tokens(
         self, found: dict[str, TFTensor], seed: TFTensor
     ) -> dict[str, TFTensor]:
-        """The rows of a prepared corpus. Works in a graph.
+        """Make the rows of a prepared corpus. Works in a graph.
 
         A block is what reaches a row's length, and is cut to it. One of a single
         sentence, which can't be dropped from a batch, has weight 0.
@@ -142,7 +142,7 @@ class InverseCloze(SegmentBuilder):
         return {**examples, "weight": tf.cast(end - begin > 1, tf.float32)}
 
     def _examples(self, tokens, sentences, begin, end, title, seeds):
-        """A query and a block of each range of sentences."""
+        """Make a query and a block of each range of sentences."""
         query = begin + uniform_below(end - begin, seeds[0])
         removed = coin(self.mask_rate, tf.size(begin), seeds[1])
         at = [tf.gather(sentences.bounds, x) for x in (begin, query, query + 1, end)]
@@ -160,7 +160,7 @@ class InverseCloze(SegmentBuilder):
 
 
 def _take_titles(documents):
-    """Titles, empty where there are none, and the texts behind them."""
+    """Split titles, empty where there are none, from the texts behind them."""
     goes_on = continues(documents)  # whose title went with the piece before
     titles = tf.strings.regex_replace(documents, r"(?s)\n.*", "")
     texts = tf.strings.regex_replace(documents, r"^[^\n]*\n?", "")

@@ -110,7 +110,7 @@ class ElectraSegments(SegmentBuilder):
     def rows_of_tokens(
         self, found: dict[str, TFTensor], seed: TFTensor
     ) -> dict[str, TFTensor]:
-        """The rows of a prepared corpus. Works in a graph.
+        """Make the rows of a prepared corpus. Works in a graph.
 
         Args:
             found: what `BatchSource.read` gives.
@@ -123,7 +123,7 @@ class ElectraSegments(SegmentBuilder):
         return self._rows_from(tokens, sentences, begin, targets, seeds)
 
     def _rows_from(self, tokens, sentences, begin, target, seeds):
-        """Rows that begin with sentences, each with a target length."""
+        """Make rows that begin with sentences, each with a target length."""
         full = self.sequence_length
         special = 2 + self.separators
         count, rows = sentences.count, tf.size(begin)
@@ -150,7 +150,7 @@ class ElectraSegments(SegmentBuilder):
 
 
 def _in_first(lengths, begin, ends, limit, extra):
-    """Which sentences go to the first segment of their rows.
+    """Tell which sentences go to the first segment of their rows.
 
     All rows at once, a sentence of each at a time.
 
