@@ -1,4 +1,4 @@
-"""Which rows of a prepared corpus make a batch, and what they hold."""
+"""Batches of a prepared corpus: which rows make them, and what these hold."""
 
 import dataclasses
 import functools

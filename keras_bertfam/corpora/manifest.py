@@ -1,4 +1,4 @@
-"""What a prepared corpus says of itself, in the `manifest.json` of its folder."""
+"""The manifest of a prepared corpus, `manifest.json` in its folder."""
 
 import dataclasses
 import functools
@@ -26,7 +26,7 @@ _UNRELATED = {"config_file", "dtype", "name", "sequence_length", "trainable"}
 
 
 class Shard(NamedTuple):
-    """What a manifest says of a shard.
+    """The entry of a shard in a manifest.
 
     Attributes:
         file: name of the file with its tokens.
@@ -64,7 +64,7 @@ class Shard(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Manifest:
-    """What is in a prepared corpus.
+    """The content of a prepared corpus.
 
     Args:
         tokenizer: dict of `digest`, see `tokenizer_digest`, `class_name` and

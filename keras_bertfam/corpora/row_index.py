@@ -1,4 +1,4 @@
-"""Where the rows of a prepared corpus lie, so that any of them is read by its number.
+"""An index of the rows of a prepared corpus, by which any is read by its number.
 
 An index is made of the lengths of sentences once, and kept in files beside the corpus:
 the table of its rows, which is mapped into memory. What is kept is compared with its

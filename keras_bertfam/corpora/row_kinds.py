@@ -18,7 +18,7 @@ SEGMENT_COLUMNS = (*COLUMNS, "target", "first", "siblings")
 
 @dataclasses.dataclass(frozen=True)
 class RowKind:
-    """How documents are cut into rows.
+    """A way of cutting documents into rows.
 
     Args:
         kind: `"full"` (sentences, and cut ones, that fit, across documents), `"doc"`

@@ -10,7 +10,7 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Sharing:
-    """How much room sequences have in a row, and take of it.
+    """The room that a row has, and that sequences take of it.
 
     Args:
         room: int. What a row has, such as its tokens.
@@ -45,7 +45,7 @@ class Sharing:
 
 
 class SharedRows(NamedTuple):
-    """Which sequences a row has.
+    """The sequences of each row.
 
     Attributes:
         sequences: int64 array `(sequences,)`: their numbers, row after row.

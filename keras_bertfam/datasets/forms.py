@@ -25,7 +25,7 @@ class Table:
 
 @dataclasses.dataclass
 class Form:
-    """What of a table is asked for, and what its files don't say.
+    """The columns wanted of a table, and what its files don't tell.
 
     Attributes:
         text: names of the columns with the inputs.

@@ -16,7 +16,7 @@ _METRICS = {
 
 @dataclasses.dataclass(frozen=True)
 class TaskData:
-    """Where the examples of a task are and what is in them.
+    """The places and columns of a task's examples.
 
     Attributes:
         name: str.

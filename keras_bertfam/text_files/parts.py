@@ -8,7 +8,7 @@ MAX_LINE_LENGTH = 1 << 22
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """How documents are read.
+    """The options by which documents are read.
 
     Args:
         feature: the field of JSON, or the column, that has the text.

@@ -1,4 +1,4 @@
-"""What a corpus is prepared by, and the folder in which the work goes on.
+"""The settings of a preparation, and the folder in which the work goes on.
 
 Whatever is in that folder has a name made of all that it depends on, and appears whole.
 So a run that was killed finds what it had done, and no worker takes a result of other
@@ -36,7 +36,7 @@ _ERRORS = {kind.__name__: kind for kind in (ValueError, OSError, ImportError)}
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What all workers know.
+    """The settings of a preparation, which all workers know.
 
     Args:
         folder: path of the working folder, which all workers see.

@@ -73,7 +73,7 @@ def _mixed(numbers):
 @checked
 @dataclasses.dataclass(frozen=True)
 class NearDuplicates:
-    """Which documents count as almost the same.
+    """The rule by which documents count as almost the same.
 
     A signature has a hash's least value over a document's shingles, for each of
     `bands * band_size` hash functions. Two documents agree in as large a share of it as

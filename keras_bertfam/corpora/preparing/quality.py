@@ -99,7 +99,7 @@ _RULES: dict[str, Callable[[Document, Any], bool]] = {
 @checked
 @dataclasses.dataclass(frozen=True)
 class QualityRules:
-    """Which documents, and which of their lines, are good enough to train on.
+    """The rules by which documents, and lines of them, are good enough to train on.
 
     What is `None` is not asked for. Words stand between white space, so that rules on
     them fit languages that have it between words.

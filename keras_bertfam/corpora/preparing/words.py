@@ -1,4 +1,4 @@
-"""How often words occur in text, counted by Apache Beam: what vocabularies are of."""
+"""Counts of the words in text, by Apache Beam, which vocabularies are made of."""
 
 import functools
 import heapq
@@ -36,7 +36,7 @@ MOST_WORDS = 5_000_000
 
 
 class Counting:
-    """What workers know.
+    """The settings of a count of words, which all workers know.
 
     Args:
         folder: path of the folder with the blocks and the results.

@@ -46,7 +46,7 @@ _ARGUMENTS = (
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class MaskTokens(PreprocessingLayer):
-    """Masks dense batches of token ids: which of them, and by what.
+    """Masks tokens in dense batches of ids, and gives the targets.
 
     Use it inside `Dataset.map`, after batching. It draws nothing from a global
     generator: the same ids and seed give the same masks everywhere.

@@ -1,4 +1,4 @@
-"""What a denoising objective is, and objectives by name."""
+"""The base of denoising objectives, and objectives by name."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ from keras_bertfam.types import Config, TFRagged, TFTensor
 @checked
 @dataclasses.dataclass(frozen=True)
 class DenoisingVocabulary:
-    """What objectives know of a tokenizer.
+    """The ids of a tokenizer that objectives need.
 
     Args:
         size: int. Number of token ids.

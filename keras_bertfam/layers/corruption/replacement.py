@@ -1,4 +1,4 @@
-"""What replaces selected tokens, and how selections are laid out in slots."""
+"""Replacement of selected tokens, and slots that selections are laid out in."""
 
 from collections.abc import Callable, Sequence
 

@@ -1,4 +1,4 @@
-"""How many positions are selected, and which: pure seeded functions."""
+"""Selection of positions, how many and which: pure seeded functions."""
 
 import functools
 import math

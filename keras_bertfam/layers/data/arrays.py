@@ -1,4 +1,4 @@
-"""What users give to preprocessors, as tensors."""
+"""Conversion of what users give to preprocessors to tensors."""
 
 import numbers
 from collections.abc import Callable

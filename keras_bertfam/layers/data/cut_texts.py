@@ -20,7 +20,7 @@ _owners = itertools.count()
 
 
 class CutTexts:
-    """Counts the texts that a preprocessor cuts, whoever cuts them.
+    """A counter of the texts that a preprocessor cuts, whoever cuts them.
 
     What cuts texts says so by `count_cut`. It is counted where data is read here: in
     eager calls and in the pipelines of `dataset()` and `predict()`, and nowhere else:

@@ -7,7 +7,7 @@ from keras_bertfam.types import TFDataset
 
 
 class FirstBatch:
-    """Which batch of data without a known end is first; others are left out.
+    """The batch that an endless dataset begins with; those before are skipped.
 
     Keras's loop under PyTorch gives the step what it has read, so that nothing but the
     data can leave batches out of an epoch that goes on.
@@ -29,7 +29,7 @@ class FirstBatch:
             )
 
     def set(self, batch: int) -> None:
-        """Say which batch the next iteration begins with, counted over its passes."""
+        """Set which batch the next iteration begins with, counted over its passes."""
         with tf.device("CPU:0"):
             self._table.insert(tf.constant("first"), tf.constant(batch, tf.int64))
 

@@ -16,7 +16,7 @@ _streams = itertools.count()
 
 
 class MaskShare:
-    """Counts the masks of a stream of batches where it is made, in `tf.data`.
+    """A counter of the masks of a stream of batches, where it is made, in `tf.data`.
 
     So it is the same for each backend, and in compiled steps. Only batches with fewer
     than half the masks leave the graph: others cost nothing.

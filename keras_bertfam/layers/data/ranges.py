@@ -23,7 +23,7 @@ _FAILED = re.compile(
 
 
 class Range(NamedTuple):
-    """What the values of an array may be: whole numbers from 0, or finite ones.
+    """The values that an array may have: whole numbers from 0, or finite ones.
 
     Attributes:
         name: str. What the limit is, for errors.

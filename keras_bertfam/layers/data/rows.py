@@ -1,4 +1,4 @@
-"""Which rows are made of documents: what text preprocessors are composed of."""
+"""Kinds of training rows made of documents, which text preprocessors are made of."""
 
 import dataclasses
 from typing import ClassVar

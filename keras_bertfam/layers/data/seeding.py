@@ -87,7 +87,7 @@ def shuffle(
 
 @checked
 class StreamPosition:
-    """Where a stream of batches goes on: which pass comes next, and its first batch.
+    """The place where a stream of batches goes on: the next pass, and its first batch.
 
     Datasets made by `seeded_passes` read it whenever they are iterated, so a
     run that was stopped continues with the very batches it would have seen.

@@ -16,7 +16,7 @@ Ranges: TypeAlias = tuple[TFTensor, TFTensor]
 
 @dataclasses.dataclass(frozen=True)
 class TitledRows:
-    """How texts are laid out: `[start] title [end] text [end]`, `[start] text [end]`.
+    """A layout of texts: `[start] title [end] text [end]`, `[start] text [end]`.
 
     A title is cut to half of a row at most, and a text to what is left.
 

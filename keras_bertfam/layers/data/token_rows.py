@@ -15,7 +15,7 @@ Read = dict[str, TFTensor]
 
 @dataclasses.dataclass(frozen=True)
 class TokenRows:
-    """How a kind of rows is made of a prepared corpus.
+    """The way in which a kind of rows is made of a prepared corpus.
 
     Args:
         kind: `RowKind`. What is read.
