@@ -78,6 +78,8 @@ def random_spans(
         begin and end, in ascending order; both are the text's length where it has no
         more.
     """
+    # Example: five tokens, two of noise in two spans. Noise is cut into 1 + 1, and the
+    # rest into 2 + 1, say: `x x N x N`, spans that begin at 2, 4 and end at 3, 5.
     noise, spans = span_counts(lengths, rate, mean_length)
     # Both at once: in `tf.data` these operations cost more than their numbers.
     totals = tf.concat([noise, lengths - noise], 0)
@@ -218,6 +220,7 @@ def cut_to_budgets(sizes: TFTensor, budgets: TFTensor) -> TFTensor:
     Returns:
         An int32 tensor of shape `(batch, draws)`.
     """
+    # Example: sizes 2, 0, 3, 1, 2 and a budget of 4 give 2, 0, 2, -1, -1.
     left = budgets[:, None] - tf.cumsum(sizes, axis=1, exclusive=True)
     return tf.where(left > 0, tf.minimum(sizes, left), -1)
 
@@ -250,6 +253,8 @@ def cover(begin: TFTensor, end: TFTensor, total: TFTensor) -> TFTensor:
     Returns:
         An int32 tensor of shape `(total,)`.
     """
+    # Example: ranges 0 to 3 and 2 to 4 of five places. The steps at the borders are
+    # 1, 0, 1, -1, -1, and their sums 1, 1, 2, 1, 0.
     ones = tf.ones_like(begin)
     # Faster than a scatter.
     steps = tf.math.unsorted_segment_sum(

@@ -30,6 +30,8 @@ def keep(tokens: TFRagged, kept: TFTensor) -> TFRagged:
     Returns:
         A ragged int32 tensor `(batch, None)`.
     """
+    # Example: of [[11, 12], [13, 14, 15]], 11, 14 and 15 are kept: their indices are
+    # 0, 3, 4, which are split at 0, 1, 3: [[11], [14, 15]].
     index = tf.where(kept)[:, 0]
     return tf.RaggedTensor.from_row_splits(
         tf.gather(tokens.flat_values, index),
@@ -69,6 +71,7 @@ def replace_each(
 
 def run_starts(noise: TFRagged) -> TFTensor:
     """Find where runs of noise begin, a bool tensor of its flat values' shape."""
+    # Example: noise 0 1 1 0 1 (1 is true) has starts 0 1 0 0 1.
     values = noise.flat_values
     starts = values & ~tf.pad(values, [[1, 0]])[: tf.size(values)]
     # Noise that a text begins with begins a run, whatever the text before ends with.
@@ -90,6 +93,7 @@ def count_up(tokens: TFRagged, steps: TFTensor) -> TFTensor:
         tokens: ragged tensor `(batch, None)`.
         steps: int32 tensor, one for each of its flat values.
     """
+    # Example: steps 0, 1, 1, 0, 1 of one text give 0, 1, 2, 2, 3.
     sums = tf.cumsum(tf.pad(steps, [[1, 0]]))
     before = tf.gather(sums, tokens.row_starts())
     return sums[1:] - tf.gather(before, tokens.value_rowids())
@@ -130,6 +134,8 @@ def sentinel_per_span(
     Returns:
         A ragged int32 tensor `(batch, None)`.
     """
+    # Example: tokens 11 12 13 14 15, noise 0 1 1 0 1 (1 is true) and sentinels 91, 92
+    # give 11 91 14 92.
     starts = tf.where(run_starts(noise))[:, 0]
     bounds = tf.searchsorted(starts, tokens.row_splits, out_type=tf.int64)
     before = tf.repeat(bounds[:-1], bounds[1:] - bounds[:-1])
@@ -156,6 +162,9 @@ def sentinels_of_spans(
     Returns:
         Two ragged int32 tensors `(batch, None)`: inputs and targets.
     """
+    # Example: tokens 11 12 13 14 15, spans that begin at 1, 4 and end at 3, 5. Pieces
+    # between ends are 11 | 12 13 | 14 | 15; with sentinels by turns these are the
+    # inputs 11 91 14 92 and the targets 91 12 13 92 15.
     length = tf.expand_dims(text_lengths(tokens), 1)
     # One more, at the end, for what a text ends with.
     begin, end = (tf.concat([x, length], 1) for x in spans)
@@ -217,6 +226,8 @@ def mask_per_span(
     Returns:
         A ragged int32 tensor `(batch, None)`.
     """
+    # Example: tokens 11 12 13 14 15, noise 0 1 1 0 1 and starts 0 1 0 0 1 (1 is true)
+    # give 11 M 14 M.
     kept = ~noise.flat_values | starts.flat_values
     return keep(mask_each(tokens, noise, mask_token_id), kept)
 

@@ -21,6 +21,8 @@ def random_parts(
         Two int32 tensors of shape `(batch, most parts)`: where each part begins and
         where it ends; both are the number where there are no more.
     """
+    # Example: 5 in two parts, and the place 2 drawn of 0 to 3: a border at 3, and parts
+    # that begin at 0, 3 and end at 3, 5.
     inner = 1 + random_places(totals - 1, counts - 1, seed)
     total = tf.expand_dims(totals, 1)
     borders = tf.concat([tf.zeros_like(total), inner, total], 1)
@@ -100,6 +102,8 @@ def _draws(sizes, counts, seed):
         places)`; and how many places have been drawn before each draw, `(batch,
         draws)`.
     """
+    # Example: of five places 3, 1, 3, 0, ... are drawn. 3 was first in draw 0, 1 in
+    # draw 1 and 0 in draw 3; before these draws there have been 0, 1, 2, 2 places.
     rows, width = tf.size(sizes), greatest(sizes)
     # Twice as many as are expected not to be new, and some: that they are too few is as
     # unlikely as ten standard deviations.

@@ -118,6 +118,8 @@ def group_neighbours(
         The number of each selection's group, counted over all rows, int32
         `(n,)`, and the first and last position of it, each int32 `(n,)`.
     """
+    # Example: places 1, 2, 4 of row 0 and 0, 1 of row 1. Their groups 0, 0, 1, 2, 2
+    # begin at 1, 1, 4, 0, 0 and end at 2, 2, 4, 1, 1.
     touches = tf.reduce_all(where[1:] - where[:-1] == [0, 1], 1)
     begins = tf.concat([tf.ones_like(where[:1, 0], tf.bool), ~touches], 0)
     if starts is not None:
@@ -161,6 +163,8 @@ def fill_slots(
         The weights, float32, and the list of values, int32, each of shape
         `(num_rows, num_slots)`; empty slots are 0.
     """
+    # Example: values 7, 8, 9 of the rows 0, 0, 2, in two slots of three rows:
+    # [[7, 8], [0, 0], [9, 0]], with the weights [[1, 1], [0, 0], [1, 0]].
     splits = tf.searchsorted(where[:, 0], tf.range(num_rows + 1))
     slot = splits[:-1, None] + tf.range(num_slots)
     full = slot < splits[1:, None]

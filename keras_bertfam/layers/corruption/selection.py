@@ -85,6 +85,7 @@ def keep_highest(
         counts: int32 tensor of shape `(batch,)`.
         max_count: int or int32 scalar. An upper bound of `counts`.
     """
+    # Example: scores 7, 3, -1, 9, 5 and a count of 2 keep the places of 7 and 9.
     lowest, highest = tf.int32.min, tf.int32.max
     # The (max_count)-th of a row lengthened by `max_count - counts` highest
     # scores is the (counts)-th of the row: one fixed rank for all rows.
@@ -155,6 +156,8 @@ def part_long_words(
 
 def _words_and_sizes(candidates, starts):
     """Number each token's word over the whole batch, and count its candidates."""
+    # Example: candidates 0 1 1 1 1, starts 0 1 0 1 0 (1 is true). The words are
+    # 0 1 1 2 2, and their sizes 0, 2, 2.
     shape = tf.shape(candidates)
     starts = (starts & candidates) | after_other(candidates)
     word = tf.cumsum(tf.cast(starts, tf.int32), axis=1) - 1
@@ -257,6 +260,8 @@ def take_fitting(sizes: TFTensor, budgets: TFTensor) -> TFTensor:
     Returns:
         A bool tensor of shape `(batch, n)`.
     """
+    # Example: sizes 2, 4, 1, 3, 1 and a budget of 5. At first 2 is taken, as 2 + 4 is
+    # too much; of what still fits, 1, 3, 1, the next turn takes 1, and the last 1.
 
     def turn(taken, left):
         open_sizes = tf.where(taken | (sizes > left[:, None]), 0, sizes)

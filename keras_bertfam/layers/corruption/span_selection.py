@@ -178,6 +178,9 @@ def _take_disjoint(scores, sizes, counts, max_count):
 
 def _ngram_sizes(candidates, starts, n, longest):
     """Count the tokens in the 1, ..., `longest` words from each start."""
+    # Example: starts 1 0 1 1 0 (1 is true), n = 2, 1, 2, 2, 1 and `longest` 2:
+    # one word   2  1  1  2  1
+    # two words  3  1  3  2  1
     shape = tf.shape(candidates)
     position = tf.range(shape[1])
     border = tf.where(starts | ~candidates, position, shape[1])
@@ -197,6 +200,7 @@ def _ngram_sizes(candidates, starts, n, longest):
 
 def _minimum_from(x):
     """Compute the minimum of each row's elements from each on, `(batch, length)`."""
+    # Example: 5, 3, 4, 1, 2 give 1, 1, 1, 1, 2.
     length = tf.shape(x)[1]
 
     def turn(x, shift):
@@ -212,6 +216,8 @@ def number_words(candidates: TFTensor, starts: TFTensor, gap: int) -> TFTensor:
     Numbers of neighbouring words differ by one, but across other tokens by more
     than `gap`: spans of up to `gap` words from any word on stay in their run.
     """
+    # Example: candidates 1 1 0 1 1, starts 1 0 0 1 0 (1 is true) and a gap of 3 give
+    # 4 4 -3 8 8: from the word 4, spans of three words end before 7.
     fresh = after_other(candidates)
     starts = (starts | fresh) & candidates
     steps = tf.cast(starts, tf.int32) + gap * tf.cast(fresh & candidates, tf.int32)

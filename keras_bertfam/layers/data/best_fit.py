@@ -148,6 +148,10 @@ class PackSequences:
             count: int32 scalar: how many rows there are.
             ragged: list of the names of token-wise parts.
         """
+        # Example: sequences [11 12] [13 14] [15], row = [0, 0, 1] and rows of 5 give
+        # token_ids        11 12 13 14  0 | 15  0  0  0  0
+        # sequence_ids      1  1  2  2  0 |  1  0  0  0  0
+        # and, for two sequences in a row, sequence_starts 0 2 | 0 0.
         lengths = parts["lengths"]
         first = tf.searchsorted(row, tf.range(count))
         number = tf.range(tf.size(row)) - tf.gather(first, row)
@@ -203,6 +207,9 @@ def best_fit(
         for what is left; and of the rows, the fullest first, how much room each has and
         how many sequences.
     """
+    # Example: lengths 5, 4, 3, 2, 1 and rows of 8 give rows 0, 1, 0, 1, 1.
+    # There are 15 tokens, so one row is opened, and takes 5 and then 3. Nothing
+    # else fits: a second row is opened, and takes 4, 2 and 1.
     limit = max_sequences or row_length
     lengths, order = tf.math.top_k(lengths, tf.size(lengths))
 
@@ -261,6 +268,7 @@ def best_fit(
 
 def _running_maximum(x):
     """Compute the maximum up to each element, in blocks and then among these."""
+    # Example: 3, 1, 4, 1, 5 give 3, 3, 4, 4, 5.
     size, block = tf.size(x), 32
     lowest = x.dtype.min
     blocks = tf.pad(x, [[0, -size % block]], constant_values=lowest)

@@ -160,6 +160,9 @@ class Lexicon:
 
     def _longest(self, words, rows):
         """Measure the longest entry from each word on, or 0."""
+        # Example: of the entries `New York` and `York`, the words `in New York City .`
+        # have the longest 0, 2, 1, 0, 0. Each size takes in one word more: the number
+        # of `New York` is that of `New`, times a factor, plus that of `York`.
         values = self._numbers(words)
         numbers = tf.zeros_like(values)
         found = tf.zeros_like(rows, tf.int32)
@@ -194,6 +197,8 @@ def _shifted(values, count, fill):
 
 def _first_come(sizes):
     """Find where intervals begin that are taken from left to right, without overlap."""
+    # Example: sizes 2, 3, 0, 2, 1. The interval at 0 is taken, and so 1 isn't free;
+    # 2 has none, and that at 3 reaches over 4: 0 and 3 are taken.
     count = tf.size(sizes)
     following = tf.range(count) + tf.maximum(sizes, 1)
     following = tf.concat([tf.minimum(following, count), [count]], 0)

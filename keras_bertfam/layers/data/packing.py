@@ -256,6 +256,8 @@ def block_starts(
     Returns:
         An int32 tensor of shape `(blocks,)`.
     """
+    # Example: lengths 3, 2, 4, 1, 2 and a budget of 5. The blocks after those that
+    # begin with each would begin with [2, 3, 4, 5, 5]; from 0 on, these are 0, 2, 4.
     ends = tf.cumsum(lengths)
     following = tf.searchsorted(ends, ends - lengths + budget, side="right")
     if document is not None:
@@ -278,6 +280,7 @@ def follow_pointers(following: TFTensor, first: int | TFTensor) -> TFTensor:
     Returns:
         An int32 tensor, ascending, without the end.
     """
+    # Example: following = [2, 3, 4, 5, 5] from 0 gives 0, 2, 4; 5 is the end.
     n = tf.size(following)
 
     def double(elements, jump):

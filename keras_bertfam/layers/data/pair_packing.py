@@ -36,6 +36,11 @@ def pack_together(
     Raises:
         tf.errors.InvalidArgumentError: for what is longer than a row.
     """
+    # Example: inputs [11 12] [13] [14 15], targets [21] [22 23] [24], rows of 4 and 3:
+    # encoder ids       11 12 14 15 | 13  0  0  0
+    # its sequence ids   1  1  2  2 |  1  0  0  0
+    # decoder ids       21 24  0    | 22 23  0
+    # its sequence ids   1  2  0    |  1  1  0
     lengths = {
         side: tf.cast(next(iter(parts.values())).row_lengths(), tf.int32)
         for side, parts in sequences.items()

@@ -164,6 +164,9 @@ def _in_first(lengths, begin, ends, limit, extra):
     Returns:
         A bool tensor of shape `(sentences,)`.
     """
+    # Example: sentences of 3, 2, 4 | 1, 2 tokens in two rows, limits 6 and 2, and an
+    # extra one in the second row: 3 and 2 stay below 6, and 4 goes to the second
+    # segment; 1 stays below 2, and 2 comes in as the extra one.
 
     def place(step, first_size, second_is_empty, placed):
         sentence = begin + step

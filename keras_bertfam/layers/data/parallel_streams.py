@@ -148,6 +148,7 @@ class ParallelStreams:
 
 def _shortest_first(lengths, sizes):
     """Give each item in turn to the shortest row, and return the rows."""
+    # Example: rows of 3 and 0 get items of 2, 2, 4, 1, 1: rows 1, 1, 0, 1, 1.
 
     def give(state, size):
         lengths, _ = state
@@ -159,6 +160,7 @@ def _shortest_first(lengths, sizes):
 
 def _reverse(rows):
     """Turn each row of a ragged tensor round."""
+    # Example: [[1, 2, 3], [4, 5]] gives [[3, 2, 1], [5, 4]].
     index = tf.range(tf.size(rows.flat_values, rows.row_splits.dtype))
     begins = tf.gather(rows.row_starts(), rows.value_rowids())
     ends = tf.gather(rows.row_limits(), rows.value_rowids())
@@ -192,6 +194,11 @@ def join_segments(
     Returns:
         Dict of `token_ids` and `segment_ids`, int32 `(batch, window + 3)`.
     """
+    # Example: rows 11 12 13 14 15 and 21 22 23 24 25, `reuse_length` 1, sentences that
+    # start at 14 and 24, end 2 and start 1. The first row, if B comes from the other:
+    # token_ids     11 12 13  2 24 25  2  1
+    # segment_ids    0  0  0  0  1  1  1  2
+    # place         -3 -2 -1  0  1  2  3  4
     seeds = tf.unstack(tf.random.split(seed, 4, alg=RNG), 4)
     body, starts = (
         batch[name][:, reuse_length:] for name in ("token_ids", "starts_sentence")

@@ -127,6 +127,12 @@ class SegmentBuilder:
             A dict of `token_ids` and `segment_ids`, int32 `(rows,
             sequence_length)`, and `padding_mask`, bool of that shape.
         """
+        # Example: tokens 11 12 13 14 15, first at 0 of size 2, second at 2 of size 3,
+        # rows of 8, start 1 and end 2:
+        # place         0  1  2  3  4  5  6  7
+        # index            0  1     2  3  4       into tokens
+        # token_ids     1 11 12  2 13 14 15  2
+        # segment_ids   0  0  0  0  1  1  1  1
         (first_at, first_size), (second_at, second_size) = (
             (at[:, None], size[:, None]) for at, size in (first, second)
         )
@@ -171,6 +177,8 @@ class Sentences:
 
         Counted from the start of `sentence`; at most the end of its document.
         """
+        # Example: lengths 3, 2, 4 | 1, 2 of two documents, and a size of 4: from the
+        # sentences 0 to 4 on, it is reached before 2, 3, 3, 5, 5.
         goal = tf.gather(self.bounds, sentence) + tf.maximum(size, 1)
         following = tf.searchsorted(self.bounds, goal)
         return tf.minimum(following, tf.gather(self.document_end, sentence))
@@ -217,6 +225,8 @@ def truncated_lengths(
     Returns:
         Two int32 tensors of that shape.
     """
+    # Example: of 5 and 3, and of 3 and 3, a budget of 5 leaves 3 and 2; of 2 and 6 it
+    # leaves 2 and 3.
     half = -(-budget // 2)
     kept = tf.minimum(first, tf.maximum(budget - second, half))
     return kept, tf.minimum(second, budget - kept)

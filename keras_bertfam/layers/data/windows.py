@@ -36,6 +36,10 @@ def make_windows(
         context), `size` (its tokens), `context_at` (its first token's place in the
         row) and `cls_position`, int32 `(windows,)`.
     """
+    # Example: question 9, context 11 12 13 14 15, rows of 7, a stride of 2:
+    # token_ids       1  9  2 11 12 13  2 |  1  9  2 13 14 15  2
+    # first = 0, 2; context_at = 3, 3; 13 has `start_mask` in the first row, as equals
+    # go to the first window.
     lengths = tf.cast(contexts.row_lengths(), tf.int32)
     budget = sequence_length - layout.specials(2)
     budget -= tf.cast(questions.row_lengths(), tf.int32)
