@@ -110,7 +110,7 @@ def _rows(files, columns, lines):
         yield from _rows_of_lines("standard input", given, columns)
     for path in files:
         if tables.is_file_name(path):
-            yield from tables.read(path, Form(text=columns)).rows
+            yield from tables.read(path, Form(text=columns)).records
         else:
             yield from _rows_of_lines(path, decoded_lines(path), columns)
 

@@ -82,7 +82,7 @@ def read_table(
     if broken is None:
         # A file may lack the last columns, such as a test part its labels.
         needed = max(names.index(name) for name in columns) + 1
-    rows = []
+    records = []
     for number, values in enumerate(lines[first:], first + 1):
         if values == [""]:
             continue
@@ -95,8 +95,8 @@ def read_table(
                 raise ValueError(message)
             broken.append(message)
             continue
-        rows.append({n: v.strip() for n, v in zip(names, values, strict=False)})
-    return rows
+        records.append({n: v.strip() for n, v in zip(names, values, strict=False)})
+    return records
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
@@ -106,8 +106,8 @@ def read_csv(path: Path) -> list[dict[str, str]]:
         A list of dicts of strings. A short row has no value for the last names.
     """
     return [
-        {name: value for name, value in row.items() if None not in (name, value)}
-        for row in csv.DictReader(decoded_lines(path))
+        {name: value for name, value in record.items() if None not in (name, value)}
+        for record in csv.DictReader(decoded_lines(path))
     ]
 
 
@@ -153,7 +153,7 @@ def read_records(
 
 def read_json(path: Path) -> list[dict[str, Any]]:
     """Read the objects of a JSON file that holds a list, or one in each line."""
-    return [row for _, row in located_json(path)]
+    return [record for _, record in located_json(path)]
 
 
 def located_json(path: Path) -> list[tuple[str, Any]]:
@@ -162,8 +162,8 @@ def located_json(path: Path) -> list[tuple[str, Any]]:
     number = 1
     try:
         if next(filter(str.strip, lines), "").lstrip().startswith("["):
-            rows = parse_json("\n".join(lines), many=True, nan=True)
-            return [(f"item {k}", row) for k, row in enumerate(rows)]
+            records = parse_json("\n".join(lines), many=True, nan=True)
+            return [(f"item {k}", record) for k, record in enumerate(records)]
         located = []
         for number, line in enumerate(lines, 1):
             if line.strip():
@@ -226,10 +226,10 @@ def _is_flat(path):
     return first.startswith("[") or str(path).endswith((".jsonl", ".ndjson"))
 
 
-def _flat_question(place, row):
-    answers = [] if row.get("is_impossible") else row["answers"]
+def _flat_question(place, record):
+    answers = [] if record.get("is_impossible") else record["answers"]
     try:
-        return {**row, "answers": answers_in(answers, row["context"])}
+        return {**record, "answers": answers_in(answers, record["context"])}
     except ValueError as error:
         raise ValueError(f"{place}, 'answers': {error}") from error
 

@@ -8,17 +8,17 @@ from typing import Any
 
 @dataclasses.dataclass
 class Table:
-    """Rows with the columns that were asked for.
+    """Records of a table, with the columns that were asked for.
 
     Attributes:
         name: str, what errors call it.
-        rows: list of dicts from columns to values; `None` where there is none.
-        place: function from a row's number to where it is, for errors.
-        label_names: the classes, where the table itself says them, or `None`.
+        records: list of dicts from columns to values; `None` where there is none.
+        place: function from a record's number to where it is, for errors.
+        label_names: the classes, where the table itself has them, or `None`.
     """
 
     name: str
-    rows: list[dict[str, Any]]
+    records: list[dict[str, Any]]
     place: Callable[[int], str]
     label_names: Sequence[str] | None = None
 

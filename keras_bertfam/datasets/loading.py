@@ -13,7 +13,7 @@ from keras_bertfam.datasets.arranging import arrange
 from keras_bertfam.datasets.examples import Examples
 from keras_bertfam.datasets.forms import Form
 from keras_bertfam.datasets.names import get_task
-from keras_bertfam.datasets.own_data import load_table, question_rows
+from keras_bertfam.datasets.own_data import load_table, question_records
 from keras_bertfam.datasets.table import TASKS
 from keras_bertfam.datasets.task_data import TaskData
 from keras_bertfam.layers import read_documents
@@ -175,18 +175,18 @@ def _load_task(task, split, data, limit):
     if task.kind == "text":
         return _load_text(task, split, data, limit)
     if data is None:
-        rows = _from_tfds(task, split, limit)
+        records = _from_tfds(task, split, limit)
     else:
         broken: list[str] = []
         paths = _paths(task, split, data)
-        rows = [row for path in paths for row in _read(task, path, broken)]
+        records = [record for path in paths for record in _read(task, path, broken)]
         if broken:
             warnings.warn(
                 f"{task.name!r}, split {split!r}: {len(broken)} broken rows are left "
                 f"out. The first: {broken[0]}.",
                 stacklevel=4,
             )
-    examples = arrange(task, rows)
+    examples = arrange(task, records)
     if not len(examples):
         raise ValueError(f"{task.name!r}, split {split!r}: no example in it.")
     return examples if limit is None else examples.take(limit)
@@ -220,13 +220,13 @@ def _from_tfds(task, split, limit):
     import tensorflow_datasets as tfds
 
     name = _split_name(task, split)
-    rows = []
+    records = []
     for source in task.source:
         dataset = tfds.load(source, split=name)
         if limit is not None:
             dataset = dataset.take(limit)
-        rows += map(tables.decoded, tfds.as_numpy(dataset))
-    return rows
+        records += map(tables.decoded, tfds.as_numpy(dataset))
+    return records
 
 
 def _described(task, split):
@@ -315,10 +315,10 @@ def _has_labels(task, found):
     if task.kind not in ("classification", "regression"):
         return True
     return all(
-        task.label in row
+        task.label in record
         for split in _LABELLED
         for path in found.get(split, ())
-        for row in _read_table(task, path, [], limit=2)
+        for record in _read_table(task, path, [], limit=2)
     )
 
 
@@ -333,7 +333,7 @@ def _read(task, path, broken):
         if not tables.is_column_file(path):
             return files.read_squad(path)
         form = Form(task.columns, task.label)
-        return question_rows(tables.read(path, form), form)
+        return question_records(tables.read(path, form), form)
     if task.kind == "multiple_choice" and str(path).endswith(".csv"):
         return files.read_csv(path)
     if str(path).endswith((".json", ".jsonl")) or task.kind == "multiple_choice":

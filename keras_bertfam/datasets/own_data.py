@@ -47,22 +47,26 @@ def load_table(
     _check_arguments(form, label_names, kind)
     table = tables.read(source, form)
     if kind is None and form.label is not None and len(form.text) == 2:
-        kind = _QUESTIONS if is_answers(table.rows[0][form.label]) else None
+        kind = _QUESTIONS if is_answers(table.records[0][form.label]) else None
     if kind == _QUESTIONS:
         return _load_questions(table, form)
-    words = isinstance(table.rows[0][form.text[0]], list)
+    words = isinstance(table.records[0][form.text[0]], list)
     if kind not in (None, "tagging") if words else kind == "tagging":
         raise ValueError(
             f"Column {form.text[0]!r} must have lists of words for "
             f'kind="tagging", and texts for others. Received: kind={kind!r}, '
-            f"{table.rows[0][form.text[0]]!r}."
+            f"{table.records[0][form.text[0]]!r}."
         )
     _check_inputs(table, form, words)
     if form.label is not None:
         _check_labels(table, form, words)
     if form.label is not None and not words and kind not in _WITHOUT_NAMES:
         _settle_classes(table, form.label, label_names or table.label_names)
-    labels = [row[form.label] for row in table.rows] if form.label is not None else []
+    labels = (
+        [record[form.label] for record in table.records]
+        if form.label is not None
+        else []
+    )
     if words:
         kind = "tagging"
     elif kind is None:
@@ -82,7 +86,7 @@ def load_table(
         label=form.label,
         label_names=None if label_names is None else tuple(label_names),
     )
-    return arrange(task, table.rows, table.place)
+    return arrange(task, table.records, table.place)
 
 
 def _load_questions(table, form):
@@ -94,10 +98,10 @@ def _load_questions(table, form):
     task = TaskData(
         table.name, _QUESTIONS, columns=("question", "context"), label="answers"
     )
-    return arrange(task, question_rows(table, form), table.place)
+    return arrange(task, question_records(table, form), table.place)
 
 
-def question_rows(table: Table, form: Form) -> list[dict[str, Any]]:
+def question_records(table: Table, form: Form) -> list[dict[str, Any]]:
     """Convert questions of a table to the form of SQuAD's files.
 
     Args:
@@ -112,18 +116,18 @@ def question_rows(table: Table, form: Form) -> list[dict[str, Any]]:
     """
     _check_inputs(table, form, False)
     question, context = form.text
-    rows = []
-    for number, row in enumerate(table.rows):
-        answers = None if form.label is None else row[form.label]
+    records = []
+    for number, record in enumerate(table.records):
+        answers = None if form.label is None else record[form.label]
         if answers is not None:
             try:
-                answers = answers_in(answers, row[context])
+                answers = answers_in(answers, record[context])
             except ValueError as error:
                 where = f"{table.place(number)}, column {form.label!r}"
                 raise ValueError(f"{where}: {error}") from error
-        texts = {"question": row[question], "context": row[context]}
-        rows.append({"id": str(number), **texts, "answers": answers})
-    return rows
+        texts = {"question": record[question], "context": record[context]}
+        records.append({"id": str(number), **texts, "answers": answers})
+    return records
 
 
 def _settle_classes(table, column, names):
@@ -132,7 +136,7 @@ def _settle_classes(table, column, names):
     Raises a `ValueError` for what is written where a label is missing.
     """
     names = {str(name) for name in names or ()}
-    labels = [row[column] for row in table.rows]
+    labels = [record[column] for record in table.records]
     if any(isinstance(label, list) for label in labels):
         return  # of names
     others = [label for label in labels if str(label) not in names]
@@ -151,9 +155,9 @@ def _settle_classes(table, column, names):
         settle = lambda label: str(label).capitalize()  # noqa: E731
     elif None not in map(_whole, others):
         settle = _whole
-    for row in table.rows if settle else ():
-        if str(row[column]) not in names:
-            row[column] = settle(row[column])
+    for record in table.records if settle else ():
+        if str(record[column]) not in names:
+            record[column] = settle(record[column])
 
 
 def _whole(label):
@@ -201,9 +205,9 @@ def _check_inputs(table, form, words):
             "`text` must be one column, where it has lists of words. Received: "
             f"{list(form.text)}."
         )
-    for number, row in enumerate(table.rows):
+    for number, record in enumerate(table.records):
         for column in form.text:
-            value = row[column]
+            value = record[column]
             if not words and not isinstance(value, str):
                 raise _expected(table, number, column, "a text", value)
             if words and not _are_words(value):
@@ -220,10 +224,10 @@ def _are_tags(value):
 
 def _check_labels(table, form, words):
     """Raise for a cell that is no label, and strip white space off the others."""
-    for number, row in enumerate(table.rows):
-        label = row[form.label]
+    for number, record in enumerate(table.records):
+        label = record[form.label]
         if words:
-            count = len(row[form.text[0]])
+            count = len(record[form.text[0]])
             if not _are_tags(label) or len(label) != count:
                 expected = f"a list of {count} labels, one for each word"
                 raise _expected(table, number, form.label, expected, label)
@@ -231,7 +235,7 @@ def _check_labels(table, form, words):
         if _are_tags(label):
             continue
         if isinstance(label, str):
-            label = row[form.label] = label.strip()
+            label = record[form.label] = label.strip()
         if label == "" or not isinstance(label, (str, int, float)) or label != label:
             raise _expected(table, number, form.label, "a label", label)
 
@@ -255,11 +259,11 @@ def _names_of(table, labels, column):
     numbers = [*map(whole_number, labels)]
     if None in numbers or not {*numbers} - {-1}:  # -1 is of test parts
         return infer_label_names(labels)
-    for row, number in enumerate(numbers):
+    for record, number in enumerate(numbers):
         if not 0 <= number < len(numbers):
             expected = (
                 f"the number of a class, from 0 and less than the {len(numbers)} rows; "
                 'for others pass `label_names`, or `kind="regression"`'
             )
-            raise _expected(table, row, column, expected, number)
+            raise _expected(table, record, column, expected, number)
     return tuple(map(str, range(max(numbers) + 1)))

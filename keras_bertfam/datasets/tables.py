@@ -73,7 +73,7 @@ def read(source: Any, form: Form) -> Table:
             "Data must be a path or a list of paths, a pandas DataFrame, or a Dataset "
             f"of the datasets library. Received: {type(source).__name__}."
         )
-    if not table.rows:
+    if not table.records:
         raise ValueError(f"{table.name} must have at least one row. Received: none.")
     return table
 
@@ -132,41 +132,41 @@ def _read_file(path, form):
 
 
 def _joined(tables):
-    rows = [row for table in tables for row in table.rows]
-    owners = [(table, k) for table in tables for k in range(len(table.rows))]
+    records = [record for table in tables for record in table.records]
+    owners = [(table, k) for table in tables for k in range(len(table.records))]
 
     def place(number):
         table, own_number = owners[number]
         return table.place(own_number)
 
     others = f" and {len(tables) - 1} others" if len(tables) > 1 else ""
-    return Table(f"{tables[0].name}{others}", rows, place)
+    return Table(f"{tables[0].name}{others}", records, place)
 
 
 def _read_delimited(path, form):
-    rows, lines = [], []
+    records, lines = [], []
     delimiter = form.delimiter or _delimiter(path, form)
     if form.delimiter is None and delimiter != _DELIMITERS[_suffix(path)][0]:
         form.delimiters.add(delimiter)
     read = files.read_records(path, delimiter, form.quoting)
-    with contextlib.closing(read) as records:
+    with contextlib.closing(read) as located:
         if form.header:
             names = [*form.header]
         else:
-            names = [name.strip() for name in next(records, (0, []))[1]]
+            names = [name.strip() for name in next(located, (0, []))[1]]
         if not names:
             raise ValueError(f"{path!s} must begin with names of columns. It is empty.")
         check_columns(path, form, names)
         places = [(name, names.index(name)) for name in form.columns]
-        for line, values in records:
+        for line, values in located:
             if len(values) != len(names):
                 raise ValueError(
                     f"{path!s}, line {line}: expected {len(names)} values, {names}. "
                     f"Received: {len(values)}, {values}."
                 )
-            rows.append({name: values[place] for name, place in places})
+            records.append({name: values[place] for name, place in places})
             lines.append(line)
-    return Table(str(path), rows, lambda k: f"{path!s}, line {lines[k]}")
+    return Table(str(path), records, lambda k: f"{path!s}, line {lines[k]}")
 
 
 def _delimiter(path, form):
@@ -186,42 +186,48 @@ def _delimiter(path, form):
 
 def _read_json(path, form):
     located = files.located_json(path)
-    for place, row in located:
-        if not isinstance(row, dict):
+    for place, record in located:
+        if not isinstance(record, dict):
             raise ValueError(
                 f"{path!s}, {place}: expected an object with {form.columns}. "
-                f"Received: {row!r}."
+                f"Received: {record!r}."
             )
-    names = dict.fromkeys(name for _, row in located for name in row)
+    names = dict.fromkeys(name for _, record in located for name in record)
     if located:
         check_columns(path, form, names)
-    rows = [{name: row.get(name) for name in form.columns} for _, row in located]
-    return Table(str(path), rows, lambda k: f"{path!s}, {located[k][0]}")
+    records = [
+        {name: record.get(name) for name in form.columns} for _, record in located
+    ]
+    return Table(str(path), records, lambda k: f"{path!s}, {located[k][0]}")
 
 
 def _read_conll(path, form):
     header = form.header or (_CONLL_U if _suffix(path) == ".conllu" else ())
     begins: list[int] = []
-    rows = files.read_conll(path, header, begins)
-    if rows:
-        check_columns(path, form, rows[0])
-    return Table(str(path), rows, lambda k: f"{path!s}, sentence in line {begins[k]}")
+    records = files.read_conll(path, header, begins)
+    if records:
+        check_columns(path, form, records[0])
+    return Table(
+        str(path), records, lambda k: f"{path!s}, sentence in line {begins[k]}"
+    )
 
 
 def _read_parquet(path, form):
     with open_parquet(path) as file:
         check_columns(path, form, file.schema_arrow.names)
-        rows = read_columns(file, form.columns, path)
-    return Table(str(path), rows, lambda k: f"{path!s}, row {k}")
+        records = read_columns(file, form.columns, path)
+    return Table(str(path), records, lambda k: f"{path!s}, row {k}")
 
 
 def _read_frame(frame, form):
     check_columns("the DataFrame", form, frame.columns)
     frame = frame[form.columns]
-    rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    records = frame.astype(object).where(frame.notna(), None).to_dict("records")
     index = frame.index
     return Table(
-        "the DataFrame", decoded(rows), lambda k: f"the DataFrame, index {index[k]!r}"
+        "the DataFrame",
+        decoded(records),
+        lambda k: f"the DataFrame, index {index[k]!r}",
     )
 
 
@@ -233,20 +239,22 @@ def _read_dataset(dataset, form):
             )
         dataset = dataset[form.split]
     if dataset.column_names is None:  # a stream may not know its own
-        rows = [*dataset]
-        columns = rows[0] if rows else form.columns
+        records = [*dataset]
+        columns = records[0] if records else form.columns
     else:
-        columns, rows = dataset.column_names, None
+        columns, records = dataset.column_names, None
     check_columns("the Dataset", form, columns)
     label_names = None
     if form.label is not None and dataset.features is not None:
         feature = dataset.features[form.label]
         label_names = getattr(getattr(feature, "feature", feature), "names", None)
-    if rows is None:
+    if records is None:
         dataset = dataset.select_columns(form.columns)
-        rows = dataset.to_list() if hasattr(dataset, "to_list") else [*dataset]
+        records = dataset.to_list() if hasattr(dataset, "to_list") else [*dataset]
     else:
-        rows = [{name: row.get(name) for name in form.columns} for row in rows]
+        records = [
+            {name: record.get(name) for name in form.columns} for record in records
+        ]
     return Table(
-        "the Dataset", decoded(rows), lambda k: f"the Dataset, row {k}", label_names
+        "the Dataset", decoded(records), lambda k: f"the Dataset, row {k}", label_names
     )
