@@ -20,7 +20,7 @@ from keras_bertfam.parsing import read_json
 from keras_bertfam.types import Path
 from keras_bertfam.whole_files import file_digest, write_text, written_aside
 
-FOLDER = "rows"
+_INDEX_FOLDER = "rows"
 
 
 class RowIndex:
@@ -54,7 +54,7 @@ class RowIndex:
     ) -> None:
         manifest = manifest or Manifest.read(folder)
         self.kind = kind
-        path = os.path.join(cache or os.path.join(folder, FOLDER), kind.name)
+        path = os.path.join(cache or os.path.join(folder, _INDEX_FOLDER), kind.name)
         counts = _read_counts(path, manifest) or _write(path, folder, kind, manifest)
         self.bounds = _bounds(counts["rows"])
         self.count = int(self.bounds[-1])

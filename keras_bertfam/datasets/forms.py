@@ -24,7 +24,7 @@ class Table:
 
 
 @dataclasses.dataclass
-class Form:
+class TableRequest:
     """The columns wanted of a table, and what its files don't tell.
 
     Attributes:
@@ -66,20 +66,20 @@ class Form:
         return [name for name in self.columns if name not in there]
 
 
-def check_columns(name: Any, form: Form, columns: Iterable[Any]) -> None:
-    """Raise a `ValueError` unless a table has the columns of a form, each once."""
+def check_columns(name: Any, request: TableRequest, columns: Iterable[Any]) -> None:
+    """Raise a `ValueError` unless a table has the columns asked for, each once."""
     columns = list(columns)
-    for missing in form.missing(columns):
-        argument = "text" if missing in form.text else "label"
+    for missing in request.missing(columns):
+        argument = "text" if missing in request.text else "label"
         # What another argument names already isn't what was meant.
-        free = {str(c).lower(): c for c in columns if c not in form.columns}
+        free = {str(c).lower(): c for c in columns if c not in request.columns}
         nearest = difflib.get_close_matches(str(missing).lower(), free, 1)
         hint = "".join(f"; the nearest is {free[n]!r}" for n in nearest)
         raise ValueError(
             f"`{argument}` must be a column of {name}, one of {columns}. "
             f"Received: {missing!r}{hint}."
         )
-    for column in form.columns:
+    for column in request.columns:
         if columns.count(column) > 1:
             raise ValueError(
                 f"The columns of {name} must have different names. Received: "

@@ -11,7 +11,7 @@ from keras_bertfam.arguments import check_number, checked
 from keras_bertfam.datasets import files, tables
 from keras_bertfam.datasets.arranging import arrange
 from keras_bertfam.datasets.examples import Examples
-from keras_bertfam.datasets.forms import Form
+from keras_bertfam.datasets.forms import TableRequest
 from keras_bertfam.datasets.names import get_task
 from keras_bertfam.datasets.own_data import load_table, question_records
 from keras_bertfam.datasets.table import TASKS
@@ -143,9 +143,11 @@ def load_examples(
             text, label = "tokens", label or implied
         listed: Any = text if isinstance(text, (list, tuple)) else [text]
         columns = [name for name in listed if name is not None]
-        form = Form(columns, label, split, tagging, delimiter, header, quoting)
-        examples = load_table(task, form, label_names, kind)
-        _print_inferred(examples, form, label_names, kind)
+        request = TableRequest(
+            columns, label, split, tagging, delimiter, header, quoting
+        )
+        examples = load_table(task, request, label_names, kind)
+        _print_inferred(examples, request, label_names, kind)
         examples = examples if limit is None else examples.take(limit)
     if validation_split is None:
         return examples
@@ -157,10 +159,10 @@ def load_examples(
     return examples.split(validation_split, seed)
 
 
-def _print_inferred(examples, form, label_names, kind):
+def _print_inferred(examples, request, label_names, kind):
     """Print to the standard error what was inferred from a table."""
-    inferred = [f"delimiter={delimiter!r}" for delimiter in sorted(form.delimiters)]
-    if form.label is not None and kind is None:
+    inferred = [f"delimiter={delimiter!r}" for delimiter in sorted(request.delimiters)]
+    if request.label is not None and kind is None:
         inferred.append(f"kind={examples.task.kind!r}")
     names = examples.task.label_names
     if label_names is None and names is not None:
@@ -332,8 +334,8 @@ def _read(task, path, broken):
     if task.kind == "question_answering":
         if not tables.is_column_file(path):
             return files.read_squad(path)
-        form = Form(task.columns, task.label)
-        return question_records(tables.read(path, form), form)
+        request = TableRequest(task.columns, task.label)
+        return question_records(tables.read(path, request), request)
     if task.kind == "multiple_choice" and str(path).endswith(".csv"):
         return files.read_csv(path)
     if str(path).endswith((".json", ".jsonl")) or task.kind == "multiple_choice":
