@@ -1,9 +1,4 @@
-"""An index of the rows of a prepared corpus, by which any is read by its number.
-
-An index is made of the lengths of sentences once, and kept in files beside the corpus:
-the table of its rows, which is mapped into memory. What is kept is compared with its
-digests when it is opened, and made anew if it differs.
-"""
+"""An index of the rows of a prepared corpus, by which any is read by its number."""
 
 import contextlib
 import hashlib
@@ -25,6 +20,10 @@ _INDEX_FOLDER = "rows"
 
 class RowIndex:
     """Rows of a prepared corpus by their numbers, from 0, shard after shard.
+
+    An index is made of the lengths of sentences once, and kept in files beside the
+    corpus: the table of its rows, which is mapped into memory. Files are compared with
+    their digests when they are opened, and made anew if they differ.
 
     Where rows are shared, each has several sequences, which have numbers of their own;
     else a row is the sequence of its number.
