@@ -156,12 +156,12 @@ class BatchSource:
 
     @functools.cached_property
     def _turns(self):
-        """int: how often a stream goes on elsewhere in the corpus."""
+        """int: how often a stream continues elsewhere in the corpus."""
         return -(-(self.reader.index.count // self._streams) // _STEPS)
 
     @functools.cached_property
     def _steps(self):
-        """int: for how many batches a stream goes on before."""
+        """int: for how many batches a stream stays in one place."""
         return self.reader.index.count // self._streams // max(self._turns, 1)
 
     def _windows(self, epoch, batch, part):

@@ -31,7 +31,7 @@ def load_table(
     label_names: Sequence[str] | None = None,
     kind: str | None = None,
 ) -> Examples:
-    """Read a table and infers what its labels are.
+    """Read a table, and infer the kind of its labels.
 
     Args:
         source: see `tables.read`.

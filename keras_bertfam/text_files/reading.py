@@ -12,7 +12,7 @@ from keras_bertfam.text_files.parquet import check_column, parquet_values
 from keras_bertfam.text_files.parts import Part, Reading, Source
 from keras_bertfam.text_files.white_space import WHITE_SPACE
 
-# What a piece of a document begins with that goes on with the piece before: a zero
+# What a piece of a document begins with that continues the piece before: a zero
 # byte, which tokenizers drop or take for a space.
 CONTINUES = "\0"
 

@@ -203,7 +203,7 @@ class DenoiseTokens(PreprocessingLayer):
 
     @functools.cached_property
     def rooms(self) -> np.ndarray:
-        """The most tokens of inputs and targets of a text by its own, from none on.
+        """array: the most tokens of inputs and of targets, by those of the text, from 0.
 
         Special tokens are left out. An int32 array `(text_length + 1, 2)`.
         """

@@ -238,7 +238,7 @@ class MaskTokens(PreprocessingLayer):
     def _mask(self, ids, seed, span_ids=None, sequence_ids=None):
         slots = self._num_slots(ids.shape[1])
         seeds = tf.unstack(tf.random.split(seed, 3, alg=RNG), 3)
-        # With padding between the sequences of a row, nothing goes on across it.
+        # With padding between the sequences of a row, no word or span crosses it.
         rows = ids
         if sequence_ids is not None:
             borders = count_borders(sequence_ids)

@@ -74,7 +74,7 @@ def run_starts(noise: TFRagged) -> TFTensor:
     # Example: noise 0 1 1 0 1 (1 is true) has starts 0 1 0 0 1.
     values = noise.flat_values
     starts = values & ~tf.pad(values, [[1, 0]])[: tf.size(values)]
-    # Noise that a text begins with begins a run, whatever the text before ends with.
+    # Noise at the start of a text begins a run, even behind noise of the text before.
     first = _first_tokens(noise)
     at_first = tf.gather(values, first)
     return tf.tensor_scatter_nd_update(starts, first[:, None], at_first)

@@ -204,7 +204,7 @@ def select_words(
 
 
 def after_other(candidates: TFTensor) -> TFTensor:
-    """Return where the token before is no candidate: a word can't go on there."""
+    """Return where the token before is no candidate: no word continues there."""
     return ~tf.pad(candidates, [[0, 0], [1, 0]])[:, :-1]
 
 

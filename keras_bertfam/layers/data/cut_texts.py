@@ -14,7 +14,7 @@ import tensorflow as tf
 from keras_bertfam.layers.data.named_functions import call_by_name, register_by_name
 from keras_bertfam.types import TFDataset, TFTensor
 
-# After so many texts of a stream, their share is known well enough to be said.
+# After so many texts of a stream, the share of those cut is known well enough.
 _ENOUGH_TEXTS = 1000
 _owners = itertools.count()
 
@@ -22,9 +22,9 @@ _owners = itertools.count()
 class CutTexts:
     """A counter of the texts that a preprocessor cuts, whoever cuts them.
 
-    What cuts texts says so by `count_cut`. It is counted where data is read here: in
-    eager calls and in the pipelines of `dataset()` and `predict()`, and nowhere else:
-    graphs of others, such as a SavedModel's, can't call Python.
+    What cuts texts calls `count_cut`. That counts in eager calls and in the pipelines
+    of `dataset()` and `predict()` only: graphs of others, such as a SavedModel's, can't
+    call Python.
 
     Args:
         owner: the preprocessor.
@@ -35,12 +35,12 @@ class CutTexts:
 
     @contextlib.contextmanager
     def counted(self, owner: Any, use: str, enough: int = 1) -> Iterator[None]:
-        """Let what is traced, or run, meanwhile count.
+        """Count the texts that are cut by what is traced, or run, meanwhile.
 
         Args:
             owner: the preprocessor.
-            use: string, what the texts are read for: it is said once for each use.
-            enough: int. After how many texts it is said.
+            use: string, what the texts are read for. There is a warning for each use.
+            enough: int. After how many texts there is a warning.
         """
         token = _counting.set(_Counting(owner, f"{self.name} {use}", enough))
         try:
@@ -67,7 +67,7 @@ def is_counting() -> bool:
 
 
 def enough_of(examples: TFDataset) -> int:
-    """Tell after how many texts of a dataset their share is said."""
+    """Choose after how many texts of a dataset to warn."""
     known = int(examples.cardinality())
     return min(known, _ENOUGH_TEXTS) if known > 0 else 1
 

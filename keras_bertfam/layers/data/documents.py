@@ -230,7 +230,7 @@ def sentences_of(
 
 
 def continues(documents: TFTensor) -> TFTensor:
-    """Tell which documents are pieces that go on with the piece before.
+    """Tell which documents are pieces that continue the piece before.
 
     Args:
         documents: string tensor.

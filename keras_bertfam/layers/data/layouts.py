@@ -8,7 +8,7 @@ from keras_bertfam.presets.families import FAMILIES, family_of_tokenizer
 from keras_bertfam.presets.families.record import Layout
 from keras_bertfam.types import TFRagged, TFTensor, Tokenizer
 
-# A text by itself, for backbones that know no token to mark it by.
+# A text alone, for backbones that have no token to mark it with.
 BARE = Layout("bare", start_token="", separators=0, ends=False)
 
 

@@ -138,7 +138,7 @@ class StreamPosition:
         return int(self._read()[1])
 
     def begin_pass(self) -> tuple[TFTensor, TFTensor]:
-        """Return the `(epoch, batch)` to begin with, and moves to the next pass.
+        """Return the `(epoch, batch)` to begin with, and move to the next pass.
 
         Both are int64 scalars. Works in a graph: the values are those at the
         moment the graph runs.

@@ -88,7 +88,7 @@ class SegmentBuilder:
         lengths = tf.cast(tokens.row_lengths(), tf.int32)
         document = tf.unique(index).idx
         self._warn_if_short(lengths, document)
-        # 0 for what goes on with the window before.
+        # 0 for a document that began in the window before.
         whole = tf.cumsum(tf.cast(~continues(documents), tf.int32))
         return {
             "tokens": tokens.flat_values,
