@@ -203,7 +203,7 @@ class DenoiseTokens(PreprocessingLayer):
 
     @functools.cached_property
     def rooms(self) -> np.ndarray:
-        """array: the most tokens of inputs and of targets, by those of the text, from 0.
+        """array: the most tokens of inputs and of targets, by those of the text.
 
         Special tokens are left out. An int32 array `(text_length + 1, 2)`.
         """
