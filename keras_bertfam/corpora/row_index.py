@@ -1,9 +1,4 @@
-"""Where the rows of a prepared corpus lie, so that any of them is read by its number.
-
-An index is made of the lengths of sentences once, and kept in files beside the corpus:
-the table of its rows, which is mapped into memory. What is kept is compared with its
-digests when it is opened, and made anew if it differs.
-"""
+"""An index of the rows of a prepared corpus, by which any is read by its number."""
 
 import contextlib
 import hashlib
@@ -20,11 +15,15 @@ from keras_bertfam.parsing import read_json
 from keras_bertfam.types import Path
 from keras_bertfam.whole_files import file_digest, write_text, written_aside
 
-FOLDER = "rows"
+_INDEX_FOLDER = "rows"
 
 
 class RowIndex:
     """Rows of a prepared corpus by their numbers, from 0, shard after shard.
+
+    An index is made of the lengths of sentences once, and kept in files beside the
+    corpus: the table of its rows, which is mapped into memory. Files are compared with
+    their digests when they are opened, and made anew if they differ.
 
     Where rows are shared, each has several sequences, which have numbers of their own;
     else a row is the sequence of its number.
@@ -54,7 +53,7 @@ class RowIndex:
     ) -> None:
         manifest = manifest or Manifest.read(folder)
         self.kind = kind
-        path = os.path.join(cache or os.path.join(folder, FOLDER), kind.name)
+        path = os.path.join(cache or os.path.join(folder, _INDEX_FOLDER), kind.name)
         counts = _read_counts(path, manifest) or _write(path, folder, kind, manifest)
         self.bounds = _bounds(counts["rows"])
         self.count = int(self.bounds[-1])
@@ -70,7 +69,7 @@ class RowIndex:
         self._closing = _mapped(f"{path}.closing", "u1", (int(self._records[-1]),))
 
     def sequences(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The sequences of rows.
+        """Find the sequences of rows.
 
         Args:
             numbers: int array `(rows,)`. Of rows.
@@ -91,7 +90,7 @@ class RowIndex:
         return base[row] + self._shared[(base + begins)[row] + place], row
 
     def find(self, numbers: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Where sequences lie.
+        """Find where sequences lie.
 
         Args:
             numbers: int array `(sequences,)`.
@@ -105,7 +104,7 @@ class RowIndex:
         return shards, dict(zip(self.kind.columns, table.T, strict=True))
 
     def closing(self, shards: np.ndarray, records: np.ndarray) -> np.ndarray:
-        """What ends with records: see `ShardRows`."""
+        """Find what ends with records: see `ShardRows`."""
         return np.asarray(self._closing[self._records[shards] + records])
 
 
@@ -120,7 +119,7 @@ def _mapped(path, dtype, shape):
 
 
 def _read_counts(path, manifest):
-    """Rows and sequences of each shard, or `None` without an index of this corpus."""
+    """Read rows and sequences of each shard; `None` without an index of this corpus."""
     try:
         content = read_json(f"{path}.json", many=True)
         counts = {key: np.array(x, np.int64) for key, x in content["counts"].items()}
@@ -145,7 +144,7 @@ def _identity(manifest):
 
 
 def _write(path, folder, kind, manifest):
-    """Makes an index, a shard at a time; the file that says so comes last."""
+    """Make an index, a shard at a time; the file that says so comes last."""
     counts: dict[str, list[int]] = {"rows": [], "sequences": []}
     names = ["rows", "closing", *(["shared", "ends"] if kind.sharing else [])]
     try:

@@ -18,7 +18,7 @@ SEGMENT_COLUMNS = (*COLUMNS, "target", "first", "siblings")
 
 @dataclasses.dataclass(frozen=True)
 class RowKind:
-    """How documents are cut into rows.
+    """A way of cutting documents into rows.
 
     Args:
         kind: `"full"` (sentences, and cut ones, that fit, across documents), `"doc"`
@@ -49,7 +49,7 @@ class RowKind:
 
     @property
     def name(self) -> str:
-        """What names the files of an index: equal for equal rows."""
+        """str: what names the files of an index, equal for equal rows."""
         fields = {**vars(self), "separator": self.separator is not None}
         sharing = fields.pop("sharing")
         kind, length, *others = fields.values()
@@ -59,17 +59,17 @@ class RowKind:
 
     @property
     def in_documents(self) -> bool:
-        """Whether a row is of sentences of one document."""
+        """bool: whether a row is of sentences of one document."""
         return self.kind in ("segments", "sentences")
 
     @property
     def width(self) -> int:
-        """The most tokens of a row."""
+        """int: the most tokens of a row."""
         return self.length * (_LONGEST if self.in_documents else 1)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """What an index has of each row."""
+        """tuple: what an index has of each row."""
         return SEGMENT_COLUMNS if self.in_documents else COLUMNS
 
 
@@ -91,7 +91,7 @@ class ShardRows(NamedTuple):
 def rows_of_shard(
     kind: RowKind, lengths: dict[str, np.ndarray], number: int
 ) -> ShardRows:
-    """The rows of a shard.
+    """Find the rows of a shard.
 
     Args:
         kind: `RowKind`.
@@ -140,7 +140,7 @@ def rows_of_shard(
 
 
 def _bounds(lengths):
-    """Where each begins, and the last ends."""
+    """Sum lengths up to where each begins, and the last ends."""
     return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
 
 
@@ -153,7 +153,7 @@ def _windows(kind, total):
 
 
 def _pieces(kind, documents):
-    """Documents, of which the bounds are given, cut where they are longer."""
+    """Cut documents, of which the bounds are given, where they are longer."""
     sizes = np.diff(documents)
     counts = -(-sizes // kind.length)
     whole = np.repeat(np.arange(len(sizes)), counts)
@@ -163,7 +163,7 @@ def _pieces(kind, documents):
 
 
 def _blocks(kind, sentences, separators, documents):
-    """Units that fit: sentences, pieces of long ones, and separators."""
+    """Bound units that fit: sentences, pieces of long ones, and separators."""
     counts = -(-sentences // kind.length)
     whole = np.repeat(np.arange(len(sentences)), counts)
     piece = np.arange(len(whole)) - np.repeat(_bounds(counts)[:-1], counts)
@@ -176,7 +176,7 @@ def _blocks(kind, sentences, separators, documents):
         ends = np.cumsum(counts)[np.cumsum(documents) - 1]
         sizes = np.diff(ends, prepend=0)
         following = np.minimum(following, np.repeat(ends, sizes))
-    starts = _orbit(following)
+    starts = _follow_pointers(following)
     return bounds[starts], bounds[np.append(starts[1:], len(units))]
 
 
@@ -194,7 +194,7 @@ def _segments(kind, bounds, documents, ends, number):
         following = np.searchsorted(bounds, bounds[:-1] + target)
     else:
         following = sentence + 2
-    starts = _orbit(np.minimum(following, ends[document]))
+    starts = _follow_pointers(np.minimum(following, ends[document]))
     begins = bounds[starts]
     following = np.append(starts[1:], len(document))
     stops = bounds[following]
@@ -206,8 +206,8 @@ def _segments(kind, bounds, documents, ends, number):
     return begins, np.minimum(stops, begins + kind.width), extra, single
 
 
-def _orbit(following):
-    """0, what follows it, what follows that, and so on to the end; by doubling."""
+def _follow_pointers(following):
+    """Return 0, what follows it, what follows that, and so on; by doubling."""
     count = len(following)
     if not count:
         return np.zeros(0, np.int64)

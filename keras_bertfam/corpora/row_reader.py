@@ -65,7 +65,7 @@ class RowReader:
         self._lock = threading.Lock()
 
     def read(self, numbers: np.ndarray) -> dict[str, np.ndarray]:
-        """Reads rows, or the sequences of rows that are shared.
+        """Read rows, or the sequences of rows that are shared.
 
         Args:
             numbers: int array `(rows,)`. Where rows are shared, of sequences; see
@@ -100,7 +100,7 @@ class RowReader:
         return out
 
     def others(self, numbers: np.ndarray, *seed: int) -> np.ndarray:
-        """A random row of another document for each row, uniformly.
+        """Draw a row of another document for each row, uniformly.
 
         Args:
             numbers: int array `(rows,)`, as for `read`. Rows of whole sentences.
@@ -121,7 +121,7 @@ class RowReader:
         return drawn + np.where(drawn >= begins, row["siblings"], 0)
 
     def _data(self, shards, records):
-        """The bytes of records."""
+        """Read the bytes of records."""
         order = np.argsort(shards, kind="stable")
         bounds = np.flatnonzero(np.diff(shards[order])) + 1
         data: list[bytes] = [b""] * len(order)
@@ -178,12 +178,12 @@ class _Records:
         self._document = _since_first(closing & 1, owner, count)
 
     def _numbers(self, at):
-        """The uint32 numbers at bytes, which may lie at any even one."""
+        """Read the uint32 numbers at bytes, which may lie at any even one."""
         at = at // 2
         return self._halves[at] + (self._halves[at + 1].astype(np.int64) << 16)
 
     def rows(self, row, width, separator, pad_token_id):
-        """Token ids, the document of each, and lengths."""
+        """Lay out token ids, the document of each, and lengths."""
         offset = row["offset"][self._owner]
         low = np.maximum(self._before, offset)
         high = np.minimum(self._ends, offset + row["length"][self._owner])
@@ -206,7 +206,7 @@ class _Records:
         }
 
     def marks(self, row, width):
-        """Where sentences start and end."""
+        """Mark where sentences start and end."""
         lengths = self._numbers(
             np.repeat(self._begins + HEADER, self._sentences)
             + 4 * _within(self._sentences)
@@ -223,12 +223,12 @@ class _Records:
 
 
 def _within(counts):
-    """0, 1, ... for each of some counts, one after the other."""
+    """Count 0, 1, ... for each of some counts, one after the other."""
     return np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
 def _since_first(values, owner, count):
-    """The sum of the values before each, among those of the same owner."""
+    """Sum the values before each, among those of the same owner."""
     before = np.cumsum(values, dtype=np.int64) - values
     first = np.searchsorted(owner, np.arange(count))
     return before - before[first][owner] if len(owner) else before

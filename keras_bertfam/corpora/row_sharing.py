@@ -10,7 +10,7 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Sharing:
-    """How much room sequences have in a row, and take of it.
+    """The room that a row has, and that sequences take of it.
 
     Args:
         room: int. What a row has, such as its tokens.
@@ -32,7 +32,7 @@ class Sharing:
         return f"shared-{self.room}-{self.most or 0}-{digest:08x}"
 
     def costs_of(self, lengths: np.ndarray, single: np.ndarray) -> np.ndarray:
-        """What sequences take.
+        """Compute the room that sequences take.
 
         Args:
             lengths: int array `(sequences,)`. Their tokens.
@@ -45,7 +45,7 @@ class Sharing:
 
 
 class SharedRows(NamedTuple):
-    """Which sequences a row has.
+    """The sequences of each row.
 
     Attributes:
         sequences: int64 array `(sequences,)`: their numbers, row after row.
@@ -57,7 +57,7 @@ class SharedRows(NamedTuple):
 
 
 def share_rows(costs: np.ndarray, room: int, most: int | None = None) -> SharedRows:
-    """Packs sequences into rows, best fit, the longest first.
+    """Pack sequences into rows, best fit, the longest first.
 
     Sequences of one length are as good as each other, and so are rows with one room
     left. So all of a length are put at once into rows of the least room that will do,
@@ -101,7 +101,7 @@ class _Rows:
         self._rows: dict[int, list[np.ndarray]] = {}
 
     def take(self, size, count):
-        """The rows of `count` sequences of a size."""
+        """Take the rows of `count` sequences of a size."""
         taken = []
         while count:
             place = bisect.bisect_left(self._rooms, size)

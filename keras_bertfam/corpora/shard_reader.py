@@ -60,11 +60,11 @@ class ShardReader:
         return len(self._records)
 
     def record(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """The ids of a record, and the lengths of its sentences."""
+        """Read the ids of a record, and the lengths of its sentences."""
         return self.records([number])[0]
 
     def records(self, numbers: Sequence[int]) -> list[tuple[np.ndarray, np.ndarray]]:
-        """The ids of records, and the lengths of their sentences.
+        """Read the ids of records, and the lengths of their sentences.
 
         Args:
             numbers: of the records in the shard, from 0.
@@ -77,7 +77,7 @@ class ShardReader:
         return [decode_record(data, self.dtype) for data in found]
 
     def data(self, numbers: Sequence[int]) -> list[bytes]:
-        """The bytes of records, see `encode_record`, whose checksums are right.
+        """Read the bytes of records, see `encode_record`, whose checksums are right.
 
         Args:
             numbers: see `records`.

@@ -25,7 +25,7 @@ _LENGTHS = ("sentences", "documents", "records")
 
 
 def encode_record(ids: np.ndarray, lengths: np.ndarray) -> bytes:
-    """The bytes of a record.
+    """Encode a record as bytes.
 
     Args:
         ids: array of shape `(tokens,)` of the manifest's dtype.
@@ -37,13 +37,13 @@ def encode_record(ids: np.ndarray, lengths: np.ndarray) -> bytes:
 
 
 def is_whole(data: bytes) -> bool:
-    """Whether the bytes of a record have their checksum."""
+    """Tell whether the bytes of a record have their checksum."""
     expected = int.from_bytes(data[:4], "little")
     return len(data) >= HEADER and zlib.crc32(memoryview(data)[4:]) == expected
 
 
 def decode_record(data: bytes, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The ids and the lengths of sentences that are in the bytes of a record.
+    """Decode the ids and the lengths of sentences from the bytes of a record.
 
     Raises:
         ValueError: for bytes that aren't those of a record.
@@ -60,7 +60,7 @@ def decode_record(data: bytes, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def split_records(lengths: np.ndarray) -> np.ndarray:
-    """How many sentences each record of a document has.
+    """Divide a document into records, and count the sentences of each.
 
     Args:
         lengths: int array of shape `(sentences,)`.
@@ -87,7 +87,7 @@ def write_shard(
     of: int,
     documents: Iterable[tuple[np.ndarray, np.ndarray]],
 ) -> Shard:
-    """Writes a shard and the file with its lengths, each as a whole.
+    """Write a shard and the file with its lengths, each as a whole.
 
     Args:
         folder: path.
@@ -127,7 +127,7 @@ def write_shard(
 
 
 def _records(documents, lengths):
-    """The bytes of all records; adds to the lists of lengths."""
+    """Encode all records, and add to the lists of lengths."""
     for ids, sentences in documents:
         counts = split_records(sentences)
         lengths["sentences"].append(sentences)
@@ -142,7 +142,7 @@ def _records(documents, lengths):
 
 
 def has_array_record() -> bool:
-    """Whether ArrayRecord is there, which has no wheel for some systems."""
+    """Tell whether ArrayRecord is there, which has no wheel for some systems."""
     try:
         import array_record.python.array_record_module  # noqa: F401
     except ImportError:
@@ -172,7 +172,7 @@ def _write_records(path, extension, records):
 
 
 def read_lengths(folder: Path, shard: Shard) -> dict[str, np.ndarray]:
-    """The lengths in a shard.
+    """Read the lengths in a shard.
 
     Args:
         folder: path of the corpus.
@@ -203,7 +203,7 @@ def read_lengths(folder: Path, shard: Shard) -> dict[str, np.ndarray]:
 
 
 def check_shard(folder: Path, shard: Shard) -> None:
-    """Raises an error unless both files of a shard are as they were written.
+    """Raise an error unless both files of a shard are as they were written.
 
     Raises:
         OSError: if one isn't there.

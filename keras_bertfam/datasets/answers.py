@@ -13,13 +13,13 @@ _EXPECTED = (
 
 
 def is_answers(value: Any) -> bool:
-    """Whether a value is answers with places, which no other label is."""
+    """Tell whether a value is answers with places, which no other label is."""
     first = value[0] if isinstance(value, list) and value else value
     return isinstance(first, dict) and "text" in first
 
 
 def answers_in(value: Any, context: str) -> Config:
-    """Answers as SQuAD's readers have them.
+    """Convert answers to the form that SQuAD's readers have.
 
     Args:
         value: str, dict, a list of them, or one of these as JSON. A text without an
@@ -49,7 +49,7 @@ def _parts(value):
 
 
 def _pairs(part, value):
-    """Texts and places of a dict, or of a text alone; none of what is no answer."""
+    """Pair texts with places, leaving out what is no answer."""
     part = {"text": part} if isinstance(part, str) else part
     try:
         texts = _parts(part["text"])

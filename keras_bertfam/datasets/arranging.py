@@ -1,4 +1,4 @@
-"""From rows of named values to the examples that tasks take."""
+"""From records of named values to the examples that tasks take."""
 
 import dataclasses
 import math
@@ -14,24 +14,24 @@ from keras_bertfam.layers.data.labels import NO_LABEL, is_no_label
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
 
 
-def _check_columns(task, rows):
-    for row in rows:
-        missing = [name for name in task.columns if name not in row]
+def _check_columns(task, records):
+    for record in records:
+        missing = [name for name in task.columns if name not in record]
         if missing:
             raise ValueError(
                 f"Examples of {task.name!r} must have {list(task.columns)}. Missing: "
-                f"{missing}. Received: {sorted(row)}."
+                f"{missing}. Received: {sorted(record)}."
             )
 
 
-def _columns(task, rows):
-    _check_columns(task, rows)
-    columns = [[row[name] for row in rows] for name in task.columns]
+def _columns(task, records):
+    _check_columns(task, records)
+    columns = [[record[name] for record in records] for name in task.columns]
     return columns[0] if len(columns) == 1 else tuple(columns)
 
 
-def _labels(task, rows, convert, place):
-    labels = [row.get(task.label) for row in rows]
+def _labels(task, records, convert, place):
+    labels = [record.get(task.label) for record in records]
     if all(label is None or _is_minus_one(label) for label in labels):
         return None  # those of a test part
     if None in labels:
@@ -102,43 +102,47 @@ def _label_list(task, labels):
 
 
 def _with_labels(convert):
-    def arranged(task, rows, place):
-        labels = _labels(task, rows, convert, place)
-        return Examples(_columns(task, rows), labels, task)
+    def arranged(task, records, place):
+        labels = _labels(task, records, convert, place)
+        return Examples(_columns(task, records), labels, task)
 
     return arranged
 
 
-def _arrange_questions(task, rows, place):
-    x = {name: [row[name] for row in rows] for name in task.columns}
-    answers = _labels(task, rows, lambda task, answer: answer, place)
-    ids = [str(row.get("id", number)) for number, row in enumerate(rows)]
-    titles = [row.get("title", "") for row in rows]
+def _arrange_questions(task, records, place):
+    x = {name: [record[name] for record in records] for name in task.columns}
+    answers = _labels(task, records, lambda task, answer: answer, place)
+    ids = [str(record.get("id", number)) for number, record in enumerate(records)]
+    titles = [record.get("title", "") for record in records]
     return Examples(x, answers, task, ids, titles)
 
 
-def _arrange_choices(task, rows, place):
-    _check_columns(task, rows)
-    rows = [single for row in rows for single in _single_questions(task, row)]
-    contexts = [row[task.columns[0]] for row in rows]
-    choices = [_choices(task, row) for row in rows]
-    labels = _labels(task, rows, _class_number, place)
+def _arrange_choices(task, records, place):
+    _check_columns(task, records)
+    records = [
+        single for record in records for single in _single_questions(task, record)
+    ]
+    contexts = [record[task.columns[0]] for record in records]
+    choices = [_choices(task, record) for record in records]
+    labels = _labels(task, records, _class_number, place)
     return Examples((contexts, choices), labels, task)
 
 
-def _single_questions(task, row):
-    """RACE's rows have a list in each column but the first, of several questions."""
-    if not isinstance(row.get(task.question), list):
-        return [row]
+def _single_questions(task, record):
+    """Split RACE's records, which have a list of several questions in most columns."""
+    if not isinstance(record.get(task.question), list):
+        return [record]
     context, *rest = task.columns
-    names = [name for name in (*rest, task.label) if name in row]
-    parts = zip(*(row[name] for name in names), strict=True)
-    return [{context: row[context], **dict(zip(names, p, strict=True))} for p in parts]
+    names = [name for name in (*rest, task.label) if name in record]
+    parts = zip(*(record[name] for name in names), strict=True)
+    return [
+        {context: record[context], **dict(zip(names, p, strict=True))} for p in parts
+    ]
 
 
-def _choices(task, row):
+def _choices(task, record):
     names = [name for name in task.columns[1:] if name != task.question]
-    choices = row[names[0]] if len(names) == 1 else [row[name] for name in names]
+    choices = record[names[0]] if len(names) == 1 else [record[name] for name in names]
     if not isinstance(choices, list):
         raise ValueError(
             f"Examples of {task.name!r} must have a list of choices in {names[0]!r}. "
@@ -146,11 +150,11 @@ def _choices(task, row):
         )
     if task.question is None:
         return choices
-    return [_with_option(row[task.question], choice) for choice in choices]
+    return [_with_option(record[task.question], choice) for choice in choices]
 
 
 def _with_option(question, option):
-    """The option in the question's gap, or after it."""
+    """Put the option in the question's gap, or after it."""
     if "_" in question:
         return re.sub("_+", lambda _: option, question, count=1)
     return f"{question} {option}"
@@ -169,16 +173,16 @@ _ARRANGED = {
 
 def arrange(
     task: TaskData,
-    rows: list[dict[Any, Any]],
+    records: list[dict[Any, Any]],
     place: Callable[[int], str] | None = None,
 ) -> Examples:
-    """Makes `Examples` of a task.
+    """Make `Examples` of a task.
 
     Args:
         task: `TaskData`. Without `label_names`, classes that are strings, and tags,
             get those that are there; see `infer_label_names`.
-        rows: list of dicts from columns to values.
-        place: function from a row's number to where it is, for errors; or `None`.
+        records: list of dicts from columns to values.
+        place: function from a record's number to where it is, for errors; or `None`.
 
     Returns:
         `Examples`.
@@ -188,19 +192,19 @@ def arrange(
     """
     named = ("classification", "tagging", "multi_label")
     if task.label_names is None and task.kind in named:
-        labels: list[Any] = [row.get(task.label) for row in rows]
+        labels: list[Any] = [record.get(task.label) for record in records]
         if task.kind != "classification":
             lists = (tags for tags in labels if isinstance(tags, list))
             labels = [f"{t}" for tags in lists for t in tags if not is_no_label(t)]
         names = infer_label_names(labels, task.kind != "classification")
         task = dataclasses.replace(task, label_names=names)
-    return _ARRANGED[task.kind](task, rows, place or _row_of(len(rows)))
+    return _ARRANGED[task.kind](task, records, place or _place_of(len(records)))
 
 
 def infer_label_names(
     labels: Sequence[Any], tags: bool = False
 ) -> tuple[str, ...] | None:
-    """The names of classes from the labels of all examples.
+    """Infer the names of classes from the labels of all examples.
 
     Args:
         labels: sequence of labels, `None` where there is none.
@@ -223,11 +227,11 @@ def infer_label_names(
 
 
 def whole_number(label: Any) -> int | None:
-    """A whole number, also one that is written in the shortest way, else `None`."""
+    """Convert a whole number, in its shortest writing, too; else give `None`."""
     if isinstance(label, str):
         return int(label) if _WHOLE.fullmatch(label) else None
     return label if isinstance(label, int) and not isinstance(label, bool) else None
 
 
-def _row_of(count):
+def _place_of(count):
     return lambda number: f"row {number + 1} of {count}"

@@ -51,11 +51,11 @@ class Examples:
         return len(_first(self.x))
 
     def take(self, count: int) -> Self:
-        """The first `count` examples."""
+        """Take the first `count` examples."""
         return self[:count]
 
     def __getitem__(self, chosen: slice) -> Self:
-        """Examples of a slice."""
+        """Select the examples of a slice."""
         return self._with_columns(lambda column: column[chosen])
 
     @property
@@ -64,7 +64,7 @@ class Examples:
         return self.task.label_names
 
     def split(self, share: float, seed: int = 0) -> tuple[Self, Self]:
-        """Two parts, the second with a share of the examples, drawn by a seed.
+        """Split examples in two parts, the second of a share that is drawn by a seed.
 
         Classes have the same share of both parts, as nearly as whole examples allow;
         a class's last example isn't drawn. Both parts keep the order of the
@@ -97,7 +97,7 @@ class Examples:
         return self._where([not here for here in second]), self._where(second)
 
     def split_articles(self, count: int) -> tuple[Self, Self]:
-        """Two parts of questions, the first those on the first `count` articles.
+        """Split questions in two parts, the first those on the first `count` articles.
 
         No article is in both, in whatever order the questions are.
 
@@ -131,7 +131,7 @@ class Examples:
 
 
 def _drawn(labels, share, rng):
-    """Numbers of examples, with the same share of each class."""
+    """Draw numbers of examples, with the same share of each class."""
     order = rng.permutation(len(labels)).tolist()
     classes: dict[Any, list[int]] = {}
     for number in order:

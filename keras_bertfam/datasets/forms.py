@@ -8,24 +8,24 @@ from typing import Any
 
 @dataclasses.dataclass
 class Table:
-    """Rows with the columns that were asked for.
+    """Records of a table, with the columns that were asked for.
 
     Attributes:
         name: str, what errors call it.
-        rows: list of dicts from columns to values; `None` where there is none.
-        place: function from a row's number to where it is, for errors.
-        label_names: the classes, where the table itself says them, or `None`.
+        records: list of dicts from columns to values; `None` where there is none.
+        place: function from a record's number to where it is, for errors.
+        label_names: the classes, where the table itself has them, or `None`.
     """
 
     name: str
-    rows: list[dict[str, Any]]
+    records: list[dict[str, Any]]
     place: Callable[[int], str]
     label_names: Sequence[str] | None = None
 
 
 @dataclasses.dataclass
-class Form:
-    """What of a table is asked for, and what its files don't say.
+class TableRequest:
+    """The columns wanted of a table, and what its files don't tell.
 
     Attributes:
         text: names of the columns with the inputs.
@@ -52,7 +52,7 @@ class Form:
         return list(dict.fromkeys(names))
 
     def check_plain(self, source: Any) -> None:
-        """Raises where arguments are given that are for text files only."""
+        """Raise where arguments are given that are for text files only."""
         if self.delimiter is not None or self.header or not self.quoting:
             raise ValueError(
                 "`delimiter`, `header` and `quoting` must be left out but for text "
@@ -61,25 +61,25 @@ class Form:
             )
 
     def missing(self, columns: Iterable[str]) -> list[str]:
-        """The columns that aren't there."""
+        """List the columns that aren't there."""
         there = set(columns)
         return [name for name in self.columns if name not in there]
 
 
-def check_columns(name: Any, form: Form, columns: Iterable[Any]) -> None:
-    """Raises a `ValueError` unless a table has the columns of a form, each once."""
+def check_columns(name: Any, request: TableRequest, columns: Iterable[Any]) -> None:
+    """Raise a `ValueError` unless a table has the columns asked for, each once."""
     columns = list(columns)
-    for missing in form.missing(columns):
-        argument = "text" if missing in form.text else "label"
+    for missing in request.missing(columns):
+        argument = "text" if missing in request.text else "label"
         # What another argument names already isn't what was meant.
-        free = {str(c).lower(): c for c in columns if c not in form.columns}
+        free = {str(c).lower(): c for c in columns if c not in request.columns}
         nearest = difflib.get_close_matches(str(missing).lower(), free, 1)
         hint = "".join(f"; the nearest is {free[n]!r}" for n in nearest)
         raise ValueError(
             f"`{argument}` must be a column of {name}, one of {columns}. "
             f"Received: {missing!r}{hint}."
         )
-    for column in form.columns:
+    for column in request.columns:
         if columns.count(column) > 1:
             raise ValueError(
                 f"The columns of {name} must have different names. Received: "

@@ -9,7 +9,7 @@ from keras_bertfam.datasets import tables
 from keras_bertfam.datasets.answers import answers_in, is_answers
 from keras_bertfam.datasets.arranging import arrange, infer_label_names, whole_number
 from keras_bertfam.datasets.examples import Examples
-from keras_bertfam.datasets.forms import Form, Table
+from keras_bertfam.datasets.forms import Table, TableRequest
 from keras_bertfam.datasets.task_data import TaskData
 from keras_bertfam.layers.data.labels import check_labels
 
@@ -27,15 +27,15 @@ _NUMBER = re.compile(r"[-+]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]
 
 def load_table(
     source: Any,
-    form: Form,
+    request: TableRequest,
     label_names: Sequence[str] | None = None,
     kind: str | None = None,
 ) -> Examples:
-    """Reads a table and infers what its labels are.
+    """Read a table, and infer the kind of its labels.
 
     Args:
         source: see `tables.read`.
-        form: `Form`.
+        request: `TableRequest`.
         label_names, kind: see `load_examples`.
 
     Returns:
@@ -44,25 +44,29 @@ def load_table(
     Raises:
         ValueError: for a cell that is missing or none of its column.
     """
-    _check_arguments(form, label_names, kind)
-    table = tables.read(source, form)
-    if kind is None and form.label is not None and len(form.text) == 2:
-        kind = _QUESTIONS if is_answers(table.rows[0][form.label]) else None
+    _check_arguments(request, label_names, kind)
+    table = tables.read(source, request)
+    if kind is None and request.label is not None and len(request.text) == 2:
+        kind = _QUESTIONS if is_answers(table.records[0][request.label]) else None
     if kind == _QUESTIONS:
-        return _load_questions(table, form)
-    words = isinstance(table.rows[0][form.text[0]], list)
+        return _load_questions(table, request)
+    words = isinstance(table.records[0][request.text[0]], list)
     if kind not in (None, "tagging") if words else kind == "tagging":
         raise ValueError(
-            f"Column {form.text[0]!r} must have lists of words for "
+            f"Column {request.text[0]!r} must have lists of words for "
             f'kind="tagging", and texts for others. Received: kind={kind!r}, '
-            f"{table.rows[0][form.text[0]]!r}."
+            f"{table.records[0][request.text[0]]!r}."
         )
-    _check_inputs(table, form, words)
-    if form.label is not None:
-        _check_labels(table, form, words)
-    if form.label is not None and not words and kind not in _WITHOUT_NAMES:
-        _settle_classes(table, form.label, label_names or table.label_names)
-    labels = [row[form.label] for row in table.rows] if form.label is not None else []
+    _check_inputs(table, request, words)
+    if request.label is not None:
+        _check_labels(table, request, words)
+    if request.label is not None and not words and kind not in _WITHOUT_NAMES:
+        _settle_classes(table, request.label, label_names or table.label_names)
+    labels = (
+        [record[request.label] for record in table.records]
+        if request.label is not None
+        else []
+    )
     if words:
         kind = "tagging"
     elif kind is None:
@@ -74,35 +78,35 @@ def load_table(
     else:
         label_names = label_names or table.label_names
         if label_names is None and kind == "classification":
-            label_names = _names_of(table, labels, form.label)
+            label_names = _names_of(table, labels, request.label)
     task = TaskData(
         table.name,
         kind,
-        columns=tuple(form.text),
-        label=form.label,
+        columns=tuple(request.text),
+        label=request.label,
         label_names=None if label_names is None else tuple(label_names),
     )
-    return arrange(task, table.rows, table.place)
+    return arrange(task, table.records, table.place)
 
 
-def _load_questions(table, form):
-    if len(form.text) != 2:
+def _load_questions(table, request):
+    if len(request.text) != 2:
         raise ValueError(
             "`text` must be the columns of questions and of contexts, in this order. "
-            f"Received: {list(form.text)}."
+            f"Received: {list(request.text)}."
         )
     task = TaskData(
         table.name, _QUESTIONS, columns=("question", "context"), label="answers"
     )
-    return arrange(task, question_rows(table, form), table.place)
+    return arrange(task, question_records(table, request), table.place)
 
 
-def question_rows(table: Table, form: Form) -> list[dict[str, Any]]:
-    """Questions of a table as SQuAD's files have them.
+def question_records(table: Table, request: TableRequest) -> list[dict[str, Any]]:
+    """Convert questions of a table to the form of SQuAD's files.
 
     Args:
         table: `Table`.
-        form: `Form`, whose texts are a question and its context.
+        request: `TableRequest`, whose texts are a question and its context.
 
     Returns:
         List of dicts of `id`, `question`, `context` and `answers`.
@@ -110,29 +114,29 @@ def question_rows(table: Table, form: Form) -> list[dict[str, Any]]:
     Raises:
         ValueError: for what is no text, or answers that aren't in the context.
     """
-    _check_inputs(table, form, False)
-    question, context = form.text
-    rows = []
-    for number, row in enumerate(table.rows):
-        answers = None if form.label is None else row[form.label]
+    _check_inputs(table, request, False)
+    question, context = request.text
+    records = []
+    for number, record in enumerate(table.records):
+        answers = None if request.label is None else record[request.label]
         if answers is not None:
             try:
-                answers = answers_in(answers, row[context])
+                answers = answers_in(answers, record[context])
             except ValueError as error:
-                where = f"{table.place(number)}, column {form.label!r}"
+                where = f"{table.place(number)}, column {request.label!r}"
                 raise ValueError(f"{where}: {error}") from error
-        texts = {"question": row[question], "context": row[context]}
-        rows.append({"id": str(number), **texts, "answers": answers})
-    return rows
+        texts = {"question": record[question], "context": record[context]}
+        records.append({"id": str(number), **texts, "answers": answers})
+    return records
 
 
 def _settle_classes(table, column, names):
-    """Makes whole numbers of `1.0`, and one word of `TRUE` and `true`.
+    """Make whole numbers of `1.0`, and one word of `TRUE` and `true`.
 
     Raises a `ValueError` for what is written where a label is missing.
     """
     names = {str(name) for name in names or ()}
-    labels = [row[column] for row in table.rows]
+    labels = [record[column] for record in table.records]
     if any(isinstance(label, list) for label in labels):
         return  # of names
     others = [label for label in labels if str(label) not in names]
@@ -151,9 +155,9 @@ def _settle_classes(table, column, names):
         settle = lambda label: str(label).capitalize()  # noqa: E731
     elif None not in map(_whole, others):
         settle = _whole
-    for row in table.rows if settle else ():
-        if str(row[column]) not in names:
-            row[column] = settle(row[column])
+    for record in table.records if settle else ():
+        if str(record[column]) not in names:
+            record[column] = settle(record[column])
 
 
 def _whole(label):
@@ -166,24 +170,24 @@ def _whole(label):
     return int(label) if float(label).is_integer() else None
 
 
-def _check_arguments(form, label_names, kind):
-    if not 1 <= len(form.text) <= 2:
+def _check_arguments(request, label_names, kind):
+    if not 1 <= len(request.text) <= 2:
         raise ValueError(
             "`text` must be the name of a column, or of two for pairs. Received: "
-            f"{list(form.text)}."
+            f"{list(request.text)}."
         )
-    if form.delimiter is not None and len(form.delimiter) != 1:
+    if request.delimiter is not None and len(request.delimiter) != 1:
         raise ValueError(
-            f"`delimiter` must be one character. Received: {form.delimiter!r}."
+            f"`delimiter` must be one character. Received: {request.delimiter!r}."
         )
     if kind not in (None, *_KINDS):
         raise ValueError(
             f"`kind` must be one of {_KINDS} or `None`. Received: {kind!r}."
         )
-    if label_names is not None and (kind in _WITHOUT_NAMES or form.label is None):
+    if label_names is not None and (kind in _WITHOUT_NAMES or request.label is None):
         raise ValueError(
             "`label_names` must be `None` without a column of classes. Received: "
-            f"label_names={list(label_names)}, label={form.label!r}, kind={kind!r}."
+            f"label_names={list(label_names)}, label={request.label!r}, kind={kind!r}."
         )
     check_labels(None, label_names)
 
@@ -195,15 +199,15 @@ def _expected(table, number, column, expected, value):
     )
 
 
-def _check_inputs(table, form, words):
-    if words and len(form.text) > 1:
+def _check_inputs(table, request, words):
+    if words and len(request.text) > 1:
         raise ValueError(
             "`text` must be one column, where it has lists of words. Received: "
-            f"{list(form.text)}."
+            f"{list(request.text)}."
         )
-    for number, row in enumerate(table.rows):
-        for column in form.text:
-            value = row[column]
+    for number, record in enumerate(table.records):
+        for column in request.text:
+            value = record[column]
             if not words and not isinstance(value, str):
                 raise _expected(table, number, column, "a text", value)
             if words and not _are_words(value):
@@ -218,22 +222,22 @@ def _are_tags(value):
     return isinstance(value, list) and all(isinstance(t, (str, int)) for t in value)
 
 
-def _check_labels(table, form, words):
-    """Raises for a cell that is no label, and takes white space off the others."""
-    for number, row in enumerate(table.rows):
-        label = row[form.label]
+def _check_labels(table, request, words):
+    """Raise for a cell that is no label, and strip white space off the others."""
+    for number, record in enumerate(table.records):
+        label = record[request.label]
         if words:
-            count = len(row[form.text[0]])
+            count = len(record[request.text[0]])
             if not _are_tags(label) or len(label) != count:
                 expected = f"a list of {count} labels, one for each word"
-                raise _expected(table, number, form.label, expected, label)
+                raise _expected(table, number, request.label, expected, label)
             continue
         if _are_tags(label):
             continue
         if isinstance(label, str):
-            label = row[form.label] = label.strip()
+            label = record[request.label] = label.strip()
         if label == "" or not isinstance(label, (str, int, float)) or label != label:
-            raise _expected(table, number, form.label, "a label", label)
+            raise _expected(table, number, request.label, "a label", label)
 
 
 def _kind_of(labels):
@@ -251,15 +255,15 @@ def _is_number(label):
 
 
 def _names_of(table, labels, column):
-    """The names of classes; whole numbers are kept, so all below have names, too."""
+    """Name the classes; whole numbers are kept, so all below have names, too."""
     numbers = [*map(whole_number, labels)]
     if None in numbers or not {*numbers} - {-1}:  # -1 is of test parts
         return infer_label_names(labels)
-    for row, number in enumerate(numbers):
+    for record, number in enumerate(numbers):
         if not 0 <= number < len(numbers):
             expected = (
                 f"the number of a class, from 0 and less than the {len(numbers)} rows; "
                 'for others pass `label_names`, or `kind="regression"`'
             )
-            raise _expected(table, row, column, expected, number)
+            raise _expected(table, record, column, expected, number)
     return tuple(map(str, range(max(numbers) + 1)))

@@ -16,7 +16,7 @@ _METRICS = {
 
 @dataclasses.dataclass(frozen=True)
 class TaskData:
-    """Where the examples of a task are and what is in them.
+    """The places and columns of a task's examples.
 
     Attributes:
         name: str.
@@ -89,5 +89,5 @@ class TaskData:
 
     @property
     def can_be_learned(self) -> bool:
-        """Whether there are labels to train on, and others to validate on."""
+        """bool: whether there are labels to train on, and others to validate on."""
         return bool(self.metrics) and {"train", "validation"} <= self.splits.keys()

@@ -8,12 +8,12 @@ from typing import Any
 
 from keras_bertfam.text_files.parts import Source
 
-_CHUNK = 1 << 16
+_COMPRESSED = 1 << 16
 
 
 @contextlib.contextmanager
 def opened(source: Source) -> Iterator[Any]:
-    """The bytes of a file, as they were before it was compressed."""
+    """Open a file to read its bytes as they were before it was compressed."""
     if source.name.endswith(".gz"):
         with gzip.open(source.name) as file:
             yield file
@@ -25,15 +25,15 @@ def opened(source: Source) -> Iterator[Any]:
                 "Files of Zstandard need a library: pip install keras-bertfam[beam]."
             ) from error
         with open(source.name, "rb") as raw:
-            frames = _Frames(raw, zstandard.ZstdDecompressor())
-            with io.BufferedReader(frames, _CHUNK) as file:
+            frames = _ZstandardFrames(raw, zstandard.ZstdDecompressor())
+            with io.BufferedReader(frames, _COMPRESSED) as file:
                 yield file
     else:
         with open(source.name, "rb") as file:
             yield file
 
 
-class _Frames(io.RawIOBase):
+class _ZstandardFrames(io.RawIOBase):
     """The content of all frames of Zstandard in a file, which must be whole.
 
     `zstandard.open` reads the first only, and says nothing of one that was cut off.
@@ -50,7 +50,8 @@ class _Frames(io.RawIOBase):
 
     def readinto(self, buffer):
         while not self._ready:
-            chunk = (self._frame and self._frame.unused_data) or self._file.read(_CHUNK)
+            left_over = self._frame and self._frame.unused_data
+            chunk = left_over or self._file.read(_COMPRESSED)
             if not chunk:
                 if self._frame is not None and not self._frame.eof:
                     raise EOFError("its last frame was cut off.")

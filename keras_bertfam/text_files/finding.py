@@ -16,7 +16,7 @@ _FORMATS = {
 
 
 def find_files(names: Path | Iterable[Path], argument: str) -> list[Source]:
-    """The files that there are by paths and patterns.
+    """Find files by paths and patterns.
 
     Args:
         names: a path or glob pattern, or some of them.
@@ -51,7 +51,7 @@ def _paths(path_or_pattern):
 
 
 def source_of(path: str) -> Source:
-    """A file as it is now, with its size and the time of its last change."""
+    """Describe a file as it is now, with its size and the time of its last change."""
     stem, extension = os.path.splitext(path)
     if extension in COMPRESSED:
         extension = os.path.splitext(stem)[1]

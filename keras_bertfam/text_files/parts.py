@@ -8,7 +8,7 @@ MAX_LINE_LENGTH = 1 << 22
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """How documents are read.
+    """The options by which documents are read.
 
     Args:
         feature: the field of JSON, or the column, that has the text.
@@ -42,7 +42,7 @@ class Reading:
             )
 
     def size(self, text: str) -> int:
-        """Bytes of a text within a file."""
+        """Count the bytes of a text within a file."""
         mark = "".encode(self.encoding)  # a byte-order mark, or nothing
         return len(text.encode(self.encoding)) - len(mark)
 
@@ -65,7 +65,7 @@ class Source:
 
     @property
     def compressed(self) -> bool:
-        """Whether it can be read from its beginning only."""
+        """bool: whether it can be read from its beginning only."""
         return self.name.endswith(COMPRESSED)
 
 

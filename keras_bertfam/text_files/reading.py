@@ -12,7 +12,7 @@ from keras_bertfam.text_files.parquet import check_column, parquet_values
 from keras_bertfam.text_files.parts import Part, Reading, Source
 from keras_bertfam.text_files.white_space import WHITE_SPACE
 
-# What a piece of a document begins with that goes on with the piece before: a zero
+# What a piece of a document begins with that continues the piece before: a zero
 # byte, which tokenizers drop or take for a space.
 CONTINUES = "\0"
 
@@ -47,7 +47,7 @@ def check_head(source: Source, reading: Reading) -> None:
 def read_documents(
     part: Part, reading: Reading, max_bytes: float = float("inf")
 ) -> Iterator[str]:
-    """The documents of a part of a file.
+    """Read the documents of a part of a file.
 
     In text files, blank lines stand between documents. Lines end as on any system, and
     have no white space around them; blank ones are left out.
@@ -70,13 +70,13 @@ def read_documents(
 
 
 def read_lines(part: Part, reading: Reading) -> Iterator[str]:
-    """The lines of the documents of `read_documents`, with its errors."""
+    """Read the lines of the documents of `read_documents`, with its errors."""
     for text in _texts(part, reading):
         yield from filter(None, text.split("\n"))
 
 
 def tidy_text(value: Any, part: Part, reading: Reading, place: str) -> str:
-    """A text that is a value of a table, with lines as text files give them.
+    """Give a value of a table lines as those of text files.
 
     Args:
         value: str, bytes in UTF-8, or `None`.
@@ -113,7 +113,7 @@ def tidy_text(value: Any, part: Part, reading: Reading, place: str) -> str:
 
 
 def _pieces(texts: Iterable[str], max_bytes: float) -> Iterator[str]:
-    """Documents, or pieces of them, of texts of whole lines."""
+    """Join texts of whole lines to documents, or pieces of them."""
     parts: list[str] = []  # of a document whose end is still to come
     size, before, line_end = 0, "", "\n"
     for text in texts:
@@ -144,7 +144,7 @@ def _bytes_of(text):
 
 
 def _texts(part, reading):
-    """Whole lines without white space around them; documents end with blank ones."""
+    """Strip whole lines of white space around them; documents end with blank ones."""
     kind = part.source.kind
     if kind == "text":
         for _, lines in _blocks(part, reading):
@@ -187,7 +187,7 @@ def _json_values(part, reading):
 
 
 def _blocks(part, reading):
-    """Lists of whole lines, about a MiB at once, and the byte where they begin."""
+    """Read whole lines, about a MiB at once, and the byte where they begin."""
     kind = part.source.kind
     rest: list[str] = []  # of a line whose end is still to come
     begin = None
@@ -216,7 +216,7 @@ def _blocks(part, reading):
 
 
 def _split_lines(text):
-    """Lines of text; a carriage return at a line's end is white space there."""
+    """Split text into lines; a carriage return at a line's end is white space there."""
     if text.count("\r") > text.count("\r\n"):
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     return text.split("\n")
@@ -241,7 +241,7 @@ def _before_longest(block, kind):
 
 
 def _decoded(part, reading, chunk_size):
-    """What is decoded, the byte up to which it has been, and whether it is the last."""
+    """Decode chunks, each with the byte reached and whether it is the last."""
     source = part.source
     decoder = codecs.getincrementaldecoder(reading.encoding)()
     with opened(source) as file:

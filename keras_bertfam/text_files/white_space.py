@@ -6,7 +6,7 @@ WHITE_SPACE += "\u2028\u2029\u202f\u205f\u3000"
 
 
 def between_brackets(characters: str) -> str:
-    """Characters as a class of RE2 has them, whose own `\\s` is ASCII's.
+    """Write characters for a class of RE2, whose own `\\s` is ASCII's.
 
     Args:
         characters: of the class.

@@ -14,7 +14,7 @@ from keras_bertfam.types import Path
 def hash_test_sets(
     test_sets: Sequence[Path], reading: Reading, size: int
 ) -> np.ndarray:
-    """A number for each run of words of test sets.
+    """Hash each run of words of test sets.
 
     Args:
         test_sets: what `find_sources` takes.
@@ -33,7 +33,7 @@ def hash_test_sets(
 
 
 def is_contaminated(words: np.ndarray, test_hashes: np.ndarray, size: int) -> bool:
-    """Whether a document has a run of words of a test set.
+    """Tell whether a document has a run of words of a test set.
 
     Args:
         words: uint64 array, of `hash_words`.

@@ -34,7 +34,7 @@ _words = _Words()
 
 
 def hash_words(text: str) -> np.ndarray:
-    """A number for each word of a text, whatever its case, punctuation left out.
+    """Hash each word of a text, whatever its case, punctuation left out.
 
     Args:
         text: str.
@@ -47,7 +47,7 @@ def hash_words(text: str) -> np.ndarray:
 
 
 def hash_shingles(words: np.ndarray, size: int) -> np.ndarray:
-    """A number for each run of words.
+    """Hash each run of words.
 
     Args:
         words: uint64 array, of `hash_words`.
@@ -64,7 +64,7 @@ def hash_shingles(words: np.ndarray, size: int) -> np.ndarray:
 
 
 def _mixed(numbers):
-    """Numbers of which every bit depends on all bits: the end of SplitMix64."""
+    """Mix numbers until every bit depends on all, by the end of SplitMix64."""
     numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return numbers ^ (numbers >> np.uint64(31))
@@ -73,7 +73,7 @@ def _mixed(numbers):
 @checked
 @dataclasses.dataclass(frozen=True)
 class NearDuplicates:
-    """Which documents count as almost the same.
+    """The rule by which documents count as almost the same.
 
     A signature has a hash's least value over a document's shingles, for each of
     `bands * band_size` hash functions. Two documents agree in as large a share of it as
@@ -116,7 +116,7 @@ class NearDuplicates:
                 )
 
     def signature(self, words: np.ndarray) -> np.ndarray:
-        """The signature of a document.
+        """Compute the signature of a document.
 
         Args:
             words: uint64 array, of `hash_words`. A document of fewer words than a
@@ -136,7 +136,7 @@ class NearDuplicates:
         return least
 
     def band_hashes(self, signatures: np.ndarray) -> np.ndarray:
-        """A number for each band of signatures.
+        """Hash each band of signatures.
 
         Args:
             signatures: uint32 array of shape `(documents, bands * band_size)`.
@@ -154,7 +154,7 @@ class NearDuplicates:
 
 @functools.lru_cache(maxsize=8)
 def _hash_functions(count):
-    """Factors and terms of so many."""
+    """Draw factors and terms of so many hash functions."""
     numbers = np.arange(2 * count, dtype=np.uint64)
     numbers = _mixed((numbers + np.uint64(1)) * _FACTOR).astype(np.uint32)
     return numbers[:count] | np.uint32(1), numbers[count:]
@@ -166,7 +166,7 @@ def find_copies(
     numbers: np.ndarray,
     compare: Callable[[np.ndarray], Similar] | None = None,
 ) -> np.ndarray:
-    """Which documents go, since a better one that is like them is in their group.
+    """Find documents to drop, since a better one that is like them is in their group.
 
     Args:
         groups: uint64 array of shape `(rows,)`: the group of a row.
@@ -202,7 +202,7 @@ def find_copies(
 
 
 def _copies_in(others, similar):
-    """The documents of a group that go, in parts."""
+    """Find the documents of a group that go, in parts."""
     while len(others) > 1:
         best, others = others[0], others[1:]
         others = others[others != best]

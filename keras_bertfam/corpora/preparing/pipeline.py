@@ -9,7 +9,7 @@ from keras_bertfam.corpora.preparing.job import Job, guarded
 
 
 def load_beam() -> Any:
-    """Apache Beam.
+    """Import Apache Beam.
 
     Raises:
         ImportError: if it isn't installed: how to.
@@ -24,7 +24,7 @@ def load_beam() -> Any:
 
 
 def beam_options(workers: int, arguments: Sequence[str] = ()) -> Any:
-    """The options of a pipeline: processes of this machine, unless they say others.
+    """Choose a pipeline's options: processes of this machine, unless they say others.
 
     Args:
         workers: int. How many processes.
@@ -60,7 +60,7 @@ def beam_options(workers: int, arguments: Sequence[str] = ()) -> Any:
 
 
 def run_pipeline(job: Job, blocks: int, options: Any) -> None:
-    """Runs all steps.
+    """Run all steps.
 
     Args:
         job: `Job`.

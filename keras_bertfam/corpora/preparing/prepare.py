@@ -77,7 +77,7 @@ def prepare(
     report: Callable[[str], Any] = print,
     family: str | None = None,
 ) -> Manifest:
-    """Makes shards of token ids of text, once, for all runs to come.
+    """Make shards of token ids of text, once, for all runs to come.
 
     Documents are read, filtered, rid of duplicates, split into sentences and
     tokenised. The same sources and settings give the same bytes, whatever the number of
@@ -213,7 +213,7 @@ def _shards_for(sources: Sequence[Source]) -> int:
 
 @contextlib.contextmanager
 def _working_folder(output: str) -> Iterator[str]:
-    """The folder beside `output` that one run at a time has; it goes at the end."""
+    """Lock a folder beside `output` for one run at a time, and delete it at the end."""
     parent, name = os.path.split(output)
     folder = os.path.join(parent, f"{name}-working")
     os.makedirs(folder, exist_ok=True)
@@ -233,7 +233,7 @@ def _working_folder(output: str) -> Iterator[str]:
 
 
 def _write_test_hashes(folder, test_sets, reading, size):
-    """The name of the file with the runs of words of test sets, or `None`."""
+    """Write the runs of words of test sets, and return the file, or `None`."""
     if not test_sets:
         return None
     hashes = hash_test_sets(test_sets, reading, size)
@@ -305,7 +305,7 @@ def _manifest(job, blocks, sources, described, test_sets):
 
 
 def _publish(job, manifest, output):
-    """Puts the shards in their place, with all that belongs to them, as a whole."""
+    """Put the shards in their place, with all that belongs to them, as a whole."""
     key = read_json(job.path(steps.PLAN))["key"]
     shards = job.path(f"shards-{key}")
     for name in os.listdir(shards):

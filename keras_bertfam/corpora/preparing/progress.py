@@ -1,4 +1,4 @@
-"""Says how far a pipeline is, by what is in its working folder."""
+"""How far a pipeline is, by what is in its working folder."""
 
 import contextlib
 import os
@@ -26,21 +26,21 @@ def progress(
     """
     done = threading.Event()
     start = time.monotonic()
-    said: list[str] = []
+    reported: list[str] = []
 
-    def say():
+    def report_change():
         parts = [
             f"{what} {_count(folder)} of {total}"
             for what, (folder, total) in folders().items()
         ]
         line = ", ".join(parts)
-        if [line] != said[-1:]:
-            said.append(line)
+        if [line] != reported[-1:]:
+            reported.append(line)
             report(f"{time.monotonic() - start:6.0f} s: {line}")
 
     def watch():
         while not done.wait(seconds):
-            say()
+            report_change()
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
@@ -48,14 +48,14 @@ def progress(
         yield
         done.set()
         thread.join()
-        say()
+        report_change()
     finally:
         done.set()
         thread.join()
 
 
 def _count(folder):
-    """How many whole things are in a folder."""
+    """Count the whole things in a folder."""
     with contextlib.suppress(FileNotFoundError):
         return sum(not name.startswith(".") for name in os.listdir(folder))
     return 0

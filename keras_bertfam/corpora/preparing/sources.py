@@ -5,7 +5,11 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 
-from keras_bertfam.corpora.preparing import tables
+from keras_bertfam.corpora.preparing.tables import (
+    DATASETS,
+    dataset_parts,
+    dataset_source,
+)
 from keras_bertfam.text_files.finding import find_files, source_of
 from keras_bertfam.text_files.parquet import row_groups
 from keras_bertfam.text_files.parts import Block, Part, Reading, Source
@@ -29,7 +33,7 @@ _CHUNK = 1 << 16
 def find_sources(
     names: Path | Sequence[Path], reading: Reading, argument: str = "sources"
 ) -> list[Source]:
-    """The files and datasets that there are by their names.
+    """Find files and datasets by their names.
 
     Args:
         names: of files, patterns of such names, `"tfds:NAME"` and `"hf:NAME"`.
@@ -46,20 +50,20 @@ def find_sources(
     if isinstance(names, (str, os.PathLike)):
         names = [names]
     items = [os.fspath(name) for name in names]
-    marks = tuple(f"{kind}:" for kind in tables.DATASETS)
+    marks = tuple(f"{kind}:" for kind in DATASETS)
     datasets = sorted({item for item in items if item.startswith(marks)})
     files = [item for item in items if item not in datasets]
-    found = [tables.dataset_source(name, reading) for name in datasets]
+    found = [dataset_source(name, reading) for name in datasets]
     if files or not datasets:
         found += find_files(files, argument)
     for source in found:
-        if source.kind not in tables.DATASETS:
+        if source.kind not in DATASETS:
             check_head(source, reading)
     return sorted(found, key=lambda source: source.name)
 
 
 def check_unchanged(source: Source) -> None:
-    """Raises a `ValueError` for a file that has changed since it was found.
+    """Raise a `ValueError` for a file that has changed since it was found.
 
     What was read of it would be a part of the old one and a part of the new one.
     """
@@ -75,7 +79,7 @@ def check_unchanged(source: Source) -> None:
 
 
 def make_blocks(sources: Iterable[Source], reading: Reading) -> list[Block]:
-    """Parts of sources, together of about equal size.
+    """Divide sources into parts, together of about equal size.
 
     Args:
         sources: `Source`s.
@@ -106,8 +110,8 @@ def make_blocks(sources: Iterable[Source], reading: Reading) -> list[Block]:
 def _parts(source, size, reading):
     if source.kind == "parquet":
         return row_groups(source, size)
-    if source.kind in tables.DATASETS:
-        return tables.examples(source, size, reading)
+    if source.kind in DATASETS:
+        return dataset_parts(source, size, reading)
     whole = source.kind == "text" and reading.one_per_file
     # Bytes of lines' ends can be within characters of other encodings.
     other = codecs.lookup(reading.encoding).name != "utf-8"
@@ -117,7 +121,7 @@ def _parts(source, size, reading):
 
 
 def _byte_ranges(source, size):
-    """Parts of a file that end with a document."""
+    """Divide a file into parts that end with a document."""
     with open(source.name, "rb") as file:
         start = 0
         while start < source.bytes:
@@ -128,7 +132,7 @@ def _byte_ranges(source, size):
 
 
 def _next_document(file, at, separator):
-    """Where the first document begins that follows a separator from `at` on."""
+    """Find where the first document begins that follows a separator from `at` on."""
     file.seek(at)
     before = b""
     while chunk := file.read(_CHUNK):

@@ -36,14 +36,14 @@ _LARGEST = (1 << 32) - 1
 
 
 def documents_folder(job: Job, number: int) -> str:
-    """Where the documents of a block are."""
+    """Name the folder of the documents of a block."""
     settings = (job.reading, job.rules, job.near_duplicates, job.test_hashes_file)
     key = digest(job.block(number), settings, job.test_ngram)
     return job.path(DOCUMENTS, key)
 
 
 def write_documents(job: Job, number: int) -> int:
-    """Reads a block's documents, and writes those that the rules leave."""
+    """Read a block's documents, and write those that the rules leave."""
     folder = documents_folder(job, number)
     if os.path.isdir(folder):
         return number
@@ -99,7 +99,7 @@ def _digest(data):
 
 
 def index_rows(job: Job, number: int) -> Iterator[tuple[int, bytes]]:
-    """The rows by which a block's documents are compared with others."""
+    """Make the rows by which a block's documents are compared with others."""
     folder = documents_folder(job, number)
     digests = np.load(os.path.join(folder, "digests.npy"))
     numbers = np.uint64(number << 32) + np.arange(len(digests), dtype=np.uint64)
@@ -128,7 +128,7 @@ def _partitioned(kind, groups, order, numbers):
 def find_dropped(
     job: Job, partition: tuple[int, Iterable[bytes]]
 ) -> Iterator[tuple[int, tuple[int, bytes]]]:
-    """Of the rows of a partition, which documents of which blocks go, and why."""
+    """Find which documents of a partition's rows go, from which blocks, and why."""
     key, blobs = partition
     kind = key // _PARTITIONS
     rows = np.frombuffer(b"".join(blobs), _ROW)
@@ -143,7 +143,7 @@ def find_dropped(
 
 
 def _signatures_compared(job, numbers):
-    """Whether documents agree in enough of their signatures, which are held.
+    """Compare documents by their signatures, which are held.
 
     Args:
         job: `Job`.
@@ -169,7 +169,7 @@ def _signatures_compared(job, numbers):
 
 
 def write_tokens(job: Job, joined: tuple[int, dict[str, Any]]) -> tuple[int, str]:
-    """Tokenises the documents of a block that stay, and sorts them by shards."""
+    """Tokenise the documents of a block that stay, and sorts them by shards."""
     number, of_block = joined
     documents = documents_folder(job, number)
     gone = {
@@ -228,7 +228,7 @@ def _write_tokens(job, documents, gone, part):
 
 
 def _reordered(values, sizes, order):
-    """Runs of values of some sizes, in another order."""
+    """Run of values of some sizes, in another order."""
     ends = np.cumsum(sizes)
     starts = ends - sizes
     runs = [values[starts[k] : ends[k]] for k in order]
@@ -236,7 +236,7 @@ def _reordered(values, sizes, order):
 
 
 def write_plan(job: Job, joined: tuple[int, Iterable[tuple[int, str]]]) -> list[int]:
-    """Says of which files the shards are made; returns their numbers."""
+    """Plan which files make each shard, and return the shards' numbers."""
     _, keys = joined
     ordered = [key for _, key in sorted(keys)]
     plan = {"key": digest(ordered, job.shards), "tokens": ordered}
@@ -247,7 +247,7 @@ def write_plan(job: Job, joined: tuple[int, Iterable[tuple[int, str]]]) -> list[
 
 
 def write_shard_of(job: Job, number: int) -> int:
-    """Gathers the documents of a shard, in the order of their digests."""
+    """Gather the documents of a shard, in the order of their digests."""
     plan = read_json(job.path(PLAN))
     report = job.path(f"reports-{plan['key']}", f"{number:05}.json")
     if os.path.exists(report):
@@ -271,7 +271,7 @@ def write_shard_of(job: Job, number: int) -> int:
 
 
 def _of_shard(folder, shard):
-    """The documents of a shard among those of a block, with ids and sentences."""
+    """Select the documents of a shard from a block, with ids and sentences."""
     table = np.load(os.path.join(folder, "table.npy"))
     first, last = np.searchsorted(table["shard"], [shard, shard + 1])
     arrays = [table[first:last]]

@@ -10,8 +10,8 @@ DATASETS = ("tfds", "hf")  # the kinds of sources, and what their names begin wi
 _EXAMPLES = 10_000  # in a part of a dataset whose size in bytes isn't known
 
 
-def examples(source: Source, size: int, reading: Reading) -> list[Part]:
-    """Parts of a dataset with about as many bytes."""
+def dataset_parts(source: Source, size: int, reading: Reading) -> list[Part]:
+    """Divide a dataset into parts of about `size` bytes."""
     count = _dataset_length(source.name, reading)
     step = _EXAMPLES
     if source.bytes:
@@ -45,7 +45,7 @@ def _hf_dataset(name, reading):
 
 
 def dataset_source(name: str, reading: Reading) -> Source:
-    """What there is to know of a dataset.
+    """Describe a dataset as a source.
 
     Raises:
         ImportError: if its library isn't installed.
@@ -66,7 +66,7 @@ def _dataset_length(name, reading):
 
 
 def dataset_examples(part: Part, reading: Reading) -> Iterator[Any]:
-    """The feature's value in each example of a part of a dataset.
+    """Read the feature's value in each example of a part of a dataset.
 
     Raises:
         ValueError: for a dataset without that feature.

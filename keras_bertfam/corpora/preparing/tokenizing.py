@@ -27,7 +27,7 @@ _BATCH_BYTES = 1 << 20
 def tokenize_documents(
     tokenizer: Tokenizer, texts: Iterable[bytes], dtype: np.dtype
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The ids of documents, as `tokenize_sentences` gives them.
+    """Tokenise documents, as `tokenize_sentences` does.
 
     Args:
         tokenizer: a tokenizer layer.
@@ -70,7 +70,7 @@ def _graph(tokenizer: Any, dtype: str) -> Any:
 
 
 def _batches(texts):
-    """Lists of pieces of documents, and the number of the document of each."""
+    """Batch pieces of documents, beside the number of the document of each."""
     batch: list[bytes] = []
     numbers: list[int] = []
     size = 0
@@ -87,7 +87,7 @@ def _batches(texts):
 
 
 def _pieces(text: bytes) -> Iterator[bytes]:
-    """A document, or pieces of a long one that end with lines."""
+    """Cut a long document into pieces that end with lines."""
     start = 0
     while len(text) - start > _BATCH_BYTES:
         end = text.find(b"\n", start + _BATCH_BYTES // 2)

@@ -1,4 +1,4 @@
-"""How often words occur in text, counted by Apache Beam: what vocabularies are of."""
+"""Counts of the words in text, by Apache Beam, which vocabularies are made of."""
 
 import functools
 import heapq
@@ -36,7 +36,7 @@ MOST_WORDS = 5_000_000
 
 
 class Counting:
-    """What workers know.
+    """The settings of a count of words, which all workers know.
 
     Args:
         folder: path of the folder with the blocks and the results.
@@ -54,7 +54,7 @@ class Counting:
         self.most = most
 
     def path(self, *names: str) -> str:
-        """A path in the folder."""
+        """Join a path in the folder."""
         return os.path.join(self.folder, *names)
 
 
@@ -70,7 +70,7 @@ def count_words(
     workers: int = 1,
     beam_arguments: Sequence[str] = (),
 ) -> dict[str, int]:
-    """Counts what stands between white space.
+    """Count what stands between white space.
 
     Args:
         sources: see `prepare`.
@@ -148,7 +148,7 @@ def _run(job, blocks, options):
 
 
 def _count_block(job: Counting, number: int) -> Iterator[tuple[int, bytes]]:
-    """The words of a block with their counts, by partitions, as JSON."""
+    """Count the words of a block, and write them by partitions, as JSON."""
     counts: Counter[str] = Counter()
     for part in read_blocks(job.path(job.blocks_file))[number]:
         for text in read_documents(part, job.reading):
@@ -167,7 +167,7 @@ def _count_block(job: Counting, number: int) -> Iterator[tuple[int, bytes]]:
 
 
 def _sum_partition(job: Counting, partition: tuple[int, Iterable[bytes]]) -> int:
-    """Writes the words of a partition that are frequent enough."""
+    """Write the words of a partition that are frequent enough."""
     number, tables = partition
     counts: Counter[str] = Counter()
     for table in tables:

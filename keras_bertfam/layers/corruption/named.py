@@ -9,7 +9,7 @@ from keras_bertfam.lazy import Registry
 from keras_bertfam.types import Config
 
 
-class Named:
+class KnownByName:
     """Base of kinds of objects that can be asked for by name.
 
     A kind is a direct subclass with a `kind` and a `Registry` `named` of its own. A
@@ -34,7 +34,7 @@ class Named:
             )
 
     def get_config(self) -> Config:
-        """What the constructor takes: the attributes of the names of its arguments."""
+        """Collect the attributes that have the names of the constructor's arguments."""
         arguments = inspect.signature(type(self)).parameters.values()
         names = [each.name for each in arguments if each.kind is not each.VAR_KEYWORD]
         return {name: _as_config(getattr(self, name)) for name in names}
@@ -45,7 +45,7 @@ class Named:
 
     @classmethod
     def get(cls, identifier: Any) -> Any:
-        """An object of this kind, given itself, its config or its name.
+        """Return an object of this kind, given itself, its config or its name.
 
         Raises:
             ValueError: for anything else, with the names there are.
@@ -64,9 +64,9 @@ class Named:
 
 
 def _as_config(value):
-    """An argument, with objects of these kinds as configs."""
+    """Replace objects of these kinds in an argument by their configs."""
     if isinstance(value, list):
         return [*map(_as_config, value)]
-    if isinstance(value, Named):
+    if isinstance(value, KnownByName):
         return keras.saving.serialize_keras_object(value)
     return value

@@ -21,7 +21,7 @@ from keras_bertfam.types import TFRagged, TFTensor
 
 
 def iid_noise(lengths: TFTensor, rate: float, seed: TFTensor) -> TFRagged:
-    """Noise that is each token by itself with probability `rate`.
+    """Draw noise that is each token by itself with probability `rate`.
 
     Args:
         lengths: int32 tensor of shape `(batch,)`: the tokens of each text.
@@ -38,7 +38,7 @@ def iid_noise(lengths: TFTensor, rate: float, seed: TFTensor) -> TFRagged:
 def span_counts(
     lengths: TFTensor, rate: float, mean_length: float
 ) -> tuple[TFTensor, TFTensor]:
-    """How many tokens of each text are noise, and in how many spans.
+    """Compute how many tokens of each text are noise, and in how many spans.
 
     `rate` of the tokens, half rounding to even, but at least one token is noise and
     one isn't; and `mean_length` of these to a span. A single token is no noise.
@@ -62,7 +62,7 @@ def span_counts(
 def random_spans(
     lengths: TFTensor, rate: float, mean_length: float, seed: TFTensor
 ) -> tuple[TFTensor, TFTensor]:
-    """T5's spans: noise and the rest are cut into equally many parts that alternate.
+    """Draw T5's spans: noise and the rest, cut into equally many parts that alternate.
 
     All partitions into parts that aren't empty are equally likely. A text begins with
     what is no noise and ends with noise; one of a single token has none.
@@ -78,6 +78,8 @@ def random_spans(
         begin and end, in ascending order; both are the text's length where it has no
         more.
     """
+    # Example: five tokens, two of noise in two spans. Noise is cut into 1 + 1, and the
+    # rest into 2 + 1, say: `x x N x N`, spans that begin at 2, 4 and end at 3, 5.
     noise, spans = span_counts(lengths, rate, mean_length)
     # Both at once: in `tf.data` these operations cost more than their numbers.
     totals = tf.concat([noise, lengths - noise], 0)
@@ -93,7 +95,7 @@ def prefix_noise(
     seed: TFTensor,
     mean_rate: float | None = None,
 ) -> TFRagged:
-    """Noise that is all after a prefix, which is never empty.
+    """Draw noise that is all after a prefix, which is never empty.
 
     Args:
         lengths: int32 tensor of shape `(batch,)`.
@@ -122,7 +124,7 @@ def prefix_noise(
 
 
 def fragment_noise(lengths: TFTensor, rate: float, seed: TFTensor) -> TFRagged:
-    """Noise that is one run of `rate` of the tokens, anywhere.
+    """Draw noise that is one run of `rate` of the tokens, anywhere.
 
     Args:
         lengths: int32 tensor of shape `(batch,)`.
@@ -140,7 +142,7 @@ def fragment_noise(lengths: TFTensor, rate: float, seed: TFTensor) -> TFRagged:
 
 
 def budget_noise(lengths: TFTensor, rate: float, seed: TFTensor) -> TFRagged:
-    """Noise that is `ceil(length * rate)` tokens, all sets of them equally likely.
+    """Draw noise of `ceil(length * rate)` tokens, all sets of them equally likely.
 
     Args:
         lengths: int32 tensor of shape `(batch,)`.
@@ -158,7 +160,7 @@ def budget_noise(lengths: TFTensor, rate: float, seed: TFTensor) -> TFRagged:
 def poisson_spans(
     lengths: TFTensor, rate: float, mean_length: float, seed: TFTensor
 ) -> tuple[TFRagged, TFRagged, TFTensor]:
-    """BART's spans: lengths are drawn until they cover the budget, then cut to it.
+    """Draw BART's spans, lengths that cover the budget, the last one cut to it.
 
     The budget is `ceil(length * rate)` tokens. Spans begin at different tokens, each
     set and order of which is equally likely; they end with the text, and may run into
@@ -198,7 +200,7 @@ def poisson_spans(
 
 
 def _spans_of_budgets(budgets, mean_length, seed):
-    """Poisson lengths that cover budgets, int32 `(batch, draws)`; -1 if not needed."""
+    """Draw Poisson lengths that cover budgets, `(batch, draws)`; -1 if not needed."""
     most = tf.cast(greatest(budgets), tf.float64) / mean_length
     draws = tf.cast(tf.math.ceil(most + 8 * tf.sqrt(most)), tf.int32) + 16
     shape = [tf.size(budgets), draws]
@@ -209,7 +211,7 @@ def _spans_of_budgets(budgets, mean_length, seed):
 
 
 def cut_to_budgets(sizes: TFTensor, budgets: TFTensor) -> TFTensor:
-    """Lengths up to the one that reaches the row's budget, which is cut; then -1.
+    """Cut lengths off where they reach the row's budget; -1 follows.
 
     Args:
         sizes: int32 tensor of shape `(batch, draws)`, not negative.
@@ -218,12 +220,13 @@ def cut_to_budgets(sizes: TFTensor, budgets: TFTensor) -> TFTensor:
     Returns:
         An int32 tensor of shape `(batch, draws)`.
     """
+    # Example: sizes 2, 0, 3, 1, 2 and a budget of 4 give 2, 0, 2, -1, -1.
     left = budgets[:, None] - tf.cumsum(sizes, axis=1, exclusive=True)
     return tf.where(left > 0, tf.minimum(sizes, left), -1)
 
 
 def poisson_bounds(mean_length: float) -> list[float]:
-    """Where the uniform draws of the lengths 0, 1, ... end, but for the last.
+    """Compute where uniform draws of the lengths 0, 1, ... end, but for the last.
 
     Lengths of a probability below 1e-7 are left out.
     """
@@ -240,7 +243,7 @@ def poisson_bounds(mean_length: float) -> list[float]:
 
 
 def cover(begin: TFTensor, end: TFTensor, total: TFTensor) -> TFTensor:
-    """How many ranges each of `total` places is in.
+    """Count the ranges that each of `total` places is in.
 
     Args:
         begin: int32 tensor of shape `(ranges,)`.
@@ -250,6 +253,8 @@ def cover(begin: TFTensor, end: TFTensor, total: TFTensor) -> TFTensor:
     Returns:
         An int32 tensor of shape `(total,)`.
     """
+    # Example: ranges 0 to 3 and 2 to 4 of five places. The steps at the borders are
+    # 1, 0, 1, -1, -1, and their sums 1, 1, 2, 1, 0.
     ones = tf.ones_like(begin)
     # Faster than a scatter.
     steps = tf.math.unsorted_segment_sum(

@@ -16,12 +16,12 @@ from keras_bertfam.types import TFRagged, TFTensor
 
 
 def text_lengths(tokens: TFRagged) -> TFTensor:
-    """The tokens of each text, int32 `(batch,)`."""
+    """Count the tokens of each text, int32 `(batch,)`."""
     return tf.cast(tokens.row_lengths(), tf.int32)
 
 
 def keep(tokens: TFRagged, kept: TFTensor) -> TFRagged:
-    """Leaves tokens out.
+    """Leave tokens out.
 
     Args:
         tokens: ragged int32 tensor `(batch, None)`.
@@ -30,6 +30,8 @@ def keep(tokens: TFRagged, kept: TFTensor) -> TFRagged:
     Returns:
         A ragged int32 tensor `(batch, None)`.
     """
+    # Example: of [[11, 12], [13, 14, 15]], 11, 14 and 15 are kept: their indices are
+    # 0, 3, 4, which are split at 0, 1, 3: [[11], [14, 15]].
     index = tf.where(kept)[:, 0]
     return tf.RaggedTensor.from_row_splits(
         tf.gather(tokens.flat_values, index),
@@ -39,12 +41,12 @@ def keep(tokens: TFRagged, kept: TFTensor) -> TFRagged:
 
 
 def drop_noise(tokens: TFRagged, noise: TFRagged) -> TFRagged:
-    """Texts without their noise."""
+    """Remove the noise from texts."""
     return keep(tokens, ~noise.flat_values)
 
 
 def mask_each(tokens: TFRagged, noise: TFRagged, mask_token_id: int) -> TFRagged:
-    """Texts with a mask token in place of each token of the noise."""
+    """Replace each token of the noise by a mask token."""
     return tokens.with_flat_values(
         tf.where(noise.flat_values, mask_token_id, tokens.flat_values)
     )
@@ -59,7 +61,7 @@ def replace_each(
     random_rate: float,
     seed: TFTensor,
 ) -> TFRagged:
-    """Texts whose noise is masked, drawn at random or kept; see `replace_tokens`."""
+    """Mask noise, replace it by random tokens or keep it; see `replace_tokens`."""
     values = tokens.flat_values
     replaced = replace_tokens(
         values, None, seed, mask_token_id, draw, mask_rate, random_rate
@@ -68,41 +70,43 @@ def replace_each(
 
 
 def run_starts(noise: TFRagged) -> TFTensor:
-    """Where runs of noise begin, a bool tensor of its flat values' shape."""
+    """Find where runs of noise begin, a bool tensor of its flat values' shape."""
+    # Example: noise 0 1 1 0 1 (1 is true) has starts 0 1 0 0 1.
     values = noise.flat_values
     starts = values & ~tf.pad(values, [[1, 0]])[: tf.size(values)]
-    # Noise that a text begins with begins a run, whatever the text before ends with.
+    # Noise at the start of a text begins a run, even behind noise of the text before.
     first = _first_tokens(noise)
     at_first = tf.gather(values, first)
     return tf.tensor_scatter_nd_update(starts, first[:, None], at_first)
 
 
 def _first_tokens(tokens):
-    """The places of the first tokens of texts, int64, in ascending order."""
+    """Find the places of the first tokens of texts, int64, in ascending order."""
     begins = tokens.row_starts()
     return tf.boolean_mask(begins, tokens.row_lengths() > 0)
 
 
 def count_up(tokens: TFRagged, steps: TFTensor) -> TFTensor:
-    """The sum of `steps` of each text from its first token to each.
+    """Sum `steps` of each text up, from its first token to each.
 
     Args:
         tokens: ragged tensor `(batch, None)`.
         steps: int32 tensor, one for each of its flat values.
     """
+    # Example: steps 0, 1, 1, 0, 1 of one text give 0, 1, 2, 2, 3.
     sums = tf.cumsum(tf.pad(steps, [[1, 0]]))
     before = tf.gather(sums, tokens.row_starts())
     return sums[1:] - tf.gather(before, tokens.value_rowids())
 
 
 def limit_runs(noise: TFRagged, most: int) -> TFRagged:
-    """Noise less its runs after the first `most` of each text."""
+    """Remove the runs of noise after the first `most` of each text."""
     number = count_up(noise, tf.cast(run_starts(noise), tf.int32))
     return noise.with_flat_values(noise.flat_values & (number <= most))
 
 
 def limit_cost(noise: TFRagged, most: int | TFTensor, run_cost: int) -> TFRagged:
-    """Noise less what comes after targets of `most` tokens are full.
+    """Remove the noise that comes after targets of `most` tokens are full.
 
     Args:
         noise: ragged bool tensor `(batch, None)`.
@@ -119,7 +123,7 @@ def limit_cost(noise: TFRagged, most: int | TFTensor, run_cost: int) -> TFRagged
 def sentinel_per_span(
     tokens: TFRagged, noise: TFRagged, sentinel_ids: Sequence[int]
 ) -> TFRagged:
-    """Texts with a sentinel in place of each run of noise: the first, the second...
+    """Replace each run of noise by a sentinel: the first, the second...
 
     Args:
         tokens: ragged int32 tensor `(batch, None)`.
@@ -130,6 +134,8 @@ def sentinel_per_span(
     Returns:
         A ragged int32 tensor `(batch, None)`.
     """
+    # Example: tokens 11 12 13 14 15, noise 0 1 1 0 1 (1 is true) and sentinels 91, 92
+    # give 11 91 14 92.
     starts = tf.where(run_starts(noise))[:, 0]
     bounds = tf.searchsorted(starts, tokens.row_splits, out_type=tf.int64)
     before = tf.repeat(bounds[:-1], bounds[1:] - bounds[:-1])
@@ -146,7 +152,7 @@ def sentinel_per_span(
 def sentinels_of_spans(
     tokens: TFRagged, spans: tuple[TFTensor, TFTensor], sentinel_ids: Sequence[int]
 ) -> tuple[TFRagged, TFRagged]:
-    """What `sentinel_per_span` makes of spans and of what is between them.
+    """Make what `sentinel_per_span` makes, of spans and of what is between them.
 
     Args:
         tokens: ragged int32 tensor `(batch, None)`.
@@ -156,6 +162,9 @@ def sentinels_of_spans(
     Returns:
         Two ragged int32 tensors `(batch, None)`: inputs and targets.
     """
+    # Example: tokens 11 12 13 14 15, spans that begin at 1, 4 and end at 3, 5. Pieces
+    # between ends are 11 | 12 13 | 14 | 15; with sentinels by turns these are the
+    # inputs 11 91 14 92 and the targets 91 12 13 92 15.
     length = tf.expand_dims(text_lengths(tokens), 1)
     # One more, at the end, for what a text ends with.
     begin, end = (tf.concat([x, length], 1) for x in spans)
@@ -191,11 +200,11 @@ class _Pieces:
         self.of_texts = tf.reshape(tf.range(self._count), tf.shape(ends))
 
     def of_id(self, index: TFTensor, used: TFTensor) -> TFTensor:
-        """The numbers of single ids, or of nothing where they aren't used."""
+        """Number single ids, or nothing where they aren't used."""
         return tf.where(used, self._count + index, self._empty)
 
     def joined(self, *numbers: TFTensor) -> TFRagged:
-        """Texts of the pieces of these numbers, each `(batch, n)`, by turns."""
+        """Join the pieces of these numbers, each `(batch, n)`, to texts, by turns."""
         parts = tf.gather(self._table, tf.reshape(tf.stack(numbers, 2), [-1]))
         each = len(numbers) * tf.shape(numbers[0])[1]
         return tf.RaggedTensor.from_row_splits(
@@ -206,7 +215,7 @@ class _Pieces:
 def mask_per_span(
     tokens: TFRagged, noise: TFRagged, starts: TFRagged, mask_token_id: int
 ) -> TFRagged:
-    """Texts with a mask token in place of each span of noise.
+    """Replace each span of noise by a mask token.
 
     Args:
         tokens: ragged int32 tensor `(batch, None)`.
@@ -217,6 +226,8 @@ def mask_per_span(
     Returns:
         A ragged int32 tensor `(batch, None)`.
     """
+    # Example: tokens 11 12 13 14 15, noise 0 1 1 0 1 and starts 0 1 0 0 1 (1 is true)
+    # give 11 M 14 M.
     kept = ~noise.flat_values | starts.flat_values
     return keep(mask_each(tokens, noise, mask_token_id), kept)
 
@@ -224,7 +235,7 @@ def mask_per_span(
 def insert_masks(
     tokens: TFRagged, counts: TFTensor, mask_token_id: int, seed: TFTensor
 ) -> TFRagged:
-    """Texts with mask tokens between theirs, all places equally likely.
+    """Insert mask tokens into texts, all places equally likely.
 
     Args:
         tokens: ragged int32 tensor `(batch, None)`.
@@ -247,7 +258,7 @@ def insert_masks(
 
 
 def shuffle_tokens(tokens: TFRagged, seed: TFTensor) -> TFRagged:
-    """Texts with their tokens in random order."""
+    """Put the tokens of texts in random order."""
     lengths = text_lengths(tokens)
     width = tf.maximum(tf.reduce_max(tf.concat([lengths, [0]], 0)), 1)
     inside = tf.range(width)[None] < lengths[:, None]
@@ -262,7 +273,7 @@ def shuffle_tokens(tokens: TFRagged, seed: TFTensor) -> TFRagged:
 def shuffle_sentences(
     tokens: TFRagged, end_ids: Sequence[int], seed: TFTensor
 ) -> TFRagged:
-    """Texts with their sentences in random order.
+    """Put the sentences of texts in random order.
 
     Args:
         tokens: ragged int32 tensor `(batch, None)`.
@@ -293,7 +304,7 @@ def shuffle_sentences(
 
 
 def rotate(tokens: TFRagged, seed: TFTensor) -> TFRagged:
-    """Texts that begin with any of their tokens; what was before comes at the end."""
+    """Begin texts with any of their tokens; what was before comes at the end."""
     lengths = text_lengths(tokens)
     offsets = uniform_below(lengths, seed)
     row = tokens.value_rowids()

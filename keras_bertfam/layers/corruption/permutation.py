@@ -182,7 +182,7 @@ class PermuteTokens(PreprocessingLayer):
             parts.append((ranks + (begin + 1 if begin else 0), selected))
         ranks, selected = (tf.concat(pair, 1) for pair in zip(*parts, strict=True))
         where = tf.where(selected)
-        self._share.watch(sum(asked), tf.shape(where)[0])
+        self._share.count(sum(asked), tf.shape(where)[0])
         values = [tf.cast(where[:, 1], tf.int32), tf.gather_nd(ids, where)]
         rows = tf.shape(ids, tf.int64)[0]
         weights, (positions, targets) = fill_slots(where, values, rows, slots)
@@ -194,7 +194,7 @@ class PermuteTokens(PreprocessingLayer):
         }
 
     def _starts(self, ids, reversed_rows):
-        """Which tokens start a word, in reading order."""
+        """Tell which tokens start a word, in reading order."""
         if self.starts_word is None:
             return tf.ones_like(ids, tf.bool)
         starts = tf.gather(tf.constant(self.starts_word), ids)
@@ -206,7 +206,7 @@ class PermuteTokens(PreprocessingLayer):
         return tf.where(tf.cast(reversed_rows, tf.bool)[:, None], backwards, starts)
 
     def _goals(self, ids, goal):
-        """How many tokens of each row are to be predicted, of `goal` in a full one."""
+        """Compute how many tokens of each row to predict, `goal` of a full one."""
         inside = tf.cast(self._inside(ids), tf.float64)
         return tf.cast(tf.round(tf.reduce_mean(inside, 1) * goal), tf.int32)
 
@@ -216,7 +216,7 @@ class PermuteTokens(PreprocessingLayer):
         return ids != self.pad_token_id
 
     def _part(self, ids, starts, goals, goal, seed):
-        """Ranks from -1, and what is to be predicted, of one part of the rows."""
+        """Rank the tokens of one part of the rows, and choose what is predicted."""
         if goal == 0:
             return tf.fill(tf.shape(ids), -1), tf.zeros_like(ids, tf.bool)
         seeds = tf.unstack(tf.random.split(seed, 3, alg=RNG), 3)

@@ -9,7 +9,7 @@ from keras_bertfam.types import TFRagged, TFTensor
 def random_parts(
     totals: TFTensor, counts: TFTensor, seed: TFTensor
 ) -> tuple[TFTensor, TFTensor]:
-    """Cuts numbers into parts of at least 1, all partitions equally likely.
+    """Cut numbers into parts of at least 1, all partitions equally likely.
 
     Args:
         totals: int32 tensor of shape `(batch,)`.
@@ -21,6 +21,8 @@ def random_parts(
         Two int32 tensors of shape `(batch, most parts)`: where each part begins and
         where it ends; both are the number where there are no more.
     """
+    # Example: 5 in two parts, and the place 2 drawn of 0 to 3: a border at 3, and parts
+    # that begin at 0, 3 and end at 3, 5.
     inner = 1 + random_places(totals - 1, counts - 1, seed)
     total = tf.expand_dims(totals, 1)
     borders = tf.concat([tf.zeros_like(total), inner, total], 1)
@@ -28,7 +30,7 @@ def random_parts(
 
 
 def random_places(sizes: TFTensor, counts: TFTensor, seed: TFTensor) -> TFTensor:
-    """Some of the places of each row, all sets of them equally likely.
+    """Draw some of the places of each row, all sets of them equally likely.
 
     Args:
         sizes: int32 tensor of shape `(batch,)`: how many places there are.
@@ -51,7 +53,7 @@ def random_places(sizes: TFTensor, counts: TFTensor, seed: TFTensor) -> TFTensor
 
 
 def shuffled_places(sizes: TFTensor, counts: TFTensor, seed: TFTensor) -> TFTensor:
-    """What `random_places` gives, in any order, all of which are equally likely."""
+    """Draw places as `random_places` does, but in any order, all equally likely."""
     seeds = tf.unstack(tf.random.split(seed, 2, alg=RNG), 2)
     places = random_places(sizes, counts, seeds[0])
     bits = tf.random.stateless_uniform(
@@ -63,7 +65,7 @@ def shuffled_places(sizes: TFTensor, counts: TFTensor, seed: TFTensor) -> TFTens
 
 
 def random_subset(sizes: TFTensor, counts: TFTensor, seed: TFTensor) -> TFTensor:
-    """Where some of the places of each row are, all sets of them equally likely.
+    """Mark some of the places of each row, all sets of them equally likely.
 
     The arguments are those of `random_places`.
 
@@ -85,7 +87,7 @@ def random_subset(sizes: TFTensor, counts: TFTensor, seed: TFTensor) -> TFTensor
 
 
 def _draws(sizes, counts, seed):
-    """Places drawn one by one, with replacement, until there are enough others.
+    """Draw places one by one, with replacement, until enough are different.
 
     Places that are drawn first are a random set. Faster than random numbers for all
     places, of which the greatest are taken.
@@ -100,6 +102,8 @@ def _draws(sizes, counts, seed):
         places)`; and how many places have been drawn before each draw, `(batch,
         draws)`.
     """
+    # Example: of five places 3, 1, 3, 0, ... are drawn. 3 was first in draw 0, 1 in
+    # draw 1 and 0 in draw 3; before these draws there have been 0, 1, 2, 2 places.
     rows, width = tf.size(sizes), greatest(sizes)
     # Twice as many as are expected not to be new, and some: that they are too few is as
     # unlikely as ten standard deviations.
@@ -118,11 +122,11 @@ def _draws(sizes, counts, seed):
 
 
 def as_rows(values: TFTensor, lengths: TFTensor) -> TFRagged:
-    """The rows of all tokens of a batch, one after the other."""
+    """Cut the tokens of a batch, one row after the other, into rows."""
     lengths = tf.cast(lengths, tf.int64)
     return tf.RaggedTensor.from_row_lengths(values, lengths, validate=False)
 
 
 def greatest(counts: TFTensor) -> TFTensor:
-    """The greatest of some numbers, at least 1."""
+    """Find the greatest of some numbers, at least 1."""
     return tf.reduce_max(tf.concat([counts, [1]], 0))

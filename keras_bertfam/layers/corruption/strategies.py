@@ -4,13 +4,13 @@ from typing import ClassVar
 
 import tensorflow as tf
 
-from keras_bertfam.layers.corruption.named import Named
+from keras_bertfam.layers.corruption.named import KnownByName
 from keras_bertfam.layers.corruption.selection import select_words
 from keras_bertfam.lazy import Registry
 from keras_bertfam.types import Config, TFTensor
 
 
-class MaskingStrategy(Named):
+class MaskingStrategy(KnownByName):
     """Base of the strategies: small objects that `MaskTokens` asks for positions.
 
     A strategy says in `units` what is selected as a whole, and, if units in random
@@ -67,10 +67,10 @@ class MaskingStrategy(Named):
     marked: str | None = None
 
     def check(self, vocabulary_size: int, starts_word: list[bool] | None) -> None:
-        """Raises a `ValueError` if the strategy doesn't fit the vocabulary."""
+        """Raise a `ValueError` if the strategy doesn't fit the vocabulary."""
 
     def mask_selection_length(self, selections: int) -> int:
-        """The slots to provide where a full row gets so many `selections`."""
+        """Count the slots to provide where a full row gets so many `selections`."""
         return selections
 
     def units(
@@ -80,7 +80,7 @@ class MaskingStrategy(Named):
         starts: TFTensor,
         span_ids: TFTensor | None,
     ) -> tuple[TFTensor, TFTensor]:
-        """Returns which tokens may be selected, and which of them start a unit.
+        """Return which tokens may be selected, and which of them start a unit.
 
         By default the units are words: spans, where there are some, and by the
         vocabulary what is between them.
@@ -105,7 +105,7 @@ class MaskingStrategy(Named):
         max_count: int,
         seed: TFTensor,
     ) -> TFTensor:
-        """Returns the selections as a bool tensor of shape `(batch, length)`.
+        """Return the selections as a bool tensor of shape `(batch, length)`.
 
         By default whole units in random order, each that fits what is left.
 
@@ -121,7 +121,7 @@ class MaskingStrategy(Named):
 
 
 def get_strategy(identifier: MaskingStrategy | Config | str) -> MaskingStrategy:
-    """Returns a strategy given itself, its config or its name.
+    """Return a strategy given itself, its config or its name.
 
     Args:
         identifier: `MaskingStrategy`, what `keras.saving` serialised of one, or

@@ -107,7 +107,7 @@ class SmoothedTokens(MaskingStrategy):
             self.set_counts(token_counts)
 
     def set_counts(self, token_counts: Sequence[float]) -> None:
-        """Sets how often each token occurs, see the constructor."""
+        """Set how often each token occurs, see the constructor."""
         counts = np.asarray(token_counts, "float64")
         if counts.ndim != 1 or not np.isfinite(counts).all() or (counts < 0).any():
             raise ValueError(

@@ -14,7 +14,7 @@ from keras_bertfam.types import TFRagged
 def answer_spans(
     passage: bytes, bounds: np.ndarray, answers: list[bytes], max_length: int
 ) -> list[tuple[int, int]]:
-    """The spans of tokens that are one of the answers.
+    """Find the spans of tokens that are one of the answers.
 
     Case and how much white space there is make no difference; an answer is made of
     whole words.
@@ -64,7 +64,7 @@ def span_targets(
     answer_splits: np.ndarray,
     shape: tuple[int, int, int],
 ) -> np.ndarray:
-    """Which spans of rows are answers.
+    """Mark which spans of rows are answers.
 
     Args:
         passages: array of bytes `(rows,)`, the same number of them for each question.
@@ -90,7 +90,7 @@ def span_targets(
 
 
 def as_characters(passage: bytes, begin: int, end: int) -> tuple[int, int]:
-    """Bytes as characters: those that the bytes are of, as a whole."""
+    """Convert byte positions to positions of the characters that hold the bytes."""
     follows = np.frombuffer(passage, np.uint8) >> 6 == 0b10
     in_the_middle = begin < len(passage) and bool(follows[begin])
     start = int(np.sum(~follows[:begin])) - in_the_middle
@@ -98,7 +98,7 @@ def as_characters(passage: bytes, begin: int, end: int) -> tuple[int, int]:
 
 
 def as_answers(y: Any, count: int) -> TFRagged:
-    """Answers to questions, in one of the forms that users give, as strings.
+    """Convert answers, in one of the forms that users give, to strings.
 
     Args:
         y: a list with a string, a list of strings, or SQuAD's dict with a list `text`
@@ -123,7 +123,7 @@ def as_answers(y: Any, count: int) -> TFRagged:
 
 
 def _as_ragged(y):
-    """Answers as a ragged tensor `(batch, None)`, of one or several for each row."""
+    """Convert answers, one or several to a row, to a ragged tensor `(batch, None)`."""
     if isinstance(y, tf.RaggedTensor):
         return y
     y = y if y.shape.rank == 2 else tf.reshape(y, [-1, 1])
@@ -131,7 +131,7 @@ def _as_ragged(y):
 
 
 def _answers(value, number):
-    """The answers to a question, as a list of strings."""
+    """List the answers to a question as strings."""
     texts = value.get("text") if isinstance(value, Mapping) else value
     texts = [texts] if isinstance(texts, (str, bytes)) else texts
     texts = texts.tolist() if isinstance(texts, np.ndarray) else texts

@@ -11,7 +11,7 @@ from keras_bertfam.tokenizers.in_grain import PlainInGrain
 
 
 class AnyLength(PlainInGrain):
-    """Mixin of preprocessors: `sequence_length` can be set, and what it cuts is said.
+    """Mixin of preprocessors: `sequence_length` can be set; cut texts are warned of.
 
     What has been made of the former length is made anew when it is needed next.
     """

@@ -1,4 +1,4 @@
-"""What users give to preprocessors, as tensors."""
+"""Conversion of what users give to preprocessors to tensors."""
 
 import numbers
 from collections.abc import Callable
@@ -35,7 +35,7 @@ def as_columns(x: Any) -> Any:
 
 
 def as_strings(x: Any, rank: int = 1, name: str = "x") -> TFTensor:
-    """Converts strings to a tensor, refusing what is none.
+    """Convert strings to a tensor, refusing what is none.
 
     Args:
         x: string, nested lists of strings, or a string tensor.
@@ -65,7 +65,7 @@ def as_strings(x: Any, rank: int = 1, name: str = "x") -> TFTensor:
 
 
 def _first_other(values, kinds, row=None):
-    """Says which value is of none of the kinds, and in which row; "" without one."""
+    """Say which value is of none of the kinds, and in which row; "" without one."""
     if isinstance(values, kinds):
         return ""
     if not isinstance(values, (list, tuple)) and getattr(values, "ndim", 0) < 1:
@@ -78,7 +78,7 @@ def _first_other(values, kinds, row=None):
 
 
 def as_label_tensor(y: Any, given: Any = None) -> TFTensor:
-    """Labels as a tensor.
+    """Convert labels to a tensor.
 
     Args:
         y: array or list.
@@ -131,7 +131,7 @@ def _begins_with_text(y):
 
 
 def as_texts(x: Any) -> TFTensor | tuple[TFTensor, TFTensor]:
-    """Converts texts, or pairs of them, to string tensors.
+    """Convert texts, or pairs of them, to string tensors.
 
     Args:
         x: texts; or pairs: a tuple of two batches of texts, or a list of tuples of
@@ -154,7 +154,7 @@ def as_texts(x: Any) -> TFTensor | tuple[TFTensor, TFTensor]:
 
 
 def is_pairs(x: Any) -> bool:
-    """Whether texts are pairs, in one of the forms that `as_texts` takes."""
+    """Tell whether texts are pairs, in one of the forms that `as_texts` takes."""
     return isinstance(x, tuple) or (
         isinstance(x, list) and bool(x) and isinstance(x[0], tuple)
     )
@@ -171,12 +171,12 @@ def _columns_of_pairs(x):
 
 
 def as_tensor(x: Any) -> TFTensor | None:
-    """A tensor, or `None` for `None`."""
+    """Convert an array to a tensor, and `None` to `None`."""
     return None if x is None else tf.convert_to_tensor(x)
 
 
 def as_rows(x: Any, y: Any = None, sample_weight: Any = None) -> TFDataset:
-    """Arrays, tensors or lists as a dataset of their rows.
+    """Make a dataset of the rows of arrays, tensors or lists.
 
     Args:
         x: an array, or a tuple or dict of arrays.
@@ -204,7 +204,7 @@ def as_rows(x: Any, y: Any = None, sample_weight: Any = None) -> TFDataset:
 
 
 def rows_by_size(x: Any, count: int | None = None) -> tuple[TFDataset, np.ndarray]:
-    """Texts as a dataset of their rows, the shortest first.
+    """Make a dataset of texts, the shortest first.
 
     Args:
         x: a string tensor, or a tuple or dict of them.
@@ -237,7 +237,7 @@ def _named_tensors(part, name):
 
 
 def as_tf_tensors(part: Any) -> Any:
-    """Each array in a structure of tuples and dicts as a tensor of TensorFlow."""
+    """Convert each array in tuples and dicts to a tensor of TensorFlow."""
     if isinstance(part, dict):
         return {name: as_tf_tensors(value) for name, value in part.items()}
     if isinstance(part, tuple):
@@ -250,14 +250,14 @@ def as_tf_tensors(part: Any) -> Any:
 
 
 def map_given(function: Callable[[TFTensor], TFTensor], example: Any) -> Any:
-    """A structure of tensors and `None`s, a function applied to the tensors."""
+    """Apply a function to the tensors of a structure, and leave `None`s as they are."""
     return tf.nest.map_structure(
         lambda value: None if value is None else function(value), example
     )
 
 
 def refuse_single(x: Any, single_rank: int) -> Any:
-    """Returns `x` unless its first tensor is a single example's, or of none.
+    """Return `x` unless its first tensor is a single example's, or of none.
 
     Raises:
         ValueError: if it is.
@@ -274,7 +274,7 @@ def refuse_single(x: Any, single_rank: int) -> Any:
 
 
 def check_equally_many(parts: dict[str, Any]) -> None:
-    """Raises unless all tensors of all parts have the same number of examples.
+    """Raise unless all tensors of all parts have the same number of examples.
 
     Args:
         parts: dict from the names of arguments to structures of tensors.

@@ -35,7 +35,7 @@ class PreprocessingLayer(keras.layers.Layer):
 
 
 def as_token_ids(inputs: Any, name: str = "token_ids") -> TFTensor:
-    """Converts `inputs` to dense int32 ids, refusing what can't be ids."""
+    """Convert `inputs` to dense int32 ids, refusing what can't be ids."""
     if isinstance(inputs, (tf.RaggedTensor, tf.SparseTensor)):
         raise ValueError(
             f"`{name}` must be a dense tensor; call `.to_tensor()` first. "
@@ -50,7 +50,7 @@ def as_token_ids(inputs: Any, name: str = "token_ids") -> TFTensor:
 
 
 def as_ids_like(token_ids: TFTensor, **others: Any) -> dict[str, TFTensor]:
-    """Converts what else rows have to int32; what is `None` is left out.
+    """Convert what else rows have to int32; what is `None` is left out.
 
     Raises:
         ValueError: for another shape than that of the ids.

@@ -89,7 +89,7 @@ class BatchByTokens:
 
 
 def _slices(rows, bounds):
-    """The rows between each two bounds, as elements of a dataset."""
+    """Make a dataset of the rows between each two bounds."""
     pairs = tf.data.Dataset.from_tensor_slices((bounds[:-1], bounds[1:]))
     return pairs.map(
         lambda start, stop: tf.nest.map_structure(lambda x: x[start:stop], rows)
@@ -99,7 +99,7 @@ def _slices(rows, bounds):
 @checked
 @as_written
 def full_batches(dataset: TFDataset, batch_size: int) -> TFDataset:
-    """Fills smaller batches up with rows of zeros, for devices that share each batch.
+    """Fill smaller batches up with rows of zeros, for devices that share each batch.
 
     For held-out data, whose last batch may have fewer rows than there are devices, as
     `keras.distribution` needs rows for each. Rows of zeros have no tokens, and weights

@@ -126,7 +126,7 @@ class PackSequences:
     def lay_out(
         self, sequences: dict[str, TFTensor | TFRagged], row: TFTensor
     ) -> dict[str, TFTensor]:
-        """Lays sequences out in rows that they are known to fit into.
+        """Lay sequences out in rows that they are known to fit into.
 
         Args:
             sequences: dict of tensors, as in a batch of the call.
@@ -140,7 +140,7 @@ class PackSequences:
         return self._rows(_flat(sequences, ragged), row, row[-1] + 1, ragged)
 
     def _rows(self, parts, row, count, ragged):
-        """Lays sequences out in rows.
+        """Lay sequences out in rows.
 
         Args:
             parts: dict of what is packed, in the order of the rows.
@@ -148,6 +148,10 @@ class PackSequences:
             count: int32 scalar: how many rows there are.
             ragged: list of the names of token-wise parts.
         """
+        # Example: sequences [11 12] [13 14] [15], row = [0, 0, 1] and rows of 5 give
+        # token_ids        11 12 13 14  0 | 15  0  0  0  0
+        # sequence_ids      1  1  2  2  0 |  1  0  0  0  0
+        # and, for two sequences in a row, sequence_starts 0 2 | 0 0.
         lengths = parts["lengths"]
         first = tf.searchsorted(row, tf.range(count))
         number = tf.range(tf.size(row)) - tf.gather(first, row)
@@ -186,7 +190,7 @@ def best_fit(
     spare: int | TFTensor = 0,
     max_sequences: int | None = None,
 ) -> tuple[TFTensor, TFTensor, TFTensor]:
-    """Assigns sequences to rows, the longest first, each row at a time one.
+    """Assign sequences to rows, the longest first, each row at a time one.
 
     At each turn, every row takes the longest sequence left that fits and that no row
     with more room has taken. There are at first as many rows as could be full. What
@@ -203,11 +207,14 @@ def best_fit(
         for what is left; and of the rows, the fullest first, how much room each has and
         how many sequences.
     """
+    # Example: lengths 5, 4, 3, 2, 1 and rows of 8 give rows 0, 1, 0, 1, 1.
+    # There are 15 tokens, so one row is opened, and takes 5 and then 3. Nothing
+    # else fits: a second row is opened, and takes 4, 2 and 1.
     limit = max_sequences or row_length
     lengths, order = tf.math.top_k(lengths, tf.size(lengths))
 
     def rows_for(left):
-        """As many rows as these could fill, and one if that is none."""
+        """Count the rows that these could fill, at least one."""
         tokens = tf.reduce_sum(tf.gather(lengths, left))
         filled = tf.maximum(tokens // row_length, tf.size(left) // limit)
         return tf.maximum(filled, tf.sign(tf.size(left)))
@@ -260,7 +267,8 @@ def best_fit(
 
 
 def _running_maximum(x):
-    """The greatest of the elements up to each: within blocks, then among these."""
+    """Compute the maximum up to each element, in blocks and then among these."""
+    # Example: 3, 1, 4, 1, 5 give 3, 3, 4, 4, 5.
     size, block = tf.size(x), 32
     lowest = x.dtype.min
     blocks = tf.pad(x, [[0, -size % block]], constant_values=lowest)
@@ -274,7 +282,7 @@ def _running_maximum(x):
 
 
 def _choose(parts, ragged, index):
-    """What is packed of the sequences of an index."""
+    """Select the sequences of an index from all parts."""
     chosen = {}
     for name, x in parts.items():
         if name in ragged:
@@ -291,7 +299,7 @@ def _ragged_names(spec):
 
 
 def _flat(sequences, ragged):
-    """Ragged parts as the values of all sequences, with their `lengths`."""
+    """Flatten ragged parts to the values of all sequences, beside their `lengths`."""
     lengths = tf.cast(sequences[ragged[0]].row_lengths(), tf.int32)
     flat = {
         name: x.flat_values if name in ragged else x for name, x in sequences.items()

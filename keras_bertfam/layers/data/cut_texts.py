@@ -1,4 +1,4 @@
-"""Says, once, how many texts lost tokens because they don't fit in a row."""
+"""Warnings of texts that lose tokens because they don't fit in a row."""
 
 import contextlib
 import contextvars
@@ -14,33 +14,33 @@ import tensorflow as tf
 from keras_bertfam.layers.data.named_functions import call_by_name, register_by_name
 from keras_bertfam.types import TFDataset, TFTensor
 
-# After so many texts of a stream, their share is known well enough to be said.
-_ENOUGH = 1000
-_numbers = itertools.count()
+# After so many texts of a stream, the share of those cut is known well enough.
+_ENOUGH_TEXTS = 1000
+_owners = itertools.count()
 
 
 class CutTexts:
-    """Counts the texts that a preprocessor cuts, whoever cuts them.
+    """A counter of the texts that a preprocessor cuts, whoever cuts them.
 
-    What cuts texts says so by `count_cut`. It is counted where data is read here: in
-    eager calls and in the pipelines of `dataset()` and `predict()`, and nowhere else:
-    graphs of others, such as a SavedModel's, can't call Python.
+    What cuts texts calls `count_cut`. That counts in eager calls and in the pipelines
+    of `dataset()` and `predict()` only: graphs of others, such as a SavedModel's, can't
+    call Python.
 
     Args:
         owner: the preprocessor.
     """
 
     def __init__(self, owner: Any) -> None:
-        self.name = f"{type(owner).__name__} {next(_numbers)}"
+        self.name = f"{type(owner).__name__} {next(_owners)}"
 
     @contextlib.contextmanager
     def counted(self, owner: Any, use: str, enough: int = 1) -> Iterator[None]:
-        """Let what is traced, or run, meanwhile count.
+        """Count the texts that are cut by what is traced, or run, meanwhile.
 
         Args:
             owner: the preprocessor.
-            use: string, what the texts are read for: it is said once for each use.
-            enough: int. After how many texts it is said.
+            use: string, what the texts are read for. There is a warning for each use.
+            enough: int. After how many texts there is a warning.
         """
         token = _counting.set(_Counting(owner, f"{self.name} {use}", enough))
         try:
@@ -67,9 +67,9 @@ def is_counting() -> bool:
 
 
 def enough_of(examples: TFDataset) -> int:
-    """Tell after how many texts of a dataset their share is said."""
+    """Choose after how many texts of a dataset to warn."""
     known = int(examples.cardinality())
-    return min(known, _ENOUGH) if known > 0 else 1
+    return min(known, _ENOUGH_TEXTS) if known > 0 else 1
 
 
 def count_cut(
@@ -92,28 +92,30 @@ def count_cut(
     )
     cut, of = tf.reduce_sum(tf.cast(over, tf.int32)), tf.size(over)
     inputs = [f"{counting.name} {what}", said, counting.enough, cut, of]
-    call_by_name(_NOTE, [tf.convert_to_tensor(value) for value in inputs], [tf.bool])
+    call_by_name(
+        _WARN_OF_CUTS, [tf.convert_to_tensor(value) for value in inputs], [tf.bool]
+    )
 
 
 @dataclasses.dataclass
-class _Counts:
+class _CutCounts:
     cut: int = 0
     of: int = 0
-    said: bool = False
+    warned: bool = False
 
 
-_counts: dict[bytes, _Counts] = {}
+_cut_counts: dict[bytes, _CutCounts] = {}
 
 
-def _note(name, said, enough, cut, of):
-    counts = _counts.setdefault(name, _Counts())
+def _warn_of_cuts(name, said, enough, cut, of):
+    counts = _cut_counts.setdefault(name, _CutCounts())
     counts.cut += int(cut)
     counts.of += int(of)
-    if counts.cut and counts.of >= enough and not counts.said:
-        counts.said = True
+    if counts.cut and counts.of >= enough and not counts.warned:
+        counts.warned = True
         text = said.decode().format(f"{counts.cut:,}", f"{counts.of:,}")
         warnings.warn(text, stacklevel=2)
     return np.True_
 
 
-_NOTE = register_by_name(_note)
+_WARN_OF_CUTS = register_by_name(_warn_of_cuts)

@@ -15,7 +15,7 @@ from keras_bertfam.types import TFTensor
 
 @checked
 def data_worker(dispatcher_address: str, port: int = 0) -> Any:
-    """Starts a worker of `tf.data` service that can read prepared corpora.
+    """Start a worker of `tf.data` service that can read prepared corpora.
 
     A dispatcher, any number of workers, and a trainer, each a process, on any
     machines that see the corpus by the same path:
@@ -57,7 +57,7 @@ def read_by_name(
     batch: TFTensor,
     part: int,
 ) -> list[TFTensor]:
-    """Reads a slice of a batch by a function that each process has by its name.
+    """Read a slice of a batch by a function that each process has by its name.
 
     Args:
         source: what `BatchSource.to_json` wrote.
@@ -77,13 +77,13 @@ def read_by_name(
         batch,
         tf.constant(part, tf.int64),
     ]
-    return tf.raw_ops.PyFuncStateless(input=inputs, token=_READ, Tout=types)
+    return tf.raw_ops.PyFuncStateless(input=inputs, token=_READ_IN_PROCESS, Tout=types)
 
 
-def _read(source, names, epoch, batch, part):
-    found = _source(source).read(int(epoch), int(batch), int(part))
+def _read_in_process(source, names, epoch, batch, part):
+    found = _source_from_json(source).read(int(epoch), int(batch), int(part))
     return [np.asarray(found[name]) for name in names.decode().split(",")]
 
 
-_READ = register_by_name(_read)
-_source = functools.lru_cache(maxsize=8)(BatchSource.from_json)
+_READ_IN_PROCESS = register_by_name(_read_in_process)
+_source_from_json = functools.lru_cache(maxsize=8)(BatchSource.from_json)

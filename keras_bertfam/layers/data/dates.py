@@ -24,7 +24,7 @@ _NESTED = 4
 
 
 def mark_dates(texts: TFTensor, kind: str = "entity") -> TFTensor:
-    """Marks English dates and years in texts: use it with `Dataset.map`.
+    """Mark English dates and years in texts: use it with `Dataset.map`.
 
     Days with months, months with years, `1887-03-12`, and years from 1000 to 2099. A
     date within a span that is marked already is a part of that span.

@@ -62,7 +62,7 @@ def read_documents(
     encoding: str = "utf-8",
     max_line_length: int = MAX_LINE_LENGTH,
 ) -> TFDataset:
-    """Reads documents from files, a TFDS dataset or a dataset of strings.
+    """Read documents from files, a TFDS dataset or a dataset of strings.
 
     Files are text, or by their endings `.jsonl` (or `.ndjson`, `.json`), with an object
     a line, and `.parquet`; the first two may be compressed, as `.gz` or `.zst`. In text
@@ -153,7 +153,7 @@ def _checked(dataset):
 
 
 def split_sentences(documents: TFTensor, break_lines: bool = True) -> TFRagged:
-    """Splits documents into sentences, in the graph.
+    """Split documents into sentences, in the graph.
 
     Args:
         documents: string tensor of shape `(batch,)`.
@@ -188,7 +188,7 @@ def split_sentences(documents: TFTensor, break_lines: bool = True) -> TFRagged:
 def tokenize_sentences(
     tokenizer: Tokenizer, documents: TFTensor, break_lines: bool = True
 ) -> tuple[TFRagged, TFTensor]:
-    """Tokenises the sentences of documents, in the graph.
+    """Tokenise the sentences of documents, in the graph.
 
     Where a tokenizer's tokens carry the space before a word, as those of byte-level
     BPE do, each sentence but a document's first has one, for the space or the line's
@@ -211,7 +211,7 @@ def tokenize_sentences(
 def sentences_of(
     tokenizer: Tokenizer, documents: TFTensor, break_lines: bool = True
 ) -> tuple[TFRagged, TFTensor]:
-    """`tokenize_sentences` whose second result are indices of `documents`, int64."""
+    """Tokenise as `tokenize_sentences`, but give int64 indices of `documents`."""
     # A piece of a document comes after a line's end.
     documents = tf.strings.regex_replace(documents, r"^\x00", " ")
     sentences = split_sentences(documents, break_lines)
@@ -230,7 +230,7 @@ def sentences_of(
 
 
 def continues(documents: TFTensor) -> TFTensor:
-    """Which documents are pieces that go on with the piece before.
+    """Tell which documents are pieces that continue the piece before.
 
     Args:
         documents: string tensor.
@@ -245,7 +245,7 @@ def continues(documents: TFTensor) -> TFTensor:
 def shuffle_documents(
     documents: TFDataset, buffer_size: int, seed: TFTensor
 ) -> TFDataset:
-    """Shuffles documents; the pieces of one stay together.
+    """Shuffle documents; the pieces of one stay together.
 
     Args:
         documents: `tf.data.Dataset` of scalar strings.
@@ -269,7 +269,7 @@ def shuffle_documents(
 
 
 def warn_if_short(sequence_length: int) -> Callable[[TFTensor, TFTensor], None]:
-    """Makes the function that warns, once, of documents shorter than rows.
+    """Make the function that warns, once, of documents shorter than rows.
 
     Args:
         sequence_length: int. Tokens of a row that holds a single document.
@@ -308,7 +308,7 @@ def warn_if_short(sequence_length: int) -> Callable[[TFTensor, TFTensor], None]:
 
 
 def _follows_space(sentences):
-    """Which sentences have had a space before them, `(sentences,)`."""
+    """Tell which sentences had a space before them, `(sentences,)`."""
     document = sentences.value_rowids()
     inner = tf.equal(document[1:], document[:-1])
     spaced = ~tf.strings.regex_full_match(sentences.flat_values[:-1], _UNSPACED)

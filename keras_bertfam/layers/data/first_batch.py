@@ -7,7 +7,7 @@ from keras_bertfam.types import TFDataset
 
 
 class FirstBatch:
-    """Which batch of data without a known end is first; others are left out.
+    """The batch that an endless dataset begins with; those before are skipped.
 
     Keras's loop under PyTorch gives the step what it has read, so that nothing but the
     data can leave batches out of an epoch that goes on.
@@ -29,13 +29,13 @@ class FirstBatch:
             )
 
     def set(self, batch: int) -> None:
-        """Says which batch the next iteration begins with, counted over its passes."""
+        """Set which batch the next iteration begins with, counted over its passes."""
         with tf.device("CPU:0"):
             self._table.insert(tf.constant("first"), tf.constant(batch, tf.int64))
 
     @as_written
     def of(self, dataset: TFDataset) -> TFDataset:
-        """The dataset, each of whose iterations begins with that batch."""
+        """Make each iteration of a dataset begin with that batch."""
 
         def wanted(number, _):
             return number >= self._table.lookup(tf.constant("first"))

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from keras_bertfam.corpora.row_kinds import RowKind
 from keras_bertfam.layers.data.documents import continues, sentences_of
-from keras_bertfam.layers.data.packing import orbit
+from keras_bertfam.layers.data.packing import follow_pointers
 from keras_bertfam.layers.data.pipelines import PARALLEL
 from keras_bertfam.layers.data.rows import BatchOptions, Rows, is_prepared
 from keras_bertfam.layers.data.segments import (
@@ -111,7 +111,7 @@ class InverseCloze(SegmentBuilder):
         goal = sentences.bounds[:-1] + self.block_rows.room(title_size)
         fitting = tf.searchsorted(sentences.bounds, goal, side="right") - 1
         following = tf.minimum(tf.maximum(fitting, first + 1), sentences.document_end)
-        begin = orbit(following, 0)
+        begin = follow_pointers(following, 0)
         end = tf.gather(following, begin)
         several = end - begin > 1
         begin, end = (tf.boolean_mask(x, several) for x in (begin, end))
@@ -124,7 +124,7 @@ class InverseCloze(SegmentBuilder):
     def rows_of_tokens(
         self, found: dict[str, TFTensor], seed: TFTensor
     ) -> dict[str, TFTensor]:
-        """The rows of a prepared corpus. Works in a graph.
+        """Make the rows of a prepared corpus. Works in a graph.
 
         A block is what reaches a row's length, and is cut to it. One of a single
         sentence, which can't be dropped from a batch, has weight 0.
@@ -142,7 +142,7 @@ class InverseCloze(SegmentBuilder):
         return {**examples, "weight": tf.cast(end - begin > 1, tf.float32)}
 
     def _examples(self, tokens, sentences, begin, end, title, seeds):
-        """A query and a block of each range of sentences."""
+        """Make a query and a block of each range of sentences."""
         query = begin + uniform_below(end - begin, seeds[0])
         removed = coin(self.mask_rate, tf.size(begin), seeds[1])
         at = [tf.gather(sentences.bounds, x) for x in (begin, query, query + 1, end)]
@@ -160,7 +160,7 @@ class InverseCloze(SegmentBuilder):
 
 
 def _take_titles(documents):
-    """Titles, empty where there are none, and the texts behind them."""
+    """Split titles, empty where there are none, from the texts behind them."""
     goes_on = continues(documents)  # whose title went with the piece before
     titles = tf.strings.regex_replace(documents, r"(?s)\n.*", "")
     texts = tf.strings.regex_replace(documents, r"^[^\n]*\n?", "")

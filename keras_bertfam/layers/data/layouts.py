@@ -8,17 +8,17 @@ from keras_bertfam.presets.families import FAMILIES, family_of_tokenizer
 from keras_bertfam.presets.families.record import Layout
 from keras_bertfam.types import TFRagged, TFTensor, Tokenizer
 
-# A text by itself, for backbones that know no token to mark it by.
+# A text alone, for backbones that have no token to mark it with.
 BARE = Layout("bare", start_token="", separators=0, ends=False)
 
 
 def layouts() -> dict[str, Layout]:
-    """The layouts of the families, and `BARE`, by name."""
+    """List the layouts of the families, and `BARE`, by name."""
     return {**{r.layout.name: r.layout for r in FAMILIES.values()}, BARE.name: BARE}
 
 
 def get_layout(name: str | None, tokenizer: Tokenizer, summary: bool = False) -> Layout:
-    """The layout of a name, or of a tokenizer where the name is `None`.
+    """Find a layout by name, or that of a tokenizer where the name is `None`.
 
     That of a tokenizer is found by its start token, or else in the record of the family
     that has tokenizers of its class. Neither asks for a vocabulary.
@@ -53,7 +53,7 @@ def get_layout(name: str | None, tokenizer: Tokenizer, summary: bool = False) ->
 
 
 def truncate_pair(segments: list[TFRagged], budget: int) -> list[TFRagged]:
-    """Cuts the ends of one or two segments off until they fit in a budget.
+    """Cut the ends of one or two segments off until they fit in a budget.
 
     Of two, the longer one loses tokens, the second if they are equally long
     (the released BERT's fine-tuning).
@@ -75,7 +75,7 @@ def truncate_pair(segments: list[TFRagged], budget: int) -> list[TFRagged]:
 
 
 def head(ragged: TFRagged, sizes: TFTensor) -> TFRagged:
-    """The first `sizes[i]` elements of each row `i`."""
+    """Take the first `sizes[i]` elements of each row `i`."""
     inside = tf.ragged.range(ragged.row_lengths()) < tf.cast(sizes, tf.int64)[:, None]
     return tf.ragged.boolean_mask(ragged, inside)
 
@@ -83,7 +83,7 @@ def head(ragged: TFRagged, sizes: TFTensor) -> TFRagged:
 def lay_out(
     segments: list[TFRagged], tokenizer: Tokenizer, layout: Layout
 ) -> dict[str, TFRagged]:
-    """Joins segments and special tokens to rows.
+    """Join segments and special tokens to rows.
 
     Args:
         segments: list of one or two ragged int32 tensors `(rows, None)`.
@@ -112,7 +112,7 @@ def lay_out(
 def special_ids(
     tokenizer: Tokenizer, layout: Layout
 ) -> tuple[list[int], list[int], list[int]]:
-    """Ids of the start token, if any, of what separates segments, and what ends them.
+    """Look up the ids of the start token, if any, of the separators and of the end.
 
     They are the tokenizer's `start_token_id` and `end_token_id`, or those that follow
     its own where a layout has new tokens.

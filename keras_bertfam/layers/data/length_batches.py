@@ -15,7 +15,7 @@ _LENGTHS = (8, 12, 16, 24, 32, 48, 64, 96)
 
 
 def length_buckets(buckets: Sequence[int] | None, sequence_length: int) -> list[int]:
-    """The lengths that rows are padded to, ascending, `sequence_length` last.
+    """List the lengths that rows are padded to, ascending, `sequence_length` last.
 
     Args:
         buckets: sequence of ints, or `None` for 8, 12, 16, 24, 32, 48, 64, 96 and
@@ -39,7 +39,7 @@ def length_buckets(buckets: Sequence[int] | None, sequence_length: int) -> list[
 def pad_rows(
     example: tuple[Any, Any, Any], buckets: list[int], pad_token_id: int
 ) -> tuple[Any, Any, Any]:
-    """Pads the ragged parts of a batch to the least bucket that they fit in.
+    """Pad the ragged parts of a batch to the least bucket that they fit in.
 
     Args:
         example: `(x, y, sample_weight)` with a dict `x`, all of tensors with a
@@ -75,13 +75,13 @@ def _pad(x, buckets, value=0):
 
 
 def row_lengths(token_ids: TFRagged) -> TFTensor:
-    """The length of each example's longest row."""
+    """Measure the longest row of each example."""
     lengths = token_ids.row_lengths(axis=token_ids.shape.rank - 1)
     return lengths if token_ids.shape.rank == 2 else tf.reduce_max(lengths, axis=1)
 
 
 def batches_by_length(chunks: TFDataset, batch_size: int, seed: TFTensor) -> TFDataset:
-    """Cuts each element of a dataset into batches; see `batch_by_length`."""
+    """Cut each element of a dataset into batches; see `batch_by_length`."""
     return chunks.enumerate().flat_map(
         lambda k, chunk: batch_by_length(chunk, batch_size, fold(seed, k))
     )
@@ -90,7 +90,7 @@ def batches_by_length(chunks: TFDataset, batch_size: int, seed: TFTensor) -> TFD
 def batch_by_length(
     example: tuple[Any, Any, Any], batch_size: int, seed: TFTensor
 ) -> TFDataset:
-    """Cuts many rows into batches of like length, in random order.
+    """Cut many rows into batches of like length, in random order.
 
     Args:
         example: `(x, y, sample_weight)` as for `pad_rows`, of any number of rows.

@@ -85,7 +85,7 @@ class Lexicon:
         }
 
     def _read(self, lines, offset):
-        """Numbers of entries and their lengths, as arrays."""
+        """Read the numbers of entries and their lengths, as arrays."""
         texts = tf.constant(lines)
         if tf.reduce_any(without_marks(texts) != texts):
             raise ValueError(
@@ -115,7 +115,7 @@ class Lexicon:
         return numbers, sizes
 
     def _numbers(self, units):
-        """A number for each word."""
+        """Look up a number for each word."""
         if self.ignore_case:
             units = tf.strings.lower(units, encoding="utf-8")
         return tf.strings.to_hash_bucket_fast(units, (1 << 63) - 1)
@@ -133,7 +133,7 @@ class Lexicon:
             return tf.reshape(marked, tf.shape(texts))
 
     def _found(self, pieces):
-        """Which pieces entries begin with, and which they end with."""
+        """Tell which pieces entries begin with, and which they end with."""
         opening, closing = MARKS[self.kind]
         flat = pieces.flat_values
         others = "".join("".join(m) for k, m in MARKS.items() if k != self.kind)
@@ -159,7 +159,10 @@ class Lexicon:
         return at(begins), at(ends)
 
     def _longest(self, words, rows):
-        """The length of the longest entry from each word on, or 0."""
+        """Measure the longest entry from each word on, or 0."""
+        # Example: of the entries `New York` and `York`, the words `in New York City .`
+        # have the longest 0, 2, 1, 0, 0. Each size takes in one word more: the number
+        # of `New York` is that of `New`, times a factor, plus that of `York`.
         values = self._numbers(words)
         numbers = tf.zeros_like(values)
         found = tf.zeros_like(rows, tf.int32)
@@ -188,12 +191,14 @@ def _is_space(units):
 
 
 def _shifted(values, count, fill):
-    """Values so many places further on."""
+    """Take the values `count` places further on, `fill` behind the last."""
     return tf.pad(values, [[0, count]], constant_values=fill)[count:]
 
 
 def _first_come(sizes):
-    """Where intervals begin that are taken from left to right, none overlapping."""
+    """Find where intervals begin that are taken from left to right, without overlap."""
+    # Example: sizes 2, 3, 0, 2, 1. The interval at 0 is taken, and so 1 isn't free;
+    # 2 has none, and that at 3 reaches over 4: 0 and 3 are taken.
     count = tf.size(sizes)
     following = tf.range(count) + tf.maximum(sizes, 1)
     following = tf.concat([tf.minimum(following, count), [count]], 0)

@@ -17,7 +17,7 @@ MARKS = {"phrase": ("⟪", "⟫"), "entity": ("⟦", "⟧")}
 
 
 def check_kind(kind: str) -> str:
-    """The name of a kind of spans.
+    """Check the name of a kind of spans, and return it.
 
     Raises:
         ValueError: for another name than those of `MARKS`.
@@ -30,7 +30,7 @@ def check_kind(kind: str) -> str:
 
 
 def without_marks(texts: TFTensor, kept: str | None = None) -> TFTensor:
-    """Texts without the marks of all kinds but one.
+    """Remove the marks of all kinds but one from texts.
 
     Args:
         texts: string tensor.
@@ -74,7 +74,7 @@ class MarkedTokenizer:
         return ids.with_flat_values(ids.flat_values + size * place)
 
     def _parts(self, texts, bare, starts, ends):
-        """Which part of the texts each token is of, and whether that is a span.
+        """Tell which part of the texts each token is of, and whether that is a span.
 
         A part is what lies between two marks. A token of two parts is in no span, and
         a mark without its counterpart makes none.
@@ -146,7 +146,7 @@ class SegmentedTokenizer(MarkedTokenizer):
 
 
 def with_spans(rows: dict[str, TFTensor], vocabulary_size: int) -> dict[str, TFTensor]:
-    """Takes apart what `MarkedTokenizer` has put together.
+    """Take apart what `MarkedTokenizer` has put together.
 
     Args:
         rows: dict with `token_ids`, int32 `(..., length)`.

@@ -1,4 +1,4 @@
-"""Says so where fewer tokens are masked than were asked for."""
+"""Warnings of streams with fewer masks than were asked for."""
 
 import itertools
 import math
@@ -11,12 +11,12 @@ from keras_bertfam.layers.data.named_functions import call_by_name, register_by_
 from keras_bertfam.types import TFTensor
 
 # Of so many tokens that were asked for, too few masks are no accident.
-_ENOUGH = 100
-_numbers = itertools.count()
+_ENOUGH_TOKENS = 100
+_streams = itertools.count()
 
 
 class MaskShare:
-    """Counts the masks of a stream of batches where it is made, in `tf.data`.
+    """A counter of the masks of a stream of batches, where it is made, in `tf.data`.
 
     So it is the same for each backend, and in compiled steps. Only batches with fewer
     than half the masks leave the graph: others cost nothing.
@@ -27,13 +27,13 @@ class MaskShare:
 
     def __init__(self, strategy: str) -> None:
         self.strategy = strategy
-        self.stream = f"stream {next(_numbers)}"
+        self.stream = f"stream {next(_streams)}"
 
-    def watch(self, asked: TFTensor, masked: TFTensor) -> None:
-        """Warns of a stream with too few masks once, and of batches without any.
+    def count(self, asked: TFTensor, masked: TFTensor) -> None:
+        """Count masks; warn once of a stream with too few, and of batches without any.
 
-        Of these it warns at the first, the tenth, the hundredth and so on. A call out
-        of a graph isn't of a stream, and warns of nothing.
+        Warn of the latter at the first, the tenth, the hundredth and so on. A call
+        outside of a graph is no part of a stream, and warns of nothing.
 
         Args:
             asked: int32 scalar. How many tokens of a batch should be masked.
@@ -44,22 +44,22 @@ class MaskShare:
         inputs = [tf.constant(self.stream), tf.constant(self.strategy), asked, masked]
         tf.cond(
             (2 * masked < asked) | (masked == 0),
-            lambda: call_by_name(_NOTE, inputs, [tf.bool])[0],
+            lambda: call_by_name(_WARN_OF_MASKS, inputs, [tf.bool])[0],
             lambda: False,
         )
 
 
-class _Counts:
+class _MaskCounts:
     def __init__(self):
         self.asked = self.masked = self.empty = 0
-        self.said = False
+        self.warned = False
 
 
-_counts: dict[bytes, _Counts] = {}
+_mask_counts: dict[bytes, _MaskCounts] = {}
 
 
-def _note(stream, strategy, asked, masked):
-    counts = _counts.setdefault(stream, _Counts())
+def _warn_of_masks(stream, strategy, asked, masked):
+    counts = _mask_counts.setdefault(stream, _MaskCounts())
     counts.asked += int(asked)
     counts.masked += int(masked)
     counts.empty += not masked
@@ -70,8 +70,8 @@ def _note(stream, strategy, asked, masked):
             f"where the rate asks for {asked}. There were {counts.empty} such batches.",
             stacklevel=2,
         )
-    if not counts.said and counts.asked >= _ENOUGH:
-        counts.said = True
+    if not counts.warned and counts.asked >= _ENOUGH_TOKENS:
+        counts.warned = True
         warnings.warn(
             f"Batches have fewer than half of the masks that were asked for: {name} "
             f"selected {counts.masked} of {counts.asked} tokens in them. Rare spans "
@@ -81,4 +81,4 @@ def _note(stream, strategy, asked, masked):
     return np.True_
 
 
-_NOTE = register_by_name(_note)
+_WARN_OF_MASKS = register_by_name(_warn_of_masks)

@@ -8,7 +8,7 @@ from tensorflow.python.ops import script_ops
 
 
 def register_by_name(function: Callable[..., Any]) -> str:
-    """Makes a function of a module known to graphs by its name.
+    """Make a function of a module known to graphs by its name.
 
     What `tf.numpy_function` calls is known to its own process only, not to a worker of
     `tf.data` service.
@@ -26,7 +26,7 @@ def register_by_name(function: Callable[..., Any]) -> str:
 
 
 def call_by_name(name: str, inputs: list[Any], types: list[tf.DType]) -> Any:
-    """Calls a function of `register_by_name` for what it does besides its outputs.
+    """Call a function of `register_by_name` for what it does besides its outputs.
 
     Args:
         name: of the function.

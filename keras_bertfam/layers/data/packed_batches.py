@@ -12,7 +12,7 @@ _SHUFFLED_ROWS = 1024
 def rows_for(
     count: int, lengths: TFTensor, row_length: int, max_sequences: int | None
 ) -> int:
-    """How many rows hold about so many sequences, at least one.
+    """Estimate how many rows hold so many sequences, at least one.
 
     Args:
         count: int. Sequences.
@@ -32,7 +32,7 @@ def rows_for(
 def packed_batches(
     sequences: TFDataset, packing: PackSequences, batch_size: int, seed: TFTensor
 ) -> TFDataset:
-    """Packs sequences and batches the rows, in random order.
+    """Pack sequences and batch the rows, in random order.
 
     Args:
         sequences: `tf.data.Dataset` that `PackSequences` takes.
@@ -52,7 +52,7 @@ def packed_batches(
 def fill_up(
     batch: dict[str, TFTensor], batch_size: int, pad_token_id: int
 ) -> dict[str, TFTensor]:
-    """Fills a batch up with empty rows: ids of padding, and all else 0.
+    """Fill a batch up with empty rows: ids of padding, and all else 0.
 
     Args:
         batch: dict of tensors `(up to batch_size, ...)`.

@@ -106,7 +106,7 @@ class PackSentences:
         return chunks.concatenate(end).scan(state, self._step).unbatch()
 
     def _units(self, documents):
-        """Tokenises documents; returns tokens, lengths, and document numbers."""
+        """Tokenise documents to tokens, lengths, and document numbers."""
         tokens, document = tokenize_sentences(
             self.tokenizer, documents, self.break_lines
         )
@@ -147,7 +147,7 @@ class PackSentences:
         return (tokens[token:], lengths[unit:], document[unit:], seen), rows
 
     def _separate(self, tokens, lengths, document):
-        """Puts a separator, a unit of its own, before each document but the first."""
+        """Put a separator, a unit of its own, before each document but the first."""
         first = tf.concat([document[:1] > 0, document[1:] != document[:-1]], 0)
         rows = tf.RaggedTensor.from_row_lengths(tokens, lengths, validate=False)
         counts = tf.cast(first, tf.int32)
@@ -164,7 +164,7 @@ class PackSentences:
         return tokens, tf.boolean_mask(both, keep), tf.boolean_mask(owners, keep)
 
     def _blocks(self, tokens, lengths, document, bounds):
-        """Lays the tokens between `bounds`, the first of them 0, out in rows."""
+        """Lay the tokens between `bounds`, the first of them 0, out in rows."""
 
         def rows(values, fill):
             parts = tf.RaggedTensor.from_row_splits(
@@ -187,7 +187,7 @@ class PackSentences:
 
 
 def cut(lengths: TFTensor, budget: int) -> tuple[TFTensor, TFTensor]:
-    """Cuts what is longer than a budget into pieces, all but the last as long.
+    """Cut what is longer than a budget into pieces, all but the last as long.
 
     Args:
         lengths: int32 tensor of shape `(n,)`.
@@ -204,7 +204,7 @@ def cut(lengths: TFTensor, budget: int) -> tuple[TFTensor, TFTensor]:
 
 @as_written
 def batches_of_texts(documents: TFDataset, count: int) -> TFDataset:
-    """Batches of texts to tokenise, bounded by their number and size.
+    """Batch texts to tokenise, bounded by their number and size.
 
     Args:
         documents: `tf.data.Dataset` of scalar strings.
@@ -229,7 +229,7 @@ def batches_of_texts(documents: TFDataset, count: int) -> TFDataset:
 
 
 def whole_texts(documents: TFDataset, break_lines: bool) -> TFDataset:
-    """Batches of texts, for `packing="best_fit"`.
+    """Batch whole texts, for `packing="best_fit"`.
 
     Raises:
         ValueError: where lines are to be left whole, which says nothing of these.
@@ -245,7 +245,7 @@ def whole_texts(documents: TFDataset, break_lines: bool) -> TFDataset:
 def block_starts(
     lengths: TFTensor, budget: int, document: TFTensor | None = None
 ) -> TFTensor:
-    """Returns the unit that each block starts with, packing greedily.
+    """Return the unit that each block starts with, packing greedily.
 
     Args:
         lengths: int32 tensor of shape `(n,)`, each in [1, `budget`].
@@ -256,16 +256,18 @@ def block_starts(
     Returns:
         An int32 tensor of shape `(blocks,)`.
     """
+    # Example: lengths 3, 2, 4, 1, 2 and a budget of 5. The blocks after those that
+    # begin with each would begin with [2, 3, 4, 5, 5]; from 0 on, these are 0, 2, 4.
     ends = tf.cumsum(lengths)
     following = tf.searchsorted(ends, ends - lengths + budget, side="right")
     if document is not None:
         last = tf.searchsorted(document, document, side="right")
         following = tf.minimum(following, last)
-    return orbit(following, 0)
+    return follow_pointers(following, 0)
 
 
-def orbit(following: TFTensor, first: int | TFTensor) -> TFTensor:
-    """Returns `first`, what follows it, what follows that, and so on to the end.
+def follow_pointers(following: TFTensor, first: int | TFTensor) -> TFTensor:
+    """Return `first`, what follows it, what follows that, and so on to the end.
 
     By doubling: with the first m elements and the jump over m elements, the
     next m elements are the jumps of the first.
@@ -278,6 +280,7 @@ def orbit(following: TFTensor, first: int | TFTensor) -> TFTensor:
     Returns:
         An int32 tensor, ascending, without the end.
     """
+    # Example: following = [2, 3, 4, 5, 5] from 0 gives 0, 2, 4; 5 is the end.
     n = tf.size(following)
 
     def double(elements, jump):
@@ -294,7 +297,7 @@ def orbit(following: TFTensor, first: int | TFTensor) -> TFTensor:
 
 
 def not_empty(dataset: TFDataset, message: str) -> TFDataset:
-    """Makes a pass over `dataset` fail where it ends without any element.
+    """Make a pass over `dataset` fail where it ends without any element.
 
     Args:
         dataset: `tf.data.Dataset` of dense tensors.

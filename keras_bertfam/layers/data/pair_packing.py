@@ -15,7 +15,7 @@ def pack_together(
     pad_token_id: int = 0,
     row: TFTensor | None = None,
 ) -> dict[str, TFTensor]:
-    """Packs the sequences of a batch with two sides into rows, best fit.
+    """Pack the sequences of a batch with two sides into rows, best fit.
 
     Both sides of a sequence are in the same row, each with others' of its side; see
     `PackSequences`. Works in a graph.
@@ -36,6 +36,11 @@ def pack_together(
     Raises:
         tf.errors.InvalidArgumentError: for what is longer than a row.
     """
+    # Example: inputs [11 12] [13] [14 15], targets [21] [22 23] [24], rows of 4 and 3:
+    # encoder ids       11 12 14 15 | 13  0  0  0
+    # its sequence ids   1  1  2  2 |  1  0  0  0
+    # decoder ids       21 24  0    | 22 23  0
+    # its sequence ids   1  2  0    |  1  1  0
     lengths = {
         side: tf.cast(next(iter(parts.values())).row_lengths(), tf.int32)
         for side, parts in sequences.items()
@@ -65,7 +70,7 @@ def pack_together(
 
 
 def _best_rows(lengths, row_lengths):
-    """The row of each sequence, so that all of them fit."""
+    """Choose a row for each sequence, so that all of them fit."""
     shares = [
         -(-tf.cast(lengths[side], tf.int64) * _WHOLE // row_length)
         for side, row_length in row_lengths.items()
@@ -82,7 +87,7 @@ def _best_rows(lengths, row_lengths):
 
 
 def _laid_out(values, totals, length, fill):
-    """Tokens of rows, one row after the other, as a tensor `(rows, length)`."""
+    """Lay the tokens of rows out as a tensor `(rows, length)`."""
     ragged = tf.RaggedTensor.from_row_lengths(values, totals, validate=False)
     dense = ragged.to_tensor(tf.cast(fill, values.dtype), shape=[None, length])
     return tf.ensure_shape(dense, [None, length])

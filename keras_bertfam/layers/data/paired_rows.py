@@ -125,7 +125,7 @@ class PairedRows(Rows):
         return TokenRows(kind, lay_out, pairs.draws_partners)
 
     def _sharing(self, pairs):
-        """The room that pairs take; see `PairSegments.rows_of_tokens`."""
+        """Describe the room that pairs take; see `PairSegments.rows_of_tokens`."""
         tokens = range(pairs.budget + 1)
         around = 2 + self.separators
         single = [n + 2 for n in tokens]
@@ -135,7 +135,7 @@ class PairedRows(Rows):
         return Sharing(self.sequence_length, costs, tuple(single), self._max_pairs)
 
     def lay_out_pairs(self, first: TFRagged, second: TFRagged) -> dict[str, TFTensor]:
-        """Lays a pair in each row out, and cuts what is too long. Works in a graph.
+        """Lay a pair out in each row, and cut what is too long. Works in a graph.
 
         Args:
             first: ragged int32 tensor `(batch, None)`.
@@ -154,7 +154,7 @@ class PairedRows(Rows):
 
 
 def _without_padding(rows):
-    """A batch of rows of one pair each, their tokens ragged."""
+    """Make the tokens of rows of one pair each ragged."""
     lengths = tf.reduce_sum(tf.cast(rows.pop("padding_mask"), tf.int32), 1)
     ragged = {
         name: tf.RaggedTensor.from_tensor(rows[name], lengths)

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
-from keras_bertfam.layers.data.packing import orbit
+from keras_bertfam.layers.data.packing import follow_pointers
 from keras_bertfam.layers.data.segments import (
     SegmentBuilder,
     Sentences,
@@ -134,7 +134,7 @@ class PairSegments(SegmentBuilder):
 
     @as_written
     def build_batches(self, windows: TFDataset, seed: int | TFTensor) -> TFDataset:
-        """What `build` does, but in batches of any number of rows."""
+        """Build rows as `build` does, but in batches of any number of them."""
         nothing = tf.zeros([0], tf.int32)
         names = ("tokens", "lengths", "document", "whole_document")
         empty = dict.fromkeys(names, nothing)
@@ -179,7 +179,7 @@ class PairSegments(SegmentBuilder):
         return (following, done), rows
 
     def _in_pool(self, pool, both):
-        """Which sentences of `both` are kept for the next window: those after `pool`.
+        """Tell which sentences of `both` the next window keeps: those after `pool`.
 
         And the document before, if all after it are pieces of one that may go on.
         """
@@ -191,7 +191,7 @@ class PairSegments(SegmentBuilder):
         return kept | (tf.reduce_all(whole[begin:] == last) & (whole == last - 1))
 
     def _rows(self, window, first, seeds):
-        """Makes rows of the sentences of a window from `first` on."""
+        """Make rows of the sentences of a window from `first` on."""
         sentences = Sentences(window["lengths"], window["document"])
         budget = self.budget
         begin = tf.range(sentences.count)
@@ -205,7 +205,7 @@ class PairSegments(SegmentBuilder):
         is_random = single & self.draws_partners
         if self.objective == "nsp":
             is_random |= coin(0.5, sentences.count, seeds[3])
-        begin = orbit(tf.where(is_random, split, end), first)
+        begin = follow_pointers(tf.where(is_random, split, end), first)
         end, split, single, is_random, target = (
             tf.gather(x, begin) for x in (end, split, single, is_random, target)
         )
@@ -227,7 +227,7 @@ class PairSegments(SegmentBuilder):
     def rows_of_tokens(
         self, found: dict[str, TFTensor], seed: TFTensor
     ) -> dict[str, TFTensor]:
-        """The rows of a prepared corpus, or pairs that share them. Works in a graph.
+        """Make rows of a prepared corpus, or pairs that share rows. Works in a graph.
 
         A random B begins where its row of another document does. Where pairs share
         rows, it has the room of the sentences that it replaces, or as much as A has
@@ -269,7 +269,7 @@ class PairSegments(SegmentBuilder):
         return self._pairs(tokens, a, b, single, is_random, seeds[2:], budget)
 
     def _pairs(self, tokens, a, b, single, is_random, seeds, budget):
-        """Lays pairs out, perhaps swapped, and cut to fit."""
+        """Lay pairs out, perhaps swapped, and cut to fit."""
         label = is_random
         if self.objective == "sop":
             swapped = ~single & coin(0.5, tf.size(single), seeds[0])
@@ -285,7 +285,7 @@ class PairSegments(SegmentBuilder):
         }
 
     def _targets(self, document, budget, seeds):
-        """The target length of each sentence's document."""
+        """Draw the target length of each sentence's document."""
         documents = tf.reduce_max(tf.pad(document + 1, [[1, 0]]))
         short = coin(self.short_sequence_rate, documents, seeds[0])
         # From 2 to the budget, both included.
@@ -293,7 +293,7 @@ class PairSegments(SegmentBuilder):
         return tf.gather(tf.where(short, drawn, budget), document)
 
     def _partners(self, sentences, document, begin, size, seeds):
-        """Token ranges of about `size` tokens from other documents."""
+        """Draw token ranges of about `size` tokens from other documents."""
         own = tf.gather(document, begin)
         documents = tf.reduce_max(tf.pad(document + 1, [[1, 0]]))
         drawn = uniform_below(tf.fill(tf.shape(own), documents - 1), seeds[0])
@@ -304,14 +304,14 @@ class PairSegments(SegmentBuilder):
         return self._from(sentences, start, size)
 
     def _from(self, sentences, start, size):
-        """Token ranges of about `size` tokens from sentences on."""
+        """Find token ranges of about `size` tokens from sentences on."""
         if self.pairing == "sentences":
             return sentences.range(start, start + 1)
         return sentences.range(start, sentences.reach(start, size))
 
 
 def _choose_sentences(window, kept):
-    """What a window has of the sentences for which `kept` is true."""
+    """Select from a window the sentences for which `kept` is true."""
     tokens = tf.boolean_mask(window["tokens"], tf.repeat(kept, window["lengths"]))
     rest = {
         name: tf.boolean_mask(window[name], kept) for name in window.keys() - {"tokens"}
@@ -320,5 +320,5 @@ def _choose_sentences(window, kept):
 
 
 def _choose(condition, first, second):
-    """`tf.where` of pairs."""
+    """Apply `tf.where` to both elements of pairs."""
     return tuple(tf.where(condition, x, y) for x, y in zip(first, second, strict=True))

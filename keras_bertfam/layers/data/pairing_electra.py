@@ -5,7 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_bertfam.arguments import checked
-from keras_bertfam.layers.data.packing import orbit
+from keras_bertfam.layers.data.packing import follow_pointers
 from keras_bertfam.layers.data.pipelines import PARALLEL
 from keras_bertfam.layers.data.segments import (
     SegmentBuilder,
@@ -102,7 +102,7 @@ class ElectraSegments(SegmentBuilder):
         drawn = 5 + uniform_below(tf.fill([count], full - 4), seeds[1])
         random_length = coin(self.random_length_rate, count, seeds[0])
         target = tf.where(random_length, drawn, full)
-        begin = orbit(sentences.reach(tf.range(count), target), 0)
+        begin = follow_pointers(sentences.reach(tf.range(count), target), 0)
         return self._rows_from(
             window["tokens"], sentences, begin, tf.gather(target, begin), seeds[2:]
         )
@@ -110,7 +110,7 @@ class ElectraSegments(SegmentBuilder):
     def rows_of_tokens(
         self, found: dict[str, TFTensor], seed: TFTensor
     ) -> dict[str, TFTensor]:
-        """The rows of a prepared corpus. Works in a graph.
+        """Make the rows of a prepared corpus. Works in a graph.
 
         Args:
             found: what `BatchSource.read` gives.
@@ -123,7 +123,7 @@ class ElectraSegments(SegmentBuilder):
         return self._rows_from(tokens, sentences, begin, targets, seeds)
 
     def _rows_from(self, tokens, sentences, begin, target, seeds):
-        """Rows that begin with sentences, each with a target length."""
+        """Make rows that begin with sentences, each with a target length."""
         full = self.sequence_length
         special = 2 + self.separators
         count, rows = sentences.count, tf.size(begin)
@@ -150,7 +150,7 @@ class ElectraSegments(SegmentBuilder):
 
 
 def _in_first(lengths, begin, ends, limit, extra):
-    """Which sentences go to the first segment of their rows.
+    """Tell which sentences go to the first segment of their rows.
 
     All rows at once, a sentence of each at a time.
 
@@ -164,6 +164,9 @@ def _in_first(lengths, begin, ends, limit, extra):
     Returns:
         A bool tensor of shape `(sentences,)`.
     """
+    # Example: sentences of 3, 2, 4 | 1, 2 tokens in two rows, limits 6 and 2, and an
+    # extra one in the second row: 3 and 2 stay below 6, and 4 goes to the second
+    # segment; 1 stays below 2, and 2 comes in as the extra one.
 
     def place(step, first_size, second_is_empty, placed):
         sentence = begin + step

@@ -11,7 +11,7 @@ from keras_bertfam.types import TFDataset, TFTensor
 
 
 def as_pairs(x: Any, y: Any = None, sample_weight: Any = None) -> dict[str, TFTensor]:
-    """Pairs of texts, in one of the forms that a call takes, as tensors.
+    """Convert pairs of texts, in one of the forms that a call takes, to tensors.
 
     Args:
         x: see `TextToTextPreprocessor`.
@@ -54,7 +54,7 @@ def as_pairs(x: Any, y: Any = None, sample_weight: Any = None) -> dict[str, TFTe
 
 @as_written
 def pairs_of(data: Any) -> TFDataset:
-    """Pairs of texts as an unbatched dataset of what `as_pairs` gives.
+    """Make an unbatched dataset of what `as_pairs` gives.
 
     Args:
         data: see `TextToTextPreprocessor.dataset`.

@@ -13,7 +13,7 @@ from keras_bertfam.types import TFDataset, TFRagged, TFTensor, Tokenizer
 
 
 def check_continued_options(options: BatchOptions) -> None:
-    """Raises a `ValueError` for options that make no sense for rows that go on."""
+    """Raise a `ValueError` for options that continued rows can't have."""
     for name in ("packing", "tokens_per_batch"):
         if (value := getattr(options, name)) is not None:
             raise ValueError(
@@ -28,7 +28,7 @@ def check_continued_options(options: BatchOptions) -> None:
 
 
 def check_continued(documents: TFDataset, options: BatchOptions) -> TFDataset:
-    """Returns `documents` that can be laid out in rows that go on.
+    """Check that documents can be laid out in continued rows, and return them.
 
     Raises:
         ValueError: for options that make no sense for these, or no documents.
@@ -137,7 +137,7 @@ class ParallelRows(Rows):
     def lay_out(
         self, tokens: TFRagged, length: int | None = None
     ) -> dict[str, TFTensor]:
-        """Lays a text in each row out, `[padding, text, end, start]`.
+        """Lay a text in each row out, `[padding, text, end, start]`.
 
         Args:
             tokens: see `Rows.lay_out`.

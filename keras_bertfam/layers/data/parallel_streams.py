@@ -86,7 +86,7 @@ class ParallelStreams:
         return chunks.scan(state, self._step).unbatch()
 
     def _tokenize(self, documents):
-        """Units of all documents, and their lengths.
+        """Cut all documents into units, with their lengths.
 
         A unit is `4 * id`, and 1 more if a sentence starts there in reading
         order, 2 more if it does so read backwards.
@@ -147,7 +147,8 @@ class ParallelStreams:
 
 
 def _shortest_first(lengths, sizes):
-    """Gives each item in turn to the shortest row; returns the rows."""
+    """Give each item in turn to the shortest row, and return the rows."""
+    # Example: rows of 3 and 0 get items of 2, 2, 4, 1, 1: rows 1, 1, 0, 1, 1.
 
     def give(state, size):
         lengths, _ = state
@@ -158,7 +159,8 @@ def _shortest_first(lengths, sizes):
 
 
 def _reverse(rows):
-    """Turns each row of a ragged tensor round."""
+    """Turn each row of a ragged tensor round."""
+    # Example: [[1, 2, 3], [4, 5]] gives [[3, 2, 1], [5, 4]].
     index = tf.range(tf.size(rows.flat_values, rows.row_splits.dtype))
     begins = tf.gather(rows.row_starts(), rows.value_rowids())
     ends = tf.gather(rows.row_limits(), rows.value_rowids())
@@ -173,7 +175,7 @@ def join_segments(
     next_rate: float,
     seed: TFTensor,
 ) -> dict[str, TFTensor]:
-    """Cuts the windows of parallel streams into XLNet's rows of two segments.
+    """Cut the windows of parallel streams into XLNet's rows of two segments.
 
     A row is `[reused tokens, A, end, B, end, start]`, of segments 0, 0, 0, 1, 1
     and 2. A ends where a sentence does, or anywhere if none does. B is what
@@ -192,6 +194,11 @@ def join_segments(
     Returns:
         Dict of `token_ids` and `segment_ids`, int32 `(batch, window + 3)`.
     """
+    # Example: rows 11 12 13 14 15 and 21 22 23 24 25, `reuse_length` 1, sentences that
+    # start at 14 and 24, end 2 and start 1. The first row, if B comes from the other:
+    # token_ids     11 12 13  2 24 25  2  1
+    # segment_ids    0  0  0  0  1  1  1  2
+    # place         -3 -2 -1  0  1  2  3  4
     seeds = tf.unstack(tf.random.split(seed, 4, alg=RNG), 4)
     body, starts = (
         batch[name][:, reuse_length:] for name in ("token_ids", "starts_sentence")
@@ -200,7 +207,7 @@ def join_segments(
     index = tf.range(length)
 
     def choose(allowed, otherwise, seed):
-        """An allowed index of each row, uniformly; `otherwise` where none is."""
+        """Draw an allowed index of each row, uniformly; `otherwise` where none is."""
         scores = tf.random.stateless_uniform([rows, length], seed, alg=RNG)
         chosen = tf.argmax(tf.where(allowed, scores, -1.0), 1, tf.int32)
         return tf.where(tf.reduce_any(allowed, 1), chosen, otherwise)

@@ -14,7 +14,7 @@ PARALLEL = {"num_parallel_calls": tf.data.AUTOTUNE, "deterministic": True}
 
 
 def checked_batch_size(batch_size: int | None) -> int:
-    """A batch size, that which Keras takes for `None`.
+    """Check a batch size; `None` is what it is to Keras, 32.
 
     Raises:
         ValueError: if it isn't a positive int.
@@ -26,7 +26,7 @@ def checked_batch_size(batch_size: int | None) -> int:
 
 
 def check_at_least(least: int, **values: int | None) -> None:
-    """Raises a `ValueError` for an argument that is less, and not `None`."""
+    """Raise a `ValueError` for an argument that is less, and not `None`."""
     for name, value in values.items():
         if value is None:
             continue
@@ -37,19 +37,19 @@ def check_at_least(least: int, **values: int | None) -> None:
 
 
 def remember_count(dataset: TFDataset, batches: int) -> TFDataset:
-    """The dataset, of which `remembered_count` knows how many batches a pass has."""
+    """Remember how many batches a pass of a dataset has, for `remembered_count`."""
     _counts[dataset] = batches
     return dataset
 
 
 def remembered_count(dataset: TFDataset) -> int | None:
-    """How many batches a pass has, if it was said."""
+    """Look up how many batches a pass has, if that was remembered."""
     count: int | None = _counts.get(dataset)
     return count
 
 
 def ready_to_iterate(dataset: TFDataset) -> TFDataset:
-    """Gives a dataset the options of a `fit` and prepares some batches ahead.
+    """Give a dataset the options of a `fit`, and prepare some batches ahead.
 
     Without autotuning, `AUTOTUNE` stands for a thread per core, 16 at the most.
     With it, an iterator that ends waits for a thread that sleeps for up to a

@@ -11,7 +11,7 @@ from keras_bertfam.types import TFRagged, TFTensor, Tokenizer
 def lay_out_prompts(
     tokens: TFRagged, first: list[int], length: int, pad_token_id: int
 ) -> tuple[TFTensor, TFTensor, TFTensor]:
-    """Prompts after special tokens, with padding where a model goes on. In a graph too.
+    """Lay prompts out behind special tokens, padded where a model goes on writing.
 
     Args:
         tokens: ragged int32 tensor `(batch, None)`.
@@ -34,7 +34,7 @@ def lay_out_prompts(
 def check_prompts(
     rows: dict[str, TFTensor], longest: TFTensor, length: int
 ) -> dict[str, TFTensor]:
-    """Returns `rows` if all prompts leave room for a token. Works in a graph.
+    """Return `rows` if all prompts leave room for a token. Works in a graph.
 
     Args:
         rows: dict of tensors.
@@ -59,7 +59,7 @@ def check_prompts(
 
 
 def to_text(tokenizer: Tokenizer, token_ids: Any, padding_mask: Any) -> Any:
-    """The text of rows, without padding and special tokens. Works in a graph.
+    """Convert rows to text, without padding and special tokens. Works in a graph.
 
     Args:
         tokenizer: a tokenizer layer.

@@ -23,7 +23,7 @@ _FAILED = re.compile(
 
 
 class Range(NamedTuple):
-    """What the values of an array may be: whole numbers from 0, or finite ones.
+    """The values that an array may have: whole numbers from 0, or finite ones.
 
     Attributes:
         name: str. What the limit is, for errors.
@@ -52,7 +52,7 @@ class _Check(NamedTuple):
 def check_ranges(
     ranges: Mapping[str, Any], x: Any, y: Any = None, sample_weight: Any = None
 ) -> tuple[Any, Any, Any]:
-    """Refuses values that a model can't compute with, or that would be in its weights.
+    """Refuse values that a model can't compute with, or that would be in its weights.
 
     Args:
         ranges: dict from the names in `x` to a `Range`, and from `"y"` to that of
@@ -97,7 +97,7 @@ def check_ranges(
 
 
 def plain_error(error: BaseException) -> ValueError | None:
-    """The `ValueError` for what was refused in a graph; `None` for other errors."""
+    """Find the `ValueError` for what a graph refused; `None` for other errors."""
     if not isinstance(error, tf.errors.InvalidArgumentError):
         return None
     refused = _FAILED.search(str(error))
@@ -155,7 +155,7 @@ def _fits(check):
 
 
 def _refuse(checks, limits, *arrays):
-    """Raises the error of the first value that isn't in its range."""
+    """Raise the error of the first value that isn't in its range."""
     for check, limit, values in zip(checks, limits, arrays, strict=True):
         expected = "finite numbers"
         with np.errstate(invalid="ignore"):

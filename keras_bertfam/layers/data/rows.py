@@ -1,4 +1,4 @@
-"""Which rows are made of documents: what text preprocessors are composed of."""
+"""Kinds of training rows made of documents, which text preprocessors are made of."""
 
 import dataclasses
 from typing import ClassVar
@@ -59,12 +59,12 @@ class BatchOptions:
 
     @property
     def drops(self) -> bool:
-        """Whether a pass leaves out a last batch that isn't full."""
+        """bool: whether a pass leaves out a last batch that isn't full."""
         return self.training if self.drop_remainder is None else self.drop_remainder
 
     @property
     def rows(self) -> int:
-        """The `batch_size` of options without `tokens_per_batch`."""
+        """int: the `batch_size`, of options without `tokens_per_batch`."""
         return checked_batch_size(self.batch_size)
 
 
@@ -101,7 +101,7 @@ class Rows:
         self.end_token_id = end_token_id
 
     def prepare(self, documents: TFDataset, options: BatchOptions) -> TFDataset:
-        """What draws nothing, and so is the same for all passes.
+        """Do what draws nothing, and so is the same for all passes.
 
         Args:
             documents: `tf.data.Dataset` of scalar strings, or what this has given.
@@ -115,7 +115,7 @@ class Rows:
     def of_pass(
         self, prepared: TFDataset, options: BatchOptions, seed: TFTensor
     ) -> TFDataset:
-        """The rows of a pass, a dataset of dicts.
+        """Make the rows of a pass, a dataset of dicts.
 
         Args:
             prepared: what `prepare` gives.
@@ -125,7 +125,7 @@ class Rows:
         return prepared
 
     def token_rows(self, options: BatchOptions) -> TokenRows:
-        """How rows are made of a prepared corpus.
+        """Describe how rows are made of a prepared corpus.
 
         Args:
             options: `BatchOptions`.
@@ -146,7 +146,7 @@ class Rows:
         order_seed: TFTensor,
         rows_seed: TFTensor,
     ) -> TFDataset:
-        """The batches of a pass; there is at least one.
+        """Make the batches of a pass; there is at least one.
 
         Args:
             prepared: what `prepare` gives.
@@ -164,7 +164,7 @@ class Rows:
         return self.not_empty(rows, options)
 
     def not_empty(self, batches: TFDataset, options: BatchOptions) -> TFDataset:
-        """Makes a pass without a batch fail."""
+        """Make a pass without a batch fail."""
         return not_empty(
             batches,
             f"`documents` must fill at least one batch: {self.advice}. Received: "
@@ -176,13 +176,13 @@ class Rows:
     def complete(
         self, batch: dict[str, TFTensor], seed: TFTensor
     ) -> dict[str, TFTensor]:
-        """What is left to do for a batch by a seed of its own. Works in a graph."""
+        """Do what is left for a batch, by a seed of its own. Works in a graph."""
         return batch
 
     def lay_out(
         self, tokens: TFRagged, length: int | None = None
     ) -> dict[str, TFTensor]:
-        """Lays a text in each row out, cut to `sequence_length`. Works in a graph.
+        """Lay a text in each row out, cut to `sequence_length`. Works in a graph.
 
         Args:
             tokens: ragged int32 tensor `(batch, None)`.
@@ -199,12 +199,12 @@ class Rows:
         return {"token_ids": dense, "padding_mask": tf.reshape(inside, tf.shape(dense))}
 
     def _budget(self):
-        """Tokens of a row beside the special ones."""
+        """Count the tokens of a row beside the special ones."""
         specials = (self.start_token_id, self.end_token_id)
         return self.sequence_length - sum(token is not None for token in specials)
 
     def _between_specials(self, tokens):
-        """Texts between start and end token, ragged `(batch, None)`."""
+        """Put texts between start and end token, ragged `(batch, None)`."""
         start, end = (
             [] if token is None else [tf.fill([tokens.nrows(), 1], token)]
             for token in (self.start_token_id, self.end_token_id)
@@ -212,7 +212,7 @@ class Rows:
         return tf.concat([*start, tokens, *end], 1)
 
     def check_packing(self, packing: str | None) -> str:
-        """The name of a packing, the default for `None`.
+        """Check the name of a packing; `None` is the default.
 
         Raises:
             ValueError: for another name than those of `packings`.
@@ -299,7 +299,7 @@ class PackedRows(Rows):
         return TokenRows(kind, lay_out)
 
     def shared_rows(self) -> TokenRows:
-        """What `token_rows` gives for texts that share rows."""
+        """Describe what `token_rows` does, for texts that share rows."""
         budget = self._budget()
         around = self.sequence_length - budget
         costs = tuple(range(around, self.sequence_length + 1))
@@ -317,7 +317,7 @@ class PackedRows(Rows):
         )
 
     def _sequences(self, texts):
-        """Texts between special tokens, pieces of long ones, and none of empty ones."""
+        """Put texts, or pieces of long ones, between special tokens."""
         lines, text = tokenize_sentences(self.tokenizer, texts, break_lines=False)
         lengths = tf.math.segment_sum(tf.cast(lines.row_lengths(), tf.int32), text)
         sizes, _ = cut(lengths, self._budget())
@@ -326,5 +326,5 @@ class PackedRows(Rows):
 
 
 def is_prepared(documents: TFDataset) -> bool:
-    """Whether a dataset is what `prepare` gives, dicts, rather than documents."""
+    """Tell whether a dataset is what `prepare` gives, dicts, rather than documents."""
     return isinstance(getattr(documents, "element_spec", None), dict)

@@ -72,7 +72,7 @@ class SegmentBuilder:
 
     @as_written
     def tokenize(self, documents: TFDataset) -> TFDataset:
-        """The part that draws nothing, and so can be cached for all passes.
+        """Do the part that draws nothing, and so can be cached for all passes.
 
         Args:
             documents: `tf.data.Dataset` of scalar strings.
@@ -88,7 +88,7 @@ class SegmentBuilder:
         lengths = tf.cast(tokens.row_lengths(), tf.int32)
         document = tf.unique(index).idx
         self._warn_if_short(lengths, document)
-        # 0 for what goes on with the window before.
+        # 0 for a document that began in the window before.
         whole = tf.cumsum(tf.cast(~continues(documents), tf.int32))
         return {
             "tokens": tokens.flat_values,
@@ -98,7 +98,7 @@ class SegmentBuilder:
         }
 
     def build(self, windows: TFDataset, seed: int | TFTensor) -> TFDataset:
-        """Makes rows of tokenised windows.
+        """Make rows of tokenised windows.
 
         Args:
             windows: what `tokenize` returns.
@@ -115,7 +115,7 @@ class SegmentBuilder:
         first: tuple[TFTensor, TFTensor],
         second: tuple[TFTensor, TFTensor],
     ) -> dict[str, TFTensor]:
-        """Lays pairs of ranges of tokens out in rows.
+        """Lay pairs of ranges of tokens out in rows.
 
         Args:
             tokens: int32 tensor of rank 1.
@@ -127,6 +127,12 @@ class SegmentBuilder:
             A dict of `token_ids` and `segment_ids`, int32 `(rows,
             sequence_length)`, and `padding_mask`, bool of that shape.
         """
+        # Example: tokens 11 12 13 14 15, first at 0 of size 2, second at 2 of size 3,
+        # rows of 8, start 1 and end 2:
+        # place         0  1  2  3  4  5  6  7
+        # index            0  1     2  3  4       into tokens
+        # token_ids     1 11 12  2 13 14 15  2
+        # segment_ids   0  0  0  0  1  1  1  1
         (first_at, first_size), (second_at, second_size) = (
             (at[:, None], size[:, None]) for at, size in (first, second)
         )
@@ -167,22 +173,24 @@ class Sentences:
         self.document_end = tf.searchsorted(document, document, side="right")
 
     def reach(self, sentence: TFTensor, size: TFTensor) -> TFTensor:
-        """The sentence after that with which `size` tokens are reached.
+        """Find the sentence after that with which `size` tokens are reached.
 
         Counted from the start of `sentence`; at most the end of its document.
         """
+        # Example: lengths 3, 2, 4 | 1, 2 of two documents, and a size of 4: from the
+        # sentences 0 to 4 on, it is reached before 2, 3, 3, 5, 5.
         goal = tf.gather(self.bounds, sentence) + tf.maximum(size, 1)
         following = tf.searchsorted(self.bounds, goal)
         return tf.minimum(following, tf.gather(self.document_end, sentence))
 
     def range(self, begin: TFTensor, end: TFTensor) -> tuple[TFTensor, TFTensor]:
-        """Where the tokens of `begin` to `end` (excluded) begin, and how many."""
+        """Find where the tokens of `begin` to `end` (excluded) begin, and how many."""
         at = tf.gather(self.bounds, begin)
         return at, tf.gather(self.bounds, end) - at
 
 
 def uniform_below(limits: TFTensor, seed: TFTensor) -> TFTensor:
-    """Random ints, uniform in `[0, limits)`; 0 where the limit is 0."""
+    """Draw ints, uniform in `[0, limits)`; 0 where the limit is 0."""
     draw = tf.random.stateless_uniform(
         tf.shape(limits), seed, dtype=tf.float64, alg=RNG
     )
@@ -190,12 +198,12 @@ def uniform_below(limits: TFTensor, seed: TFTensor) -> TFTensor:
 
 
 def coin(rate: float, count: TFTensor, seed: TFTensor) -> TFTensor:
-    """Random bools of shape `(count,)`, true with probability `rate`."""
+    """Draw bools of shape `(count,)`, true with probability `rate`."""
     return tf.random.stateless_uniform([count], seed, alg=RNG) < rate
 
 
 def window_seeds(seed: int | TFTensor, number: TFTensor, count: int) -> list[TFTensor]:
-    """Returns `count` seeds for the window `number` of a pass."""
+    """Return `count` seeds for the window `number` of a pass."""
     seed = tf.cast(seed, tf.int64)
     if seed.shape.rank == 0:
         seed = fold(tf.zeros(2, tf.int64), seed)
@@ -205,7 +213,7 @@ def window_seeds(seed: int | TFTensor, number: TFTensor, count: int) -> list[TFT
 def truncated_lengths(
     first: TFTensor, second: TFTensor, budget: int | TFTensor
 ) -> tuple[TFTensor, TFTensor]:
-    """Lengths after tokens were taken off the longer segment until both fit.
+    """Compute lengths after the longer segment lost tokens until both fit.
 
     Of two equally long ones the second loses the token.
 
@@ -217,6 +225,8 @@ def truncated_lengths(
     Returns:
         Two int32 tensors of that shape.
     """
+    # Example: of 5 and 3, and of 3 and 3, a budget of 5 leaves 3 and 2; of 2 and 6 it
+    # leaves 2 and 3.
     half = -(-budget // 2)
     kept = tf.minimum(first, tf.maximum(budget - second, half))
     return kept, tf.minimum(second, budget - kept)
@@ -225,7 +235,7 @@ def truncated_lengths(
 def truncate(
     segment: tuple[TFTensor, TFTensor], size: TFTensor, seed: TFTensor
 ) -> tuple[TFTensor, TFTensor]:
-    """Takes tokens off either end of a segment, each end with probability 1/2.
+    """Take tokens off either end of a segment, each end with probability 1/2.
 
     Args:
         segment: pair of int32 tensors of shape `(rows,)`: start and length.

@@ -155,5 +155,5 @@ class CorruptedRows(StreamRows):
 
 
 def _is_ragged(dataset):
-    """Whether a dataset is of batches of texts that are to be corrupted."""
+    """Tell whether a dataset is of batches of texts that are to be corrupted."""
     return isinstance(dataset.element_spec["token_ids"], tf.RaggedTensorSpec)

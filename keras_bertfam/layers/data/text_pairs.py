@@ -36,7 +36,7 @@ class PairLayout:
         return sum(x is not None for x in (self.start_token_id, self.end_token_id))
 
     def cut(self, inputs: TFRagged, targets: TFRagged) -> tuple[TFRagged, TFRagged]:
-        """Texts without what doesn't fit beside the special tokens."""
+        """Cut off what doesn't fit beside the special tokens."""
         room = self.sequence_length - self.specials
         target_room = self.target_length - self.specials
         count_cut(inputs.row_lengths() > room, "inputs")
@@ -52,7 +52,7 @@ class PairLayout:
         sample_weight: TFTensor | None = None,
         padded: bool = True,
     ) -> dict[str, Any]:
-        """Pairs of texts as a model takes them, one to a row. Works in a graph.
+        """Lay pairs of texts out as a model takes them, one to a row. Works in a graph.
 
         Args:
             inputs: ragged int32 tensor `(batch, None)`, without special tokens.
@@ -126,7 +126,7 @@ class PairLayout:
         }
 
     def _sizes(self, texts, length, what):
-        """How long texts are with their special tokens, if they fit."""
+        """Measure texts with their special tokens, and check that they fit."""
         sizes = tf.cast(texts.row_lengths(), tf.int32) + self.specials
         message = f"The {what} must fit into {length} tokens, special ones included."
         longest = _longest(sizes)
@@ -136,7 +136,7 @@ class PairLayout:
     def packed_rows(
         self, sequences: dict[str, TFRagged], row: TFTensor | None = None
     ) -> dict[str, TFTensor]:
-        """Packs what `rows` gives if not padded, several to a row; see `pack_together`.
+        """Pack what `rows` gives if not padded, several to a row; see `pack_together`.
 
         Args:
             sequences: dict of ragged tensors.
@@ -157,7 +157,7 @@ class PairLayout:
 def as_example(
     rows: dict[str, TFTensor],
 ) -> tuple[dict[str, TFTensor], TFTensor, TFTensor]:
-    """Rows of a `PairLayout` as `(x, y, sample_weight)`."""
+    """Arrange rows of a `PairLayout` as `(x, y, sample_weight)`."""
     x = dict(rows)
     return x, x.pop("target_ids"), x.pop("target_weights")
 
@@ -171,7 +171,7 @@ def _longest(sizes):
 
 
 def _between(texts, inside, fill, start, end):
-    """Texts as padded rows, between two values unless they are `None`.
+    """Pad texts to rows, between two values unless they are `None`.
 
     Args:
         texts: ragged tensor `(batch, None)`.

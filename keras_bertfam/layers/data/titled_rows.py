@@ -16,7 +16,7 @@ Ranges: TypeAlias = tuple[TFTensor, TFTensor]
 
 @dataclasses.dataclass(frozen=True)
 class TitledRows:
-    """How texts are laid out: `[start] title [end] text [end]`, `[start] text [end]`.
+    """A layout of texts: `[start] title [end] text [end]`, `[start] text [end]`.
 
     A title is cut to half of a row at most, and a text to what is left.
 
@@ -36,7 +36,7 @@ class TitledRows:
         return (self.sequence_length - self.layout.specials(2)) // 2
 
     def room(self, title_lengths: TFTensor) -> TFTensor:
-        """Tokens of texts, int32 `(rows,)`, beside titles of so many tokens."""
+        """Count the tokens that titles leave to texts, int32 `(rows,)`."""
         budget = self.sequence_length - self.layout.specials(1)
         titled = title_lengths + self.layout.separators
         return budget - tf.where(title_lengths > 0, titled, 0)
@@ -47,7 +47,7 @@ class TitledRows:
         titles: TFRagged | None = None,
         buckets: list[int] | None = None,
     ) -> dict[str, TFTensor]:
-        """Rows of texts. Works in a graph.
+        """Make rows of texts. Works in a graph.
 
         Args:
             texts: ragged int32 tensor `(rows, None)`.
@@ -73,7 +73,7 @@ class TitledRows:
         title: Ranges | None = None,
         buckets: list[int] | None = None,
     ) -> dict[str, TFTensor]:
-        """Rows of ranges of tokens. Works in a graph.
+        """Make rows of ranges of tokens. Works in a graph.
 
         Args:
             tokens: int32 tensor of rank 1.
@@ -120,7 +120,7 @@ class TitledRows:
         return [*start, *between, *end]
 
     def _pieces(self, count, texts, title):
-        """Where the pieces of rows begin, and their sizes, `(rows, pieces)`.
+        """Find where the pieces of rows begin, and their sizes, `(rows, pieces)`.
 
         Special tokens are behind the `count` tokens. And which rows have a title.
         """
@@ -145,13 +145,13 @@ class TitledRows:
 
 
 def _ranges(ragged):
-    """Where each row begins in the flat values, and how long it is, int32."""
+    """Find where each row begins in the flat values, and how long it is, int32."""
     bounds = tf.cast(ragged.row_splits, tf.int32)
     return bounds[:-1], bounds[1:] - bounds[:-1]
 
 
 def refuse_too_long(over: np.ndarray, sequence_length: int) -> None:
-    """Raises a `ValueError` for the first text that doesn't fit in its row.
+    """Raise a `ValueError` for the first text that doesn't fit in its row.
 
     Args:
         over: int array: by how many tokens each is longer than there is room for.

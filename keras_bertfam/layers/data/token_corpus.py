@@ -54,11 +54,11 @@ class TokenCorpus:
 
     @property
     def tokenizer_folder(self) -> str:
-        """Where `prepare` has saved the tokenizer, as a preset."""
+        """str: where `prepare` has saved the tokenizer, as a preset."""
         return os.path.join(self.folder, TOKENIZER)
 
     def count_tokens(self) -> np.ndarray:
-        """How often each token occurs, by reading all of it.
+        """Count how often each token occurs, by reading all of the corpus.
 
         Returns:
             An int64 array of shape `(vocabulary_size,)`.
@@ -83,7 +83,7 @@ def read_tokens(
     epoch: int | None = None,
     cache: Path | None = None,
 ) -> TokenCorpus:
-    """Reads a prepared corpus, in place of documents, without tokenising.
+    """Read a prepared corpus, in place of documents, without tokenising.
 
     Preprocessors of pre-training take the result as the documents of `dataset`, all but
     `RecurrentLMPreprocessor` and those of pairs of the user's own.
@@ -156,7 +156,7 @@ def token_batches(
     position: StreamPosition | None,
     corrupt: Callable[[dict[str, TFTensor], TFTensor], Any],
 ) -> tuple[TFDataset, int]:
-    """The batches of a prepared corpus.
+    """Make the batches of a prepared corpus.
 
     Args:
         corpus: `TokenCorpus`.
@@ -216,7 +216,7 @@ def batch_maker(
         examples = []
         for part in parts:
             own_seed = whole if corpus.num_slices == 1 else fold(whole, part)
-            found = _read(source, corpus.epoch is not None, epoch, batch, part)
+            found = _read_slice(source, corpus.epoch is not None, epoch, batch, part)
             found = _with_size(source, made.lay_out(found, fold(own_seed, 2)))
             examples.append(corrupt(rows.complete(found, own_seed), own_seed))
         if len(examples) == 1:
@@ -227,7 +227,7 @@ def batch_maker(
 
 
 def _numbers(count, position, epoch):
-    """The pass and the number of each batch, from where the position says."""
+    """Number the batches by pass and place, from where the position says."""
 
     def of_pass(epoch, first):
         numbers = tf.data.Dataset.range(first, count)
@@ -269,8 +269,8 @@ def _check_slices(corpus, source):
         )
 
 
-def _read(source, by_name, epoch, batch, part):
-    """A slice of a batch as tensors. Works in a graph."""
+def _read_slice(source, by_name, epoch, batch, part):
+    """Read a slice of a batch as tensors. Works in a graph."""
     names, types, shapes = _signature(source)
 
     def read(epoch, batch):
@@ -291,7 +291,7 @@ def _read(source, by_name, epoch, batch, part):
 
 
 def _with_size(source, rows):
-    """Rows whose number is static, where it is the same in all batches."""
+    """Set the number of rows, where it is the same in all batches."""
     if not (source.drop_remainder or source.kind.kind == "windows"):
         return rows
     size = source.batch_size // source.slices
@@ -299,7 +299,7 @@ def _with_size(source, rows):
 
 
 def _signature(source):
-    """Names, types and shapes of what a source reads."""
+    """List names, types and shapes of what a source reads."""
     kind = source.kind
     width = [kind.width if kind.sharing is None else None]
     if kind.kind == "windows":

@@ -15,7 +15,7 @@ Read = dict[str, TFTensor]
 
 @dataclasses.dataclass(frozen=True)
 class TokenRows:
-    """How a kind of rows is made of a prepared corpus.
+    """The way in which a kind of rows is made of a prepared corpus.
 
     Args:
         kind: `RowKind`. What is read.
@@ -34,7 +34,7 @@ class TokenRows:
 def blocks(
     found: Read, start_token_id: int | None, end_token_id: int | None, pad_token_id: int
 ) -> Read:
-    """Blocks between special tokens, as `PackSentences` makes them.
+    """Put blocks between special tokens, as `PackSentences` makes them.
 
     Args:
         found: what `BatchSource.read` gives.
@@ -64,7 +64,7 @@ def blocks(
 
 
 def texts_in(found: Read) -> TFRagged:
-    """The tokens of rows, or of the sequences in them, ragged int32 `(batch, None)`.
+    """Take the tokens of rows, or of the sequences in them, ragged `(batch, None)`.
 
     Args:
         found: what `BatchSource.read` gives.
@@ -73,7 +73,7 @@ def texts_in(found: Read) -> TFRagged:
 
 
 def sentences_in(found: Read) -> tuple[TFTensor, TFTensor, Sentences]:
-    """The sentences of rows of whole sentences, one row after the other.
+    """Take the sentences of rows of whole sentences, one row after the other.
 
     Args:
         found: what `BatchSource.read` gives, or the same of partners.

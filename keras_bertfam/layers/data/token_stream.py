@@ -71,7 +71,7 @@ class PackStream:
         return chunks.scan(state, self._step).unbatch()
 
     def _tokens(self, documents):
-        """The tokens of documents, and the number of the document of each."""
+        """Take the tokens of documents, and the number of the document of each."""
         lines, document = tokenize_sentences(self.tokenizer, documents, False)
         lengths = tf.math.segment_sum(tf.cast(lines.row_lengths(), tf.int32), document)
         tokens = tf.RaggedTensor.from_row_lengths(lines.flat_values, lengths)

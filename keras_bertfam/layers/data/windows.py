@@ -14,7 +14,7 @@ def make_windows(
     sequence_length: int,
     stride: int,
 ) -> dict[str, TFTensor]:
-    """Lays questions and windows of their contexts out in rows.
+    """Lay questions and windows of their contexts out in rows.
 
     A window begins `stride` tokens after the one before it, or where that one ended
     if its rows hold less than `stride` tokens of a context. The last one reaches
@@ -36,6 +36,10 @@ def make_windows(
         context), `size` (its tokens), `context_at` (its first token's place in the
         row) and `cls_position`, int32 `(windows,)`.
     """
+    # Example: question 9, context 11 12 13 14 15, rows of 7, a stride of 2:
+    # token_ids       1  9  2 11 12 13  2 |  1  9  2 13 14 15  2
+    # first = 0, 2; context_at = 3, 3; 13 has `start_mask` in the first row, as equals
+    # go to the first window.
     lengths = tf.cast(contexts.row_lengths(), tf.int32)
     budget = sequence_length - layout.specials(2)
     budget -= tf.cast(questions.row_lengths(), tf.int32)
@@ -80,7 +84,7 @@ def make_windows(
 
 
 def _masks(token_ids, window, series, length, overlaps):
-    """Which tokens of rows are of the context, and have most context here.
+    """Tell which tokens of rows are of the context, and which see most of it here.
 
     A token has as much context as there are tokens of the window on the side where
     there are fewer, plus a hundredth of the window's size.
@@ -122,7 +126,7 @@ def join_answers(
     contexts: TFTensor,
     count: int,
 ) -> dict[str, TFTensor]:
-    """The best answers of each question, over its windows.
+    """Choose the best answers of each question, over its windows.
 
     Args:
         spans: dict of what the task gives for each window: `starts` and `ends`, int
@@ -173,7 +177,7 @@ def join_answers(
 
 
 def _in_characters(texts, begin, end):
-    """Bytes as characters: those that the bytes are of, as a whole."""
+    """Convert byte positions to positions of the characters that hold the bytes."""
     nothing = tf.zeros_like(begin)
 
     def count(start, length):

@@ -64,12 +64,12 @@ class WordStreams(ParallelStreams):
 
 
 def between_sentence_tokens(tokenizer: Tokenizer, sentences: TFTensor) -> TFRagged:
-    """The words of sentences between `<S>` and `</S>`, ragged `(batch, None)`."""
+    """Put the words of sentences between `<S>` and `</S>`."""
     return with_sentence_tokens(tokenizer, tokenizer.split_words(sentences))
 
 
 def with_sentence_tokens(tokenizer: Tokenizer, words: TFRagged) -> TFRagged:
-    """Words of sentences, ragged `(batch, None)`, between `<S>` and `</S>`."""
+    """Put words, ragged `(batch, None)`, between `<S>` and `</S>`."""
     start, end = (
         tf.fill([words.nrows(), 1], token)
         for token in (tokenizer.start_token, tokenizer.end_token)
