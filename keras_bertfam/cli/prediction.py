@@ -12,7 +12,7 @@ from keras_bertfam import tasks
 from keras_bertfam.cli.writing import write_texts
 from keras_bertfam.datasets import tables
 from keras_bertfam.datasets.files import decoded_lines
-from keras_bertfam.datasets.forms import TableRequest
+from keras_bertfam.datasets.tables import TableRequest
 from keras_bertfam.parsing import parse_json
 from keras_bertfam.presets import directory
 from keras_bertfam.types import Model

@@ -9,9 +9,8 @@ import numpy as np
 
 from keras_bertfam.corpora.manifest import Manifest
 from keras_bertfam.corpora.permutation import permuted
-from keras_bertfam.corpora.row_kinds import RowKind
+from keras_bertfam.corpora.row_kinds import RowKind, Sharing
 from keras_bertfam.corpora.row_reader import ENDS, STARTS, RowReader
-from keras_bertfam.corpora.row_sharing import Sharing
 
 # Where rows continue those of the batch before: most batches until they go elsewhere.
 _STEPS = 64

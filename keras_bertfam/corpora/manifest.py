@@ -230,3 +230,12 @@ def tokenizer_digest(tokenizer: Tokenizer) -> str:
 def _canonical(value: Any) -> bytes:
     text = json.dumps(value, sort_keys=True, default=str)
     return text.encode()
+
+
+def check_output(output: str) -> None:
+    """Raise a `ValueError` for what isn't a new or an empty folder."""
+    if os.path.lexists(output) and (not os.path.isdir(output) or os.listdir(output)):
+        raise ValueError(
+            "`output` must be a folder that is new or empty: a prepared corpus isn't "
+            f"written over. Received: {output!r}."
+        )

@@ -9,13 +9,10 @@ from typing import Any
 
 from keras_bertfam.arguments import check_number, checked
 from keras_bertfam.datasets import files, tables
-from keras_bertfam.datasets.arranging import arrange
-from keras_bertfam.datasets.examples import Examples
-from keras_bertfam.datasets.forms import TableRequest
-from keras_bertfam.datasets.names import get_task
-from keras_bertfam.datasets.own_data import load_table, question_records
-from keras_bertfam.datasets.table import TASKS
-from keras_bertfam.datasets.task_data import TaskData
+from keras_bertfam.datasets.examples import Examples, arrange
+from keras_bertfam.datasets.own_tables import load_table, question_records
+from keras_bertfam.datasets.tables import TableRequest
+from keras_bertfam.datasets.task_data import TASKS, TaskData, get_task
 from keras_bertfam.layers import read_documents
 from keras_bertfam.types import Path
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from keras_bertfam.text_files.parts import Part, Reading, Source
+from keras_bertfam.text_files.sources import Part, Reading, Source
 from keras_bertfam.types import Path
 
 _ROWS = 1024  # decoded at once

@@ -7,11 +7,9 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bertfam.autograph import as_written
-from keras_bertfam.text_files.finding import find_files
-from keras_bertfam.text_files.parts import Reading, Source
-from keras_bertfam.text_files.reading import check_head
-from keras_bertfam.text_files.white_space import WHITE_SPACE as WHITE_SPACE_CHARACTERS
-from keras_bertfam.text_files.white_space import between_brackets
+from keras_bertfam.text_files.reading import WHITE_SPACE as WHITE_SPACE_CHARACTERS
+from keras_bertfam.text_files.reading import between_brackets, check_head
+from keras_bertfam.text_files.sources import Reading, Source, find_files
 from keras_bertfam.types import Path, TFDataset, TFTensor
 
 # All that UTF-8 can encode: surrogates aren't characters.

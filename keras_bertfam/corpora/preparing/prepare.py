@@ -14,11 +14,12 @@ from keras_bertfam.corpora.manifest import (
     TOKENIZER,
     Manifest,
     Shard,
+    check_output,
     describe_tokenizer,
     ids_dtype,
 )
 from keras_bertfam.corpora.preparing import steps
-from keras_bertfam.corpora.preparing.contamination import hash_test_sets
+from keras_bertfam.corpora.preparing.duplicates import NearDuplicates, hash_test_sets
 from keras_bertfam.corpora.preparing.job import (
     FAILURES,
     Job,
@@ -29,17 +30,18 @@ from keras_bertfam.corpora.preparing.job import (
     whole_folder,
     write_blocks,
 )
-from keras_bertfam.corpora.preparing.near_duplicates import NearDuplicates
-from keras_bertfam.corpora.preparing.pipeline import beam_options, run_pipeline
-from keras_bertfam.corpora.preparing.places import check_output
+from keras_bertfam.corpora.preparing.pipeline import (
+    beam_options,
+    progress,
+    run_pipeline,
+)
 from keras_bertfam.corpora.preparing.processes import process_pool
-from keras_bertfam.corpora.preparing.progress import progress
 from keras_bertfam.corpora.preparing.quality import QualityRules
 from keras_bertfam.corpora.preparing.sources import find_sources, make_blocks
 from keras_bertfam.presets import locks
 from keras_bertfam.presets.loading import load_given_tokenizer
 from keras_bertfam.presets.tokenizer_sources import check_family, open_tokenizer
-from keras_bertfam.text_files.parts import MAX_LINE_LENGTH, Reading, Source
+from keras_bertfam.text_files.sources import MAX_LINE_LENGTH, Reading, Source
 from keras_bertfam.types import Path, Tokenizer
 from keras_bertfam.whole_files import flush_folder, written_aside
 

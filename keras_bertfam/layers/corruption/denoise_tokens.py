@@ -10,22 +10,22 @@ import tensorflow as tf
 
 from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_graph
+from keras_bertfam.layers.corruption.noise_masks import as_rows
 from keras_bertfam.layers.corruption.objectives import (
     DenoisingObjective,
     DenoisingVocabulary,
     LengthLimits,
     get_objective,
 )
-from keras_bertfam.layers.corruption.random_places import as_rows
 from keras_bertfam.layers.corruption.replacement import check_ids
 from keras_bertfam.layers.data.base import (
     PreprocessingLayer,
     as_ids_like,
     as_token_ids,
 )
+from keras_bertfam.layers.data.pairs.text_to_text import PairLayout
 from keras_bertfam.layers.data.pipelines import check_at_least
 from keras_bertfam.layers.data.seeding import content_seed
-from keras_bertfam.layers.data.text_pairs import PairLayout
 from keras_bertfam.types import Config, TFRagged, TFTensor
 
 _IDS = (

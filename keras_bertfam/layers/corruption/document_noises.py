@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_graph
 from keras_bertfam.layers.corruption.noise_masks import budget_noise, poisson_spans
-from keras_bertfam.layers.corruption.noising import (
+from keras_bertfam.layers.corruption.noised_texts import (
     drop_noise,
     insert_masks,
     mask_each,

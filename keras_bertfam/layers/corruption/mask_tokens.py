@@ -29,7 +29,7 @@ from keras_bertfam.layers.data.base import (
     as_ids_like,
     as_token_ids,
 )
-from keras_bertfam.layers.data.mask_share import MaskShare
+from keras_bertfam.layers.data.pipeline_warnings import MaskCounter
 from keras_bertfam.layers.data.pipelines import check_at_least
 from keras_bertfam.layers.data.seeding import RNG, content_seed
 from keras_bertfam.types import Config, TFTensor
@@ -186,7 +186,7 @@ class MaskTokens(PreprocessingLayer):
         drawn_from = self.random_token_ids or vocabulary_size
         self._draw = make_draw(drawn_from, self.random_token_weights)
         name = self.strategy.name or type(self.strategy).__name__
-        self._share = MaskShare(f"strategy={name!r}")
+        self._share = MaskCounter(f"strategy={name!r}")
 
     def _check_arguments(self):
         check_rates(

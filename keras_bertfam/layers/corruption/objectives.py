@@ -7,8 +7,8 @@ from typing import Any, ClassVar, cast
 import tensorflow as tf
 
 from keras_bertfam.arguments import checked
-from keras_bertfam.layers.corruption.named import KnownByName
 from keras_bertfam.layers.corruption.replacement import make_draw
+from keras_bertfam.layers.data.base import KnownByName
 from keras_bertfam.lazy import Registry
 from keras_bertfam.types import Config, TFRagged, TFTensor
 

@@ -10,7 +10,7 @@ from keras_bertfam.layers.corruption.noise_masks import (
     prefix_noise,
     random_spans,
 )
-from keras_bertfam.layers.corruption.noising import (
+from keras_bertfam.layers.corruption.noised_texts import (
     drop_noise,
     limit_cost,
     limit_runs,

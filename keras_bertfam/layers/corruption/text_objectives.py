@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from keras_bertfam.arguments import checked
 from keras_bertfam.layers.corruption.noise_masks import fragment_noise, iid_noise
-from keras_bertfam.layers.corruption.noising import (
+from keras_bertfam.layers.corruption.noised_texts import (
     mask_each,
     replace_each,
     shuffle_tokens,

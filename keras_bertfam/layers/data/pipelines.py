@@ -2,10 +2,13 @@
 
 import numbers
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.ops import script_ops
 
+from keras_bertfam.autograph import as_written
 from keras_bertfam.types import TFDataset
 
 # Of datasets that don't tell and are in use: the batches of a pass.
@@ -63,3 +66,72 @@ def ready_to_iterate(dataset: TFDataset) -> TFDataset:
         tf.data.experimental.AutoShardPolicy.DATA
     )
     return dataset.prefetch(8).with_options(options)
+
+
+class FirstBatch:
+    """The batch that an endless dataset begins with; those before are skipped.
+
+    Keras's loop under PyTorch gives the step what it has read, so that nothing but the
+    data can leave batches out of an epoch that goes on.
+
+    Example:
+
+    ```python
+    first = keras_bertfam.layers.data.pipelines.FirstBatch()
+    data = first.of(tf.data.Dataset.range(3).repeat())
+    first.set(4)
+    next(iter(data))  # 1
+    ```
+    """
+
+    def __init__(self) -> None:
+        with tf.init_scope(), tf.device("CPU:0"):
+            self._table = tf.lookup.experimental.MutableHashTable(
+                tf.string, tf.int64, default_value=0
+            )
+
+    def set(self, batch: int) -> None:
+        """Set which batch the next iteration begins with, counted over its passes."""
+        with tf.device("CPU:0"):
+            self._table.insert(tf.constant("first"), tf.constant(batch, tf.int64))
+
+    @as_written
+    def of(self, dataset: TFDataset) -> TFDataset:
+        """Make each iteration of a dataset begin with that batch."""
+
+        def wanted(number, _):
+            return number >= self._table.lookup(tf.constant("first"))
+
+        return dataset.enumerate().filter(wanted).map(lambda _, batch: batch)
+
+
+def register_by_name(function: Callable[..., Any]) -> str:
+    """Make a function of a module known to graphs by its name.
+
+    What `tf.numpy_function` calls is known to its own process only, not to a worker of
+    `tf.data` service.
+
+    Args:
+        function: of NumPy arrays.
+
+    Returns:
+        The name, the `token` of `tf.raw_ops.PyFunc`.
+    """
+    name = f"{function.__module__}.{function.__name__}"
+    # TensorFlow numbers the functions that it is given: no public call takes a name.
+    script_ops._py_funcs._funcs[name] = function
+    return name
+
+
+def call_by_name(name: str, inputs: list[Any], types: list[tf.DType]) -> Any:
+    """Call a function of `register_by_name` for what it does besides its outputs.
+
+    Args:
+        name: of the function.
+        inputs: list of tensors.
+        types: list of `tf.DType`, of the outputs.
+
+    Returns:
+        A list of tensors. Works in a graph.
+    """
+    return tf.raw_ops.PyFunc(input=inputs, token=name, Tout=types)

@@ -2,8 +2,7 @@ import pytest
 import tensorflow as tf
 
 from keras_bertfam.layers import BertTokenizer
-from keras_bertfam.layers.data.first_batch import FirstBatch
-from keras_bertfam.layers.data.pipelines import PARALLEL, ready_to_iterate
+from keras_bertfam.layers.data.pipelines import PARALLEL, FirstBatch, ready_to_iterate
 from keras_bertfam.tasks import MaskedLMPreprocessor, TextClassifierPreprocessor
 
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"]
