@@ -14,7 +14,6 @@ import tensorflow as tf
 from keras_bertfam.arguments import checked
 from keras_bertfam.export import (  # noqa: F401
     generation_signatures,
-    question_signatures,
     task_signatures,
     word_signatures,
 )

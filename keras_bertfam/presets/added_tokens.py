@@ -20,7 +20,7 @@ FLAGS = ("lstrip", "rstrip", "single_word", "normalized", "special")
 _EXTRA = ("additional_special_tokens", "extra_special_tokens")
 
 
-def read(source: CheckpointSource) -> list[Added]:
+def read_added_tokens(source: CheckpointSource) -> list[Added]:
     """The added tokens of a tokenizer's files, special tokens of all kinds included.
 
     Args:
@@ -105,7 +105,7 @@ def _beside(folder, name):
     return reading.read_json(reading.file_in(folder, name), vocabulary=True)
 
 
-def without(added: list[Added], known: Collection[str]) -> list[Added]:
+def new_tokens(added: list[Added], known: Collection[str]) -> list[Added]:
     """What a tokenizer is given to have tokens that aren't among known ones.
 
     Returns:
@@ -118,7 +118,7 @@ def without(added: list[Added], known: Collection[str]) -> list[Added]:
     ]
 
 
-def unlike(added: list[Added], tokenizer: Tokenizer) -> list[Added]:
+def differing_tokens(added: list[Added], tokenizer: Tokenizer) -> list[Added]:
     """The same, for a tokenizer that finds its special tokens in texts by itself.
 
     Left out are those that it finds just so.
@@ -136,10 +136,10 @@ def unlike(added: list[Added], tokenizer: Tokenizer) -> list[Added]:
         or token.get("rstrip")
         or token.get("single_word")
     ]
-    return without(kept, ())
+    return new_tokens(kept, ())
 
 
-def check_ids(added: list[Added], tokenizer: Tokenizer) -> None:
+def check_added_ids(added: list[Added], tokenizer: Tokenizer) -> None:
     """Check that a tokenizer gives added tokens the ids that files give them.
 
     Raises:

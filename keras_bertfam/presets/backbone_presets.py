@@ -126,7 +126,7 @@ class BackbonePresets(Mixin):
 
     def load_weights(self, filepath: Path, *args: Any, **kwargs: Any) -> None:
         """As `keras.Model.load_weights`; a `CheckpointError` for damaged files."""
-        with misfits.weights_errors(filepath, self.weights):
+        with misfits.explain_weights_errors(filepath, self.weights):
             super().load_weights(filepath, *args, **kwargs)
 
     def save_to_preset(

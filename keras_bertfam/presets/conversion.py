@@ -75,7 +75,9 @@ def read_backbone(
         report.unequal = unequal_copies(source)
         check_inputs(report)
         arguments |= _output_table(source, report)
-    if source.tensors and any("pooler" in row.ours for row in _rows(source)):
+    if source.tensors and any(
+        "pooler" in weight.ours for weight in _weight_maps(source)
+    ):
         arguments["pooler"] = any("pooler." in name for name in source.tensors)
     for name, told in transformers_tables()[source.family].told_by.items():
         if prefix_of(source) + name in source.tensors:
@@ -93,8 +95,8 @@ def read_backbone(
             f"The config of {os.fspath(source.path)!r} makes no {cls.__name__}. {error}"
         ) from error
     if load_weights:
-        _fill(backbone, _rows(source), backbone, report, prefix_of(source))
-        _fill(backbone, _table(source).output_rows, backbone, report)
+        _fill(backbone, _weight_maps(source), backbone, report, prefix_of(source))
+        _fill(backbone, _table(source).output_weights, backbone, report)
         check_identities(source, report)
     return backbone
 
@@ -206,9 +208,12 @@ def _head_arguments(cls, source, kwargs):
     arguments |= next(filter(None, known), {})
     for role, told in ours.told.items() if ours else ():
         for name, sizes_of in told.items():
-            rows = transformers_tables()[source.family].heads.get(role, ())
+            weights = transformers_tables()[source.family].heads.get(role, ())
             names = [
-                theirs for row in rows if row.ours == name for theirs in row.theirs
+                theirs
+                for weight in weights
+                if weight.ours == name
+                for theirs in weight.theirs
             ]
             if names and names[0] in source.tensors:
                 arguments |= zip(sizes_of, source.tensors[names[0]].shape, strict=True)
@@ -240,13 +245,13 @@ def fill_heads(
     loaded = {id(variable) for variable in (*task.backbone.weights, *given)}
     heads, config = (ours.heads, ours.required_config) if ours else ({}, {})
     for role, attribute in heads.items():
-        head, rows = getattr(task, attribute), table.heads.get(role, ())
+        head, weights = getattr(task, attribute), table.heads.get(role, ())
         if is_other_head(task, source, role):
             continue
-        if any(name in source.tensors for row in rows for name in row.theirs):
+        if any(name in source.tensors for weight in weights for name in weight.theirs):
             for required in (table.required_heads.get(role, {}), config):
                 configs.check_head(source, required)
-        filled = _fill(head, rows, task.backbone, report, label=f"{attribute}.")
+        filled = _fill(head, weights, task.backbone, report, label=f"{attribute}.")
         loaded |= filled
         if role == "masked_lm":
             if filled:
@@ -279,7 +284,7 @@ def _table(source):
     return transformers_tables()[source.family]
 
 
-def _rows(source):
+def _weight_maps(source):
     return _table(source).weights
 
 
@@ -298,13 +303,13 @@ def _output_table(source, report):
     return {"tie_embeddings": tied}
 
 
-def _fill(owner, rows, backbone, report, prefix="", label=""):
-    """Assign the variables that rows lead to; the ids of those assigned."""
+def _fill(owner, weights, backbone, report, prefix="", label=""):
+    """Assign the variables that weight maps lead to, and return their ids."""
     tensors, loaded = report.source.tensors, set()
-    for row, variable in applying(rows, owner, backbone):
-        names = [prefix + name for name in row.theirs]
+    for weight, variable in applying(weights, owner, backbone):
+        names = [prefix + name for name in weight.theirs]
         lacking = [name for name in names if name not in tensors]
-        if lacking and not label and row.required:
+        if lacking and not label and weight.required:
             raise CheckpointError(
                 f"The checkpoint {os.fspath(report.source.path)!r} lacks "
                 f"{', '.join(lacking)}."
@@ -315,15 +320,15 @@ def _fill(owner, rows, backbone, report, prefix="", label=""):
                 if len(variable.shape) > 1:
                     variable.assign(backbone.make_initializer()(variable.shape))
             continue
-        variable.assign(_value(row, variable, names, report))
-        report.mapped.append((label + row.ours, tuple(names)))
+        variable.assign(_value(weight, variable, names, report))
+        report.mapped.append((label + weight.ours, tuple(names)))
         report.progress(len(names))
         loaded.add(id(variable))
     return loaded
 
 
-def _value(row, variable, names, report):
-    """What a variable becomes, read from the tensors of a row."""
+def _value(weight, variable, names, report):
+    """Read what a variable becomes from the tensors of its map."""
     tensors = [report.source.tensors[name] for name in names]
     shapes = [tuple(tensor.shape) for tensor in tensors]
     with reading.errors_of(report.source.path, Exception):
@@ -337,13 +342,13 @@ def _value(row, variable, names, report):
         if not (np.isfinite(array.min()) and np.isfinite(array.max())):
             report.not_finite.append(name)
     try:
-        value = row.transform.join(arrays)
+        value = weight.transform.join(arrays)
     except (ValueError, IndexError):
         value = None
     if value is None or value.shape != tuple(variable.shape):
         raise CheckpointError(
             f"The tensors {', '.join(names)} of {os.fspath(report.source.path)!r} "
-            f"don't fit {row.ours}. Expected: the shape {tuple(variable.shape)}. "
+            f"don't fit {weight.ours}. Expected: the shape {tuple(variable.shape)}. "
             f"Received: {', '.join(map(str, shapes))}."
         )
     return value.astype(variable.dtype, copy=False)

@@ -25,7 +25,7 @@ def with_originals(tensors: Mapping[str, Any], family: str) -> dict[str, Any]:
     table, found = transformers_tables()[family], dict(tensors)
     prefix = f"{table.prefix}."
     prefixed = any(name.startswith(prefix) for name in tensors)
-    of_backbone = {name for row in table.weights for name in row.theirs}
+    of_backbone = {name for weight in table.weights for name in weight.theirs}
     for name, original in {**COPIES, **table.copies}.items():
         there = _original(found, original, table.prefix)
         if name in tensors and (there is None or name.endswith(".bias")):

@@ -34,12 +34,12 @@ class Keys:
     meaningless: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        words = [key for key, *_ in self.rows()]
+        words = [key for key, *_ in self.entries()]
         twice = {key for key in words if words.count(key) > 1}
         if twice:
             raise ValueError(f"Keys of {self.file} must be listed once: {twice}.")
 
-    def rows(self) -> Iterator[tuple[str, str, str]]:
+    def entries(self) -> Iterator[tuple[str, str, str]]:
         """Each key, what becomes of it, and the reason or the values."""
         for key in self.used.split():
             yield key, "used", ""
@@ -73,7 +73,7 @@ class Keys:
             CheckpointError: for a value that no model here has.
         """
         self.refuse(content, where)
-        known = {key for key, *_ in self.rows()}
+        known = {key for key, *_ in self.entries()}
         beginnings = tuple(key[:-1] for key in known if key.endswith("*"))
         odd = {
             key: value

@@ -206,8 +206,10 @@ def _is_of_another(source, role):
 
 
 def _logits(source, role, part):
-    rows = transformers_tables()[source.family].heads[role]
-    (name,) = next(row.theirs for row in rows if row.ours == f"logits.{part}")
+    weights = transformers_tables()[source.family].heads[role]
+    (name,) = next(
+        weight.theirs for weight in weights if weight.ours == f"logits.{part}"
+    )
     return name
 
 
@@ -254,12 +256,14 @@ def _rank(ours):
 def _holds(source, name, ours):
     """Whether all of a task of ours is in a checkpoint."""
     heads = transformers_tables()[source.family].heads
-    rows = [row for role in ours.heads for row in heads[role]]
+    weights = [weight for role in ours.heads for weight in heads[role]]
     task = keras.saving.get_registered_object(f"keras_bertfam>{name}")
     return (
         issubclass(BACKBONES[source.family], task.backbone_cls)
         and (not ours.generator or "generator" in source.parts)
-        and all(theirs in source.tensors for row in rows for theirs in row.theirs)
+        and all(
+            theirs in source.tensors for weight in weights for theirs in weight.theirs
+        )
     )
 
 

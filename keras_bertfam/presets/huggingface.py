@@ -123,7 +123,7 @@ def _notes(family, config, not_done):
 def _unwrapped(tensors, family):
     """Tensors without the names of what a model was wrapped in to be trained."""
     table = transformers_tables()[family]
-    first, *_ = (name for row in table.weights for name in row.theirs)
+    first, *_ = (name for weight in table.weights for name in weight.theirs)
     own = (
         f"(?:{re.escape(table.prefix)}\\.)?{re.escape(first)}"
         if table.prefix
@@ -184,7 +184,9 @@ def _family(path, config, tensors, names):
 def _is_bare(names):
     """Whether names have no prefix; DistilBERT's then begin with XLNet's."""
     tables = transformers_tables().values()
-    first = {n for table in tables for row in table.weights[:1] for n in row.theirs}
+    first = {
+        n for table in tables for weight in table.weights[:1] for n in weight.theirs
+    }
     return any(name in names for name in first)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from keras_bertfam.presets import directory, exporting, reading, untrusted
 from keras_bertfam.presets.families import keras_hub_tables
-from keras_bertfam.presets.families.keras_hub_rows import Conditional
+from keras_bertfam.presets.families.keras_hub_rows import ConditionalMap
 from keras_bertfam.presets.families.rows import find
 from keras_bertfam.presets.heads import counterpart
 from keras_bertfam.presets.source import CheckpointError, CheckpointSource, LazyTensor
@@ -201,16 +201,16 @@ def _load(path, table):
 
 
 def _pairs(model, table):
-    """The rows of a class, and the variables of a model that they lead to."""
+    """List the weight maps of a class with the variables of a model they lead to."""
     variables = {variable.path: variable for variable in model.weights}
     prefix = table.backbone.removesuffix("Backbone")
     heads = table.heads.get(type(model).__name__.removeprefix(prefix), ())
-    for row in (*table.rows, *heads):
-        layers = [row]
-        if "{layer}" in row.ours:
-            layers = [row.at(index) for index in range(_num_layers(model))]
+    for weight in (*table.weights, *heads):
+        layers = [weight]
+        if "{layer}" in weight.ours:
+            layers = [weight.at(index) for index in range(_num_layers(model))]
         for one in layers:
-            if isinstance(one, Conditional):
+            if isinstance(one, ConditionalMap):
                 there = _find(model, variables, one.other) is not None
                 if there != one.wanted:
                     continue
@@ -236,17 +236,17 @@ def _tensors(model, table):
     Variables that have none are there by their paths, to be named as left out.
     """
     tensors, unknown = {}, {variable.path: variable for variable in model.weights}
-    for row, variable in _pairs(model, table):
+    for weight, variable in _pairs(model, table):
         unknown.pop(variable.path, None)
         empty = np.zeros(
             tuple(variable.shape), "float32"
         )  # its pages are never touched
-        parts = row.transform.split(empty, len(row.theirs), None)
-        for index, (theirs, part) in enumerate(zip(row.theirs, parts, strict=True)):
+        parts = weight.transform.split(empty, len(weight.theirs), None)
+        for index, (theirs, part) in enumerate(zip(weight.theirs, parts, strict=True)):
 
-            def read(row=row, variable=variable, index=index):
+            def read(weight=weight, variable=variable, index=index):
                 array = keras.ops.convert_to_numpy(variable.value)
-                return row.transform.split(array, len(row.theirs), None)[index]
+                return weight.transform.split(array, len(weight.theirs), None)[index]
 
             tensors[theirs] = LazyTensor(read, part.shape)
     for path, variable in unknown.items():
@@ -380,10 +380,10 @@ def to_keras_hub(model: Model) -> Model:
     if model is not backbone:
         theirs = _make_task(model, table, theirs)
     tensors = exporting.model_tensors(model, family, whole=True)
-    for row, variable in _pairs(theirs, table):
-        arrays = [_tensor(tensors, part) for part in row.theirs]
+    for weight, variable in _pairs(theirs, table):
+        arrays = [_tensor(tensors, part) for part in weight.theirs]
         if arrays[0] is not None:
-            variable.assign(row.transform.join(arrays, backbone.num_heads))
+            variable.assign(weight.transform.join(arrays, backbone.num_heads))
     return theirs
 
 

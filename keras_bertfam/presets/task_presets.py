@@ -282,14 +282,14 @@ class TaskPresets(Mixin):
     def load_task_weights(self, filepath: Path) -> None:
         shared = {id(weight) for weight in self.backbone.weights}
         own = [weight for weight in self.weights if id(weight) not in shared]
-        with misfits.weights_errors(filepath, own):
+        with misfits.explain_weights_errors(filepath, own):
             keras.saving.load_weights(
                 self, filepath, objects_to_skip=self._not_task_weights()
             )
 
     def load_weights(self, filepath: Path, *args: Any, **kwargs: Any) -> None:
         """As `keras.Model.load_weights`; a `CheckpointError` for damaged files."""
-        with misfits.weights_errors(filepath, self.weights):
+        with misfits.explain_weights_errors(filepath, self.weights):
             super().load_weights(filepath, *args, **kwargs)
 
     def export_to_transformers(self, path: Path) -> None:

@@ -13,11 +13,16 @@ from collections.abc import Callable
 import keras
 
 from keras_bertfam.presets import (
-    added_tokens,
     piece_pipelines,
     reading,
     tokenizer_keys,
     tokenizer_pipelines,
+)
+from keras_bertfam.presets.added_tokens import (
+    check_added_ids,
+    differing_tokens,
+    new_tokens,
+    read_added_tokens,
 )
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.piece_models import (
@@ -78,9 +83,9 @@ def load_tokenizer(source: CheckpointSource) -> Tokenizer:
             with reading.errors_of(paths[0], Exception):
                 for path in paths:
                     reading.check_bytes(path)
-                added = added_tokens.read(source)
+                added = read_added_tokens(source)
                 tokenizer = load(source, added, *paths)
-                added_tokens.check_ids(added, tokenizer)
+                check_added_ids(added, tokenizer)
                 tokenizer_keys.check_stated(source, tokenizer)
                 return tokenizer
     raise CheckpointError(
@@ -115,7 +120,7 @@ def _word_piece(source, added, path):
 
 def _bert_tokenizer(vocabulary, added, given):
     # Special tokens in texts aren't these, unless somebody asks for that.
-    new = added_tokens.without(added, _BERT_SPECIAL)
+    new = new_tokens(added, _BERT_SPECIAL)
     return _ours("BertTokenizer")(vocabulary, added_tokens=new, **given)
 
 
@@ -175,7 +180,7 @@ def _byte_pair_tokenizer(source, added, ids, merges, given):
             f"text, as a {cls.__name__}. Received: add_prefix_space=True."
         )
     plain = cls(ids, merges)
-    new = added_tokens.unlike(added, plain)
+    new = differing_tokens(added, plain)
     return cls(ids, merges, added_tokens=new, **given) if new or given else plain
 
 
@@ -211,7 +216,7 @@ def _sentence_piece_tokenizer(source, added, proto, stated=None):
         given["sentinels"] = int(config["extra_ids"])
     # The model finds its own pieces in texts.
     known = cls(proto, **given)
-    new = added_tokens.without(added, {*known.get_vocabulary()})
+    new = new_tokens(added, {*known.get_vocabulary()})
     return cls(proto, added_tokens=new, **given) if new else known
 
 

@@ -109,7 +109,7 @@ def read_config(folder: Path, name: str) -> Any:
     where = str(pathlib.Path(folder, name))
     if not isinstance(config.get("config"), dict):
         raise ValueError(f"{where!r} must hold a serialised object with a `config`.")
-    keys = {key for key, *_ in file_keys.SERIALIZED.rows()}
+    keys = {key for key, *_ in file_keys.SERIALIZED.entries()}
     for key in config:
         if key not in keys:
             raise ValueError(

@@ -2,8 +2,6 @@
 
 import os
 
-import keras_hub
-
 from keras_bertfam.presets import cards, directory, existing, folders
 from keras_bertfam.types import Path
 
@@ -69,4 +67,10 @@ def _to_hugging_face(uri, preset):
     hub.upload_folder(repo_id=name, folder_path=preset, ignore_patterns=left_out)
 
 
-_UPLOADERS = {"hf": _to_hugging_face, "kaggle": keras_hub.upload_preset}
+def _to_kaggle(uri, preset):
+    import keras_hub
+
+    keras_hub.upload_preset(uri, preset)
+
+
+_UPLOADERS = {"hf": _to_hugging_face, "kaggle": _to_kaggle}

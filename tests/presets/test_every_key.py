@@ -227,7 +227,7 @@ def test_unknown_and_changed_keys(name, tmp_path):
     # One that nobody knows is named, with its value.
     _, said = outcome(read, tmp_path, {**base, "odd_key": "odd_value"})
     assert "odd_key" in said and (name == "run.yaml" or "odd_value" in said), said
-    wrong, rows = [], [*keys.rows()] if keys else []
+    wrong, rows = [], [*keys.entries()] if keys else []
     nothing = {key.replace("*", "x"): "odd_value" for key, b, _ in rows if "no" in b}
     found, said = outcome(read, tmp_path, {**base, **nothing})
     assert not said and found in (plain, {**plain, **nothing})

@@ -16,7 +16,7 @@ from keras_bertfam.presets.families.rows import dense
 from keras_bertfam.presets.families.tensorflow1_table import BLOCK, TensorFlow1Table
 from keras_bertfam.presets.families.transformers_rows import (
     BERT_CONFIG,
-    BERT_ROWS,
+    BERT_WEIGHTS,
     DROPOUT,
     ENCODER_ARGUMENTS,
     NO_DECODER,
@@ -127,7 +127,7 @@ BERT = Family(
         title="Bert",
         prefix="bert",
         config=BERT_CONFIG,
-        weights=BERT_ROWS + POOLER,
+        weights=BERT_WEIGHTS + POOLER,
         heads={
             "masked_lm": masked_lm_head(
                 "cls.predictions.transform.dense",

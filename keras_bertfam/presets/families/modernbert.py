@@ -11,7 +11,7 @@ from keras_bertfam.presets.families.record import (
     PublishedSize,
     size,
 )
-from keras_bertfam.presets.families.rows import Rows, dense, norm, same
+from keras_bertfam.presets.families.rows import WeightMaps, dense, norm, same
 from keras_bertfam.presets.families.transformers_rows import ENCODER_ARGUMENTS
 from keras_bertfam.presets.families.transformers_table import (
     REQUIRED,
@@ -77,7 +77,7 @@ _HEAD = dense("dense", "head.dense") + norm("norm", "head.norm")
 _LABELS = _HEAD + dense("logits", "classifier")
 _ATTENTION = "encoder.attention_layers.{layer}"
 _FEED_FORWARD = "encoder.feedforward_layers.{layer}"
-_WEIGHTS: Rows = (
+_WEIGHTS: WeightMaps = (
     *same("embeddings.token_embedding.embeddings", "embeddings.tok_embeddings.weight"),
     *norm("embeddings.norm", "embeddings.norm"),
     *dense(f"{_ATTENTION}.sublayer.qkv", "layers.{layer}.attn.Wqkv"),
