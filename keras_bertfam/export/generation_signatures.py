@@ -88,8 +88,8 @@ def _(
     length = _length(max_length, usual, len(first), positions, options["settings"])
     most = most_tokens(max_input_tokens, preprocessor.sequence_length, positions)
     tokenizer = preprocessor.tokenizer
-    unsaid, _ = special_ids(tokenizer)
-    write = _writer(model, length, first=len(first), unsaid=unsaid, **options)
+    left_out, _ = special_ids(tokenizer)
+    write = _writer(model, length, first=len(first), left_out=left_out, **options)
 
     def answer(tokens):
         tokens, good = _taken(tokens[:, :most], model.backbone)
@@ -180,7 +180,7 @@ def _writer(
     stop_token_ids,
     settings=None,
     first=0,
-    unsaid=(),
+    left_out=(),
     **options,
 ):
     """A function from the beginnings of texts, and other inputs, to the outputs.
@@ -192,7 +192,7 @@ def _writer(
         stop_token_ids: see `generate`, the same for all texts.
         settings: `GenerationSettings`, or `None` for the usual ones.
         first: int, how many tokens of each text aren't given back.
-        unsaid: ids that aren't part of the strings.
+        left_out: ids that aren't part of the strings.
     """
     settings = words_as_ids(model, settings or GenerationSettings())
     stop = stop_ids(model, stop_token_ids) or []
@@ -217,7 +217,7 @@ def _writer(
         written, stops, kept = (x[..., first:] for x in (written, stops, kept))
         # A table may have more rows than there are tokens.
         said = kept & ~stops & (written < tokenizer.vocabulary_size())
-        for token in unsaid:
+        for token in left_out:
             said &= written != token
         count = settings.num_return_sequences
         of_texts = (tf.reshape(x, (-1, length - first)) for x in (written, said))

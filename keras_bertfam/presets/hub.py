@@ -1,6 +1,6 @@
-"""Checkpoints on a hub as folders on this machine.
+"""Checkpoints on hubs: downloaded to folders on this machine, and uploaded.
 
-Downloads, caches and credentials are those of `huggingface_hub` and `kagglehub`.
+Downloads, uploads, caches and credentials are those of `huggingface_hub` and `kagglehub`.
 """
 
 import os

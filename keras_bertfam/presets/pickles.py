@@ -16,8 +16,8 @@ _ADVICE = re.compile(r"weights_only|Weights[ -]?only|safe_globals|trust", re.IGN
 _CALLS = {"GLOBAL", "STACK_GLOBAL", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "REDUCE"}
 
 
-def refusal(path: str, error: Exception) -> CheckpointError:
-    """The error for a file that `torch.load(weights_only=True)` refused.
+def refused_pickle(path: str, error: Exception) -> CheckpointError:
+    """Make the error for a file that `torch.load(weights_only=True)` refused.
 
     Args:
         path: str.

@@ -37,8 +37,8 @@ def parse(proto: bytes) -> Any:
     return model
 
 
-def unsaid(model: Any) -> list[str]:
-    """What a SentencePiece model does that no pipeline can say, as phrases.
+def not_expressible(model: Any) -> list[str]:
+    """List in phrases what a SentencePiece model does that no pipeline can express.
 
     Args:
         model: `PieceModel`.

@@ -18,7 +18,7 @@ import ml_dtypes
 import numpy as np
 
 from keras_bertfam import parsing
-from keras_bertfam.presets import pickles
+from keras_bertfam.presets.pickles import refused_pickle
 from keras_bertfam.presets.source import CheckpointError, LazyTensor
 from keras_bertfam.types import Path
 
@@ -264,7 +264,7 @@ def load_pytorch(path: Path) -> Any:
         mapped = zipfile.is_zipfile(path)  # the older format can't be mapped
         return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except Exception as error:
-        raise pickles.refusal(path, error) from error
+        raise refused_pickle(path, error) from error
 
 
 def pytorch_tensor(tensor: Any) -> LazyTensor:

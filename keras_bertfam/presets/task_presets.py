@@ -28,7 +28,7 @@ from keras_bertfam.quantization import quantize_again, quantized_layers
 from keras_bertfam.types import Config, Mixin, Model, Path, Tokenizer
 
 
-class _Live(str):
+class _NameWithTokenizer(str):
     """The name of a preprocessor's class, which knows the tokenizer that is there.
 
     Vocabularies aren't in configs but in files, of which `keras.models.clone_model`
@@ -240,7 +240,7 @@ class TaskPresets(Mixin):
         config = super().get_config()
         if config.get("preprocessor") is not None:
             theirs = config["preprocessor"]
-            name = _Live(theirs["registered_name"])
+            name = _NameWithTokenizer(theirs["registered_name"])
             name.tokenizer = getattr(self.preprocessor, "tokenizer", None)
             config["preprocessor"] = {**theirs, "registered_name": name}
         return config if layers is None else {**config, "quantized_layers": layers}

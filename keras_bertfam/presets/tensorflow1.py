@@ -103,7 +103,7 @@ def open_source(path: Path) -> CheckpointSource:
     with reading.errors_of(prefix, Exception):
         reader = tf.train.load_checkpoint(prefix)
         if reader.has_tensor(tensorflow2.OBJECT_GRAPH):
-            reader = tensorflow2.NamedReader(reader, prefix)
+            reader = tensorflow2.ReaderByName(reader, prefix)
         shapes = reader.get_variable_to_shape_map()
         dtypes = reader.get_variable_to_dtype_map()
     _check_stored(prefix, shapes, dtypes)

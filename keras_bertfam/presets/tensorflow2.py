@@ -56,7 +56,7 @@ _SHARED = (
 )
 
 
-class NamedReader:
+class ReaderByName:
     """A checkpoint's reader that goes by the names of TensorFlow 1.
 
     Args:

@@ -36,8 +36,8 @@ from keras_bertfam.presets.report import warn
 from keras_bertfam.presets.source import CheckpointError, CheckpointSource
 from keras_bertfam.presets.tokenizer_json import (
     added_tokens_decoder,
+    not_expressible,
     tokenizer_json,
-    unsaid,
 )
 from keras_bertfam.types import Config, Path, Tokenizer
 
@@ -366,7 +366,7 @@ def _special_ids(tokenizer):
 
 def _export_pieces(tokenizer, folder):
     """The `tokenizer.json` of a SentencePiece model, and what a config says of it."""
-    if lacking := unsaid(tokenizer):
+    if lacking := not_expressible(tokenizer):
         warn(
             "There is no `tokenizer.json`, which can't say what this "
             f"{type(tokenizer).__name__} has: {', '.join(lacking)}. What "

@@ -109,9 +109,9 @@ def _config(roles, vocabulary, *inputs):
     }
 
 
-def unsaid(tokenizer: Tokenizer) -> list[str]:
-    """What a tokenizer of SentencePiece does that no pipeline can say, as phrases."""
-    found = piece_pipelines.unsaid(piece_pipelines.parse(tokenizer.proto))
+def not_expressible(tokenizer: Tokenizer) -> list[str]:
+    """List in phrases what a SentencePiece tokenizer does that no pipeline can express."""
+    found = piece_pipelines.not_expressible(piece_pipelines.parse(tokenizer.proto))
     cleans = len(tokenizer.clean_steps()) > 1
     if cleans and any(token.normalized for token in tokenizer.added_tokens):
         found.append("added tokens that are looked for after a clean-up")

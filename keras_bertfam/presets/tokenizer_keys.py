@@ -1,4 +1,9 @@
-"""Whether a tokenizer is what the files beside its vocabulary say that it is."""
+"""What the files beside a vocabulary say: settings, special tokens and added tokens.
+
+Added tokens are in `tokenizer.json`, in `tokenizer_config.json` (`added_tokens_decoder`,
+`additional_special_tokens`), in `special_tokens_map.json` and in `added_tokens.json`,
+by the release that wrote them. Where two files disagree, the first of these counts.
+"""
 
 import os
 from collections.abc import Mapping

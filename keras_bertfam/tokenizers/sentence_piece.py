@@ -153,7 +153,7 @@ class PlainSentencePiece(NormalizedSentencePiece):
         return config
 
 
-class _NamedModel(tf.saved_model.experimental.TrackableResource):
+class _SharedModel(tf.saved_model.experimental.TrackableResource):
     """A model in TensorFlow's memory under a name, as `tensorflow_text` has it without.
 
     A resource without a name goes with the kernel that made it, and TensorFlow drops
@@ -177,7 +177,7 @@ class _NamedModel(tf.saved_model.experimental.TrackableResource):
 
 
 def _keep_model(tokenizer, proto):
-    """Let a tokenizer of `tensorflow_text` use a `_NamedModel`.
+    """Let a tokenizer of `tensorflow_text` use a `_SharedModel`.
 
     There is no public way to give the model a name. The two names that aren't public
     are looked for: a version without them works as it does by itself.
@@ -186,7 +186,7 @@ def _keep_model(tokenizer, proto):
     ops = getattr(module, "gen_sentencepiece_tokenizer", None)
     create = getattr(ops, "sentencepiece_op", None)
     if create is not None and hasattr(tokenizer, "_model_resource"):
-        tokenizer._model_resource = _NamedModel(create, proto)
+        tokenizer._model_resource = _SharedModel(create, proto)
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")

@@ -283,7 +283,7 @@ def test_unused_variables_of_tensorflow_2_are_named(tmp_path):
         tf.Variable(np.zeros((2, 2)), name="some_head/kernel"),
     ]
     path = tf.train.Checkpoint(model=module).save(tmp_path / "ckpt")
-    reader = tensorflow2.NamedReader(tf.train.load_checkpoint(path), path)
+    reader = tensorflow2.ReaderByName(tf.train.load_checkpoint(path), path)
     assert [*reader.get_variable_to_shape_map()] == ["bert/embeddings/word_embeddings"]
     (note,) = reader.notes
     assert note == "In the checkpoint, and not known here: some_head/kernel."
