@@ -1,6 +1,7 @@
 """Checkpoints on hubs: downloaded to folders on this machine, and uploaded.
 
-Downloads, uploads, caches and credentials are those of `huggingface_hub` and `kagglehub`.
+Downloads, uploads, caches and credentials are those of `huggingface_hub` and
+`kagglehub`.
 """
 
 import os

@@ -110,7 +110,7 @@ def _config(roles, vocabulary, *inputs):
 
 
 def not_expressible(tokenizer: Tokenizer) -> list[str]:
-    """List in phrases what a SentencePiece tokenizer does that no pipeline can express."""
+    """List in phrases what a SentencePiece tokenizer does that no pipeline can."""
     found = piece_pipelines.not_expressible(piece_pipelines.parse(tokenizer.proto))
     cleans = len(tokenizer.clean_steps()) > 1
     if cleans and any(token.normalized for token in tokenizer.added_tokens):

@@ -1,8 +1,9 @@
 """What the files beside a vocabulary say: settings, special tokens and added tokens.
 
-Added tokens are in `tokenizer.json`, in `tokenizer_config.json` (`added_tokens_decoder`,
-`additional_special_tokens`), in `special_tokens_map.json` and in `added_tokens.json`,
-by the release that wrote them. Where two files disagree, the first of these counts.
+Added tokens are in `tokenizer.json`, in `tokenizer_config.json`
+(`added_tokens_decoder`, `additional_special_tokens`), in `special_tokens_map.json` and
+in `added_tokens.json`, by the release that wrote them. Where two files disagree, the
+first of these counts.
 """
 
 import os
