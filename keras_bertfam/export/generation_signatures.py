@@ -102,14 +102,14 @@ def _(
 
 
 def _as_batch(tokens):
-    """Rows of tokens as a backbone takes them."""
+    """Pad rows of tokens for a backbone."""
     ids = tokens.to_tensor()
     mask = tf.sequence_mask(tokens.row_lengths(), tf.shape(ids)[1])
     return {"token_ids": ids, "padding_mask": mask}
 
 
 def _length(max_length, usual, begun, positions, settings):
-    """How long texts are to be, of which so many tokens are there."""
+    """Choose how long texts are to be, of which so many tokens are there."""
     length = min(usual, positions or usual) if max_length is None else max_length
     most = positions or (settings or GenerationSettings()).max_tokens
     check_max_length(length, begun, most, positions is None)
@@ -117,7 +117,7 @@ def _length(max_length, usual, begun, positions, settings):
 
 
 def _signatures(tokenizer, answer, example, specials=False, most=None):
-    """The signatures of a function of rows of tokens: from text, and from the ids."""
+    """Make the signatures of a function of rows of tokens: from text, and from the ids."""
     start, end = special_ids(tokenizer) if specials else ([], [])
     in_graph = tokenize_with_masks if specials else tokenize
 
@@ -159,7 +159,7 @@ def _signatures(tokenizer, answer, example, specials=False, most=None):
 
 
 def _taken(tokens, backbone):
-    """The rows, with a token in the place of those that a backbone can't take.
+    """Put a token in the place of those that a backbone can't take.
 
     Returns:
         A pair of ragged rows and of bools `(batch,)`: `False` for a row without a
@@ -183,7 +183,7 @@ def _writer(
     left_out=(),
     **options,
 ):
-    """A function from the beginnings of texts, and other inputs, to the outputs.
+    """Make a function from the beginnings of texts, and other inputs, to the outputs.
 
     Args:
         model: the task.

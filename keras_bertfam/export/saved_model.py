@@ -239,7 +239,7 @@ def _with_defaults(model, max_length, sampler, settings):
 
 
 def _load(model):
-    """The model, and the preprocessor that tokenises for it."""
+    """Load the model, and the preprocessor that tokenises for it."""
     if isinstance(model, (str, os.PathLike)):
         path = os.fspath(model)
         model, preprocessor = folders.read_whole(path, lambda: _load_preset(path))

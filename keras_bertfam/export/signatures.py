@@ -28,19 +28,19 @@ class Signature:
     example: dict
 
     def concrete(self) -> Callable[..., Any]:
-        """The function for `tf.saved_model.save`."""
+        """Make the function for `tf.saved_model.save`."""
         # What runs in graphs has no Python loops: Autograph would only take its time.
         traced = tf.function(self.function, autograph=False)
         return traced.get_concrete_function(**self.inputs)
 
 
 def strings(name: str, rank: int = 1) -> Any:
-    """The spec of an input of strings, every axis dynamic."""
+    """Describe an input of strings, every axis dynamic."""
     return tf.TensorSpec([None] * rank, tf.string, name=name)
 
 
 def without_padding(token_ids: Any, tokenizer: Any) -> Any:
-    """Which tokens aren't padding, which is at the end of rows.
+    """Tell which tokens aren't padding, which is at the end of rows.
 
     GPT-2 pads with a token that texts have as well.
 
@@ -86,7 +86,7 @@ def of_rows(
     max_input_tokens: int | None = None,
     **options: Any,
 ) -> dict[str, Signature]:
-    """The signature `token_ids` of a task: rows as its preprocessor makes them.
+    """Make the signature `token_ids` of a task: rows as its preprocessor makes them.
 
     That of a task which reads words by their characters is `character_ids`.
 
@@ -139,7 +139,7 @@ def of_rows(
 def serving_signatures(
     model: Model, preprocessor: Any, **options: Any
 ) -> dict[str, Signature]:
-    """The signatures of a model.
+    """Make the signatures of a model.
 
     Args:
         model: what is exported.
@@ -167,7 +167,7 @@ def of_tokens(
     max_input_tokens: int | None = None,
     **options: Any,
 ) -> dict[str, Signature]:
-    """Signatures of a function of token ids: from text, and from the ids.
+    """Make the signatures of a function of token ids: from text, and from the ids.
 
     Args:
         function: from int32 `(batch, length)` to a dict of tensors.

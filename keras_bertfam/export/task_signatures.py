@@ -20,7 +20,7 @@ from keras_bertfam.tasks.pretraining.dual_encoder import DualEncoder
 
 
 def _of_texts(model, preprocessor, name_outputs, options, pairs=True):
-    """Signatures of a task that takes texts, or pairs of texts."""
+    """Make the signatures of a task that takes texts, or pairs of texts."""
 
     def answer(x):
         return name_outputs(model(preprocessor.encode(x), training=False))
@@ -49,7 +49,7 @@ def _names_of_labels(model):
 
 
 def _label_outputs(model):
-    """A function from a task's outputs to probabilities, numbers and names."""
+    """Make a function from a task's outputs to probabilities, numbers and names."""
     names = tf.constant(_names_of_labels(model))
 
     def name_outputs(outputs):
@@ -115,7 +115,7 @@ def _(
             return tf.reduce_any(given & (place >= done[:, None]))
 
         def next_row(done, probabilities):
-            """Labels as many more words of each sentence as a row holds."""
+            """Label as many more words of each sentence as a row holds."""
             at = place - done[:, None]
             inputs = preprocessor.encode(tf.where(at >= 0, words, ""))
             outputs = model.probabilities(model(inputs, training=False))

@@ -23,7 +23,7 @@ _MOST_WORDS = 1024
 
 
 def _of_words(tokenizer, answer, max_input_tokens=None, **options):
-    """Signatures of a function of padded words: from text, and from given words.
+    """Make the signatures of a function of padded words: from text, and from words.
 
     Texts may be longer than a preprocessor's rows, which are those of training.
     """
@@ -51,7 +51,7 @@ def _of_words(tokenizer, answer, max_input_tokens=None, **options):
 
 
 def _states(backbone, tokenizer, words):
-    """What a backbone gives for padded words, and which are no padding."""
+    """Compute what a backbone gives for padded words, and tell which are no padding."""
     mask = tf.not_equal(words, "")
     inputs = {"character_ids": tokenizer.characters(words), "padding_mask": mask}
     return backbone(inputs, return_hidden_states=True, training=False), mask
@@ -125,5 +125,5 @@ def _(
 
 
 def _scores(model, states, ids):
-    """Log-probabilities of words, by the states that predict them."""
+    """Compute log-probabilities of words by the states that predict them."""
     return -model.head(states, targets=ids, training=False)[..., 0]

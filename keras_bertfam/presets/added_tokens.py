@@ -21,7 +21,7 @@ _EXTRA = ("additional_special_tokens", "extra_special_tokens")
 
 
 def read_added_tokens(source: CheckpointSource) -> list[Added]:
-    """The added tokens of a tokenizer's files, special tokens of all kinds included.
+    """List the added tokens that a tokenizer's files have, special tokens included.
 
     Args:
         source: `CheckpointSource`.
@@ -48,7 +48,7 @@ def read_added_tokens(source: CheckpointSource) -> list[Added]:
 
 
 def _listed(source: CheckpointSource) -> Iterator[tuple[Added, str]]:
-    """Each token that a file lists, with the path of the file."""
+    """Yield each token that a file lists, with the path of the file."""
     files = source.tokenizer_files
     folder = os.path.dirname(next(iter(files.values())))
     if "tokenizer.json" in files:
@@ -80,7 +80,7 @@ def _listed(source: CheckpointSource) -> Iterator[tuple[Added, str]]:
 
 
 def _flags(special):
-    """What tokens are of which no more is said than their content."""
+    """Give the flags of a token of which a file says its content alone."""
     return {
         **dict.fromkeys(FLAGS, False),
         "special": special,
@@ -106,7 +106,7 @@ def _beside(folder, name):
 
 
 def new_tokens(added: list[Added], known: Collection[str]) -> list[Added]:
-    """What a tokenizer is given to have tokens that aren't among known ones.
+    """List the arguments of the added tokens that aren't among known ones.
 
     Returns:
         List of dicts of the arguments of `tokenizers.AddedToken`.
@@ -119,7 +119,7 @@ def new_tokens(added: list[Added], known: Collection[str]) -> list[Added]:
 
 
 def differing_tokens(added: list[Added], tokenizer: Tokenizer) -> list[Added]:
-    """The same, for a tokenizer that finds its special tokens in texts by itself.
+    """List the arguments of the added tokens that a tokenizer doesn't find as they say.
 
     Left out are those that it finds just so.
     """

@@ -20,7 +20,7 @@ _CHARACTERS = 261
 
 
 def elmo_arguments(options_file: Path) -> Config:
-    """Arguments of an `ElmoBackbone` from a file of options.
+    """Read the arguments of an `ElmoBackbone` from a file of options.
 
     Args:
         options_file: path of `options.json`.
@@ -83,7 +83,7 @@ def elmo_arguments(options_file: Path) -> Config:
 
 
 def _flat(options):
-    """Options by names with a point between those of parts."""
+    """Flatten nested options: names have points between those of their parts."""
     flat: Config = {}
     for name, value in options.items():
         inner = _flat(value) if isinstance(value, dict) and value else {"": value}
@@ -104,7 +104,7 @@ def _unfit(path, name, expected, value):
 
 
 def check_elmo_weights(weights_file: Path, arguments: Config) -> None:
-    """Raises an error unless a file has the weights that options say, and its own.
+    """Raise an error unless a file has the weights that options declare, and no others.
 
     No weight is read, so that a model is made only if it isn't larger than the file.
 
@@ -139,7 +139,7 @@ def check_elmo_weights(weights_file: Path, arguments: Config) -> None:
 def elmo_weights(
     weights_file: Path, arguments: Config
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Weights by paths of attributes of an `ElmoBackbone`, one after the other.
+    """Yield weights with paths of attributes of an `ElmoBackbone`, one after the other.
 
     Args:
         weights_file: path of the HDF5 file, see `check_elmo_weights`.
@@ -162,7 +162,7 @@ def elmo_weights(
 
 
 def _names(arguments):
-    """Attribute, name in the file, which part of that it is, and the shape of all."""
+    """Yield each attribute, its name and part in the file, and the whole's shape."""
     everything, first = (), (0,)
     dim, filters = arguments["embedding_dim"], arguments["filters"]
     yield "characters.embeddings", "char_embed", everything, (_CHARACTERS, dim)

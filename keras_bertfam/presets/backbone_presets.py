@@ -125,7 +125,7 @@ class BackbonePresets(Mixin):
             raise kinds.wrong_kind(folder, name, family, cls.__name__)
 
     def load_weights(self, filepath: Path, *args: Any, **kwargs: Any) -> None:
-        """As `keras.Model.load_weights`; a `CheckpointError` for damaged files."""
+        """Load weights as Keras does, with a `CheckpointError` for damaged files."""
         with misfits.explain_weights_errors(filepath, self.weights):
             super().load_weights(filepath, *args, **kwargs)
 
@@ -193,7 +193,7 @@ class BackbonePresets(Mixin):
         exporting.export_to_transformers(self, path)
 
     def to_keras_hub(self) -> Model:
-        """The backbone of KerasHub's own class, with the same weights.
+        """Build the backbone of KerasHub's own class, with the same weights.
 
         For users who go on with KerasHub: its `save_to_preset()` writes what all of
         KerasHub loads, and `from_preset()` here loads it as well. KerasHub's
@@ -219,7 +219,7 @@ class BackbonePresets(Mixin):
 
     @classmethod
     def parameter_count(cls, *args: Any, **kwargs: Any) -> int:
-        """Number of weights of a configuration, without allocating them.
+        """Count the weights of a configuration, without allocating them.
 
         Takes the arguments of the constructor.
 

@@ -9,7 +9,7 @@ _blank = contextvars.ContextVar("blank", default=False)
 
 @contextlib.contextmanager
 def blank_weights() -> Iterator[None]:
-    """Backbones made in this context begin with zeros.
+    """Let backbones made in this context begin with zeros.
 
     For weights that are about to be read: random ones take time, and leave holes in
     memory.
@@ -22,5 +22,5 @@ def blank_weights() -> Iterator[None]:
 
 
 def is_blank() -> bool:
-    """Whether the call is in the context of `blank_weights`."""
+    """Tell whether the call is in the context of `blank_weights`."""
     return _blank.get()

@@ -16,7 +16,7 @@ from keras_bertfam.presets.source import CheckpointError, CheckpointSource
 
 
 def prefix_of(source: CheckpointSource) -> str:
-    """What the names of the backbone's tensors begin with in a checkpoint."""
+    """Find what the names of the backbone's tensors begin with in a checkpoint."""
     prefix = f"{transformers_tables()[source.family].prefix}."
     return prefix if any(name.startswith(prefix) for name in source.tensors) else ""
 
@@ -97,7 +97,7 @@ def check_zeros(source: CheckpointSource) -> None:
 
 
 def check_activation(head: Any, source: CheckpointSource, report: Report) -> None:
-    """Note the activation of a head that isn't quite ours; another is an error."""
+    """Note a head's activation that isn't quite ours; raise an error for another one."""
     try:
         note = activation_note(head, source.head_activation)
     except ValueError as error:

@@ -71,7 +71,7 @@ _MAX_SIZE = 2**31 - 1
 
 
 def to_ours(source: CheckpointSource) -> dict[str, Any]:
-    """Arguments of a backbone, from a checkpoint's config.
+    """Read the arguments of a backbone from a checkpoint's config.
 
     Args:
         source: `CheckpointSource`.
@@ -90,7 +90,7 @@ def to_ours(source: CheckpointSource) -> dict[str, Any]:
             raise _unfit(source, key, repr(value))
     arguments = dict(table.fixed)
     found: dict[str, Any] = {}
-    for ours, theirs, default in _rows(table):
+    for ours, theirs, default in _entries(table):
         value = source.config.get(theirs, default)
         if value is REQUIRED:
             raise CheckpointError(
@@ -118,7 +118,7 @@ def to_ours(source: CheckpointSource) -> dict[str, Any]:
 
 
 def _pruned(source, pruned, arguments):
-    """A list of heads for each layer, from a dict of those of some."""
+    """List the pruned heads of each layer, from a dict of the layers that have some."""
     layers, heads = (arguments[name] for name in ("num_layers", "num_heads"))
     numbers = {str(layer): layer for layer in range(layers)}
     if not isinstance(pruned, dict) or not all(
@@ -132,7 +132,7 @@ def _pruned(source, pruned, arguments):
 
 
 def _in_our_form(source, table):
-    """The source with a config whose keys are those of the table."""
+    """Write the config of a source with the keys of the table."""
     if table.forms is None:
         return source
     try:
@@ -143,24 +143,24 @@ def _in_our_form(source, table):
         ) from error
 
 
-def _rows(table):
-    """The rows of a config; any family's says whether its tables are tied."""
+def _entries(table):
+    """List the entries of a family's table; all say whether output tables are tied."""
     tied = ("tie_embeddings", "tie_word_embeddings", True)
     return (*table.config, tied) if table.output else table.config
 
 
 def _counts_offset(table):
-    """Whether a config counts the rows before the first token's, as RoBERTa's."""
+    """Tell whether a config counts positions before the first token's, as RoBERTa's."""
     return any(ours == "position_offset" for ours, _, _ in table.config)
 
 
 def _reader(ours, theirs):
-    """What makes a value ours, and theirs."""
+    """Choose the functions that turn a value into ours, and into theirs."""
     return _VALUES.get(theirs, _VALUES.get(ours, _SAME))
 
 
 def head_dropout(source: CheckpointSource, role: str) -> float:
-    """The dropout rate of a fine-tuned head, from a checkpoint's config.
+    """Read the dropout rate of a fine-tuned head from a checkpoint's config.
 
     Raises:
         CheckpointError: for a value that is no rate.
@@ -174,7 +174,7 @@ def head_dropout(source: CheckpointSource, role: str) -> float:
 
 
 def head_style(source: CheckpointSource) -> str:
-    """The name of the style of a checkpoint's heads.
+    """Name the style of a checkpoint's heads.
 
     Raises:
         CheckpointError: for a config of a head that is of no style here.
@@ -240,14 +240,14 @@ def _unfit(source, key, expected):
 
 
 def _feed_forward(arguments):
-    """T5's name of an activation with or without a gate, or ours if it has none."""
+    """Name an activation as T5 does, with or without a gate; as here if T5 has none."""
     wanted = {name: arguments[name] for name in ("activation", "gated")}
     names = (name for name, each in _FEED_FORWARDS.items() if each == wanted)
     return next(names, arguments["activation"])
 
 
 def to_theirs(family: str, backbone: Model) -> dict[str, Any]:
-    """A config of `transformers` for a backbone.
+    """Write the config that `transformers` has for a backbone.
 
     Args:
         family: a key of `FAMILIES`.
@@ -263,7 +263,7 @@ def to_theirs(family: str, backbone: Model) -> dict[str, Any]:
     arguments = backbone.get_config()
     table = transformers_tables()[family]
     theirs = {"model_type": family, **table.required_config}
-    for ours, key, _ in _rows(table):
+    for ours, key, _ in _entries(table):
         if ours == "feed_forward":
             theirs[key] = _feed_forward(arguments)
         else:

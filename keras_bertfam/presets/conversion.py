@@ -39,7 +39,7 @@ _LENGTHS = ("sequence_length", "target_length")
 def load_backbone(
     cls: Any, source: CheckpointSource, load_weights: bool = True, **kwargs: Any
 ) -> Model:
-    """A backbone from a checkpoint.
+    """Load a backbone from a checkpoint.
 
     Args:
         cls: a backbone class: one that has the family's models, or a base of one.
@@ -67,7 +67,7 @@ def read_backbone(
     load_weights: bool = True,
     **kwargs: Any,
 ) -> Model:
-    """`load_backbone` that fills in a `Report` and doesn't warn."""
+    """Load a backbone as `load_backbone`, but fill in a `Report` and don't warn."""
     cls = _backbone_class(cls, source)
     arguments = configs.to_ours(source)
     check_names(source)
@@ -109,7 +109,7 @@ def load_task(
     backbone_arguments: Mapping[str, Any] | None = None,
     **kwargs: Any,
 ) -> Model:
-    """A task from a checkpoint, with the heads that are in it.
+    """Load a task from a checkpoint, with the heads that are in it.
 
     Args:
         cls: a task class.
@@ -144,7 +144,7 @@ def read_task(
     backbone_arguments: Mapping[str, Any] | None = None,
     **kwargs: Any,
 ) -> Model:
-    """`load_task` that fills in a `Report` and doesn't warn."""
+    """Load a task as `load_task`, but fill in a `Report` and don't warn."""
     arguments = backbone_arguments or {}
     backbone_cls = backbone_cls or cls.backbone_cls
     backbone = read_backbone(backbone_cls, source, report, load_weights, **arguments)
@@ -166,7 +166,7 @@ def read_task(
 
 
 def _preprocessor(cls, tokenizer, backbone, report):
-    """A task's usual preprocessor; the report says if rows have no token."""
+    """Make a task's default preprocessor; report embeddings without a token."""
     tokens, rows = tokenizer.vocabulary_size(), backbone.vocabulary_size
     usual = cls.usual_preprocessor(tokenizer, backbone)
     # Those that are new with fine-tuning have rows after the tokenizer's.
@@ -185,7 +185,7 @@ def _preprocessor(cls, tokenizer, backbone, report):
 
 
 def _generator_arguments(cls, source, load_weights, kwargs):
-    """Arguments that hand over the generator beside a discriminator, if any."""
+    """Make the arguments that hand over the generator beside a discriminator, if any."""
     ours, part = counterpart(cls), source.parts.get("generator")
     chosen = {"generator", "generator_size", "tie"} & kwargs.keys()
     if part is None or chosen or ours is None or not ours.generator:
@@ -196,7 +196,7 @@ def _generator_arguments(cls, source, load_weights, kwargs):
 
 
 def _head_arguments(cls, source, kwargs):
-    """Arguments of a fine-tuning task that a checkpoint tells."""
+    """Read the arguments of a fine-tuning task that a checkpoint tells."""
     ours, arguments = counterpart(cls), {}
     dropouts = transformers_tables()[source.family].dropouts
     roles = dropouts.keys() & (ours.heads if ours else ())
@@ -268,7 +268,7 @@ def fill_heads(
 
 
 def _backbone_class(cls, source):
-    """The class to build: the one asked for, or the usual one below it."""
+    """Choose the class to build: the one asked for, or the default one below it."""
     classes = backbones_of(source.family)
     fitting = [family for family in classes if issubclass(family, cls)]
     fitting.sort(key=lambda family: family.__name__ != source.backbone)
@@ -289,7 +289,7 @@ def _weight_maps(source):
 
 
 def _output_table(source, report):
-    """Whether logits are computed by the token table: as it is in the file."""
+    """Read whether the token table computes the logits."""
     output = _table(source).output
     if output is None:
         return {}

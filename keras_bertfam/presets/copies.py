@@ -11,7 +11,7 @@ from keras_bertfam.presets.source import CheckpointSource
 
 
 def with_originals(tensors: Mapping[str, Any], family: str) -> dict[str, Any]:
-    """Tensors with those that a file has under the name of a copy only.
+    """Add the tensors that a file has under the name of a copy only.
 
     A bias that has a copy is that copy: `transformers` computes logits by it.
 
@@ -35,7 +35,7 @@ def with_originals(tensors: Mapping[str, Any], family: str) -> dict[str, Any]:
 
 
 def unequal_copies(source: CheckpointSource) -> dict[str, str]:
-    """The tensors of a checkpoint that aren't what they should be a copy of.
+    """List the tensors of a checkpoint that differ from what they should be a copy of.
 
     Args:
         source: `CheckpointSource`.
@@ -54,10 +54,10 @@ def unequal_copies(source: CheckpointSource) -> dict[str, str]:
 
 
 def _original(tensors, name, prefix):
-    """The name of an original in a file, or `None`."""
+    """Find the name of an original in a file, or `None`."""
     return next((n for n in (name, f"{prefix}.{name}") if n in tensors), None)
 
 
 def _same(a, b):
-    """Whether arrays are equal, with NaN in the same places if any."""
+    """Tell whether arrays are equal, with NaN in the same places if any."""
     return a.shape == b.shape and bool(np.all((a == b) | ((a != a) & (b != b))))

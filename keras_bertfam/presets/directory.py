@@ -10,9 +10,14 @@ from typing import Any
 
 import keras
 
-from keras_bertfam.presets import sizes, task_sizes, untrusted
+from keras_bertfam.presets import sizes, untrusted
 from keras_bertfam.presets.existing import CONFIG_FILE, TASK_FILE, WEIGHTS_FILES
 from keras_bertfam.presets.source import CheckpointError
+from keras_bertfam.presets.task_sizes import (
+    check_lengths,
+    check_new_weights,
+    check_task_sizes,
+)
 from keras_bertfam.types import Model, Path, Shapes
 
 PREPROCESSOR_FILE = "preprocessor.json"
@@ -45,7 +50,7 @@ def _damaged(preset, error):
 
 
 def read_json(preset: Path, name: str) -> Any:
-    """The serialised object in a preset directory, or `None` without that file.
+    """Read the serialised object in a preset directory; `None` without that file.
 
     Raises:
         ValueError: for an object that a preset may not have, see `untrusted`.
@@ -74,7 +79,7 @@ def inspect_backbone(preset: Path) -> Shapes:
 
 
 def inspect_task(preset: Path) -> Shapes:
-    """The same for a task's own config and weights.
+    """Check the files of a preset's task before it is built.
 
     Returns:
         Dict from names to the shapes of the task's own weights.
@@ -90,10 +95,10 @@ def inspect_task(preset: Path) -> Shapes:
         where = os.path.join(preset, TASK_FILE)
         sizes.check_sizes(task["config"], both, where)
         if shapes:
-            task_sizes.check_task(task, backbone, shapes, where)
+            check_task_sizes(task, backbone, shapes, where)
     preprocessor = read_json(preset, PREPROCESSOR_FILE)
     if backbone is not None:
-        task_sizes.check_new(backbone, preprocessor, task, both, os.fspath(preset))
+        check_new_weights(backbone, preprocessor, task, both, os.fspath(preset))
     return shapes
 
 
@@ -156,7 +161,7 @@ def load_serialized(preset: Path, name: str) -> Any:
     config = read_json(preset, name)
     if config is None:
         return None
-    task_sizes.check_lengths(config, os.path.join(preset, name))
+    check_lengths(config, os.path.join(preset, name))
     cls = keras.saving.get_registered_object(config["registered_name"])
     if not hasattr(cls, "load_preset_assets"):
         raise ValueError(

@@ -15,12 +15,12 @@ WEIGHTS_FILES = ("model.weights.h5", "model.weights.json")
 
 
 def published_names() -> set[str]:
-    """The names of the sizes that the families' records have."""
+    """Give the names of the sizes that the families' records have."""
     return {name for record in FAMILIES.values() for name in record.sizes}
 
 
 def published_family(name: str) -> str | None:
-    """The family that has a published size of a name, if one has."""
+    """Find the family that has a published size of a name, if one has."""
     families = (each for each, record in FAMILIES.items() if name in record.sizes)
     return next(families, None)
 

@@ -105,7 +105,7 @@ def export_to_transformers(
 
 
 def family_and_config(backbone: Model) -> tuple[str, dict[str, Any]]:
-    """The first family that has a backbone's class and arguments."""
+    """Find the first family that has a backbone's class and arguments."""
     bases = {*type(backbone).__mro__}
     known = transformers_tables()
     families = [family for family in known if bases & {*backbones_of(family)}]
@@ -129,7 +129,7 @@ def family_and_config(backbone: Model) -> tuple[str, dict[str, Any]]:
 
 
 def checked_counterpart(model: Model, family: str) -> Counterpart:
-    """The `Counterpart` of a model.
+    """Find the `Counterpart` of a model; raise an error if it has none.
 
     Raises:
         ValueError: if `transformers` has no such model of the family.
@@ -160,7 +160,7 @@ def checked_counterpart(model: Model, family: str) -> Counterpart:
 def model_tensors(
     model: Model, family: str, prefix: str = "", whole: bool = False
 ) -> dict[str, np.ndarray]:
-    """All tensors of a model by their names in `transformers`.
+    """Collect all tensors of a model by their names in `transformers`.
 
     Args:
         model: a backbone or a task.
@@ -237,7 +237,7 @@ def collect(
     prefix: str = "",
     written: set[int] | None = None,
 ) -> dict[str, np.ndarray]:
-    """Tensors by their names in `transformers`; the ids of variables go to a set.
+    """Collect tensors by their names in `transformers`, and note their variables.
 
     LoRA's weights are merged into those that they change.
 

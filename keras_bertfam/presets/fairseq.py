@@ -62,7 +62,7 @@ _CONFIG = (
 
 
 def recognises(path: Path) -> bool:
-    """Whether it is such a file `*.pt`, or a folder with one."""
+    """Tell whether a path is such a file `*.pt`, or a folder with one."""
     file = _weights(os.fspath(path))
     if file is None:
         return False
@@ -70,7 +70,7 @@ def recognises(path: Path) -> bool:
 
 
 def _weights(path):
-    """The path of the weights; `None` if there are none or many."""
+    """Find the path of the weights; `None` if there are none or many."""
     if not os.path.isdir(path):
         return path if path.endswith(ENDING) and os.path.exists(path) else None
     names = sorted(name for name in os.listdir(path) if name.endswith(ENDING))
@@ -80,7 +80,7 @@ def _weights(path):
 
 
 def open_source(path: Path) -> CheckpointSource:
-    """The checkpoint in a folder or a file `*.pt`.
+    """Open the checkpoint in a folder or a file `*.pt`.
 
     Args:
         path: path of the folder or the file.
@@ -156,7 +156,7 @@ def _check_sizes(file, config, arguments):
 
 
 def _roberta(file, state, arguments):
-    """RoBERTa's tensors by their names in `transformers`, and its config."""
+    """Give RoBERTa's tensors their names in `transformers`, and make its config."""
     tensors = {}
     for name, tensor in state.items():
         for new, part in _renamed(name, tensor):
@@ -170,7 +170,7 @@ def _roberta(file, state, arguments):
 
 
 def _state(file):
-    """The tensors by fairseq's names, and the arguments of its training."""
+    """Read the tensors by fairseq's names, and the arguments of its training."""
     try:
         from torch.serialization import safe_globals
     except ImportError:  # `load_pytorch` says what to install
@@ -211,7 +211,7 @@ def _state(file):
 
 
 def _settings(part):
-    """Settings, whatever of fairseq's versions has written them."""
+    """Read settings, whatever of fairseq's versions has written them."""
     if isinstance(part, argparse.Namespace | _Plain):
         return vars(part)
     return part if isinstance(part, dict) else {}
@@ -225,13 +225,13 @@ class _Plain:
 
 
 def _of_fairseq(error):
-    """The name of fairseq's class that a pickle was refused for, or `None`."""
+    """Name fairseq's class that a pickle was refused for, or `None`."""
     match = re.search(r"GLOBAL (fairseq(\.\w+)+)", str(error.__cause__))
     return match and match[1]
 
 
 def _renamed(name, tensor):
-    """Pairs of a name of `transformers` and a tensor."""
+    """Yield pairs of a name of `transformers` and a tensor."""
     encoder = next((e for e in _ENCODERS if name.startswith(e)), None)
     short = name if encoder is None else name.removeprefix(encoder)
     if encoder is None:
@@ -253,7 +253,7 @@ def _renamed(name, tensor):
 
 
 def _config(file, tensors, arguments):
-    """A config of `transformers`, by the shapes and by fairseq's arguments."""
+    """Make a config of `transformers` from the shapes and fairseq's arguments."""
     at = "roberta.embeddings."
     with reading.errors_of(file, KeyError, ValueError, IndexError):
         vocabulary, width = tensors[f"{at}word_embeddings.weight"].shape
@@ -278,7 +278,7 @@ def _config(file, tensors, arguments):
 
 
 def _read_dictionary(folder, size, optional_mask=False):
-    """The tokens of a dictionary by id, as strings of GPT-2's ids.
+    """Read the tokens of a dictionary by id, as strings of GPT-2's ids.
 
     With `optional_mask` a table without a row for the mask token has none.
 
@@ -317,7 +317,7 @@ class _Files(dict):
 
 
 def _tokenizer_files(folder, tokens):
-    """The files of a tokenizer whose ids are fairseq's."""
+    """Write the files of a tokenizer whose ids are fairseq's."""
     for vocabulary, merges in _GPT2_FILES:
         if not os.path.exists(os.path.join(folder, vocabulary)):
             continue

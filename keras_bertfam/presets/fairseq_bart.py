@@ -31,13 +31,13 @@ _CONFIG = (
 
 
 def is_bart(names: Iterable[str]) -> bool:
-    """Whether tensors of these names are those of an encoder and a decoder."""
+    """Tell whether tensors of these names are those of an encoder and a decoder."""
     starts = {name.partition(".layers.")[0] for name in names}
     return {"encoder", "decoder"} <= starts
 
 
 def renamed(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Tensors by their names in `transformers`.
+    """Give tensors their names in `transformers`.
 
     Args:
         state: the tensors by fairseq's names.
@@ -52,7 +52,7 @@ def renamed(state: Mapping[str, Any]) -> dict[str, Any]:
 def config_of(
     file: Path, tensors: Mapping[str, LazyTensor], arguments: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The config as `transformers` has it: sizes by shapes, the rest as fairseq says.
+    """Make the config of `transformers`: sizes by shapes, the rest as fairseq says.
 
     Args:
         file: path, for messages.

@@ -24,12 +24,12 @@ _TABLES = re.compile(r"cls\.(pair_target_)?predictions\.decoder\.weight")
 
 
 def is_spanbert(state: Mapping[str, Any]) -> bool:
-    """Whether tensors have the names of SpanBERT's fork."""
+    """Tell whether tensors have the names of SpanBERT's fork."""
     return any(name.startswith(f"{_PREFIX}bert.") for name in state)
 
 
 def renamed(state: Mapping[str, Any], file: Path) -> dict[str, LazyTensor]:
-    """The tensors by the names that `transformers` has, or would have.
+    """Give the tensors the names that `transformers` has, or would have.
 
     Raises:
         CheckpointError: for a head with a table of its own.
@@ -54,7 +54,7 @@ def renamed(state: Mapping[str, Any], file: Path) -> dict[str, LazyTensor]:
 def config_of(
     file: Path, tensors: Mapping[str, LazyTensor], arguments: Mapping[str, Any]
 ) -> Config:
-    """A config of `transformers`, by the shapes and by the arguments of training.
+    """Make a config of `transformers` from the shapes and the arguments of training.
 
     Raises:
         CheckpointError: for shapes of no such model.

@@ -40,7 +40,7 @@ class Keys:
             raise ValueError(f"Keys of {self.file} must be listed once: {twice}.")
 
     def entries(self) -> Iterator[tuple[str, str, str]]:
-        """Each key, what becomes of it, and the reason or the values."""
+        """Yield each key, what becomes of it, and the reason or the values."""
         for key in self.used.split():
             yield key, "used", ""
         for reason, keys in self.meaningless.items():
@@ -90,7 +90,7 @@ class Keys:
 
 
 def _is_one_of(value: Any, values: tuple[Any, ...]) -> bool:
-    """Whether a value is one of some; `True` isn't 1."""
+    """Tell whether a value is one of some; `True` isn't 1."""
     return any(
         value == each and isinstance(value, bool) == isinstance(each, bool)
         for each in values

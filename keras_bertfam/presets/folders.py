@@ -142,7 +142,7 @@ def _check_folder(path):
 
 
 def read_whole(folder: Path, read: Callable[[], _Result]) -> _Result:
-    """What a function makes of a folder that stays the same while it reads.
+    """Read a folder by a function, again if the folder was replaced meanwhile.
 
     It holds off those who would replace the folder, and calls the function again if
     they do so nevertheless.
@@ -184,7 +184,7 @@ def read_whole(folder: Path, read: Callable[[], _Result]) -> _Result:
 
 
 def _make_aside(parent, stack):
-    """A new folder that is locked for as long as its writer lives."""
+    """Make a new folder that is locked for as long as its writer lives."""
     while True:
         aside = tempfile.mkdtemp(prefix=_PREFIX, dir=parent)
         # Another writer may take it for a leftover before it is locked.
@@ -194,7 +194,7 @@ def _make_aside(parent, stack):
 
 
 def _remove_leftovers(parent):
-    """Removes the folders of writers that were killed."""
+    """Remove the folders of writers that were killed."""
     for name in os.listdir(parent):
         if not name.startswith(_PREFIX):
             continue

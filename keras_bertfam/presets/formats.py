@@ -18,7 +18,7 @@ READERS = (
 
 
 def find_reader(path: Path) -> ModuleType | None:
-    """The module that reads a path, or `None` if it holds no foreign checkpoint.
+    """Find the module that reads a path; `None` if it holds no foreign checkpoint.
 
     Args:
         path: str or path of a folder or file.

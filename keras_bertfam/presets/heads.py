@@ -53,7 +53,7 @@ class Counterpart:
     own: tuple[str, ...] = ()
 
     def parts(self, task: Model) -> dict[str, "Generator"]:
-        """The models in folders beside a task's own files, by their names."""
+        """Give the models in folders beside a task's own files, by their names."""
         if not self.generator:
             return {}
         return {"generator": Generator(task.generator, task.generator_head)}
@@ -96,7 +96,7 @@ _SCORES = {
 
 
 def _activation(config):
-    """That of a cross-encoder's scores."""
+    """Read the activation of a cross-encoder's scores."""
     now = config.get(_CROSS_ENCODER)
     named = now.get("activation_fn") if isinstance(now, dict) else None
     named = named or config.get(_OLD_CROSS_ENCODER)
@@ -160,13 +160,13 @@ FINE_TUNED = {"classifier", "choice", "token", "span"}
 
 
 def counterpart(cls: type) -> Counterpart | None:
-    """The `Counterpart` of a class of ours, or `None`."""
+    """Find the `Counterpart` of a class of ours, or `None`."""
     names = (base.__name__ for base in cls.__mro__)
     return next((COUNTERPARTS[name] for name in names if name in COUNTERPARTS), None)
 
 
 def shared_heads(theirs: type, ours: type) -> list[tuple[str, str]]:
-    """Pairs of attributes where two classes of tasks have the same heads.
+    """List pairs of attributes where two classes of tasks have the same heads.
 
     Those of fine-tuning aren't: they differ by their classes.
     """
@@ -176,7 +176,7 @@ def shared_heads(theirs: type, ours: type) -> list[tuple[str, str]]:
 
 
 def is_other_head(task: Model, source: CheckpointSource, role: str) -> bool:
-    """Whether a checkpoint's head of fine-tuning is none for a task.
+    """Tell whether a checkpoint's fine-tuned head is of another kind than a task's.
 
     Tasks share the names of tensors. It is another's if the config names that other
     task, or other classes, or if its logits are of another shape.
@@ -194,12 +194,12 @@ def is_other_head(task: Model, source: CheckpointSource, role: str) -> bool:
 
 
 def _has_role(source, role):
-    """Whether the family has such a head in `transformers`."""
+    """Tell whether the family has such a head in `transformers`."""
     return role in transformers_tables()[source.family].heads
 
 
 def _is_of_another(source, role):
-    """Whether the config names a task whose head has another role."""
+    """Tell whether the config names a task whose head has another role."""
     name = task_name(source)
     there = COUNTERPARTS[name].heads.keys() if name else set()
     return bool(there & FINE_TUNED) and role not in there
@@ -214,7 +214,7 @@ def _logits(source, role, part):
 
 
 def task_name(source: CheckpointSource) -> str | None:
-    """The name of our class for the model that a checkpoint is.
+    """Name our class for the model that a checkpoint is.
 
     Its config names the model. Where it doesn't, the model is the one of the most
     heads whose tensors are all there, fine-tuned ones first.
@@ -254,7 +254,7 @@ def _rank(ours):
 
 
 def _holds(source, name, ours):
-    """Whether all of a task of ours is in a checkpoint."""
+    """Tell whether all of a task of ours is in a checkpoint."""
     heads = transformers_tables()[source.family].heads
     weights = [weight for role in ours.heads for weight in heads[role]]
     task = keras.saving.get_registered_object(f"keras_bertfam>{name}")
@@ -268,7 +268,7 @@ def _holds(source, name, ours):
 
 
 def activation_note(head: Any, theirs: str | None) -> str | None:
-    """How a head of masked language models is not quite that of `transformers`.
+    """Describe how a masked language model's head differs from that of `transformers`.
 
     Args:
         head: a layer.
@@ -294,7 +294,7 @@ def activation_note(head: Any, theirs: str | None) -> str | None:
 
 
 def class_names(source: CheckpointSource, ours: Counterpart) -> list[str | None]:
-    """The classes that a checkpoint has a head for.
+    """List the names of the classes that a checkpoint has a head for.
 
     Args:
         source: `CheckpointSource`.
@@ -329,7 +329,7 @@ def class_names(source: CheckpointSource, ours: Counterpart) -> list[str | None]
 
 
 def class_config(task: Model) -> dict[str, Any]:
-    """What the config of `transformers` says of a task's classes."""
+    """Make what the config of `transformers` says of a task's classes."""
     names = task.label_names or [f"LABEL_{i}" for i in range(task.num_classes)]
     return {
         "id2label": {str(index): name for index, name in enumerate(names)},

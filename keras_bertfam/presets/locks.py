@@ -66,7 +66,7 @@ def locked_for_writers(path: Path) -> contextlib.AbstractContextManager[int]:
 
 
 def lock(descriptor: int, kind: int) -> bool | None:
-    """Whether it is locked now; `None` if the file system has no locks."""
+    """Try to lock a file, and tell whether it worked; `None` without locks."""
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -40,7 +40,7 @@ def refused_pickle(path: str, error: Exception) -> CheckpointError:
 
 
 def _code_in(path, message):
-    """What of a file is code, or `None`."""
+    """Name what in a file is code, or `None`."""
     if named := _NAMED.search(message):
         return next(filter(None, named.groups()))
     if _ARCHIVE in message:
@@ -56,7 +56,7 @@ def _code_in(path, message):
 
 
 def _opcodes(file):
-    """The opcodes of a pickle, up to where it is none."""
+    """Yield the opcodes of a pickle, up to where it is none."""
     try:
         yield from pickletools.genops(file)
     except (ValueError, OverflowError, MemoryError):

@@ -54,7 +54,7 @@ def errors_of(path: Path, *kinds: type[Exception]) -> Iterator[None]:
 
 
 def file_in(folder: Path, name: Any) -> pathlib.Path:
-    """Path of a file that lies in a folder by its bare name.
+    """Find a file that lies in a folder by its bare name.
 
     A link may lead to another file of the folder, or, in a cache of
     `huggingface_hub`, to the cache's own store.
@@ -117,7 +117,7 @@ def vocabulary_lines(path: Path) -> list[str]:
 
 
 def read_json(path: Path, pairs: bool = False, vocabulary: bool = False) -> Any:
-    """The object in a JSON file.
+    """Read the object in a JSON file.
 
     Args:
         path: path of a file.
@@ -164,7 +164,7 @@ class Tensors(collections.abc.Mapping):
 
 
 def read_safetensors(path: Path) -> dict[str, LazyTensor]:
-    """The tensors of a safetensors file, mapped into memory while one is read.
+    """Open the tensors of a safetensors file, mapped into memory while one is read.
 
     Args:
         path: path of a file.
@@ -209,7 +209,7 @@ def read_safetensors(path: Path) -> dict[str, LazyTensor]:
 
 
 def read_pytorch(path: Path) -> dict[str, LazyTensor]:
-    """The tensors of a file that `torch.save` wrote, without running what is in it.
+    """Open the tensors that `torch.save` wrote, without running code in the file.
 
     Args:
         path: path of a file.
@@ -238,7 +238,7 @@ def read_pytorch(path: Path) -> dict[str, LazyTensor]:
 
 
 def load_pytorch(path: Path) -> Any:
-    """What a file that `torch.save` wrote holds: tensors and plain containers.
+    """Load what `torch.save` wrote, if it is tensors in plain containers.
 
     See `read_pytorch`.
     """
@@ -268,7 +268,7 @@ def load_pytorch(path: Path) -> Any:
 
 
 def pytorch_tensor(tensor: Any) -> LazyTensor:
-    """A `LazyTensor` of a `torch.Tensor`."""
+    """Make a `LazyTensor` of a `torch.Tensor`."""
     tensor = tensor.detach()
     kind = f"{tensor.layout} on {tensor.device}"
     if kind != "torch.strided on cpu" or tensor.is_quantized or tensor.is_complex():
@@ -294,7 +294,7 @@ def pytorch_tensor(tensor: Any) -> LazyTensor:
 def read_sharded(
     index_path: Path, read: Callable[[Path], dict[str, LazyTensor]]
 ) -> dict[str, LazyTensor]:
-    """The tensors of a checkpoint in several files.
+    """Open the tensors of a checkpoint in several files.
 
     Args:
         index_path: path of its `*.index.json`.

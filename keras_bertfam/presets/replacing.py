@@ -65,7 +65,7 @@ def _put_once(aside, path, written):
 
 @contextlib.contextmanager
 def _moved_by_others(path):
-    """Raises `Replaced` where the system finds that others have moved a folder."""
+    """Raise `Replaced` where the system finds that others have moved a folder."""
     try:
         yield
     except OSError as error:
@@ -75,7 +75,7 @@ def _moved_by_others(path):
 
 
 def _files_in(folder):
-    """The files of a folder, by their paths from there."""
+    """List the files of a folder, by their paths from there."""
     return {
         os.path.relpath(os.path.join(at, name), folder)
         for at, _, names in os.walk(folder)
@@ -84,14 +84,14 @@ def _files_in(folder):
 
 
 def _flush(folder, files):
-    """Makes sure that files are on the disk before what they replace is gone."""
+    """Make sure that files are on the disk before what they replace is gone."""
     for name in files:
         flush(os.path.join(folder, name))
     flush(folder)
 
 
 def _outdated(written, old):
-    """A pattern of the files that go with an old folder's, by their paths from there.
+    """Make a pattern of the files that go when those of an old folder are replaced.
 
     A backbone takes the place of a task with its heads and its preprocessor. A
     tokenizer, which fits any backbone of its vocabulary, stays.
@@ -111,7 +111,7 @@ def _outdated(written, old):
 
 
 def _leave_readme(aside, old, written):
-    """Takes a new model card away where the old folder has a text of the user's."""
+    """Take a new model card away where the old folder has a text of the user's."""
     # It knows the published names, for which it needs KerasHub.
     from keras_bertfam.presets import cards
 
@@ -123,7 +123,7 @@ def _leave_readme(aside, old, written):
 
 
 def _carry_over(old, new, outdated):
-    """Links the files of a folder into another that don't have to go."""
+    """Link the files of an old folder that needn't go into the new one."""
 
     def ignore(folder, names):
         return {name for name in names if not is_kept(os.path.join(folder, name))}
@@ -151,7 +151,7 @@ def _link(source, target):
 
 
 def _swap(aside, path):
-    """Swaps two folders."""
+    """Swap two folders."""
     here = None
     with contextlib.suppress(FileNotFoundError):
         here = os.getcwd()
@@ -166,7 +166,7 @@ def _swap(aside, path):
 
 
 def _exchange(one, other):
-    """Swaps two folders in one operation; `False` where the system has none."""
+    """Swap two folders in one operation; `False` where the system has none."""
     rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if rename is None:
         return False
@@ -180,7 +180,7 @@ def _exchange(one, other):
 
 
 def before(path: str) -> str:
-    """Where a folder is between the two renames that replace it."""
+    """Give the path of a folder between the two renames that replace it."""
     parent, name = os.path.split(path)
     return os.path.join(parent, f".replaced-{name}")
 

@@ -147,7 +147,7 @@ class TaskPresets(Mixin):
 
     @classmethod
     def _config_from(cls, preset, backbone):
-        """Constructor arguments that a preset directory holds for this class."""
+        """Read the constructor's arguments that a preset has for this class."""
         task = directory.read_json(preset, directory.TASK_FILE)
         name = keras.saving.get_registered_name(cls)
         same = task is not None and task["registered_name"] == name
@@ -163,7 +163,7 @@ class TaskPresets(Mixin):
         return {**config, "preprocessor": preprocessor}
 
     def _take_over_heads(self, preset):
-        """Copies the heads that another task's preset has as well.
+        """Copy the heads that another task's preset has as well.
 
         Warns of what is new in a task of pre-training. Heads of fine-tuning are new
         after any pre-training.
@@ -184,7 +184,7 @@ class TaskPresets(Mixin):
             )
 
     def _copy_heads(self, cls, config, preset, shared):
-        """Fills heads from the saved task of a class; a list of those variables."""
+        """Fill heads from the saved task of a class, and list their variables."""
         weights = os.path.join(preset, directory.TASK_WEIGHTS_FILE)
         heads = shared_heads(cls, type(self)) if issubclass(cls, TaskPresets) else []
         if not heads or "quantized_layers" in config or not os.path.exists(weights):
@@ -207,7 +207,7 @@ class TaskPresets(Mixin):
 
     @classmethod
     def usual_preprocessor(cls, tokenizer: Tokenizer, backbone: Model) -> Any:
-        """The preprocessor by default, with rows no longer than the backbone takes."""
+        """Make the default preprocessor, with rows no longer than the backbone takes."""
         preprocessor = cls.preprocessor_cls(tokenizer)
         most = getattr(backbone, "max_sequence_length", None)
         most = preprocessor.sequence_length if most is None else most
@@ -217,7 +217,7 @@ class TaskPresets(Mixin):
 
     @classmethod
     def _adapt_config(cls, config, kwargs):
-        """Fits a saved task's config to arguments that take the place of a part.
+        """Fit a saved task's config to arguments that take the place of a part.
 
         Args:
             config: dict, changed in place; without a `name` if none was saved.
@@ -229,7 +229,7 @@ class TaskPresets(Mixin):
         return bool(config.get("name"))
 
     def get_config(self) -> Config:
-        """The arguments of the constructor.
+        """Give the arguments of the constructor.
 
         With `quantized_layers`, which `from_config` takes out, if there are any
         beside the backbone's.
@@ -257,7 +257,7 @@ class TaskPresets(Mixin):
         return task
 
     def to_keras_hub(self) -> Model:
-        """The task of KerasHub's own class, head included, without a preprocessor.
+        """Build the task of KerasHub's class with its head, without a preprocessor.
 
         See `to_keras_hub` of the backbone. Norms of KerasHub's heads have an epsilon
         of 1e-5, and BERT's and ALBERT's the other GELU: logits differ by up to 1e-3.
@@ -288,7 +288,7 @@ class TaskPresets(Mixin):
             )
 
     def load_weights(self, filepath: Path, *args: Any, **kwargs: Any) -> None:
-        """As `keras.Model.load_weights`; a `CheckpointError` for damaged files."""
+        """Load weights as Keras does, with a `CheckpointError` for damaged files."""
         with misfits.explain_weights_errors(filepath, self.weights):
             super().load_weights(filepath, *args, **kwargs)
 
@@ -310,7 +310,7 @@ class TaskPresets(Mixin):
         exporting.export_to_transformers(self, path)
 
     def training_facts(self) -> dict[str, Any]:
-        """What a model card says of the training; empty for a task without any.
+        """Give what a model card says of the training; nothing for a task without any.
 
         Returns:
             Dict of `steps`, `settings`, their published `source`, and `scores`.
@@ -323,7 +323,7 @@ class TaskPresets(Mixin):
         max_shard_size: float = 10,
         card: Mapping[str, Any] | None = None,
     ) -> None:
-        """As `EncoderBackbone.save_to_preset`; the card tells of the training, too."""
+        """Write a preset directory, whose model card tells of the training, too."""
         cards.check(card)
         with folders.write_aside(preset_dir) as folder:
             folders.check_room(folder, self.weights, max_shard_size)

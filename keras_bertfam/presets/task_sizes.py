@@ -29,7 +29,9 @@ _ANY_PRESET, _ALL_NEW = 1 << 20, 1 << 30
 _MAX_LENGTH = 1 << 20  # of rows, and of what is a part of a row
 
 
-def check_task(task: Config, backbone: Config, shapes: Shapes, where: str) -> None:
+def check_task_sizes(
+    task: Config, backbone: Config, shapes: Shapes, where: str
+) -> None:
     """Raise a `ValueError` if a task's config can't be that of its weights.
 
     Classes of the user are not checked: what their arguments mean isn't known.
@@ -60,7 +62,7 @@ def check_task(task: Config, backbone: Config, shapes: Shapes, where: str) -> No
 
 
 def _stored_forms(shape, packed):
-    """The shapes that a weight may have in a file: one axis may be packed."""
+    """List the shapes that a weight may have in a file: one axis may be packed."""
     forms = {shape}
     if packed > 1 and all(isinstance(dim, int) for dim in shape):
         for axis, dim in enumerate(shape):
@@ -68,7 +70,7 @@ def _stored_forms(shape, packed):
     return forms
 
 
-def check_new(
+def check_new_weights(
     backbone: Config,
     preprocessor: Config | None,
     task: Config | None,

@@ -120,7 +120,7 @@ class ReaderByName:
         self.lowercase = bool(reader.get_tensor(lower)) if lower in stored else None
 
     def _shape(self, name):
-        """The shape that TensorFlow 1 has: heads and their widths are one axis."""
+        """Give the shape that TensorFlow 1 has: heads and their widths are one axis."""
         shape = [int(size) for size in self._stored[self._keys[name]]]
         if name.endswith("/output/dense/kernel") and len(shape) == 3:
             return [shape[0] * shape[1], shape[2]]
@@ -144,7 +144,7 @@ class ReaderByName:
 
 
 def _is_weight(key, name, shape):
-    """Whether a variable is a model's, and not an optimizer's or a counter."""
+    """Tell whether a variable is a model's, and not an optimizer's or a counter."""
     state = any(
         part in key for part in (".OPTIMIZER_SLOT", "optimizer", "save_counter")
     )
@@ -152,7 +152,7 @@ def _is_weight(key, name, shape):
 
 
 def settings_of(folder: str, notes: list[str]) -> dict[str, Any]:
-    """The encoder's settings in a `params.yaml` of the Model Garden.
+    """Read the encoder's settings in a `params.yaml` of the Model Garden.
 
     Args:
         folder: path.
@@ -187,7 +187,7 @@ def settings_of(folder: str, notes: list[str]) -> dict[str, Any]:
 
 
 def _original(name, whole, projected):
-    """The name in TensorFlow 1's code of BERT, of ELECTRA or, of one block, ALBERT."""
+    """Find the name in TensorFlow 1's code of BERT, ELECTRA or ALBERT's one block."""
     family = "electra" if whole and projected else "bert"
     first, _, rest = name.partition("/")
     if first in _TABLES:
@@ -207,7 +207,7 @@ def _original(name, whole, projected):
 
 
 def files_of(path: str) -> tuple[str, str] | None:
-    """The prefix of a SavedModel's variables and the folder of its vocabulary.
+    """Find the prefix of a SavedModel's variables and the folder of its vocabulary.
 
     Args:
         path: of a folder.

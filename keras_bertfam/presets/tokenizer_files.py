@@ -63,7 +63,7 @@ _BERT_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 def load_tokenizer(source: CheckpointSource) -> Tokenizer:
-    """The tokenizer of a checkpoint.
+    """Load the tokenizer of a checkpoint.
 
     Args:
         source: `CheckpointSource`.
@@ -95,7 +95,7 @@ def load_tokenizer(source: CheckpointSource) -> Tokenizer:
 
 
 def _ours(name):
-    """A tokenizer class of ours: it registers itself when it is defined."""
+    """Find a tokenizer class of ours, which registers itself when it is defined."""
     return keras.saving.get_registered_object(f"keras_bertfam>{name}")
 
 
@@ -258,7 +258,7 @@ def _tokenizer_json(source, added, path):
 
 
 def _own_pipeline(source, content):
-    """The clean-up and the model of a pipeline that was written here, or `None`."""
+    """Read the clean-up and model of a pipeline that was written here, or `None`."""
     record = FAMILIES[source.family]
     if record.tokenizer != "sentence_piece":
         return None
@@ -279,7 +279,7 @@ def _own_pipeline(source, content):
 
 
 def _proto(content):
-    """A SentencePiece model from the JSON of its fast counterpart."""
+    """Rebuild a SentencePiece model from the JSON of its fast counterpart."""
     normalizers = tokenizer_pipelines.steps_of(content, "normalizer")
     # T5's sentinels are special, and found in texts.
     special = {
@@ -365,7 +365,7 @@ def _special_ids(tokenizer):
 
 
 def _export_pieces(tokenizer, folder):
-    """The `tokenizer.json` of a SentencePiece model, and what a config says of it."""
+    """Write the `tokenizer.json` of a SentencePiece model, and return its config."""
     if lacking := not_expressible(tokenizer):
         warn(
             "There is no `tokenizer.json`, which can't say what this "

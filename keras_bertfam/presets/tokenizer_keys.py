@@ -84,5 +84,5 @@ def _other(source, where, tokenizer, name, value, said):
 
 
 def _content(token):
-    """The text of a special token, which may be an object with more about it."""
+    """Give the text of a special token, which may be an object with more about it."""
     return token.get("content") if isinstance(token, dict) else token

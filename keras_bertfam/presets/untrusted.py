@@ -36,7 +36,7 @@ _STORED_FOR_EACH = 1000  # Bytes declared for each byte stored, at most: as in K
 
 
 def inside(folder: Path, name: str) -> pathlib.Path:
-    """The path of a file in a directory, if it is there and nowhere else.
+    """Find a file in a directory, if it is there and nowhere else.
 
     A link may lead to another file of the directory, or, in a cache of
     `huggingface_hub`, to the cache's own store.
@@ -85,7 +85,7 @@ def check_directory(folder: Path) -> None:
 
 
 def read_json(folder: Path, name: str) -> Config | None:
-    """The object in a JSON file of a preset directory, or `None` without one.
+    """Read the object in a JSON file of a preset directory; `None` without one.
 
     Raises:
         ValueError: if it isn't an object, or may not be in a preset.
@@ -97,7 +97,7 @@ def read_json(folder: Path, name: str) -> Config | None:
 
 
 def read_config(folder: Path, name: str) -> Any:
-    """A serialised object in a preset directory, checked; `None` without one.
+    """Read a serialised object in a preset directory, and check it; `None` without one.
 
     Raises:
         ValueError: for an object of a class that isn't registered, or one that
@@ -149,7 +149,7 @@ def _is_bare(name):
 
 
 def _is_function_of_keras_hub(value):
-    """Whether it is the name of a function such as an activation."""
+    """Tell whether a value names a function such as an activation."""
     name = value.get("config")
     return (
         value["class_name"] == "function"
@@ -178,7 +178,7 @@ def _check_class(value, where, registered=False):
 
 
 def weights_of(folder: Path) -> Shapes:
-    """Shapes of the weights of the backbone in a preset directory.
+    """Give the shapes of the weights of the backbone in a preset directory.
 
     Returns:
         Dict from the names in the files to shapes; empty without weights.
@@ -195,7 +195,7 @@ def weights_of(folder: Path) -> Shapes:
 
 
 def weights_in(path: Path, most: int = _STORED_FOR_EACH) -> Shapes:
-    """Shapes of the weights in a file, see `weights_of`.
+    """Give the shapes of the weights in a file, see `weights_of`.
 
     Args:
         path: path of the file.

@@ -13,7 +13,7 @@ _VECTORS_OF_A_CELL = 39
 
 
 def import_faiss() -> Any:
-    """FAISS, which is an extra.
+    """Import FAISS, which is an extra.
 
     Raises:
         ImportError: with what to install.
@@ -137,7 +137,7 @@ KINDS = {
 
 
 def checked_settings(kind: str, settings: Mapping[str, Any]) -> Config:
-    """The settings of a kind, those that aren't given by default.
+    """Check the settings of a kind, and add those that aren't given.
 
     Raises:
         ValueError: for an unknown kind, or settings that it hasn't, or aren't positive.

@@ -18,7 +18,7 @@ class Origin:
         self._sample = _of(encoder, "passage_sample")  # when it was last checked
 
     def check(self, encoder: Any, name: str = "The index") -> None:
-        """Raises a `ValueError` unless the vectors are what an encoder makes today.
+        """Raise a `ValueError` unless an encoder would make these vectors today.
 
         Args:
             encoder: a task with `encode`.
@@ -34,7 +34,7 @@ class Origin:
         self._sample = _of(encoder, "passage_sample")
 
     def check_fresh(self, encoder: Any) -> None:
-        """As `check`, if the encoder may have changed since the last time.
+        """Check an encoder, if it may have changed since the last time.
 
         Args:
             encoder: the one that was checked, or made the vectors.
@@ -44,7 +44,7 @@ class Origin:
 
 
 def check_encodes(encoder: Any) -> None:
-    """Raises a `ValueError` unless an encoder makes vectors."""
+    """Raise a `ValueError` unless an encoder makes vectors."""
     if not hasattr(encoder, "encode"):
         raise ValueError(
             "`encoder` must be a task with `encode`, such as a `DualEncoder`. "

@@ -35,7 +35,7 @@ class Stored(NamedTuple):
 
 
 def write(folder: Path, engine: Any, passages: Any, facts: Config) -> None:
-    """Writes an index to a folder that isn't read yet.
+    """Write an index to a folder that isn't read yet.
 
     Args:
         folder: path.
@@ -57,7 +57,7 @@ def write(folder: Path, engine: Any, passages: Any, facts: Config) -> None:
 
 
 def read(folder: Path) -> Stored:
-    """Reads the index of a folder, and checks all of it.
+    """Read the index of a folder, and check all of it.
 
     Raises:
         FileNotFoundError: if there is no such folder.

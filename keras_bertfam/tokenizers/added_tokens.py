@@ -108,7 +108,7 @@ class Parts(NamedTuple):
 
     @property
     def is_token(self) -> TFTensor:
-        """Which of all parts are tokens."""
+        """Tell which of all parts are tokens."""
         return self.numbers.flat_values >= 0
 
 
@@ -169,7 +169,7 @@ def split_at(
 
 
 def _numbered(parts, numbers):
-    """Parts whose numbers are those in a longer list."""
+    """Number parts as they are numbered in a longer list."""
     own = tf.gather([-1, *numbers], parts.numbers.flat_values + 1)
     return parts._replace(numbers=parts.numbers.with_flat_values(own))
 
@@ -209,7 +209,7 @@ def _split(texts, tokens, clean=None):
 
 
 def _neighbour(values, rows, default, before):
-    """The value before or after each, in the same row; else a default."""
+    """Give the value before or after each, in the same row; else a default."""
     first = tf.fill([tf.minimum(tf.size(rows), 1)], tf.cast(default, values.dtype))
     near = rows[1:] == rows[:-1]
     if before:
@@ -218,7 +218,7 @@ def _neighbour(values, rows, default, before):
 
 
 def _is_any(numbers, of):
-    """Which numbers are of those that a list says; -1 is of none."""
+    """Tell which numbers are of those that a list says; -1 is of none."""
     return tf.gather([False, *of], numbers + 1)
 
 

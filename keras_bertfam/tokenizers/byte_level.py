@@ -110,11 +110,11 @@ class ByteLevelTokenizer(TextTokenizer, keras_hub.tokenizers.BytePairTokenizer):
         return normalize(texts, self.normalizer) if self.normalizer else texts
 
     def normalizer_steps(self) -> list[Step]:
-        """What is done to texts, as in a `tokenizer.json`."""
+        """List what is done to texts, as in a `tokenizer.json`."""
         return [dict(step) for step in self.normalizer]
 
     def pre_tokenizer_steps(self) -> list[Step]:
-        """How texts are split, as in a `tokenizer.json`."""
+        """List how texts are split, as in a `tokenizer.json`."""
         flags = {"add_prefix_space": self.add_prefix_space, "trim_offsets": True}
         step = {"type": "ByteLevel", "use_regex": True, **flags}
         *others, last = self.pre_tokenizer or [{}]

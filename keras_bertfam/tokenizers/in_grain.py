@@ -14,7 +14,7 @@ _FOLDERS = tuple(
 
 
 def in_grain() -> bool:
-    """Whether Grain calls: it has no sign but the stack, by which Keras tells, too."""
+    """Tell by the stack, as Keras does, whether Grain calls: there is no other sign."""
     if "grain" not in sys.modules:
         return False
     frame: Any = sys._getframe(1)
@@ -26,7 +26,7 @@ def in_grain() -> bool:
 
 
 def as_plain(x: Any) -> Any:
-    """Tensors as NumPy arrays, or as lists and strings of Python if ragged or texts."""
+    """Make NumPy arrays of tensors, or lists and strings of ragged ones and texts."""
     if isinstance(x, tf.Tensor) and x.dtype != tf.string:
         return x.numpy()
     if isinstance(x, tf.RaggedTensor):

@@ -12,7 +12,7 @@ from keras_bertfam.types import TFRagged, TFTensor
 def comma_splits(
     pieces: list[str], encode: Callable[[str], list[str]]
 ) -> dict[int, list[str]]:
-    """What takes the place of each piece that is a number with a comma behind it.
+    """Split each piece of a vocabulary that is a number with a comma behind it.
 
     Args:
         pieces: list of str, the vocabulary of a SentencePiece model.
@@ -70,7 +70,7 @@ class NumberCommas(tf.Module):
         )
 
     def _split(self, tokens):
-        """Splits tokens, a ragged tensor.
+        """Split tokens, a ragged tensor.
 
         Returns:
             A tuple of the new tokens, and of tensors with an element for each: the
@@ -96,13 +96,13 @@ class NumberCommas(tf.Module):
         return new, source, place, after
 
     def tokenize(self, texts: TFTensor) -> TFRagged:
-        """As the model does it, texts of shape `(batch,)`."""
+        """Tokenize as the model does, texts of shape `(batch,)`."""
         return self._split(self.model.tokenize(texts))[0]
 
     def tokenize_with_offsets(
         self, texts: TFTensor
     ) -> tuple[TFRagged, TFRagged, TFRagged]:
-        """As the model does it, texts of shape `(batch,)`."""
+        """Tokenize as the model does, texts of shape `(batch,)`, with offsets."""
         tokens, starts, ends = self.model.tokenize_with_offsets(texts)
         tokens, source, place, after = self._split(tokens)
         ends = tf.gather(ends.flat_values, source) - tf.cast(after, ends.dtype)
@@ -112,5 +112,5 @@ class NumberCommas(tf.Module):
         return tokens, tokens.with_flat_values(starts), tokens.with_flat_values(ends)
 
     def detokenize(self, tokens: TFTensor) -> TFTensor:
-        """As the model does it."""
+        """Read tokens as the model does."""
         return self.model.detokenize(tokens)

@@ -96,7 +96,7 @@ class NormalizedSentencePiece(
         return self._sentence_piece.tokenize(self.clean_texts(texts))
 
     def clean_texts(self, texts: TFTensor) -> TFTensor:
-        """Strings as the model gets them, and is trained on. Works in a graph."""
+        """Clean strings as the model gets them, and is trained on. Works in a graph."""
         text = tf.strings.regex_replace(to_utf8(texts), _SPACES, " ")
         text = tf.strings.regex_replace(text, "``|''", '"')
         if not self.keep_accents:
@@ -105,7 +105,7 @@ class NormalizedSentencePiece(
         return tf.strings.lower(text, "utf-8") if self.lowercase else text
 
     def clean_steps(self) -> list[Step]:
-        """What `clean_texts` does, as steps of a `tokenizer.json`'s normalizer."""
+        """List what `clean_texts` does, as steps of a `tokenizer.json`'s normalizer."""
         steps = [replace(_SPACES, " ", "Regex"), replace("``|''", '"', "Regex")]
         if not self.keep_accents:
             steps += [{"type": "NFKD"}, replace(combining_marks(), "", "Regex")]
@@ -114,7 +114,7 @@ class NormalizedSentencePiece(
         return steps
 
     def split_commas(self) -> list[str]:
-        """Pieces that are split before their last comma, which no pipeline can do."""
+        """List pieces split before their last comma, which no pipeline can do."""
         model = self._sentence_piece
         splits = model.splits if isinstance(model, NumberCommas) else ()
         return [self.id_to_token(number) for number in splits]

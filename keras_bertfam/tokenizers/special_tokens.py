@@ -60,7 +60,7 @@ SENTENCE_PIECE: dict[str, tuple[type, dict[str, Any], list[str], list[str]]] = {
 
 
 def one_of(families: dict[str, Any], family: str) -> Any:
-    """What is known of a family.
+    """Look up what is known of a family.
 
     Raises:
         ValueError: for one that isn't there.

@@ -51,7 +51,7 @@ def train_word_piece(
     min_frequency: int = 2,
     **kwargs: Any,
 ) -> BertTokenizer:
-    """Learns a WordPiece vocabulary from text.
+    """Learn a WordPiece vocabulary from text.
 
     It has the 1,000 most frequent characters, and what else occurs often enough. A
     warning says so if the text hasn't as many tokens as are asked for.
@@ -116,7 +116,7 @@ def train_byte_pair(
     family: str = "roberta",
     **kwargs: Any,
 ) -> Tokenizer:
-    """Learns a vocabulary of byte-level BPE, GPT-2's and RoBERTa's form, from text.
+    """Learn a vocabulary of byte-level BPE, GPT-2's and RoBERTa's form, from text.
 
     A line's end is a space, as it is between the sentences of a document in
     pre-training. Any text can be written in the vocabulary, which has all bytes; but
@@ -218,7 +218,7 @@ def train_sentence_piece(
     character_coverage: float = 0.99995,
     **kwargs: Any,
 ) -> NormalizedSentencePiece:
-    """Learns a SentencePiece model from text, after the tokenizer's own clean-up.
+    """Learn a SentencePiece model from text, after the tokenizer's own clean-up.
 
     Args:
         documents: `tf.data.Dataset` of scalar strings, a list of paths of

@@ -11,7 +11,7 @@ def recount(
     counts: Mapping[str, int],
     split: Callable[[list[str]], Iterable[Iterable[bytes | str]]],
 ) -> dict[str, int]:
-    """How often the parts of words occur.
+    """Count how often the parts of words occur.
 
     Args:
         counts: words and how often they occur.

@@ -178,17 +178,17 @@ class BertTokenizer(TextTokenizer, keras_hub.tokenizers.BertTokenizer):
         return keras_hub.tokenizers.BertTokenizer.tokenize(self, inputs)
 
     def clean_texts(self, texts: TFTensor) -> TFTensor:
-        """Strings as BERT's clean-up, or the `normalizer`, makes them."""
+        """Clean strings as BERT, or the `normalizer`, does."""
         return normalize(texts, self.normalizer_steps())
 
     def normalizer_steps(self) -> list[Step]:
-        """What is done to texts, as in a `tokenizer.json`."""
+        """List what is done to texts, as in a `tokenizer.json`."""
         if self.normalizer is None:
             return [bert_step(self.lowercase)]
         return [dict(step) for step in self.normalizer]
 
     def pre_tokenizer_steps(self) -> list[Step]:
-        """How texts are split, as in a `tokenizer.json`."""
+        """List how texts are split, as in a `tokenizer.json`."""
         steps = self.pre_tokenizer
         return [{"type": "BertPreTokenizer"}] if steps is None else [*map(dict, steps)]
 
@@ -209,7 +209,7 @@ class BertTokenizer(TextTokenizer, keras_hub.tokenizers.BertTokenizer):
     def tokenize_with_offsets(
         self, texts: TFTensor
     ) -> tuple[TFRagged, TFRagged, TFRagged]:
-        """Tokenises texts, and says which bytes of them each token is made of.
+        """Tokenize texts, and tell which bytes of them each token is made of.
 
         Args:
             texts: string tensor of shape `(batch,)`, in UTF-8.
@@ -231,7 +231,7 @@ class BertTokenizer(TextTokenizer, keras_hub.tokenizers.BertTokenizer):
         )
 
     def _without_long_words(self, tokens, *bounds):
-        """One unknown token for each word that is too long.
+        """Put one unknown token in the place of each word that is too long.
 
         Args:
             tokens: ragged tensor of ids.
@@ -274,7 +274,7 @@ class BertTokenizer(TextTokenizer, keras_hub.tokenizers.BertTokenizer):
 
 
 def _without_numbers(lines):
-    """The tokens of lines with the number of each after it, `None` for others."""
+    """Read tokens from lines with a number after each; `None` for other lines."""
     if not lines or "\t" not in lines[0]:
         return None
     tokens = []

@@ -33,7 +33,7 @@ _INNER = "##"
 
 @as_written
 def count_words(texts: TFDataset) -> dict[str, int]:
-    """Counts words.
+    """Count words.
 
     Args:
         texts: `tf.data.Dataset` of strings of shape `(batch,)`, cleaned.
@@ -52,7 +52,7 @@ def count_words(texts: TFDataset) -> dict[str, int]:
 
 
 def split_words(texts: TFTensor) -> TFRagged:
-    """The words of cleaned texts of shape `(batch,)`, ragged `(batch, None)`."""
+    """Split cleaned texts of shape `(batch,)` into words, ragged `(batch, None)`."""
     return tf_text.regex_split(texts, rf"{SPACES}|{SIGNS}", SIGNS)
 
 
@@ -62,7 +62,7 @@ def learn_word_pieces(
     special_tokens: Sequence[str],
     min_frequency: int,
 ) -> list[str]:
-    """Learns a vocabulary in which all characters are that words are made of.
+    """Learn a vocabulary that has all characters that words are made of.
 
     Args:
         counts: what `count_words` returns.
@@ -115,12 +115,12 @@ def learn_word_pieces(
 
 
 def _is_less(number, size):
-    """Whether there is room for more tokens than may stay unused."""
+    """Tell whether there is room for more tokens than may stay unused."""
     return size - number > _SLACK * size
 
 
 def _usable(counts):
-    """The words to learn from, the most frequent first."""
+    """List the words to learn from, the most frequent first."""
     words = {word: count for word, count in counts.items() if len(word) <= _LENGTH}
     frequencies: collections.Counter[str] = collections.Counter()
     for word, count in words.items():
@@ -133,7 +133,7 @@ def _usable(counts):
 
 
 def _count_all_ends(words):
-    """How often words end with each of their ends, the whole word included."""
+    """Count how often words end with each of their ends, the whole word included."""
     ends: collections.Counter[str] = collections.Counter()
     for word, count in words.items():
         ends[word] += count
@@ -143,7 +143,7 @@ def _count_all_ends(words):
 
 
 def _count_ends(words, tokens):
-    """The same, for the ends where a token starts if words are split into tokens."""
+    """Count the ends where a token starts if words are split into tokens."""
     ends: collections.Counter[str] = collections.Counter()
     longest = max(map(len, tokens), default=0)
     for word, count in words.items():

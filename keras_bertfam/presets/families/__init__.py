@@ -17,7 +17,7 @@ from keras_bertfam.presets.families.transformers_table import TransformersTable
 
 
 def _records():
-    """That of each file; before it are others, of which it is derived."""
+    """Yield the record of each file; before it are others, of which it is derived."""
     for file in pkgutil.iter_modules(__path__):
         module = importlib.import_module(f"{__name__}.{file.name}")
         values = [each for each in vars(module).values() if isinstance(each, Family)]
@@ -29,7 +29,7 @@ BACKBONES = Registry()
 
 
 def register(record: Family, backbone: Any) -> None:
-    """Makes a record and the class that has it known by the record's name.
+    """Make a record, and the class that has it, known by the record's name.
 
     A class that is defined again, as in a notebook, takes the place of the former.
 
@@ -59,22 +59,22 @@ def register(record: Family, backbone: Any) -> None:
 
 
 def transformers_tables() -> dict[str, TransformersTable]:
-    """The families that `transformers` has, by name."""
+    """Give the tables of the families that `transformers` has, by name."""
     return {n: r.transformers for n, r in FAMILIES.items() if r.transformers}
 
 
 def keras_hub_tables() -> dict[str, KerasHubTable]:
-    """The families that KerasHub has a class for, by name."""
+    """Give the tables of the families that KerasHub has a class for, by name."""
     return {n: r.keras_hub for n, r in FAMILIES.items() if r.keras_hub}
 
 
 def tensorflow1_tables() -> dict[str, TensorFlow1Table]:
-    """The families whose original code is for TensorFlow 1, by name."""
+    """Give the tables of the families from TensorFlow 1, by name."""
     return {n: r.tensorflow1 for n, r in FAMILIES.items() if r.tensorflow1}
 
 
 def family_of_tokenizer(tokenizer: Any) -> Family | None:
-    """The first published family with tokenizers of that class, ours or KerasHub's."""
+    """Find the first published family with tokenizers of a class, ours or KerasHub's."""
     known: dict[str, Family] = {}
     for record in FAMILIES.values():
         if record.sizes:
@@ -84,6 +84,6 @@ def family_of_tokenizer(tokenizer: Any) -> Family | None:
 
 
 def backbones_of(name: str) -> list[Any]:
-    """The classes that take a family's checkpoints, its own first."""
+    """List the classes that take a family's checkpoints, its own first."""
     reading = [other for other, record in FAMILIES.items() if name in record.reads]
     return [BACKBONES[family] for family in (name, *reading)]

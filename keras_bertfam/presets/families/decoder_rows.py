@@ -8,7 +8,7 @@ from keras_bertfam.presets.families.transformers_table import REQUIRED
 
 
 def beside(ours: str, theirs: str) -> WeightMaps:
-    """A dense layer that is one of GPT's, whose kernels are `(inputs, outputs)`."""
+    """Map a dense layer to one of GPT's, whose kernels are `(inputs, outputs)`."""
     return (
         *same(f"{ours}.kernel", f"{theirs}.weight"),
         *same(f"{ours}.bias", f"{theirs}.bias"),
@@ -34,7 +34,7 @@ def decoder_weights(tokens: str, positions: str) -> WeightMaps:
 
 
 def decoder_config(activation: str, usual: str, positions: int) -> tuple:
-    """What GPT's and GPT-2's configs have in common, a rate under two names too.
+    """Map the arguments that GPT and GPT-2 share to keys of a config.
 
     Args:
         activation: str. The key of the activation.
@@ -57,7 +57,7 @@ def decoder_config(activation: str, usual: str, positions: int) -> tuple:
 
 
 def _plain(ours, theirs):
-    """A dense layer of KerasHub, whose kernels are `(inputs, outputs)` too."""
+    """Map a dense layer of KerasHub, whose kernels are `(inputs, outputs)` too."""
     weights = keras_hub.dense(ours, theirs)
     return tuple(
         dataclasses.replace(weight, transform=keras_hub.SAME) for weight in weights
@@ -65,7 +65,7 @@ def _plain(ours, theirs):
 
 
 def _third(attention, at, part, number, ours, theirs):
-    """A variable of KerasHub that is a third of a tensor, and has an axis of heads."""
+    """Map a variable of KerasHub that is a third of a tensor, and has an axis of heads."""
     name = f"{at}.attn.c_attn.{theirs}[{number}]"
     return WeightMap(f"{attention}/{part}/{ours}", (name,), keras_hub.PARTS)
 

@@ -91,7 +91,7 @@ TABLES = (
 
 
 def joint_tables(layer: str, *positions: Any) -> WeightMaps:
-    """Embeddings as one layer, without segments."""
+    """Map embeddings that are one layer, without segments."""
     words = ("embeddings.word_embeddings.weight",)
     return (
         WeightMap(f"{layer}/token_embedding/embeddings", words, SAME),

@@ -7,7 +7,7 @@ GLOBAL_TOKENS = 160
 
 
 def by_layer(config: dict[str, Any]) -> dict[str, Any]:
-    """A config with `attention_window` as `EncoderBackbone` has it.
+    """Write `attention_window` as `EncoderBackbone` has it.
 
     Raises:
         ValueError: for another number of windows than layers.
@@ -27,7 +27,7 @@ def by_layer(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def of_transformers(config: dict[str, Any]) -> dict[str, Any]:
-    """The inverse of `by_layer`.
+    """Undo `by_layer`.
 
     Raises:
         ValueError: for layers without a window, or without global tokens.

@@ -8,7 +8,7 @@ _BASES = {_FULL: 160_000.0, _SLIDING: 10_000.0}
 
 
 def by_layer(config: dict[str, Any]) -> dict[str, Any]:
-    """A config with `attention_window` and `rotary_base` of `EncoderBackbone`.
+    """Write `attention_window` and `rotary_base` as `EncoderBackbone` has them.
 
     It may be of the first form, with `global_attn_every_n_layers` and a base beside
     it, or of the later one, with `layer_types` and `rope_parameters`.
@@ -59,7 +59,7 @@ def _bases(config):
 
 
 def of_transformers(config: dict[str, Any]) -> dict[str, Any]:
-    """The inverse of `by_layer`.
+    """Undo `by_layer`.
 
     Raises:
         ValueError: for windows of more than one length, or other positions.

@@ -32,7 +32,7 @@ class Objective:
 
 
 def _denoising(name: str) -> Objective:
-    """What a `TextToText` is trained by: a denoising objective by its name."""
+    """Describe a denoising objective of a `TextToText`."""
     return Objective("TextToText", "", {"objective": name}, _STREAMS)
 
 
@@ -91,12 +91,12 @@ OBJECTIVES = _Objectives()
 
 
 def strategies() -> list[str]:
-    """Names of strategies of masking: the package's own, and what else was defined."""
+    """Name the strategies of masking: the package's own, and what else was defined."""
     defined = _defined("strategies", "MaskingStrategy")
     return [*dict.fromkeys([*_STRATEGIES, *defined])]
 
 
 def _defined(module, base):
-    """Classes by name of a kind, which are there if the module of their base is."""
+    """Give the classes of a kind by name, if the module of their base is loaded."""
     loaded = sys.modules.get(f"{_CORRUPTION}.{module}")
     return getattr(loaded, base).named if loaded else {}

@@ -39,7 +39,7 @@ def size(
     tokenizer: str | None = None,
     **arguments: Any,
 ) -> PublishedSize:
-    """A size with heads of 64 and an inner width of four times its own."""
+    """Make a size with heads of 64 and an inner width of four times its own."""
     common = {
         "vocabulary_size": vocabulary_size,
         "num_layers": num_layers,
@@ -73,11 +73,11 @@ class Layout:
 
     @property
     def first(self) -> int:
-        """Where the first token is that isn't special."""
+        """Tell where the first token is that isn't special."""
         return 0 if self.start_last or not self.start_token else 1
 
     def specials(self, segments: int) -> int:
-        """How many special tokens a row of so many segments has."""
+        """Count the special tokens of a row of so many segments."""
         outer = bool(self.start_token) + self.ends
         return outer + self.separators * (segments - 1)
 
@@ -110,7 +110,7 @@ class HeadStyle:
     tokens: bool = False
 
     def layers(self, backbone: Any) -> dict[str, Any]:
-        """Arguments of `SummaryHead`, what comes before the logits."""
+        """Give the arguments of `SummaryHead`, what comes before the logits."""
         return {
             "hidden_dim": None if self.activation is None else backbone.hidden_dim,
             "activation": self.activation,
@@ -180,7 +180,7 @@ class Family:
     tensorflow1: TensorFlow1Table | None = None
 
     def derived(self, name: str, backbone: str, **changes: Any) -> "Family":
-        """The record of a family that is like this one, but for the changes.
+        """Make the record of a family that is like this one, but for the changes.
 
         Tokenizer, layout, head, arguments and recipes are this family's unless they
         are given. Sizes and the names that other libraries have aren't inherited.
@@ -198,7 +198,7 @@ class Family:
         )
 
     def pretraining_recipe(self, hidden_dim: int) -> PretrainingRecipe:
-        """The recipe of the published size that is nearest in width."""
+        """Find the recipe of the published size that is nearest in width."""
 
         def distance(name):
             return abs(math.log(self.sizes[name].arguments["hidden_dim"] / hidden_dim))
@@ -209,7 +209,7 @@ class Family:
     def fine_tuning_recipes(
         self, hidden_dim: int | None = None
     ) -> Mapping[str, FineTuningRecipe]:
-        """The recipes for a backbone of a width, or for the usual ones."""
+        """Give the recipes for a backbone of a width, or those of most sizes."""
         for variant in self.variants.values():
             if hidden_dim in variant.hidden_dims:
                 return variant.fine_tuning

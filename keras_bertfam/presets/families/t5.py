@@ -60,7 +60,7 @@ _GATED = {"activation": "gelu_tanh", "gated": True, "tie_embeddings": False}
 
 
 def _with_scale(config):
-    """A config that says whether the decoder's states are scaled before the logits.
+    """Add to a config whether the decoder's states are scaled before the logits.
 
     Older ones say so by `tie_word_embeddings` alone, and later ones of T5 1.1, whose
     tables are two, that these are tied: the file of weights knows better.
@@ -73,7 +73,7 @@ def _with_scale(config):
 
 
 def _without_scale(config):
-    """The older form of such a config, unless that would say something else."""
+    """Write the older form of such a config, unless that would say something else."""
     scaled, tied = config["scale_decoder_outputs"], config["tie_word_embeddings"]
     if scaled != tied:
         return {**config, "tie_word_embeddings": True}

@@ -93,11 +93,11 @@ class TransformersTable:
 
     @property
     def output_weights(self) -> WeightMaps:
-        """The row of an output table that isn't the input's."""
+        """Map an output table that isn't the input's."""
         return same(OUTPUT_TABLE, self.output, transform=KERNEL) if self.output else ()
 
     def architecture(self, ending: str) -> str:
-        """The name of a class of `transformers`."""
+        """Name a class of `transformers`."""
         return self.title + self.endings.get(ending, ending)
 
 
