@@ -117,7 +117,7 @@ def _length(max_length, usual, begun, positions, settings):
 
 
 def _signatures(tokenizer, answer, example, specials=False, most=None):
-    """Make the signatures of a function of rows of tokens: from text, and from the ids."""
+    """Make the signatures of a function of rows of tokens: from text and from ids."""
     start, end = special_ids(tokenizer) if specials else ([], [])
     in_graph = tokenize_with_masks if specials else tokenize
 

@@ -164,7 +164,7 @@ def _pipeline(model):
 
 
 def _license(backbone, card):
-    """Choose the license: the given one, or that of the weights the model began with."""
+    """Choose the license: the given one, or that of the model's first weights."""
     presets = names.published().values() if backbone.origin else ()
     known = (p.license for p in presets if backbone.origin in p.sources)
     return card.get("license", next(known, None) or "").lower() or None

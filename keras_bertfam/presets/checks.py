@@ -97,7 +97,7 @@ def check_zeros(source: CheckpointSource) -> None:
 
 
 def check_activation(head: Any, source: CheckpointSource, report: Report) -> None:
-    """Note a head's activation that isn't quite ours; raise an error for another one."""
+    """Note a head's activation that isn't quite ours, and refuse another one."""
     try:
         note = activation_note(head, source.head_activation)
     except ValueError as error:

@@ -185,7 +185,7 @@ def _preprocessor(cls, tokenizer, backbone, report):
 
 
 def _generator_arguments(cls, source, load_weights, kwargs):
-    """Make the arguments that hand over the generator beside a discriminator, if any."""
+    """Make the arguments that hand over a discriminator's generator, if any."""
     ours, part = counterpart(cls), source.parts.get("generator")
     chosen = {"generator", "generator_size", "tie"} & kwargs.keys()
     if part is None or chosen or ours is None or not ours.generator:

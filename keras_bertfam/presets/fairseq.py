@@ -218,7 +218,7 @@ def _settings(part):
 
 
 class _Plain:
-    """Stands for a class of fairseq's, of which only plain values are kept."""
+    """A stand-in for a class of fairseq's, of which only plain values are kept."""
 
     def __init__(self, *args, **kwargs):
         pass

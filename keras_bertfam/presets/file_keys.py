@@ -18,7 +18,7 @@ from keras_bertfam.types import Path
 
 @dataclasses.dataclass(frozen=True)
 class Keys:
-    """What becomes of the keys of a kind of file.
+    """The keys of a kind of file, and what becomes of each.
 
     Args:
         file: the name of the file, or of a part of it.

@@ -2,7 +2,7 @@
 
 A folder is written under another name beside its place. If there is one already, its
 other files are linked into the new folder, and then the two change places in one
-operation of Linux. A reader that another folder was given to meanwhile begins again.
+operation of Linux. If the folder is replaced while it is read, reading starts over.
 """
 
 import contextlib

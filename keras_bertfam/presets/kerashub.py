@@ -409,7 +409,7 @@ def _make_task(model, table, backbone):
 
 
 def _arguments(family, config, backbone):
-    """Make the arguments of KerasHub's class; raise an error if it has no such model."""
+    """Make the arguments of KerasHub's class, if it has such a model."""
     table = keras_hub_tables()[family]
     config = {"inner_group_num": 1, **config}
     arguments = {ours: config[theirs] for theirs, ours in table.config.items()}

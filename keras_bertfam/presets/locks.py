@@ -14,7 +14,7 @@ _PATIENCE, _PATIENCE_WITH_WRITERS = 2, 60
 
 
 class Replaced(OSError):
-    """Another folder, or none, is at the path of one that was opened."""
+    """Raised if another folder, or none, is at the path of one that was opened."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(errno.ENOENT, "The folder was moved or replaced.", path)

@@ -16,7 +16,7 @@ _PACKAGE = __name__.partition(".")[0]
 
 @dataclasses.dataclass
 class Report:
-    """What became of a checkpoint.
+    """A record of a checkpoint: what was read of it, what it lacks, what was left out.
 
     Attributes:
         source: `CheckpointSource`.

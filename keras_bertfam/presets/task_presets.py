@@ -207,7 +207,7 @@ class TaskPresets(Mixin):
 
     @classmethod
     def usual_preprocessor(cls, tokenizer: Tokenizer, backbone: Model) -> Any:
-        """Make the default preprocessor, with rows no longer than the backbone takes."""
+        """Make the default preprocessor; its rows are as long as the backbone takes."""
         preprocessor = cls.preprocessor_cls(tokenizer)
         most = getattr(backbone, "max_sequence_length", None)
         most = preprocessor.sequence_length if most is None else most

@@ -65,7 +65,7 @@ def recognises(path: Path) -> bool:
 
 
 def _prefix(path):
-    """Find the path of a checkpoint without `.index`; `None` if there is none or many."""
+    """Find a checkpoint's path without `.index`; `None` if there is none or many."""
     path = os.fspath(path).removesuffix(".index")
     if os.path.isfile(f"{path}.index"):
         return path

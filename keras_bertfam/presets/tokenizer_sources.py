@@ -88,7 +88,7 @@ def check_family(tokenizer: Tokenizer, family: str, path: Path) -> None:
 
 
 def _is_preset(folder):
-    """Tell whether a folder is a preset of ours, or a checkpoint that a reader knows."""
+    """Tell whether a folder is a preset, or a checkpoint that a reader knows."""
     names = os.listdir(folder)
     own = (directory.PREPROCESSOR_FILE, directory.TASK_FILE, *directory.WEIGHTS_FILES)
     if any(name in names for name in own):

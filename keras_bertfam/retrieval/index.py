@@ -28,7 +28,7 @@ _BATCHES_AT_ONCE = 32
 
 @checked
 class Index:
-    """Finds the passages whose vectors have the greatest inner product with a query's.
+    """An index of passages, searched by the inner products of their vectors.
 
     Vectors and the search are FAISS's, `pip install 'keras-bertfam[retrieval]'`, or
     ScaNN's, `pip install 'keras-bertfam[scann]'`, on Linux.

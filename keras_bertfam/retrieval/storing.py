@@ -21,7 +21,7 @@ _FIELDS = {"dim": int, "count": int, "kind": str, "settings": dict, "files": dic
 
 
 class Stored(NamedTuple):
-    """What a folder has.
+    """The parts of an index that a folder has.
 
     Attributes:
         manifest: dict.

@@ -11,7 +11,7 @@ from keras_bertfam.types import Tokenizer
 
 
 def is_byte_pair(tokenizer: Tokenizer) -> bool:
-    """Tell whether a tokenizer, or the one in it, is of byte-level BPE, as RoBERTa's."""
+    """Tell whether a tokenizer, or the one in it, is of byte-level BPE."""
     tokenizer = getattr(tokenizer, "unmarked", tokenizer)
     return isinstance(tokenizer, keras_hub.tokenizers.BytePairTokenizer)
 

@@ -59,7 +59,7 @@ def _symbols(word, word_end, numbers):
 
 
 class _Pairs:
-    """How often pairs of symbols stand in words, kept while some are merged.
+    """Counts of the pairs of symbols in words, kept up to date while some are merged.
 
     Args:
         words: list of lists of numbers of symbols, which change.
@@ -79,7 +79,7 @@ class _Pairs:
         heapq.heapify(self._heap)
 
     def most_frequent(self) -> tuple[Pair | None, int]:
-        """Give the pair that occurs most often, of equal ones the first, and its count."""
+        """Give the most frequent pair, of equal ones the first, and its count."""
         while self._heap:
             negative, pair = heapq.heappop(self._heap)
             count = self._frequencies[pair]

@@ -28,7 +28,7 @@ _SPACES = f"[{WHITE_SPACE}]+"
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class ElmoTokenizer(PlainInGrain, PresetTokenizer, keras_hub.tokenizers.Tokenizer):
-    """Words as ids of a vocabulary, and as the ids of their characters.
+    """ELMo's tokenizer: words as ids of a vocabulary, and as ids of their characters.
 
     A model reads the characters, and so knows no unknown words. The vocabulary is of
     those that pre-training predicts; without one there are `<S>`, `</S>` and `<UNK>`.

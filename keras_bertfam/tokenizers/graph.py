@@ -71,7 +71,7 @@ def special_token_ids(tokenizer: Tokenizer) -> list[int]:
 
 
 def text_start_id(tokenizer: Tokenizer) -> int | None:
-    """Give the id that texts begin with, unless it ends them as well, as GPT-2's does."""
+    """Give the id that texts begin with; `None` if it ends them, as GPT-2's."""
     start: int | None = tokenizer.start_token_id
     return None if start == tokenizer.end_token_id else start
 

@@ -74,7 +74,7 @@ def tensorflow1_tables() -> dict[str, TensorFlow1Table]:
 
 
 def family_of_tokenizer(tokenizer: Any) -> Family | None:
-    """Find the first published family with tokenizers of a class, ours or KerasHub's."""
+    """Find the first published family of a tokenizer's class, ours or KerasHub's."""
     known: dict[str, Family] = {}
     for record in FAMILIES.values():
         if record.sizes:

@@ -65,7 +65,7 @@ def _plain(ours, theirs):
 
 
 def _third(attention, at, part, number, ours, theirs):
-    """Map a variable of KerasHub that is a third of a tensor, and has an axis of heads."""
+    """Map a third of a tensor to a variable of KerasHub that has an axis of heads."""
     name = f"{at}.attn.c_attn.{theirs}[{number}]"
     return WeightMap(f"{attention}/{part}/{ours}", (name,), keras_hub.PARTS)
 

@@ -54,7 +54,7 @@ _CORRUPTION = "keras_bertfam.layers.corruption"
 
 
 class _Objectives(Mapping[str, Objective]):
-    """The package's own, and what else was defined as a `DenoisingObjective`."""
+    """The package's objectives, and defined subclasses of `DenoisingObjective`."""
 
     own = {
         "mlm": Objective("MaskedLM", "masked tokens"),

@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True)
 class PretrainingRecipe:
-    """How a published model was pre-trained.
+    """A recipe of pre-training: how a published model was trained.
 
     Attributes:
         task: name of the class in `keras_bertfam.tasks` that has the objective.
@@ -106,7 +106,7 @@ _OPTIMIZER_ARGUMENTS = (
 
 @dataclasses.dataclass(frozen=True)
 class FineTuningRecipe:
-    """What a paper searched over, or the released code has.
+    """A recipe of fine-tuning: what a paper searched over, or the released code has.
 
     Attributes:
         learning_rates: peak rates to try.

@@ -15,7 +15,7 @@ from keras_bertfam.types import Model
 
 @dataclasses.dataclass(frozen=True)
 class Transform:
-    """How tensors of PyTorch become a variable, and back.
+    """A pair of functions that make a variable of tensors of PyTorch, and back.
 
     Attributes:
         join: function of a list of arrays, gives an array.
