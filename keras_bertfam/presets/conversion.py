@@ -28,7 +28,7 @@ from keras_bertfam.presets.heads import (
     counterpart,
     is_other_head,
 )
-from keras_bertfam.presets.report import Report
+from keras_bertfam.presets.report import ConversionReport
 from keras_bertfam.presets.sentence_transformers import PROJECTION
 from keras_bertfam.presets.source import CheckpointError, CheckpointSource
 from keras_bertfam.types import Model
@@ -53,7 +53,7 @@ def load_backbone(
     Raises:
         CheckpointError: if the checkpoint isn't whole, or of another family.
     """
-    report = Report(source)
+    report = ConversionReport(source)
     backbone = read_backbone(cls, source, report, load_weights, **kwargs)
     if load_weights:
         report.warn()
@@ -63,11 +63,11 @@ def load_backbone(
 def read_backbone(
     cls: Any,
     source: CheckpointSource,
-    report: Report,
+    report: ConversionReport,
     load_weights: bool = True,
     **kwargs: Any,
 ) -> Model:
-    """Load a backbone as `load_backbone`, but fill in a `Report` and don't warn."""
+    """Load a backbone as `load_backbone`, but fill in a report instead of warning."""
     cls = _backbone_class(cls, source)
     arguments = configs.to_ours(source)
     check_names(source)
@@ -126,7 +126,7 @@ def load_task(
     Raises:
         CheckpointError: if the checkpoint isn't whole, or of another family.
     """
-    report = Report(source)
+    report = ConversionReport(source)
     task = read_task(
         cls, source, report, load_weights, backbone_cls, backbone_arguments, **kwargs
     )
@@ -138,13 +138,13 @@ def load_task(
 def read_task(
     cls: Any,
     source: CheckpointSource,
-    report: Report,
+    report: ConversionReport,
     load_weights: bool = True,
     backbone_cls: Any | None = None,
     backbone_arguments: Mapping[str, Any] | None = None,
     **kwargs: Any,
 ) -> Model:
-    """Load a task as `load_task`, but fill in a `Report` and don't warn."""
+    """Load a task as `load_task`, but fill in a report instead of warning."""
     arguments = backbone_arguments or {}
     backbone_cls = backbone_cls or cls.backbone_cls
     backbone = read_backbone(backbone_cls, source, report, load_weights, **arguments)
@@ -230,14 +230,17 @@ def _head_arguments(cls, source, kwargs):
 
 
 def fill_heads(
-    task: Model, source: CheckpointSource, report: Report, given: Sequence[Any] = ()
+    task: Model,
+    source: CheckpointSource,
+    report: ConversionReport,
+    given: Sequence[Any] = (),
 ) -> None:
     """Load the heads of a task that a checkpoint has; note the others as missing.
 
     Args:
         task: a task whose backbone is loaded.
         source: `CheckpointSource`.
-        report: `Report`, which grows.
+        report: `ConversionReport`, which grows.
         given: variables that are neither.
     """
     table = transformers_tables()[source.family]

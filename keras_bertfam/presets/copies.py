@@ -27,7 +27,7 @@ def with_originals(tensors: Mapping[str, Any], family: str) -> dict[str, Any]:
     prefixed = any(name.startswith(prefix) for name in tensors)
     of_backbone = {name for weight in table.weights for name in weight.theirs}
     for name, original in {**COPIES, **table.copies}.items():
-        there = _original(found, original, table.prefix)
+        there = _name_of_original(found, original, table.prefix)
         if name in tensors and (there is None or name.endswith(".bias")):
             at = prefix if prefixed and original in of_backbone else ""
             found[there or at + original] = tensors[name]
@@ -46,18 +46,18 @@ def unequal_copies(source: CheckpointSource) -> dict[str, str]:
     tensors, unequal = source.tensors, {}
     table = transformers_tables()[source.family]
     for name, original in {**COPIES, **table.copies}.items():
-        there = _original(tensors, original, table.prefix)
+        there = _name_of_original(tensors, original, table.prefix)
         if name in tensors and there is not None:
-            if not _same(np.asarray(tensors[name]), np.asarray(tensors[there])):
+            if not _are_equal(np.asarray(tensors[name]), np.asarray(tensors[there])):
                 unequal[name] = there
     return unequal
 
 
-def _original(tensors, name, prefix):
+def _name_of_original(tensors, name, prefix):
     """Find the name of an original in a file, or `None`."""
     return next((n for n in (name, f"{prefix}.{name}") if n in tensors), None)
 
 
-def _same(a, b):
+def _are_equal(a, b):
     """Tell whether arrays are equal, with NaN in the same places if any."""
     return a.shape == b.shape and bool(np.all((a == b) | ((a != a) & (b != b))))

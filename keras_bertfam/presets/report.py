@@ -15,7 +15,7 @@ _PACKAGE = __name__.partition(".")[0]
 
 
 @dataclasses.dataclass
-class Report:
+class ConversionReport:
     """A record of a checkpoint: what was read of it, what it lacks, what was left out.
 
     Attributes:

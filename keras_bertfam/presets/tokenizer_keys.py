@@ -49,16 +49,16 @@ def check_stated(source: CheckpointSource, tokenizer: Tokenizer) -> None:
     where = os.path.join(folder, CONFIG)
     beside = os.path.join(folder, MAP)
     notes = file_keys.TOKENIZER_CONFIG.notes(source.tokenizer_config, where)
-    _check(source, source.tokenizer_config, where, tokenizer)
+    _check_special_tokens(source, source.tokenizer_config, where, tokenizer)
     if os.path.isfile(beside):
         content = reading.read_json(reading.file_in(folder, MAP), vocabulary=True)
         notes += file_keys.SPECIAL_TOKENS_MAP.notes(content, beside)
-        _check(source, content, beside, tokenizer)
+        _check_special_tokens(source, content, beside, tokenizer)
     if notes:
         warn(f"{os.fspath(source.path)!r} has a tokenizer. {' '.join(notes)}")
 
 
-def _check(
+def _check_special_tokens(
     source: CheckpointSource, config: Mapping[str, Any], where: str, tokenizer: Any
 ) -> None:
     for name, ours in _OURS.items():
@@ -66,17 +66,17 @@ def _check(
         value = next((each for each in found if each is not None), None)
         said = _content(config.get(name))
         if said is not None and value not in (None, said):
-            raise _other(source, where, tokenizer, name, value, said)
+            raise _contradiction(source, where, tokenizer, name, value, said)
     for end, names in _ENDS.items():
         value = getattr(tokenizer, end, None)
         stated = {name: _content(config.get(name)) for name in names}
         stated = {name: token for name, token in stated.items() if token is not None}
         if value is not None and stated and value not in stated.values():
             name, token = next(iter(stated.items()))
-            raise _other(source, where, tokenizer, name, value, token)
+            raise _contradiction(source, where, tokenizer, name, value, token)
 
 
-def _other(source, where, tokenizer, name, value, said):
+def _contradiction(source, where, tokenizer, name, value, said):
     return CheckpointError(
         f"{where!r} must have {name}={value!r}, as the {type(tokenizer).__name__} of "
         f"{os.fspath(source.path)!r} has. Received: {said!r}."

@@ -14,8 +14,8 @@ class Origin:
     """
 
     def __init__(self, encoder: Any = None) -> None:
-        self.digest = _of(encoder, "passage_digest")
-        self._sample = _of(encoder, "passage_sample")  # when it was last checked
+        self.digest = _told_by(encoder, "passage_digest")
+        self._sample = _told_by(encoder, "passage_sample")  # when it was last checked
 
     def check(self, encoder: Any, name: str = "The index") -> None:
         """Raise a `ValueError` unless an encoder would make these vectors today.
@@ -24,14 +24,14 @@ class Origin:
             encoder: a task with `encode`.
             name: of the index, for the error.
         """
-        digest = _of(encoder, "passage_digest")
+        digest = _told_by(encoder, "passage_digest")
         if digest != self.digest:
             raise ValueError(
                 f"{name} must be of this encoder, as it is now: an encoder that was "
                 "trained since, or has other rows, needs a new index. Expected: "
                 f"{self.digest}. Received: {digest}."
             )
-        self._sample = _of(encoder, "passage_sample")
+        self._sample = _told_by(encoder, "passage_sample")
 
     def check_fresh(self, encoder: Any) -> None:
         """Check an encoder, if it may have changed since the last time.
@@ -39,7 +39,7 @@ class Origin:
         Args:
             encoder: the one that was checked, or made the vectors.
         """
-        if _of(encoder, "passage_sample") != self._sample:
+        if _told_by(encoder, "passage_sample") != self._sample:
             self.check(encoder)
 
 
@@ -52,5 +52,5 @@ def check_encodes(encoder: Any) -> None:
         )
 
 
-def _of(encoder, name):
+def _told_by(encoder, name):
     return getattr(encoder, name)() if hasattr(encoder, name) else None

@@ -4,7 +4,7 @@ import collections
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 
-_AT_ONCE = 4096
+_WORDS_AT_ONCE = 4096
 
 
 def recount(
@@ -26,9 +26,9 @@ def recount(
     """
     words = iter(counts)
     new: collections.Counter[str] = collections.Counter()
-    while batch := [*itertools.islice(words, _AT_ONCE)]:
+    while batch := [*itertools.islice(words, _WORDS_AT_ONCE)]:
         for word in batch:
-            _check(word, counts[word])
+            _check_count(word, counts[word])
         for word, parts in zip(batch, split(batch), strict=True):
             for part in parts:
                 text = part.decode() if isinstance(part, bytes) else part
@@ -36,7 +36,7 @@ def recount(
     return dict(new)
 
 
-def _check(word, count):
+def _check_count(word, count):
     if not isinstance(word, str) or not isinstance(count, int):
         raise TypeError(
             "`documents`, if a dict, must have words and how often they occur. "

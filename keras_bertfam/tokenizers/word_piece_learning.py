@@ -23,12 +23,12 @@ SIGNS = (
 )
 SPACES = r"[\s\p{Cc}\p{Cf}]"
 # The learner's limits: of characters in a word, different ones, and different words.
-_LENGTH, _CHARACTERS, _WORDS = 50, 1000, 5_000_000
+_MAX_LENGTH, _MAX_CHARACTERS, _MAX_WORDS = 50, 1000, 5_000_000
 # How often a token must occur is looked for up to here, by halves.
-_MOST = 10_000_000
-_SLACK = 0.05  # this share of the vocabulary may stay unused
+_MAX_FREQUENCY = 10_000_000
+_UNUSED_SHARE = 0.05  # this share of the vocabulary may stay unused
 _ROUNDS = 4
-_INNER = "##"
+_CONTINUES = "##"
 
 
 @as_written
@@ -78,16 +78,16 @@ def learn_word_pieces(
     Raises:
         ValueError: If there is no word that isn't too long.
     """
-    words = _usable(counts)
+    words = _words_to_learn(counts)
     if not words:
         raise ValueError(
-            f"`documents` must have at least one word of at most {_LENGTH} "
+            f"`documents` must have at least one word of at most {_MAX_LENGTH} "
             "characters. Received: none."
         )
-    most = min(max(counts.values()), _MOST)
+    most = min(max(counts.values()), _MAX_FREQUENCY)
     least = max(min(counts.values()), min_frequency)
     characters = sorted({character for word in words for character in word})
-    single = dict.fromkeys([*characters, *(_INNER + c for c in characters)], 1)
+    single = dict.fromkeys([*characters, *(_CONTINUES + c for c in characters)], 1)
     all_ends = _count_all_ends(words)
     frequencies = sorted(all_ends.values())
     while True:
@@ -96,7 +96,7 @@ def learn_word_pieces(
         # No round leaves more tokens than the first, so that many needn't be tried.
         bound = len(frequencies) - bisect.bisect_left(frequencies, frequency)
         bound += len(special_tokens) + len(single)
-        if not is_last and _is_less(bound, size):
+        if not is_last and _has_room(bound, size):
             most = frequency - 1
             continue
         tokens = single | _frequent(all_ends, frequency)
@@ -106,7 +106,7 @@ def learn_word_pieces(
         vocabulary = [*dict.fromkeys([*special_tokens, *characters, *ranked])]
         if len(vocabulary) > size:
             least = frequency + 1
-        elif _is_less(len(vocabulary), size):
+        elif _has_room(len(vocabulary), size):
             most = frequency - 1
         else:
             is_last = True
@@ -114,22 +114,22 @@ def learn_word_pieces(
             return vocabulary[:size]
 
 
-def _is_less(number, size):
+def _has_room(number, size):
     """Tell whether there is room for more tokens than may stay unused."""
-    return size - number > _SLACK * size
+    return size - number > _UNUSED_SHARE * size
 
 
-def _usable(counts):
+def _words_to_learn(counts):
     """List the words to learn from, the most frequent first."""
-    words = {word: count for word, count in counts.items() if len(word) <= _LENGTH}
+    words = {word: count for word, count in counts.items() if len(word) <= _MAX_LENGTH}
     frequencies: collections.Counter[str] = collections.Counter()
     for word, count in words.items():
         for character in word:
             frequencies[character] += count
     ranked = sorted(frequencies, key=lambda c: (-frequencies[c], c))
-    known = {*ranked[:_CHARACTERS]}
+    known = {*ranked[:_MAX_CHARACTERS]}
     ordered = sorted(words.items(), key=lambda item: -item[1])
-    return dict([item for item in ordered if known.issuperset(item[0])][:_WORDS])
+    return dict([item for item in ordered if known.issuperset(item[0])][:_MAX_WORDS])
 
 
 def _count_all_ends(words):
@@ -138,7 +138,7 @@ def _count_all_ends(words):
     for word, count in words.items():
         ends[word] += count
         for start in range(1, len(word)):
-            ends[_INNER + word[start:]] += count
+            ends[_CONTINUES + word[start:]] += count
     return ends
 
 
@@ -154,7 +154,7 @@ def _count_ends(words, tokens):
             end = min(longest, len(rest) - 1)
             while rest[:end] not in tokens:
                 end -= 1
-            rest = _INNER + rest[end:]
+            rest = _CONTINUES + rest[end:]
             ends[rest] += count
     return ends
 
