@@ -43,7 +43,7 @@ def _(
     most = most_tokens(max_input_tokens, usual, positions_of(model))
 
     def encode(tokens):
-        tokens, good = _taken(tokens[:, :most], model)
+        tokens, good = _with_known_ids(tokens[:, :most], model)
         batch = _as_batch(tokens)
         mask = batch["padding_mask"] & good[:, None]
         return {**model(batch, training=False), "padding_mask": mask}
@@ -62,13 +62,13 @@ def _(
 ) -> dict[str, Signature]:
     positions = positions_of(model.backbone)
     usual = preprocessor.sequence_length
-    length = _length(max_length, usual, 1, positions, options["settings"])
+    length = _text_length(max_length, usual, 1, positions, options["settings"])
     most = most_tokens(max_input_tokens, length - 1, length - 1)
     write = _writer(model, length, **options)
 
     def go_on(tokens):
         # What is written goes on from the last tokens.
-        tokens, good = _taken(tokens[:, -most:], model.backbone)
+        tokens, good = _with_known_ids(tokens[:, -most:], model.backbone)
         return write(tokens, {}, good)
 
     return _signatures(preprocessor.tokenizer, go_on, "A")
@@ -85,14 +85,14 @@ def _(
     positions = model.backbone.max_sequence_length
     first = begun_ids(model)
     usual = preprocessor.layout.target_length
-    length = _length(max_length, usual, len(first), positions, options["settings"])
+    length = _text_length(max_length, usual, len(first), positions, options["settings"])
     most = most_tokens(max_input_tokens, preprocessor.sequence_length, positions)
     tokenizer = preprocessor.tokenizer
     left_out, _ = special_ids(tokenizer)
     write = _writer(model, length, first=len(first), left_out=left_out, **options)
 
     def answer(tokens):
-        tokens, good = _taken(tokens[:, :most], model.backbone)
+        tokens, good = _with_known_ids(tokens[:, :most], model.backbone)
         begun = tf.tile(tf.constant([first], tf.int32), [tokens.nrows(), 1])
         inputs = {f"encoder_{name}": x for name, x in _as_batch(tokens).items()}
         return write(tf.RaggedTensor.from_tensor(begun), inputs, good)
@@ -108,7 +108,7 @@ def _as_batch(tokens):
     return {"token_ids": ids, "padding_mask": mask}
 
 
-def _length(max_length, usual, begun, positions, settings):
+def _text_length(max_length, usual, begun, positions, settings):
     """Choose how long texts are to be, of which so many tokens are there."""
     length = min(usual, positions or usual) if max_length is None else max_length
     most = positions or (settings or GenerationSettings()).max_tokens
@@ -158,7 +158,7 @@ def _signatures(tokenizer, answer, example, specials=False, most=None):
     }
 
 
-def _taken(tokens, backbone):
+def _with_known_ids(tokens, backbone):
     """Put a token in the place of those that a backbone can't take.
 
     Returns:

@@ -78,7 +78,7 @@ def most_tokens(given: int | None, usual: int, positions: int | None) -> int:
     return most
 
 
-def of_rows(
+def row_signatures(
     model: Model,
     preprocessor: Any,
     rows: dict[str, Any],
@@ -160,7 +160,7 @@ def serving_signatures(
     )
 
 
-def of_tokens(
+def token_signatures(
     function: Callable[[Any], dict[str, Any]],
     preprocessor: Any,
     backbone: Model,
@@ -210,7 +210,7 @@ def _(
         outputs = model({"token_ids": token_ids, "padding_mask": mask}, training=False)
         return {**outputs, "padding_mask": mask}
 
-    return of_tokens(encode, preprocessor, model, **options)
+    return token_signatures(encode, preprocessor, model, **options)
 
 
 @serving_signatures.register
@@ -247,4 +247,4 @@ def _(
             "probabilities": tf.where(real[..., None], values, 0.0),
         }
 
-    return of_tokens(fill_mask, preprocessor, model.backbone, **options)
+    return token_signatures(fill_mask, preprocessor, model.backbone, **options)

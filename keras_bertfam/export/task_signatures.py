@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from keras_bertfam.export.signatures import (
     Signature,
-    of_rows,
+    row_signatures,
     serving_signatures,
     strings,
 )
@@ -19,7 +19,7 @@ from keras_bertfam.tasks.finetuning.token_classifier import TokenClassifier
 from keras_bertfam.tasks.pretraining.dual_encoder import DualEncoder
 
 
-def _of_texts(model, preprocessor, name_outputs, options, pairs=True):
+def _text_signatures(model, preprocessor, name_outputs, options, pairs=True):
     """Make the signatures of a task that takes texts, or pairs of texts."""
 
     def answer(x):
@@ -38,7 +38,7 @@ def _of_texts(model, preprocessor, name_outputs, options, pairs=True):
             {"text": text, "text_pair": pair},
         )
     rows = preprocessor(tf.constant(text))
-    by_ids = of_rows(
+    by_ids = row_signatures(
         model, preprocessor, rows, lambda x, mask: name_outputs(x), **options
     )
     return signatures | by_ids
@@ -65,17 +65,21 @@ def _label_outputs(model):
 
 @serving_signatures.register
 def _(model: TextClassifier, preprocessor: Any, **options: Any) -> dict[str, Signature]:
-    return _of_texts(model, preprocessor, _label_outputs(model), options)
+    return _text_signatures(model, preprocessor, _label_outputs(model), options)
 
 
 @serving_signatures.register
 def _(model: TextRegressor, preprocessor: Any, **options: Any) -> dict[str, Signature]:
-    return _of_texts(model, preprocessor, lambda outputs: {"scores": outputs}, options)
+    return _text_signatures(
+        model, preprocessor, lambda outputs: {"scores": outputs}, options
+    )
 
 
 @serving_signatures.register
 def _(model: TextEmbedder, preprocessor: Any, **options: Any) -> dict[str, Signature]:
-    return _of_texts(model, preprocessor, lambda x: {"embeddings": x}, options, False)
+    return _text_signatures(
+        model, preprocessor, lambda x: {"embeddings": x}, options, False
+    )
 
 
 @serving_signatures.register
@@ -145,7 +149,7 @@ def _(
     rows = preprocessor(tf.constant(example["words"]))
     return {
         "serving_default": Signature(tag, {"words": strings("words", 2)}, example),
-        **of_rows(model, preprocessor, rows, name_tokens, **options),
+        **row_signatures(model, preprocessor, rows, name_tokens, **options),
     }
 
 
@@ -175,7 +179,7 @@ def _(model: MultipleChoice, preprocessor: Any, **options: Any) -> dict[str, Sig
     rows = preprocessor({k: tf.constant(v) for k, v in example.items()})
     return {
         "serving_default": Signature(choose, inputs, example),
-        **of_rows(model, preprocessor, rows, name_choices, **options),
+        **row_signatures(model, preprocessor, rows, name_choices, **options),
     }
 
 
@@ -210,5 +214,7 @@ def _(
     rows = preprocessor.prediction_rows(windows)
     return {
         "serving_default": Signature(answer, inputs, example),
-        **of_rows(model, preprocessor, rows, lambda spans, mask: spans, **options),
+        **row_signatures(
+            model, preprocessor, rows, lambda spans, mask: spans, **options
+        ),
     }

@@ -7,9 +7,9 @@ import tensorflow as tf
 from keras_bertfam.export.signatures import (
     Signature,
     most_tokens,
-    of_tokens,
     serving_signatures,
     strings,
+    token_signatures,
     without_padding,
 )
 from keras_bertfam.layers.data.word_streams import with_sentence_tokens
@@ -22,7 +22,7 @@ from keras_bertfam.tokenizers.texts import to_utf8
 _MOST_WORDS = 1024
 
 
-def _of_words(tokenizer, answer, max_input_tokens=None, **options):
+def _word_signatures(tokenizer, answer, max_input_tokens=None, **options):
     """Make the signatures of a function of padded words: from text, and from words.
 
     Texts may be longer than a preprocessor's rows, which are those of training.
@@ -70,7 +70,7 @@ def _(model: ElmoBackbone, preprocessor: Any, **options: Any) -> dict[str, Signa
             "hidden_states": tf.stack(outputs["hidden_states"], 1),
         }
 
-    return _of_words(tokenizer, encode, **options)
+    return _word_signatures(tokenizer, encode, **options)
 
 
 @serving_signatures.register
@@ -90,8 +90,8 @@ def _(
         return {**outputs, "padding_mask": mask}
 
     if "character_ids" in model.required_inputs:
-        return _of_words(tokenizer, encode, **options)
-    return of_tokens(encode_tokens, preprocessor, model, **options)
+        return _word_signatures(tokenizer, encode, **options)
+    return token_signatures(encode_tokens, preprocessor, model, **options)
 
 
 @serving_signatures.register
@@ -121,7 +121,7 @@ def _(
             },
         }
 
-    return _of_words(tokenizer, score, **options)
+    return _word_signatures(tokenizer, score, **options)
 
 
 def _scores(model, states, ids):

@@ -119,7 +119,7 @@ def check_elmo_weights(weights_file: Path, arguments: Config) -> None:
     if not os.path.isfile(weights_file):
         raise CheckpointError(f"{os.fspath(weights_file)!r} is not a file.")
     with reading.errors_of(weights_file, ValueError, RuntimeError, KeyError):
-        shapes = untrusted.weights_in(weights_file, most=1)
+        shapes = untrusted.shapes_in(weights_file, most=1)
     for _, name, _, expected in _names(arguments):
         if shapes.get(f"/{name}") != expected:
             raise CheckpointError(

@@ -73,7 +73,7 @@ def inspect_backbone(preset: Path) -> Shapes:
     """
     untrusted.check_directory(preset)
     config = untrusted.read_config(preset, CONFIG_FILE)
-    shapes = untrusted.weights_of(preset)
+    shapes = untrusted.backbone_shapes(preset)
     sizes.check_sizes(config, shapes, os.path.join(preset, CONFIG_FILE))
     return shapes
 
@@ -84,11 +84,11 @@ def inspect_task(preset: Path) -> Shapes:
     Returns:
         Dict from names to the shapes of the task's own weights.
     """
-    weights = untrusted.inside(preset, TASK_WEIGHTS_FILE)
-    shapes = untrusted.weights_in(weights) if weights.exists() else {}
+    weights = untrusted.path_inside(preset, TASK_WEIGHTS_FILE)
+    shapes = untrusted.shapes_in(weights) if weights.exists() else {}
     task, backbone = read_json(preset, TASK_FILE), read_json(preset, CONFIG_FILE)
     both = {
-        **untrusted.weights_of(preset),
+        **untrusted.backbone_shapes(preset),
         **{f"task{k}": v for k, v in shapes.items()},
     }
     if task is not None:
@@ -117,7 +117,7 @@ def check_loaded(
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, WEIGHTS_FILES[0])
             save(path)
-            unused = sorted(shapes.keys() - untrusted.weights_in(path).keys())
+            unused = sorted(shapes.keys() - untrusted.shapes_in(path).keys())
         warnings.warn(
             f"The preset directory {os.fspath(preset)!r} holds weights that nothing "
             f"here takes: {', '.join(unused)}.",

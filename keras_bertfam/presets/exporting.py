@@ -181,24 +181,26 @@ def model_tensors(
     poolers = [weight for weight in table.weights if weight.ours.startswith("pooler")]
     weights = [weight for weight in table.weights if weight not in poolers]
     written: set[int] = set()
-    tensors = collect(backbone, weights, backbone, prefix, written)
+    tensors = collect_tensors(backbone, weights, backbone, prefix, written)
     for name in table.identities:
         if f"{prefix}{name}.weight" not in tensors:
             width, dtype = backbone.hidden_dim, next(iter(tensors.values())).dtype
             tensors[f"{prefix}{name}.weight"] = np.eye(width, dtype=dtype)
             tensors[f"{prefix}{name}.bias"] = np.zeros(width, dtype)
     if whole or ours.heads.keys() & LANGUAGE_MODELS:
-        tensors |= collect(backbone, table.output_weights, backbone, written=written)
+        tensors |= collect_tensors(
+            backbone, table.output_weights, backbone, written=written
+        )
     if whole or ours.ending in table.pooled:
         others = (getattr(model, name, None) for name in ours.poolers)
         pooler = backbone.pooler or next(filter(None, others), None)
         owner = types.SimpleNamespace(pooler=pooler)
-        tensors |= collect(owner, poolers, backbone, prefix, written)
+        tensors |= collect_tensors(owner, poolers, backbone, prefix, written)
     for role, attribute in ours.heads.items():
         if role in ours.own:
             continue
         head = getattr(model, attribute)
-        tensors |= collect(head, table.heads[role], backbone, written=written)
+        tensors |= collect_tensors(head, table.heads[role], backbone, written=written)
     if table.output in tensors:  # then nothing else is tied there
         biases = {n: o for n, o in COPIES.items() if n.endswith(".bias")}
         inputs = {
@@ -230,7 +232,7 @@ def _check_all_written(model, backbone, written):
         )
 
 
-def collect(
+def collect_tensors(
     owner: Any,
     weights: Iterable[WeightMap],
     backbone: Model,

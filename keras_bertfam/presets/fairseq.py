@@ -187,7 +187,7 @@ def _state(file):
                 name = _of_fairseq(error)
                 if name is None or len(known) > _MOST_CLASSES:
                     raise
-                known.append((type("Plain", (_Plain,), {}), name))
+                known.append((type("Plain", (_StandIn,), {}), name))
     state = content.get("model") if isinstance(content, dict) else None
     if not isinstance(state, dict) or not all(
         isinstance(name, str) and hasattr(tensor, "detach")
@@ -205,19 +205,19 @@ def _state(file):
         elif name not in file_keys.FAIRSEQ_PARTS:
             found = {**found, name: part}
     for value in [*found.values()]:  # the fork's own class of settings
-        if isinstance(value, _Plain):
+        if isinstance(value, _StandIn):
             found = {**vars(value), **found}
     return state, found
 
 
 def _settings(part):
     """Read settings, whatever of fairseq's versions has written them."""
-    if isinstance(part, argparse.Namespace | _Plain):
+    if isinstance(part, argparse.Namespace | _StandIn):
         return vars(part)
     return part if isinstance(part, dict) else {}
 
 
-class _Plain:
+class _StandIn:
     """A stand-in for a class of fairseq's, of which only plain values are kept."""
 
     def __init__(self, *args, **kwargs):
@@ -308,7 +308,7 @@ def _read_dictionary(folder, size, optional_mask=False):
     return tokens
 
 
-class _Files(dict):
+class _TemporaryFiles(dict):
     """Paths in a folder of their own, which lives as long as they do."""
 
     def __init__(self, folder: tempfile.TemporaryDirectory) -> None:
@@ -326,7 +326,7 @@ def _tokenizer_files(folder, tokens):
         names = {str(number): token for token, number in ids.items()}
         # Those that GPT-2 lacks are special, or made up to fill the table.
         new = {names.get(token, token): index for index, token in enumerate(tokens)}
-        files = _Files(tempfile.TemporaryDirectory(prefix="fairseq-"))
+        files = _TemporaryFiles(tempfile.TemporaryDirectory(prefix="fairseq-"))
         target = pathlib.Path(files._folder.name)
         (target / "vocab.json").write_text(json.dumps(new), "utf-8")
         reading.check_bytes(reading.file_in(folder, merges))

@@ -70,7 +70,7 @@ def write_aside(path: Path) -> Iterator[str]:
         _being_written.add(aside)
         try:
             yield aside
-            replacing.put(aside, path)
+            replacing.put_in_place(aside, path)
             stack.close()  # Others may read the new folder before the old one goes.
         finally:
             _being_written.discard(aside)
@@ -158,7 +158,7 @@ def read_whole(folder: Path, read: Callable[[], _Result]) -> _Result:
         CheckpointError: if the folder is replaced again and again.
     """
     place = os.path.realpath(folder)
-    aside = replacing.before(place)
+    aside = replacing.interim_path(place)
     for _ in range(_TRIES):
         if not os.path.isdir(folder):
             if not os.path.isdir(aside):

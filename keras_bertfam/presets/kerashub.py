@@ -283,7 +283,7 @@ def _tokenizer_files(path):
     return {
         theirs: os.path.join(folder, ours)
         for ours, theirs in _TOKENIZER_FILES.items()
-        if untrusted.inside(path, f"assets/tokenizer/{ours}").exists()
+        if untrusted.path_inside(path, f"assets/tokenizer/{ours}").exists()
     }
 
 

@@ -34,9 +34,9 @@ def explain_weights_errors(path: Path, variables: Iterable[Any]) -> Iterator[Non
         if "could not be loaded" not in str(error):
             raise
         stored = (
-            untrusted.weights_in(path)
+            untrusted.shapes_in(path)
             if single
-            else untrusted.weights_of(os.path.dirname(path))
+            else untrusted.backbone_shapes(os.path.dirname(path))
         )
         raise _mismatch(path, variables, stored) from error
 

@@ -31,7 +31,7 @@ _FOREIGN_TOKENIZER = (
 )
 
 
-def put(aside: str, path: str) -> None:
+def put_in_place(aside: str, path: str) -> None:
     """Move a written folder to its place, as `folders.write_aside` says."""
     written = _files_in(aside)
     os.chmod(aside, 0o777 & ~_umask())
@@ -156,7 +156,7 @@ def _swap(aside, path):
     with contextlib.suppress(FileNotFoundError):
         here = os.getcwd()
     if not _exchange(aside, path):
-        old = before(path)
+        old = interim_path(path)
         shutil.rmtree(old, ignore_errors=True)
         os.rename(path, old)
         os.rename(aside, path)
@@ -179,7 +179,7 @@ def _exchange(one, other):
     raise OSError(number, os.strerror(number), other)
 
 
-def before(path: str) -> str:
+def interim_path(path: str) -> str:
     """Give the path of a folder between the two renames that replace it."""
     parent, name = os.path.split(path)
     return os.path.join(parent, f".replaced-{name}")
@@ -187,8 +187,8 @@ def before(path: str) -> str:
 
 def bring_back(path: str) -> None:
     """Put a folder back that a kill between two renames left without its name."""
-    if not os.path.lexists(path) and os.path.isdir(before(path)):
-        os.rename(before(path), path)
+    if not os.path.lexists(path) and os.path.isdir(interim_path(path)):
+        os.rename(interim_path(path), path)
 
 
 def _umask():

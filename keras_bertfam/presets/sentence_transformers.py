@@ -335,7 +335,7 @@ def export(model: Model, path: Path) -> None:
             os.mkdir(os.path.join(folder, name))
             _write(os.path.join(folder, name, "config.json"), config)
             if kind == "Dense":
-                found = exporting.collect(model, PROJECTION, backbone)
+                found = exporting.collect_tensors(model, PROJECTION, backbone)
                 found = {f"linear.{n.partition('.')[2]}": a for n, a in found.items()}
                 weights = os.path.join(folder, name, "model.safetensors")
                 save_file(found, weights, metadata={"format": "pt"})

@@ -35,7 +35,7 @@ _FILE_ARGUMENTS = ("vocabulary", "merges", "proto")
 _STORED_FOR_EACH = 1000  # Bytes declared for each byte stored, at most: as in Keras
 
 
-def inside(folder: Path, name: str) -> pathlib.Path:
+def path_inside(folder: Path, name: str) -> pathlib.Path:
     """Find a file in a directory, if it is there and nowhere else.
 
     A link may lead to another file of the directory, or, in a cache of
@@ -75,7 +75,7 @@ def check_directory(folder: Path) -> None:
     """Raise a `ValueError` if an entry of a preset directory leads out of it."""
     for at, folders, files in os.walk(folder):
         for name in files:
-            inside(folder, os.path.relpath(os.path.join(at, name), folder))
+            path_inside(folder, os.path.relpath(os.path.join(at, name), folder))
         for name in folders:
             if os.path.islink(os.path.join(at, name)):
                 raise ValueError(
@@ -90,7 +90,7 @@ def read_json(folder: Path, name: str) -> Config | None:
     Raises:
         ValueError: if it isn't an object, or may not be in a preset.
     """
-    path = inside(folder, name)
+    path = path_inside(folder, name)
     if not path.exists():
         return None
     return reading.read_json(path)
@@ -177,7 +177,7 @@ def _check_class(value, where, registered=False):
         )
 
 
-def weights_of(folder: Path) -> Shapes:
+def backbone_shapes(folder: Path) -> Shapes:
     """Give the shapes of the weights of the backbone in a preset directory.
 
     Returns:
@@ -190,12 +190,12 @@ def weights_of(folder: Path) -> Shapes:
     """
     shapes: Shapes = {}
     for path in _weights_files(folder):
-        shapes |= weights_in(path)
+        shapes |= shapes_in(path)
     return shapes
 
 
-def weights_in(path: Path, most: int = _STORED_FOR_EACH) -> Shapes:
-    """Give the shapes of the weights in a file, see `weights_of`.
+def shapes_in(path: Path, most: int = _STORED_FOR_EACH) -> Shapes:
+    """Give the shapes of the weights in a file, see `backbone_shapes`.
 
     Args:
         path: path of the file.
@@ -208,7 +208,7 @@ def weights_in(path: Path, most: int = _STORED_FOR_EACH) -> Shapes:
 
 
 def _weights_files(folder):
-    single = inside(folder, "model.weights.h5")
+    single = path_inside(folder, "model.weights.h5")
     if single.exists():
         return [single]
     index = read_json(folder, "model.weights.json") or {}
@@ -222,7 +222,7 @@ def _weights_files(folder):
             raise ValueError(
                 f"'model.weights.json' must name files beside it. Received: {name!r}."
             )
-    return [inside(folder, name) for name in sorted(shards)]
+    return [path_inside(folder, name) for name in sorted(shards)]
 
 
 def _collect(group, shapes, where, most):
@@ -260,11 +260,11 @@ def check_vocabulary(folder: Path) -> None:
     for path in pathlib.Path(folder, "assets").rglob("*"):
         if path.is_file():
             reading.check_bytes(path)
-    text = inside(folder, "assets/tokenizer/vocabulary.txt")
+    text = path_inside(folder, "assets/tokenizer/vocabulary.txt")
     if text.exists():
         with text.open(encoding="utf-8") as lines:
             _check_unique([line.rstrip() for line in lines], "token", text)
-    ids = inside(folder, "assets/tokenizer/vocabulary.json")
+    ids = path_inside(folder, "assets/tokenizer/vocabulary.json")
     if ids.exists():
         pairs = reading.read_json(ids, pairs=True, vocabulary=True)
         if not all(isinstance(pair[1], int) for pair in pairs):

@@ -51,7 +51,7 @@ def _write_faiss(engine, path):
 
 
 @dataclasses.dataclass(frozen=True)
-class Kind:
+class EngineKind:
     """A kind of index.
 
     Attributes:
@@ -109,8 +109,8 @@ def _tune_hnsw(engine, settings):
 
 
 KINDS = {
-    "exact": Kind("IndexFlatIP", _exact),
-    "ivf": Kind(
+    "exact": EngineKind("IndexFlatIP", _exact),
+    "ivf": EngineKind(
         "IndexIVFFlat",
         _ivf,
         {"nlist": None, "nprobe": 16},
@@ -118,14 +118,14 @@ KINDS = {
         learns=True,
         read=_read_cells,
     ),
-    "hnsw": Kind(
+    "hnsw": EngineKind(
         "IndexHNSWFlat",
         _hnsw,
         {"m": 32, "ef_construction": 80, "ef_search": 64},
         _tune_hnsw,
         read=_reader(faiss_files.check_graph),
     ),
-    "scann": Kind(
+    "scann": EngineKind(
         "ScannEngine",
         lambda dim, count, settings: scann_engine.ScannEngine(dim, settings),
         {"nlist": None, "nprobe": 16, "reorder": 100},

@@ -20,7 +20,7 @@ _INNER_PRODUCT = 0  # FAISS's number of it
 _FIELDS = {"dim": int, "count": int, "kind": str, "settings": dict, "files": dict}
 
 
-class Stored(NamedTuple):
+class StoredIndex(NamedTuple):
     """The parts of an index that a folder has.
 
     Attributes:
@@ -56,7 +56,7 @@ def write(folder: Path, engine: Any, passages: Any, facts: Config) -> None:
         json.dump(manifest, file, indent=1)
 
 
-def read(folder: Path) -> Stored:
+def read(folder: Path) -> StoredIndex:
     """Read the index of a folder, and check all of it.
 
     Raises:
@@ -87,7 +87,7 @@ def read(folder: Path) -> Stored:
             f"{folder!r} must have as many vectors and passages as {MANIFEST} says, "
             f"{manifest['count']}. Received: {counts[0]} and {counts[1]}."
         )
-    return Stored(manifest, engine, passages)
+    return StoredIndex(manifest, engine, passages)
 
 
 def _manifest(path):

@@ -91,7 +91,7 @@ def as_added_tokens(
 _FIELDS = {field.name for field in dataclasses.fields(AddedToken)}
 
 
-class Parts(NamedTuple):
+class TextParts(NamedTuple):
     """Texts in parts, each a token or text between: ragged, `(batch, None)`.
 
     Args:
@@ -117,7 +117,7 @@ def split_at(
     texts: TFTensor,
     tokens: Sequence[AddedToken],
     clean: Callable[[TFTensor], TFTensor] | None = None,
-) -> Parts:
+) -> TextParts:
     """Split texts at tokens, those that aren't `normalized` first. Works in a graph.
 
     Of `"a <b> c"` and a token `<b>` that takes the space before it:
@@ -133,7 +133,7 @@ def split_at(
             `None`.
 
     Returns:
-        `Parts`.
+        `TextParts`.
     """
     parts: Any = None
     as_they_are = [k for k, token in enumerate(tokens) if not token.normalized]
@@ -160,7 +160,7 @@ def split_at(
         return parts.texts.with_flat_values(tf.concat([own, inner], 1)).merge_dims(1, 2)
 
     moved = tf.gather(parts.starts.flat_values, found.starts.value_rowids())
-    return Parts(
+    return TextParts(
         merged(parts.texts, found.texts, ""),
         merged(parts.numbers, found.numbers, 0),
         merged(parts.starts, found.starts, moved),
@@ -200,7 +200,7 @@ def _split(texts, tokens, clean=None):
     kept = ends > starts
     count = tf.size(texts, tf.int64)
     rows = tf.boolean_mask(rows, kept)
-    return Parts(
+    return TextParts(
         *(
             tf.RaggedTensor.from_value_rowids(tf.boolean_mask(x, kept), rows, count)
             for x in (flat, numbers, starts, ends)
@@ -292,7 +292,7 @@ def _split_by_characters(texts, tokens, clean):
     joined = tf.strings.unsorted_segment_join(clusters.flat_values, place, count)
     first = tf.math.unsorted_segment_min(starts.flat_values, place, count)
     last = tf.maximum(tf.math.unsorted_segment_max(ends.flat_values, place, count), 0)
-    return Parts(
+    return TextParts(
         parts.texts.with_flat_values(joined),
         parts.numbers,
         parts.starts.with_flat_values(tf.minimum(first, last)),

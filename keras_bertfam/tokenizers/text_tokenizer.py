@@ -11,7 +11,7 @@ from keras_bertfam.autograph import as_written
 from keras_bertfam.presets.tokenizer_presets import PresetTokenizer
 from keras_bertfam.tokenizers.added_tokens import (
     AddedToken,
-    Parts,
+    TextParts,
     as_added_tokens,
     split_at,
 )
@@ -205,7 +205,7 @@ def found_in_texts(tokenizer: Tokenizer) -> list[AddedToken]:
     return [*{**tokens, **{token.content: token for token in given}}.values()]
 
 
-def split_at_tokens(tokenizer: Tokenizer, texts: TFTensor) -> Parts | None:
+def split_at_tokens(tokenizer: Tokenizer, texts: TFTensor) -> TextParts | None:
     """Split texts at what `found_in_texts` gives, or `None` if that is nothing."""
     tokens = found_in_texts(tokenizer)
     if not tokens:
@@ -216,7 +216,7 @@ def split_at_tokens(tokenizer: Tokenizer, texts: TFTensor) -> Parts | None:
 
 
 def rows_between(
-    tokenizer: Tokenizer, parts: Parts, tokens: list[str], rows_of: Rows
+    tokenizer: Tokenizer, parts: TextParts, tokens: list[str], rows_of: Rows
 ) -> TFRagged:
     """Tokenize what lies between tokens. Works in a graph.
 

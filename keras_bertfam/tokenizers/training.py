@@ -20,7 +20,7 @@ from keras_bertfam.tokenizers.sentinels import sentinel
 from keras_bertfam.tokenizers.special_tokens import (
     BYTE_PAIR,
     SENTENCE_PIECE,
-    one_of,
+    known_family,
 )
 from keras_bertfam.tokenizers.texts import to_utf8
 from keras_bertfam.tokenizers.training_texts import (
@@ -160,7 +160,7 @@ def train_byte_pair(
     https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf),
     section 2.2.
     """
-    cls, first, last, word_end = one_of(BYTE_PAIR, family)
+    cls, first, last, word_end = known_family(BYTE_PAIR, family)
     special = [*first, *last]
     splitters = hugging_face.pre_tokenizers
     splitter: Any
@@ -270,7 +270,7 @@ def train_sentence_piece(
             "`character_coverage` must be from 0.98 to 1. Received: "
             f"{character_coverage!r}."
         )
-    cls, ids, control, symbols = one_of(SENTENCE_PIECE, family)
+    cls, ids, control, symbols = known_family(SENTENCE_PIECE, family)
     symbols = [*symbols, *map(sentinel, range(sentinels))]
     number = sum(value >= 0 for value in ids.values()) + len(control) + len(symbols)
     _check_size(vocabulary_size, number, "special pieces")
