@@ -1,4 +1,4 @@
-"""What the SavedModels of tasks that write texts compute."""
+"""Signatures of the SavedModels of tasks that write texts."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the SavedModel of each kind of model computes."""
+"""Signatures of SavedModels, by the kind of model."""
 
 import dataclasses
 import functools
@@ -42,7 +42,7 @@ def strings(name: str, rank: int = 1) -> Any:
 def without_padding(token_ids: Any, tokenizer: Any) -> Any:
     """Tell which tokens aren't padding, which is at the end of rows.
 
-    GPT-2 pads with a token that texts have as well.
+    The token can't tell: GPT-2 pads with one that texts have as well.
 
     Args:
         token_ids: int32 tensor `(..., length)`.
@@ -88,7 +88,7 @@ def row_signatures(
 ) -> dict[str, Signature]:
     """Make the signature `token_ids` of a task: rows as its preprocessor makes them.
 
-    That of a task which reads words by their characters is `character_ids`.
+    A task that reads words by their characters has `character_ids` instead.
 
     Args:
         model: a task. What its `input_signature()` names is asked for, but for the

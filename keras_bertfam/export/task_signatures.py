@@ -1,4 +1,4 @@
-"""What the SavedModels of the fine-tuning tasks compute."""
+"""Signatures of the SavedModels of fine-tuning tasks."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the SavedModels of ELMo, and of features of any backbone, compute."""
+"""Signatures of the SavedModels of ELMo, and of features of any backbone."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ _MOST_WORDS = 1024
 def _word_signatures(tokenizer, answer, max_input_tokens=None, **options):
     """Make the signatures of a function of padded words: from text, and from words.
 
-    Texts may be longer than a preprocessor's rows, which are those of training.
+    Texts may be longer than a preprocessor's rows, whose length is that of training.
     """
     most = most_tokens(max_input_tokens, _MOST_WORDS, None)
 

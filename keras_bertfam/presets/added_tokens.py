@@ -2,7 +2,7 @@
 
 They are in `tokenizer.json`, in `tokenizer_config.json` (`added_tokens_decoder`,
 `additional_special_tokens`), in `special_tokens_map.json` and in `added_tokens.json`,
-by the release that wrote them; what is said first counts.
+by the release that wrote them. Where two files disagree, the first of these counts.
 """
 
 import os
@@ -121,7 +121,8 @@ def new_tokens(added: list[Added], known: Collection[str]) -> list[Added]:
 def differing_tokens(added: list[Added], tokenizer: Tokenizer) -> list[Added]:
     """List the arguments of the added tokens that a tokenizer doesn't find as they say.
 
-    Left out are those that it finds just so.
+    Some tokenizers find their special tokens by themselves. Tokens that they find as
+    the files say are left out.
     """
     own = {
         token: token == getattr(tokenizer, "mask_token", None)

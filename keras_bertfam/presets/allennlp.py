@@ -106,7 +106,7 @@ def _unfit(path, name, expected, value):
 def check_elmo_weights(weights_file: Path, arguments: Config) -> None:
     """Raise an error unless a file has the weights that options declare, and no others.
 
-    No weight is read, so that a model is made only if it isn't larger than the file.
+    Only shapes are read. So no model is made that is larger than its file.
 
     Args:
         weights_file: path of the HDF5 file.

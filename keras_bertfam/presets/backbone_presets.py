@@ -137,8 +137,8 @@ class BackbonePresets(Mixin):
     ) -> None:
         """Write a preset directory, with a model card for its `README.md`.
 
-        The card says what is known of the model; hubs show it. A `README.md` that
-        somebody else wrote, or a card that was changed, stays as it is.
+        The card says what is known of the model, and hubs show it. A `README.md` of the
+        user's, or a card that was changed, stays as it is.
 
         Args:
             preset_dir: path of the folder to write.
@@ -195,9 +195,9 @@ class BackbonePresets(Mixin):
     def to_keras_hub(self) -> Model:
         """Build the backbone of KerasHub's own class, with the same weights.
 
-        For users who go on with KerasHub: its `save_to_preset()` writes what all of
-        KerasHub loads, and `from_preset()` here loads it as well. KerasHub's
-        ELECTRA has a pooler, which the original lacks and which is new.
+        This is for users who go on with KerasHub: its `save_to_preset()` writes what
+        all of KerasHub loads, and `from_preset()` here loads it as well. KerasHub's
+        ELECTRA has a pooler that the original lacks; it is new.
 
         Returns:
             A `keras_hub.models.BertBackbone`, `RobertaBackbone`, `AlbertBackbone`,

@@ -1,4 +1,4 @@
-"""Whether models begin with zeros."""
+"""Backbones that begin with zeros, for weights that are about to be read."""
 
 import contextlib
 import contextvars
@@ -11,8 +11,7 @@ _blank = contextvars.ContextVar("blank", default=False)
 def blank_weights() -> Iterator[None]:
     """Let backbones made in this context begin with zeros.
 
-    For weights that are about to be read: random ones take time, and leave holes in
-    memory.
+    Random initial values would take time, and leave holes in memory.
     """
     token = _blank.set(True)
     try:

@@ -1,7 +1,7 @@
 """The `README.md` of a preset: a model card, with the metadata that hubs read.
 
-It is written for people. Nothing here reads one, but to see whether it may be
-replaced: one that anybody has changed may not.
+The card is for people. It is read here only to see whether it may be replaced: a card
+that anybody has changed may not.
 """
 
 import contextlib

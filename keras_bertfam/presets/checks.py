@@ -1,4 +1,4 @@
-"""Checkpoints of a larger model, or another computation, than ours are refused."""
+"""Checks that refuse checkpoints of larger or other models than the config's."""
 
 import math
 import os

@@ -1,4 +1,4 @@
-"""Which keys of a `config.json` of `transformers` are read, or have no meaning here."""
+"""The keys of a `config.json` of `transformers`: read, or of no meaning here."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""A backbone's arguments from a config of `transformers`, and back, by table."""
+"""Configs of `transformers` as arguments of backbones, and back, by tables."""
 
 import dataclasses
 import math

@@ -1,4 +1,4 @@
-"""Tensors that should be another's copy: output tables and their biases."""
+"""Tensors that files have twice: output tables and their biases."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,8 @@ from keras_bertfam.presets.source import CheckpointSource
 def with_originals(tensors: Mapping[str, Any], family: str) -> dict[str, Any]:
     """Add the tensors that a file has under the name of a copy only.
 
-    A bias that has a copy is that copy: `transformers` computes logits by it.
+    A bias under the name of a copy takes the place of the original: `transformers`
+    computes logits with it.
 
     Args:
         tensors: dict of tensors by their names in `transformers`.

@@ -1,4 +1,4 @@
-"""Whether there is a preset, which can be told without a framework."""
+"""Checks that a preset is there, which need no framework."""
 
 import difflib
 import glob
@@ -44,7 +44,8 @@ def check_preset(
 ) -> None:
     """Raise an error if a preset can't be what it should be.
 
-    A `CheckpointError` for one that isn't whole, a `ValueError` for none.
+    It is a `CheckpointError` for a preset that isn't whole, and a `ValueError` if there
+    is none.
 
     Args:
         preset: str or path. A directory, or a handle such as `hf://...`.

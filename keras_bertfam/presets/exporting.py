@@ -241,7 +241,7 @@ def collect_tensors(
 ) -> dict[str, np.ndarray]:
     """Collect tensors by their names in `transformers`, and note their variables.
 
-    LoRA's weights are merged into those that they change.
+    Weights with LoRA's are written with these merged into them.
 
     Raises:
         ValueError: for a quantised variable, whose scale has no name there.

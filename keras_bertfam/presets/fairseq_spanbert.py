@@ -1,4 +1,4 @@
-"""SpanBERT as its authors' fork of fairseq saves it, with both of its heads.
+"""SpanBERT's checkpoints, as its authors' fork of fairseq saves them, with both heads.
 
 The encoder and the head of masked tokens have the names that BERT had in PyTorch in
 2019. `cls.pair_target_predictions` is the head that predicts from the borders of spans.

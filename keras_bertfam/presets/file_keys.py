@@ -1,10 +1,12 @@
-"""What becomes of each key of the files of checkpoints: used, no meaning, or refused.
+"""The keys of checkpoints' files: used, of no meaning here, or refused.
 
-A key of a table is used; has no meaning here, by the reason that is said; or must have
-one of some values, and is refused by its name otherwise. A key of no table is named,
-with its value, where the checkpoint is loaded. `config_keys` has `config.json` of
-`transformers`, `sentence_transformers` and `kerashub` have those of their formats, and
-`tokenizer_pipelines` has `tokenizer.json`. `python -m tests.key_table` prints all.
+A key in a table is of one of three kinds. It is used; or it means nothing here, by the
+reason that is said; or it must have one of some values, and is refused by its name
+otherwise. A key in no table is named, with its value, when the checkpoint is loaded.
+
+Other modules have the keys of their formats: `config_keys` those of a `config.json` of
+`transformers`, `sentence_transformers`, `kerashub`, and `tokenizer_pipelines` those of
+`tokenizer.json`. `python -m tests.key_table` prints all.
 """
 
 import dataclasses

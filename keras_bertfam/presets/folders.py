@@ -36,13 +36,13 @@ _being_written: set[str] = set()
 def write_aside(path: Path) -> Iterator[str]:
     """Give a folder to write to, and put it at `path` at the end, as a whole.
 
-    A folder that is there is replaced in one operation, so that a kill at any moment
-    leaves the old one or the new one. Its files stay unless one of the same name
-    replaces them, or they belong to what is replaced: weights of another number of
-    files, the task that had the old backbone, the vocabulary of the old tokenizer.
-    After an exception `path` is as it was. Of two writers the last one wins. Calls
-    may nest: the inner one writes to the outer one's folder, or to a new one in it.
-    Other programs whose working directory is in the old folder don't see the new one.
+    A folder that is there is replaced in one operation. So a kill at any moment leaves
+    the old one or the new one. Its other files stay, unless they belong to what is
+    replaced: weights of another number of files, the task that had the old backbone,
+    the vocabulary of the old tokenizer. After an exception `path` is as it was. Of two
+    writers the last one wins. Calls may nest: the inner one writes to the outer one's
+    folder, or to a new one in it. Other programs whose working directory is the old
+    folder don't see the new one.
 
     Args:
         path: the folder to fill.
@@ -80,9 +80,9 @@ def write_aside(path: Path) -> Iterator[str]:
 def check_room(folder: Path, weights: Iterable[Any], max_file_size: float) -> None:
     """Raise an error unless a folder's disk has room for weights.
 
-    HDF5 has no way back from a file that it couldn't write: it ends the process, then
-    or when it writes the next one. So the room is taken and given back before, where
-    the system can.
+    HDF5 can't recover from a file that it couldn't write: it ends the process, at once
+    or when it writes the next file. So the room is taken, and given back, before, where
+    the system can do this.
 
     Args:
         folder: path of a folder.
@@ -144,8 +144,8 @@ def _check_folder(path):
 def read_whole(folder: Path, read: Callable[[], _Result]) -> _Result:
     """Read a folder by a function, again if the folder was replaced meanwhile.
 
-    It holds off those who would replace the folder, and calls the function again if
-    they do so nevertheless.
+    Writers wait while it reads. If the folder is replaced nevertheless, the function is
+    called again.
 
     Args:
         folder: path; for what is no folder the function is called once.

@@ -1,4 +1,4 @@
-"""Which format a path holds."""
+"""The registry of formats: which module reads a path."""
 
 import importlib
 import os

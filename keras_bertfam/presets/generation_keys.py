@@ -1,4 +1,4 @@
-"""Which keys of a `generation_config.json` are used, or mean nothing here."""
+"""The keys of a `generation_config.json`: used, or of no meaning here."""
 
 import os
 from collections.abc import Mapping

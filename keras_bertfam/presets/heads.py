@@ -1,4 +1,4 @@
-"""Where a task keeps the heads that `transformers` has as well."""
+"""Tasks' heads and their counterparts in `transformers`."""
 
 import dataclasses
 import os
@@ -168,7 +168,7 @@ def counterpart(cls: type) -> Counterpart | None:
 def shared_heads(theirs: type, ours: type) -> list[tuple[str, str]]:
     """List pairs of attributes where two classes of tasks have the same heads.
 
-    Those of fine-tuning aren't: they differ by their classes.
+    Heads of fine-tuning aren't shared: they differ by their classes.
     """
     first, second = (getattr(counterpart(cls), "heads", {}) for cls in (theirs, ours))
     roles = first.keys() & second.keys() - FINE_TUNED
@@ -178,8 +178,8 @@ def shared_heads(theirs: type, ours: type) -> list[tuple[str, str]]:
 def is_other_head(task: Model, source: CheckpointSource, role: str) -> bool:
     """Tell whether a checkpoint's fine-tuned head is of another kind than a task's.
 
-    Tasks share the names of tensors. It is another's if the config names that other
-    task, or other classes, or if its logits are of another shape.
+    Several tasks have tensors of the same names. The head is another task's if the
+    config names that task, or other classes, or if its logits are of another shape.
     """
     if role not in FINE_TUNED or not _has_role(source, role):
         return False
@@ -216,8 +216,8 @@ def _logits(source, role, part):
 def task_name(source: CheckpointSource) -> str | None:
     """Name our class for the model that a checkpoint is.
 
-    Its config names the model. Where it doesn't, the model is the one of the most
-    heads whose tensors are all there, fine-tuned ones first.
+    The config names the model. If it doesn't, the model is the one with the most heads
+    whose tensors are all there, fine-tuned ones first.
 
     Returns:
         str, or `None` for a backbone, and for a model that no task here is.

@@ -1,4 +1,4 @@
-"""Reads the folders that `transformers` writes."""
+"""Folders that `transformers` writes, as checkpoint sources."""
 
 import os
 import re

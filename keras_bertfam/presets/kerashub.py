@@ -1,4 +1,4 @@
-"""Reads the presets of KerasHub's own classes, and makes such models of ours."""
+"""Presets of KerasHub's own classes: read here, and made of our models."""
 
 import functools
 import os
@@ -113,8 +113,8 @@ def recognises(path: Path) -> bool:
 def open_source(path: Path) -> CheckpointSource:
     """Open the checkpoint in a preset directory of KerasHub.
 
-    KerasHub loads it; each tensor is then a view of a variable. So KerasHub's model
-    and ours are in memory together, unlike with the other formats.
+    KerasHub loads the model, and each tensor is a view of one of its variables. So
+    unlike with other formats, KerasHub's model and ours are in memory together.
 
     Args:
         path: path of the directory.
@@ -233,7 +233,7 @@ def _num_layers(model):
 def _tensors(model, table):
     """Give the tensors of a model their names in `transformers`.
 
-    Variables that have none are there by their paths, to be named as left out.
+    Variables without such a name are there by their paths, so that they are reported.
     """
     tensors, unknown = {}, {variable.path: variable for variable in model.weights}
     for weight, variable in _pairs(model, table):

@@ -1,4 +1,4 @@
-"""Locks on folders, and whether a folder is still where it was opened."""
+"""Locks on folders, and checks that a folder is still where it was opened."""
 
 import contextlib
 import errno
@@ -32,7 +32,7 @@ def check_place(descriptor: int, path: Path) -> None:
 def locked(folder: Path, kind: int, patience: float | None = None) -> Iterator[int]:
     """Open a folder and lock it, if that is possible within some seconds.
 
-    The system frees a lock when its process ends, however that comes about.
+    The system frees a lock when its process ends, in whatever way it ends.
 
     Args:
         folder: path.

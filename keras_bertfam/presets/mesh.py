@@ -1,7 +1,8 @@
 """The config of T5's original checkpoints, those of Mesh TensorFlow.
 
-Sizes are those of the tensors. The activation is in `operative_config.gin`, if it lies
-beside them; else it is that of the release, ReLU without a gate and GELU with one.
+Sizes are those of the tensors. The activation is in `operative_config.gin`, if that
+lies beside them. Otherwise it is that of the release: ReLU without a gate, GELU with
+one.
 """
 
 import ast

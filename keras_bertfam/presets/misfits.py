@@ -1,4 +1,4 @@
-"""Files of weights that can't be read, or are of another model."""
+"""Errors for files of weights that can't be read, or are of another model."""
 
 import collections
 import contextlib

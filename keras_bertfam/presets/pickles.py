@@ -1,6 +1,6 @@
-"""What PyTorch's reader of pickles refused, in words of our own.
+"""Errors for files that PyTorch's reader of pickles refuses.
 
-Its messages advise to read the file without that care.
+PyTorch's own messages advise to read the file without its safeguards.
 """
 
 import pickletools

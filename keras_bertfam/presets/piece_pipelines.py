@@ -1,8 +1,8 @@
-"""SentencePiece models as pipelines of the `tokenizers` library, with the very ids.
+"""SentencePiece models as pipelines of the `tokenizers` library that give the same ids.
 
-What `transformers` itself makes of a model splits its user-defined symbols off before
-words, and gives other ids for texts with them. Here the whole text goes through the
-model at once, which has the symbols as it has other pieces.
+The pipelines that `transformers` makes of such models split user-defined symbols off
+before words, and so give other ids for texts with them. Here the whole text goes
+through the model at once, and the symbols are pieces like others.
 """
 
 import base64
@@ -168,8 +168,9 @@ def _changed_symbols(model):
 def _broken_controls(model):
     """Make steps by which pieces that aren't in texts are never found there.
 
-    Where all their characters are known their score does so. Where one isn't, what is
-    unknown is as unlikely. A second unknown character after it is the same token.
+    If all characters of such a piece are known, its score keeps it from being found. If
+    one isn't, unknown characters would be as unlikely as the piece. So a second unknown
+    character goes after the first; both become one token.
     """
     known = {p.piece for p in model.pieces if p.type in (NORMAL, USER_DEFINED)}
     unknown = next(chr(k) for k in range(0x10FE00, 0x10FF00) if chr(k) not in known)
@@ -200,7 +201,7 @@ def _makes_all_pieces(model):
 def proto_of(content: dict[str, Any], clean: list[Step]) -> bytes | None:
     """Rebuild the SentencePiece model that a pipeline of this module was made of.
 
-    Its user-defined symbols are pieces as others, of the same scores.
+    Its user-defined symbols become pieces like others, of the same scores.
 
     Args:
         content: dict, a `tokenizer.json`.

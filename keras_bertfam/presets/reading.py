@@ -1,4 +1,4 @@
-"""Reads files that may be damaged or hostile: names and sizes first, data later.
+"""Reading of files that may be damaged or hostile: names and sizes first, data later.
 
 Nothing here runs code that a file holds, or reads outside the folder it was given.
 Whatever is wrong with a file is a `CheckpointError` that names it.
@@ -105,9 +105,9 @@ def check_bytes(path: Path, most: int = MAX_VOCABULARY) -> None:
 def vocabulary_lines(path: Path) -> list[str]:
     """Read the tokens of a file with one in each line.
 
-    A line ends with `\\n` or `\\r\\n` and nothing else: U+2028 and a no-break space are
-    tokens of multilingual vocabularies. A byte-order mark and blank lines at the end
-    are none.
+    A line ends with `\\n` or `\\r\\n` and nothing else, since U+2028 and a no-break
+    space are tokens of multilingual vocabularies. A byte-order mark, and blank lines at
+    the end, are no tokens.
     """
     with open(path, encoding="utf-8-sig", newline="\n") as file:
         lines = [line.removesuffix("\n").removesuffix("\r") for line in file]

@@ -1,4 +1,4 @@
-"""A written folder takes the place of another, in one operation where that can be."""
+"""Replacing a folder by another, in one operation where the system can do that."""
 
 import contextlib
 import ctypes
@@ -93,8 +93,8 @@ def _flush(folder, files):
 def _outdated(written, old):
     """Make a pattern of the files that go when those of an old folder are replaced.
 
-    A backbone takes the place of a task with its heads and its preprocessor. A
-    tokenizer, which fits any backbone of its vocabulary, stays.
+    A new backbone replaces a task with its heads and its preprocessor. A tokenizer
+    stays, as it fits any backbone of its vocabulary.
     """
     kinds = []
     if written & {"model.weights.h5", "model.weights.json"}:

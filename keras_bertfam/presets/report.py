@@ -1,4 +1,4 @@
-"""What became of a checkpoint, for a warning or a summary."""
+"""Reports of what was read of a checkpoint, for a warning or a summary."""
 
 import dataclasses
 import os

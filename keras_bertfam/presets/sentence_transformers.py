@@ -1,4 +1,4 @@
-"""Reads and writes the folders of `sentence-transformers`, key by key."""
+"""Folders of `sentence-transformers`, read and written key by key."""
 
 import dataclasses
 import json

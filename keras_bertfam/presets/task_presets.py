@@ -165,8 +165,8 @@ class TaskPresets(Mixin):
     def _take_over_heads(self, preset):
         """Copy the heads that another task's preset has as well.
 
-        Warns of what is new in a task of pre-training. Heads of fine-tuning are new
-        after any pre-training.
+        A warning names what is new in a task of pre-training. Heads of fine-tuning are
+        new after any pre-training, so there is no warning for them.
         """
         saved = directory.read_json(preset, directory.TASK_FILE)
         cls = saved and keras.saving.get_registered_object(saved["registered_name"])
@@ -231,8 +231,8 @@ class TaskPresets(Mixin):
     def get_config(self) -> Config:
         """Give the arguments of the constructor.
 
-        With `quantized_layers`, which `from_config` takes out, if there are any
-        beside the backbone's.
+        It has `quantized_layers`, which `from_config` takes out, if the task has any
+        besides the backbone's.
         """
         backbone = {id(layer) for layer in self.backbone._flatten_layers()}
         own = (layer for layer in self._flatten_layers() if id(layer) not in backbone)
@@ -259,8 +259,9 @@ class TaskPresets(Mixin):
     def to_keras_hub(self) -> Model:
         """Build the task of KerasHub's class with its head, without a preprocessor.
 
-        See `to_keras_hub` of the backbone. Norms of KerasHub's heads have an epsilon
-        of 1e-5, and BERT's and ALBERT's the other GELU: logits differ by up to 1e-3.
+        See `to_keras_hub` of the backbone. Norms of KerasHub's heads have an epsilon of
+        1e-5, and those of BERT and ALBERT have the other form of GELU: logits differ by
+        up to 1e-3.
 
         Returns:
             A `keras_hub.models.MaskedLM` or `TextClassifier`.

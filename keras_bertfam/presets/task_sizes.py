@@ -1,4 +1,4 @@
-"""What the config of a task in a preset declares, beside what is stored for it."""
+"""Checks that a task's config in a preset fits what is stored beside it."""
 
 import math
 from typing import Any

@@ -1,9 +1,10 @@
-"""Reads checkpoints of google-research's BERT, ALBERT, ELECTRA and T5, and XLNet's.
+"""Checkpoints of google-research's BERT, ALBERT, ELECTRA and T5, and of XLNet.
 
 They are files of TensorFlow 1, `*.ckpt.index` beside `*.ckpt.data-*`, with a
-`bert_config.json` or `xlnet_config.json` and a vocabulary. Their GELU is the tanh
-form, whatever their config calls it. T5's have sizes in their shapes alone, see `mesh`.
-Those of TensorFlow 2 are read here too, by the names that `tensorflow2` gives them.
+`bert_config.json` or `xlnet_config.json` and a vocabulary. Their GELU is the tanh form,
+whatever their config calls it. T5's sizes are those of its tensors, see `mesh`.
+Checkpoints of TensorFlow 2 are read here, too, by the names that `tensorflow2` gives
+them.
 """
 
 import math

@@ -1,10 +1,10 @@
 """Checkpoints of TensorFlow 2, as the Model Garden and TF Hub have them.
 
-They are object-based: variables are stored by their place in a tree of Python objects,
-which differs from release to release. Beside each stands its own name, which doesn't,
-and by which it is read here. A variable gets the name that the original code for
-TensorFlow 1 has for it, and `tensorflow1` does the rest. Of a SavedModel only the
-variables are read.
+They are object-based: a variable is stored by its place in a tree of Python objects,
+which differs from release to release. Its own name stands beside it and doesn't differ,
+so that variables are read by this name here. A variable gets the name that the original
+code for TensorFlow 1 has for it, and `tensorflow1` does the rest. Of a SavedModel only
+the variables are read.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""What finds vectors by inner product: the kinds of FAISS's indices, and ScaNN."""
+"""Engines that find vectors by inner product: FAISS's kinds of indices, and ScaNN."""
 
 import dataclasses
 import math

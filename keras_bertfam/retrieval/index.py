@@ -294,7 +294,7 @@ class Index:
     def load(cls, folder: Path, encoder: Any = None) -> Self:
         """Read an index that was saved.
 
-        All of it is checked by sizes and digests, and nothing in it is run.
+        Sizes and digests of all of it are checked, and no code in it is run.
 
         Args:
             folder: path.

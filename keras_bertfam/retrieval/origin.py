@@ -1,4 +1,4 @@
-"""What an index knows of the encoder that its vectors are of."""
+"""The encoder that an index's vectors are of, as the index remembers it."""
 
 from typing import Any
 

@@ -54,7 +54,7 @@ def import_scann(name: str = "scann.scann_ops.py.scann_ops_pybind") -> Any:
 class ScannEngine:
     """Vectors that ScaNN searches: coarse cells, then codes, then the vectors.
 
-    What it learns, it learns at the first search after vectors were added.
+    It learns at the first search after vectors were added.
 
     Args:
         dim: int.

@@ -31,8 +31,8 @@ _CODES = (
 def clean_character(character: str, lowercase: bool) -> str:
     """Give what BERT makes of a character before it splits words.
 
-    By character, as in `transformers`: a capital sigma at the end of a word becomes
-    "σ", where the original code, which lower-cases words, has "ς".
+    It goes by single characters, as in `transformers`: a capital sigma at the end of a
+    word becomes "σ". The original code lower-cases whole words, and has "ς".
 
     Args:
         character: str of one character.
@@ -103,8 +103,8 @@ def clean_texts(texts: TFTensor, lowercase: bool) -> TFTensor:
 def _double_array(values):
     """Make a Darts double array of a dict of byte strings, none the start of another.
 
-    The children of a node have a block of 256 units for themselves, each at its
-    byte; values are in what is left of the blocks.
+    The children of a node have a block of 256 units for themselves, one for each byte.
+    Values are in the units of the blocks that are left.
     """
     children = collections.defaultdict(set)
     for key in values:

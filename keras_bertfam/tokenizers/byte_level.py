@@ -141,7 +141,7 @@ class ByteLevelTokenizer(TextTokenizer, keras_hub.tokenizers.BytePairTokenizer):
 def once_traced(tokenizer: Tokenizer, rows_of: Rows) -> Rows:
     """Let eager calls of a function of texts share one graph.
 
-    The loop of KerasHub's merges takes a second to be traced.
+    Tracing the loop of KerasHub's merges takes a second.
 
     Args:
         tokenizer: a tokenizer of byte pairs, whose vocabulary may be replaced.
@@ -170,7 +170,7 @@ def byte_level_rows(
 ) -> TFRagged:
     """Tokenize as the published byte-level BPE does. Works in a graph.
 
-    A zero byte, at which RE2 takes a text to end in TensorFlow, is a space.
+    A zero byte becomes a space, since RE2 in TensorFlow takes it for a text's end.
 
     Args:
         tokenizer: a `keras_hub.tokenizers.BytePairTokenizer`.

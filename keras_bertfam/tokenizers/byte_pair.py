@@ -1,4 +1,4 @@
-"""What is particular to byte-level BPE, whose tokens are made of bytes.
+"""What only byte-level BPE has: tokens that are made of bytes.
 
 A token's string in the vocabulary has a sign for each byte, a space included (`Ġ`), and
 a word has other tokens at the start of a text than after a space.

@@ -1,6 +1,6 @@
 """Byte-pair encoding learned from words and how often they occur.
 
-What comes out is what `tokenizers` learns of the text, which it has to read as a whole.
+The result is what `tokenizers` learns, which has to read the whole text.
 
 Reference: [Sennrich et al., 2016](https://arxiv.org/abs/1508.07909), section 3.2.
 """

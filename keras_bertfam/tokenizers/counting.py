@@ -1,4 +1,4 @@
-"""What text says of a vocabulary: how often its tokens occur, which words it lacks."""
+"""Vocabularies compared with text: counts of tokens, and words that are missing."""
 
 import collections
 

@@ -30,8 +30,8 @@ _SPACES = f"[{WHITE_SPACE}]+"
 class ElmoTokenizer(PlainInGrain, PresetTokenizer, keras_hub.tokenizers.Tokenizer):
     """ELMo's tokenizer: words as ids of a vocabulary, and as ids of their characters.
 
-    A model reads the characters, and so knows no unknown words. The vocabulary is of
-    those that pre-training predicts; without one there are `<S>`, `</S>` and `<UNK>`.
+    A model reads characters, and so there are no unknown words. The vocabulary has the
+    words that pre-training predicts; without one there are `<S>`, `</S>` and `<UNK>`.
 
     Args:
         vocabulary: list of strings or the path of a file with a word per line, the
@@ -157,8 +157,8 @@ class ElmoTokenizer(PlainInGrain, PresetTokenizer, keras_hub.tokenizers.Tokenize
         """Split texts into words, a ragged string tensor `(batch, None)`.
 
         `<S>` and `</S>`, with spaces around them, are words. Spaces are what Unicode
-        calls white space. Controls and format characters, which no one sees, part words
-        and are none, unless a text is tokenised already.
+        calls white space. Control and format characters, which no one sees, end words
+        and belong to none, unless a text is tokenised already.
         """
         texts = to_utf8(tf.convert_to_tensor(texts))
         # With an empty separator TensorFlow splits at ASCII's white space.

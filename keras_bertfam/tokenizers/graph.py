@@ -23,8 +23,8 @@ from keras_bertfam.types import TFRagged, TFTensor, Tokenizer
 def as_graph_layer(tokenizer: Tokenizer) -> Tokenizer:
     """Make a tokenizer run the graph ops of a dataset in eager calls too.
 
-    KerasHub's tokenizers of byte pairs split words in two ways of their own, of which
-    neither is RoBERTa's: from here on they split as published.
+    KerasHub's tokenizers of byte pairs split words in two ways of their own, neither of
+    which is RoBERTa's. The layer splits them as published.
     """
     tokenizer._allow_python_workflow = False
     tokenizer.built = True  # else Keras traces a task anew for each batch given
@@ -38,7 +38,8 @@ def as_graph_layer(tokenizer: Tokenizer) -> Tokenizer:
 def tokenize(tokenizer: Tokenizer, texts: TFTensor) -> TFRagged:
     """Tokenize texts into ids, the same in a graph and out of it.
 
-    A zero byte, at which KerasHub's byte-level BPE takes a text to end, is a space.
+    A zero byte becomes a space, since KerasHub's byte-level BPE takes it for a text's
+    end.
 
     Args:
         tokenizer: a tokenizer layer.
@@ -79,7 +80,7 @@ def text_start_id(tokenizer: Tokenizer) -> int | None:
 def decoder_start_id(tokenizer: Tokenizer) -> int:
     """Give the id that a decoder's inputs begin with: the end token, as BART's do.
 
-    Where texts have no start token, as T5's, it is that of padding.
+    Tokenizers without a start token, as T5's, have that of padding.
     """
     unmarked = text_start_id(tokenizer) is None
     start: int = tokenizer.pad_token_id if unmarked else tokenizer.end_token_id
@@ -89,8 +90,8 @@ def decoder_start_id(tokenizer: Tokenizer) -> int:
 def stand_in_id(tokenizer: Tokenizer) -> int:
     """Give the id of a word that has no tokens, as control characters have none.
 
-    It is the mask token's; of tokenizers without one, as GPT-2's and T5's, that of
-    unknown tokens, or of the end or padding.
+    It is the mask token's id. Tokenizers without one, as GPT-2's and T5's, have that of
+    unknown tokens, or of the end, or of padding.
     """
     roles = (f"{name}_token_id" for name in ("mask", "unk", "end", "pad"))
     ids = (getattr(tokenizer, role, None) for role in roles)

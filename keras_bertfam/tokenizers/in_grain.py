@@ -1,4 +1,4 @@
-"""What is returned inside a pipeline of Grain, which takes it between processes."""
+"""Plain results inside Grain's pipelines, whose processes can't exchange tensors."""
 
 import os
 import sys
@@ -43,7 +43,8 @@ def _decoded(x):
 class PlainInGrain(Mixin):
     """Mixin of layers that return tensors of TensorFlow, but no such inside Grain.
 
-    What TensorFlow refuses is its own error with its message on each backend.
+    What TensorFlow refuses raises TensorFlow's own error with its message, on each
+    backend.
     """
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Numbers without the comma behind them, as ALBERT's and XLNet's code splits text."""
+"""Commas behind numbers, split off as in ALBERT's and XLNet's code."""
 
 from collections.abc import Callable
 from typing import Any

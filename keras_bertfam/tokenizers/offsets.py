@@ -1,4 +1,4 @@
-"""Where each token is in the text, for every kind of tokenizer."""
+"""Offsets: where each token is in the text, for every kind of tokenizer."""
 
 import keras_hub
 import tensorflow as tf
@@ -22,9 +22,9 @@ def tokenize_with_offsets(
 ) -> tuple[TFRagged, TFRagged, TFRagged]:
     """Tokenize texts, and tell which bytes of them each token is made of.
 
-    White space that tokens of byte-level BPE and SentencePiece begin with is no
-    part of them here. A token that normalisation splits off a character may be
-    made of no bytes. Works in a graph.
+    White space that tokens of byte-level BPE and SentencePiece begin with is left out.
+    A token that normalisation splits off a character may have no bytes. Works in a
+    graph.
 
     Args:
         tokenizer: `BertTokenizer`, one of byte pairs such as `RobertaTokenizer`, or a

@@ -32,7 +32,7 @@ _SPACES = r"[\x00\x0b\x0c\x1c-\x1f\x{85}\x{2028}\x{2029}]"
 def combining_marks() -> str:
     """List what has a combining class, which the original code strips, for RE2.
 
-    Not all nonspacing marks have one: vowel signs of Indic scripts stay.
+    Not all nonspacing marks have one: vowel signs of Indic scripts have none, and stay.
     """
     marks = [k for k in range(sys.maxunicode + 1) if unicodedata.combining(chr(k))]
     begins = [k for k in marks if not unicodedata.combining(chr(k - 1))]
@@ -156,10 +156,10 @@ class PlainSentencePiece(NormalizedSentencePiece):
 class _SharedModel(tf.saved_model.experimental.TrackableResource):
     """A model in TensorFlow's memory under a name, as `tensorflow_text` has it without.
 
-    A resource without a name goes with the kernel that made it, and TensorFlow drops
-    its kernels whenever a seed is set (`keras.utils.set_random_seed`) or the session
-    is cleared (`keras.utils.clear_session`). All later calls failed then, and also all
-    datasets that were made before, with `NotFoundError`.
+    A resource without a name is freed with the kernel that made it, and TensorFlow
+    drops its kernels whenever a seed is set (`keras.utils.set_random_seed`) or the
+    session is cleared (`keras.utils.clear_session`). Then all later calls would fail
+    with `NotFoundError`, and all datasets that were made before.
 
     Args:
         create: the op that makes the resource.
@@ -179,8 +179,8 @@ class _SharedModel(tf.saved_model.experimental.TrackableResource):
 def _keep_model(tokenizer, proto):
     """Let a tokenizer of `tensorflow_text` use a `_SharedModel`.
 
-    There is no public way to give the model a name. The two names that aren't public
-    are looked for: a version without them works as it does by itself.
+    There is no public way to give the model a name. If a version of `tensorflow_text`
+    lacks the two private names, the tokenizer keeps the model that it made.
     """
     module = sys.modules[type(tokenizer).__module__]
     ops = getattr(module, "gen_sentencepiece_tokenizer", None)
@@ -193,8 +193,8 @@ def _keep_model(tokenizer, proto):
 class AlbertTokenizer(NormalizedSentencePiece):
     """ALBERT's tokenizer, with the ids of the original one.
 
-    `keras_hub.tokenizers.AlbertTokenizer` neither lower-cases nor strips accents,
-    and gives unknown tokens for capitals.
+    `keras_hub.tokenizers.AlbertTokenizer` neither lower-cases nor strips accents, and
+    so has unknown tokens for capitals.
 
     Args:
         proto: path of a `spiece.model`, or its content as bytes.

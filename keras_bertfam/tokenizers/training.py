@@ -53,8 +53,8 @@ def train_word_piece(
 ) -> BertTokenizer:
     """Learn a WordPiece vocabulary from text.
 
-    It has the 1,000 most frequent characters, and what else occurs often enough. A
-    warning says so if the text hasn't as many tokens as are asked for.
+    It has the 1,000 most frequent characters, and other tokens that occur often enough.
+    If the text has fewer tokens than are asked for, a warning says so.
 
     Args:
         documents: `tf.data.Dataset` of scalar strings, a list of paths of
@@ -118,9 +118,9 @@ def train_byte_pair(
 ) -> Tokenizer:
     """Learn a vocabulary of byte-level BPE, GPT-2's and RoBERTa's form, from text.
 
-    A line's end is a space, as it is between the sentences of a document in
-    pre-training. Any text can be written in the vocabulary, which has all bytes; but
-    GPT's has characters, and what occurs in no document is unknown.
+    A line's end becomes a space, as between the sentences of a document in
+    pre-training. The vocabulary has all bytes, so that any text can be written in it.
+    GPT's has characters instead, and those that occur in no document are unknown.
 
     Args:
         documents: `tf.data.Dataset` of scalar strings, a list of paths of

@@ -1,4 +1,4 @@
-"""Text as the learners of vocabularies take it."""
+"""Texts in the form that the learners of vocabularies take."""
 
 import itertools
 import re

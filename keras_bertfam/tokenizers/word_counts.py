@@ -1,4 +1,4 @@
-"""Words and how often they occur, in the place of a text to learn a vocabulary from."""
+"""Words and their counts, from which vocabularies are learned as from a text."""
 
 import collections
 import itertools

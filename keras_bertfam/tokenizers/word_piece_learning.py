@@ -1,8 +1,8 @@
 """WordPiece vocabularies from words and how often they occur.
 
-What comes out is what `keras_hub.tokenizers.compute_word_piece_vocabulary` learns by
-`tensorflow_text`, in a fiftieth of the time. There, all parts of all words are counted,
-and from each part are taken the counts of the longer ones that begin with it: what is
+The result is what `keras_hub.tokenizers.compute_word_piece_vocabulary` learns by
+`tensorflow_text`, in a fiftieth of the time. That code counts all parts of all words,
+and subtracts from each part the counts of the longer ones that begin with it. What is
 left is how often a word ends with that part. Here only the ends are counted.
 """
 

@@ -1,4 +1,4 @@
-"""How KerasHub writes a family: what the table of its class consists of."""
+"""Tables of how KerasHub writes a family."""
 
 import dataclasses
 from collections.abc import Mapping

@@ -62,8 +62,8 @@ _GATED = {"activation": "gelu_tanh", "gated": True, "tie_embeddings": False}
 def _with_scale(config):
     """Add to a config whether the decoder's states are scaled before the logits.
 
-    Older ones say so by `tie_word_embeddings` alone, and later ones of T5 1.1, whose
-    tables are two, that these are tied: the file of weights knows better.
+    Older configs say so by `tie_word_embeddings` alone. Later ones of T5 1.1 say that
+    its two tables are tied: there the file of weights decides.
     """
     scaled = config.get("scale_decoder_outputs")
     if scaled is None:

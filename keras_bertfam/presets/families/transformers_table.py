@@ -1,4 +1,4 @@
-"""How `transformers` writes a family: what a table of it consists of."""
+"""Tables of how `transformers` writes a family."""
 
 import dataclasses
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""XLNet's weight maps: attention of another form has names of another form."""
+"""XLNet's weight maps: its attention has weights of other names and shapes."""
 
 from keras_bertfam.presets.families import keras_hub_rows as keras_hub
 from keras_bertfam.presets.families.rows import (
