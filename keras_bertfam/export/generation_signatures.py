@@ -67,7 +67,7 @@ def _(
     write = _writer(model, length, **options)
 
     def go_on(tokens):
-        # What is written goes on from the last tokens.
+        # The written text goes on from the last tokens.
         tokens, good = _with_known_ids(tokens[:, -most:], model.backbone)
         return write(tokens, {}, good)
 

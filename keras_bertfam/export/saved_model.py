@@ -42,7 +42,7 @@ from keras_bertfam.tasks.pretraining.recurrent_lm import RecurrentLM
 from keras_bertfam.tasks.pretraining.text_to_text import TextToText
 from keras_bertfam.types import Model, Path
 
-# What counts the tokens of a prompt.
+# Settings that count the tokens of a prompt.
 _BY_LENGTH = {"min_length", "max_length", "max_new_tokens", "forced_bos_token_id"}
 _EXPORT = """
 import json, sys

@@ -38,7 +38,7 @@ _PIPELINES = {
     "TokenBackbone": "feature-extraction",
     "TokenClassifier": "token-classification",
 }
-# And the metrics.
+# Metrics, as hubs call them.
 _METRICS = {
     "accuracy": "accuracy",
     "entity_f1": "seqeval",

@@ -23,13 +23,13 @@ _ACTIVATIONS = {
     "swish": "silu",
     "tanh": "tanh",
 }
-# The original GPT's one form of GELU is called so there.
+# The original GPT has one form of GELU, the tanh form, and calls it "gelu".
 _GPT_ACTIVATIONS = {"gelu": "gelu_tanh", "relu": "relu", "silu": "silu"}
 _GPT_ACTIVATIONS["swish"] = "silu"
 _TO_ACTIVATIONS = {ours: theirs for theirs, ours in reversed(_ACTIVATIONS.items())}
 _TO_ACTIVATIONS["gelu_tanh"] = "gelu_new"
-# Arguments, or keys, with values of another form: functions to ours, and to theirs. One
-# row of token types is none, added to every position.
+# Functions to our values and to theirs, of arguments or keys where these differ. A
+# table of token types with one row is none here: it is added to every position.
 _VALUES: dict[str, tuple[Callable, Callable]] = {
     "activation": (_ACTIVATIONS.get, lambda name: _TO_ACTIVATIONS.get(name, name)),
     "num_segments": (lambda n: 0 if n == 1 else n, lambda n: n or 1),
@@ -40,8 +40,8 @@ _VALUES: dict[str, tuple[Callable, Callable]] = {
         lambda name: {"gelu_tanh": "gelu", "gelu": None}.get(name, name),
     ),
 }
-# T5's, which name the activation and whether there is a gate. GELU is another form
-# with a gate than without.
+# T5's names, which say the activation and whether there is a gate. With a gate, GELU
+# has another form.
 _FEED_FORWARDS = {
     name: {"activation": _ACTIVATIONS[name], "gated": False}
     for name in ("relu", "gelu", "gelu_new", "silu", "tanh")
@@ -61,9 +61,9 @@ _RATES = ("dropout", "attention_dropout", "activation_dropout", "output_dropout"
 _FLOATS = ("layer_norm_epsilon", "initializer_range")
 _TEXTS = ("activation", "attention_type", "feed_forward")
 _FLAGS = ("tie_embeddings", "scale_outputs")
-# What the form of a config has checked.
+# Arguments that a table's `forms` have checked.
 _SEQUENCES = ("attention_window", "rotary_base")
-# What has no part in what a model computes.
+# Arguments that don't change what a model computes.
 _FREE = ("name", "trainable", "dtype", "truncated_initializer", "pooler") + (
     "tie_embeddings",  # the file of weights says it
 )

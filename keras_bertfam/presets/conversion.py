@@ -169,7 +169,7 @@ def _preprocessor(cls, tokenizer, backbone, report):
     """Make a task's default preprocessor; report embeddings without a token."""
     tokens, rows = tokenizer.vocabulary_size(), backbone.vocabulary_size
     usual = cls.usual_preprocessor(tokenizer, backbone)
-    # Those that are new with fine-tuning have rows after the tokenizer's.
+    # Tokens that are new with fine-tuning have embeddings after the tokenizer's.
     new = len(getattr(usual, "new_tokens", ()))
     if tokens < rows != tokens + new:
         report.notes.append(f"The tokenizer has {tokens} tokens for {rows} embeddings.")
@@ -191,7 +191,7 @@ def _generator_arguments(cls, source, load_weights, kwargs):
     if part is None or chosen or ours is None or not ours.generator:
         return {}
     masked_lm = keras.saving.get_registered_object("keras_bertfam>MaskedLM")
-    # What `transformers` holds are two models, with tables of their own.
+    # In `transformers` these are two models with tables of their own.
     return {"generator": load_task(masked_lm, part, load_weights), "tie": "none"}
 
 

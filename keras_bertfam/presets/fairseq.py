@@ -51,7 +51,7 @@ _SIZES = {
     "decoder_embed_dim": ("d_model",),
     "decoder_ffn_embed_dim": ("decoder_ffn_dim",),
 }
-# Our argument, fairseq's, and that of a checkpoint that doesn't say.
+# Our argument, fairseq's, and the value of a checkpoint without it.
 _MOST_CLASSES = 8  # of fairseq's own, in a pickle
 _CONFIG = (
     ("num_attention_heads", "encoder_attention_heads", None),

@@ -16,7 +16,7 @@ _NAMES = {
     "encoder.embed_tokens.weight": "shared.weight",
     "decoder.output_projection.weight": "lm_head.weight",
 }
-# What says which version of the code has written it, and holds no weights.
+# Tensors that only tell which version of the code wrote the file.
 _LEFT_OUT = re.compile(r"(encoder|decoder)\.(version|embed_positions\._float_tensor)")
 # Key of `transformers`, fairseq's, and the value of `bart_large`.
 _CONFIG = (
@@ -78,7 +78,7 @@ def config_of(
         config[f"{side}_layers"] = len({match[1] for match in found if match})
         config[f"{side}_ffn_dim"] = inner[side]
         heads = arguments.get(f"{side}_attention_heads")
-        # Those of all released models are 64 wide.
+        # Heads of all released models are 64 wide.
         config[f"{side}_attention_heads"] = (
             max(1, width // 64) if heads is None else heads
         )

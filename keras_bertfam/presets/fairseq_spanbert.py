@@ -19,7 +19,7 @@ from keras_bertfam.types import Config, Path
 BACKBONE = "SpanBertBackbone"
 _PREFIX = "decoder."
 _NORMS = ((".gamma", ".weight"), (".beta", ".bias"))
-# Each is the word table once more.
+# Copies of the table of words.
 _TABLES = re.compile(r"cls\.(pair_target_)?predictions\.decoder\.weight")
 
 

@@ -193,7 +193,7 @@ FAIRSEQ = Keys(
             not_share_pair_embedding cased_* warmup decay best_*""",
     },
 )
-# Of RoBERTa, which BART may have otherwise.
+# Values that RoBERTa must have, and BART needn't.
 FAIRSEQ_ROBERTA = Keys(
     "model.pt (args, or cfg) of RoBERTa",
     only={
@@ -203,13 +203,13 @@ FAIRSEQ_ROBERTA = Keys(
         "no_scale_embedding": (True, None),
     },
 )
-# Where settings lie in parts, the names of those that are no model's.
+# Parts of nested settings that aren't the model's.
 FAIRSEQ_PARTS = """
     _name common common_eval distributed_training dataset optimization checkpoint bmuf
     generation eval_lm interactive task criterion optimizer lr_scheduler scoring bpe
     tokenizer ema job_logging_cfg reset_logging simul_type""".split()
 
-# What Mesh TensorFlow's code was run with: configurables of models by parameter.
+# Settings of Mesh TensorFlow's code: configurables of models by parameter.
 GIN = Keys(
     "operative_config.gin",
     used="""
@@ -262,7 +262,7 @@ GIN = Keys(
     },
 )
 
-# The Model Garden's settings of a run; what the encoder is, by its type.
+# The Model Garden's settings of a run; those of the encoder by its type.
 PARAMS = Keys(
     "params.yaml (encoder)",
     used="""
@@ -354,7 +354,7 @@ SPECIAL_TOKENS_MAP = Keys(
             pad_token unk_token"""
     },
 )
-# Of an object that Keras has written; the classes refuse keys of `config`.
+# Keys of an object that Keras wrote; its class refuses keys in its `config`.
 SERIALIZED = Keys(
     "config.json, task.json, preprocessor.json, tokenizer.json of a preset",
     used="registered_name class_name module config name",

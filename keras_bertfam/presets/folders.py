@@ -25,7 +25,7 @@ _Result = TypeVar("_Result")
 # Locks on folders of another machine can't be seen: its leftovers stay.
 _PREFIX = f".writing-{platform.node()}-"
 _TRIES = 20
-# Of a number, by its dtype, where that isn't 4.
+# Bytes of a number by its dtype, if not 4.
 _BYTES = {"float64": 8, "int64": 8, "float16": 2, "bfloat16": 2}
 _BYTES |= dict.fromkeys(("int8", "uint8", "bool"), 1)
 

@@ -84,7 +84,7 @@ COUNTERPARTS = {
     ),
 }
 _MULTI_LABEL = "multi_label_classification"
-# Where `sentence-transformers` keeps a cross-encoder's activation, and did before.
+# Where `sentence-transformers` keeps a cross-encoder's activation, and where it did.
 _CROSS_ENCODER, _OLD_CROSS_ENCODER = (
     "sentence_transformers",
     "sbert_ce_default_activation_function",
@@ -112,7 +112,7 @@ def _activation(config):
 
 _SUMMARY: dict[str, Any] = {"poolers": ("head",), "styled": True}
 COUNTERPARTS |= {
-    # The narrower of two that are the same class comes first.
+    # Of two entries for the same class, the narrower one comes first.
     "TextRegressor": Counterpart(
         "ForSequenceClassification",
         {"classifier": "head"},

@@ -29,7 +29,7 @@ TOKENIZER_FILES = (
     "spiece.model",
     "tokenizer.json",
 )
-# As XLM-R's is called; the kind of file is the same.
+# Another name for the same kind of file, XLM-R's.
 OTHER_NAMES = {"sentencepiece.bpe.model": "spiece.model"}
 TOKENIZER_CONFIG = "tokenizer_config.json"
 # What trainers and `torch.compile` put before names.

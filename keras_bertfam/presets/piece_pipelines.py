@@ -25,7 +25,7 @@ from keras_bertfam.presets.piece_models import (
 )
 
 _SPACE = "▁"
-# Less likely by that than the least likely piece is what is unknown.
+# By how much unknown characters are less likely than the least likely piece.
 _UNKNOWN_PENALTY = 10
 _SENTINEL = re.compile(r"<extra_id_\d+>")
 

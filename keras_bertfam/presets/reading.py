@@ -259,7 +259,7 @@ def load_pytorch(path: Path) -> Any:
         )
     if not os.path.isfile(path):
         raise CheckpointError(f"{path!r} is not a file.")
-    # The reader of a foreign format: it names no exceptions of its own.
+    # PyTorch's reader doesn't say which exceptions it raises.
     try:
         mapped = zipfile.is_zipfile(path)  # the older format can't be mapped
         return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)

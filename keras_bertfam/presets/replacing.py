@@ -112,7 +112,7 @@ def _outdated(written, old):
 
 def _leave_readme(aside, old, written):
     """Take a new model card away where the old folder has a text of the user's."""
-    # It knows the published names, for which it needs KerasHub.
+    # Imported late: it knows the published names, for which it needs KerasHub.
     from keras_bertfam.presets import cards
 
     theirs = os.path.join(old, cards.FILE)

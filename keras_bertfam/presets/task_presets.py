@@ -200,7 +200,7 @@ class TaskPresets(Mixin):
             shapes = [[tuple(weight.shape) for weight in side] for side in pair]
             if shapes[0] == shapes[1]:
                 for source, target in zip(*pair, strict=True):
-                    # JAX would share the buffer.
+                    # Without a copy, JAX would share the buffer.
                     target.assign(keras.ops.copy(source))
                     taken.append(target)
         return taken

@@ -100,7 +100,7 @@ def open_source(path: Path) -> CheckpointSource:
             reading.file_in(folder, name)
     saved = tensorflow2.files_of(os.fspath(path))
     folder = folder if saved is None else os.fspath(path)
-    # The reader of a foreign format: it names no exceptions of its own.
+    # TensorFlow's reader doesn't say which exceptions it raises.
     with reading.errors_of(prefix, Exception):
         reader = tf.train.load_checkpoint(prefix)
         if reader.has_tensor(tensorflow2.OBJECT_GRAPH):

@@ -20,14 +20,14 @@ from keras_bertfam.presets.source import CheckpointError
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 LOWERCASE = "do_lower_case"
 PARAMS = "params.yaml"
-# What comes before is the name of a model that a variable was made in.
+# Before these stands the name of the model that a variable was made in.
 _KNOWN = re.compile(
     r"(?:.*/)?((?:word_embeddings|position_embedding|type_embeddings|embeddings/"
     r"layer_norm|embedding_projection|transformer|pooler_transform|cls/predictions)/.*)"
 )
 _TABLES = {"word_embeddings": "word", "position_embedding": "position"}
 _TABLES |= {"type_embeddings": "token_type"}
-# Of blocks that differ, BERT's and ELECTRA's, and of the one block of ALBERT's.
+# Names in the blocks of BERT and ELECTRA, and in the one block of ALBERT.
 _BLOCK = (
     (r"^transformer/layer_(\d+)/", r"encoder/layer_\1/"),
     (r"/self_attention/attention_output/", "/attention/output/dense/"),

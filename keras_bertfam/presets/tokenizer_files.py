@@ -101,7 +101,7 @@ def _ours(name):
 
 def _word_piece(source, added, path):
     vocabulary = reading.vocabulary_lines(path)
-    # Unless it is said, a vocabulary with capitals keeps case. [CLS] isn't one.
+    # By default, a vocabulary with capitals keeps case; those of [CLS] don't count.
     written = (token for token in vocabulary if not token.startswith("["))
     cased = any(token != token.lower() for token in written)
     config = {"do_lower_case": not cased, **source.tokenizer_config}

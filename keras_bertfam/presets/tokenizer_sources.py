@@ -21,7 +21,7 @@ from keras_bertfam.types import Path, Tokenizer
 
 _WORDS, _PAIRS, _MERGES = "vocab.txt", "vocab.json", "merges.txt"
 _MODEL, _JSON = "spiece.model", "tokenizer.json"
-# Classes of `transformers` that are for all kinds.
+# Classes of `transformers` that hold tokenizers of any kind.
 _ANY = ("None", "PreTrainedTokenizer", "TokenizersBackend")
 
 

@@ -226,7 +226,7 @@ def _whole_words(rows, flat, numbers, starts, ends, single_word):
     """Make text of tokens inside words, and join it with the text beside it."""
     inside = tf.zeros(tf.shape(numbers), bool)
     for before, place in ((True, -1), (False, 0)):
-        # A space stands for nothing, of which there is no last character.
+        # An empty text has no last character: a space stands for it.
         near = _neighbour(flat, rows, " ", before)
         at = tf.fill(tf.shape(near), place)
         near = tf.strings.substr(near, at, tf.ones_like(at), unit="UTF8_CHAR")

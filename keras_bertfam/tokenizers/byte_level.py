@@ -98,7 +98,7 @@ class ByteLevelTokenizer(TextTokenizer, keras_hub.tokenizers.BytePairTokenizer):
         self.pre_tokenizer = check_steps(pre_tokenizer, PRE_TOKENIZERS, "pre_tokenizer")
         for name, token in self.special_token_names.items():
             self._add_special_token(token, f"{name}_token")
-        # KerasHub's second, pure Python, path splits words otherwise.
+        # KerasHub's other path, in pure Python, splits words otherwise.
         kwargs["_allow_python_workflow"] = False
         super().__init__(vocabulary=vocabulary, merges=merges, **kwargs)
 

@@ -129,7 +129,7 @@ class ElmoTokenizer(PlainInGrain, PresetTokenizer, keras_hub.tokenizers.Tokenize
         self.vocabulary = words
         with tf.device("CPU:0"):
             numbers = _numbers(tf.constant(words)).numpy()
-        # Arrays, which every graph takes for constants of its own.
+        # NumPy arrays, of which each graph makes constants of its own.
         self._order = np.argsort(numbers).astype("int32")
         self._sorted = numbers[self._order]
         self._update_special_token_ids()

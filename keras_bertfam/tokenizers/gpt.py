@@ -59,7 +59,7 @@ class GPTTokenizer(TextTokenizer, keras_hub.tokenizers.BytePairTokenizer):
         **kwargs: Any,
     ) -> None:
         self._add_special_token("<unk>", "unk_token")
-        # KerasHub's second, pure Python, path splits words otherwise.
+        # KerasHub's other path, in pure Python, splits words otherwise.
         kwargs["_allow_python_workflow"] = False
         super().__init__(vocabulary=vocabulary, merges=merges, **kwargs)
 

@@ -51,7 +51,7 @@ class PlainInGrain(Mixin):
         try:
             outputs = super().__call__(*args, **kwargs)
         except RuntimeError as error:
-            # Of such errors Keras loses the message, but under TensorFlow.
+            # Keras loses the message of such errors, except under TensorFlow.
             refused = error.__context__
             if isinstance(refused, tf.errors.OpError):
                 raise refused from None

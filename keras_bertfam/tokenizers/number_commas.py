@@ -61,7 +61,7 @@ class NumberCommas(tf.Module):
             tokens += map(to_token, parts)
             sizes = [len(part.replace("▁", "").encode()) for part in parts]
             after += [sum(sizes[k + 1 :]) for k in range(len(sizes))]
-        # Arrays, which every graph takes for constants of its own.
+        # NumPy arrays, of which each graph makes constants of its own.
         self._counts, self._starts, self._after = (
             np.array(values, "int32") for values in (counts, starts, after)
         )

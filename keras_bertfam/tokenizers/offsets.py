@@ -89,7 +89,7 @@ def _leading_space(texts, starts, ends):
 
 def _pieces(texts, starts, ends):
     """Cut the bytes that tokens are made of out of texts."""
-    # Cut out of the text itself, each token would take as long as the text is.
+    # Cutting each token out of its text would take as long as the text is.
     split = tf.strings.bytes_split(texts)
     rows = starts.value_rowids()
     first, limit = (

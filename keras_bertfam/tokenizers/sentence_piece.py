@@ -70,7 +70,7 @@ class NormalizedSentencePiece(
         self.lowercase = lowercase
         self.keep_accents = keep_accents
         self.split_number_commas = split_number_commas
-        # KerasHub's second, pure Python, path would skip the clean-up.
+        # KerasHub's other path, in pure Python, would skip the clean-up.
         kwargs["_allow_python_workflow"] = False
         super().__init__(proto=proto, **kwargs)
 

@@ -58,7 +58,7 @@ class SentinelSpaces(tf.Module):
     def __init__(self, model: Any, pieces: list[str]) -> None:
         super().__init__()
         self.model = model
-        # Arrays, which every graph takes for constants of its own.
+        # NumPy arrays, of which each graph makes constants of its own.
         self._space = np.array([piece == "▁" for piece in pieces])
         self._sentinel = np.array([_SENTINEL.fullmatch(p) is not None for p in pieces])
 

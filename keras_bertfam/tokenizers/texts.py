@@ -29,7 +29,7 @@ _BATCH, _BATCH_BYTES = 4096, 1 << 20
 @as_written
 def to_utf8(strings: TFTensor) -> TFTensor:
     """Replace the bytes that aren't UTF-8 by U+FFFD, which BERT leaves out."""
-    # To look takes a sixth of the time of rewriting, and text is seldom broken.
+    # Looking takes a sixth of the time of rewriting, and text is seldom broken.
     return tf.cond(
         tf.reduce_all(tf.strings.regex_full_match(strings, _UTF8)),
         lambda: tf.identity(strings),
@@ -102,7 +102,7 @@ def dataset_of(texts: Callable[[], Iterable[str]]) -> TFDataset:
         if batch:
             yield np.array(batch, object)
 
-    # To ask Python for each text by itself would take most of the time.
+    # Asking Python for each text separately would take most of the time.
     spec = tf.TensorSpec([None], tf.string)
     dataset = tf.data.Dataset.from_generator(batches, output_signature=spec)
     return dataset.prefetch(1).unbatch()

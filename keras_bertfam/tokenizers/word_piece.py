@@ -106,7 +106,7 @@ class BertTokenizer(TextTokenizer, keras_hub.tokenizers.BertTokenizer):
                 pre_tokenizer or (), PRE_TOKENIZERS, "pre_tokenizer"
             )
             lowercase = lowercases(self.normalizer)
-        # KerasHub's second, pure Python, path is the one that keeps accents.
+        # KerasHub's other path, in pure Python, keeps accents.
         kwargs["_allow_python_workflow"] = False
         kwargs.setdefault("strip_accents", lowercase)
         super().__init__(vocabulary=vocabulary, lowercase=lowercase, **kwargs)
@@ -148,7 +148,7 @@ class BertTokenizer(TextTokenizer, keras_hub.tokenizers.BertTokenizer):
                 f"Missing: {', '.join(missing)}."
             )
         tokens = self.vocabulary
-        # Arrays, which every graph takes for constants of its own.
+        # NumPy arrays, of which each graph makes constants of its own.
         self._is_inner = np.array([t.startswith("##") for t in tokens])
         sizes = np.array([len(token) for token in tokens], "int32")
         self._characters = sizes - 2 * self._is_inner

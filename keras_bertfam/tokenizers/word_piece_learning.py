@@ -22,9 +22,9 @@ SIGNS = (
     r"\x{20000}-\x{2A6DF}\x{2A700}-\x{2CEAF}\x{2F800}-\x{2FA1F}]"
 )
 SPACES = r"[\s\p{Cc}\p{Cf}]"
-# The learner's limits: of characters in a word, different ones, and different words.
+# Limits of characters in a word, of different characters, and of different words.
 _MAX_LENGTH, _MAX_CHARACTERS, _MAX_WORDS = 50, 1000, 5_000_000
-# How often a token must occur is looked for up to here, by halves.
+# How often a token must occur is searched for up to here, by halving.
 _MAX_FREQUENCY = 10_000_000
 _UNUSED_SHARE = 0.05  # this share of the vocabulary may stay unused
 _ROUNDS = 4

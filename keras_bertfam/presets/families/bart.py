@@ -17,8 +17,8 @@ from keras_bertfam.presets.families.transformers_table import (
     TransformersTable,
 )
 
-# Section 5.1, which has rows and steps. The rate wasn't published: RoBERTa's, whose
-# batches are as large, as all that isn't said.
+# Section 5.1, which has rows and steps. The rate wasn't published. It is that of
+# RoBERTa, whose batches are as large, and so is all else that isn't said.
 _PRETRAINING = PretrainingRecipe(
     task="TextToText",
     source="Lewis et al., 2019, section 5.1; the rest as Liu et al., 2019, table 9",

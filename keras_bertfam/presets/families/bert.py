@@ -37,7 +37,7 @@ _SIZES = {
     for layers in (2, 4, 6, 8, 10, 12)
     for width in (128, 256, 512, 768)
 }
-# Those that have names of their own as well.
+# Sizes that also have names of their own.
 _SIZES |= {
     f"bert_{name}_en_uncased": _SIZES[f"bert_l{layers}_h{width}_en_uncased"]
     for name, layers, width in (

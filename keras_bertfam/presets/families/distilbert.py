@@ -30,7 +30,7 @@ _PRETRAINING = PretrainingRecipe(
     beta_2=0.98,
     global_clipnorm=5.0,
     rows="doc_sentences",
-    # By weights `count ** -0.7`, and so many in the whole batch.
+    # Drawn by weights `count ** -0.7`, and so many in the whole batch.
     masking={"mask_selection_rate": 0.15, "strategy": "smoothed_tokens"},
     task_arguments={
         "ce_weight": 5.0,

@@ -14,7 +14,7 @@ from keras_bertfam.presets.families.rows import dense
 from keras_bertfam.presets.families.transformers_rows import label_heads
 from keras_bertfam.presets.families.transformers_table import TransformersTable
 
-# Section 5: what went on from RoBERTa.
+# Section 5: pre-training that went on from RoBERTa's weights.
 _PRETRAINING = PretrainingRecipe(
     task="MaskedLM",
     source="Beltagy et al., 2020, section 5",

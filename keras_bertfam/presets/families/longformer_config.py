@@ -2,7 +2,7 @@
 
 from typing import Any
 
-# As many as questions and choices of this library's tasks have.
+# Enough for the questions and choices of this library's tasks.
 GLOBAL_TOKENS = 160
 
 

@@ -28,7 +28,7 @@ class Transform:
 
 
 def _beside(arrays, axis):
-    # One array is no copy.
+    # A single array isn't copied.
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis)
 
 
@@ -58,7 +58,7 @@ POSITIONS = Transform(
     lambda arrays: arrays[0] + arrays[1][0],
     lambda a, *_: [a, np.zeros((1, a.shape[1]), a.dtype)],
 )
-# What logits are computed by where that isn't the token table.
+# The table that computes logits, if it isn't the token table.
 OUTPUT_TABLE = "token_embedding.reverse_embeddings"
 
 

@@ -125,7 +125,7 @@ BERT_CONFIG = (
 )
 DROPOUT = {"classifier_dropout": None, "hidden_dropout_prob": 0.1}
 ALBERT_DROPOUT = {"classifier_dropout_prob": 0.1, "hidden_dropout_prob": 0.0}
-# What of the trunk no BERT-like encoder has, and what those have in common.
+# Arguments of the trunk that have the same values in all BERT-like encoders.
 _PLAIN_ARGUMENTS = {
     "head_dim": None,
     "causal": False,
@@ -157,7 +157,7 @@ ENCODER_ARGUMENTS = {
     "norm_first": False,
 }
 DECODER_ARGUMENTS = {**ENCODER_ARGUMENTS, "causal": True, "embedding_norm": False}
-# Those of `EncoderDecoderBackbone`, which says itself what its two halves are.
+# Arguments of `EncoderDecoderBackbone`, which itself says what its two halves are.
 _BOTH_HALVES = {**_PLAIN_ARGUMENTS, "norm_first": False, "scale_outputs": False}
 SEQ2SEQ_ARGUMENTS = {
     name: value

@@ -101,7 +101,7 @@ class TransformersTable:
         return self.title + self.endings.get(ending, ending)
 
 
-# What a checkpoint has twice, or as a constant: tensors that equal another, by name.
+# Names of tensors that a checkpoint has twice, and of those that they equal.
 COPIES = {
     "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
     "cls.predictions.decoder.bias": "cls.predictions.bias",
