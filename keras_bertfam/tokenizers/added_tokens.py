@@ -210,6 +210,8 @@ def _split(texts, tokens, clean=None):
 
 def _neighbour(values, rows, default, before):
     """Give the value before or after each, in the same row; else a default."""
+    # "a", "b", "c" in the rows 0, 0, 1, by default "-": before are "-", "a", "-", and
+    # after "b", "-", "-".
     first = tf.fill([tf.minimum(tf.size(rows), 1)], tf.cast(default, values.dtype))
     near = rows[1:] == rows[:-1]
     if before:

@@ -52,6 +52,8 @@ def words_of(texts: TFTensor) -> TFRagged:
     Returns:
         Ragged string tensor of shape `(batch, None)`, whose words joined are the text.
     """
+    # "a   b" is split into "a", "   ", "b". The last space goes to what follows:
+    # "a", "  ", " b".
     pieces = tf_text.regex_split(texts, _SPACES, _SPACES)
     flat = pieces.flat_values
     rows = pieces.value_rowids()

@@ -77,6 +77,8 @@ class NumberCommas(tf.Module):
             number of the token that it comes from, its place in that, and how many
             of that token's bytes come after it.
         """
+        # "▁in", "▁2019,", "▁a" -> "▁in", "▁2019", ",", "▁a", which come from the tokens
+        # 0, 1, 1, 2, at the places 0, 0, 1, 0 of these, with 0, 1, 0, 0 bytes after.
         numbers = old = tokens.flat_values
         if old.dtype == tf.string:
             numbers = self.model.string_to_id(old)

@@ -247,6 +247,7 @@ def _bytes_of_tokens(tokenizer, ids, texts):
 
 def _cumulative(lengths):
     """Sum up each row as it goes on."""
+    # [[2, 3], [4, 1]] -> [[2, 5], [4, 5]]
     totals = tf.cumsum(lengths.flat_values)
     before = tf.gather(tf.pad(totals, [[1, 0]]), lengths.row_starts())
     return lengths.with_flat_values(totals - tf.gather(before, lengths.value_rowids()))

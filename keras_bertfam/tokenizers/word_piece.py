@@ -240,6 +240,7 @@ class BertTokenizer(TextTokenizer, keras_hub.tokenizers.BertTokenizer):
         Returns:
             A tuple of what was given.
         """
+        # With words of at most 3 characters: "ab", "##cd", "e" -> "[UNK]", "e".
         ids = tokens.flat_values
         inner = tf.gather(self._is_inner, ids)
         # So many at least follow the first of a word that is too long.
