@@ -29,10 +29,11 @@ from keras_bertfam.types import Config, Mixin, Model, Path, Tokenizer
 
 
 class _NameWithTokenizer(str):
-    """The name of a preprocessor's class, which knows the tokenizer that is there.
+    """The name of a preprocessor's class, with the tokenizer that a task has now.
 
-    Vocabularies aren't in configs but in files, of which `keras.models.clone_model`
-    has none; it leaves strings as they are, and files lose what they know.
+    Vocabularies aren't in configs but in files, and `keras.models.clone_model` has no
+    files. It passes strings on as they are, and so the tokenizer with this one. In
+    files only the name is left.
     """
 
     tokenizer: Any = None
@@ -296,14 +297,14 @@ class TaskPresets(Mixin):
     def export_to_transformers(self, path: Path) -> None:
         """Write a folder that `transformers` loads, heads and tokenizer included.
 
-        See `EncoderBackbone.export_to_transformers`. Which class it is depends on
-        task and family: a `MaskedLM` of a `BertBackbone` is a `BertForMaskedLM`,
-        which has no pooler. ELECTRA's discriminator is written to `path`, and its
-        generator to a folder `generator` in it.
+        See `EncoderBackbone.export_to_transformers`. The class in `transformers`
+        depends on task and family: a `MaskedLM` of a `BertBackbone` is a
+        `BertForMaskedLM`, which has no pooler. ELECTRA's discriminator is written to
+        `path`, and its generator to a folder `generator` in it.
 
-        Masked language models of `transformers`' ELECTRA and RoBERTa have erf GELU
-        in the head, whatever the backbone's activation: a warning says so where ours
-        has the tanh form, and another activation is an error.
+        In masked language models of `transformers`, the heads of ELECTRA and RoBERTa
+        have erf GELU, whatever the backbone's activation. A warning says so where ours
+        has the tanh form. Another activation is an error.
 
         Args:
             path: path of the folder to write.

@@ -1,4 +1,4 @@
-"""What a `tokenizer.json` says, key by key: used, of no meaning here, or refused.
+"""The keys of a `tokenizer.json`: used, of no meaning here, or refused.
 
 The file is a pipeline of the `tokenizers` library: a normalizer changes texts, a
 pre-tokenizer splits words, a model makes tokens of these, a post-processor puts special

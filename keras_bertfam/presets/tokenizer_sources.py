@@ -1,7 +1,7 @@
-"""Tokenizers that people have: a file, or a folder of files that is no preset.
+"""Tokenizers of users: a file, or a folder of files that is no preset.
 
-Which kind the files are, whose they are, and whether what is said beside them is so.
-The files themselves are read by `tokenizer_files`.
+Here it is found out of which kind the files are, and which family's, and whether the
+files beside them agree. `tokenizer_files` reads the files themselves.
 """
 
 import difflib

@@ -1,8 +1,8 @@
-"""What a preset directory may hold: checked before anything is built from it.
+"""Checks of what a preset directory holds, before anything is built from it.
 
-A preset is input from anywhere. Its configs may name registered classes and the
-harmless ones of Keras, none that run code or open files; no name in it may lead out
-of its directory; no shape in a config may be larger than the weights beside it.
+A preset may come from anywhere. Its configs may name registered classes, and those of
+Keras that neither run code nor open files. No name in it may lead out of its directory.
+No shape in a config may be larger than the weights beside it.
 """
 
 import collections
@@ -255,7 +255,7 @@ def _collect(group, shapes, where, most):
 def check_vocabulary(folder: Path) -> None:
     """Raise a `ValueError` if a preset's vocabulary is too large to be one.
 
-    Or if it has a token or an id twice.
+    The same error is raised for a token or an id that it has twice.
     """
     for path in pathlib.Path(folder, "assets").rglob("*"):
         if path.is_file():

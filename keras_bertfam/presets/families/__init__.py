@@ -1,8 +1,7 @@
-"""A record for each family: all that is known of it and isn't computation.
+"""The families' records: all that is known of a family and isn't computation.
 
-The records of this folder's files are known at once, and cost no framework. A record of
-a user's own is registered by the backbone class that has it, when that is defined, as
-all classes are.
+The records of this folder's files are there at once, and need no framework. A user's
+own record is registered by the backbone class that has it, when that class is defined.
 """
 
 import importlib

@@ -4,8 +4,8 @@ import dataclasses
 
 from keras_bertfam.presets.families.longformer_config import (
     GLOBAL_TOKENS,
-    by_layer,
-    of_transformers,
+    as_in_transformers,
+    with_values_by_layer,
 )
 from keras_bertfam.presets.families.recipes import PretrainingRecipe
 from keras_bertfam.presets.families.record import size
@@ -72,7 +72,7 @@ LONGFORMER = ROBERTA.derived(
             ),
         },
         required_config={},
-        forms=(by_layer, of_transformers),
+        forms=(with_values_by_layer, as_in_transformers),
         sign_file=None,
         signs=("attention_window", "hidden_size"),
     ),

@@ -6,7 +6,7 @@ from typing import Any
 GLOBAL_TOKENS = 160
 
 
-def by_layer(config: dict[str, Any]) -> dict[str, Any]:
+def with_values_by_layer(config: dict[str, Any]) -> dict[str, Any]:
     """Write `attention_window` as `EncoderBackbone` has it.
 
     Raises:
@@ -26,8 +26,8 @@ def by_layer(config: dict[str, Any]) -> dict[str, Any]:
     return {**config, "attention_window": tuple(windows)}
 
 
-def of_transformers(config: dict[str, Any]) -> dict[str, Any]:
-    """Undo `by_layer`.
+def as_in_transformers(config: dict[str, Any]) -> dict[str, Any]:
+    """Undo `with_values_by_layer`.
 
     Raises:
         ValueError: for layers without a window, or without global tokens.

@@ -2,7 +2,10 @@
 
 import dataclasses
 
-from keras_bertfam.presets.families.modernbert_config import by_layer, of_transformers
+from keras_bertfam.presets.families.modernbert_config import (
+    as_in_transformers,
+    with_values_by_layer,
+)
 from keras_bertfam.presets.families.recipes import FineTuningRecipe, PretrainingRecipe
 from keras_bertfam.presets.families.record import (
     Family,
@@ -159,7 +162,7 @@ MODERNBERT = Family(
         ),
         output="decoder.weight",
         copies={"decoder.weight": "embeddings.tok_embeddings.weight"},
-        forms=(by_layer, of_transformers),
+        forms=(with_values_by_layer, as_in_transformers),
         styles={"classifier_pooling": {"cls": "modernbert", "mean": "modernbert_mean"}},
     ),
 )

@@ -1,7 +1,7 @@
-"""What runs of pre-training can be told by name: objectives, and strategies of masks.
+"""Names for runs of pre-training: of objectives, and of strategies of masking.
 
-No framework is needed to read this, so that a command can list and check names at once.
-The classes are defined elsewhere; `tests/test_command_lists.py` holds both to be equal.
+Reading them needs no framework, so that a command can list and check names at once. The
+classes are defined elsewhere; `tests/test_command_lists.py` checks that both agree.
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""What recipes of pre-training and fine-tuning consist of."""
+"""Recipes of pre-training and fine-tuning: classes that records make them of."""
 
 import dataclasses
 import itertools
@@ -162,8 +162,8 @@ class FineTuningRecipe:
     def grid(self) -> list[tuple[float, int, int]]:
         """List all settings to try: tuples of learning rate, batch size and epochs.
 
-        Of the numbers of epochs only the greatest is among them, since training stops
-        early and keeps the best epoch.
+        Of the numbers of epochs only the greatest is taken, since training stops early
+        and keeps the best epoch.
         """
         return [
             *itertools.product(
@@ -174,10 +174,9 @@ class FineTuningRecipe:
     def middle(self) -> "FineTuningRecipe":
         """Give the recipe with the middle setting of the grid only.
 
-        It is the learning rate in the middle when they are sorted, and the batch size
-        in the middle. Where there are two in the middle, it is the greater rate and
-        the smaller batch, which learn more of few examples. The epochs are those of
-        the grid.
+        The learning rate and the batch size are those in the middle when they are
+        sorted. If two are in the middle, the greater rate and the smaller batch are
+        taken, which learn more of few examples. The epochs are those of the grid.
         """
         rates, sizes = sorted(self.learning_rates), sorted(self.batch_sizes)
         rate, size = rates[len(rates) // 2], sizes[(len(sizes) - 1) // 2]

@@ -1,4 +1,4 @@
-"""What a family's record consists of: all that is known of it and isn't computation."""
+"""The classes that a family's record is made of."""
 
 import dataclasses
 import math
@@ -52,7 +52,7 @@ def size(
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """A family's row: where its first special token goes, and what separates.
+    """The layout of a family's rows: special tokens, and what separates segments.
 
     Attributes:
         name: what the argument `layout` of a preprocessor calls it.
@@ -133,7 +133,7 @@ class Variant:
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """All that is known of a family but how it computes.
+    """A family's record: all that is known of it but how it computes.
 
     Attributes:
         name: as `model_type` of `transformers`, if it has the family.
@@ -182,8 +182,8 @@ class Family:
     def derived(self, name: str, backbone: str, **changes: Any) -> "Family":
         """Make the record of a family that is like this one, but for the changes.
 
-        Tokenizer, layout, head, arguments and recipes are this family's unless they
-        are given. Sizes and the names that other libraries have aren't inherited.
+        Tokenizer, layout, head, arguments and recipes are this family's unless they are
+        given. Sizes, and the names in other libraries, aren't inherited.
         """
         own: dict[str, Any] = {
             "sizes": {},
