@@ -38,7 +38,7 @@ _PIPELINES = {
     "TokenBackbone": "feature-extraction",
     "TokenClassifier": "token-classification",
 }
-# Metrics, as hubs call them.
+# And the metrics.
 _METRICS = {
     "accuracy": "accuracy",
     "entity_f1": "seqeval",
