@@ -21,7 +21,7 @@ USED, NOTHING, REFUSED = "used", "no meaning here", "refused"
 def rows():
     """Formats, keys, what becomes of them, and why."""
     for keys in file_keys.ALL:
-        for row in keys.rows():
+        for row in keys.entries():
             yield keys.file, *row
     for family, table in transformers_tables().items():
         for row in _of_family(table):

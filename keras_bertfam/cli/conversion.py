@@ -91,7 +91,7 @@ def _load_foreign(source, published=None):
         source = published.complete(source)
     family = published and published.backbone
     name = task_name(source)
-    report = conversion.Report(source)
+    report = conversion.ConversionReport(source)
     with typer.progressbar(length=len(source.tensors), label="Tensors") as bar:
         report.progress = bar.update
         if name is None:

@@ -1,4 +1,4 @@
-"""What the SavedModels of tasks that write texts compute."""
+"""Signatures of the SavedModels of tasks that write texts."""
 
 from typing import Any
 
@@ -43,7 +43,7 @@ def _(
     most = most_tokens(max_input_tokens, usual, positions_of(model))
 
     def encode(tokens):
-        tokens, good = _taken(tokens[:, :most], model)
+        tokens, good = _with_known_ids(tokens[:, :most], model)
         batch = _as_batch(tokens)
         mask = batch["padding_mask"] & good[:, None]
         return {**model(batch, training=False), "padding_mask": mask}
@@ -62,13 +62,13 @@ def _(
 ) -> dict[str, Signature]:
     positions = positions_of(model.backbone)
     usual = preprocessor.sequence_length
-    length = _length(max_length, usual, 1, positions, options["settings"])
+    length = _text_length(max_length, usual, 1, positions, options["settings"])
     most = most_tokens(max_input_tokens, length - 1, length - 1)
     write = _writer(model, length, **options)
 
     def go_on(tokens):
-        # What is written goes on from the last tokens.
-        tokens, good = _taken(tokens[:, -most:], model.backbone)
+        # The written text goes on from the last tokens.
+        tokens, good = _with_known_ids(tokens[:, -most:], model.backbone)
         return write(tokens, {}, good)
 
     return _signatures(preprocessor.tokenizer, go_on, "A")
@@ -85,14 +85,14 @@ def _(
     positions = model.backbone.max_sequence_length
     first = begun_ids(model)
     usual = preprocessor.layout.target_length
-    length = _length(max_length, usual, len(first), positions, options["settings"])
+    length = _text_length(max_length, usual, len(first), positions, options["settings"])
     most = most_tokens(max_input_tokens, preprocessor.sequence_length, positions)
     tokenizer = preprocessor.tokenizer
-    unsaid, _ = special_ids(tokenizer)
-    write = _writer(model, length, first=len(first), unsaid=unsaid, **options)
+    left_out, _ = special_ids(tokenizer)
+    write = _writer(model, length, first=len(first), left_out=left_out, **options)
 
     def answer(tokens):
-        tokens, good = _taken(tokens[:, :most], model.backbone)
+        tokens, good = _with_known_ids(tokens[:, :most], model.backbone)
         begun = tf.tile(tf.constant([first], tf.int32), [tokens.nrows(), 1])
         inputs = {f"encoder_{name}": x for name, x in _as_batch(tokens).items()}
         return write(tf.RaggedTensor.from_tensor(begun), inputs, good)
@@ -102,14 +102,14 @@ def _(
 
 
 def _as_batch(tokens):
-    """Rows of tokens as a backbone takes them."""
+    """Pad rows of tokens for a backbone."""
     ids = tokens.to_tensor()
     mask = tf.sequence_mask(tokens.row_lengths(), tf.shape(ids)[1])
     return {"token_ids": ids, "padding_mask": mask}
 
 
-def _length(max_length, usual, begun, positions, settings):
-    """How long texts are to be, of which so many tokens are there."""
+def _text_length(max_length, usual, begun, positions, settings):
+    """Choose how long texts are to be, of which so many tokens are there."""
     length = min(usual, positions or usual) if max_length is None else max_length
     most = positions or (settings or GenerationSettings()).max_tokens
     check_max_length(length, begun, most, positions is None)
@@ -117,7 +117,7 @@ def _length(max_length, usual, begun, positions, settings):
 
 
 def _signatures(tokenizer, answer, example, specials=False, most=None):
-    """The signatures of a function of rows of tokens: from text, and from the ids."""
+    """Make the signatures of a function of rows of tokens: from text and from ids."""
     start, end = special_ids(tokenizer) if specials else ([], [])
     in_graph = tokenize_with_masks if specials else tokenize
 
@@ -158,8 +158,8 @@ def _signatures(tokenizer, answer, example, specials=False, most=None):
     }
 
 
-def _taken(tokens, backbone):
-    """The rows, with a token in the place of those that a backbone can't take.
+def _with_known_ids(tokens, backbone):
+    """Put a token in the place of those that a backbone can't take.
 
     Returns:
         A pair of ragged rows and of bools `(batch,)`: `False` for a row without a
@@ -180,10 +180,10 @@ def _writer(
     stop_token_ids,
     settings=None,
     first=0,
-    unsaid=(),
+    left_out=(),
     **options,
 ):
-    """A function from the beginnings of texts, and other inputs, to the outputs.
+    """Make a function from the beginnings of texts, and other inputs, to the outputs.
 
     Args:
         model: the task.
@@ -192,7 +192,7 @@ def _writer(
         stop_token_ids: see `generate`, the same for all texts.
         settings: `GenerationSettings`, or `None` for the usual ones.
         first: int, how many tokens of each text aren't given back.
-        unsaid: ids that aren't part of the strings.
+        left_out: ids that aren't part of the strings.
     """
     settings = words_as_ids(model, settings or GenerationSettings())
     stop = stop_ids(model, stop_token_ids) or []
@@ -217,7 +217,7 @@ def _writer(
         written, stops, kept = (x[..., first:] for x in (written, stops, kept))
         # A table may have more rows than there are tokens.
         said = kept & ~stops & (written < tokenizer.vocabulary_size())
-        for token in unsaid:
+        for token in left_out:
             said &= written != token
         count = settings.num_return_sequences
         of_texts = (tf.reshape(x, (-1, length - first)) for x in (written, said))

@@ -1,4 +1,4 @@
-"""Where an export is from and goes to, checked before there is work to lose."""
+"""Checks of where an export is from and goes to, before there is work to lose."""
 
 import os
 from typing import Any

@@ -14,7 +14,6 @@ import tensorflow as tf
 from keras_bertfam.arguments import checked
 from keras_bertfam.export import (  # noqa: F401
     generation_signatures,
-    question_signatures,
     task_signatures,
     word_signatures,
 )
@@ -43,7 +42,7 @@ from keras_bertfam.tasks.pretraining.recurrent_lm import RecurrentLM
 from keras_bertfam.tasks.pretraining.text_to_text import TextToText
 from keras_bertfam.types import Model, Path
 
-# What counts the tokens of a prompt.
+# Settings that count the tokens of a prompt.
 _BY_LENGTH = {"min_length", "max_length", "max_new_tokens", "forced_bos_token_id"}
 _EXPORT = """
 import json, sys
@@ -209,7 +208,7 @@ def export_saved_model(
     }
     if keras.backend.backend() == "tensorflow":
         model, preprocessor = _load(model)
-        options |= _as_usual(model, max_length, sampler, settings)
+        options |= _with_defaults(model, max_length, sampler, settings)
         with folders.write_aside(path) as folder:
             _write(model, preprocessor, folder, **options)
     elif isinstance(model, (str, os.PathLike)):
@@ -222,8 +221,8 @@ def export_saved_model(
     return path
 
 
-def _as_usual(model, max_length, sampler, settings):
-    """Fill up options by what a task's `generation` says."""
+def _with_defaults(model, max_length, sampler, settings):
+    """Fill in options by what a task's `generation` says."""
     usual = dict(getattr(model, "generation", {}))
     begun = len(begun_ids(model)) if isinstance(model, TextToText) else None
     if begun is None:  # prompts have any lengths
@@ -240,7 +239,7 @@ def _as_usual(model, max_length, sampler, settings):
 
 
 def _load(model):
-    """The model, and the preprocessor that tokenises for it."""
+    """Load the model, and the preprocessor that tokenises for it."""
     if isinstance(model, (str, os.PathLike)):
         path = os.fspath(model)
         model, preprocessor = folders.read_whole(path, lambda: _load_preset(path))
@@ -264,7 +263,7 @@ def _load_preset(path):
     preprocessor = directory.load_serialized(path, directory.PREPROCESSOR_FILE)
     if preprocessor is None:
         tokenizer = directory.load_serialized(path, directory.TOKENIZER_FILE)
-        usual = usual_task(backbone).usual_preprocessor
+        usual = default_task(backbone).usual_preprocessor
         preprocessor = tokenizer and usual(tokenizer, backbone)
     return backbone, preprocessor
 
@@ -318,7 +317,7 @@ def _export_in_tensorflow(preset, path, options):
     )
 
 
-def usual_task(backbone: Model) -> Any:
+def default_task(backbone: Model) -> Any:
     """Give the class of a task that takes a backbone as it is.
 
     Args:
@@ -330,7 +329,7 @@ def usual_task(backbone: Model) -> Any:
         others. A `FeatureBackbone` has that of its backbone.
     """
     if isinstance(backbone, FeatureBackbone):
-        return usual_task(backbone.backbone)
+        return default_task(backbone.backbone)
     if isinstance(backbone, EncoderDecoderBackbone):
         return TextToText
     for task in (BidirectionalLM, RecurrentLM):

@@ -1,4 +1,4 @@
-"""What the SavedModel of each kind of model computes."""
+"""Signatures of SavedModels, by the kind of model."""
 
 import dataclasses
 import functools
@@ -28,21 +28,21 @@ class Signature:
     example: dict
 
     def concrete(self) -> Callable[..., Any]:
-        """The function for `tf.saved_model.save`."""
+        """Make the function for `tf.saved_model.save`."""
         # What runs in graphs has no Python loops: Autograph would only take its time.
         traced = tf.function(self.function, autograph=False)
         return traced.get_concrete_function(**self.inputs)
 
 
 def strings(name: str, rank: int = 1) -> Any:
-    """The spec of an input of strings, every axis dynamic."""
+    """Describe an input of strings, every axis dynamic."""
     return tf.TensorSpec([None] * rank, tf.string, name=name)
 
 
 def without_padding(token_ids: Any, tokenizer: Any) -> Any:
-    """Which tokens aren't padding, which is at the end of rows.
+    """Tell which tokens aren't padding, which is at the end of rows.
 
-    GPT-2 pads with a token that texts have as well.
+    The token can't tell: GPT-2 pads with one that texts have as well.
 
     Args:
         token_ids: int32 tensor `(..., length)`.
@@ -78,7 +78,7 @@ def most_tokens(given: int | None, usual: int, positions: int | None) -> int:
     return most
 
 
-def of_rows(
+def row_signatures(
     model: Model,
     preprocessor: Any,
     rows: dict[str, Any],
@@ -86,9 +86,9 @@ def of_rows(
     max_input_tokens: int | None = None,
     **options: Any,
 ) -> dict[str, Signature]:
-    """The signature `token_ids` of a task: rows as its preprocessor makes them.
+    """Make the signature `token_ids` of a task: rows as its preprocessor makes them.
 
-    That of a task which reads words by their characters is `character_ids`.
+    A task that reads words by their characters has `character_ids` instead.
 
     Args:
         model: a task. What its `input_signature()` names is asked for, but for the
@@ -139,7 +139,7 @@ def of_rows(
 def serving_signatures(
     model: Model, preprocessor: Any, **options: Any
 ) -> dict[str, Signature]:
-    """The signatures of a model.
+    """Make the signatures of a model.
 
     Args:
         model: what is exported.
@@ -160,14 +160,14 @@ def serving_signatures(
     )
 
 
-def of_tokens(
+def token_signatures(
     function: Callable[[Any], dict[str, Any]],
     preprocessor: Any,
     backbone: Model,
     max_input_tokens: int | None = None,
     **options: Any,
 ) -> dict[str, Signature]:
-    """Signatures of a function of token ids: from text, and from the ids.
+    """Make the signatures of a function of token ids: from text, and from the ids.
 
     Args:
         function: from int32 `(batch, length)` to a dict of tensors.
@@ -210,7 +210,7 @@ def _(
         outputs = model({"token_ids": token_ids, "padding_mask": mask}, training=False)
         return {**outputs, "padding_mask": mask}
 
-    return of_tokens(encode, preprocessor, model, **options)
+    return token_signatures(encode, preprocessor, model, **options)
 
 
 @serving_signatures.register
@@ -247,4 +247,4 @@ def _(
             "probabilities": tf.where(real[..., None], values, 0.0),
         }
 
-    return of_tokens(fill_mask, preprocessor, model.backbone, **options)
+    return token_signatures(fill_mask, preprocessor, model.backbone, **options)

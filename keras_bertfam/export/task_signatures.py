@@ -1,4 +1,4 @@
-"""What the SavedModels of the fine-tuning tasks compute."""
+"""Signatures of the SavedModels of fine-tuning tasks."""
 
 from typing import Any
 
@@ -6,11 +6,12 @@ import tensorflow as tf
 
 from keras_bertfam.export.signatures import (
     Signature,
-    of_rows,
+    row_signatures,
     serving_signatures,
     strings,
 )
 from keras_bertfam.tasks.finetuning.multiple_choice import MultipleChoice
+from keras_bertfam.tasks.finetuning.span_question_answering import SpanQuestionAnswering
 from keras_bertfam.tasks.finetuning.text_classifier import TextClassifier
 from keras_bertfam.tasks.finetuning.text_embedder import TextEmbedder
 from keras_bertfam.tasks.finetuning.text_regressor import TextRegressor
@@ -18,8 +19,8 @@ from keras_bertfam.tasks.finetuning.token_classifier import TokenClassifier
 from keras_bertfam.tasks.pretraining.dual_encoder import DualEncoder
 
 
-def _of_texts(model, preprocessor, name_outputs, options, pairs=True):
-    """Signatures of a task that takes texts, or pairs of texts."""
+def _text_signatures(model, preprocessor, name_outputs, options, pairs=True):
+    """Make the signatures of a task that takes texts, or pairs of texts."""
 
     def answer(x):
         return name_outputs(model(preprocessor.encode(x), training=False))
@@ -37,7 +38,7 @@ def _of_texts(model, preprocessor, name_outputs, options, pairs=True):
             {"text": text, "text_pair": pair},
         )
     rows = preprocessor(tf.constant(text))
-    by_ids = of_rows(
+    by_ids = row_signatures(
         model, preprocessor, rows, lambda x, mask: name_outputs(x), **options
     )
     return signatures | by_ids
@@ -48,7 +49,7 @@ def _names_of_labels(model):
 
 
 def _label_outputs(model):
-    """A function from a task's outputs to probabilities, numbers and names."""
+    """Make a function from a task's outputs to probabilities, numbers and names."""
     names = tf.constant(_names_of_labels(model))
 
     def name_outputs(outputs):
@@ -64,17 +65,21 @@ def _label_outputs(model):
 
 @serving_signatures.register
 def _(model: TextClassifier, preprocessor: Any, **options: Any) -> dict[str, Signature]:
-    return _of_texts(model, preprocessor, _label_outputs(model), options)
+    return _text_signatures(model, preprocessor, _label_outputs(model), options)
 
 
 @serving_signatures.register
 def _(model: TextRegressor, preprocessor: Any, **options: Any) -> dict[str, Signature]:
-    return _of_texts(model, preprocessor, lambda outputs: {"scores": outputs}, options)
+    return _text_signatures(
+        model, preprocessor, lambda outputs: {"scores": outputs}, options
+    )
 
 
 @serving_signatures.register
 def _(model: TextEmbedder, preprocessor: Any, **options: Any) -> dict[str, Signature]:
-    return _of_texts(model, preprocessor, lambda x: {"embeddings": x}, options, False)
+    return _text_signatures(
+        model, preprocessor, lambda x: {"embeddings": x}, options, False
+    )
 
 
 @serving_signatures.register
@@ -114,7 +119,7 @@ def _(
             return tf.reduce_any(given & (place >= done[:, None]))
 
         def next_row(done, probabilities):
-            """Labels as many more words of each sentence as a row holds."""
+            """Label as many more words of each sentence as a row holds."""
             at = place - done[:, None]
             inputs = preprocessor.encode(tf.where(at >= 0, words, ""))
             outputs = model.probabilities(model(inputs, training=False))
@@ -144,7 +149,7 @@ def _(
     rows = preprocessor(tf.constant(example["words"]))
     return {
         "serving_default": Signature(tag, {"words": strings("words", 2)}, example),
-        **of_rows(model, preprocessor, rows, name_tokens, **options),
+        **row_signatures(model, preprocessor, rows, name_tokens, **options),
     }
 
 
@@ -174,5 +179,42 @@ def _(model: MultipleChoice, preprocessor: Any, **options: Any) -> dict[str, Sig
     rows = preprocessor({k: tf.constant(v) for k, v in example.items()})
     return {
         "serving_default": Signature(choose, inputs, example),
-        **of_rows(model, preprocessor, rows, name_choices, **options),
+        **row_signatures(model, preprocessor, rows, name_choices, **options),
+    }
+
+
+@serving_signatures.register
+def _(
+    model: SpanQuestionAnswering, preprocessor: Any, **options: Any
+) -> dict[str, Signature]:
+    def answer(question, context):
+        x = {"question": question, "context": context}
+        windows, offsets = preprocessor.windows(x)
+        spans = model(preprocessor.prediction_rows(windows), training=False)
+        n_best = preprocessor.answers(spans, windows, offsets, x, model.n_best)
+        odds = model.null_odds(n_best["score"][:, 0], n_best["no_answer"])
+        # A context without a token holds no answer.
+        none = n_best["start"][:, 0] < 0
+        if model.null_threshold is not None:
+            none |= odds > model.null_threshold
+        return {
+            "answer": tf.where(none, "", n_best["text"][:, 0]),
+            "answer_start": tf.where(none, -1, n_best["start"][:, 0]),
+            "answer_end": tf.where(none, -1, n_best["end"][:, 0]),
+            "no_answer_odds": odds,
+            "n_best_text": n_best["text"],
+            "n_best_start": n_best["start"],
+            "n_best_end": n_best["end"],
+            "n_best_score": n_best["score"],
+        }
+
+    inputs = {"question": strings("question"), "context": strings("context")}
+    example = {"question": ["Where?"], "context": ["A text to start with."]}
+    windows, _ = preprocessor.windows({k: tf.constant(v) for k, v in example.items()})
+    rows = preprocessor.prediction_rows(windows)
+    return {
+        "serving_default": Signature(answer, inputs, example),
+        **row_signatures(
+            model, preprocessor, rows, lambda spans, mask: spans, **options
+        ),
     }

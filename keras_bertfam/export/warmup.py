@@ -45,7 +45,7 @@ def write_warmup_requests(
 
 
 def _field(number, payload):
-    """A length-delimited field of the protocol buffer wire format."""
+    """Encode a length-delimited field of the protocol buffer wire format."""
     return _varint(number << 3 | 2) + _varint(len(payload)) + payload
 
 

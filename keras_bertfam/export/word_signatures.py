@@ -1,4 +1,4 @@
-"""What the SavedModels of ELMo, and of features of any backbone, compute."""
+"""Signatures of the SavedModels of ELMo, and of features of any backbone."""
 
 from typing import Any
 
@@ -7,9 +7,9 @@ import tensorflow as tf
 from keras_bertfam.export.signatures import (
     Signature,
     most_tokens,
-    of_tokens,
     serving_signatures,
     strings,
+    token_signatures,
     without_padding,
 )
 from keras_bertfam.layers.data.streams.word_streams import with_sentence_tokens
@@ -22,10 +22,10 @@ from keras_bertfam.tokenizers.texts import to_utf8
 _MOST_WORDS = 1024
 
 
-def _of_words(tokenizer, answer, max_input_tokens=None, **options):
-    """Signatures of a function of padded words: from text, and from given words.
+def _word_signatures(tokenizer, answer, max_input_tokens=None, **options):
+    """Make the signatures of a function of padded words: from text, and from words.
 
-    Texts may be longer than a preprocessor's rows, which are those of training.
+    Texts may be longer than a preprocessor's rows, whose length is that of training.
     """
     most = most_tokens(max_input_tokens, _MOST_WORDS, None)
 
@@ -51,7 +51,7 @@ def _of_words(tokenizer, answer, max_input_tokens=None, **options):
 
 
 def _states(backbone, tokenizer, words):
-    """What a backbone gives for padded words, and which are no padding."""
+    """Compute what a backbone gives for padded words, and tell which are no padding."""
     mask = tf.not_equal(words, "")
     inputs = {"character_ids": tokenizer.characters(words), "padding_mask": mask}
     return backbone(inputs, return_hidden_states=True, training=False), mask
@@ -70,7 +70,7 @@ def _(model: ElmoBackbone, preprocessor: Any, **options: Any) -> dict[str, Signa
             "hidden_states": tf.stack(outputs["hidden_states"], 1),
         }
 
-    return _of_words(tokenizer, encode, **options)
+    return _word_signatures(tokenizer, encode, **options)
 
 
 @serving_signatures.register
@@ -90,8 +90,8 @@ def _(
         return {**outputs, "padding_mask": mask}
 
     if "character_ids" in model.required_inputs:
-        return _of_words(tokenizer, encode, **options)
-    return of_tokens(encode_tokens, preprocessor, model, **options)
+        return _word_signatures(tokenizer, encode, **options)
+    return token_signatures(encode_tokens, preprocessor, model, **options)
 
 
 @serving_signatures.register
@@ -121,9 +121,9 @@ def _(
             },
         }
 
-    return _of_words(tokenizer, score, **options)
+    return _word_signatures(tokenizer, score, **options)
 
 
 def _scores(model, states, ids):
-    """Log-probabilities of words, by the states that predict them."""
+    """Compute log-probabilities of words by the states that predict them."""
     return -model.head(states, targets=ids, training=False)[..., 0]

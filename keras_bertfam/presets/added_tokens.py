@@ -2,7 +2,7 @@
 
 They are in `tokenizer.json`, in `tokenizer_config.json` (`added_tokens_decoder`,
 `additional_special_tokens`), in `special_tokens_map.json` and in `added_tokens.json`,
-by the release that wrote them; what is said first counts.
+by the release that wrote them. Where two files disagree, the first of these counts.
 """
 
 import os
@@ -20,8 +20,8 @@ FLAGS = ("lstrip", "rstrip", "single_word", "normalized", "special")
 _EXTRA = ("additional_special_tokens", "extra_special_tokens")
 
 
-def read(source: CheckpointSource) -> list[Added]:
-    """The added tokens of a tokenizer's files, special tokens of all kinds included.
+def read_added_tokens(source: CheckpointSource) -> list[Added]:
+    """List the added tokens that a tokenizer's files have, special tokens included.
 
     Args:
         source: `CheckpointSource`.
@@ -48,7 +48,7 @@ def read(source: CheckpointSource) -> list[Added]:
 
 
 def _listed(source: CheckpointSource) -> Iterator[tuple[Added, str]]:
-    """Each token that a file lists, with the path of the file."""
+    """Yield each token that a file lists, with the path of the file."""
     files = source.tokenizer_files
     folder = os.path.dirname(next(iter(files.values())))
     if "tokenizer.json" in files:
@@ -80,7 +80,7 @@ def _listed(source: CheckpointSource) -> Iterator[tuple[Added, str]]:
 
 
 def _flags(special):
-    """What tokens are of which no more is said than their content."""
+    """Give the flags of a token of which a file says its content alone."""
     return {
         **dict.fromkeys(FLAGS, False),
         "special": special,
@@ -105,8 +105,8 @@ def _beside(folder, name):
     return reading.read_json(reading.file_in(folder, name), vocabulary=True)
 
 
-def without(added: list[Added], known: Collection[str]) -> list[Added]:
-    """What a tokenizer is given to have tokens that aren't among known ones.
+def new_tokens(added: list[Added], known: Collection[str]) -> list[Added]:
+    """List the arguments of the added tokens that aren't among known ones.
 
     Returns:
         List of dicts of the arguments of `tokenizers.AddedToken`.
@@ -118,10 +118,11 @@ def without(added: list[Added], known: Collection[str]) -> list[Added]:
     ]
 
 
-def unlike(added: list[Added], tokenizer: Tokenizer) -> list[Added]:
-    """The same, for a tokenizer that finds its special tokens in texts by itself.
+def differing_tokens(added: list[Added], tokenizer: Tokenizer) -> list[Added]:
+    """List the arguments of the added tokens that a tokenizer doesn't find as they say.
 
-    Left out are those that it finds just so.
+    Some tokenizers find their special tokens by themselves. Tokens that they find as
+    the files say are left out.
     """
     own = {
         token: token == getattr(tokenizer, "mask_token", None)
@@ -136,10 +137,10 @@ def unlike(added: list[Added], tokenizer: Tokenizer) -> list[Added]:
         or token.get("rstrip")
         or token.get("single_word")
     ]
-    return without(kept, ())
+    return new_tokens(kept, ())
 
 
-def check_ids(added: list[Added], tokenizer: Tokenizer) -> None:
+def check_added_ids(added: list[Added], tokenizer: Tokenizer) -> None:
     """Check that a tokenizer gives added tokens the ids that files give them.
 
     Raises:

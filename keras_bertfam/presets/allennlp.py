@@ -20,7 +20,7 @@ _CHARACTERS = 261
 
 
 def elmo_arguments(options_file: Path) -> Config:
-    """Arguments of an `ElmoBackbone` from a file of options.
+    """Read the arguments of an `ElmoBackbone` from a file of options.
 
     Args:
         options_file: path of `options.json`.
@@ -83,7 +83,7 @@ def elmo_arguments(options_file: Path) -> Config:
 
 
 def _flat(options):
-    """Options by names with a point between those of parts."""
+    """Flatten nested options: names have points between those of their parts."""
     flat: Config = {}
     for name, value in options.items():
         inner = _flat(value) if isinstance(value, dict) and value else {"": value}
@@ -104,9 +104,9 @@ def _unfit(path, name, expected, value):
 
 
 def check_elmo_weights(weights_file: Path, arguments: Config) -> None:
-    """Raises an error unless a file has the weights that options say, and its own.
+    """Raise an error unless a file has the weights that options declare, and no others.
 
-    No weight is read, so that a model is made only if it isn't larger than the file.
+    Only shapes are read. So no model is made that is larger than its file.
 
     Args:
         weights_file: path of the HDF5 file.
@@ -119,7 +119,7 @@ def check_elmo_weights(weights_file: Path, arguments: Config) -> None:
     if not os.path.isfile(weights_file):
         raise CheckpointError(f"{os.fspath(weights_file)!r} is not a file.")
     with reading.errors_of(weights_file, ValueError, RuntimeError, KeyError):
-        shapes = untrusted.weights_in(weights_file, most=1)
+        shapes = untrusted.shapes_in(weights_file, most=1)
     for _, name, _, expected in _names(arguments):
         if shapes.get(f"/{name}") != expected:
             raise CheckpointError(
@@ -139,7 +139,7 @@ def check_elmo_weights(weights_file: Path, arguments: Config) -> None:
 def elmo_weights(
     weights_file: Path, arguments: Config
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Weights by paths of attributes of an `ElmoBackbone`, one after the other.
+    """Yield weights with paths of attributes of an `ElmoBackbone`, one after the other.
 
     Args:
         weights_file: path of the HDF5 file, see `check_elmo_weights`.
@@ -162,7 +162,7 @@ def elmo_weights(
 
 
 def _names(arguments):
-    """Attribute, name in the file, which part of that it is, and the shape of all."""
+    """Yield each attribute, its name and part in the file, and the whole's shape."""
     everything, first = (), (0,)
     dim, filters = arguments["embedding_dim"], arguments["filters"]
     yield "characters.embeddings", "char_embed", everything, (_CHARACTERS, dim)

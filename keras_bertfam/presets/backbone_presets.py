@@ -125,8 +125,8 @@ class BackbonePresets(Mixin):
             raise kinds.wrong_kind(folder, name, family, cls.__name__)
 
     def load_weights(self, filepath: Path, *args: Any, **kwargs: Any) -> None:
-        """As `keras.Model.load_weights`; a `CheckpointError` for damaged files."""
-        with misfits.weights_errors(filepath, self.weights):
+        """Load weights as Keras does, with a `CheckpointError` for damaged files."""
+        with misfits.explain_weights_errors(filepath, self.weights):
             super().load_weights(filepath, *args, **kwargs)
 
     def save_to_preset(
@@ -137,8 +137,8 @@ class BackbonePresets(Mixin):
     ) -> None:
         """Write a preset directory, with a model card for its `README.md`.
 
-        The card says what is known of the model; hubs show it. A `README.md` that
-        somebody else wrote, or a card that was changed, stays as it is.
+        The card says what is known of the model, and hubs show it. A `README.md` of the
+        user's, or a card that was changed, stays as it is.
 
         Args:
             preset_dir: path of the folder to write.
@@ -193,11 +193,11 @@ class BackbonePresets(Mixin):
         exporting.export_to_transformers(self, path)
 
     def to_keras_hub(self) -> Model:
-        """The backbone of KerasHub's own class, with the same weights.
+        """Build the backbone of KerasHub's own class, with the same weights.
 
-        For users who go on with KerasHub: its `save_to_preset()` writes what all of
-        KerasHub loads, and `from_preset()` here loads it as well. KerasHub's
-        ELECTRA has a pooler, which the original lacks and which is new.
+        This is for users who go on with KerasHub: its `save_to_preset()` writes what
+        all of KerasHub loads, and `from_preset()` here loads it as well. KerasHub's
+        ELECTRA has a pooler that the original lacks; it is new.
 
         Returns:
             A `keras_hub.models.BertBackbone`, `RobertaBackbone`, `AlbertBackbone`,
@@ -219,7 +219,7 @@ class BackbonePresets(Mixin):
 
     @classmethod
     def parameter_count(cls, *args: Any, **kwargs: Any) -> int:
-        """Number of weights of a configuration, without allocating them.
+        """Count the weights of a configuration, without allocating them.
 
         Takes the arguments of the constructor.
 

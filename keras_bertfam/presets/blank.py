@@ -1,4 +1,4 @@
-"""Whether models begin with zeros."""
+"""Backbones that begin with zeros, for weights that are about to be read."""
 
 import contextlib
 import contextvars
@@ -9,10 +9,9 @@ _blank = contextvars.ContextVar("blank", default=False)
 
 @contextlib.contextmanager
 def blank_weights() -> Iterator[None]:
-    """Backbones made in this context begin with zeros.
+    """Let backbones made in this context begin with zeros.
 
-    For weights that are about to be read: random ones take time, and leave holes in
-    memory.
+    Random initial values would take time, and leave holes in memory.
     """
     token = _blank.set(True)
     try:
@@ -22,5 +21,5 @@ def blank_weights() -> Iterator[None]:
 
 
 def is_blank() -> bool:
-    """Whether the call is in the context of `blank_weights`."""
+    """Tell whether the call is in the context of `blank_weights`."""
     return _blank.get()

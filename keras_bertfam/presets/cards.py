@@ -1,7 +1,7 @@
 """The `README.md` of a preset: a model card, with the metadata that hubs read.
 
-It is written for people. Nothing here reads one, but to see whether it may be
-replaced: one that anybody has changed may not.
+The card is for people. It is read here only to see whether it may be replaced: a card
+that anybody has changed may not.
 """
 
 import contextlib
@@ -117,7 +117,7 @@ def write(
 
 
 def is_ours(path: Path) -> bool:
-    """Whether a file is a card that was written here, and nobody has changed since."""
+    """Tell whether a file is a card that was written here and hasn't changed since."""
     with contextlib.suppress(OSError, UnicodeDecodeError):
         if os.path.islink(path) or os.path.getsize(path) > _MOST:
             return False
@@ -134,7 +134,7 @@ def _digest(text):
 
 
 def _metadata(model, card, scores):
-    """What stands before the text, in YAML."""
+    """Make the YAML that stands before the text."""
     backbone = getattr(model, "backbone", model)
     family = _family(backbone)
     tags = ["keras", "keras-bertfam", *([family] if family else [])]
@@ -164,7 +164,7 @@ def _pipeline(model):
 
 
 def _license(backbone, card):
-    """The one given, or that of the published weights that the model began with."""
+    """Choose the license: the given one, or that of the model's first weights."""
     presets = names.published().values() if backbone.origin else ()
     known = (p.license for p in presets if backbone.origin in p.sources)
     return card.get("license", next(known, None) or "").lower() or None

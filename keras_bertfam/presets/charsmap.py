@@ -32,7 +32,7 @@ _HALF_MARKS = "\uff9e\uff9f"
 
 @functools.lru_cache(maxsize=4)
 def rules(table: bytes) -> dict[str, str]:
-    """Texts and what they become, of a `precompiled_charsmap`.
+    """Read the texts of a `precompiled_charsmap`, and what they become.
 
     Args:
         table: bytes: the size of a trie, the trie, and texts that end with zero bytes.
@@ -72,7 +72,7 @@ def rules(table: bytes) -> dict[str, str]:
 
 @functools.lru_cache(maxsize=4)
 def steps(table: bytes) -> list[Step] | None:
-    """Steps of a normalizer that do what a table does.
+    """Make steps of a normalizer that do what a table does.
 
     Args:
         table: bytes, a `precompiled_charsmap`.
@@ -115,12 +115,12 @@ def steps(table: bytes) -> list[Step] | None:
 
 
 def replace(pattern: str, content: str, kind: str = "String") -> Step:
-    """A step that replaces a string, or what a pattern (a `"Regex"`) finds."""
+    """Make a step that replaces a string, or what a pattern (a `"Regex"`) finds."""
     return {"type": "Replace", "pattern": {kind: pattern}, "content": content}
 
 
 def _nfkc(texts):
-    """What `tokenizers` makes of those texts that it changes."""
+    """Apply the NFKC of `tokenizers` to texts, and keep those that it changes."""
     from tokenizers import normalizers
 
     step, changed = normalizers.NFKC(), {}
@@ -134,7 +134,7 @@ def _nfkc(texts):
 
 
 def _boundaries(longer):
-    """A pattern of the places after what a mark follows, or texts that are composed."""
+    """Make a pattern of the places behind what marks follow, or composed texts."""
     groups: dict[str, set[str]] = defaultdict(set)
     for text in longer:
         if _is_mark(text[1]):
@@ -146,7 +146,7 @@ def _boundaries(longer):
 
 
 def _syllables(changed):
-    """A pattern of the places between a syllable of Hangul and a last consonant.
+    """Make a pattern of the places between a syllable of Hangul and a last consonant.
 
     The table has the syllables of single letters only.
     """
@@ -166,7 +166,7 @@ def _literal(text):
 
 
 def _ranges(characters):
-    """Characters between the brackets of a pattern."""
+    """Write characters as ranges between the brackets of a pattern."""
     codes = sorted(map(ord, characters))
     begins = [k for k in codes if k - 1 not in codes]
     ends = [k for k in codes if k + 1 not in codes]

@@ -1,4 +1,4 @@
-"""Checkpoints of a larger model, or another computation, than ours are refused."""
+"""Checks that refuse checkpoints of larger or other models than the config's."""
 
 import math
 import os
@@ -11,12 +11,12 @@ from keras_bertfam.presets import directory, reading
 from keras_bertfam.presets.families import transformers_tables
 from keras_bertfam.presets.heads import activation_note
 from keras_bertfam.presets.huggingface import WEIGHTS
-from keras_bertfam.presets.report import Report
+from keras_bertfam.presets.report import ConversionReport
 from keras_bertfam.presets.source import CheckpointError, CheckpointSource
 
 
 def prefix_of(source: CheckpointSource) -> str:
-    """What the names of the backbone's tensors begin with in a checkpoint."""
+    """Find what the names of the backbone's tensors begin with in a checkpoint."""
     prefix = f"{transformers_tables()[source.family].prefix}."
     return prefix if any(name.startswith(prefix) for name in source.tensors) else ""
 
@@ -60,7 +60,7 @@ def check_names(source: CheckpointSource) -> None:
             )
 
 
-def check_identities(source: CheckpointSource, report: Report) -> None:
+def check_identities(source: CheckpointSource, report: ConversionReport) -> None:
     """Raise an error for a layer that ours lacks, unless it changes nothing."""
     mapped = {name for _, theirs in report.mapped for name in theirs}
     for layer in transformers_tables()[source.family].identities:
@@ -96,8 +96,10 @@ def check_zeros(source: CheckpointSource) -> None:
             )
 
 
-def check_activation(head: Any, source: CheckpointSource, report: Report) -> None:
-    """Note the activation of a head that isn't quite ours; another is an error."""
+def check_activation(
+    head: Any, source: CheckpointSource, report: ConversionReport
+) -> None:
+    """Note a head's activation that isn't quite ours, and refuse another one."""
     try:
         note = activation_note(head, source.head_activation)
     except ValueError as error:
@@ -107,13 +109,13 @@ def check_activation(head: Any, source: CheckpointSource, report: Report) -> Non
     report.notes += [note] if note else []
 
 
-def check_inputs(report: Report) -> None:
+def check_inputs(report: ConversionReport) -> None:
     """Raise an error for a side of a model that has a token table of its own."""
     tables = [name for name in report.unequal if name.endswith("embed_tokens.weight")]
     _refuse(report, tables, "both sides of a model here have one table of tokens")
 
 
-def check_copies(report: Report) -> None:
+def check_copies(report: ConversionReport) -> None:
     """Raise an error for an output table that isn't the one we have."""
     _refuse(report, report.untied, "output tables here are tied to the input's")
 

@@ -1,4 +1,4 @@
-"""Which keys of a `config.json` of `transformers` are read, or have no meaning here."""
+"""The keys of a `config.json` of `transformers`: read, or of no meaning here."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -57,7 +57,7 @@ _READ = """
 
 
 def unknown_keys(family: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of a config, with their values, that nothing here accounts for.
+    """List the keys of a config, with their values, that nothing here accounts for.
 
     Args:
         family: a key of `FAMILIES`.

@@ -1,4 +1,4 @@
-"""A backbone's arguments from a config of `transformers`, and back, by table."""
+"""Configs of `transformers` as arguments of backbones, and back, by tables."""
 
 import dataclasses
 import math
@@ -23,13 +23,13 @@ _ACTIVATIONS = {
     "swish": "silu",
     "tanh": "tanh",
 }
-# The original GPT's one form of GELU is called so there.
+# The original GPT has one form of GELU, the tanh form, and calls it "gelu".
 _GPT_ACTIVATIONS = {"gelu": "gelu_tanh", "relu": "relu", "silu": "silu"}
 _GPT_ACTIVATIONS["swish"] = "silu"
 _TO_ACTIVATIONS = {ours: theirs for theirs, ours in reversed(_ACTIVATIONS.items())}
 _TO_ACTIVATIONS["gelu_tanh"] = "gelu_new"
-# Arguments, or keys, with values of another form: functions to ours, and to theirs. One
-# row of token types is none, added to every position.
+# Functions to our values and to theirs, of arguments or keys where these differ. A
+# table of token types with one row is none here: it is added to every position.
 _VALUES: dict[str, tuple[Callable, Callable]] = {
     "activation": (_ACTIVATIONS.get, lambda name: _TO_ACTIVATIONS.get(name, name)),
     "num_segments": (lambda n: 0 if n == 1 else n, lambda n: n or 1),
@@ -40,8 +40,8 @@ _VALUES: dict[str, tuple[Callable, Callable]] = {
         lambda name: {"gelu_tanh": "gelu", "gelu": None}.get(name, name),
     ),
 }
-# T5's, which name the activation and whether there is a gate. GELU is another form
-# with a gate than without.
+# T5's names, which say the activation and whether there is a gate. With a gate, GELU
+# has another form.
 _FEED_FORWARDS = {
     name: {"activation": _ACTIVATIONS[name], "gated": False}
     for name in ("relu", "gelu", "gelu_new", "silu", "tanh")
@@ -61,9 +61,9 @@ _RATES = ("dropout", "attention_dropout", "activation_dropout", "output_dropout"
 _FLOATS = ("layer_norm_epsilon", "initializer_range")
 _TEXTS = ("activation", "attention_type", "feed_forward")
 _FLAGS = ("tie_embeddings", "scale_outputs")
-# What the form of a config has checked.
+# Arguments that a table's `forms` have checked.
 _SEQUENCES = ("attention_window", "rotary_base")
-# What has no part in what a model computes.
+# Arguments that don't change what a model computes.
 _FREE = ("name", "trainable", "dtype", "truncated_initializer", "pooler") + (
     "tie_embeddings",  # the file of weights says it
 )
@@ -71,7 +71,7 @@ _MAX_SIZE = 2**31 - 1
 
 
 def to_ours(source: CheckpointSource) -> dict[str, Any]:
-    """Arguments of a backbone, from a checkpoint's config.
+    """Read the arguments of a backbone from a checkpoint's config.
 
     Args:
         source: `CheckpointSource`.
@@ -90,7 +90,7 @@ def to_ours(source: CheckpointSource) -> dict[str, Any]:
             raise _unfit(source, key, repr(value))
     arguments = dict(table.fixed)
     found: dict[str, Any] = {}
-    for ours, theirs, default in _rows(table):
+    for ours, theirs, default in _entries(table):
         value = source.config.get(theirs, default)
         if value is REQUIRED:
             raise CheckpointError(
@@ -118,7 +118,7 @@ def to_ours(source: CheckpointSource) -> dict[str, Any]:
 
 
 def _pruned(source, pruned, arguments):
-    """A list of heads for each layer, from a dict of those of some."""
+    """List the pruned heads of each layer, from a dict of the layers that have some."""
     layers, heads = (arguments[name] for name in ("num_layers", "num_heads"))
     numbers = {str(layer): layer for layer in range(layers)}
     if not isinstance(pruned, dict) or not all(
@@ -132,7 +132,7 @@ def _pruned(source, pruned, arguments):
 
 
 def _in_our_form(source, table):
-    """The source with a config whose keys are those of the table."""
+    """Write the config of a source with the keys of the table."""
     if table.forms is None:
         return source
     try:
@@ -143,24 +143,24 @@ def _in_our_form(source, table):
         ) from error
 
 
-def _rows(table):
-    """The rows of a config; any family's says whether its tables are tied."""
+def _entries(table):
+    """List the entries of a family's table; all say whether output tables are tied."""
     tied = ("tie_embeddings", "tie_word_embeddings", True)
     return (*table.config, tied) if table.output else table.config
 
 
 def _counts_offset(table):
-    """Whether a config counts the rows before the first token's, as RoBERTa's."""
+    """Tell whether a config counts positions before the first token's, as RoBERTa's."""
     return any(ours == "position_offset" for ours, _, _ in table.config)
 
 
 def _reader(ours, theirs):
-    """What makes a value ours, and theirs."""
+    """Choose the functions that turn a value into ours, and into theirs."""
     return _VALUES.get(theirs, _VALUES.get(ours, _SAME))
 
 
 def head_dropout(source: CheckpointSource, role: str) -> float:
-    """The dropout rate of a fine-tuned head, from a checkpoint's config.
+    """Read the dropout rate of a fine-tuned head from a checkpoint's config.
 
     Raises:
         CheckpointError: for a value that is no rate.
@@ -174,7 +174,7 @@ def head_dropout(source: CheckpointSource, role: str) -> float:
 
 
 def head_style(source: CheckpointSource) -> str:
-    """The name of the style of a checkpoint's heads.
+    """Name the style of a checkpoint's heads.
 
     Raises:
         CheckpointError: for a config of a head that is of no style here.
@@ -240,14 +240,14 @@ def _unfit(source, key, expected):
 
 
 def _feed_forward(arguments):
-    """T5's name of an activation with or without a gate, or ours if it has none."""
+    """Name an activation as T5 does, with or without a gate; as here if T5 has none."""
     wanted = {name: arguments[name] for name in ("activation", "gated")}
     names = (name for name, each in _FEED_FORWARDS.items() if each == wanted)
     return next(names, arguments["activation"])
 
 
 def to_theirs(family: str, backbone: Model) -> dict[str, Any]:
-    """A config of `transformers` for a backbone.
+    """Write the config that `transformers` has for a backbone.
 
     Args:
         family: a key of `FAMILIES`.
@@ -263,7 +263,7 @@ def to_theirs(family: str, backbone: Model) -> dict[str, Any]:
     arguments = backbone.get_config()
     table = transformers_tables()[family]
     theirs = {"model_type": family, **table.required_config}
-    for ours, key, _ in _rows(table):
+    for ours, key, _ in _entries(table):
         if ours == "feed_forward":
             theirs[key] = _feed_forward(arguments)
         else:

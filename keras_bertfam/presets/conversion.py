@@ -28,7 +28,7 @@ from keras_bertfam.presets.heads import (
     counterpart,
     is_other_head,
 )
-from keras_bertfam.presets.report import Report
+from keras_bertfam.presets.report import ConversionReport
 from keras_bertfam.presets.sentence_transformers import PROJECTION
 from keras_bertfam.presets.source import CheckpointError, CheckpointSource
 from keras_bertfam.types import Model
@@ -39,7 +39,7 @@ _LENGTHS = ("sequence_length", "target_length")
 def load_backbone(
     cls: Any, source: CheckpointSource, load_weights: bool = True, **kwargs: Any
 ) -> Model:
-    """A backbone from a checkpoint.
+    """Load a backbone from a checkpoint.
 
     Args:
         cls: a backbone class: one that has the family's models, or a base of one.
@@ -53,7 +53,7 @@ def load_backbone(
     Raises:
         CheckpointError: if the checkpoint isn't whole, or of another family.
     """
-    report = Report(source)
+    report = ConversionReport(source)
     backbone = read_backbone(cls, source, report, load_weights, **kwargs)
     if load_weights:
         report.warn()
@@ -63,11 +63,11 @@ def load_backbone(
 def read_backbone(
     cls: Any,
     source: CheckpointSource,
-    report: Report,
+    report: ConversionReport,
     load_weights: bool = True,
     **kwargs: Any,
 ) -> Model:
-    """`load_backbone` that fills in a `Report` and doesn't warn."""
+    """Load a backbone as `load_backbone`, but fill in a report instead of warning."""
     cls = _backbone_class(cls, source)
     arguments = configs.to_ours(source)
     check_names(source)
@@ -75,7 +75,9 @@ def read_backbone(
         report.unequal = unequal_copies(source)
         check_inputs(report)
         arguments |= _output_table(source, report)
-    if source.tensors and any("pooler" in row.ours for row in _rows(source)):
+    if source.tensors and any(
+        "pooler" in weight.ours for weight in _weight_maps(source)
+    ):
         arguments["pooler"] = any("pooler." in name for name in source.tensors)
     for name, told in transformers_tables()[source.family].told_by.items():
         if prefix_of(source) + name in source.tensors:
@@ -93,8 +95,8 @@ def read_backbone(
             f"The config of {os.fspath(source.path)!r} makes no {cls.__name__}. {error}"
         ) from error
     if load_weights:
-        _fill(backbone, _rows(source), backbone, report, prefix_of(source))
-        _fill(backbone, _table(source).output_rows, backbone, report)
+        _fill(backbone, _weight_maps(source), backbone, report, prefix_of(source))
+        _fill(backbone, _table(source).output_weights, backbone, report)
         check_identities(source, report)
     return backbone
 
@@ -107,7 +109,7 @@ def load_task(
     backbone_arguments: Mapping[str, Any] | None = None,
     **kwargs: Any,
 ) -> Model:
-    """A task from a checkpoint, with the heads that are in it.
+    """Load a task from a checkpoint, with the heads that are in it.
 
     Args:
         cls: a task class.
@@ -124,7 +126,7 @@ def load_task(
     Raises:
         CheckpointError: if the checkpoint isn't whole, or of another family.
     """
-    report = Report(source)
+    report = ConversionReport(source)
     task = read_task(
         cls, source, report, load_weights, backbone_cls, backbone_arguments, **kwargs
     )
@@ -136,13 +138,13 @@ def load_task(
 def read_task(
     cls: Any,
     source: CheckpointSource,
-    report: Report,
+    report: ConversionReport,
     load_weights: bool = True,
     backbone_cls: Any | None = None,
     backbone_arguments: Mapping[str, Any] | None = None,
     **kwargs: Any,
 ) -> Model:
-    """`load_task` that fills in a `Report` and doesn't warn."""
+    """Load a task as `load_task`, but fill in a report instead of warning."""
     arguments = backbone_arguments or {}
     backbone_cls = backbone_cls or cls.backbone_cls
     backbone = read_backbone(backbone_cls, source, report, load_weights, **arguments)
@@ -164,10 +166,10 @@ def read_task(
 
 
 def _preprocessor(cls, tokenizer, backbone, report):
-    """A task's usual preprocessor; the report says if rows have no token."""
+    """Make a task's default preprocessor; report embeddings without a token."""
     tokens, rows = tokenizer.vocabulary_size(), backbone.vocabulary_size
     usual = cls.usual_preprocessor(tokenizer, backbone)
-    # Those that are new with fine-tuning have rows after the tokenizer's.
+    # Tokens that are new with fine-tuning have embeddings after the tokenizer's.
     new = len(getattr(usual, "new_tokens", ()))
     if tokens < rows != tokens + new:
         report.notes.append(f"The tokenizer has {tokens} tokens for {rows} embeddings.")
@@ -183,18 +185,18 @@ def _preprocessor(cls, tokenizer, backbone, report):
 
 
 def _generator_arguments(cls, source, load_weights, kwargs):
-    """Arguments that hand over the generator beside a discriminator, if any."""
+    """Make the arguments that hand over a discriminator's generator, if any."""
     ours, part = counterpart(cls), source.parts.get("generator")
     chosen = {"generator", "generator_size", "tie"} & kwargs.keys()
     if part is None or chosen or ours is None or not ours.generator:
         return {}
     masked_lm = keras.saving.get_registered_object("keras_bertfam>MaskedLM")
-    # What `transformers` holds are two models, with tables of their own.
+    # In `transformers` these are two models with tables of their own.
     return {"generator": load_task(masked_lm, part, load_weights), "tie": "none"}
 
 
 def _head_arguments(cls, source, kwargs):
-    """Arguments of a fine-tuning task that a checkpoint tells."""
+    """Read the arguments of a fine-tuning task that a checkpoint tells."""
     ours, arguments = counterpart(cls), {}
     dropouts = transformers_tables()[source.family].dropouts
     roles = dropouts.keys() & (ours.heads if ours else ())
@@ -206,9 +208,12 @@ def _head_arguments(cls, source, kwargs):
     arguments |= next(filter(None, known), {})
     for role, told in ours.told.items() if ours else ():
         for name, sizes_of in told.items():
-            rows = transformers_tables()[source.family].heads.get(role, ())
+            weights = transformers_tables()[source.family].heads.get(role, ())
             names = [
-                theirs for row in rows if row.ours == name for theirs in row.theirs
+                theirs
+                for weight in weights
+                if weight.ours == name
+                for theirs in weight.theirs
             ]
             if names and names[0] in source.tensors:
                 arguments |= zip(sizes_of, source.tensors[names[0]].shape, strict=True)
@@ -225,14 +230,17 @@ def _head_arguments(cls, source, kwargs):
 
 
 def fill_heads(
-    task: Model, source: CheckpointSource, report: Report, given: Sequence[Any] = ()
+    task: Model,
+    source: CheckpointSource,
+    report: ConversionReport,
+    given: Sequence[Any] = (),
 ) -> None:
     """Load the heads of a task that a checkpoint has; note the others as missing.
 
     Args:
         task: a task whose backbone is loaded.
         source: `CheckpointSource`.
-        report: `Report`, which grows.
+        report: `ConversionReport`, which grows.
         given: variables that are neither.
     """
     table = transformers_tables()[source.family]
@@ -240,13 +248,13 @@ def fill_heads(
     loaded = {id(variable) for variable in (*task.backbone.weights, *given)}
     heads, config = (ours.heads, ours.required_config) if ours else ({}, {})
     for role, attribute in heads.items():
-        head, rows = getattr(task, attribute), table.heads.get(role, ())
+        head, weights = getattr(task, attribute), table.heads.get(role, ())
         if is_other_head(task, source, role):
             continue
-        if any(name in source.tensors for row in rows for name in row.theirs):
+        if any(name in source.tensors for weight in weights for name in weight.theirs):
             for required in (table.required_heads.get(role, {}), config):
                 configs.check_head(source, required)
-        filled = _fill(head, rows, task.backbone, report, label=f"{attribute}.")
+        filled = _fill(head, weights, task.backbone, report, label=f"{attribute}.")
         loaded |= filled
         if role == "masked_lm":
             if filled:
@@ -263,7 +271,7 @@ def fill_heads(
 
 
 def _backbone_class(cls, source):
-    """The class to build: the one asked for, or the usual one below it."""
+    """Choose the class to build: the one asked for, or the default one below it."""
     classes = backbones_of(source.family)
     fitting = [family for family in classes if issubclass(family, cls)]
     fitting.sort(key=lambda family: family.__name__ != source.backbone)
@@ -279,12 +287,12 @@ def _table(source):
     return transformers_tables()[source.family]
 
 
-def _rows(source):
+def _weight_maps(source):
     return _table(source).weights
 
 
 def _output_table(source, report):
-    """Whether logits are computed by the token table: as it is in the file."""
+    """Read whether the token table computes the logits."""
     output = _table(source).output
     if output is None:
         return {}
@@ -298,13 +306,13 @@ def _output_table(source, report):
     return {"tie_embeddings": tied}
 
 
-def _fill(owner, rows, backbone, report, prefix="", label=""):
-    """Assign the variables that rows lead to; the ids of those assigned."""
+def _fill(owner, weights, backbone, report, prefix="", label=""):
+    """Assign the variables that weight maps lead to, and return their ids."""
     tensors, loaded = report.source.tensors, set()
-    for row, variable in applying(rows, owner, backbone):
-        names = [prefix + name for name in row.theirs]
+    for weight, variable in applying(weights, owner, backbone):
+        names = [prefix + name for name in weight.theirs]
         lacking = [name for name in names if name not in tensors]
-        if lacking and not label and row.required:
+        if lacking and not label and weight.required:
             raise CheckpointError(
                 f"The checkpoint {os.fspath(report.source.path)!r} lacks "
                 f"{', '.join(lacking)}."
@@ -315,15 +323,15 @@ def _fill(owner, rows, backbone, report, prefix="", label=""):
                 if len(variable.shape) > 1:
                     variable.assign(backbone.make_initializer()(variable.shape))
             continue
-        variable.assign(_value(row, variable, names, report))
-        report.mapped.append((label + row.ours, tuple(names)))
+        variable.assign(_value(weight, variable, names, report))
+        report.mapped.append((label + weight.ours, tuple(names)))
         report.progress(len(names))
         loaded.add(id(variable))
     return loaded
 
 
-def _value(row, variable, names, report):
-    """What a variable becomes, read from the tensors of a row."""
+def _value(weight, variable, names, report):
+    """Read what a variable becomes from the tensors of its map."""
     tensors = [report.source.tensors[name] for name in names]
     shapes = [tuple(tensor.shape) for tensor in tensors]
     with reading.errors_of(report.source.path, Exception):
@@ -337,13 +345,13 @@ def _value(row, variable, names, report):
         if not (np.isfinite(array.min()) and np.isfinite(array.max())):
             report.not_finite.append(name)
     try:
-        value = row.transform.join(arrays)
+        value = weight.transform.join(arrays)
     except (ValueError, IndexError):
         value = None
     if value is None or value.shape != tuple(variable.shape):
         raise CheckpointError(
             f"The tensors {', '.join(names)} of {os.fspath(report.source.path)!r} "
-            f"don't fit {row.ours}. Expected: the shape {tuple(variable.shape)}. "
+            f"don't fit {weight.ours}. Expected: the shape {tuple(variable.shape)}. "
             f"Received: {', '.join(map(str, shapes))}."
         )
     return value.astype(variable.dtype, copy=False)

@@ -1,4 +1,4 @@
-"""Tensors that should be another's copy: output tables and their biases."""
+"""Tensors that files have twice: output tables and their biases."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,9 +11,10 @@ from keras_bertfam.presets.source import CheckpointSource
 
 
 def with_originals(tensors: Mapping[str, Any], family: str) -> dict[str, Any]:
-    """Tensors with those that a file has under the name of a copy only.
+    """Add the tensors that a file has under the name of a copy only.
 
-    A bias that has a copy is that copy: `transformers` computes logits by it.
+    A bias under the name of a copy takes the place of the original: `transformers`
+    computes logits with it.
 
     Args:
         tensors: dict of tensors by their names in `transformers`.
@@ -25,9 +26,9 @@ def with_originals(tensors: Mapping[str, Any], family: str) -> dict[str, Any]:
     table, found = transformers_tables()[family], dict(tensors)
     prefix = f"{table.prefix}."
     prefixed = any(name.startswith(prefix) for name in tensors)
-    of_backbone = {name for row in table.weights for name in row.theirs}
+    of_backbone = {name for weight in table.weights for name in weight.theirs}
     for name, original in {**COPIES, **table.copies}.items():
-        there = _original(found, original, table.prefix)
+        there = _name_of_original(found, original, table.prefix)
         if name in tensors and (there is None or name.endswith(".bias")):
             at = prefix if prefixed and original in of_backbone else ""
             found[there or at + original] = tensors[name]
@@ -35,7 +36,7 @@ def with_originals(tensors: Mapping[str, Any], family: str) -> dict[str, Any]:
 
 
 def unequal_copies(source: CheckpointSource) -> dict[str, str]:
-    """The tensors of a checkpoint that aren't what they should be a copy of.
+    """List the tensors of a checkpoint that differ from what they should be a copy of.
 
     Args:
         source: `CheckpointSource`.
@@ -46,18 +47,18 @@ def unequal_copies(source: CheckpointSource) -> dict[str, str]:
     tensors, unequal = source.tensors, {}
     table = transformers_tables()[source.family]
     for name, original in {**COPIES, **table.copies}.items():
-        there = _original(tensors, original, table.prefix)
+        there = _name_of_original(tensors, original, table.prefix)
         if name in tensors and there is not None:
-            if not _same(np.asarray(tensors[name]), np.asarray(tensors[there])):
+            if not _are_equal(np.asarray(tensors[name]), np.asarray(tensors[there])):
                 unequal[name] = there
     return unequal
 
 
-def _original(tensors, name, prefix):
-    """The name of an original in a file, or `None`."""
+def _name_of_original(tensors, name, prefix):
+    """Find the name of an original in a file, or `None`."""
     return next((n for n in (name, f"{prefix}.{name}") if n in tensors), None)
 
 
-def _same(a, b):
-    """Whether arrays are equal, with NaN in the same places if any."""
+def _are_equal(a, b):
+    """Tell whether arrays are equal, with NaN in the same places if any."""
     return a.shape == b.shape and bool(np.all((a == b) | ((a != a) & (b != b))))

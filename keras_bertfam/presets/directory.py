@@ -10,9 +10,14 @@ from typing import Any
 
 import keras
 
-from keras_bertfam.presets import sizes, task_sizes, untrusted
+from keras_bertfam.presets import sizes, untrusted
 from keras_bertfam.presets.existing import CONFIG_FILE, TASK_FILE, WEIGHTS_FILES
 from keras_bertfam.presets.source import CheckpointError
+from keras_bertfam.presets.task_sizes import (
+    check_lengths,
+    check_new_weights,
+    check_task_sizes,
+)
 from keras_bertfam.types import Model, Path, Shapes
 
 PREPROCESSOR_FILE = "preprocessor.json"
@@ -45,7 +50,7 @@ def _damaged(preset, error):
 
 
 def read_json(preset: Path, name: str) -> Any:
-    """The serialised object in a preset directory, or `None` without that file.
+    """Read the serialised object in a preset directory; `None` without that file.
 
     Raises:
         ValueError: for an object that a preset may not have, see `untrusted`.
@@ -68,32 +73,32 @@ def inspect_backbone(preset: Path) -> Shapes:
     """
     untrusted.check_directory(preset)
     config = untrusted.read_config(preset, CONFIG_FILE)
-    shapes = untrusted.weights_of(preset)
+    shapes = untrusted.backbone_shapes(preset)
     sizes.check_sizes(config, shapes, os.path.join(preset, CONFIG_FILE))
     return shapes
 
 
 def inspect_task(preset: Path) -> Shapes:
-    """The same for a task's own config and weights.
+    """Check the files of a preset's task before it is built.
 
     Returns:
         Dict from names to the shapes of the task's own weights.
     """
-    weights = untrusted.inside(preset, TASK_WEIGHTS_FILE)
-    shapes = untrusted.weights_in(weights) if weights.exists() else {}
+    weights = untrusted.path_inside(preset, TASK_WEIGHTS_FILE)
+    shapes = untrusted.shapes_in(weights) if weights.exists() else {}
     task, backbone = read_json(preset, TASK_FILE), read_json(preset, CONFIG_FILE)
     both = {
-        **untrusted.weights_of(preset),
+        **untrusted.backbone_shapes(preset),
         **{f"task{k}": v for k, v in shapes.items()},
     }
     if task is not None:
         where = os.path.join(preset, TASK_FILE)
         sizes.check_sizes(task["config"], both, where)
         if shapes:
-            task_sizes.check_task(task, backbone, shapes, where)
+            check_task_sizes(task, backbone, shapes, where)
     preprocessor = read_json(preset, PREPROCESSOR_FILE)
     if backbone is not None:
-        task_sizes.check_new(backbone, preprocessor, task, both, os.fspath(preset))
+        check_new_weights(backbone, preprocessor, task, both, os.fspath(preset))
     return shapes
 
 
@@ -112,7 +117,7 @@ def check_loaded(
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, WEIGHTS_FILES[0])
             save(path)
-            unused = sorted(shapes.keys() - untrusted.weights_in(path).keys())
+            unused = sorted(shapes.keys() - untrusted.shapes_in(path).keys())
         warnings.warn(
             f"The preset directory {os.fspath(preset)!r} holds weights that nothing "
             f"here takes: {', '.join(unused)}.",
@@ -156,7 +161,7 @@ def load_serialized(preset: Path, name: str) -> Any:
     config = read_json(preset, name)
     if config is None:
         return None
-    task_sizes.check_lengths(config, os.path.join(preset, name))
+    check_lengths(config, os.path.join(preset, name))
     cls = keras.saving.get_registered_object(config["registered_name"])
     if not hasattr(cls, "load_preset_assets"):
         raise ValueError(

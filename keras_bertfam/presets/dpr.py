@@ -26,7 +26,7 @@ _BERT = "bert_model."
 
 
 def recognises(path: Path) -> bool:
-    """Whether it is a folder of DPR, as `transformers` writes them."""
+    """Tell whether a path is a folder of DPR, as `transformers` writes it."""
     if not huggingface.recognises(path):
         return False
     try:
@@ -37,7 +37,7 @@ def recognises(path: Path) -> bool:
 
 
 def open_source(path: Path) -> CheckpointSource:
-    """The checkpoint in a folder.
+    """Open the checkpoint in a folder.
 
     Args:
         path: path of a folder.
@@ -62,7 +62,7 @@ def open_source(path: Path) -> CheckpointSource:
 
 
 def _name(name):
-    """The name that a BERT of `transformers` has for a tensor."""
+    """Find the name that a BERT of `transformers` has for a tensor."""
     for prefix in _PREFIXES:
         name = name.removeprefix(f"{prefix}.")
     return f"bert.{name.removeprefix(_BERT)}" if name.startswith(_BERT) else name

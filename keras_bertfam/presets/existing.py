@@ -1,4 +1,4 @@
-"""Whether there is a preset, which can be told without a framework."""
+"""Checks that a preset is there, which need no framework."""
 
 import difflib
 import glob
@@ -15,12 +15,12 @@ WEIGHTS_FILES = ("model.weights.h5", "model.weights.json")
 
 
 def published_names() -> set[str]:
-    """The names of the sizes that the families' records have."""
+    """Give the names of the sizes that the families' records have."""
     return {name for record in FAMILIES.values() for name in record.sizes}
 
 
 def published_family(name: str) -> str | None:
-    """The family that has a published size of a name, if one has."""
+    """Find the family that has a published size of a name, if one has."""
     families = (each for each, record in FAMILIES.items() if name in record.sizes)
     return next(families, None)
 
@@ -44,7 +44,8 @@ def check_preset(
 ) -> None:
     """Raise an error if a preset can't be what it should be.
 
-    A `CheckpointError` for one that isn't whole, a `ValueError` for none.
+    It is a `CheckpointError` for a preset that isn't whole, and a `ValueError` if there
+    is none.
 
     Args:
         preset: str or path. A directory, or a handle such as `hf://...`.

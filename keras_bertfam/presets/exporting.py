@@ -17,7 +17,7 @@ from keras_bertfam.presets.families import (
     backbones_of,
     transformers_tables,
 )
-from keras_bertfam.presets.families.rows import OUTPUT_TABLE, Row, applying, find
+from keras_bertfam.presets.families.rows import OUTPUT_TABLE, WeightMap, applying, find
 from keras_bertfam.presets.families.transformers_table import COPIES
 from keras_bertfam.presets.folders import write_aside
 from keras_bertfam.presets.generation_keys import GENERATION
@@ -105,7 +105,7 @@ def export_to_transformers(
 
 
 def family_and_config(backbone: Model) -> tuple[str, dict[str, Any]]:
-    """The first family that has a backbone's class and arguments."""
+    """Find the first family that has a backbone's class and arguments."""
     bases = {*type(backbone).__mro__}
     known = transformers_tables()
     families = [family for family in known if bases & {*backbones_of(family)}]
@@ -129,7 +129,7 @@ def family_and_config(backbone: Model) -> tuple[str, dict[str, Any]]:
 
 
 def checked_counterpart(model: Model, family: str) -> Counterpart:
-    """The `Counterpart` of a model.
+    """Find the `Counterpart` of a model; raise an error if it has none.
 
     Raises:
         ValueError: if `transformers` has no such model of the family.
@@ -149,7 +149,7 @@ def checked_counterpart(model: Model, family: str) -> Counterpart:
             f"{' or '.join(map(repr, known))}. Received: "
             f"head_style={model.head_style!r}."
         )
-    poolers = any("pooler" in row.ours for row in table.weights)
+    poolers = any("pooler" in weight.ours for weight in table.weights)
     if ours is BACKBONE and backbone.pooler is not None and not poolers:
         raise ValueError(
             f"`transformers`' {table.title} has no pooler. Received: pooler=True."
@@ -160,7 +160,7 @@ def checked_counterpart(model: Model, family: str) -> Counterpart:
 def model_tensors(
     model: Model, family: str, prefix: str = "", whole: bool = False
 ) -> dict[str, np.ndarray]:
-    """All tensors of a model by their names in `transformers`.
+    """Collect all tensors of a model by their names in `transformers`.
 
     Args:
         model: a backbone or a task.
@@ -178,27 +178,29 @@ def model_tensors(
     table = transformers_tables()[family]
     ours = checked_counterpart(model, family)
     backbone: Model = getattr(model, "backbone", model)
-    poolers = [row for row in table.weights if row.ours.startswith("pooler")]
-    rows = [row for row in table.weights if row not in poolers]
+    poolers = [weight for weight in table.weights if weight.ours.startswith("pooler")]
+    weights = [weight for weight in table.weights if weight not in poolers]
     written: set[int] = set()
-    tensors = collect(backbone, rows, backbone, prefix, written)
+    tensors = collect_tensors(backbone, weights, backbone, prefix, written)
     for name in table.identities:
         if f"{prefix}{name}.weight" not in tensors:
             width, dtype = backbone.hidden_dim, next(iter(tensors.values())).dtype
             tensors[f"{prefix}{name}.weight"] = np.eye(width, dtype=dtype)
             tensors[f"{prefix}{name}.bias"] = np.zeros(width, dtype)
     if whole or ours.heads.keys() & LANGUAGE_MODELS:
-        tensors |= collect(backbone, table.output_rows, backbone, written=written)
+        tensors |= collect_tensors(
+            backbone, table.output_weights, backbone, written=written
+        )
     if whole or ours.ending in table.pooled:
         others = (getattr(model, name, None) for name in ours.poolers)
         pooler = backbone.pooler or next(filter(None, others), None)
         owner = types.SimpleNamespace(pooler=pooler)
-        tensors |= collect(owner, poolers, backbone, prefix, written)
+        tensors |= collect_tensors(owner, poolers, backbone, prefix, written)
     for role, attribute in ours.heads.items():
         if role in ours.own:
             continue
         head = getattr(model, attribute)
-        tensors |= collect(head, table.heads[role], backbone, written=written)
+        tensors |= collect_tensors(head, table.heads[role], backbone, written=written)
     if table.output in tensors:  # then nothing else is tied there
         biases = {n: o for n, o in COPIES.items() if n.endswith(".bias")}
         inputs = {
@@ -230,23 +232,23 @@ def _check_all_written(model, backbone, written):
         )
 
 
-def collect(
+def collect_tensors(
     owner: Any,
-    rows: Iterable[Row],
+    weights: Iterable[WeightMap],
     backbone: Model,
     prefix: str = "",
     written: set[int] | None = None,
 ) -> dict[str, np.ndarray]:
-    """Tensors by their names in `transformers`; the ids of variables go to a set.
+    """Collect tensors by their names in `transformers`, and note their variables.
 
-    LoRA's weights are merged into those that they change.
+    Weights with LoRA's are written with these merged into them.
 
     Raises:
         ValueError: for a quantised variable, whose scale has no name there.
     """
     tensors = {}
-    for row, variable in applying(rows, owner, backbone):
-        layer = find(owner, row.ours.rpartition(".")[0])
+    for weight, variable in applying(weights, owner, backbone):
+        layer = find(owner, weight.ours.rpartition(".")[0])
         if written is not None:
             merged = layer.weights if getattr(layer, "lora_enabled", False) else ()
             written |= {id(variable), *map(id, merged)}
@@ -255,10 +257,10 @@ def collect(
         if quantized or not keras.backend.is_float_dtype(dtype):
             raise ValueError(
                 "A quantised model can't be exported: export the float model. "
-                f"Received: {row.ours} of dtype {quantized or dtype}."
+                f"Received: {weight.ours} of dtype {quantized or dtype}."
             )
         array = keras.ops.convert_to_numpy(variable)
-        arrays = row.transform.split(array, len(row.theirs), backbone)
-        for name, part in zip(row.theirs, arrays, strict=True):
+        arrays = weight.transform.split(array, len(weight.theirs), backbone)
+        for name, part in zip(weight.theirs, arrays, strict=True):
             tensors[prefix + name] = np.ascontiguousarray(part)
     return tensors

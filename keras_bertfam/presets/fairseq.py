@@ -51,7 +51,7 @@ _SIZES = {
     "decoder_embed_dim": ("d_model",),
     "decoder_ffn_embed_dim": ("decoder_ffn_dim",),
 }
-# Our argument, fairseq's, and that of a checkpoint that doesn't say.
+# Our argument, fairseq's, and the value of a checkpoint without it.
 _MOST_CLASSES = 8  # of fairseq's own, in a pickle
 _CONFIG = (
     ("num_attention_heads", "encoder_attention_heads", None),
@@ -62,7 +62,7 @@ _CONFIG = (
 
 
 def recognises(path: Path) -> bool:
-    """Whether it is such a file `*.pt`, or a folder with one."""
+    """Tell whether a path is such a file `*.pt`, or a folder with one."""
     file = _weights(os.fspath(path))
     if file is None:
         return False
@@ -70,7 +70,7 @@ def recognises(path: Path) -> bool:
 
 
 def _weights(path):
-    """The path of the weights; `None` if there are none or many."""
+    """Find the path of the weights; `None` if there are none or many."""
     if not os.path.isdir(path):
         return path if path.endswith(ENDING) and os.path.exists(path) else None
     names = sorted(name for name in os.listdir(path) if name.endswith(ENDING))
@@ -80,7 +80,7 @@ def _weights(path):
 
 
 def open_source(path: Path) -> CheckpointSource:
-    """The checkpoint in a folder or a file `*.pt`.
+    """Open the checkpoint in a folder or a file `*.pt`.
 
     Args:
         path: path of the folder or the file.
@@ -156,7 +156,7 @@ def _check_sizes(file, config, arguments):
 
 
 def _roberta(file, state, arguments):
-    """RoBERTa's tensors by their names in `transformers`, and its config."""
+    """Give RoBERTa's tensors their names in `transformers`, and make its config."""
     tensors = {}
     for name, tensor in state.items():
         for new, part in _renamed(name, tensor):
@@ -170,7 +170,7 @@ def _roberta(file, state, arguments):
 
 
 def _state(file):
-    """The tensors by fairseq's names, and the arguments of its training."""
+    """Read the tensors by fairseq's names, and the arguments of its training."""
     try:
         from torch.serialization import safe_globals
     except ImportError:  # `load_pytorch` says what to install
@@ -187,7 +187,7 @@ def _state(file):
                 name = _of_fairseq(error)
                 if name is None or len(known) > _MOST_CLASSES:
                     raise
-                known.append((type("Plain", (_Plain,), {}), name))
+                known.append((type("Plain", (_StandIn,), {}), name))
     state = content.get("model") if isinstance(content, dict) else None
     if not isinstance(state, dict) or not all(
         isinstance(name, str) and hasattr(tensor, "detach")
@@ -205,33 +205,33 @@ def _state(file):
         elif name not in file_keys.FAIRSEQ_PARTS:
             found = {**found, name: part}
     for value in [*found.values()]:  # the fork's own class of settings
-        if isinstance(value, _Plain):
+        if isinstance(value, _StandIn):
             found = {**vars(value), **found}
     return state, found
 
 
 def _settings(part):
-    """Settings, whatever of fairseq's versions has written them."""
-    if isinstance(part, argparse.Namespace | _Plain):
+    """Read settings, whatever of fairseq's versions has written them."""
+    if isinstance(part, argparse.Namespace | _StandIn):
         return vars(part)
     return part if isinstance(part, dict) else {}
 
 
-class _Plain:
-    """Stands for a class of fairseq's, of which only plain values are kept."""
+class _StandIn:
+    """A stand-in for a class of fairseq's, of which only plain values are kept."""
 
     def __init__(self, *args, **kwargs):
         pass
 
 
 def _of_fairseq(error):
-    """The name of fairseq's class that a pickle was refused for, or `None`."""
+    """Name fairseq's class that a pickle was refused for, or `None`."""
     match = re.search(r"GLOBAL (fairseq(\.\w+)+)", str(error.__cause__))
     return match and match[1]
 
 
 def _renamed(name, tensor):
-    """Pairs of a name of `transformers` and a tensor."""
+    """Yield pairs of a name of `transformers` and a tensor."""
     encoder = next((e for e in _ENCODERS if name.startswith(e)), None)
     short = name if encoder is None else name.removeprefix(encoder)
     if encoder is None:
@@ -253,7 +253,7 @@ def _renamed(name, tensor):
 
 
 def _config(file, tensors, arguments):
-    """A config of `transformers`, by the shapes and by fairseq's arguments."""
+    """Make a config of `transformers` from the shapes and fairseq's arguments."""
     at = "roberta.embeddings."
     with reading.errors_of(file, KeyError, ValueError, IndexError):
         vocabulary, width = tensors[f"{at}word_embeddings.weight"].shape
@@ -278,7 +278,7 @@ def _config(file, tensors, arguments):
 
 
 def _read_dictionary(folder, size, optional_mask=False):
-    """The tokens of a dictionary by id, as strings of GPT-2's ids.
+    """Read the tokens of a dictionary by id, as strings of GPT-2's ids.
 
     With `optional_mask` a table without a row for the mask token has none.
 
@@ -308,7 +308,7 @@ def _read_dictionary(folder, size, optional_mask=False):
     return tokens
 
 
-class _Files(dict):
+class _TemporaryFiles(dict):
     """Paths in a folder of their own, which lives as long as they do."""
 
     def __init__(self, folder: tempfile.TemporaryDirectory) -> None:
@@ -317,7 +317,7 @@ class _Files(dict):
 
 
 def _tokenizer_files(folder, tokens):
-    """The files of a tokenizer whose ids are fairseq's."""
+    """Write the files of a tokenizer whose ids are fairseq's."""
     for vocabulary, merges in _GPT2_FILES:
         if not os.path.exists(os.path.join(folder, vocabulary)):
             continue
@@ -326,7 +326,7 @@ def _tokenizer_files(folder, tokens):
         names = {str(number): token for token, number in ids.items()}
         # Those that GPT-2 lacks are special, or made up to fill the table.
         new = {names.get(token, token): index for index, token in enumerate(tokens)}
-        files = _Files(tempfile.TemporaryDirectory(prefix="fairseq-"))
+        files = _TemporaryFiles(tempfile.TemporaryDirectory(prefix="fairseq-"))
         target = pathlib.Path(files._folder.name)
         (target / "vocab.json").write_text(json.dumps(new), "utf-8")
         reading.check_bytes(reading.file_in(folder, merges))

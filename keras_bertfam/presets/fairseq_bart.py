@@ -16,7 +16,7 @@ _NAMES = {
     "encoder.embed_tokens.weight": "shared.weight",
     "decoder.output_projection.weight": "lm_head.weight",
 }
-# What says which version of the code has written it, and holds no weights.
+# Tensors that only tell which version of the code wrote the file.
 _LEFT_OUT = re.compile(r"(encoder|decoder)\.(version|embed_positions\._float_tensor)")
 # Key of `transformers`, fairseq's, and the value of `bart_large`.
 _CONFIG = (
@@ -31,13 +31,13 @@ _CONFIG = (
 
 
 def is_bart(names: Iterable[str]) -> bool:
-    """Whether tensors of these names are those of an encoder and a decoder."""
+    """Tell whether tensors of these names are those of an encoder and a decoder."""
     starts = {name.partition(".layers.")[0] for name in names}
     return {"encoder", "decoder"} <= starts
 
 
 def renamed(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Tensors by their names in `transformers`.
+    """Give tensors their names in `transformers`.
 
     Args:
         state: the tensors by fairseq's names.
@@ -52,7 +52,7 @@ def renamed(state: Mapping[str, Any]) -> dict[str, Any]:
 def config_of(
     file: Path, tensors: Mapping[str, LazyTensor], arguments: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The config as `transformers` has it: sizes by shapes, the rest as fairseq says.
+    """Make the config of `transformers`: sizes by shapes, the rest as fairseq says.
 
     Args:
         file: path, for messages.
@@ -78,7 +78,7 @@ def config_of(
         config[f"{side}_layers"] = len({match[1] for match in found if match})
         config[f"{side}_ffn_dim"] = inner[side]
         heads = arguments.get(f"{side}_attention_heads")
-        # Those of all released models are 64 wide.
+        # Heads of all released models are 64 wide.
         config[f"{side}_attention_heads"] = (
             max(1, width // 64) if heads is None else heads
         )

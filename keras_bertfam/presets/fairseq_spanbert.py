@@ -1,4 +1,4 @@
-"""SpanBERT as its authors' fork of fairseq saves it, with both of its heads.
+"""SpanBERT's checkpoints, as its authors' fork of fairseq saves them, with both heads.
 
 The encoder and the head of masked tokens have the names that BERT had in PyTorch in
 2019. `cls.pair_target_predictions` is the head that predicts from the borders of spans.
@@ -19,17 +19,17 @@ from keras_bertfam.types import Config, Path
 BACKBONE = "SpanBertBackbone"
 _PREFIX = "decoder."
 _NORMS = ((".gamma", ".weight"), (".beta", ".bias"))
-# Each is the word table once more.
+# Copies of the table of words.
 _TABLES = re.compile(r"cls\.(pair_target_)?predictions\.decoder\.weight")
 
 
 def is_spanbert(state: Mapping[str, Any]) -> bool:
-    """Whether tensors have the names of SpanBERT's fork."""
+    """Tell whether tensors have the names of SpanBERT's fork."""
     return any(name.startswith(f"{_PREFIX}bert.") for name in state)
 
 
 def renamed(state: Mapping[str, Any], file: Path) -> dict[str, LazyTensor]:
-    """The tensors by the names that `transformers` has, or would have.
+    """Give the tensors the names that `transformers` has, or would have.
 
     Raises:
         CheckpointError: for a head with a table of its own.
@@ -54,7 +54,7 @@ def renamed(state: Mapping[str, Any], file: Path) -> dict[str, LazyTensor]:
 def config_of(
     file: Path, tensors: Mapping[str, LazyTensor], arguments: Mapping[str, Any]
 ) -> Config:
-    """A config of `transformers`, by the shapes and by the arguments of training.
+    """Make a config of `transformers` from the shapes and the arguments of training.
 
     Raises:
         CheckpointError: for shapes of no such model.

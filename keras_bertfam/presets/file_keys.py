@@ -1,10 +1,12 @@
-"""What becomes of each key of the files of checkpoints: used, no meaning, or refused.
+"""The keys of checkpoints' files: used, of no meaning here, or refused.
 
-A key of a table is used; has no meaning here, by the reason that is said; or must have
-one of some values, and is refused by its name otherwise. A key of no table is named,
-with its value, where the checkpoint is loaded. `config_keys` has `config.json` of
-`transformers`, `sentence_transformers` and `kerashub` have those of their formats, and
-`tokenizer_pipelines` has `tokenizer.json`. `python -m tests.key_table` prints all.
+A key in a table is of one of three kinds. It is used; or it means nothing here, by the
+reason that is said; or it must have one of some values, and is refused by its name
+otherwise. A key in no table is named, with its value, when the checkpoint is loaded.
+
+Other modules have the keys of their formats: `config_keys` those of a `config.json` of
+`transformers`, `sentence_transformers`, `kerashub`, and `tokenizer_pipelines` those of
+`tokenizer.json`. `python -m tests.key_table` prints all.
 """
 
 import dataclasses
@@ -18,7 +20,7 @@ from keras_bertfam.types import Path
 
 @dataclasses.dataclass(frozen=True)
 class Keys:
-    """What becomes of the keys of a kind of file.
+    """The keys of a kind of file, and what becomes of each.
 
     Args:
         file: the name of the file, or of a part of it.
@@ -34,13 +36,13 @@ class Keys:
     meaningless: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        words = [key for key, *_ in self.rows()]
+        words = [key for key, *_ in self.entries()]
         twice = {key for key in words if words.count(key) > 1}
         if twice:
             raise ValueError(f"Keys of {self.file} must be listed once: {twice}.")
 
-    def rows(self) -> Iterator[tuple[str, str, str]]:
-        """Each key, what becomes of it, and the reason or the values."""
+    def entries(self) -> Iterator[tuple[str, str, str]]:
+        """Yield each key, what becomes of it, and the reason or the values."""
         for key in self.used.split():
             yield key, "used", ""
         for reason, keys in self.meaningless.items():
@@ -73,7 +75,7 @@ class Keys:
             CheckpointError: for a value that no model here has.
         """
         self.refuse(content, where)
-        known = {key for key, *_ in self.rows()}
+        known = {key for key, *_ in self.entries()}
         beginnings = tuple(key[:-1] for key in known if key.endswith("*"))
         odd = {
             key: value
@@ -90,7 +92,7 @@ class Keys:
 
 
 def _is_one_of(value: Any, values: tuple[Any, ...]) -> bool:
-    """Whether a value is one of some; `True` isn't 1."""
+    """Tell whether a value is one of some; `True` isn't 1."""
     return any(
         value == each and isinstance(value, bool) == isinstance(each, bool)
         for each in values
@@ -191,7 +193,7 @@ FAIRSEQ = Keys(
             not_share_pair_embedding cased_* warmup decay best_*""",
     },
 )
-# Of RoBERTa, which BART may have otherwise.
+# Values that RoBERTa must have, and BART needn't.
 FAIRSEQ_ROBERTA = Keys(
     "model.pt (args, or cfg) of RoBERTa",
     only={
@@ -201,13 +203,13 @@ FAIRSEQ_ROBERTA = Keys(
         "no_scale_embedding": (True, None),
     },
 )
-# Where settings lie in parts, the names of those that are no model's.
+# Parts of nested settings that aren't the model's.
 FAIRSEQ_PARTS = """
     _name common common_eval distributed_training dataset optimization checkpoint bmuf
     generation eval_lm interactive task criterion optimizer lr_scheduler scoring bpe
     tokenizer ema job_logging_cfg reset_logging simul_type""".split()
 
-# What Mesh TensorFlow's code was run with: configurables of models by parameter.
+# Settings of Mesh TensorFlow's code: configurables of models by parameter.
 GIN = Keys(
     "operative_config.gin",
     used="""
@@ -260,7 +262,7 @@ GIN = Keys(
     },
 )
 
-# The Model Garden's settings of a run; what the encoder is, by its type.
+# The Model Garden's settings of a run; those of the encoder by its type.
 PARAMS = Keys(
     "params.yaml (encoder)",
     used="""
@@ -352,7 +354,7 @@ SPECIAL_TOKENS_MAP = Keys(
             pad_token unk_token"""
     },
 )
-# Of an object that Keras has written; the classes refuse keys of `config`.
+# Keys of an object that Keras wrote; its class refuses keys in its `config`.
 SERIALIZED = Keys(
     "config.json, task.json, preprocessor.json, tokenizer.json of a preset",
     used="registered_name class_name module config name",

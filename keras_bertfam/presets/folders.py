@@ -2,7 +2,7 @@
 
 A folder is written under another name beside its place. If there is one already, its
 other files are linked into the new folder, and then the two change places in one
-operation of Linux. A reader that another folder was given to meanwhile begins again.
+operation of Linux. If the folder is replaced while it is read, reading starts over.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ _Result = TypeVar("_Result")
 # Locks on folders of another machine can't be seen: its leftovers stay.
 _PREFIX = f".writing-{platform.node()}-"
 _TRIES = 20
-# Of a number, by its dtype, where that isn't 4.
+# Bytes of a number by its dtype, if not 4.
 _BYTES = {"float64": 8, "int64": 8, "float16": 2, "bfloat16": 2}
 _BYTES |= dict.fromkeys(("int8", "uint8", "bool"), 1)
 
@@ -36,13 +36,13 @@ _being_written: set[str] = set()
 def write_aside(path: Path) -> Iterator[str]:
     """Give a folder to write to, and put it at `path` at the end, as a whole.
 
-    A folder that is there is replaced in one operation, so that a kill at any moment
-    leaves the old one or the new one. Its files stay unless one of the same name
-    replaces them, or they belong to what is replaced: weights of another number of
-    files, the task that had the old backbone, the vocabulary of the old tokenizer.
-    After an exception `path` is as it was. Of two writers the last one wins. Calls
-    may nest: the inner one writes to the outer one's folder, or to a new one in it.
-    Other programs whose working directory is in the old folder don't see the new one.
+    A folder that is there is replaced in one operation. So a kill at any moment leaves
+    the old one or the new one. Its other files stay, unless they belong to what is
+    replaced: weights of another number of files, the task that had the old backbone,
+    the vocabulary of the old tokenizer. After an exception `path` is as it was. Of two
+    writers the last one wins. Calls may nest: the inner one writes to the outer one's
+    folder, or to a new one in it. Other programs whose working directory is the old
+    folder don't see the new one.
 
     Args:
         path: the folder to fill.
@@ -70,7 +70,7 @@ def write_aside(path: Path) -> Iterator[str]:
         _being_written.add(aside)
         try:
             yield aside
-            replacing.put(aside, path)
+            replacing.put_in_place(aside, path)
             stack.close()  # Others may read the new folder before the old one goes.
         finally:
             _being_written.discard(aside)
@@ -80,9 +80,9 @@ def write_aside(path: Path) -> Iterator[str]:
 def check_room(folder: Path, weights: Iterable[Any], max_file_size: float) -> None:
     """Raise an error unless a folder's disk has room for weights.
 
-    HDF5 has no way back from a file that it couldn't write: it ends the process, then
-    or when it writes the next one. So the room is taken and given back before, where
-    the system can.
+    HDF5 can't recover from a file that it couldn't write: it ends the process, at once
+    or when it writes the next file. So the room is taken, and given back, before, where
+    the system can do this.
 
     Args:
         folder: path of a folder.
@@ -142,10 +142,10 @@ def _check_folder(path):
 
 
 def read_whole(folder: Path, read: Callable[[], _Result]) -> _Result:
-    """What a function makes of a folder that stays the same while it reads.
+    """Read a folder by a function, again if the folder was replaced meanwhile.
 
-    It holds off those who would replace the folder, and calls the function again if
-    they do so nevertheless.
+    Writers wait while it reads. If the folder is replaced nevertheless, the function is
+    called again.
 
     Args:
         folder: path; for what is no folder the function is called once.
@@ -158,7 +158,7 @@ def read_whole(folder: Path, read: Callable[[], _Result]) -> _Result:
         CheckpointError: if the folder is replaced again and again.
     """
     place = os.path.realpath(folder)
-    aside = replacing.before(place)
+    aside = replacing.interim_path(place)
     for _ in range(_TRIES):
         if not os.path.isdir(folder):
             if not os.path.isdir(aside):
@@ -184,7 +184,7 @@ def read_whole(folder: Path, read: Callable[[], _Result]) -> _Result:
 
 
 def _make_aside(parent, stack):
-    """A new folder that is locked for as long as its writer lives."""
+    """Make a new folder that is locked for as long as its writer lives."""
     while True:
         aside = tempfile.mkdtemp(prefix=_PREFIX, dir=parent)
         # Another writer may take it for a leftover before it is locked.
@@ -194,7 +194,7 @@ def _make_aside(parent, stack):
 
 
 def _remove_leftovers(parent):
-    """Removes the folders of writers that were killed."""
+    """Remove the folders of writers that were killed."""
     for name in os.listdir(parent):
         if not name.startswith(_PREFIX):
             continue

@@ -1,4 +1,4 @@
-"""Which format a path holds."""
+"""The registry of formats: which module reads a path."""
 
 import importlib
 import os
@@ -8,17 +8,17 @@ from keras_bertfam.types import Path
 
 # Modules of this package, each with `recognises` and `open_source`.
 READERS = (
-    "sentence_transformers",
-    "dpr",
-    "huggingface",
-    "kerashub",
-    "tensorflow1",
-    "fairseq",
+    "keras_bertfam.presets.sentence_transformers",
+    "keras_bertfam.presets.dpr",
+    "keras_bertfam.presets.huggingface",
+    "keras_bertfam.presets.kerashub",
+    "keras_bertfam.presets.tensorflow1",
+    "keras_bertfam.presets.fairseq",
 )
 
 
 def find_reader(path: Path) -> ModuleType | None:
-    """The module that reads a path, or `None` if it holds no foreign checkpoint.
+    """Find the module that reads a path; `None` if it holds no foreign checkpoint.
 
     Args:
         path: str or path of a folder or file.
@@ -28,7 +28,7 @@ def find_reader(path: Path) -> ModuleType | None:
     """
     path = os.fspath(path)
     for name in READERS:
-        reader = importlib.import_module(f"keras_bertfam.presets.{name}")
+        reader = importlib.import_module(name)
         if reader.recognises(path):
             return reader
     return None

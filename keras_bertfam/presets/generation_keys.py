@@ -1,4 +1,4 @@
-"""Which keys of a `generation_config.json` are used, or mean nothing here."""
+"""The keys of a `generation_config.json`: used, or of no meaning here."""
 
 import os
 from collections.abc import Mapping
@@ -71,7 +71,7 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 
 
 def read(folder: Path, config: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """What `generate()` does unless told, and what isn't done here, as phrases.
+    """Read what `generate()` does by default, and list in phrases what isn't done here.
 
     Args:
         folder: path of a folder of `transformers`.
@@ -97,7 +97,7 @@ def read(folder: Path, config: Mapping[str, Any]) -> tuple[dict[str, Any], list[
 
 
 def checked(values: Mapping[str, Any], where: Path) -> dict[str, Any]:
-    """Values of keys in `USED`, if they are of its types.
+    """Check that values of keys in `USED` are of its types, and return them.
 
     Raises:
         CheckpointError: naming the key.

@@ -1,4 +1,4 @@
-"""Where a task keeps the heads that `transformers` has as well."""
+"""Tasks' heads and their counterparts in `transformers`."""
 
 import dataclasses
 import os
@@ -53,7 +53,7 @@ class Counterpart:
     own: tuple[str, ...] = ()
 
     def parts(self, task: Model) -> dict[str, "Generator"]:
-        """The models in folders beside a task's own files, by their names."""
+        """Give the models in folders beside a task's own files, by their names."""
         if not self.generator:
             return {}
         return {"generator": Generator(task.generator, task.generator_head)}
@@ -84,7 +84,7 @@ COUNTERPARTS = {
     ),
 }
 _MULTI_LABEL = "multi_label_classification"
-# Where `sentence-transformers` keeps a cross-encoder's activation, and did before.
+# Where `sentence-transformers` keeps a cross-encoder's activation, and where it did.
 _CROSS_ENCODER, _OLD_CROSS_ENCODER = (
     "sentence_transformers",
     "sbert_ce_default_activation_function",
@@ -96,7 +96,7 @@ _SCORES = {
 
 
 def _activation(config):
-    """That of a cross-encoder's scores."""
+    """Read the activation of a cross-encoder's scores."""
     now = config.get(_CROSS_ENCODER)
     named = now.get("activation_fn") if isinstance(now, dict) else None
     named = named or config.get(_OLD_CROSS_ENCODER)
@@ -112,7 +112,7 @@ def _activation(config):
 
 _SUMMARY: dict[str, Any] = {"poolers": ("head",), "styled": True}
 COUNTERPARTS |= {
-    # The narrower of two that are the same class comes first.
+    # Of two entries for the same class, the narrower one comes first.
     "TextRegressor": Counterpart(
         "ForSequenceClassification",
         {"classifier": "head"},
@@ -160,15 +160,15 @@ FINE_TUNED = {"classifier", "choice", "token", "span"}
 
 
 def counterpart(cls: type) -> Counterpart | None:
-    """The `Counterpart` of a class of ours, or `None`."""
+    """Find the `Counterpart` of a class of ours, or `None`."""
     names = (base.__name__ for base in cls.__mro__)
     return next((COUNTERPARTS[name] for name in names if name in COUNTERPARTS), None)
 
 
 def shared_heads(theirs: type, ours: type) -> list[tuple[str, str]]:
-    """Pairs of attributes where two classes of tasks have the same heads.
+    """List pairs of attributes where two classes of tasks have the same heads.
 
-    Those of fine-tuning aren't: they differ by their classes.
+    Heads of fine-tuning aren't shared: they differ by their classes.
     """
     first, second = (getattr(counterpart(cls), "heads", {}) for cls in (theirs, ours))
     roles = first.keys() & second.keys() - FINE_TUNED
@@ -176,10 +176,10 @@ def shared_heads(theirs: type, ours: type) -> list[tuple[str, str]]:
 
 
 def is_other_head(task: Model, source: CheckpointSource, role: str) -> bool:
-    """Whether a checkpoint's head of fine-tuning is none for a task.
+    """Tell whether a checkpoint's fine-tuned head is of another kind than a task's.
 
-    Tasks share the names of tensors. It is another's if the config names that other
-    task, or other classes, or if its logits are of another shape.
+    Several tasks have tensors of the same names. The head is another task's if the
+    config names that task, or other classes, or if its logits are of another shape.
     """
     if role not in FINE_TUNED or not _has_role(source, role):
         return False
@@ -194,28 +194,30 @@ def is_other_head(task: Model, source: CheckpointSource, role: str) -> bool:
 
 
 def _has_role(source, role):
-    """Whether the family has such a head in `transformers`."""
+    """Tell whether the family has such a head in `transformers`."""
     return role in transformers_tables()[source.family].heads
 
 
 def _is_of_another(source, role):
-    """Whether the config names a task whose head has another role."""
+    """Tell whether the config names a task whose head has another role."""
     name = task_name(source)
     there = COUNTERPARTS[name].heads.keys() if name else set()
     return bool(there & FINE_TUNED) and role not in there
 
 
 def _logits(source, role, part):
-    rows = transformers_tables()[source.family].heads[role]
-    (name,) = next(row.theirs for row in rows if row.ours == f"logits.{part}")
+    weights = transformers_tables()[source.family].heads[role]
+    (name,) = next(
+        weight.theirs for weight in weights if weight.ours == f"logits.{part}"
+    )
     return name
 
 
 def task_name(source: CheckpointSource) -> str | None:
-    """The name of our class for the model that a checkpoint is.
+    """Name our class for the model that a checkpoint is.
 
-    Its config names the model. Where it doesn't, the model is the one of the most
-    heads whose tensors are all there, fine-tuned ones first.
+    The config names the model. If it doesn't, the model is the one with the most heads
+    whose tensors are all there, fine-tuned ones first.
 
     Returns:
         str, or `None` for a backbone, and for a model that no task here is.
@@ -252,19 +254,21 @@ def _rank(ours):
 
 
 def _holds(source, name, ours):
-    """Whether all of a task of ours is in a checkpoint."""
+    """Tell whether all of a task of ours is in a checkpoint."""
     heads = transformers_tables()[source.family].heads
-    rows = [row for role in ours.heads for row in heads[role]]
+    weights = [weight for role in ours.heads for weight in heads[role]]
     task = keras.saving.get_registered_object(f"keras_bertfam>{name}")
     return (
         issubclass(BACKBONES[source.family], task.backbone_cls)
         and (not ours.generator or "generator" in source.parts)
-        and all(theirs in source.tensors for row in rows for theirs in row.theirs)
+        and all(
+            theirs in source.tensors for weight in weights for theirs in weight.theirs
+        )
     )
 
 
 def activation_note(head: Any, theirs: str | None) -> str | None:
-    """How a head of masked language models is not quite that of `transformers`.
+    """Describe how a masked language model's head differs from that of `transformers`.
 
     Args:
         head: a layer.
@@ -290,7 +294,7 @@ def activation_note(head: Any, theirs: str | None) -> str | None:
 
 
 def class_names(source: CheckpointSource, ours: Counterpart) -> list[str | None]:
-    """The classes that a checkpoint has a head for.
+    """List the names of the classes that a checkpoint has a head for.
 
     Args:
         source: `CheckpointSource`.
@@ -325,7 +329,7 @@ def class_names(source: CheckpointSource, ours: Counterpart) -> list[str | None]
 
 
 def class_config(task: Model) -> dict[str, Any]:
-    """What the config of `transformers` says of a task's classes."""
+    """Make what the config of `transformers` says of a task's classes."""
     names = task.label_names or [f"LABEL_{i}" for i in range(task.num_classes)]
     return {
         "id2label": {str(index): name for index, name in enumerate(names)},

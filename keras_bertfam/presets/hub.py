@@ -1,6 +1,7 @@
-"""Checkpoints on a hub as folders on this machine.
+"""Checkpoints on hubs: downloaded to folders on this machine, and uploaded.
 
-Downloads, caches and credentials are those of `huggingface_hub` and `kagglehub`.
+Downloads, uploads, caches and credentials are those of `huggingface_hub` and
+`kagglehub`.
 """
 
 import os
@@ -46,7 +47,7 @@ _LOADABLE = "the path of a folder that `save_to_preset()` or `transformers` wrot
 def locate(
     preset: Path | PublishedPreset, load_weights: bool = True, tokenizer: bool = True
 ) -> Path:
-    """The folder that holds a preset, downloaded if it is on a hub.
+    """Find the folder that holds a preset, and download it if it is on a hub.
 
     Args:
         preset: path, handle (`hf://organisation/model` or
@@ -90,7 +91,7 @@ def locate(
 
 
 def handle(preset: Path | PublishedPreset) -> str | None:
-    """The handle on a hub that a preset is from, or `None` for a folder."""
+    """Find the handle on a hub that a preset is from; `None` for a folder."""
     if isinstance(preset, PublishedPreset):
         return preset.sources[0] if preset.sources else None
     return os.fspath(preset) if _scheme(preset) in _DOWNLOADERS else None
@@ -151,7 +152,7 @@ def _fetch_weights(download, names, handle):
 
 
 def _hugging_face(repository):
-    """A function that downloads a file and returns its path, or `None`."""
+    """Make a function that downloads a file and returns its path, or `None`."""
     try:
         import huggingface_hub
     except ImportError as error:
@@ -172,7 +173,7 @@ def _hugging_face(repository):
 
 
 def _kaggle(handle):
-    """The same for KerasHub's presets."""
+    """Make such a function for KerasHub's presets."""
     import kagglehub
 
     def download(name):

@@ -1,4 +1,4 @@
-"""Reads the folders that `transformers` writes."""
+"""Folders that `transformers` writes, as checkpoint sources."""
 
 import os
 import re
@@ -29,7 +29,7 @@ TOKENIZER_FILES = (
     "spiece.model",
     "tokenizer.json",
 )
-# As XLM-R's is called; the kind of file is the same.
+# Another name for the same kind of file, XLM-R's.
 OTHER_NAMES = {"sentencepiece.bpe.model": "spiece.model"}
 TOKENIZER_CONFIG = "tokenizer_config.json"
 # What trainers and `torch.compile` put before names.
@@ -41,7 +41,7 @@ PARTS = ("generator",)
 
 
 def recognises(path: Path) -> bool:
-    """Whether it is a folder as `transformers` writes them."""
+    """Tell whether a path is a folder as `transformers` writes it."""
     if not os.path.isdir(path):
         return False
     names = set(os.listdir(path))
@@ -60,7 +60,7 @@ def recognises(path: Path) -> bool:
 def open_source(
     path: Path, part: bool = False, config: dict[str, Any] | None = None
 ) -> CheckpointSource:
-    """The checkpoint in a folder.
+    """Open the checkpoint in a folder.
 
     Args:
         path: path of a folder.
@@ -121,9 +121,9 @@ def _notes(family, config, not_done):
 
 
 def _unwrapped(tensors, family):
-    """Tensors without the names of what a model was wrapped in to be trained."""
+    """Strip from names what a model was wrapped in to be trained."""
     table = transformers_tables()[family]
-    first, *_ = (name for row in table.weights for name in row.theirs)
+    first, *_ = (name for weight in table.weights for name in weight.theirs)
     own = (
         f"(?:{re.escape(table.prefix)}\\.)?{re.escape(first)}"
         if table.prefix
@@ -142,7 +142,7 @@ def _is_part(path):
 
 
 def _current_name(name):
-    """Norms had other names in models that came from TensorFlow."""
+    """Give the present name of a norm, which had another in models from TensorFlow."""
     for old, new in ((".gamma", ".weight"), (".beta", ".bias")):
         if name.endswith(old):
             return name.removesuffix(old) + new
@@ -150,7 +150,7 @@ def _current_name(name):
 
 
 def _oldest_family(config, names):
-    """The family of a config without a `model_type`, or `None`."""
+    """Find the family of a config without a `model_type`, or `None`."""
     tables = transformers_tables()
     fitting = [
         family
@@ -182,9 +182,11 @@ def _family(path, config, tensors, names):
 
 
 def _is_bare(names):
-    """Whether names have no prefix; DistilBERT's then begin with XLNet's."""
+    """Tell whether names have no prefix; DistilBERT's then begin with XLNet's."""
     tables = transformers_tables().values()
-    first = {n for table in tables for row in table.weights[:1] for n in row.theirs}
+    first = {
+        n for table in tables for weight in table.weights[:1] for n in weight.theirs
+    }
     return any(name in names for name in first)
 
 

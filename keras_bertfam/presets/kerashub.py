@@ -1,4 +1,4 @@
-"""Reads the presets of KerasHub's own classes, and makes such models of ours."""
+"""Presets of KerasHub's own classes: read here, and made of our models."""
 
 import functools
 import os
@@ -11,7 +11,7 @@ import numpy as np
 
 from keras_bertfam.presets import directory, exporting, reading, untrusted
 from keras_bertfam.presets.families import keras_hub_tables
-from keras_bertfam.presets.families.keras_hub_rows import Conditional
+from keras_bertfam.presets.families.keras_hub_rows import ConditionalMap
 from keras_bertfam.presets.families.rows import find
 from keras_bertfam.presets.heads import counterpart
 from keras_bertfam.presets.source import CheckpointError, CheckpointSource, LazyTensor
@@ -101,7 +101,7 @@ _THIRD = re.compile(r"(.+)\[([012])\]")
 
 
 def recognises(path: Path) -> bool:
-    """Whether it is a preset directory of a class of KerasHub."""
+    """Tell whether a path is a preset directory of a class of KerasHub."""
     try:
         config = reading.read_json(reading.file_in(path, directory.CONFIG_FILE))
     except CheckpointError:
@@ -111,10 +111,10 @@ def recognises(path: Path) -> bool:
 
 
 def open_source(path: Path) -> CheckpointSource:
-    """The checkpoint in a preset directory of KerasHub.
+    """Open the checkpoint in a preset directory of KerasHub.
 
-    KerasHub loads it; each tensor is then a view of a variable. So KerasHub's model
-    and ours are in memory together, unlike with the other formats.
+    KerasHub loads the model, and each tensor is a view of one of its variables. So
+    unlike with other formats, KerasHub's model and ours are in memory together.
 
     Args:
         path: path of the directory.
@@ -160,7 +160,7 @@ def open_source(path: Path) -> CheckpointSource:
 
 
 def _config(family, arguments):
-    """What `transformers` has for the arguments of a family's class."""
+    """Make the config of `transformers` from the arguments of a family's class."""
     table = keras_hub_tables()[family]
     config = {"model_type": family, "tie_word_embeddings": True, **table.fixed}
     config |= {theirs: arguments[ours] for theirs, ours in table.config.items()}
@@ -186,12 +186,12 @@ def _config(family, arguments):
 
 
 def _name(value):
-    """A value of a config, a function by its name alone."""
+    """Reduce a function in a config to its name; leave other values."""
     return value["config"].partition(">")[2] if isinstance(value, dict) else value
 
 
 def _load(path, table):
-    """KerasHub's backbone, or its task if one with a head was saved."""
+    """Load KerasHub's backbone, or its task if one with a head was saved."""
     task = untrusted.read_config(path, directory.TASK_FILE)
     title = "" if task is None else task["registered_name"].partition(">")[2]
     prefix = table.backbone.removesuffix("Backbone")
@@ -201,16 +201,16 @@ def _load(path, table):
 
 
 def _pairs(model, table):
-    """The rows of a class, and the variables of a model that they lead to."""
+    """List the weight maps of a class with the variables of a model they lead to."""
     variables = {variable.path: variable for variable in model.weights}
     prefix = table.backbone.removesuffix("Backbone")
     heads = table.heads.get(type(model).__name__.removeprefix(prefix), ())
-    for row in (*table.rows, *heads):
-        layers = [row]
-        if "{layer}" in row.ours:
-            layers = [row.at(index) for index in range(_num_layers(model))]
+    for weight in (*table.weights, *heads):
+        layers = [weight]
+        if "{layer}" in weight.ours:
+            layers = [weight.at(index) for index in range(_num_layers(model))]
         for one in layers:
-            if isinstance(one, Conditional):
+            if isinstance(one, ConditionalMap):
                 there = _find(model, variables, one.other) is not None
                 if there != one.wanted:
                     continue
@@ -220,7 +220,7 @@ def _pairs(model, table):
 
 
 def _find(model, variables, path):
-    """A variable by its path, or by attributes from the backbone; `None` without it."""
+    """Find a variable by its path, or by attributes from the backbone, or `None`."""
     if "." not in path:
         return variables.get(path)
     return find(getattr(model, "backbone", model), path)
@@ -231,22 +231,22 @@ def _num_layers(model):
 
 
 def _tensors(model, table):
-    """The tensors of a model by their names in `transformers`.
+    """Give the tensors of a model their names in `transformers`.
 
-    Variables that have none are there by their paths, to be named as left out.
+    Variables without such a name are there by their paths, so that they are reported.
     """
     tensors, unknown = {}, {variable.path: variable for variable in model.weights}
-    for row, variable in _pairs(model, table):
+    for weight, variable in _pairs(model, table):
         unknown.pop(variable.path, None)
         empty = np.zeros(
             tuple(variable.shape), "float32"
         )  # its pages are never touched
-        parts = row.transform.split(empty, len(row.theirs), None)
-        for index, (theirs, part) in enumerate(zip(row.theirs, parts, strict=True)):
+        parts = weight.transform.split(empty, len(weight.theirs), None)
+        for index, (theirs, part) in enumerate(zip(weight.theirs, parts, strict=True)):
 
-            def read(row=row, variable=variable, index=index):
+            def read(weight=weight, variable=variable, index=index):
                 array = keras.ops.convert_to_numpy(variable.value)
-                return row.transform.split(array, len(row.theirs), None)[index]
+                return weight.transform.split(array, len(weight.theirs), None)[index]
 
             tensors[theirs] = LazyTensor(read, part.shape)
     for path, variable in unknown.items():
@@ -256,7 +256,7 @@ def _tensors(model, table):
 
 
 def _joined(tensors):
-    """Tensors with their thirds side by side."""
+    """Put tensors that are in thirds together, side by side."""
     thirds: dict[str, list[LazyTensor]] = {}
     for name in [name for name in tensors if _THIRD.fullmatch(name)]:
         thirds.setdefault(_THIRD.fullmatch(name)[1], []).append(tensors.pop(name))
@@ -271,7 +271,7 @@ def _joined(tensors):
 
 
 def _tensor(tensors, name):
-    """A tensor, or the third of one, or `None`."""
+    """Find a tensor, or the third of one, or `None`."""
     third = _THIRD.fullmatch(name)
     if third is None:
         return tensors.get(name)
@@ -283,7 +283,7 @@ def _tokenizer_files(path):
     return {
         theirs: os.path.join(folder, ours)
         for ours, theirs in _TOKENIZER_FILES.items()
-        if untrusted.inside(path, f"assets/tokenizer/{ours}").exists()
+        if untrusted.path_inside(path, f"assets/tokenizer/{ours}").exists()
     }
 
 
@@ -293,7 +293,7 @@ def _tokenizer_config(path):
 
 
 def _task_arguments(path, table):
-    """Arguments of our task, from the head that was saved."""
+    """Read the arguments of our task from the head that was saved."""
     title, config = _read(path, directory.TASK_FILE, ("activation", "dropout"))
     if title.removeprefix(table.backbone.removesuffix("Backbone")) != "TextClassifier":
         return {}
@@ -315,7 +315,7 @@ def _task_arguments(path, table):
 
 
 def _preprocessor(path, table):
-    """Arguments of our preprocessor, and what differs."""
+    """Read the arguments of our preprocessor, and list what differs."""
     known = (*_PREPROCESSORS, "truncate")
     title, config = _read(path, directory.PREPROCESSOR_FILE, known)
     kind = title.removeprefix(table.backbone.removesuffix("Backbone"))
@@ -339,7 +339,7 @@ def _preprocessor(path, table):
 
 
 def _read(path, name, used):
-    """The name of a class without its package, and the used keys of its config.
+    """Read the name of a class without its package, and the used keys of its config.
 
     Raises:
         CheckpointError: for a key that isn't known, and for one whose value has no
@@ -362,7 +362,7 @@ def _read(path, name, used):
 
 
 def to_keras_hub(model: Model) -> Model:
-    """The model of KerasHub with the same weights.
+    """Build the model of KerasHub with the same weights.
 
     See `BackbonePresets.to_keras_hub`.
     """
@@ -380,15 +380,15 @@ def to_keras_hub(model: Model) -> Model:
     if model is not backbone:
         theirs = _make_task(model, table, theirs)
     tensors = exporting.model_tensors(model, family, whole=True)
-    for row, variable in _pairs(theirs, table):
-        arrays = [_tensor(tensors, part) for part in row.theirs]
+    for weight, variable in _pairs(theirs, table):
+        arrays = [_tensor(tensors, part) for part in weight.theirs]
         if arrays[0] is not None:
-            variable.assign(row.transform.join(arrays, backbone.num_heads))
+            variable.assign(weight.transform.join(arrays, backbone.num_heads))
     return theirs
 
 
 def _make_task(model, table, backbone):
-    """A task of KerasHub, with a new head, of the kind of ours.
+    """Make a task of KerasHub, with a new head, of the kind of ours.
 
     Raises:
         ValueError: if it has none.
@@ -409,7 +409,7 @@ def _make_task(model, table, backbone):
 
 
 def _arguments(family, config, backbone):
-    """Arguments of KerasHub's class, or an error if it has no such model."""
+    """Make the arguments of KerasHub's class, if it has such a model."""
     table = keras_hub_tables()[family]
     config = {"inner_group_num": 1, **config}
     arguments = {ours: config[theirs] for theirs, ours in table.config.items()}

@@ -1,4 +1,4 @@
-"""What kind of model a preset is of, and which tasks take that, without a framework."""
+"""Kinds of models of presets, and the tasks that take each; no framework is needed."""
 
 import os
 from typing import Any

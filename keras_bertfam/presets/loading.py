@@ -18,13 +18,13 @@ from keras_bertfam.types import Path, Tokenizer
 
 
 def load_tokenizer(preset: Path) -> Tokenizer:
-    """The tokenizer of a preset; see `PresetTokenizer.from_preset`."""
+    """Load the tokenizer of a preset; see `PresetTokenizer.from_preset`."""
     folder, published = _located(preset)
     return folders.read_whole(folder, lambda: _tokenizer_in(folder, published))
 
 
 def load_given_tokenizer(tokenizer: Path, family: str | None = None) -> Tokenizer:
-    """The tokenizer of a preset, or of files that are no preset.
+    """Load the tokenizer of a preset, or of files that are no preset.
 
     Args:
         tokenizer: what `source.TOKENIZERS` says.
@@ -44,7 +44,7 @@ def load_given_tokenizer(tokenizer: Path, family: str | None = None) -> Tokenize
 
 
 def load_preprocessor(cls: Any, preset: Path, **kwargs: Any) -> Any:
-    """A preprocessor of a class; see `PresetPreprocessor.from_preset`."""
+    """Load a preprocessor of a class; see `PresetPreprocessor.from_preset`."""
     folder, published = _located(preset)
     return folders.read_whole(
         folder, lambda: _preprocessor_in(cls, folder, published, **kwargs)
@@ -65,7 +65,7 @@ def _preprocessor_in(cls, folder, published, **kwargs):
 
 
 def _located(preset):
-    """The folder of a preset, and the `PublishedPreset` of its name, if it is one."""
+    """Find the folder of a preset, and the `PublishedPreset` of its name, if any."""
     preset = os.fspath(preset)
     published = list_presets().get(preset)
     return hub.locate(published or preset, load_weights=False), published

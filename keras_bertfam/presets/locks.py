@@ -1,4 +1,4 @@
-"""Locks on folders, and whether a folder is still where it was opened."""
+"""Locks on folders, and checks that a folder is still where it was opened."""
 
 import contextlib
 import errno
@@ -14,7 +14,7 @@ _PATIENCE, _PATIENCE_WITH_WRITERS = 2, 60
 
 
 class Replaced(OSError):
-    """Another folder, or none, is at the path of one that was opened."""
+    """Raised if another folder, or none, is at the path of one that was opened."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(errno.ENOENT, "The folder was moved or replaced.", path)
@@ -32,7 +32,7 @@ def check_place(descriptor: int, path: Path) -> None:
 def locked(folder: Path, kind: int, patience: float | None = None) -> Iterator[int]:
     """Open a folder and lock it, if that is possible within some seconds.
 
-    The system frees a lock when its process ends, however that comes about.
+    The system frees a lock when its process ends, in whatever way it ends.
 
     Args:
         folder: path.
@@ -66,7 +66,7 @@ def locked_for_writers(path: Path) -> contextlib.AbstractContextManager[int]:
 
 
 def lock(descriptor: int, kind: int) -> bool | None:
-    """Whether it is locked now; `None` if the file system has no locks."""
+    """Try to lock a file, and tell whether it worked; `None` without locks."""
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,7 +1,8 @@
 """The config of T5's original checkpoints, those of Mesh TensorFlow.
 
-Sizes are those of the tensors. The activation is in `operative_config.gin`, if it lies
-beside them; else it is that of the release, ReLU without a gate and GELU with one.
+Sizes are those of the tensors. The activation is in `operative_config.gin`, if that
+lies beside them. Otherwise it is that of the release: ReLU without a gate, GELU with
+one.
 """
 
 import ast
@@ -35,7 +36,7 @@ _FEED_FORWARDS = {
 def config_of(
     prefix: Path, tensors: Mapping[str, LazyTensor], notes: list[str]
 ) -> dict[str, Any]:
-    """The config as `transformers` has it.
+    """Make the config that `transformers` has.
 
     Args:
         prefix: path of the checkpoint without `.index`.
@@ -85,7 +86,7 @@ def _blocks(side, tensors):
 
 
 def _account(prefix, sizes):
-    """What of gin's file isn't known; an error for what no model here has."""
+    """List the unknown settings of gin's file; refuse what no model here has."""
     folder = os.path.dirname(os.fspath(prefix))
     if not os.path.exists(os.path.join(folder, GIN)):
         return ()
@@ -114,7 +115,7 @@ def _account(prefix, sizes):
 
 
 def _value_of(value, found):
-    """A value, which may be a macro's."""
+    """Look up a value, which may be a macro's."""
     if isinstance(value, str) and value.strip().startswith("%"):
         return found.get(value.strip()[1:], value)
     return value

@@ -1,4 +1,4 @@
-"""Files of weights that can't be read, or are of another model."""
+"""Errors for files of weights that can't be read, or are of another model."""
 
 import collections
 import contextlib
@@ -12,8 +12,8 @@ from keras_bertfam.types import Path
 
 
 @contextlib.contextmanager
-def weights_errors(path: Path, variables: Iterable[Any]) -> Iterator[None]:
-    """Turns the errors of Keras's loader into a `CheckpointError` that names the file.
+def explain_weights_errors(path: Path, variables: Iterable[Any]) -> Iterator[None]:
+    """Turn the errors of Keras's loader into a `CheckpointError` that names the file.
 
     Args:
         path: the file, or the index of several.
@@ -34,15 +34,15 @@ def weights_errors(path: Path, variables: Iterable[Any]) -> Iterator[None]:
         if "could not be loaded" not in str(error):
             raise
         stored = (
-            untrusted.weights_in(path)
+            untrusted.shapes_in(path)
             if single
-            else untrusted.weights_of(os.path.dirname(path))
+            else untrusted.backbone_shapes(os.path.dirname(path))
         )
-        raise _misfit(path, variables, stored) from error
+        raise _mismatch(path, variables, stored) from error
 
 
-def _misfit(path, variables, stored):
-    """Names the first variable for which there is no weight of its shape."""
+def _mismatch(path, variables, stored):
+    """Make the error that names the first variable without a weight of its shape."""
     left = collections.Counter(stored.values())
     missing = []
     for variable in variables:

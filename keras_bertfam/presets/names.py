@@ -44,16 +44,16 @@ class PublishedPreset:
 
     @property
     def tokenizer_files(self) -> tuple[str, ...]:
-        """Names of the tokenizer's files in the `hf://` source."""
+        """Name the tokenizer's files in the `hf://` source."""
         return TOKENIZER_FILES.get(self.tokenizer or "", ())
 
     @property
     def size(self) -> Mapping[str, Any]:
-        """Arguments of the backbone's constructor."""
+        """Give the arguments of the backbone's constructor."""
         return self.backbone.presets_table[self.name]
 
     def complete(self, source: CheckpointSource) -> CheckpointSource:
-        """A source whose tokenizer's config has what older ones left out."""
+        """Add what older tokenizer configs left out to a source."""
         if self.tokenizer != "word_piece":
             return source
         config = {"do_lower_case": self.lowercase, **source.tokenizer_config}

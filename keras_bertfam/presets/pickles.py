@@ -1,6 +1,6 @@
-"""What PyTorch's reader of pickles refused, in words of our own.
+"""Errors for files that PyTorch's reader of pickles refuses.
 
-Its messages advise to read the file without that care.
+PyTorch's own messages advise to read the file without its safeguards.
 """
 
 import pickletools
@@ -16,8 +16,8 @@ _ADVICE = re.compile(r"weights_only|Weights[ -]?only|safe_globals|trust", re.IGN
 _CALLS = {"GLOBAL", "STACK_GLOBAL", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "REDUCE"}
 
 
-def refusal(path: str, error: Exception) -> CheckpointError:
-    """The error for a file that `torch.load(weights_only=True)` refused.
+def refused_pickle(path: str, error: Exception) -> CheckpointError:
+    """Make the error for a file that `torch.load(weights_only=True)` refused.
 
     Args:
         path: str.
@@ -40,7 +40,7 @@ def refusal(path: str, error: Exception) -> CheckpointError:
 
 
 def _code_in(path, message):
-    """What of a file is code, or `None`."""
+    """Name what in a file is code, or `None`."""
     if named := _NAMED.search(message):
         return next(filter(None, named.groups()))
     if _ARCHIVE in message:
@@ -56,7 +56,7 @@ def _code_in(path, message):
 
 
 def _opcodes(file):
-    """The opcodes of a pickle, up to where it is none."""
+    """Yield the opcodes of a pickle, up to where it is none."""
     try:
         yield from pickletools.genops(file)
     except (ValueError, OverflowError, MemoryError):

@@ -1,8 +1,8 @@
 """Files of SentencePiece models, whatever release of protobuf is installed.
 
-The classes that `sentencepiece` brings refuse releases older than the one that made
-them, and Apache Beam refuses that one. What isn't described here stays in a file as it
-is, as with all unknown fields.
+The classes that `sentencepiece` brings need the release of protobuf that made them, or
+a later one, and Apache Beam needs an older one. Fields that aren't described here stay
+in a file as they are, like all unknown fields of protobuf.
 """
 
 from typing import Any

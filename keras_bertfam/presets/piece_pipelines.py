@@ -1,8 +1,8 @@
-"""SentencePiece models as pipelines of the `tokenizers` library, with the very ids.
+"""SentencePiece models as pipelines of the `tokenizers` library that give the same ids.
 
-What `transformers` itself makes of a model splits its user-defined symbols off before
-words, and gives other ids for texts with them. Here the whole text goes through the
-model at once, which has the symbols as it has other pieces.
+The pipelines that `transformers` makes of such models split user-defined symbols off
+before words, and so give other ids for texts with them. Here the whole text goes
+through the model at once, and the symbols are pieces like others.
 """
 
 import base64
@@ -25,20 +25,20 @@ from keras_bertfam.presets.piece_models import (
 )
 
 _SPACE = "▁"
-# Less likely by that than the least likely piece is what is unknown.
+# By how much unknown characters are less likely than the least likely piece.
 _UNKNOWN_PENALTY = 10
 _SENTINEL = re.compile(r"<extra_id_\d+>")
 
 
 def parse(proto: bytes) -> Any:
-    """The `PieceModel` of a file's content."""
+    """Parse the content of a file as a `PieceModel`."""
     model = PieceModel()
     model.ParseFromString(proto)
     return model
 
 
-def unsaid(model: Any) -> list[str]:
-    """What a SentencePiece model does that no pipeline can say, as phrases.
+def not_expressible(model: Any) -> list[str]:
+    """List in phrases what a SentencePiece model does that no pipeline can express.
 
     Args:
         model: `PieceModel`.
@@ -64,7 +64,7 @@ def unsaid(model: Any) -> list[str]:
 
 
 def normalizer_steps(model: Any, clean: list[Step]) -> list[Step]:
-    """The steps that texts go through before they are split into pieces.
+    """Make the steps that texts go through before they are split into pieces.
 
     Args:
         model: `PieceModel`.
@@ -88,7 +88,7 @@ def normalizer_steps(model: Any, clean: list[Step]) -> list[Step]:
 
 
 def pre_tokenizer(model: Any) -> Step | None:
-    """How texts are split before the model: BPE's at its symbols, others not at all."""
+    """Make the step that splits texts before the model: BPE's at its symbols."""
     symbols = _symbols(model)
     if model.trainer_spec.model_type != BPE or not symbols:
         return None
@@ -102,7 +102,7 @@ def pre_tokenizer(model: Any) -> Step | None:
 
 
 def pipeline_model(model: Any) -> dict[str, Any]:
-    """A SentencePiece model as the model of a pipeline."""
+    """Write a SentencePiece model as the model of a pipeline."""
     is_pairs = model.trainer_spec.model_type == BPE
     return _pairs(model) if is_pairs else _unigram(model)
 
@@ -150,7 +150,7 @@ def _symbols(model):
 
 
 def _one_of(texts):
-    """A pattern of texts, of which it finds the longest."""
+    """Make a pattern of texts, of which it finds the longest."""
     return "|".join(map(re.escape, sorted(texts, key=lambda text: (-len(text), text))))
 
 
@@ -166,10 +166,11 @@ def _changed_symbols(model):
 
 
 def _broken_controls(model):
-    """Steps that keep pieces that aren't in texts from being found there.
+    """Make steps by which pieces that aren't in texts are never found there.
 
-    Where all their characters are known their score does so. Where one isn't, what is
-    unknown is as unlikely. A second unknown character after it is the same token.
+    If all characters of such a piece are known, its score keeps it from being found. If
+    one isn't, unknown characters would be as unlikely as the piece. So a second unknown
+    character goes after the first; both become one token.
     """
     known = {p.piece for p in model.pieces if p.type in (NORMAL, USER_DEFINED)}
     unknown = next(chr(k) for k in range(0x10FE00, 0x10FF00) if chr(k) not in known)
@@ -185,7 +186,7 @@ def _broken_controls(model):
 
 
 def _makes_all_pieces(model):
-    """Whether merges make each piece of its text, as a whole word is taken for it."""
+    """Tell whether merges make each piece of its text."""
     plain = PieceModel()
     plain.CopyFrom(model)
     plain.normalizer_spec.precompiled_charsmap = b""
@@ -198,9 +199,9 @@ def _makes_all_pieces(model):
 
 
 def proto_of(content: dict[str, Any], clean: list[Step]) -> bytes | None:
-    """The SentencePiece model that a pipeline of this module was made of.
+    """Rebuild the SentencePiece model that a pipeline of this module was made of.
 
-    Its user-defined symbols are pieces as others, of the same scores.
+    Its user-defined symbols become pieces like others, of the same scores.
 
     Args:
         content: dict, a `tokenizer.json`.

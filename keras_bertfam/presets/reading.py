@@ -1,4 +1,4 @@
-"""Reads files that may be damaged or hostile: names and sizes first, data later.
+"""Reading of files that may be damaged or hostile: names and sizes first, data later.
 
 Nothing here runs code that a file holds, or reads outside the folder it was given.
 Whatever is wrong with a file is a `CheckpointError` that names it.
@@ -18,7 +18,7 @@ import ml_dtypes
 import numpy as np
 
 from keras_bertfam import parsing
-from keras_bertfam.presets import pickles
+from keras_bertfam.presets.pickles import refused_pickle
 from keras_bertfam.presets.source import CheckpointError, LazyTensor
 from keras_bertfam.types import Path
 
@@ -54,7 +54,7 @@ def errors_of(path: Path, *kinds: type[Exception]) -> Iterator[None]:
 
 
 def file_in(folder: Path, name: Any) -> pathlib.Path:
-    """Path of a file that lies in a folder by its bare name.
+    """Find a file that lies in a folder by its bare name.
 
     A link may lead to another file of the folder, or, in a cache of
     `huggingface_hub`, to the cache's own store.
@@ -105,9 +105,9 @@ def check_bytes(path: Path, most: int = MAX_VOCABULARY) -> None:
 def vocabulary_lines(path: Path) -> list[str]:
     """Read the tokens of a file with one in each line.
 
-    A line ends with `\\n` or `\\r\\n` and nothing else: U+2028 and a no-break space are
-    tokens of multilingual vocabularies. A byte-order mark and blank lines at the end
-    are none.
+    A line ends with `\\n` or `\\r\\n` and nothing else, since U+2028 and a no-break
+    space are tokens of multilingual vocabularies. A byte-order mark, and blank lines at
+    the end, are no tokens.
     """
     with open(path, encoding="utf-8-sig", newline="\n") as file:
         lines = [line.removesuffix("\n").removesuffix("\r") for line in file]
@@ -117,7 +117,7 @@ def vocabulary_lines(path: Path) -> list[str]:
 
 
 def read_json(path: Path, pairs: bool = False, vocabulary: bool = False) -> Any:
-    """The object in a JSON file.
+    """Read the object in a JSON file.
 
     Args:
         path: path of a file.
@@ -164,7 +164,7 @@ class Tensors(collections.abc.Mapping):
 
 
 def read_safetensors(path: Path) -> dict[str, LazyTensor]:
-    """The tensors of a safetensors file, mapped into memory while one is read.
+    """Open the tensors of a safetensors file, mapped into memory while one is read.
 
     Args:
         path: path of a file.
@@ -209,7 +209,7 @@ def read_safetensors(path: Path) -> dict[str, LazyTensor]:
 
 
 def read_pytorch(path: Path) -> dict[str, LazyTensor]:
-    """The tensors of a file that `torch.save` wrote, without running what is in it.
+    """Open the tensors that `torch.save` wrote, without running code in the file.
 
     Args:
         path: path of a file.
@@ -238,7 +238,7 @@ def read_pytorch(path: Path) -> dict[str, LazyTensor]:
 
 
 def load_pytorch(path: Path) -> Any:
-    """What a file that `torch.save` wrote holds: tensors and plain containers.
+    """Load what `torch.save` wrote, if it is tensors in plain containers.
 
     See `read_pytorch`.
     """
@@ -259,16 +259,16 @@ def load_pytorch(path: Path) -> Any:
         )
     if not os.path.isfile(path):
         raise CheckpointError(f"{path!r} is not a file.")
-    # The reader of a foreign format: it names no exceptions of its own.
+    # PyTorch's reader doesn't say which exceptions it raises.
     try:
         mapped = zipfile.is_zipfile(path)  # the older format can't be mapped
         return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except Exception as error:
-        raise pickles.refusal(path, error) from error
+        raise refused_pickle(path, error) from error
 
 
 def pytorch_tensor(tensor: Any) -> LazyTensor:
-    """A `LazyTensor` of a `torch.Tensor`."""
+    """Make a `LazyTensor` of a `torch.Tensor`."""
     tensor = tensor.detach()
     kind = f"{tensor.layout} on {tensor.device}"
     if kind != "torch.strided on cpu" or tensor.is_quantized or tensor.is_complex():
@@ -294,7 +294,7 @@ def pytorch_tensor(tensor: Any) -> LazyTensor:
 def read_sharded(
     index_path: Path, read: Callable[[Path], dict[str, LazyTensor]]
 ) -> dict[str, LazyTensor]:
-    """The tensors of a checkpoint in several files.
+    """Open the tensors of a checkpoint in several files.
 
     Args:
         index_path: path of its `*.index.json`.

@@ -1,4 +1,4 @@
-"""A written folder takes the place of another, in one operation where that can be."""
+"""Replacing a folder by another, in one operation where the system can do that."""
 
 import contextlib
 import ctypes
@@ -31,7 +31,7 @@ _FOREIGN_TOKENIZER = (
 )
 
 
-def put(aside: str, path: str) -> None:
+def put_in_place(aside: str, path: str) -> None:
     """Move a written folder to its place, as `folders.write_aside` says."""
     written = _files_in(aside)
     os.chmod(aside, 0o777 & ~_umask())
@@ -65,7 +65,7 @@ def _put_once(aside, path, written):
 
 @contextlib.contextmanager
 def _moved_by_others(path):
-    """Raises `Replaced` where the system finds that others have moved a folder."""
+    """Raise `Replaced` where the system finds that others have moved a folder."""
     try:
         yield
     except OSError as error:
@@ -75,7 +75,7 @@ def _moved_by_others(path):
 
 
 def _files_in(folder):
-    """The files of a folder, by their paths from there."""
+    """List the files of a folder, by their paths from there."""
     return {
         os.path.relpath(os.path.join(at, name), folder)
         for at, _, names in os.walk(folder)
@@ -84,17 +84,17 @@ def _files_in(folder):
 
 
 def _flush(folder, files):
-    """Makes sure that files are on the disk before what they replace is gone."""
+    """Make sure that files are on the disk before what they replace is gone."""
     for name in files:
         flush(os.path.join(folder, name))
     flush(folder)
 
 
 def _outdated(written, old):
-    """A pattern of the files that go with an old folder's, by their paths from there.
+    """Make a pattern of the files that go when those of an old folder are replaced.
 
-    A backbone takes the place of a task with its heads and its preprocessor. A
-    tokenizer, which fits any backbone of its vocabulary, stays.
+    A new backbone replaces a task with its heads and its preprocessor. A tokenizer
+    stays, as it fits any backbone of its vocabulary.
     """
     kinds = []
     if written & {"model.weights.h5", "model.weights.json"}:
@@ -111,8 +111,8 @@ def _outdated(written, old):
 
 
 def _leave_readme(aside, old, written):
-    """Takes a new model card away where the old folder has a text of the user's."""
-    # It knows the published names, for which it needs KerasHub.
+    """Take a new model card away where the old folder has a text of the user's."""
+    # Imported late: it knows the published names, for which it needs KerasHub.
     from keras_bertfam.presets import cards
 
     theirs = os.path.join(old, cards.FILE)
@@ -123,7 +123,7 @@ def _leave_readme(aside, old, written):
 
 
 def _carry_over(old, new, outdated):
-    """Links the files of a folder into another that don't have to go."""
+    """Link the files of an old folder that needn't go into the new one."""
 
     def ignore(folder, names):
         return {name for name in names if not is_kept(os.path.join(folder, name))}
@@ -151,12 +151,12 @@ def _link(source, target):
 
 
 def _swap(aside, path):
-    """Swaps two folders."""
+    """Swap two folders."""
     here = None
     with contextlib.suppress(FileNotFoundError):
         here = os.getcwd()
     if not _exchange(aside, path):
-        old = before(path)
+        old = interim_path(path)
         shutil.rmtree(old, ignore_errors=True)
         os.rename(path, old)
         os.rename(aside, path)
@@ -166,7 +166,7 @@ def _swap(aside, path):
 
 
 def _exchange(one, other):
-    """Swaps two folders in one operation; `False` where the system has none."""
+    """Swap two folders in one operation; `False` where the system has none."""
     rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if rename is None:
         return False
@@ -179,16 +179,16 @@ def _exchange(one, other):
     raise OSError(number, os.strerror(number), other)
 
 
-def before(path: str) -> str:
-    """Where a folder is between the two renames that replace it."""
+def interim_path(path: str) -> str:
+    """Give the path of a folder between the two renames that replace it."""
     parent, name = os.path.split(path)
     return os.path.join(parent, f".replaced-{name}")
 
 
 def bring_back(path: str) -> None:
     """Put a folder back that a kill between two renames left without its name."""
-    if not os.path.lexists(path) and os.path.isdir(before(path)):
-        os.rename(before(path), path)
+    if not os.path.lexists(path) and os.path.isdir(interim_path(path)):
+        os.rename(interim_path(path), path)
 
 
 def _umask():

@@ -1,4 +1,4 @@
-"""What became of a checkpoint, for a warning or a summary."""
+"""Reports of what was read of a checkpoint, for a warning or a summary."""
 
 import dataclasses
 import os
@@ -15,8 +15,8 @@ _PACKAGE = __name__.partition(".")[0]
 
 
 @dataclasses.dataclass
-class Report:
-    """What became of a checkpoint.
+class ConversionReport:
+    """A record of a checkpoint: what was read of it, what it lacks, what was left out.
 
     Attributes:
         source: `CheckpointSource`.
@@ -41,7 +41,7 @@ class Report:
 
     @property
     def left_over(self) -> list[str]:
-        """The names of tensors that were not read."""
+        """List the names of tensors that were not read."""
         table = transformers_tables()[self.source.family]
         prefix = table.prefix
         known = {name for _, theirs in self.mapped for name in theirs}
@@ -62,12 +62,12 @@ class Report:
 
     @property
     def untied(self) -> list[str]:
-        """The names of output tables and biases of their own that were not read."""
+        """List the output tables and biases of their own that were not read."""
         mapped = {name for _, theirs in self.mapped for name in theirs}
         return [name for name in self.unequal if name not in mapped]
 
     def lines(self) -> list[str]:
-        """A sentence for each thing that isn't as it should be."""
+        """Write a sentence for each thing that isn't as it should be."""
         return [*self.source.notes, *self.notes] + [
             f"{text}: {_listing(names)}."
             for text, names in (
@@ -80,14 +80,14 @@ class Report:
         ]
 
     def warn(self) -> None:
-        """One warning for all of them."""
+        """Warn once of all that isn't as it should be."""
         if lines := self.lines():
             text = f"{os.fspath(self.source.path)!r} was loaded in part. "
             warnings.warn(text + " ".join(lines), stacklevel=_callers_level())
 
 
 def warn(text: str) -> None:
-    """A warning at the place outside the package that called it."""
+    """Warn at the place outside the package that called it."""
     warnings.warn(text, stacklevel=_callers_level())
 
 
@@ -97,7 +97,7 @@ def _listing(names, most=30):
 
 
 def _callers_level():
-    """The `stacklevel` of the first frame outside the package."""
+    """Find the `stacklevel` of the first frame outside the package."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back and frame.f_globals["__name__"].startswith(_PACKAGE):
         level, frame = level + 1, frame.f_back

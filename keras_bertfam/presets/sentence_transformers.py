@@ -1,4 +1,4 @@
-"""Reads and writes the folders of `sentence-transformers`, key by key."""
+"""Folders of `sentence-transformers`, read and written key by key."""
 
 import dataclasses
 import json
@@ -89,12 +89,12 @@ PROJECTION = dense("projection", "sentence_projection")
 
 
 def recognises(path: Path) -> bool:
-    """Whether it is a folder with a list of modules."""
+    """Tell whether a path is a folder with a list of modules."""
     return os.path.isfile(os.path.join(path, MODULES))
 
 
 def open_source(path: Path) -> CheckpointSource:
-    """The Transformer of such a folder, and what makes its vectors.
+    """Open the Transformer of such a folder, and read what makes its vectors.
 
     Args:
         path: path of a folder.
@@ -154,7 +154,7 @@ def open_source(path: Path) -> CheckpointSource:
 
 
 def _modules(path):
-    """Pairs of the kind of each module and the name of its folder."""
+    """List the kind of each module and the name of its folder."""
     file = reading.file_in(path, MODULES)
     reading.check_bytes(file, reading.MAX_CONFIG)
     with reading.errors_of(file, ValueError):
@@ -181,7 +181,7 @@ def _modules(path):
 
 
 def _file(folder, name):
-    """The path of a file, or `None` without it."""
+    """Find the path of a file, or `None` without it."""
     there = os.path.lexists(os.path.join(folder, name))
     return reading.file_in(folder, name) if there else None
 
@@ -194,7 +194,7 @@ def _config(folder, kind, needed=True):
 
 
 def _accounted(file, kind):
-    """The used keys of a file; an error for one that isn't known, and its value."""
+    """Give the used keys of a file; refuse keys and values that aren't known."""
     config = reading.read_json(file)
     meaningless, used = MEANINGLESS[kind], USED[kind]
     _refuse_unknown(file, config, (*used, *meaningless))
@@ -252,7 +252,7 @@ def _pooling(folder, width):
 
 
 def _projection(folder):
-    """Arguments of a `TextEmbedder`, and tensors by the names of `PROJECTION`."""
+    """Read a `TextEmbedder`'s arguments, and tensors by the names of `PROJECTION`."""
     config = _config(folder, "Dense")
     known = {theirs.rpartition(".")[2]: ours for ours, theirs in _ACTIVATIONS.items()}
     named = str(config.get("activation_function", "Tanh")).rpartition(".")[2]
@@ -286,7 +286,7 @@ def _projection(folder):
 
 
 def _length(folder, tokenizer_config):
-    """The most tokens of a text; as many as the model takes where nothing is said."""
+    """Read how many tokens a text may have; by default, all that the model takes."""
     found = {}
     if (file := _file(folder, _TRANSFORMER)) is not None:
         found = _accounted(file, _TRANSFORMER)
@@ -335,7 +335,7 @@ def export(model: Model, path: Path) -> None:
             os.mkdir(os.path.join(folder, name))
             _write(os.path.join(folder, name, "config.json"), config)
             if kind == "Dense":
-                found = exporting.collect(model, PROJECTION, backbone)
+                found = exporting.collect_tensors(model, PROJECTION, backbone)
                 found = {f"linear.{n.partition('.')[2]}": a for n, a in found.items()}
                 weights = os.path.join(folder, name, "model.safetensors")
                 save_file(found, weights, metadata={"format": "pt"})

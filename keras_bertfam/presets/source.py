@@ -1,7 +1,7 @@
 """What a checkpoint of any format is read into: names and config of `transformers`.
 
-A format that only renames ends here. A module of `presets` that reads one has two
-functions, and is named in `formats.READERS`:
+A format that only has other names ends here. The module that reads a format is named in
+`formats.READERS` and has two functions:
 
 - `recognises(path)`: whether this folder or file is of the format; reads no more
   than names and the head of a small file;

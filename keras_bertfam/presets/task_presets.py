@@ -28,11 +28,12 @@ from keras_bertfam.quantization import quantize_again, quantized_layers
 from keras_bertfam.types import Config, Mixin, Model, Path, Tokenizer
 
 
-class _Live(str):
-    """The name of a preprocessor's class, which knows the tokenizer that is there.
+class _NameWithTokenizer(str):
+    """The name of a preprocessor's class, with the tokenizer that a task has now.
 
-    Vocabularies aren't in configs but in files, of which `keras.models.clone_model`
-    has none; it leaves strings as they are, and files lose what they know.
+    Vocabularies aren't in configs but in files, and `keras.models.clone_model` has no
+    files. It passes strings on as they are, and so the tokenizer with this one. In
+    files only the name is left.
     """
 
     tokenizer: Any = None
@@ -147,7 +148,7 @@ class TaskPresets(Mixin):
 
     @classmethod
     def _config_from(cls, preset, backbone):
-        """Constructor arguments that a preset directory holds for this class."""
+        """Read the constructor's arguments that a preset has for this class."""
         task = directory.read_json(preset, directory.TASK_FILE)
         name = keras.saving.get_registered_name(cls)
         same = task is not None and task["registered_name"] == name
@@ -163,10 +164,10 @@ class TaskPresets(Mixin):
         return {**config, "preprocessor": preprocessor}
 
     def _take_over_heads(self, preset):
-        """Copies the heads that another task's preset has as well.
+        """Copy the heads that another task's preset has as well.
 
-        Warns of what is new in a task of pre-training. Heads of fine-tuning are new
-        after any pre-training.
+        A warning names what is new in a task of pre-training. Heads of fine-tuning are
+        new after any pre-training, so there is no warning for them.
         """
         saved = directory.read_json(preset, directory.TASK_FILE)
         cls = saved and keras.saving.get_registered_object(saved["registered_name"])
@@ -184,7 +185,7 @@ class TaskPresets(Mixin):
             )
 
     def _copy_heads(self, cls, config, preset, shared):
-        """Fills heads from the saved task of a class; a list of those variables."""
+        """Fill heads from the saved task of a class, and list their variables."""
         weights = os.path.join(preset, directory.TASK_WEIGHTS_FILE)
         heads = shared_heads(cls, type(self)) if issubclass(cls, TaskPresets) else []
         if not heads or "quantized_layers" in config or not os.path.exists(weights):
@@ -200,14 +201,14 @@ class TaskPresets(Mixin):
             shapes = [[tuple(weight.shape) for weight in side] for side in pair]
             if shapes[0] == shapes[1]:
                 for source, target in zip(*pair, strict=True):
-                    # JAX would share the buffer.
+                    # Without a copy, JAX would share the buffer.
                     target.assign(keras.ops.copy(source))
                     taken.append(target)
         return taken
 
     @classmethod
     def usual_preprocessor(cls, tokenizer: Tokenizer, backbone: Model) -> Any:
-        """The preprocessor by default, with rows no longer than the backbone takes."""
+        """Make the default preprocessor; its rows are as long as the backbone takes."""
         preprocessor = cls.preprocessor_cls(tokenizer)
         most = getattr(backbone, "max_sequence_length", None)
         most = preprocessor.sequence_length if most is None else most
@@ -217,7 +218,7 @@ class TaskPresets(Mixin):
 
     @classmethod
     def _adapt_config(cls, config, kwargs):
-        """Fits a saved task's config to arguments that take the place of a part.
+        """Fit a saved task's config to arguments that take the place of a part.
 
         Args:
             config: dict, changed in place; without a `name` if none was saved.
@@ -229,10 +230,10 @@ class TaskPresets(Mixin):
         return bool(config.get("name"))
 
     def get_config(self) -> Config:
-        """The arguments of the constructor.
+        """Give the arguments of the constructor.
 
-        With `quantized_layers`, which `from_config` takes out, if there are any
-        beside the backbone's.
+        It has `quantized_layers`, which `from_config` takes out, if the task has any
+        besides the backbone's.
         """
         backbone = {id(layer) for layer in self.backbone._flatten_layers()}
         own = (layer for layer in self._flatten_layers() if id(layer) not in backbone)
@@ -240,7 +241,7 @@ class TaskPresets(Mixin):
         config = super().get_config()
         if config.get("preprocessor") is not None:
             theirs = config["preprocessor"]
-            name = _Live(theirs["registered_name"])
+            name = _NameWithTokenizer(theirs["registered_name"])
             name.tokenizer = getattr(self.preprocessor, "tokenizer", None)
             config["preprocessor"] = {**theirs, "registered_name": name}
         return config if layers is None else {**config, "quantized_layers": layers}
@@ -257,10 +258,11 @@ class TaskPresets(Mixin):
         return task
 
     def to_keras_hub(self) -> Model:
-        """The task of KerasHub's own class, head included, without a preprocessor.
+        """Build the task of KerasHub's class with its head, without a preprocessor.
 
-        See `to_keras_hub` of the backbone. Norms of KerasHub's heads have an epsilon
-        of 1e-5, and BERT's and ALBERT's the other GELU: logits differ by up to 1e-3.
+        See `to_keras_hub` of the backbone. Norms of KerasHub's heads have an epsilon of
+        1e-5, and those of BERT and ALBERT have the other form of GELU: logits differ by
+        up to 1e-3.
 
         Returns:
             A `keras_hub.models.MaskedLM` or `TextClassifier`.
@@ -282,27 +284,27 @@ class TaskPresets(Mixin):
     def load_task_weights(self, filepath: Path) -> None:
         shared = {id(weight) for weight in self.backbone.weights}
         own = [weight for weight in self.weights if id(weight) not in shared]
-        with misfits.weights_errors(filepath, own):
+        with misfits.explain_weights_errors(filepath, own):
             keras.saving.load_weights(
                 self, filepath, objects_to_skip=self._not_task_weights()
             )
 
     def load_weights(self, filepath: Path, *args: Any, **kwargs: Any) -> None:
-        """As `keras.Model.load_weights`; a `CheckpointError` for damaged files."""
-        with misfits.weights_errors(filepath, self.weights):
+        """Load weights as Keras does, with a `CheckpointError` for damaged files."""
+        with misfits.explain_weights_errors(filepath, self.weights):
             super().load_weights(filepath, *args, **kwargs)
 
     def export_to_transformers(self, path: Path) -> None:
         """Write a folder that `transformers` loads, heads and tokenizer included.
 
-        See `EncoderBackbone.export_to_transformers`. Which class it is depends on
-        task and family: a `MaskedLM` of a `BertBackbone` is a `BertForMaskedLM`,
-        which has no pooler. ELECTRA's discriminator is written to `path`, and its
-        generator to a folder `generator` in it.
+        See `EncoderBackbone.export_to_transformers`. The class in `transformers`
+        depends on task and family: a `MaskedLM` of a `BertBackbone` is a
+        `BertForMaskedLM`, which has no pooler. ELECTRA's discriminator is written to
+        `path`, and its generator to a folder `generator` in it.
 
-        Masked language models of `transformers`' ELECTRA and RoBERTa have erf GELU
-        in the head, whatever the backbone's activation: a warning says so where ours
-        has the tanh form, and another activation is an error.
+        In masked language models of `transformers`, the heads of ELECTRA and RoBERTa
+        have erf GELU, whatever the backbone's activation. A warning says so where ours
+        has the tanh form. Another activation is an error.
 
         Args:
             path: path of the folder to write.
@@ -310,7 +312,7 @@ class TaskPresets(Mixin):
         exporting.export_to_transformers(self, path)
 
     def training_facts(self) -> dict[str, Any]:
-        """What a model card says of the training; empty for a task without any.
+        """Give what a model card says of the training; nothing for a task without any.
 
         Returns:
             Dict of `steps`, `settings`, their published `source`, and `scores`.
@@ -323,7 +325,7 @@ class TaskPresets(Mixin):
         max_shard_size: float = 10,
         card: Mapping[str, Any] | None = None,
     ) -> None:
-        """As `EncoderBackbone.save_to_preset`; the card tells of the training, too."""
+        """Write a preset directory, whose model card tells of the training, too."""
         cards.check(card)
         with folders.write_aside(preset_dir) as folder:
             folders.check_room(folder, self.weights, max_shard_size)

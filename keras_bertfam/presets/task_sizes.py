@@ -1,4 +1,4 @@
-"""What the config of a task in a preset declares, beside what is stored for it."""
+"""Checks that a task's config in a preset fits what is stored beside it."""
 
 import math
 from typing import Any
@@ -9,14 +9,14 @@ from keras_bertfam.types import Config, Shapes
 _PACKAGES = ("keras_bertfam>", "keras_hub>", "keras_nlp>")
 # Arguments that are sizes of a task's own weights. Each gives the shape of one of
 # them, from its value, the width of the backbone and the task's config.
-_STORED = {
+_STORED_SIZES = {
     "num_classes": lambda n, width, config: (config.get("hidden_dim") or width, n),
     "hidden_dim": lambda n, width, config: (width, n),
     "position_dim": lambda n, width, config: (2 * width + n, width),
     "max_span_length": lambda n, width, config: (n, config.get("position_dim")),
 }
 # Products of these are allocated for what isn't stored: a memory, and new heads.
-_NEW = (
+_NEW_SIZES = (
     ("batch_size", "memory_length", "num_layers", "hidden_dim"),
     ("num_classes", "hidden_dim"),
     ("vocabulary_size", "hidden_dim"),
@@ -29,7 +29,9 @@ _ANY_PRESET, _ALL_NEW = 1 << 20, 1 << 30
 _MAX_LENGTH = 1 << 20  # of rows, and of what is a part of a row
 
 
-def check_task(task: Config, backbone: Config, shapes: Shapes, where: str) -> None:
+def check_task_sizes(
+    task: Config, backbone: Config, shapes: Shapes, where: str
+) -> None:
     """Raise a `ValueError` if a task's config can't be that of its weights.
 
     Classes of the user are not checked: what their arguments mean isn't known.
@@ -48,9 +50,11 @@ def check_task(task: Config, backbone: Config, shapes: Shapes, where: str) -> No
             f"The backbone in {where!r} must have the hidden_dim={width!r} of that "
             f"beside it. Received: {_width(config['backbone'])!r}."
         )
-    sizes = {name: config[name] for name in _STORED if config.get(name) is not None}
+    sizes = {
+        name: config[name] for name in _STORED_SIZES if config.get(name) is not None
+    }
     for name, size in sizes.items():
-        shape = _STORED[name](size, width, config)
+        shape = _STORED_SIZES[name](size, width, config)
         forms = _stored_forms(shape, values_per_weight(config.get("quantized_layers")))
         if type(size) is not int or not forms & {*shapes.values()}:
             raise ValueError(
@@ -60,7 +64,7 @@ def check_task(task: Config, backbone: Config, shapes: Shapes, where: str) -> No
 
 
 def _stored_forms(shape, packed):
-    """The shapes that a weight may have in a file: one axis may be packed."""
+    """List the shapes that a weight may have in a file: one axis may be packed."""
     forms = {shape}
     if packed > 1 and all(isinstance(dim, int) for dim in shape):
         for axis, dim in enumerate(shape):
@@ -68,7 +72,7 @@ def _stored_forms(shape, packed):
     return forms
 
 
-def check_new(
+def check_new_weights(
     backbone: Config,
     preprocessor: Config | None,
     task: Config | None,
@@ -96,7 +100,7 @@ def check_new(
                 f"Received: {names!r}."
             )
         sizes = {**config, **backbone["config"]}
-        for group in _NEW:
+        for group in _NEW_SIZES:
             values: list[Any] = [sizes.get(name) for name in group]
             if all(type(value) is int for value in values) and math.prod(values) > most:
                 raise ValueError(

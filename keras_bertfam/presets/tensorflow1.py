@@ -1,9 +1,10 @@
-"""Reads checkpoints of google-research's BERT, ALBERT, ELECTRA and T5, and XLNet's.
+"""Checkpoints of google-research's BERT, ALBERT, ELECTRA and T5, and of XLNet.
 
 They are files of TensorFlow 1, `*.ckpt.index` beside `*.ckpt.data-*`, with a
-`bert_config.json` or `xlnet_config.json` and a vocabulary. Their GELU is the tanh
-form, whatever their config calls it. T5's have sizes in their shapes alone, see `mesh`.
-Those of TensorFlow 2 are read here too, by the names that `tensorflow2` gives them.
+`bert_config.json` or `xlnet_config.json` and a vocabulary. Their GELU is the tanh form,
+whatever their config calls it. T5's sizes are those of its tensors, see `mesh`.
+Checkpoints of TensorFlow 2 are read here, too, by the names that `tensorflow2` gives
+them.
 """
 
 import math
@@ -60,12 +61,12 @@ _ALL = (
 
 
 def recognises(path: Path) -> bool:
-    """Whether it is a folder or a prefix of such a checkpoint."""
+    """Tell whether a path is a folder or a prefix of such a checkpoint."""
     return _prefix(path) is not None
 
 
 def _prefix(path):
-    """The path of a checkpoint without `.index`; `None` if there is none or many."""
+    """Find a checkpoint's path without `.index`; `None` if there is none or many."""
     path = os.fspath(path).removesuffix(".index")
     if os.path.isfile(f"{path}.index"):
         return path
@@ -78,7 +79,7 @@ def _prefix(path):
 
 
 def open_source(path: Path) -> CheckpointSource:
-    """The checkpoint in a folder, or with a path without `.index`.
+    """Open the checkpoint in a folder, or with a path without `.index`.
 
     Args:
         path: path of the folder, or of the checkpoint.
@@ -99,11 +100,11 @@ def open_source(path: Path) -> CheckpointSource:
             reading.file_in(folder, name)
     saved = tensorflow2.files_of(os.fspath(path))
     folder = folder if saved is None else os.fspath(path)
-    # The reader of a foreign format: it names no exceptions of its own.
+    # TensorFlow's reader doesn't say which exceptions it raises.
     with reading.errors_of(prefix, Exception):
         reader = tf.train.load_checkpoint(prefix)
         if reader.has_tensor(tensorflow2.OBJECT_GRAPH):
-            reader = tensorflow2.NamedReader(reader, prefix)
+            reader = tensorflow2.ReaderByName(reader, prefix)
         shapes = reader.get_variable_to_shape_map()
         dtypes = reader.get_variable_to_dtype_map()
     _check_stored(prefix, shapes, dtypes)
@@ -163,7 +164,7 @@ def _family(prefix, names):
 
 
 def _tensors(reader, shapes, family):
-    """The variables as `LazyTensor`s by their names in `transformers`."""
+    """Make `LazyTensor`s of the variables, by their names in `transformers`."""
     tensors, table = {}, tensorflow1_tables()[family]
     for name, shape in shapes.items():
         new = name
@@ -196,7 +197,7 @@ def _tensor(reader, name, shape, change):
 
 
 def _config(folder, family, shapes, reader, notes):
-    """The config as `transformers` has it."""
+    """Read the config as `transformers` has it."""
     heads = getattr(reader, "num_heads", None)
     table = tensorflow1_tables()[family]
     file = next((n for n in _CONFIGS if os.path.exists(os.path.join(folder, n))), None)
@@ -236,7 +237,7 @@ def _config(folder, family, shapes, reader, notes):
 
 
 def _config_from_settings(folder, family, shapes, settings):
-    """A config by the Model Garden's settings, which must be those of the tensors."""
+    """Make a config of the Model Garden's settings; check them against the tensors."""
     words = shapes[f"{family}/embeddings/word_embeddings"]
     positions = shapes[f"{family}/embeddings/position_embeddings"]
     types = shapes[f"{family}/embeddings/token_type_embeddings"]
@@ -269,7 +270,7 @@ def _config_from_settings(folder, family, shapes, settings):
 
 
 def _config_from_shapes(family, shapes, encoder, embeddings):
-    """A config from the shapes: all released models have heads of 64."""
+    """Make a config from the shapes: all released models have heads of 64."""
     try:
         words = shapes[f"{embeddings}/embeddings/word_embeddings"]
         inner = shapes[f"{encoder}/encoder/layer_0/intermediate/dense/kernel"]
@@ -293,7 +294,7 @@ def _config_from_shapes(family, shapes, encoder, embeddings):
 
 
 def _generator(path, family, reader, shapes, config):
-    """The generator beside a discriminator: a source of its own."""
+    """Make a source of its own of the generator beside a discriminator."""
     if not any(name.startswith("generator/") for name in shapes):
         return {}
     own = {
@@ -322,7 +323,7 @@ def _generator(path, family, reader, shapes, config):
 
 
 def _tokenizer(folder):
-    """Tokenizer files by the names of `transformers`, and whether to lower-case."""
+    """Find the tokenizer's files, and whether to lower-case."""
     names = sorted(os.listdir(folder))
     pieces = [name for name in names if name.endswith(".model")]
     if "vocab.txt" in names:

@@ -1,10 +1,10 @@
 """Checkpoints of TensorFlow 2, as the Model Garden and TF Hub have them.
 
-They are object-based: variables are stored by their place in a tree of Python objects,
-which differs from release to release. Beside each stands its own name, which doesn't,
-and by which it is read here. A variable gets the name that the original code for
-TensorFlow 1 has for it, and `tensorflow1` does the rest. Of a SavedModel only the
-variables are read.
+They are object-based: a variable is stored by its place in a tree of Python objects,
+which differs from release to release. Its own name stands beside it and doesn't differ,
+so that variables are read by this name here. A variable gets the name that the original
+code for TensorFlow 1 has for it, and `tensorflow1` does the rest. Of a SavedModel only
+the variables are read.
 """
 
 import os
@@ -20,14 +20,14 @@ from keras_bertfam.presets.source import CheckpointError
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 LOWERCASE = "do_lower_case"
 PARAMS = "params.yaml"
-# What comes before is the name of a model that a variable was made in.
+# Before these stands the name of the model that a variable was made in.
 _KNOWN = re.compile(
     r"(?:.*/)?((?:word_embeddings|position_embedding|type_embeddings|embeddings/"
     r"layer_norm|embedding_projection|transformer|pooler_transform|cls/predictions)/.*)"
 )
 _TABLES = {"word_embeddings": "word", "position_embedding": "position"}
 _TABLES |= {"type_embeddings": "token_type"}
-# Of blocks that differ, BERT's and ELECTRA's, and of the one block of ALBERT's.
+# Names in the blocks of BERT and ELECTRA, and in the one block of ALBERT.
 _BLOCK = (
     (r"^transformer/layer_(\d+)/", r"encoder/layer_\1/"),
     (r"/self_attention/attention_output/", "/attention/output/dense/"),
@@ -56,7 +56,7 @@ _SHARED = (
 )
 
 
-class NamedReader:
+class ReaderByName:
     """A checkpoint's reader that goes by the names of TensorFlow 1.
 
     Args:
@@ -120,7 +120,7 @@ class NamedReader:
         self.lowercase = bool(reader.get_tensor(lower)) if lower in stored else None
 
     def _shape(self, name):
-        """The shape that TensorFlow 1 has: heads and their widths are one axis."""
+        """Give the shape that TensorFlow 1 has: heads and their widths are one axis."""
         shape = [int(size) for size in self._stored[self._keys[name]]]
         if name.endswith("/output/dense/kernel") and len(shape) == 3:
             return [shape[0] * shape[1], shape[2]]
@@ -144,7 +144,7 @@ class NamedReader:
 
 
 def _is_weight(key, name, shape):
-    """Whether a variable is a model's, and not an optimizer's or a counter."""
+    """Tell whether a variable is a model's, and not an optimizer's or a counter."""
     state = any(
         part in key for part in (".OPTIMIZER_SLOT", "optimizer", "save_counter")
     )
@@ -152,7 +152,7 @@ def _is_weight(key, name, shape):
 
 
 def settings_of(folder: str, notes: list[str]) -> dict[str, Any]:
-    """The encoder's settings in a `params.yaml` of the Model Garden.
+    """Read the encoder's settings in a `params.yaml` of the Model Garden.
 
     Args:
         folder: path.
@@ -187,7 +187,7 @@ def settings_of(folder: str, notes: list[str]) -> dict[str, Any]:
 
 
 def _original(name, whole, projected):
-    """The name in TensorFlow 1's code of BERT, of ELECTRA or, of one block, ALBERT."""
+    """Find the name in TensorFlow 1's code of BERT, ELECTRA or ALBERT's one block."""
     family = "electra" if whole and projected else "bert"
     first, _, rest = name.partition("/")
     if first in _TABLES:
@@ -207,7 +207,7 @@ def _original(name, whole, projected):
 
 
 def files_of(path: str) -> tuple[str, str] | None:
-    """The prefix of a SavedModel's variables and the folder of its vocabulary.
+    """Find the prefix of a SavedModel's variables and the folder of its vocabulary.
 
     Args:
         path: of a folder.

@@ -13,11 +13,16 @@ from collections.abc import Callable
 import keras
 
 from keras_bertfam.presets import (
-    added_tokens,
     piece_pipelines,
     reading,
     tokenizer_keys,
     tokenizer_pipelines,
+)
+from keras_bertfam.presets.added_tokens import (
+    check_added_ids,
+    differing_tokens,
+    new_tokens,
+    read_added_tokens,
 )
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.piece_models import (
@@ -31,8 +36,8 @@ from keras_bertfam.presets.report import warn
 from keras_bertfam.presets.source import CheckpointError, CheckpointSource
 from keras_bertfam.presets.tokenizer_json import (
     added_tokens_decoder,
+    not_expressible,
     tokenizer_json,
-    unsaid,
 )
 from keras_bertfam.types import Config, Path, Tokenizer
 
@@ -58,7 +63,7 @@ _BERT_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 def load_tokenizer(source: CheckpointSource) -> Tokenizer:
-    """The tokenizer of a checkpoint.
+    """Load the tokenizer of a checkpoint.
 
     Args:
         source: `CheckpointSource`.
@@ -78,9 +83,9 @@ def load_tokenizer(source: CheckpointSource) -> Tokenizer:
             with reading.errors_of(paths[0], Exception):
                 for path in paths:
                     reading.check_bytes(path)
-                added = added_tokens.read(source)
+                added = read_added_tokens(source)
                 tokenizer = load(source, added, *paths)
-                added_tokens.check_ids(added, tokenizer)
+                check_added_ids(added, tokenizer)
                 tokenizer_keys.check_stated(source, tokenizer)
                 return tokenizer
     raise CheckpointError(
@@ -90,13 +95,13 @@ def load_tokenizer(source: CheckpointSource) -> Tokenizer:
 
 
 def _ours(name):
-    """A tokenizer class of ours: it registers itself when it is defined."""
+    """Find a tokenizer class of ours, which registers itself when it is defined."""
     return keras.saving.get_registered_object(f"keras_bertfam>{name}")
 
 
 def _word_piece(source, added, path):
     vocabulary = reading.vocabulary_lines(path)
-    # Unless it is said, a vocabulary with capitals keeps case. [CLS] isn't one.
+    # By default, a vocabulary with capitals keeps case; those of [CLS] don't count.
     written = (token for token in vocabulary if not token.startswith("["))
     cased = any(token != token.lower() for token in written)
     config = {"do_lower_case": not cased, **source.tokenizer_config}
@@ -115,7 +120,7 @@ def _word_piece(source, added, path):
 
 def _bert_tokenizer(vocabulary, added, given):
     # Special tokens in texts aren't these, unless somebody asks for that.
-    new = added_tokens.without(added, _BERT_SPECIAL)
+    new = new_tokens(added, _BERT_SPECIAL)
     return _ours("BertTokenizer")(vocabulary, added_tokens=new, **given)
 
 
@@ -175,7 +180,7 @@ def _byte_pair_tokenizer(source, added, ids, merges, given):
             f"text, as a {cls.__name__}. Received: add_prefix_space=True."
         )
     plain = cls(ids, merges)
-    new = added_tokens.unlike(added, plain)
+    new = differing_tokens(added, plain)
     return cls(ids, merges, added_tokens=new, **given) if new or given else plain
 
 
@@ -211,7 +216,7 @@ def _sentence_piece_tokenizer(source, added, proto, stated=None):
         given["sentinels"] = int(config["extra_ids"])
     # The model finds its own pieces in texts.
     known = cls(proto, **given)
-    new = added_tokens.without(added, {*known.get_vocabulary()})
+    new = new_tokens(added, {*known.get_vocabulary()})
     return cls(proto, added_tokens=new, **given) if new else known
 
 
@@ -253,7 +258,7 @@ def _tokenizer_json(source, added, path):
 
 
 def _own_pipeline(source, content):
-    """The clean-up and the model of a pipeline that was written here, or `None`."""
+    """Read the clean-up and model of a pipeline that was written here, or `None`."""
     record = FAMILIES[source.family]
     if record.tokenizer != "sentence_piece":
         return None
@@ -274,7 +279,7 @@ def _own_pipeline(source, content):
 
 
 def _proto(content):
-    """A SentencePiece model from the JSON of its fast counterpart."""
+    """Rebuild a SentencePiece model from the JSON of its fast counterpart."""
     normalizers = tokenizer_pipelines.steps_of(content, "normalizer")
     # T5's sentinels are special, and found in texts.
     special = {
@@ -360,8 +365,8 @@ def _special_ids(tokenizer):
 
 
 def _export_pieces(tokenizer, folder):
-    """The `tokenizer.json` of a SentencePiece model, and what a config says of it."""
-    if lacking := unsaid(tokenizer):
+    """Write the `tokenizer.json` of a SentencePiece model, and return its config."""
+    if lacking := not_expressible(tokenizer):
         warn(
             "There is no `tokenizer.json`, which can't say what this "
             f"{type(tokenizer).__name__} has: {', '.join(lacking)}. What "

@@ -17,7 +17,7 @@ _WITH_SEGMENTS = ("bert", "xlnet")
 def tokenizer_json(
     tokenizer: Tokenizer, layout: str
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The contents of `tokenizer.json` and `tokenizer_config.json`.
+    """Make the contents of `tokenizer.json` and `tokenizer_config.json`.
 
     Args:
         tokenizer: a tokenizer of word pieces, of byte-level BPE, or of SentencePiece.
@@ -109,9 +109,9 @@ def _config(roles, vocabulary, *inputs):
     }
 
 
-def unsaid(tokenizer: Tokenizer) -> list[str]:
-    """What a tokenizer of SentencePiece does that no pipeline can say, as phrases."""
-    found = piece_pipelines.unsaid(piece_pipelines.parse(tokenizer.proto))
+def not_expressible(tokenizer: Tokenizer) -> list[str]:
+    """List in phrases what a SentencePiece tokenizer does that no pipeline can."""
+    found = piece_pipelines.not_expressible(piece_pipelines.parse(tokenizer.proto))
     cleans = len(tokenizer.clean_steps()) > 1
     if cleans and any(token.normalized for token in tokenizer.added_tokens):
         found.append("added tokens that are looked for after a clean-up")
@@ -150,7 +150,7 @@ def _pieces_json(tokenizer, layout):
 
 
 def added_tokens_decoder(tokenizer: Tokenizer) -> dict[str, Any]:
-    """The added tokens of a tokenizer, as a `tokenizer_config.json` has them, by id."""
+    """Write added tokens as a `tokenizer_config.json` has them, by id."""
     return {
         str(tokenizer.token_to_id(token.content)): dict(vars(token))
         for token in tokenizer.added_tokens
@@ -158,7 +158,7 @@ def added_tokens_decoder(tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def _added(name, number, token, special, lstrip):
-    """A token of a `tokenizer.json`: special, added, or a run of spaces."""
+    """Write a token of a `tokenizer.json`: special, added, or a run of spaces."""
     flags: dict[str, Any] = dict.fromkeys(FLAGS, False)
     flags |= {"lstrip": lstrip, "normalized": not special, "special": special}
     if token is not None:
@@ -179,7 +179,7 @@ def _sequence(steps, name):
 
 
 def _template(tokenizer, layout):
-    """Special tokens around one text and two, or `None` where there are none."""
+    """Put special tokens around one text and two; `None` where there are none."""
     single, pair = expected_rows(tokenizer, layout)
     if single == ["A"]:
         return None

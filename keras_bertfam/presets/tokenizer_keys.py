@@ -1,4 +1,10 @@
-"""Whether a tokenizer is what the files beside its vocabulary say that it is."""
+"""What the files beside a vocabulary say: settings, special tokens and added tokens.
+
+Added tokens are in `tokenizer.json`, in `tokenizer_config.json`
+(`added_tokens_decoder`, `additional_special_tokens`), in `special_tokens_map.json` and
+in `added_tokens.json`, by the release that wrote them. Where two files disagree, the
+first of these counts.
+"""
 
 import os
 from collections.abc import Mapping
@@ -43,16 +49,16 @@ def check_stated(source: CheckpointSource, tokenizer: Tokenizer) -> None:
     where = os.path.join(folder, CONFIG)
     beside = os.path.join(folder, MAP)
     notes = file_keys.TOKENIZER_CONFIG.notes(source.tokenizer_config, where)
-    _check(source, source.tokenizer_config, where, tokenizer)
+    _check_special_tokens(source, source.tokenizer_config, where, tokenizer)
     if os.path.isfile(beside):
         content = reading.read_json(reading.file_in(folder, MAP), vocabulary=True)
         notes += file_keys.SPECIAL_TOKENS_MAP.notes(content, beside)
-        _check(source, content, beside, tokenizer)
+        _check_special_tokens(source, content, beside, tokenizer)
     if notes:
         warn(f"{os.fspath(source.path)!r} has a tokenizer. {' '.join(notes)}")
 
 
-def _check(
+def _check_special_tokens(
     source: CheckpointSource, config: Mapping[str, Any], where: str, tokenizer: Any
 ) -> None:
     for name, ours in _OURS.items():
@@ -60,17 +66,17 @@ def _check(
         value = next((each for each in found if each is not None), None)
         said = _content(config.get(name))
         if said is not None and value not in (None, said):
-            raise _other(source, where, tokenizer, name, value, said)
+            raise _contradiction(source, where, tokenizer, name, value, said)
     for end, names in _ENDS.items():
         value = getattr(tokenizer, end, None)
         stated = {name: _content(config.get(name)) for name in names}
         stated = {name: token for name, token in stated.items() if token is not None}
         if value is not None and stated and value not in stated.values():
             name, token = next(iter(stated.items()))
-            raise _other(source, where, tokenizer, name, value, token)
+            raise _contradiction(source, where, tokenizer, name, value, token)
 
 
-def _other(source, where, tokenizer, name, value, said):
+def _contradiction(source, where, tokenizer, name, value, said):
     return CheckpointError(
         f"{where!r} must have {name}={value!r}, as the {type(tokenizer).__name__} of "
         f"{os.fspath(source.path)!r} has. Received: {said!r}."
@@ -78,5 +84,5 @@ def _other(source, where, tokenizer, name, value, said):
 
 
 def _content(token):
-    """The text of a special token, which may be an object with more about it."""
+    """Give the text of a special token, which may be an object with more about it."""
     return token.get("content") if isinstance(token, dict) else token

@@ -1,4 +1,4 @@
-"""What a `tokenizer.json` says, key by key: used, of no meaning here, or refused.
+"""The keys of a `tokenizer.json`: used, of no meaning here, or refused.
 
 The file is a pipeline of the `tokenizers` library: a normalizer changes texts, a
 pre-tokenizer splits words, a model makes tokens of these, a post-processor puts special
@@ -114,7 +114,7 @@ def check_keys(content: Content, where: Path) -> str:
 
 
 def steps_of(content: Content, name: str) -> list[Content]:
-    """What a pipeline does one after the other, as the `normalizer`.
+    """List the steps of a section of a pipeline, such as the `normalizer`.
 
     Args:
         content: dict, the file's.
@@ -144,7 +144,7 @@ def steps_of(content: Content, name: str) -> list[Content]:
 
 
 def word_piece_arguments(content: Content) -> Content:
-    """What a `BertTokenizer` is given to do the steps of a pipeline.
+    """Make the arguments by which a `BertTokenizer` does the steps of a pipeline.
 
     Args:
         content: dict, the file's.
@@ -165,7 +165,7 @@ def word_piece_arguments(content: Content) -> Content:
 
 
 def bert_arguments(lowercase: bool, accents: bool | None, chinese: bool) -> Content:
-    """The same for the flags of a `tokenizer_config.json`."""
+    """Make such arguments from the flags of a `tokenizer_config.json`."""
     step = {"type": "BertNormalizer", "lowercase": lowercase, "strip_accents": accents}
     step |= {"clean_text": True, "handle_chinese_chars": chinese}
     pipeline = {"normalizer": step, "pre_tokenizer": {"type": "BertPreTokenizer"}}
@@ -175,7 +175,7 @@ def bert_arguments(lowercase: bool, accents: bool | None, chinese: bool) -> Cont
 
 
 def byte_pair_arguments(content: Content, name: str, where: Path) -> Content:
-    """What a tokenizer of byte pairs is given to do the steps of a pipeline.
+    """Make the arguments by which byte pairs' tokenizers do the steps of a pipeline.
 
     Args:
         content: dict, the file's.
@@ -225,7 +225,7 @@ def byte_pair_arguments(content: Content, name: str, where: Path) -> Content:
 
 
 def piece_arguments(content: Content, where: Path) -> Content:
-    """The settings of a SentencePiece model's clean-up, as `transformers` calls them.
+    """Read the settings of SentencePiece's clean-up, as `transformers` has them.
 
     Args:
         content: dict, the file's.
@@ -290,7 +290,7 @@ def check_layout(
 
 
 def expected_rows(tokenizer: Tokenizer, layout: str) -> tuple[list[str], list[str]]:
-    """The tokens around one text, A, and around two, A and B, in a family's rows.
+    """Give the tokens around one text, A, and around two, A and B, in a family's rows.
 
     Args:
         tokenizer: a tokenizer layer.
@@ -306,7 +306,7 @@ def expected_rows(tokenizer: Tokenizer, layout: str) -> tuple[list[str], list[st
 
 
 def _places(step):
-    """The tokens around one text and two, as a post-processor has them."""
+    """Read the tokens around one text and two from a post-processor."""
     if step["type"] in ("BertProcessing", "RobertaProcessing"):
         start, end = step["cls"][0], step["sep"][0]
         double = [end] if step["type"] == "RobertaProcessing" else []

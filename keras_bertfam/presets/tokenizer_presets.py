@@ -8,7 +8,7 @@ from keras_bertfam.types import Mixin, Path, Tokenizer
 
 
 def has_vocabulary(tokenizer: Tokenizer) -> bool:
-    """Whether a vocabulary is there; a preset's comes after the constructor."""
+    """Tell whether a vocabulary is there; a preset's comes after the constructor."""
     try:
         return bool(tokenizer.vocabulary_size() > 0)
     except ValueError:
@@ -28,7 +28,7 @@ class PresetTokenizer(_Saved):
 
     @classmethod
     def from_preset(cls, preset: Path) -> Any:
-        """The tokenizer of a preset.
+        """Load the tokenizer of a preset.
 
         Args:
             preset: str. The name of a published checkpoint, a handle, or the path
@@ -62,7 +62,7 @@ class PresetPreprocessor(_Saved):
 
     @classmethod
     def from_preset(cls, preset: Path, **kwargs: Any) -> Any:
-        """The preprocessor of a preset, or a new one with its tokenizer.
+        """Load the preprocessor of a preset, or make a new one with its tokenizer.
 
         Args:
             preset: see `EncoderBackbone.from_preset`.

@@ -1,7 +1,7 @@
-"""Tokenizers that people have: a file, or a folder of files that is no preset.
+"""Tokenizers of users: a file, or a folder of files that is no preset.
 
-Which kind the files are, whose they are, and whether what is said beside them is so.
-The files themselves are read by `tokenizer_files`.
+Here it is found out of which kind the files are, and which family's, and whether the
+files beside them agree. `tokenizer_files` reads the files themselves.
 """
 
 import difflib
@@ -21,12 +21,12 @@ from keras_bertfam.types import Path, Tokenizer
 
 _WORDS, _PAIRS, _MERGES = "vocab.txt", "vocab.json", "merges.txt"
 _MODEL, _JSON = "spiece.model", "tokenizer.json"
-# Classes of `transformers` that are for all kinds.
+# Classes of `transformers` that hold tokenizers of any kind.
 _ANY = ("None", "PreTrainedTokenizer", "TokenizersBackend")
 
 
 def open_tokenizer(path: Path, family: str | None = None) -> CheckpointSource | None:
-    """The files of a tokenizer, where they are no preset's or checkpoint's.
+    """Open the files of a tokenizer, if they are no preset's or checkpoint's.
 
     Args:
         path: `TOKENIZERS` says what it may be.
@@ -73,7 +73,7 @@ def open_tokenizer(path: Path, family: str | None = None) -> CheckpointSource | 
 
 
 def check_family(tokenizer: Tokenizer, family: str, path: Path) -> None:
-    """Checks that a tokenizer is of the class that a family's are of.
+    """Check that a tokenizer is of the class that a family's are of.
 
     Raises:
         ValueError: if it isn't.
@@ -88,7 +88,7 @@ def check_family(tokenizer: Tokenizer, family: str, path: Path) -> None:
 
 
 def _is_preset(folder):
-    """Whether a folder is a preset of ours, or a checkpoint that a reader knows."""
+    """Tell whether a folder is a preset, or a checkpoint that a reader knows."""
     names = os.listdir(folder)
     own = (directory.PREPROCESSOR_FILE, directory.TASK_FILE, *directory.WEIGHTS_FILES)
     if any(name in names for name in own):
@@ -103,7 +103,7 @@ def _is_preset(folder):
 
 
 def _files_in(folder):
-    """The tokenizer's files in a folder, by the names of `transformers`; their kind."""
+    """Find the tokenizer's files in a folder, and tell their kind."""
     names = sorted(os.listdir(folder))
     models = [name for name in names if name.endswith(".model")]
     if _MODEL in models:
@@ -134,7 +134,7 @@ def _files_in(folder):
 
 
 def _files_of(path):
-    """The same for one file, and what has to be beside it."""
+    """Find what belongs to one file of a tokenizer, and tell its kind."""
     folder, name = os.path.split(path)
     if name == _JSON:
         content = reading.read_json(path, vocabulary=True)
@@ -166,7 +166,7 @@ def _files_of(path):
 
 
 def _family(path, files, kind, config, model_type, family):
-    """The family whose tokenizer files are, as they say, or else as is given."""
+    """Find the family whose tokenizer files are: as they say, or as is given."""
     said = str(config.get("tokenizer_class")).removesuffix("Fast")
     classes = {f"{t.title}Tokenizer": n for n, t in transformers_tables().items()}
     named, asked = classes.get(said), (family, model_type)
@@ -198,7 +198,7 @@ def _family(path, files, kind, config, model_type, family):
 
 
 def _read_beside(folder, name, vocabulary=False):
-    """The content of a file of JSON in a folder, or an empty dict without one."""
+    """Read a file of JSON in a folder; an empty dict without one."""
     path = os.path.join(folder, name)
     if not os.path.isfile(path):
         return {}

@@ -1,8 +1,8 @@
-"""What a preset directory may hold: checked before anything is built from it.
+"""Checks of what a preset directory holds, before anything is built from it.
 
-A preset is input from anywhere. Its configs may name registered classes and the
-harmless ones of Keras, none that run code or open files; no name in it may lead out
-of its directory; no shape in a config may be larger than the weights beside it.
+A preset may come from anywhere. Its configs may name registered classes, and those of
+Keras that neither run code nor open files. No name in it may lead out of its directory.
+No shape in a config may be larger than the weights beside it.
 """
 
 import collections
@@ -35,8 +35,8 @@ _FILE_ARGUMENTS = ("vocabulary", "merges", "proto")
 _STORED_FOR_EACH = 1000  # Bytes declared for each byte stored, at most: as in Keras
 
 
-def inside(folder: Path, name: str) -> pathlib.Path:
-    """The path of a file in a directory, if it is there and nowhere else.
+def path_inside(folder: Path, name: str) -> pathlib.Path:
+    """Find a file in a directory, if it is there and nowhere else.
 
     A link may lead to another file of the directory, or, in a cache of
     `huggingface_hub`, to the cache's own store.
@@ -75,7 +75,7 @@ def check_directory(folder: Path) -> None:
     """Raise a `ValueError` if an entry of a preset directory leads out of it."""
     for at, folders, files in os.walk(folder):
         for name in files:
-            inside(folder, os.path.relpath(os.path.join(at, name), folder))
+            path_inside(folder, os.path.relpath(os.path.join(at, name), folder))
         for name in folders:
             if os.path.islink(os.path.join(at, name)):
                 raise ValueError(
@@ -85,19 +85,19 @@ def check_directory(folder: Path) -> None:
 
 
 def read_json(folder: Path, name: str) -> Config | None:
-    """The object in a JSON file of a preset directory, or `None` without one.
+    """Read the object in a JSON file of a preset directory; `None` without one.
 
     Raises:
         ValueError: if it isn't an object, or may not be in a preset.
     """
-    path = inside(folder, name)
+    path = path_inside(folder, name)
     if not path.exists():
         return None
     return reading.read_json(path)
 
 
 def read_config(folder: Path, name: str) -> Any:
-    """A serialised object in a preset directory, checked; `None` without one.
+    """Read a serialised object in a preset directory, and check it; `None` without one.
 
     Raises:
         ValueError: for an object of a class that isn't registered, or one that
@@ -109,7 +109,7 @@ def read_config(folder: Path, name: str) -> Any:
     where = str(pathlib.Path(folder, name))
     if not isinstance(config.get("config"), dict):
         raise ValueError(f"{where!r} must hold a serialised object with a `config`.")
-    keys = {key for key, *_ in file_keys.SERIALIZED.rows()}
+    keys = {key for key, *_ in file_keys.SERIALIZED.entries()}
     for key in config:
         if key not in keys:
             raise ValueError(
@@ -149,7 +149,7 @@ def _is_bare(name):
 
 
 def _is_function_of_keras_hub(value):
-    """Whether it is the name of a function such as an activation."""
+    """Tell whether a value names a function such as an activation."""
     name = value.get("config")
     return (
         value["class_name"] == "function"
@@ -177,8 +177,8 @@ def _check_class(value, where, registered=False):
         )
 
 
-def weights_of(folder: Path) -> Shapes:
-    """Shapes of the weights of the backbone in a preset directory.
+def backbone_shapes(folder: Path) -> Shapes:
+    """Give the shapes of the weights of the backbone in a preset directory.
 
     Returns:
         Dict from the names in the files to shapes; empty without weights.
@@ -190,12 +190,12 @@ def weights_of(folder: Path) -> Shapes:
     """
     shapes: Shapes = {}
     for path in _weights_files(folder):
-        shapes |= weights_in(path)
+        shapes |= shapes_in(path)
     return shapes
 
 
-def weights_in(path: Path, most: int = _STORED_FOR_EACH) -> Shapes:
-    """Shapes of the weights in a file, see `weights_of`.
+def shapes_in(path: Path, most: int = _STORED_FOR_EACH) -> Shapes:
+    """Give the shapes of the weights in a file, see `backbone_shapes`.
 
     Args:
         path: path of the file.
@@ -208,7 +208,7 @@ def weights_in(path: Path, most: int = _STORED_FOR_EACH) -> Shapes:
 
 
 def _weights_files(folder):
-    single = inside(folder, "model.weights.h5")
+    single = path_inside(folder, "model.weights.h5")
     if single.exists():
         return [single]
     index = read_json(folder, "model.weights.json") or {}
@@ -222,7 +222,7 @@ def _weights_files(folder):
             raise ValueError(
                 f"'model.weights.json' must name files beside it. Received: {name!r}."
             )
-    return [inside(folder, name) for name in sorted(shards)]
+    return [path_inside(folder, name) for name in sorted(shards)]
 
 
 def _collect(group, shapes, where, most):
@@ -255,16 +255,16 @@ def _collect(group, shapes, where, most):
 def check_vocabulary(folder: Path) -> None:
     """Raise a `ValueError` if a preset's vocabulary is too large to be one.
 
-    Or if it has a token or an id twice.
+    The same error is raised for a token or an id that it has twice.
     """
     for path in pathlib.Path(folder, "assets").rglob("*"):
         if path.is_file():
             reading.check_bytes(path)
-    text = inside(folder, "assets/tokenizer/vocabulary.txt")
+    text = path_inside(folder, "assets/tokenizer/vocabulary.txt")
     if text.exists():
         with text.open(encoding="utf-8") as lines:
             _check_unique([line.rstrip() for line in lines], "token", text)
-    ids = inside(folder, "assets/tokenizer/vocabulary.json")
+    ids = path_inside(folder, "assets/tokenizer/vocabulary.json")
     if ids.exists():
         pairs = reading.read_json(ids, pairs=True, vocabulary=True)
         if not all(isinstance(pair[1], int) for pair in pairs):

@@ -1,8 +1,6 @@
-"""Presets to the hubs, by their own clients."""
+"""Uploads of presets to hubs, by the hubs' own clients."""
 
 import os
-
-import keras_hub
 
 from keras_bertfam.presets import cards, directory, existing, folders
 from keras_bertfam.types import Path
@@ -11,10 +9,11 @@ from keras_bertfam.types import Path
 def upload_preset(uri: str, preset: Path) -> None:
     """Upload a folder that `save_to_preset()` wrote to a hub, all of it.
 
-    As `keras_hub.upload_preset`, but for the `README.md`, in whose place KerasHub puts
-    one of its own where the hub has none, and which it then deletes from the folder.
-    Here it goes to the hub as it is. Only where the folder's is the card that was
-    written with the preset, and the hub's a text of the user's, that stays.
+    It differs from `keras_hub.upload_preset` in the `README.md`. Where the hub has
+    none, KerasHub writes one of its own, and then deletes it from the folder. Here the
+    folder's goes to the hub as it is. There is one exception: if the folder's is the
+    card that was written with the preset, and the hub's is a text of the user's, the
+    hub's stays.
 
     Args:
         uri: `"hf://user/model"`, or `"hf://model"` of the user who is logged in, or
@@ -69,4 +68,10 @@ def _to_hugging_face(uri, preset):
     hub.upload_folder(repo_id=name, folder_path=preset, ignore_patterns=left_out)
 
 
-_UPLOADERS = {"hf": _to_hugging_face, "kaggle": keras_hub.upload_preset}
+def _to_kaggle(uri, preset):
+    import keras_hub
+
+    keras_hub.upload_preset(uri, preset)
+
+
+_UPLOADERS = {"hf": _to_hugging_face, "kaggle": _to_kaggle}

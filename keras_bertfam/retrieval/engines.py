@@ -1,4 +1,4 @@
-"""What finds vectors by inner product: the kinds of FAISS's indices, and ScaNN."""
+"""Engines that find vectors by inner product: FAISS's kinds of indices, and ScaNN."""
 
 import dataclasses
 import math
@@ -13,7 +13,7 @@ _VECTORS_OF_A_CELL = 39
 
 
 def import_faiss() -> Any:
-    """FAISS, which is an extra.
+    """Import FAISS, which is an extra.
 
     Raises:
         ImportError: with what to install.
@@ -51,7 +51,7 @@ def _write_faiss(engine, path):
 
 
 @dataclasses.dataclass(frozen=True)
-class Kind:
+class EngineKind:
     """A kind of index.
 
     Attributes:
@@ -109,8 +109,8 @@ def _tune_hnsw(engine, settings):
 
 
 KINDS = {
-    "exact": Kind("IndexFlatIP", _exact),
-    "ivf": Kind(
+    "exact": EngineKind("IndexFlatIP", _exact),
+    "ivf": EngineKind(
         "IndexIVFFlat",
         _ivf,
         {"nlist": None, "nprobe": 16},
@@ -118,14 +118,14 @@ KINDS = {
         learns=True,
         read=_read_cells,
     ),
-    "hnsw": Kind(
+    "hnsw": EngineKind(
         "IndexHNSWFlat",
         _hnsw,
         {"m": 32, "ef_construction": 80, "ef_search": 64},
         _tune_hnsw,
         read=_reader(faiss_files.check_graph),
     ),
-    "scann": Kind(
+    "scann": EngineKind(
         "ScannEngine",
         lambda dim, count, settings: scann_engine.ScannEngine(dim, settings),
         {"nlist": None, "nprobe": 16, "reorder": 100},
@@ -137,7 +137,7 @@ KINDS = {
 
 
 def checked_settings(kind: str, settings: Mapping[str, Any]) -> Config:
-    """The settings of a kind, those that aren't given by default.
+    """Check the settings of a kind, and add those that aren't given.
 
     Raises:
         ValueError: for an unknown kind, or settings that it hasn't, or aren't positive.

@@ -1,8 +1,8 @@
-"""What a file of FAISS declares, checked before FAISS reads it.
+"""Checks of what a file of FAISS declares, before FAISS reads it.
 
-FAISS believes a file: lists may be of another file, which it then maps and writes to,
-and numbers in it are addresses. The three kinds of files that an index here has are
-read with NumPy first; whatever differs from what FAISS writes for them is refused.
+FAISS trusts a file: lists may be of another file, which it then maps and writes to, and
+numbers in it are addresses. So the three kinds of files that an index here has are read
+with NumPy first, and whatever differs from what FAISS writes for them is refused.
 """
 
 import os

@@ -28,7 +28,7 @@ _BATCHES_AT_ONCE = 32
 
 @checked
 class Index:
-    """Finds the passages whose vectors have the greatest inner product with a query's.
+    """An index of passages, searched by the inner products of their vectors.
 
     Vectors and the search are FAISS's, `pip install 'keras-bertfam[retrieval]'`, or
     ScaNN's, `pip install 'keras-bertfam[scann]'`, on Linux.
@@ -87,7 +87,7 @@ class Index:
         duplicates: str = "error",
         **settings: Any,
     ) -> Self:
-        """An index of passages, with the vectors that an encoder makes of them.
+        """Build an index of passages, with the vectors that an encoder makes of them.
 
         Args:
             passages: iterable, such as a `tf.data.Dataset`, of strings or of tuples of
@@ -142,7 +142,7 @@ class Index:
         return index
 
     def add(self, vectors: Any, passages: Sequence[Any]) -> np.ndarray:
-        """Adds passages with their vectors; after an error, none of them.
+        """Add passages with their vectors; after an error, none of them.
 
         Args:
             vectors: float array `(count, dim)`.
@@ -174,7 +174,7 @@ class Index:
         return np.arange(len(self) - len(given), len(self))
 
     def search(self, vectors: Any, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """The passages with the greatest scores for each query, the greatest first.
+        """Find the passages with the greatest scores for each query, best first.
 
         Args:
             vectors: float array `(count, dim)`, of queries.
@@ -200,7 +200,7 @@ class Index:
     def find(
         self, questions: Sequence[str], k: int = 5, batch_size: int = 32
     ) -> list[list[Found]]:
-        """The passages that answer questions, the best first.
+        """Find the passages that answer questions, the best first.
 
         Args:
             questions: list of strings.
@@ -231,7 +231,7 @@ class Index:
         ]
 
     def vectors(self, ids: Any) -> np.ndarray:
-        """The vectors of passages.
+        """Give the vectors of passages.
 
         Args:
             ids: int array of any shape.
@@ -257,16 +257,16 @@ class Index:
 
     @property
     def settings(self) -> Config:
-        """dict: the settings of its kind, as the constructor takes them."""
+        """Give the settings of its kind, as the constructor takes them."""
         return dict(self._vectors.settings)
 
     @property
     def passages(self) -> Passages:
-        """Sequence of the passages, by their ids."""
+        """Give the passages, by their ids."""
         return self._passages
 
     def save(self, folder: Path) -> None:
-        """Writes the index and its texts, as a whole or not at all.
+        """Write the index and its texts, as a whole or not at all.
 
         Args:
             folder: path of the folder to write, new or an old index's.
@@ -292,9 +292,9 @@ class Index:
 
     @classmethod
     def load(cls, folder: Path, encoder: Any = None) -> Self:
-        """Reads an index that was saved.
+        """Read an index that was saved.
 
-        All of it is checked by sizes and digests, and nothing in it is run.
+        Sizes and digests of all of it are checked, and no code in it is run.
 
         Args:
             folder: path.
@@ -322,7 +322,7 @@ class Index:
         return index
 
     def check_encoder(self, encoder: Any, name: str = "The index") -> None:
-        """Raises a `ValueError` unless its vectors are what an encoder makes today.
+        """Raise a `ValueError` unless an encoder would make these vectors today.
 
         Args:
             encoder: see `Index`.

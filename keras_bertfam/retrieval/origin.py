@@ -1,4 +1,4 @@
-"""What an index knows of the encoder that its vectors are of."""
+"""The encoder that an index's vectors are of, as the index remembers it."""
 
 from typing import Any
 
@@ -14,37 +14,37 @@ class Origin:
     """
 
     def __init__(self, encoder: Any = None) -> None:
-        self.digest = _of(encoder, "passage_digest")
-        self._sample = _of(encoder, "passage_sample")  # when it was last checked
+        self.digest = _told_by(encoder, "passage_digest")
+        self._sample = _told_by(encoder, "passage_sample")  # when it was last checked
 
     def check(self, encoder: Any, name: str = "The index") -> None:
-        """Raises a `ValueError` unless the vectors are what an encoder makes today.
+        """Raise a `ValueError` unless an encoder would make these vectors today.
 
         Args:
             encoder: a task with `encode`.
             name: of the index, for the error.
         """
-        digest = _of(encoder, "passage_digest")
+        digest = _told_by(encoder, "passage_digest")
         if digest != self.digest:
             raise ValueError(
                 f"{name} must be of this encoder, as it is now: an encoder that was "
                 "trained since, or has other rows, needs a new index. Expected: "
                 f"{self.digest}. Received: {digest}."
             )
-        self._sample = _of(encoder, "passage_sample")
+        self._sample = _told_by(encoder, "passage_sample")
 
     def check_fresh(self, encoder: Any) -> None:
-        """As `check`, if the encoder may have changed since the last time.
+        """Check an encoder, if it may have changed since the last time.
 
         Args:
             encoder: the one that was checked, or made the vectors.
         """
-        if _of(encoder, "passage_sample") != self._sample:
+        if _told_by(encoder, "passage_sample") != self._sample:
             self.check(encoder)
 
 
 def check_encodes(encoder: Any) -> None:
-    """Raises a `ValueError` unless an encoder makes vectors."""
+    """Raise a `ValueError` unless an encoder makes vectors."""
     if not hasattr(encoder, "encode"):
         raise ValueError(
             "`encoder` must be a task with `encode`, such as a `DualEncoder`. "
@@ -52,5 +52,5 @@ def check_encodes(encoder: Any) -> None:
         )
 
 
-def _of(encoder, name):
+def _told_by(encoder, name):
     return getattr(encoder, name)() if hasattr(encoder, name) else None

@@ -64,7 +64,7 @@ class Passages(Sequence[Passage]):
         return iter(self._passages)
 
     def first_known(self, passages: Sequence[Passage]) -> int | None:
-        """The first that is there, or among those before it; `None` without one."""
+        """Find the first passage that is there, or is repeated; `None` without one."""
         seen: set[int] = set()
         for number, passage in enumerate(passages):
             digest = _digest(passage)
@@ -74,20 +74,20 @@ class Passages(Sequence[Passage]):
         return None
 
     def extend(self, passages: Sequence[Passage]) -> None:
-        """Adds passages, none of which is there."""
+        """Add passages, none of which is there."""
         known = self._known()
         known.update(map(_digest, passages))
         self._passages += passages
 
     def take(self, passage: Passage) -> bool:
-        """Adds a passage unless it is there, and says whether it did."""
+        """Add a passage unless it is there, and tell whether it was new."""
         if self.first_known([passage]) is not None:
             return False
         self.extend([passage])
         return True
 
     def _known(self):
-        """Digests of all passages, which take less memory than a set of them."""
+        """Digest all passages, which takes less memory than a set of them."""
         if len(self._digests) < len(self._passages):  # they were loaded
             self._digests = set(map(_digest, self._passages))
         return self._digests
@@ -100,7 +100,7 @@ def _digest(passage):
 
 
 def as_passage(value: Any, number: int | str) -> Passage:
-    """A passage as a str, or a tuple of title and text.
+    """Check a passage, and make it a str, or a tuple of title and text.
 
     Args:
         value: str, bytes, a list or tuple of two, or an array of one of these.
@@ -125,7 +125,7 @@ def as_passage(value: Any, number: int | str) -> Passage:
 
 
 def as_questions(questions: Sequence[str]) -> list[str]:
-    """Questions as a list.
+    """Check questions, and make a list of them.
 
     Args:
         questions: list of strings.
@@ -147,7 +147,7 @@ def as_questions(questions: Sequence[str]) -> list[str]:
 
 
 def chunks_of(values: Any, size: int) -> Iterator[list[Any]]:
-    """Lists of up to so many values of an iterable, or of a `tf.data.Dataset`."""
+    """Yield lists of up to so many values of an iterable, or of a `tf.data.Dataset`."""
     if hasattr(values, "as_numpy_iterator"):
         values = values.as_numpy_iterator()
     values = iter(values)

@@ -29,7 +29,7 @@ _DISTANCE = re.compile(r"\A[A-Za-z0-9]+Distance\Z")
 
 @functools.cache
 def import_scann(name: str = "scann.scann_ops.py.scann_ops_pybind") -> Any:
-    """ScaNN's module for arrays, or another of it, which is an extra.
+    """Import ScaNN's module for arrays, or another of it, which is an extra.
 
     Raises:
         ImportError: with what to install.
@@ -54,7 +54,7 @@ def import_scann(name: str = "scann.scann_ops.py.scann_ops_pybind") -> Any:
 class ScannEngine:
     """Vectors that ScaNN searches: coarse cells, then codes, then the vectors.
 
-    What it learns, it learns at the first search after vectors were added.
+    It learns at the first search after vectors were added.
 
     Args:
         dim: int.
@@ -80,24 +80,24 @@ class ScannEngine:
 
     @property
     def ntotal(self) -> int:
-        """int: how many vectors there are."""
+        """Count the vectors."""
         return sum(map(len, self._parts))
 
     @property
     def vectors(self) -> np.ndarray:
-        """float32 array `(ntotal, dim)`."""
+        """Give the vectors, a float32 array `(ntotal, dim)`."""
         if len(self._parts) != 1:
             none = np.zeros((0, self.d), "float32")
             self._parts = [np.concatenate([none, *self._parts])]
         return self._parts[0]
 
     def add(self, vectors: np.ndarray) -> None:
-        """Adds vectors, `(count, dim)`."""
+        """Add vectors, `(count, dim)`."""
         self._parts.append(vectors.copy())
         self._searcher = None
 
     def search(self, vectors: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Scores and ids `(count, k)` of the nearest, -1 where fewer are found."""
+        """Find scores and ids `(count, k)` of the nearest, -1 where fewer are found."""
         ids, scores = self.searcher().search_batched(
             vectors, k, max(self.settings["reorder"], k), self.settings["nprobe"]
         )
@@ -106,7 +106,7 @@ class ScannEngine:
         return np.where(missing, -np.inf, scores), ids
 
     def searcher(self) -> Any:
-        """ScaNN's searcher of all vectors."""
+        """Make ScaNN's searcher of all vectors."""
         self._searcher = self._searcher or self._learnt()
         return self._searcher
 
@@ -124,12 +124,12 @@ class ScannEngine:
         return builder.reorder(settings["reorder"]).build()
 
     def reconstruct_batch(self, ids: np.ndarray) -> np.ndarray:
-        """The vectors of ids, `(count, dim)`."""
+        """Look up the vectors of ids, `(count, dim)`."""
         return self.vectors[ids]
 
 
 def write_engine(engine: ScannEngine, path: str) -> None:
-    """Writes an engine with all that it has learnt, as a tar file of ScaNN's files."""
+    """Write an engine with all that it has learnt, as a tar file of ScaNN's files."""
     with tempfile.TemporaryDirectory(dir=os.path.dirname(path)) as folder:
         engine.searcher().serialize(folder, relative_path=True)
         with tarfile.open(path, "w") as archive:
@@ -138,7 +138,7 @@ def write_engine(engine: ScannEngine, path: str) -> None:
 
 
 def read_engine(path: str, settings: Config) -> ScannEngine:
-    """The engine of a file that `write_engine` wrote.
+    """Read the engine of a file that `write_engine` wrote.
 
     Raises:
         ValueError: for another file.
@@ -170,7 +170,7 @@ def read_engine(path: str, settings: Config) -> ScannEngine:
 
 
 def _check_references(folder, names):
-    """Raises a `ValueError` for files that name another than those beside them."""
+    """Raise a `ValueError` for files that name others than those beside them."""
     with open(os.path.join(folder, _ASSETS), encoding="utf-8") as file:
         text = file.read()
     if not _ASSET_LIST.fullmatch(text):
@@ -190,7 +190,7 @@ def _check_references(folder, names):
 
 
 def _strings(message):
-    """All texts in a message of protobuf."""
+    """Collect all texts in a message of protobuf."""
     for _, value in message.ListFields():
         single = isinstance(value, str | bytes) or not hasattr(value, "__len__")
         for each in [value] if single else value:
@@ -201,7 +201,7 @@ def _strings(message):
 
 
 def _mapped(folder, name):
-    """An array in a file: mapped, which compares its size with what is there."""
+    """Map an array in a file, whose size is compared with what is there."""
     try:
         return np.load(os.path.join(folder, name), "r", allow_pickle=False)
     except Exception as error:  # NumPy's reader of headers is Python's
@@ -209,7 +209,7 @@ def _mapped(folder, name):
 
 
 def _check_arrays(arrays, settings):
-    """Raises a `ValueError` for arrays of other shapes, or numbers of what isn't."""
+    """Raise a `ValueError` for arrays of wrong shapes, or with numbers out of range."""
     vectors = arrays[_VECTORS]
     with np.errstate(over="ignore"):
         if not np.isfinite(np.square(vectors, dtype="float32").sum()):

@@ -20,8 +20,8 @@ _INNER_PRODUCT = 0  # FAISS's number of it
 _FIELDS = {"dim": int, "count": int, "kind": str, "settings": dict, "files": dict}
 
 
-class Stored(NamedTuple):
-    """What a folder has.
+class StoredIndex(NamedTuple):
+    """The parts of an index that a folder has.
 
     Attributes:
         manifest: dict.
@@ -35,7 +35,7 @@ class Stored(NamedTuple):
 
 
 def write(folder: Path, engine: Any, passages: Any, facts: Config) -> None:
-    """Writes an index to a folder that isn't read yet.
+    """Write an index to a folder that isn't read yet.
 
     Args:
         folder: path.
@@ -56,8 +56,8 @@ def write(folder: Path, engine: Any, passages: Any, facts: Config) -> None:
         json.dump(manifest, file, indent=1)
 
 
-def read(folder: Path) -> Stored:
-    """Reads the index of a folder, and checks all of it.
+def read(folder: Path) -> StoredIndex:
+    """Read the index of a folder, and check all of it.
 
     Raises:
         FileNotFoundError: if there is no such folder.
@@ -87,7 +87,7 @@ def read(folder: Path) -> Stored:
             f"{folder!r} must have as many vectors and passages as {MANIFEST} says, "
             f"{manifest['count']}. Received: {counts[0]} and {counts[1]}."
         )
-    return Stored(manifest, engine, passages)
+    return StoredIndex(manifest, engine, passages)
 
 
 def _manifest(path):

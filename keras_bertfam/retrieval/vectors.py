@@ -42,7 +42,7 @@ class Vectors:
         return engine
 
     def engine(self) -> Any:
-        """The index of FAISS, its cells learnt, or a `ScannEngine`."""
+        """Give the index of FAISS, its cells learnt, or a `ScannEngine`."""
         if self._engine is None:
             vectors = np.concatenate(self._waiting)
             engine = self._new(len(vectors))
@@ -52,7 +52,7 @@ class Vectors:
         return self._engine
 
     def checked(self, vectors: Any) -> np.ndarray:
-        """Vectors as FAISS takes them.
+        """Check vectors, and make them what FAISS takes.
 
         Raises:
             ValueError: for vectors of another width, or that aren't finite.
@@ -72,7 +72,7 @@ class Vectors:
         return vectors
 
     def add(self, vectors: np.ndarray) -> None:
-        """Adds vectors that are `checked`."""
+        """Add vectors that are `checked`."""
         if self._engine is None:
             self._waiting.append(vectors.copy())
         else:
@@ -80,7 +80,7 @@ class Vectors:
             self._mapped = False
 
     def search(self, vectors: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Scores and ids `(count, k)` of the nearest; see `Index.search`."""
+        """Find scores and ids `(count, k)` of the nearest; see `Index.search`."""
         engine = self.engine()
         scores = np.empty((len(vectors), k), "float32")
         ids = np.empty((len(vectors), k), "int64")
@@ -91,7 +91,7 @@ class Vectors:
         return scores, ids
 
     def take(self, ids: np.ndarray) -> np.ndarray:
-        """The vectors of ids that are there, `(*ids.shape, dim)`."""
+        """Look up the vectors of ids that are there, `(*ids.shape, dim)`."""
         engine = self.engine()
         if self._kind.learns and not self._mapped:
             engine.make_direct_map()

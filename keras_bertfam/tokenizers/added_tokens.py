@@ -91,7 +91,7 @@ def as_added_tokens(
 _FIELDS = {field.name for field in dataclasses.fields(AddedToken)}
 
 
-class Parts(NamedTuple):
+class TextParts(NamedTuple):
     """Texts in parts, each a token or text between: ragged, `(batch, None)`.
 
     Args:
@@ -108,7 +108,7 @@ class Parts(NamedTuple):
 
     @property
     def is_token(self) -> TFTensor:
-        """Which of all parts are tokens."""
+        """Tell which of all parts are tokens."""
         return self.numbers.flat_values >= 0
 
 
@@ -117,7 +117,7 @@ def split_at(
     texts: TFTensor,
     tokens: Sequence[AddedToken],
     clean: Callable[[TFTensor], TFTensor] | None = None,
-) -> Parts:
+) -> TextParts:
     """Split texts at tokens, those that aren't `normalized` first. Works in a graph.
 
     Of `"a <b> c"` and a token `<b>` that takes the space before it:
@@ -133,7 +133,7 @@ def split_at(
             `None`.
 
     Returns:
-        `Parts`.
+        `TextParts`.
     """
     parts: Any = None
     as_they_are = [k for k, token in enumerate(tokens) if not token.normalized]
@@ -160,7 +160,7 @@ def split_at(
         return parts.texts.with_flat_values(tf.concat([own, inner], 1)).merge_dims(1, 2)
 
     moved = tf.gather(parts.starts.flat_values, found.starts.value_rowids())
-    return Parts(
+    return TextParts(
         merged(parts.texts, found.texts, ""),
         merged(parts.numbers, found.numbers, 0),
         merged(parts.starts, found.starts, moved),
@@ -169,7 +169,7 @@ def split_at(
 
 
 def _numbered(parts, numbers):
-    """Parts whose numbers are those in a longer list."""
+    """Number parts as they are numbered in a longer list."""
     own = tf.gather([-1, *numbers], parts.numbers.flat_values + 1)
     return parts._replace(numbers=parts.numbers.with_flat_values(own))
 
@@ -200,7 +200,7 @@ def _split(texts, tokens, clean=None):
     kept = ends > starts
     count = tf.size(texts, tf.int64)
     rows = tf.boolean_mask(rows, kept)
-    return Parts(
+    return TextParts(
         *(
             tf.RaggedTensor.from_value_rowids(tf.boolean_mask(x, kept), rows, count)
             for x in (flat, numbers, starts, ends)
@@ -209,7 +209,9 @@ def _split(texts, tokens, clean=None):
 
 
 def _neighbour(values, rows, default, before):
-    """The value before or after each, in the same row; else a default."""
+    """Give the value before or after each, in the same row; else a default."""
+    # "a", "b", "c" in the rows 0, 0, 1, by default "-": before are "-", "a", "-", and
+    # after "b", "-", "-".
     first = tf.fill([tf.minimum(tf.size(rows), 1)], tf.cast(default, values.dtype))
     near = rows[1:] == rows[:-1]
     if before:
@@ -218,7 +220,7 @@ def _neighbour(values, rows, default, before):
 
 
 def _is_any(numbers, of):
-    """Which numbers are of those that a list says; -1 is of none."""
+    """Tell which numbers are of those that a list says; -1 is of none."""
     return tf.gather([False, *of], numbers + 1)
 
 
@@ -226,7 +228,7 @@ def _whole_words(rows, flat, numbers, starts, ends, single_word):
     """Make text of tokens inside words, and join it with the text beside it."""
     inside = tf.zeros(tf.shape(numbers), bool)
     for before, place in ((True, -1), (False, 0)):
-        # A space stands for nothing, of which there is no last character.
+        # An empty text has no last character: a space stands for it.
         near = _neighbour(flat, rows, " ", before)
         at = tf.fill(tf.shape(near), place)
         near = tf.strings.substr(near, at, tf.ones_like(at), unit="UTF8_CHAR")
@@ -292,7 +294,7 @@ def _split_by_characters(texts, tokens, clean):
     joined = tf.strings.unsorted_segment_join(clusters.flat_values, place, count)
     first = tf.math.unsorted_segment_min(starts.flat_values, place, count)
     last = tf.maximum(tf.math.unsorted_segment_max(ends.flat_values, place, count), 0)
-    return Parts(
+    return TextParts(
         parts.texts.with_flat_values(joined),
         parts.numbers,
         parts.starts.with_flat_values(tf.minimum(first, last)),

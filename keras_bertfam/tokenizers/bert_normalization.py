@@ -29,10 +29,10 @@ _CODES = (
 
 
 def clean_character(character: str, lowercase: bool) -> str:
-    """What BERT makes of a character before it splits words.
+    """Give what BERT makes of a character before it splits words.
 
-    By character, as in `transformers`: a capital sigma at the end of a word becomes
-    "σ", where the original code, which lower-cases words, has "ς".
+    It goes by single characters, as in `transformers`: a capital sigma at the end of a
+    word becomes "σ". The original code lower-cases whole words, and has "ς".
 
     Args:
         character: str of one character.
@@ -56,7 +56,7 @@ def clean_character(character: str, lowercase: bool) -> str:
 
 @functools.cache
 def normalizer_model(lowercase: bool) -> np.ndarray:
-    """A model for `tensorflow_text.FastBertNormalizer` that does as BERT does.
+    """Make a model for `tensorflow_text.FastBertNormalizer` that cleans as BERT does.
 
     Args:
         lowercase: bool. Lower-case, and strip accents.
@@ -85,7 +85,7 @@ def normalizer_model(lowercase: bool) -> np.ndarray:
 
 
 def clean_texts(texts: TFTensor, lowercase: bool) -> TFTensor:
-    """Does what `clean_character` does to strings. Works in a graph.
+    """Do what `clean_character` does to strings. Works in a graph.
 
     Args:
         texts: string tensor, in UTF-8.
@@ -101,10 +101,10 @@ def clean_texts(texts: TFTensor, lowercase: bool) -> TFTensor:
 
 
 def _double_array(values):
-    """A Darts double array from a dict of byte strings, none the start of another.
+    """Make a Darts double array of a dict of byte strings, none the start of another.
 
-    The children of a node have a block of 256 units for themselves, each at its
-    byte; values are in what is left of the blocks.
+    The children of a node have a block of 256 units for themselves, one for each byte.
+    Values are in the units of the blocks that are left.
     """
     children = collections.defaultdict(set)
     for key in values:

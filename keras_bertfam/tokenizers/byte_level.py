@@ -52,6 +52,8 @@ def words_of(texts: TFTensor) -> TFRagged:
     Returns:
         Ragged string tensor of shape `(batch, None)`, whose words joined are the text.
     """
+    # "a   b" is split into "a", "   ", "b". The last space goes to what follows:
+    # "a", "  ", " b".
     pieces = tf_text.regex_split(texts, _SPACES, _SPACES)
     flat = pieces.flat_values
     rows = pieces.value_rowids()
@@ -98,7 +100,7 @@ class ByteLevelTokenizer(TextTokenizer, keras_hub.tokenizers.BytePairTokenizer):
         self.pre_tokenizer = check_steps(pre_tokenizer, PRE_TOKENIZERS, "pre_tokenizer")
         for name, token in self.special_token_names.items():
             self._add_special_token(token, f"{name}_token")
-        # KerasHub's second, pure Python, path splits words otherwise.
+        # KerasHub's other path, in pure Python, splits words otherwise.
         kwargs["_allow_python_workflow"] = False
         super().__init__(vocabulary=vocabulary, merges=merges, **kwargs)
 
@@ -110,11 +112,11 @@ class ByteLevelTokenizer(TextTokenizer, keras_hub.tokenizers.BytePairTokenizer):
         return normalize(texts, self.normalizer) if self.normalizer else texts
 
     def normalizer_steps(self) -> list[Step]:
-        """What is done to texts, as in a `tokenizer.json`."""
+        """List what is done to texts, as in a `tokenizer.json`."""
         return [dict(step) for step in self.normalizer]
 
     def pre_tokenizer_steps(self) -> list[Step]:
-        """How texts are split, as in a `tokenizer.json`."""
+        """List how texts are split, as in a `tokenizer.json`."""
         flags = {"add_prefix_space": self.add_prefix_space, "trim_offsets": True}
         step = {"type": "ByteLevel", "use_regex": True, **flags}
         *others, last = self.pre_tokenizer or [{}]
@@ -141,7 +143,7 @@ class ByteLevelTokenizer(TextTokenizer, keras_hub.tokenizers.BytePairTokenizer):
 def once_traced(tokenizer: Tokenizer, rows_of: Rows) -> Rows:
     """Let eager calls of a function of texts share one graph.
 
-    The loop of KerasHub's merges takes a second to be traced.
+    Tracing the loop of KerasHub's merges takes a second.
 
     Args:
         tokenizer: a tokenizer of byte pairs, whose vocabulary may be replaced.
@@ -170,7 +172,7 @@ def byte_level_rows(
 ) -> TFRagged:
     """Tokenize as the published byte-level BPE does. Works in a graph.
 
-    A zero byte, at which RE2 takes a text to end in TensorFlow, is a space.
+    A zero byte becomes a space, since RE2 in TensorFlow takes it for a text's end.
 
     Args:
         tokenizer: a `keras_hub.tokenizers.BytePairTokenizer`.

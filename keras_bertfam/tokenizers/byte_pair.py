@@ -1,4 +1,4 @@
-"""What is particular to byte-level BPE, whose tokens are made of bytes.
+"""What only byte-level BPE has: tokens that are made of bytes.
 
 A token's string in the vocabulary has a sign for each byte, a space included (`Ġ`), and
 a word has other tokens at the start of a text than after a space.
@@ -11,18 +11,18 @@ from keras_bertfam.types import Tokenizer
 
 
 def is_byte_pair(tokenizer: Tokenizer) -> bool:
-    """Whether a tokenizer, or the one in it, is one of byte-level BPE, as RoBERTa's."""
+    """Tell whether a tokenizer, or the one in it, is of byte-level BPE."""
     tokenizer = getattr(tokenizer, "unmarked", tokenizer)
     return isinstance(tokenizer, keras_hub.tokenizers.BytePairTokenizer)
 
 
 def word_prefix(tokenizer: Tokenizer) -> str:
-    """What goes before a word that is tokenised by itself, as it is in a text."""
+    """Give what goes before a word that is tokenised alone as if it were in a text."""
     return " " if is_byte_pair(tokenizer) else ""
 
 
 def token_strings(tokenizer: Tokenizer) -> list[str]:
-    """The string of each token id, readable also for byte-level tokenizers.
+    """List the string of each token id, readable also for byte-level tokenizers.
 
     Args:
         tokenizer: a tokenizer layer.

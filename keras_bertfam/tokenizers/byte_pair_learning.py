@@ -1,6 +1,6 @@
 """Byte-pair encoding learned from words and how often they occur.
 
-What comes out is what `tokenizers` learns of the text, which it has to read as a whole.
+The result is what `tokenizers` learns, which has to read the whole text.
 
 Reference: [Sennrich et al., 2016](https://arxiv.org/abs/1508.07909), section 3.2.
 """
@@ -20,7 +20,7 @@ def learn_byte_pairs(
     word_end: str = "",
     min_frequency: int = 2,
 ) -> tuple[list[str], list[tuple[str, str]]]:
-    """Learns which pairs of symbols to merge, the most frequent first.
+    """Learn which pairs of symbols to merge, the most frequent first.
 
     Args:
         counts: words in the characters of the vocabulary, and how often they occur.
@@ -59,7 +59,7 @@ def _symbols(word, word_end, numbers):
 
 
 class _Pairs:
-    """How often pairs of symbols stand in words, kept while some are merged.
+    """Counts of the pairs of symbols in words, kept up to date while some are merged.
 
     Args:
         words: list of lists of numbers of symbols, which change.
@@ -79,7 +79,7 @@ class _Pairs:
         heapq.heapify(self._heap)
 
     def most_frequent(self) -> tuple[Pair | None, int]:
-        """The pair that occurs most often, of equal ones the first, and how often."""
+        """Give the most frequent pair, of equal ones the first, and its count."""
         while self._heap:
             negative, pair = heapq.heappop(self._heap)
             count = self._frequencies[pair]
@@ -90,7 +90,7 @@ class _Pairs:
         return None, 0
 
     def merge(self, pair: Pair, new: int) -> None:
-        """Puts one symbol in the place of a pair, in all words."""
+        """Put one symbol in the place of a pair, in all words."""
         changed: set[Pair] = set()
         for place in self._places.pop(pair):
             self._merge_in(place, pair, new, changed)

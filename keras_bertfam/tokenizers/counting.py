@@ -1,4 +1,4 @@
-"""What text says of a vocabulary: how often its tokens occur, which words it lacks."""
+"""Vocabularies compared with text: counts of tokens, and words that are missing."""
 
 import collections
 
@@ -16,7 +16,7 @@ from keras_bertfam.types import TFDataset, Tokenizer
 
 @as_written
 def count_tokens(tokenizer: Tokenizer, documents: TFDataset) -> np.ndarray:
-    """Counts how often each token occurs in text.
+    """Count how often each token occurs in text.
 
     Args:
         tokenizer: a tokenizer layer, such as `BertTokenizer`.
@@ -53,7 +53,7 @@ def extend_vocabulary(
     count: int,
     min_frequency: int = 2,
 ) -> BertTokenizer:
-    """Adds the most frequent words that a tokenizer splits to its vocabulary.
+    """Add the most frequent words that a tokenizer splits to its vocabulary.
 
     Args:
         tokenizer: `BertTokenizer`.

@@ -28,10 +28,10 @@ _SPACES = f"[{WHITE_SPACE}]+"
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class ElmoTokenizer(PlainInGrain, PresetTokenizer, keras_hub.tokenizers.Tokenizer):
-    """Words as ids of a vocabulary, and as the ids of their characters.
+    """ELMo's tokenizer: words as ids of a vocabulary, and as ids of their characters.
 
-    A model reads the characters, and so knows no unknown words. The vocabulary is of
-    those that pre-training predicts; without one there are `<S>`, `</S>` and `<UNK>`.
+    A model reads characters, and so there are no unknown words. The vocabulary has the
+    words that pre-training predicts; without one there are `<S>`, `</S>` and `<UNK>`.
 
     Args:
         vocabulary: list of strings or the path of a file with a word per line, the
@@ -104,7 +104,7 @@ class ElmoTokenizer(PlainInGrain, PresetTokenizer, keras_hub.tokenizers.Tokenize
         self.set_vocabulary(vocabulary)
 
     def set_vocabulary(self, vocabulary: Path | Sequence[str] | None) -> None:
-        """Sets the words, see the constructor."""
+        """Set the words, see the constructor."""
         if vocabulary is None:
             words = [START, END, UNKNOWN]
         elif isinstance(vocabulary, (str, os.PathLike)):
@@ -129,7 +129,7 @@ class ElmoTokenizer(PlainInGrain, PresetTokenizer, keras_hub.tokenizers.Tokenize
         self.vocabulary = words
         with tf.device("CPU:0"):
             numbers = _numbers(tf.constant(words)).numpy()
-        # Arrays, which every graph takes for constants of its own.
+        # NumPy arrays, of which each graph makes constants of its own.
         self._order = np.argsort(numbers).astype("int32")
         self._sorted = numbers[self._order]
         self._update_special_token_ids()
@@ -154,11 +154,11 @@ class ElmoTokenizer(PlainInGrain, PresetTokenizer, keras_hub.tokenizers.Tokenize
         self.set_vocabulary(os.path.join(dir_path, _FILE))
 
     def split_words(self, texts: Any) -> TFRagged:
-        """The words of texts, a ragged string tensor `(batch, None)`.
+        """Split texts into words, a ragged string tensor `(batch, None)`.
 
         `<S>` and `</S>`, with spaces around them, are words. Spaces are what Unicode
-        calls white space. Controls and format characters, which no one sees, part words
-        and are none, unless a text is tokenised already.
+        calls white space. Control and format characters, which no one sees, end words
+        and belong to none, unless a text is tokenised already.
         """
         texts = to_utf8(tf.convert_to_tensor(texts))
         # With an empty separator TensorFlow splits at ASCII's white space.
@@ -175,7 +175,7 @@ class ElmoTokenizer(PlainInGrain, PresetTokenizer, keras_hub.tokenizers.Tokenize
         return parts.with_values(tf.concat([cut, whole], 1)).merge_dims(1, 2)
 
     def ids(self, words: Any) -> Any:
-        """Ids of words, int32, of the shape of `words`, ragged or not."""
+        """Look up the ids of words, int32, of the shape of `words`, ragged or not."""
         if isinstance(words, tf.RaggedTensor):
             return words.with_flat_values(self.ids(words.flat_values))
         numbers = _numbers(words)
@@ -185,7 +185,7 @@ class ElmoTokenizer(PlainInGrain, PresetTokenizer, keras_hub.tokenizers.Tokenize
         return tf.where(known, tf.gather(self._order, at), self.unk_token_id)
 
     def characters(self, words: TFTensor) -> TFTensor:
-        """Ids of the characters of words.
+        """Look up the ids of the characters of words.
 
         Args:
             words: dense string tensor of any shape; `""` is padding.
@@ -252,7 +252,7 @@ def _is_seen(words):
 def train_words(
     documents: TFDataset, vocabulary_size: int = 50_000, **kwargs: Any
 ) -> ElmoTokenizer:
-    """Makes a tokenizer of the most frequent words of documents, in that order.
+    """Make a tokenizer of the most frequent words of documents, in that order.
 
     Args:
         documents: `tf.data.Dataset` of scalar strings.

@@ -59,7 +59,7 @@ class GPTTokenizer(TextTokenizer, keras_hub.tokenizers.BytePairTokenizer):
         **kwargs: Any,
     ) -> None:
         self._add_special_token("<unk>", "unk_token")
-        # KerasHub's second, pure Python, path splits words otherwise.
+        # KerasHub's other path, in pure Python, splits words otherwise.
         kwargs["_allow_python_workflow"] = False
         super().__init__(vocabulary=vocabulary, merges=merges, **kwargs)
 
@@ -68,7 +68,7 @@ class GPTTokenizer(TextTokenizer, keras_hub.tokenizers.BytePairTokenizer):
         self._rows = once_traced(self, self._split)
 
     def clean_texts(self, texts: TFTensor) -> TFTensor:
-        """Strings as words with spaces between. Works in a graph."""
+        """Clean strings and put spaces between their words. Works in a graph."""
         return tf.strings.reduce_join(self._words(texts), axis=-1, separator=" ")
 
     def _words(self, texts):
@@ -82,7 +82,7 @@ class GPTTokenizer(TextTokenizer, keras_hub.tokenizers.BytePairTokenizer):
         return tokens.with_flat_values(self.ids_of(tokens.flat_values))
 
     def ids_of(self, tokens: TFTensor) -> TFTensor:
-        """Ids of tokens; a string that is none is `<unk>`."""
+        """Look up the ids of tokens; a string that is none is `<unk>`."""
         ids = self.token_to_id_map.lookup(tokens)
         return tf.where(ids < 0, self.unk_token_id, ids)
 

@@ -21,10 +21,10 @@ from keras_bertfam.types import TFRagged, TFTensor, Tokenizer
 
 
 def as_graph_layer(tokenizer: Tokenizer) -> Tokenizer:
-    """The tokenizer, made to run the graph ops of a dataset in eager calls too.
+    """Make a tokenizer run the graph ops of a dataset in eager calls too.
 
-    KerasHub's tokenizers of byte pairs split words in two ways of their own, of which
-    neither is RoBERTa's: from here on they split as published.
+    KerasHub's tokenizers of byte pairs split words in two ways of their own, neither of
+    which is RoBERTa's. The layer splits them as published.
     """
     tokenizer._allow_python_workflow = False
     tokenizer.built = True  # else Keras traces a task anew for each batch given
@@ -36,9 +36,10 @@ def as_graph_layer(tokenizer: Tokenizer) -> Tokenizer:
 
 
 def tokenize(tokenizer: Tokenizer, texts: TFTensor) -> TFRagged:
-    """Ids of texts, the same in a graph and out of it.
+    """Tokenize texts into ids, the same in a graph and out of it.
 
-    A zero byte, at which KerasHub's byte-level BPE takes a text to end, is a space.
+    A zero byte becomes a space, since KerasHub's byte-level BPE takes it for a text's
+    end.
 
     Args:
         tokenizer: a tokenizer layer.
@@ -63,7 +64,7 @@ def tokenize(tokenizer: Tokenizer, texts: TFTensor) -> TFRagged:
 
 
 def special_token_ids(tokenizer: Tokenizer) -> list[int]:
-    """Ids that mark something: a row's start and end, and special added tokens."""
+    """List the ids that mark something: a row's ends, and special added tokens."""
     added = (t for t in getattr(tokenizer, "added_tokens", ()) if t.special)
     own = (tokenizer.token_to_id(token.content) for token in added)
     ids = (tokenizer.start_token_id, tokenizer.end_token_id, *own)
@@ -71,15 +72,15 @@ def special_token_ids(tokenizer: Tokenizer) -> list[int]:
 
 
 def text_start_id(tokenizer: Tokenizer) -> int | None:
-    """The id that texts begin with: not one that ends them as well, as GPT-2's does."""
+    """Give the id that texts begin with; `None` if it ends them, as GPT-2's."""
     start: int | None = tokenizer.start_token_id
     return None if start == tokenizer.end_token_id else start
 
 
 def decoder_start_id(tokenizer: Tokenizer) -> int:
-    """The id that a decoder's inputs begin with: the end token, as BART's do.
+    """Give the id that a decoder's inputs begin with: the end token, as BART's do.
 
-    Where texts have no start token, as T5's, it is that of padding.
+    Tokenizers without a start token, as T5's, have that of padding.
     """
     unmarked = text_start_id(tokenizer) is None
     start: int = tokenizer.pad_token_id if unmarked else tokenizer.end_token_id
@@ -89,8 +90,8 @@ def decoder_start_id(tokenizer: Tokenizer) -> int:
 def stand_in_id(tokenizer: Tokenizer) -> int:
     """Give the id of a word that has no tokens, as control characters have none.
 
-    It is the mask token's; of tokenizers without one, as GPT-2's and T5's, that of
-    unknown tokens, or of the end or padding.
+    It is the mask token's id. Tokenizers without one, as GPT-2's and T5's, have that of
+    unknown tokens, or of the end, or of padding.
     """
     roles = (f"{name}_token_id" for name in ("mask", "unk", "end", "pad"))
     ids = (getattr(tokenizer, role, None) for role in roles)
@@ -98,7 +99,7 @@ def stand_in_id(tokenizer: Tokenizer) -> int:
 
 
 def tokenize_with_masks(tokenizer: Tokenizer, texts: TFTensor) -> TFRagged:
-    """Ids of texts, mask tokens in them included. Works in a graph.
+    """Tokenize texts with mask tokens in them into ids. Works in a graph.
 
     The space before a mask token of byte-level BPE is part of it.
 
@@ -122,14 +123,14 @@ DOCUMENT_END = "<eod>"
 
 
 def document_end_id(tokenizer: Tokenizer) -> int:
-    """The id that goes after a document: XLNet's `<eod>`, or else the end token's."""
+    """Give the id that goes after a document: XLNet's `<eod>`, or the end token's."""
     if DOCUMENT_END in tokenizer.get_vocabulary():
         return tokenizer.token_to_id(DOCUMENT_END)
     return tokenizer.end_token_id
 
 
 def word_start_table(tokenizer: Tokenizer) -> list[bool]:
-    """Returns a bool list over the vocabulary: which tokens start a word.
+    """Tell which tokens of the vocabulary start a word, as a bool list.
 
     The vocabulary's own sign tells: `##` marks the continuations of WordPiece;
     `Ġ` (byte-level BPE) and `▁` (SentencePiece) mark the starts. Special tokens

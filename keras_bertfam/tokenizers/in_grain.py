@@ -1,4 +1,4 @@
-"""What is returned inside a pipeline of Grain, which takes it between processes."""
+"""Plain results inside Grain's pipelines, whose processes can't exchange tensors."""
 
 import os
 import sys
@@ -14,7 +14,7 @@ _FOLDERS = tuple(
 
 
 def in_grain() -> bool:
-    """Whether Grain calls: it has no sign but the stack, by which Keras tells, too."""
+    """Tell by the stack, as Keras does, whether Grain calls: there is no other sign."""
     if "grain" not in sys.modules:
         return False
     frame: Any = sys._getframe(1)
@@ -26,7 +26,7 @@ def in_grain() -> bool:
 
 
 def as_plain(x: Any) -> Any:
-    """Tensors as NumPy arrays, or as lists and strings of Python if ragged or texts."""
+    """Make NumPy arrays of tensors, or lists and strings of ragged ones and texts."""
     if isinstance(x, tf.Tensor) and x.dtype != tf.string:
         return x.numpy()
     if isinstance(x, tf.RaggedTensor):
@@ -43,14 +43,15 @@ def _decoded(x):
 class PlainInGrain(Mixin):
     """Mixin of layers that return tensors of TensorFlow, but no such inside Grain.
 
-    What TensorFlow refuses is its own error with its message on each backend.
+    What TensorFlow refuses raises TensorFlow's own error with its message, on each
+    backend.
     """
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
             outputs = super().__call__(*args, **kwargs)
         except RuntimeError as error:
-            # Of such errors Keras loses the message, but under TensorFlow.
+            # Keras loses the message of such errors, except under TensorFlow.
             refused = error.__context__
             if isinstance(refused, tf.errors.OpError):
                 raise refused from None

@@ -1,4 +1,4 @@
-"""Numbers without the comma behind them, as ALBERT's and XLNet's code splits text."""
+"""Commas behind numbers, split off as in ALBERT's and XLNet's code."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +12,7 @@ from keras_bertfam.types import TFRagged, TFTensor
 def comma_splits(
     pieces: list[str], encode: Callable[[str], list[str]]
 ) -> dict[int, list[str]]:
-    """What takes the place of each piece that is a number with a comma behind it.
+    """Split each piece of a vocabulary that is a number with a comma behind it.
 
     Args:
         pieces: list of str, the vocabulary of a SentencePiece model.
@@ -61,7 +61,7 @@ class NumberCommas(tf.Module):
             tokens += map(to_token, parts)
             sizes = [len(part.replace("▁", "").encode()) for part in parts]
             after += [sum(sizes[k + 1 :]) for k in range(len(sizes))]
-        # Arrays, which every graph takes for constants of its own.
+        # NumPy arrays, of which each graph makes constants of its own.
         self._counts, self._starts, self._after = (
             np.array(values, "int32") for values in (counts, starts, after)
         )
@@ -70,13 +70,15 @@ class NumberCommas(tf.Module):
         )
 
     def _split(self, tokens):
-        """Splits tokens, a ragged tensor.
+        """Split tokens, a ragged tensor.
 
         Returns:
             A tuple of the new tokens, and of tensors with an element for each: the
             number of the token that it comes from, its place in that, and how many
             of that token's bytes come after it.
         """
+        # "▁in", "▁2019,", "▁a" -> "▁in", "▁2019", ",", "▁a", which come from the tokens
+        # 0, 1, 1, 2, at the places 0, 0, 1, 0 of these, with 0, 1, 0, 0 bytes after.
         numbers = old = tokens.flat_values
         if old.dtype == tf.string:
             numbers = self.model.string_to_id(old)
@@ -96,13 +98,13 @@ class NumberCommas(tf.Module):
         return new, source, place, after
 
     def tokenize(self, texts: TFTensor) -> TFRagged:
-        """As the model does it, texts of shape `(batch,)`."""
+        """Tokenize as the model does, texts of shape `(batch,)`."""
         return self._split(self.model.tokenize(texts))[0]
 
     def tokenize_with_offsets(
         self, texts: TFTensor
     ) -> tuple[TFRagged, TFRagged, TFRagged]:
-        """As the model does it, texts of shape `(batch,)`."""
+        """Tokenize as the model does, texts of shape `(batch,)`, with offsets."""
         tokens, starts, ends = self.model.tokenize_with_offsets(texts)
         tokens, source, place, after = self._split(tokens)
         ends = tf.gather(ends.flat_values, source) - tf.cast(after, ends.dtype)
@@ -112,5 +114,5 @@ class NumberCommas(tf.Module):
         return tokens, tokens.with_flat_values(starts), tokens.with_flat_values(ends)
 
     def detokenize(self, tokens: TFTensor) -> TFTensor:
-        """As the model does it."""
+        """Read tokens as the model does."""
         return self.model.detokenize(tokens)

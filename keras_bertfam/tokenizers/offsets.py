@@ -1,4 +1,4 @@
-"""Where each token is in the text, for every kind of tokenizer."""
+"""Offsets: where each token is in the text, for every kind of tokenizer."""
 
 import keras_hub
 import tensorflow as tf
@@ -20,11 +20,11 @@ from keras_bertfam.types import TFRagged, TFTensor, Tokenizer
 def tokenize_with_offsets(
     tokenizer: Tokenizer, texts: TFTensor
 ) -> tuple[TFRagged, TFRagged, TFRagged]:
-    """Tokenises texts, and says which bytes of them each token is made of.
+    """Tokenize texts, and tell which bytes of them each token is made of.
 
-    White space that tokens of byte-level BPE and SentencePiece begin with is no
-    part of them here. A token that normalisation splits off a character may be
-    made of no bytes. Works in a graph.
+    White space that tokens of byte-level BPE and SentencePiece begin with is left out.
+    A token that normalisation splits off a character may have no bytes. Works in a
+    graph.
 
     Args:
         tokenizer: `BertTokenizer`, one of byte pairs such as `RobertaTokenizer`, or a
@@ -75,21 +75,21 @@ def tokenize_with_offsets(
 
 
 def _between(places, tokenizer, texts):
-    """Ids, starts and ends in int32, without white space before."""
+    """Give ids, starts and ends in int32, without white space before."""
     ids, starts, ends = (tf.cast(x, tf.int32) for x in places(tokenizer, texts))
     return ids, starts + _leading_space(texts, starts, ends), ends
 
 
 def _leading_space(texts, starts, ends):
-    """How many bytes of white space tokens begin with."""
+    """Count the bytes of white space that tokens begin with."""
     pieces = _pieces(texts, starts, ends)
     bare = tf.strings.regex_replace(pieces, r"^[\s\p{Z}]+", "")
     return starts.with_flat_values(tf.strings.length(pieces) - tf.strings.length(bare))
 
 
 def _pieces(texts, starts, ends):
-    """The bytes that tokens are made of."""
-    # Cut out of the text itself, each token would take as long as the text is.
+    """Cut the bytes that tokens are made of out of texts."""
+    # Cutting each token out of its text would take as long as the text is.
     split = tf.strings.bytes_split(texts)
     rows = starts.value_rowids()
     first, limit = (
@@ -101,7 +101,7 @@ def _pieces(texts, starts, ends):
 
 
 def _word_piece(tokenizer, texts):
-    """Control characters that the clean-up removes are no part of a token's end."""
+    """Leave control characters that the clean-up removes out of tokens' ends."""
     ids, starts, ends = tokenizer.tokenize_with_offsets(texts)
     if tokenizer.normalizer is not None:
         return ids, *_before_clean_up(texts, tokenizer.clean_texts, starts, ends)
@@ -124,7 +124,7 @@ def _normalized_sentence_piece(tokenizer, texts):
 
 
 def _gpt(tokenizer, texts):
-    """The tokens of a word are made of its characters, and of the sign of its end."""
+    """Find the characters of a word that each token is made of."""
 
     def clean(texts):
         return clean_texts(to_utf8(texts), lowercase=True)
@@ -147,7 +147,7 @@ def _gpt(tokenizer, texts):
 
 
 def _before_clean_up(texts, clean, starts, ends):
-    """Where in texts the bytes are that a clean-up by characters made of them.
+    """Find where in texts the bytes are that a clean-up by characters has changed.
 
     Of `"A\u0301b"` the clean-up makes `"ab"`: its first byte comes from the first
     three, its second from the fourth.
@@ -218,7 +218,7 @@ def _byte_pair(tokenizer, texts):
 
 
 def _bytes_of_tokens(tokenizer, ids, texts):
-    """Tokens are made of all bytes of a text, in their order."""
+    """Count the bytes of tokens, which are all those of a text in their order."""
     strings = [""] * len(tokenizer.vocabulary)
     for token, number in tokenizer.vocabulary.items():
         strings[number] = token
@@ -246,7 +246,8 @@ def _bytes_of_tokens(tokenizer, ids, texts):
 
 
 def _cumulative(lengths):
-    """The running sum of each row."""
+    """Sum up each row as it goes on."""
+    # [[2, 3], [4, 1]] -> [[2, 5], [4, 5]]
     totals = tf.cumsum(lengths.flat_values)
     before = tf.gather(tf.pad(totals, [[1, 0]]), lengths.row_starts())
     return lengths.with_flat_values(totals - tf.gather(before, lengths.value_rowids()))

@@ -32,7 +32,7 @@ _SPACES = r"[\x00\x0b\x0c\x1c-\x1f\x{85}\x{2028}\x{2029}]"
 def combining_marks() -> str:
     """List what has a combining class, which the original code strips, for RE2.
 
-    Not all nonspacing marks have one: vowel signs of Indic scripts stay.
+    Not all nonspacing marks have one: vowel signs of Indic scripts have none, and stay.
     """
     marks = [k for k in range(sys.maxunicode + 1) if unicodedata.combining(chr(k))]
     begins = [k for k in marks if not unicodedata.combining(chr(k - 1))]
@@ -70,7 +70,7 @@ class NormalizedSentencePiece(
         self.lowercase = lowercase
         self.keep_accents = keep_accents
         self.split_number_commas = split_number_commas
-        # KerasHub's second, pure Python, path would skip the clean-up.
+        # KerasHub's other path, in pure Python, would skip the clean-up.
         kwargs["_allow_python_workflow"] = False
         super().__init__(proto=proto, **kwargs)
 
@@ -96,7 +96,7 @@ class NormalizedSentencePiece(
         return self._sentence_piece.tokenize(self.clean_texts(texts))
 
     def clean_texts(self, texts: TFTensor) -> TFTensor:
-        """Strings as the model gets them, and is trained on. Works in a graph."""
+        """Clean strings as the model gets them, and is trained on. Works in a graph."""
         text = tf.strings.regex_replace(to_utf8(texts), _SPACES, " ")
         text = tf.strings.regex_replace(text, "``|''", '"')
         if not self.keep_accents:
@@ -105,7 +105,7 @@ class NormalizedSentencePiece(
         return tf.strings.lower(text, "utf-8") if self.lowercase else text
 
     def clean_steps(self) -> list[Step]:
-        """What `clean_texts` does, as steps of a `tokenizer.json`'s normalizer."""
+        """List what `clean_texts` does, as steps of a `tokenizer.json`'s normalizer."""
         steps = [replace(_SPACES, " ", "Regex"), replace("``|''", '"', "Regex")]
         if not self.keep_accents:
             steps += [{"type": "NFKD"}, replace(combining_marks(), "", "Regex")]
@@ -114,7 +114,7 @@ class NormalizedSentencePiece(
         return steps
 
     def split_commas(self) -> list[str]:
-        """Pieces that are split before their last comma, which no pipeline can do."""
+        """List pieces split before their last comma, which no pipeline can do."""
         model = self._sentence_piece
         splits = model.splits if isinstance(model, NumberCommas) else ()
         return [self.id_to_token(number) for number in splits]
@@ -153,13 +153,13 @@ class PlainSentencePiece(NormalizedSentencePiece):
         return config
 
 
-class _NamedModel(tf.saved_model.experimental.TrackableResource):
+class _SharedModel(tf.saved_model.experimental.TrackableResource):
     """A model in TensorFlow's memory under a name, as `tensorflow_text` has it without.
 
-    A resource without a name goes with the kernel that made it, and TensorFlow drops
-    its kernels whenever a seed is set (`keras.utils.set_random_seed`) or the session
-    is cleared (`keras.utils.clear_session`). All later calls failed then, and also all
-    datasets that were made before, with `NotFoundError`.
+    A resource without a name is freed with the kernel that made it, and TensorFlow
+    drops its kernels whenever a seed is set (`keras.utils.set_random_seed`) or the
+    session is cleared (`keras.utils.clear_session`). Then all later calls would fail
+    with `NotFoundError`, and all datasets that were made before.
 
     Args:
         create: the op that makes the resource.
@@ -177,24 +177,24 @@ class _NamedModel(tf.saved_model.experimental.TrackableResource):
 
 
 def _keep_model(tokenizer, proto):
-    """Let a tokenizer of `tensorflow_text` use a `_NamedModel`.
+    """Let a tokenizer of `tensorflow_text` use a `_SharedModel`.
 
-    There is no public way to give the model a name. The two names that aren't public
-    are looked for: a version without them works as it does by itself.
+    There is no public way to give the model a name. If a version of `tensorflow_text`
+    lacks the two private names, the tokenizer keeps the model that it made.
     """
     module = sys.modules[type(tokenizer).__module__]
     ops = getattr(module, "gen_sentencepiece_tokenizer", None)
     create = getattr(ops, "sentencepiece_op", None)
     if create is not None and hasattr(tokenizer, "_model_resource"):
-        tokenizer._model_resource = _NamedModel(create, proto)
+        tokenizer._model_resource = _SharedModel(create, proto)
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
 class AlbertTokenizer(NormalizedSentencePiece):
     """ALBERT's tokenizer, with the ids of the original one.
 
-    `keras_hub.tokenizers.AlbertTokenizer` neither lower-cases nor strips accents,
-    and gives unknown tokens for capitals.
+    `keras_hub.tokenizers.AlbertTokenizer` neither lower-cases nor strips accents, and
+    so has unknown tokens for capitals.
 
     Args:
         proto: path of a `spiece.model`, or its content as bytes.

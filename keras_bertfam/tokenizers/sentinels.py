@@ -13,12 +13,12 @@ _SENTINEL = re.compile(r"<extra_id_\d+>")
 
 
 def sentinel(number: int) -> str:
-    """The piece of a sentinel, counted from 0."""
+    """Name the piece of a sentinel, counted from 0."""
     return f"<extra_id_{number}>"
 
 
 def sentinel_ids(tokenizer: Tokenizer) -> list[int]:
-    """Ids of a tokenizer's sentinels, in the order in which they are used."""
+    """List the ids of a tokenizer's sentinels, in the order in which they are used."""
     known = set(tokenizer.get_vocabulary())
     ids: list[int] = []
     while sentinel(len(ids)) in known:
@@ -27,7 +27,7 @@ def sentinel_ids(tokenizer: Tokenizer) -> list[int]:
 
 
 def with_sentinels(proto: bytes, count: int) -> bytes:
-    """A SentencePiece model with sentinels after its other pieces, the first one last.
+    """Add sentinels after a SentencePiece model's other pieces, the first one last.
 
     Args:
         proto: bytes. The model.
@@ -58,12 +58,12 @@ class SentinelSpaces(tf.Module):
     def __init__(self, model: Any, pieces: list[str]) -> None:
         super().__init__()
         self.model = model
-        # Arrays, which every graph takes for constants of its own.
+        # NumPy arrays, of which each graph makes constants of its own.
         self._space = np.array([piece == "▁" for piece in pieces])
         self._sentinel = np.array([_SENTINEL.fullmatch(p) is not None for p in pieces])
 
     def _kept(self, tokens):
-        """Which tokens are no space before a sentinel, a bool tensor."""
+        """Tell which tokens are no space before a sentinel, as a bool tensor."""
         ids = tokens.flat_values
         if ids.dtype == tf.string:
             ids = self.model.string_to_id(ids)
@@ -73,19 +73,19 @@ class SentinelSpaces(tf.Module):
         return tokens.with_flat_values(~(tf.gather(self._space, ids) & followed))
 
     def tokenize(self, texts: TFTensor) -> TFRagged:
-        """As the model does it, texts of shape `(batch,)`."""
+        """Tokenize as the model does, texts of shape `(batch,)`."""
         tokens = self.model.tokenize(texts)
         return tf.ragged.boolean_mask(tokens, self._kept(tokens))
 
     def tokenize_with_offsets(
         self, texts: TFTensor
     ) -> tuple[TFRagged, TFRagged, TFRagged]:
-        """As the model does it, texts of shape `(batch,)`."""
+        """Tokenize as the model does, texts of shape `(batch,)`, with offsets."""
         parts = self.model.tokenize_with_offsets(texts)
         kept = self._kept(parts[0])
         tokens, starts, ends = (tf.ragged.boolean_mask(part, kept) for part in parts)
         return tokens, starts, ends
 
     def detokenize(self, tokens: TFTensor) -> TFTensor:
-        """As the model does it."""
+        """Read tokens as the model does."""
         return self.model.detokenize(tokens)

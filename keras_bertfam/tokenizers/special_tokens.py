@@ -59,8 +59,8 @@ SENTENCE_PIECE: dict[str, tuple[type, dict[str, Any], list[str], list[str]]] = {
 }
 
 
-def one_of(families: dict[str, Any], family: str) -> Any:
-    """What is known of a family.
+def known_family(families: dict[str, Any], family: str) -> Any:
+    """Look up what is known of a family.
 
     Raises:
         ValueError: for one that isn't there.

@@ -150,7 +150,7 @@ def split_by(texts: TFTensor, steps: Iterable[Step]) -> tuple[TFRagged, TFRagged
 
 
 def _patterns(step):
-    """What a step splits at, and what of that is kept, one after the other."""
+    """List what a step splits at, and what of that is kept, one after the other."""
     digits = r"\p{N}" if step.get("individual_digits") else r"\p{N}+"
     return {
         "BertPreTokenizer": [(_SPACE, ""), (_SIGN, _SIGN)],
@@ -163,7 +163,7 @@ def _patterns(step):
 
 
 def lowercases(steps: Iterable[Step]) -> bool:
-    """Whether any of the steps of a normalizer lower-cases."""
+    """Tell whether any of the steps of a normalizer lower-cases."""
     return any(step["type"] == "Lowercase" or step.get("lowercase") for step in steps)
 
 

@@ -11,7 +11,7 @@ from keras_bertfam.autograph import as_written
 from keras_bertfam.presets.tokenizer_presets import PresetTokenizer
 from keras_bertfam.tokenizers.added_tokens import (
     AddedToken,
-    Parts,
+    TextParts,
     as_added_tokens,
     split_at,
 )
@@ -51,7 +51,7 @@ class TextTokenizer(PlainInGrain, PresetTokenizer):
         super().__init__(*args, **kwargs)
 
     def clean_texts(self, texts: TFTensor) -> TFTensor:
-        """Strings as the model splits them. Works in a graph."""
+        """Clean strings as the model splits them. Works in a graph."""
         return texts
 
     def tokenize(self, inputs: Any) -> Any:
@@ -59,7 +59,7 @@ class TextTokenizer(PlainInGrain, PresetTokenizer):
         return tokenize_by(self, inputs, self._rows)
 
     def detokenize(self, inputs: Any) -> Any:
-        """Text of ids, `(batch, None)` or `(None,)`, those of added tokens included."""
+        """Turn ids, `(batch, None)` or `(None,)`, to text, added tokens included."""
         new = self._new_tokens()
         if not new:
             return super().detokenize(inputs)
@@ -75,11 +75,11 @@ class TextTokenizer(PlainInGrain, PresetTokenizer):
             return text[0] if single else text
 
     def model_vocabulary(self) -> list[str]:
-        """The vocabulary of the model, without tokens that were added to it."""
+        """Give the vocabulary of the model, without tokens that were added to it."""
         return list(super().get_vocabulary())
 
     def _new_tokens(self):
-        """The added tokens that the model hasn't, which have the ids after its own."""
+        """List the added tokens that the model lacks; their ids come after its own."""
         if not self.added_tokens:
             return []
         known = {*super().get_vocabulary()}
@@ -87,22 +87,22 @@ class TextTokenizer(PlainInGrain, PresetTokenizer):
         return [content for content in contents if content not in known]
 
     def get_vocabulary(self) -> list[str]:
-        """All tokens; those that were added to the model's are the last."""
+        """List all tokens; those that were added to the model's are the last."""
         return [*super().get_vocabulary(), *self._new_tokens()]
 
     def vocabulary_size(self) -> int:
-        """How many tokens there are, those included that were added to the model's."""
+        """Count the tokens, those included that were added to the model's."""
         return int(super().vocabulary_size()) + len(self._new_tokens())
 
     def token_to_id(self, token: str) -> int:
-        """The id of a token."""
+        """Look up the id of a token."""
         new = self._new_tokens()
         if token in new:
             return int(super().vocabulary_size()) + new.index(token)
         return int(super().token_to_id(token))
 
     def id_to_token(self, id: int) -> str:
-        """The token of an id."""
+        """Look up the token of an id."""
         beyond = id - int(super().vocabulary_size())
         new = self._new_tokens() if beyond >= 0 else []
         return new[beyond] if beyond < len(new) and new else super().id_to_token(id)
@@ -184,7 +184,7 @@ def _text_and_tokens(rows, size, new, detokenize, gap):
 
 
 def found_in_texts(tokenizer: Tokenizer) -> list[AddedToken]:
-    """What is found in texts before a tokenizer's model splits them.
+    """List the tokens that are found in texts before a tokenizer's model splits them.
 
     They are the added tokens; of byte pairs also the special ones, and of WordPiece
     with `special_tokens_in_strings`. The space before a mask of byte-level BPE is
@@ -205,7 +205,7 @@ def found_in_texts(tokenizer: Tokenizer) -> list[AddedToken]:
     return [*{**tokens, **{token.content: token for token in given}}.values()]
 
 
-def split_at_tokens(tokenizer: Tokenizer, texts: TFTensor) -> Parts | None:
+def split_at_tokens(tokenizer: Tokenizer, texts: TFTensor) -> TextParts | None:
     """Split texts at what `found_in_texts` gives, or `None` if that is nothing."""
     tokens = found_in_texts(tokenizer)
     if not tokens:
@@ -216,7 +216,7 @@ def split_at_tokens(tokenizer: Tokenizer, texts: TFTensor) -> Parts | None:
 
 
 def rows_between(
-    tokenizer: Tokenizer, parts: Parts, tokens: list[str], rows_of: Rows
+    tokenizer: Tokenizer, parts: TextParts, tokens: list[str], rows_of: Rows
 ) -> TFRagged:
     """Tokenize what lies between tokens. Works in a graph.
 

@@ -26,8 +26,8 @@ _BATCH, _BATCH_BYTES = 4096, 1 << 20
 
 @as_written
 def to_utf8(strings: TFTensor) -> TFTensor:
-    """Replaces the bytes that aren't UTF-8 by U+FFFD, which BERT leaves out."""
-    # To look takes a sixth of the time of rewriting, and text is seldom broken.
+    """Replace the bytes that aren't UTF-8 by U+FFFD, which BERT leaves out."""
+    # Looking takes a sixth of the time of rewriting, and text is seldom broken.
     return tf.cond(
         tf.reduce_all(tf.strings.regex_full_match(strings, _UTF8)),
         lambda: tf.identity(strings),
@@ -36,12 +36,12 @@ def to_utf8(strings: TFTensor) -> TFTensor:
 
 
 def without_nul(texts: TFTensor) -> TFTensor:
-    """Spaces for zero bytes, which tokenizers other than BERT's take for the end."""
+    """Replace zero bytes, at which other tokenizers than BERT's end, by spaces."""
     return tf.strings.regex_replace(texts, r"\x00", " ")
 
 
 def check_documents(documents: TFDataset, name: str = "documents") -> TFDataset:
-    """Returns `documents` if they are a dataset of single strings.
+    """Check that `documents` are a dataset of single strings, and return them.
 
     Args:
         documents: what was given.
@@ -64,7 +64,7 @@ def check_documents(documents: TFDataset, name: str = "documents") -> TFDataset:
 def text_sources(
     source: Path | Iterable[Path], reading: Reading, name: str = "source"
 ) -> list[Source]:
-    """The files that there are by paths and patterns, which begin as they should.
+    """Find the files of paths and patterns, and check that they begin as they should.
 
     Args:
         source: a glob pattern, or a list of paths and patterns.
@@ -84,7 +84,7 @@ def text_sources(
 
 @as_written
 def dataset_of(texts: Callable[[], Iterable[str]]) -> TFDataset:
-    """A dataset of what a function iterates over, anew in each pass.
+    """Make a dataset of what a function iterates over, anew in each pass.
 
     Its errors are `tf.errors.InvalidArgumentError` with the text of a `ValueError`.
     """
@@ -100,7 +100,7 @@ def dataset_of(texts: Callable[[], Iterable[str]]) -> TFDataset:
         if batch:
             yield np.array(batch, object)
 
-    # To ask Python for each text by itself would take most of the time.
+    # Asking Python for each text separately would take most of the time.
     spec = tf.TensorSpec([None], tf.string)
     dataset = tf.data.Dataset.from_generator(batches, output_signature=spec)
     return dataset.prefetch(1).unbatch()

@@ -20,7 +20,7 @@ from keras_bertfam.tokenizers.sentinels import sentinel
 from keras_bertfam.tokenizers.special_tokens import (
     BYTE_PAIR,
     SENTENCE_PIECE,
-    one_of,
+    known_family,
 )
 from keras_bertfam.tokenizers.texts import to_utf8
 from keras_bertfam.tokenizers.training_texts import (
@@ -51,10 +51,10 @@ def train_word_piece(
     min_frequency: int = 2,
     **kwargs: Any,
 ) -> BertTokenizer:
-    """Learns a WordPiece vocabulary from text.
+    """Learn a WordPiece vocabulary from text.
 
-    It has the 1,000 most frequent characters, and what else occurs often enough. A
-    warning says so if the text hasn't as many tokens as are asked for.
+    It has the 1,000 most frequent characters, and other tokens that occur often enough.
+    If the text has fewer tokens than are asked for, a warning says so.
 
     Args:
         documents: `tf.data.Dataset` of scalar strings, a list of paths of
@@ -116,11 +116,11 @@ def train_byte_pair(
     family: str = "roberta",
     **kwargs: Any,
 ) -> Tokenizer:
-    """Learns a vocabulary of byte-level BPE, GPT-2's and RoBERTa's form, from text.
+    """Learn a vocabulary of byte-level BPE, GPT-2's and RoBERTa's form, from text.
 
-    A line's end is a space, as it is between the sentences of a document in
-    pre-training. Any text can be written in the vocabulary, which has all bytes; but
-    GPT's has characters, and what occurs in no document is unknown.
+    A line's end becomes a space, as between the sentences of a document in
+    pre-training. The vocabulary has all bytes, so that any text can be written in it.
+    GPT's has characters instead, and those that occur in no document are unknown.
 
     Args:
         documents: `tf.data.Dataset` of scalar strings, a list of paths of
@@ -160,7 +160,7 @@ def train_byte_pair(
     https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf),
     section 2.2.
     """
-    cls, first, last, word_end = one_of(BYTE_PAIR, family)
+    cls, first, last, word_end = known_family(BYTE_PAIR, family)
     special = [*first, *last]
     splitters = hugging_face.pre_tokenizers
     splitter: Any
@@ -218,7 +218,7 @@ def train_sentence_piece(
     character_coverage: float = 0.99995,
     **kwargs: Any,
 ) -> NormalizedSentencePiece:
-    """Learns a SentencePiece model from text, after the tokenizer's own clean-up.
+    """Learn a SentencePiece model from text, after the tokenizer's own clean-up.
 
     Args:
         documents: `tf.data.Dataset` of scalar strings, a list of paths of
@@ -270,7 +270,7 @@ def train_sentence_piece(
             "`character_coverage` must be from 0.98 to 1. Received: "
             f"{character_coverage!r}."
         )
-    cls, ids, control, symbols = one_of(SENTENCE_PIECE, family)
+    cls, ids, control, symbols = known_family(SENTENCE_PIECE, family)
     symbols = [*symbols, *map(sentinel, range(sentinels))]
     number = sum(value >= 0 for value in ids.values()) + len(control) + len(symbols)
     _check_size(vocabulary_size, number, "special pieces")

@@ -1,4 +1,4 @@
-"""Text as the learners of vocabularies take it."""
+"""Texts in the form that the learners of vocabularies take."""
 
 import itertools
 import re
@@ -29,12 +29,12 @@ _Clean = Callable[[TFTensor], TFTensor]
 
 
 def one_line(texts: TFTensor) -> TFTensor:
-    """Strings whose lines' ends are spaces."""
+    """Replace the ends of strings' lines by spaces."""
     return tf.strings.regex_replace(without_nul(to_utf8(texts)), _LINE_END, " ")
 
 
 def read_texts(documents: TFDataset | Sequence[Path]) -> TFDataset:
-    """Lines of files, or a dataset, as a checked dataset of strings."""
+    """Make a checked dataset of strings of a dataset, or of the lines of files."""
     if isinstance(documents, (list, tuple)):
         reading = Reading()
         sources = text_sources(documents, reading, "documents")
@@ -48,12 +48,12 @@ def read_texts(documents: TFDataset | Sequence[Path]) -> TFDataset:
 
 @as_written
 def clean_batches(documents: TFDataset, clean: _Clean) -> TFDataset:
-    """Cleaned documents, several at once."""
+    """Clean documents, several at once."""
     return documents.batch(64).map(clean, num_parallel_calls=tf.data.AUTOTUNE)
 
 
 def text_parts(documents: TFDataset, clean: _Clean) -> Iterator[str]:
-    """The lines of cleaned documents, in parts of at most 1,000 characters."""
+    """Clean documents, and yield their lines in parts of at most 1,000 characters."""
     batches = clean_batches(documents, clean).as_numpy_iterator()
     texts = itertools.chain.from_iterable(batches)
     cut = (part for text in texts for part in _PART.findall(text.decode()))
@@ -67,14 +67,14 @@ def text_parts(documents: TFDataset, clean: _Clean) -> Iterator[str]:
 def pieces_after_space(
     words: list[str], clean: _Clean, splitter: Any
 ) -> Iterator[list[str]]:
-    """The pieces of words that stand after a space."""
+    """Yield the pieces of words that stand after a space."""
     texts = clean(tf.constant([f" {word}" for word in words])).numpy()
     for text in texts:
         yield [piece for piece, _ in splitter.pre_tokenize_str(text.decode())]
 
 
 def counted_lines(counts: Mapping[str, int], clean: _Clean) -> Iterator[str]:
-    """Cleaned words, and after a tab their counts."""
+    """Yield cleaned words, and after a tab their counts."""
     cleaned = recount(counts, lambda words: clean(words).numpy()[:, None])
     lines = [f"{word}\t{count}" for word, count in cleaned.items() if word.strip()]
     if not lines:

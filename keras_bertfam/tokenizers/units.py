@@ -15,7 +15,7 @@ _BORDER = (
 
 
 def split_units(texts: TFTensor) -> TFRagged:
-    """Splits texts into words, characters of scripts without spaces, and the rest.
+    """Split texts into words, characters of scripts without spaces, and the rest.
 
     Args:
         texts: string tensor of shape `(batch,)`, in UTF-8.
@@ -31,7 +31,7 @@ def split_units(texts: TFTensor) -> TFRagged:
 
 
 def units_of(texts: list[str]) -> list[list[str]]:
-    """What `split_units` makes of texts, as lists."""
+    """List what `split_units` makes of texts."""
     with tf.device("CPU:0"):
         units = split_units(to_utf8(tf.constant(texts, tf.string)))
     return [[unit.decode() for unit in row] for row in units.to_list()]

@@ -1,17 +1,17 @@
-"""Words and how often they occur, in the place of a text to learn a vocabulary from."""
+"""Words and their counts, from which vocabularies are learned as from a text."""
 
 import collections
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 
-_AT_ONCE = 4096
+_WORDS_AT_ONCE = 4096
 
 
 def recount(
     counts: Mapping[str, int],
     split: Callable[[list[str]], Iterable[Iterable[bytes | str]]],
 ) -> dict[str, int]:
-    """How often the parts of words occur.
+    """Count how often the parts of words occur.
 
     Args:
         counts: words and how often they occur.
@@ -26,9 +26,9 @@ def recount(
     """
     words = iter(counts)
     new: collections.Counter[str] = collections.Counter()
-    while batch := [*itertools.islice(words, _AT_ONCE)]:
+    while batch := [*itertools.islice(words, _WORDS_AT_ONCE)]:
         for word in batch:
-            _check(word, counts[word])
+            _check_count(word, counts[word])
         for word, parts in zip(batch, split(batch), strict=True):
             for part in parts:
                 text = part.decode() if isinstance(part, bytes) else part
@@ -36,7 +36,7 @@ def recount(
     return dict(new)
 
 
-def _check(word, count):
+def _check_count(word, count):
     if not isinstance(word, str) or not isinstance(count, int):
         raise TypeError(
             "`documents`, if a dict, must have words and how often they occur. "

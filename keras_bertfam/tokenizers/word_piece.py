@@ -106,7 +106,7 @@ class BertTokenizer(TextTokenizer, keras_hub.tokenizers.BertTokenizer):
                 pre_tokenizer or (), PRE_TOKENIZERS, "pre_tokenizer"
             )
             lowercase = lowercases(self.normalizer)
-        # KerasHub's second, pure Python, path is the one that keeps accents.
+        # KerasHub's other path, in pure Python, keeps accents.
         kwargs["_allow_python_workflow"] = False
         kwargs.setdefault("strip_accents", lowercase)
         super().__init__(vocabulary=vocabulary, lowercase=lowercase, **kwargs)
@@ -148,7 +148,7 @@ class BertTokenizer(TextTokenizer, keras_hub.tokenizers.BertTokenizer):
                 f"Missing: {', '.join(missing)}."
             )
         tokens = self.vocabulary
-        # Arrays, which every graph takes for constants of its own.
+        # NumPy arrays, of which each graph makes constants of its own.
         self._is_inner = np.array([t.startswith("##") for t in tokens])
         sizes = np.array([len(token) for token in tokens], "int32")
         self._characters = sizes - 2 * self._is_inner
@@ -178,17 +178,17 @@ class BertTokenizer(TextTokenizer, keras_hub.tokenizers.BertTokenizer):
         return keras_hub.tokenizers.BertTokenizer.tokenize(self, inputs)
 
     def clean_texts(self, texts: TFTensor) -> TFTensor:
-        """Strings as BERT's clean-up, or the `normalizer`, makes them."""
+        """Clean strings as BERT, or the `normalizer`, does."""
         return normalize(texts, self.normalizer_steps())
 
     def normalizer_steps(self) -> list[Step]:
-        """What is done to texts, as in a `tokenizer.json`."""
+        """List what is done to texts, as in a `tokenizer.json`."""
         if self.normalizer is None:
             return [bert_step(self.lowercase)]
         return [dict(step) for step in self.normalizer]
 
     def pre_tokenizer_steps(self) -> list[Step]:
-        """How texts are split, as in a `tokenizer.json`."""
+        """List how texts are split, as in a `tokenizer.json`."""
         steps = self.pre_tokenizer
         return [{"type": "BertPreTokenizer"}] if steps is None else [*map(dict, steps)]
 
@@ -209,7 +209,7 @@ class BertTokenizer(TextTokenizer, keras_hub.tokenizers.BertTokenizer):
     def tokenize_with_offsets(
         self, texts: TFTensor
     ) -> tuple[TFRagged, TFRagged, TFRagged]:
-        """Tokenises texts, and says which bytes of them each token is made of.
+        """Tokenize texts, and tell which bytes of them each token is made of.
 
         Args:
             texts: string tensor of shape `(batch,)`, in UTF-8.
@@ -231,7 +231,7 @@ class BertTokenizer(TextTokenizer, keras_hub.tokenizers.BertTokenizer):
         )
 
     def _without_long_words(self, tokens, *bounds):
-        """One unknown token for each word that is too long.
+        """Put one unknown token in the place of each word that is too long.
 
         Args:
             tokens: ragged tensor of ids.
@@ -240,6 +240,7 @@ class BertTokenizer(TextTokenizer, keras_hub.tokenizers.BertTokenizer):
         Returns:
             A tuple of what was given.
         """
+        # With words of at most 3 characters: "ab", "##cd", "e" -> "[UNK]", "e".
         ids = tokens.flat_values
         inner = tf.gather(self._is_inner, ids)
         # So many at least follow the first of a word that is too long.
@@ -274,7 +275,7 @@ class BertTokenizer(TextTokenizer, keras_hub.tokenizers.BertTokenizer):
 
 
 def _without_numbers(lines):
-    """The tokens of lines with the number of each after it, `None` for others."""
+    """Read tokens from lines with a number after each; `None` for other lines."""
     if not lines or "\t" not in lines[0]:
         return None
     tokens = []

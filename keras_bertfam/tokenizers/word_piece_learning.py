@@ -1,8 +1,8 @@
 """WordPiece vocabularies from words and how often they occur.
 
-What comes out is what `keras_hub.tokenizers.compute_word_piece_vocabulary` learns by
-`tensorflow_text`, in a fiftieth of the time. There, all parts of all words are counted,
-and from each part are taken the counts of the longer ones that begin with it: what is
+The result is what `keras_hub.tokenizers.compute_word_piece_vocabulary` learns by
+`tensorflow_text`, in a fiftieth of the time. That code counts all parts of all words,
+and subtracts from each part the counts of the longer ones that begin with it. What is
 left is how often a word ends with that part. Here only the ends are counted.
 """
 
@@ -22,18 +22,18 @@ SIGNS = (
     r"\x{20000}-\x{2A6DF}\x{2A700}-\x{2CEAF}\x{2F800}-\x{2FA1F}]"
 )
 SPACES = r"[\s\p{Cc}\p{Cf}]"
-# The learner's limits: of characters in a word, different ones, and different words.
-_LENGTH, _CHARACTERS, _WORDS = 50, 1000, 5_000_000
-# How often a token must occur is looked for up to here, by halves.
-_MOST = 10_000_000
-_SLACK = 0.05  # this share of the vocabulary may stay unused
+# Limits of characters in a word, of different characters, and of different words.
+_MAX_LENGTH, _MAX_CHARACTERS, _MAX_WORDS = 50, 1000, 5_000_000
+# How often a token must occur is searched for up to here, by halving.
+_MAX_FREQUENCY = 10_000_000
+_UNUSED_SHARE = 0.05  # this share of the vocabulary may stay unused
 _ROUNDS = 4
-_INNER = "##"
+_CONTINUES = "##"
 
 
 @as_written
 def count_words(texts: TFDataset) -> dict[str, int]:
-    """Counts words.
+    """Count words.
 
     Args:
         texts: `tf.data.Dataset` of strings of shape `(batch,)`, cleaned.
@@ -52,7 +52,7 @@ def count_words(texts: TFDataset) -> dict[str, int]:
 
 
 def split_words(texts: TFTensor) -> TFRagged:
-    """The words of cleaned texts of shape `(batch,)`, ragged `(batch, None)`."""
+    """Split cleaned texts of shape `(batch,)` into words, ragged `(batch, None)`."""
     return tf_text.regex_split(texts, rf"{SPACES}|{SIGNS}", SIGNS)
 
 
@@ -62,7 +62,7 @@ def learn_word_pieces(
     special_tokens: Sequence[str],
     min_frequency: int,
 ) -> list[str]:
-    """Learns a vocabulary in which all characters are that words are made of.
+    """Learn a vocabulary that has all characters that words are made of.
 
     Args:
         counts: what `count_words` returns.
@@ -78,16 +78,16 @@ def learn_word_pieces(
     Raises:
         ValueError: If there is no word that isn't too long.
     """
-    words = _usable(counts)
+    words = _words_to_learn(counts)
     if not words:
         raise ValueError(
-            f"`documents` must have at least one word of at most {_LENGTH} "
+            f"`documents` must have at least one word of at most {_MAX_LENGTH} "
             "characters. Received: none."
         )
-    most = min(max(counts.values()), _MOST)
+    most = min(max(counts.values()), _MAX_FREQUENCY)
     least = max(min(counts.values()), min_frequency)
     characters = sorted({character for word in words for character in word})
-    single = dict.fromkeys([*characters, *(_INNER + c for c in characters)], 1)
+    single = dict.fromkeys([*characters, *(_CONTINUES + c for c in characters)], 1)
     all_ends = _count_all_ends(words)
     frequencies = sorted(all_ends.values())
     while True:
@@ -96,7 +96,7 @@ def learn_word_pieces(
         # No round leaves more tokens than the first, so that many needn't be tried.
         bound = len(frequencies) - bisect.bisect_left(frequencies, frequency)
         bound += len(special_tokens) + len(single)
-        if not is_last and _is_less(bound, size):
+        if not is_last and _has_room(bound, size):
             most = frequency - 1
             continue
         tokens = single | _frequent(all_ends, frequency)
@@ -106,7 +106,7 @@ def learn_word_pieces(
         vocabulary = [*dict.fromkeys([*special_tokens, *characters, *ranked])]
         if len(vocabulary) > size:
             least = frequency + 1
-        elif _is_less(len(vocabulary), size):
+        elif _has_room(len(vocabulary), size):
             most = frequency - 1
         else:
             is_last = True
@@ -114,36 +114,36 @@ def learn_word_pieces(
             return vocabulary[:size]
 
 
-def _is_less(number, size):
-    """Whether there is room for more tokens than may stay unused."""
-    return size - number > _SLACK * size
+def _has_room(number, size):
+    """Tell whether there is room for more tokens than may stay unused."""
+    return size - number > _UNUSED_SHARE * size
 
 
-def _usable(counts):
-    """The words to learn from, the most frequent first."""
-    words = {word: count for word, count in counts.items() if len(word) <= _LENGTH}
+def _words_to_learn(counts):
+    """List the words to learn from, the most frequent first."""
+    words = {word: count for word, count in counts.items() if len(word) <= _MAX_LENGTH}
     frequencies: collections.Counter[str] = collections.Counter()
     for word, count in words.items():
         for character in word:
             frequencies[character] += count
     ranked = sorted(frequencies, key=lambda c: (-frequencies[c], c))
-    known = {*ranked[:_CHARACTERS]}
+    known = {*ranked[:_MAX_CHARACTERS]}
     ordered = sorted(words.items(), key=lambda item: -item[1])
-    return dict([item for item in ordered if known.issuperset(item[0])][:_WORDS])
+    return dict([item for item in ordered if known.issuperset(item[0])][:_MAX_WORDS])
 
 
 def _count_all_ends(words):
-    """How often words end with each of their ends, the whole word included."""
+    """Count how often words end with each of their ends, the whole word included."""
     ends: collections.Counter[str] = collections.Counter()
     for word, count in words.items():
         ends[word] += count
         for start in range(1, len(word)):
-            ends[_INNER + word[start:]] += count
+            ends[_CONTINUES + word[start:]] += count
     return ends
 
 
 def _count_ends(words, tokens):
-    """The same, for the ends where a token starts if words are split into tokens."""
+    """Count the ends where a token starts if words are split into tokens."""
     ends: collections.Counter[str] = collections.Counter()
     longest = max(map(len, tokens), default=0)
     for word, count in words.items():
@@ -154,7 +154,7 @@ def _count_ends(words, tokens):
             end = min(longest, len(rest) - 1)
             while rest[:end] not in tokens:
                 end -= 1
-            rest = _INNER + rest[end:]
+            rest = _CONTINUES + rest[end:]
             ends[rest] += count
     return ends
 

@@ -113,8 +113,8 @@ class XLMRobertaTokenizer(PlainSentencePiece):
 class CamembertTokenizer(XLMRobertaTokenizer):
     """CamemBERT's tokenizer.
 
-    Its ids are those of its SentencePiece model and 4, since four pieces that no text
-    has come before: `<s>` is 5, and `</s>` is 6.
+    Its ids are those of its SentencePiece model plus 4, since four pieces that occur in
+    no text come first: `<s>` is 5, and `</s>` is 6.
 
     Args:
         proto: path of a `sentencepiece.bpe.model`, or its content as bytes.

@@ -227,7 +227,7 @@ def test_unknown_and_changed_keys(name, tmp_path):
     # One that nobody knows is named, with its value.
     _, said = outcome(read, tmp_path, {**base, "odd_key": "odd_value"})
     assert "odd_key" in said and (name == "run.yaml" or "odd_value" in said), said
-    wrong, rows = [], [*keys.rows()] if keys else []
+    wrong, rows = [], [*keys.entries()] if keys else []
     nothing = {key.replace("*", "x"): "odd_value" for key, b, _ in rows if "no" in b}
     found, said = outcome(read, tmp_path, {**base, **nothing})
     assert not said and found in (plain, {**plain, **nothing})
@@ -283,7 +283,7 @@ def test_unused_variables_of_tensorflow_2_are_named(tmp_path):
         tf.Variable(np.zeros((2, 2)), name="some_head/kernel"),
     ]
     path = tf.train.Checkpoint(model=module).save(tmp_path / "ckpt")
-    reader = tensorflow2.NamedReader(tf.train.load_checkpoint(path), path)
+    reader = tensorflow2.ReaderByName(tf.train.load_checkpoint(path), path)
     assert [*reader.get_variable_to_shape_map()] == ["bert/embeddings/word_embeddings"]
     (note,) = reader.notes
     assert note == "In the checkpoint, and not known here: some_head/kernel."

@@ -325,7 +325,7 @@ def test_only_folders_are_replaced(tmp_path, monkeypatch):
 
 def test_what_a_killed_save_has_left_is_named(place, monkeypatch):
     save(place, OLD)
-    os.rename(place, replacing.before(place))
+    os.rename(place, replacing.interim_path(place))
 
     def refuse(*arguments):
         raise PermissionError

@@ -181,7 +181,7 @@ def test_other_tables(rule, seed, tmp_path):
     """One that changes capitals is named; the others are as ours."""
     proto = model_with(vocab_size=20, normalization_rule_name=rule)
     model = piece_pipelines.parse(proto)
-    named = piece_pipelines.unsaid(model)
+    named = piece_pipelines.not_expressible(model)
     if rule != "identity":
         assert named == ["a table of characters other than NFKC's"]
         return

@@ -1,8 +1,7 @@
-"""A record for each family: all that is known of it and isn't computation.
+"""The families' records: all that is known of a family and isn't computation.
 
-The records of this folder's files are known at once, and cost no framework. A record of
-a user's own is registered by the backbone class that has it, when that is defined, as
-all classes are.
+The records of this folder's files are there at once, and need no framework. A user's
+own record is registered by the backbone class that has it, when that class is defined.
 """
 
 import importlib
@@ -17,7 +16,7 @@ from keras_bertfam.presets.families.transformers_table import TransformersTable
 
 
 def _records():
-    """That of each file; before it are others, of which it is derived."""
+    """Yield the record of each file; before it are others, of which it is derived."""
     for file in pkgutil.iter_modules(__path__):
         module = importlib.import_module(f"{__name__}.{file.name}")
         values = [each for each in vars(module).values() if isinstance(each, Family)]
@@ -29,7 +28,7 @@ BACKBONES = Registry()
 
 
 def register(record: Family, backbone: Any) -> None:
-    """Makes a record and the class that has it known by the record's name.
+    """Make a record, and the class that has it, known by the record's name.
 
     A class that is defined again, as in a notebook, takes the place of the former.
 
@@ -59,22 +58,22 @@ def register(record: Family, backbone: Any) -> None:
 
 
 def transformers_tables() -> dict[str, TransformersTable]:
-    """The families that `transformers` has, by name."""
+    """Give the tables of the families that `transformers` has, by name."""
     return {n: r.transformers for n, r in FAMILIES.items() if r.transformers}
 
 
 def keras_hub_tables() -> dict[str, KerasHubTable]:
-    """The families that KerasHub has a class for, by name."""
+    """Give the tables of the families that KerasHub has a class for, by name."""
     return {n: r.keras_hub for n, r in FAMILIES.items() if r.keras_hub}
 
 
 def tensorflow1_tables() -> dict[str, TensorFlow1Table]:
-    """The families whose original code is for TensorFlow 1, by name."""
+    """Give the tables of the families from TensorFlow 1, by name."""
     return {n: r.tensorflow1 for n, r in FAMILIES.items() if r.tensorflow1}
 
 
 def family_of_tokenizer(tokenizer: Any) -> Family | None:
-    """The first published family with tokenizers of that class, ours or KerasHub's."""
+    """Find the first published family of a tokenizer's class, ours or KerasHub's."""
     known: dict[str, Family] = {}
     for record in FAMILIES.values():
         if record.sizes:
@@ -84,6 +83,6 @@ def family_of_tokenizer(tokenizer: Any) -> Family | None:
 
 
 def backbones_of(name: str) -> list[Any]:
-    """The classes that take a family's checkpoints, its own first."""
+    """List the classes that take a family's checkpoints, its own first."""
     reading = [other for other, record in FAMILIES.items() if name in record.reads]
     return [BACKBONES[family] for family in (name, *reading)]

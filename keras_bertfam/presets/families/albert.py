@@ -11,8 +11,8 @@ from keras_bertfam.presets.families.transformers_rows import (
     ALBERT_DROPOUT,
     BERT_CONFIG,
     ENCODER_ARGUMENTS,
-    block_rows,
-    embedding_rows,
+    block_weights,
+    embedding_weights,
     label_heads,
     masked_lm_head,
 )
@@ -98,9 +98,9 @@ ALBERT = BERT.derived(
             ("embedding_dim", "embedding_size", 128),
             ("num_groups", "num_hidden_groups", 1),
         ),
-        weights=embedding_rows()
+        weights=embedding_weights()
         + dense("embeddings.projection", "encoder.embedding_hidden_mapping_in")
-        + block_rows(
+        + block_weights(
             "encoder.albert_layer_groups.{layer}.albert_layers.0",
             [f"attention.{part}" for part in ("query", "key", "value")],
             "attention.dense",
@@ -144,7 +144,7 @@ ALBERT = BERT.derived(
             *keras_hub.dense(
                 "embedding_projection", "encoder.embedding_hidden_mapping_in"
             ),
-            *keras_hub.block_rows(
+            *keras_hub.block_weights(
                 "group_{layer}_inner_layer_0",
                 "encoder.albert_layer_groups.{layer}.albert_layers.0",
                 [f"attention.{part}" for part in ("query", "key", "value")],

@@ -4,7 +4,10 @@ from keras_bertfam.presets.families.keras_hub_table import KerasHubTable
 from keras_bertfam.presets.families.recipes import FineTuningRecipe, PretrainingRecipe
 from keras_bertfam.presets.families.record import Family, HeadStyle, size
 from keras_bertfam.presets.families.roberta import ROBERTA
-from keras_bertfam.presets.families.seq2seq_rows import BART_KERAS_HUB_ROWS, BART_ROWS
+from keras_bertfam.presets.families.seq2seq_rows import (
+    BART_KERAS_HUB_WEIGHTS,
+    BART_WEIGHTS,
+)
 from keras_bertfam.presets.families.transformers_rows import (
     SEQ2SEQ_ARGUMENTS,
     label_heads,
@@ -14,8 +17,8 @@ from keras_bertfam.presets.families.transformers_table import (
     TransformersTable,
 )
 
-# Section 5.1, which has rows and steps. The rate wasn't published: RoBERTa's, whose
-# batches are as large, as all that isn't said.
+# Section 5.1, which has rows and steps. The rate wasn't published. It is that of
+# RoBERTa, whose batches are as large, and so is all else that isn't said.
 _PRETRAINING = PretrainingRecipe(
     task="TextToText",
     source="Lewis et al., 2019, section 5.1; the rest as Liu et al., 2019, table 9",
@@ -79,7 +82,7 @@ BART = Family(
             ("activation_dropout", "activation_dropout", 0.0),
             ("initializer_range", "init_std", 0.02),
         ),
-        weights=BART_ROWS,
+        weights=BART_WEIGHTS,
         heads={
             "seq2seq_lm": (),
             "classifier": _HEADS["classifier"],
@@ -126,7 +129,7 @@ BART = Family(
             "attention_dropout": 0.0,
             "activation_dropout": 0.0,
         },
-        BART_KERAS_HUB_ROWS,
+        BART_KERAS_HUB_WEIGHTS,
         {"Seq2SeqLM": ()},
     ),
 )

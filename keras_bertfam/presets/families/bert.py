@@ -16,7 +16,7 @@ from keras_bertfam.presets.families.rows import dense
 from keras_bertfam.presets.families.tensorflow1_table import BLOCK, TensorFlow1Table
 from keras_bertfam.presets.families.transformers_rows import (
     BERT_CONFIG,
-    BERT_ROWS,
+    BERT_WEIGHTS,
     DROPOUT,
     ENCODER_ARGUMENTS,
     NO_DECODER,
@@ -37,7 +37,7 @@ _SIZES = {
     for layers in (2, 4, 6, 8, 10, 12)
     for width in (128, 256, 512, 768)
 }
-# Those that have names of their own as well.
+# Sizes that also have names of their own.
 _SIZES |= {
     f"bert_{name}_en_uncased": _SIZES[f"bert_l{layers}_h{width}_en_uncased"]
     for name, layers, width in (
@@ -127,7 +127,7 @@ BERT = Family(
         title="Bert",
         prefix="bert",
         config=BERT_CONFIG,
-        weights=BERT_ROWS + POOLER,
+        weights=BERT_WEIGHTS + POOLER,
         heads={
             "masked_lm": masked_lm_head(
                 "cls.predictions.transform.dense",

@@ -1,22 +1,22 @@
-"""Rows that the tables of GPT-like families are made of."""
+"""Weight maps that the tables of GPT-like families are made of."""
 
 import dataclasses
 
 from keras_bertfam.presets.families import keras_hub_rows as keras_hub
-from keras_bertfam.presets.families.rows import Row, Rows, norm, same
+from keras_bertfam.presets.families.rows import WeightMap, WeightMaps, norm, same
 from keras_bertfam.presets.families.transformers_table import REQUIRED
 
 
-def beside(ours: str, theirs: str) -> Rows:
-    """A dense layer that is one of GPT's, whose kernels are `(inputs, outputs)`."""
+def beside(ours: str, theirs: str) -> WeightMaps:
+    """Map a dense layer to one of GPT's, whose kernels are `(inputs, outputs)`."""
     return (
         *same(f"{ours}.kernel", f"{theirs}.weight"),
         *same(f"{ours}.bias", f"{theirs}.bias"),
     )
 
 
-def decoder_rows(tokens: str, positions: str) -> Rows:
-    """The rows of GPT and GPT-2, by the names of their tables."""
+def decoder_weights(tokens: str, positions: str) -> WeightMaps:
+    """Map the weights of GPT and GPT-2, given the names of their two tables."""
     attention = "encoder.attention_layers.{layer}"
     feedforward = "encoder.feedforward_layers.{layer}"
     at = "h.{layer}"
@@ -34,7 +34,7 @@ def decoder_rows(tokens: str, positions: str) -> Rows:
 
 
 def decoder_config(activation: str, usual: str, positions: int) -> tuple:
-    """What GPT's and GPT-2's configs have in common, a rate under two names too.
+    """Map the arguments that GPT and GPT-2 share to keys of a config.
 
     Args:
         activation: str. The key of the activation.
@@ -57,31 +57,33 @@ def decoder_config(activation: str, usual: str, positions: int) -> tuple:
 
 
 def _plain(ours, theirs):
-    """A dense layer of KerasHub, whose kernels are `(inputs, outputs)` too."""
-    rows = keras_hub.dense(ours, theirs)
-    return tuple(dataclasses.replace(row, transform=keras_hub.SAME) for row in rows)
+    """Map a dense layer of KerasHub, whose kernels are `(inputs, outputs)` too."""
+    weights = keras_hub.dense(ours, theirs)
+    return tuple(
+        dataclasses.replace(weight, transform=keras_hub.SAME) for weight in weights
+    )
 
 
 def _third(attention, at, part, number, ours, theirs):
-    """A variable of KerasHub that is a third of a tensor, and has an axis of heads."""
+    """Map a third of a tensor to a variable of KerasHub that has an axis of heads."""
     name = f"{at}.attn.c_attn.{theirs}[{number}]"
-    return Row(f"{attention}/{part}/{ours}", (name,), keras_hub.PARTS)
+    return WeightMap(f"{attention}/{part}/{ours}", (name,), keras_hub.PARTS)
 
 
-def _keras_hub_rows():
+def _keras_hub_weights():
     ours, at = "transformer_layer_{layer}", "h.{layer}"
     attention, output = f"{ours}/self_attention", f"{at}.attn.c_proj"
     ours_output = f"{attention}/attention_output"
     return (
-        Row("token_embedding/embeddings", ("wte.weight",), keras_hub.SAME),
-        Row("position_embedding/embeddings", ("wpe.weight",), keras_hub.SAME),
+        WeightMap("token_embedding/embeddings", ("wte.weight",), keras_hub.SAME),
+        WeightMap("position_embedding/embeddings", ("wpe.weight",), keras_hub.SAME),
         *(
             _third(attention, at, part, number, *names)
             for number, part in enumerate(("query", "key", "value"))
             for names in (("kernel", "weight"), ("bias", "bias"))
         ),
-        Row(f"{ours_output}/kernel", (f"{output}.weight",), keras_hub.PARTS_OUT),
-        Row(f"{ours_output}/bias", (f"{output}.bias",), keras_hub.SAME),
+        WeightMap(f"{ours_output}/kernel", (f"{output}.weight",), keras_hub.PARTS_OUT),
+        WeightMap(f"{ours_output}/bias", (f"{output}.bias",), keras_hub.SAME),
         *keras_hub.norm(f"{ours}/self_attention_layer_norm", f"{at}.ln_1"),
         *_plain(f"{ours}/feedforward_intermediate_dense", f"{at}.mlp.c_fc"),
         *_plain(f"{ours}/feedforward_output_dense", f"{at}.mlp.c_proj"),
@@ -90,4 +92,4 @@ def _keras_hub_rows():
     )
 
 
-KERAS_HUB_ROWS = _keras_hub_rows()
+KERAS_HUB_WEIGHTS = _keras_hub_weights()

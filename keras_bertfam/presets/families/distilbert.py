@@ -8,8 +8,8 @@ from keras_bertfam.presets.families.record import HeadStyle, size
 from keras_bertfam.presets.families.roberta import ROBERTA
 from keras_bertfam.presets.families.transformers_rows import (
     ENCODER_ARGUMENTS,
-    block_rows,
-    embedding_rows,
+    block_weights,
+    embedding_weights,
     label_heads,
     masked_lm_head,
 )
@@ -30,7 +30,7 @@ _PRETRAINING = PretrainingRecipe(
     beta_2=0.98,
     global_clipnorm=5.0,
     rows="doc_sentences",
-    # By weights `count ** -0.7`, and so many in the whole batch.
+    # Drawn by weights `count ** -0.7`, and so many in the whole batch.
     masking={"mask_selection_rate": 0.15, "strategy": "smoothed_tokens"},
     task_arguments={
         "ce_weight": 5.0,
@@ -81,8 +81,8 @@ DISTILBERT = BERT.derived(
             ("attention_dropout", "attention_dropout", 0.1),
             ("initializer_range", "initializer_range", 0.02),
         ),
-        weights=embedding_rows(segments=False)
-        + block_rows(
+        weights=embedding_weights(segments=False)
+        + block_weights(
             "transformer.layer.{layer}",
             [f"attention.{part}_lin" for part in "qkv"],
             "attention.out_lin",
@@ -125,7 +125,7 @@ DISTILBERT = BERT.derived(
                 ("embeddings.position_embeddings.weight",),
                 keras_hub.SAME,
             ),
-            *keras_hub.block_rows(
+            *keras_hub.block_weights(
                 "transformer_layer_{layer}",
                 "transformer.layer.{layer}",
                 [f"attention.{part}_lin" for part in "qkv"],

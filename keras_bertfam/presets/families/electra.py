@@ -19,7 +19,7 @@ from keras_bertfam.presets.families.transformers_rows import (
     DROPOUT,
     ENCODER_ARGUMENTS,
     NO_DECODER,
-    embedding_rows,
+    embedding_weights,
     label_heads,
     masked_lm_head,
 )
@@ -116,7 +116,7 @@ ELECTRA = BERT.derived(
         title="Electra",
         prefix="electra",
         config=(*BERT_CONFIG, ("embedding_dim", "embedding_size", 128)),
-        weights=embedding_rows()
+        weights=embedding_weights()
         + dense("embeddings.projection", "embeddings_project")
         + BERT_BLOCKS,
         heads={

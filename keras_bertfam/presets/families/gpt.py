@@ -1,6 +1,6 @@
 """GPT's record."""
 
-from keras_bertfam.presets.families.decoder_rows import decoder_config, decoder_rows
+from keras_bertfam.presets.families.decoder_rows import decoder_config, decoder_weights
 from keras_bertfam.presets.families.recipes import FineTuningRecipe, PretrainingRecipe
 from keras_bertfam.presets.families.record import Family, HeadStyle, Layout, size
 from keras_bertfam.presets.families.transformers_rows import DECODER_ARGUMENTS
@@ -61,7 +61,7 @@ GPT = Family(
         title="OpenAIGPT",
         prefix="transformer",
         config=decoder_config("afn", "gelu", 512),
-        weights=decoder_rows("tokens_embed", "positions_embed"),
+        weights=decoder_weights("tokens_embed", "positions_embed"),
         heads={"causal_lm": ()},
         fixed={**DECODER_ARGUMENTS, "intermediate_dim": None},
         output="lm_head.weight",

@@ -3,9 +3,9 @@
 import dataclasses
 
 from keras_bertfam.presets.families.decoder_rows import (
-    KERAS_HUB_ROWS,
+    KERAS_HUB_WEIGHTS,
     decoder_config,
-    decoder_rows,
+    decoder_weights,
 )
 from keras_bertfam.presets.families.gpt import GPT, PRETRAINING
 from keras_bertfam.presets.families.keras_hub_table import KerasHubTable
@@ -63,7 +63,7 @@ GPT2 = GPT.derived(
             *decoder_config("activation_function", "gelu_new", 1024),
             ("intermediate_dim", "n_inner", None),
         ),
-        weights=decoder_rows("wte", "wpe"),
+        weights=decoder_weights("wte", "wpe"),
         heads={"causal_lm": ()},
         fixed={**DECODER_ARGUMENTS, "norm_first": True},
         required_config={
@@ -90,7 +90,7 @@ GPT2 = GPT.derived(
             "attn_pdrop": "dropout",
         },
         {"activation_function": "gelu_new", "layer_norm_epsilon": 1e-5},
-        KERAS_HUB_ROWS,
+        KERAS_HUB_WEIGHTS,
         {"CausalLM": ()},
     ),
 )

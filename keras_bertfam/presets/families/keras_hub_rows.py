@@ -1,7 +1,7 @@
-"""Rows that the tables of KerasHub's backbone classes are made of.
+"""Weight maps that the tables of KerasHub's backbone classes are made of.
 
-Rows go from the paths of KerasHub's variables to the names that `transformers` has
-for them, and are read in both directions. `join` takes the number of heads as well.
+They go from the paths of KerasHub's variables to the names that `transformers` has for
+them, and are read in both directions. `join` takes the number of heads as well.
 """
 
 import dataclasses
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_bertfam.presets.families.rows import VECTOR, Row, Rows, Transform
+from keras_bertfam.presets.families.rows import VECTOR, Transform, WeightMap, WeightMaps
 
 # KerasHub's kernels of attention have an axis for the heads.
 HEADS = Transform(
@@ -26,7 +26,7 @@ HEADS_OUT = Transform(
 )
 KERNEL = Transform(lambda arrays, _: arrays[0].T, lambda a, *_: [a.T])
 SAME = Transform(lambda arrays, _: arrays[0], VECTOR.split)
-# KerasHub's RoBERTa has neither the rows before the first position nor types.
+# KerasHub's RoBERTa has neither positions before the first one nor types.
 POSITIONS = Transform(
     lambda arrays, _: arrays[0][2:] + arrays[1][0],
     lambda a, *_: [np.pad(a, [[2, 0], [0, 0]]), np.zeros((1, a.shape[1]), a.dtype)],
@@ -40,15 +40,15 @@ PARTS_OUT = Transform(
     lambda arrays, heads: arrays[0].reshape(heads, -1, arrays[0].shape[-1]),
     lambda a, *_: [a.reshape(-1, a.shape[-1])],
 )
-# KerasHub's BART hasn't the rows before the first position.
+# KerasHub's BART hasn't the positions before the first one.
 OFFSET_POSITIONS = Transform(
     lambda arrays, _: arrays[0][2:], lambda a, *_: [np.pad(a, [[2, 0], [0, 0]])]
 )
 
 
 @dataclasses.dataclass(frozen=True)
-class Conditional(Row):
-    """A row that applies only if there is another variable, or only if there is none.
+class ConditionalMap(WeightMap):
+    """A map that applies only if another variable exists, or only if it doesn't.
 
     Attributes:
         other: str. The path of that variable.
@@ -58,24 +58,28 @@ class Conditional(Row):
     other: str = ""
     wanted: bool = True
 
-    def at(self, layer: int) -> "Conditional":
-        row, other = super().at(layer), self.other.format(layer=layer)
-        return dataclasses.replace(self, ours=row.ours, theirs=row.theirs, other=other)
+    def at(self, layer: int) -> "ConditionalMap":
+        weight, other = super().at(layer), self.other.format(layer=layer)
+        return dataclasses.replace(
+            self, ours=weight.ours, theirs=weight.theirs, other=other
+        )
 
 
-def dense(ours: str, theirs: str) -> Rows:
-    kernel = Row(f"{ours}/kernel", (f"{theirs}.weight",), KERNEL)
-    return kernel, Row(f"{ours}/bias", (f"{theirs}.bias",), SAME)
+def dense(ours: str, theirs: str) -> WeightMaps:
+    kernel = WeightMap(f"{ours}/kernel", (f"{theirs}.weight",), KERNEL)
+    return kernel, WeightMap(f"{ours}/bias", (f"{theirs}.bias",), SAME)
 
 
-def norm(ours: str, theirs: str) -> Rows:
-    gamma = Row(f"{ours}/gamma", (f"{theirs}.weight",), SAME)
-    return gamma, Row(f"{ours}/beta", (f"{theirs}.bias",), SAME)
+def norm(ours: str, theirs: str) -> WeightMaps:
+    gamma = WeightMap(f"{ours}/gamma", (f"{theirs}.weight",), SAME)
+    return gamma, WeightMap(f"{ours}/beta", (f"{theirs}.bias",), SAME)
 
 
 TABLES = (
     *(
-        Row(f"{ours}_embedding/embeddings", (f"embeddings.{theirs}.weight",), SAME)
+        WeightMap(
+            f"{ours}_embedding/embeddings", (f"embeddings.{theirs}.weight",), SAME
+        )
         for ours, theirs in (
             ("token", "word_embeddings"),
             ("position", "position_embeddings"),
@@ -86,32 +90,32 @@ TABLES = (
 )
 
 
-def joint_tables(layer: str, *positions: Any) -> Rows:
-    """Embeddings as one layer, without segments."""
+def joint_tables(layer: str, *positions: Any) -> WeightMaps:
+    """Map embeddings that are one layer, without segments."""
     words = ("embeddings.word_embeddings.weight",)
     return (
-        Row(f"{layer}/token_embedding/embeddings", words, SAME),
-        Row(f"{layer}/position_embedding/embeddings", *positions),
+        WeightMap(f"{layer}/token_embedding/embeddings", words, SAME),
+        WeightMap(f"{layer}/position_embedding/embeddings", *positions),
         *norm("embeddings_layer_norm", "embeddings.LayerNorm"),
     )
 
 
-def attention_rows(ours: str, qkv: Sequence[str], output: str) -> Rows:
+def attention_weights(ours: str, qkv: Sequence[str], output: str) -> WeightMaps:
     return (
         *(
-            row
+            weight
             for part, theirs in zip(("query", "key", "value"), qkv, strict=True)
-            for row in (
-                Row(f"{ours}/{part}/kernel", (f"{theirs}.weight",), HEADS),
-                Row(f"{ours}/{part}/bias", (f"{theirs}.bias",), HEADS_BIAS),
+            for weight in (
+                WeightMap(f"{ours}/{part}/kernel", (f"{theirs}.weight",), HEADS),
+                WeightMap(f"{ours}/{part}/bias", (f"{theirs}.bias",), HEADS_BIAS),
             )
         ),
-        Row(f"{ours}/attention_output/kernel", (f"{output}.weight",), HEADS_OUT),
-        Row(f"{ours}/attention_output/bias", (f"{output}.bias",), SAME),
+        WeightMap(f"{ours}/attention_output/kernel", (f"{output}.weight",), HEADS_OUT),
+        WeightMap(f"{ours}/attention_output/bias", (f"{output}.bias",), SAME),
     )
 
 
-def block_rows(
+def block_weights(
     ours: str,
     at: str,
     qkv: Sequence[str],
@@ -121,9 +125,9 @@ def block_rows(
     output: str,
     last_norm: str,
     attending: str = "self_attention_layer",
-) -> Rows:
+) -> WeightMaps:
     return (
-        *attention_rows(
+        *attention_weights(
             f"{ours}/{attending}",
             [f"{at}.{name}" for name in qkv],
             f"{at}.{attention}",
@@ -135,7 +139,7 @@ def block_rows(
     )
 
 
-BERT_BLOCKS = block_rows(
+BERT_BLOCKS = block_weights(
     "transformer_layer_{layer}",
     "encoder.layer.{layer}",
     [f"attention.self.{part}" for part in ("query", "key", "value")],
@@ -147,15 +151,15 @@ BERT_BLOCKS = block_rows(
 )
 
 
-def masked_lm_head(dense_name: str, norm_name: str, bias: str) -> Rows:
+def masked_lm_head(dense_name: str, norm_name: str, bias: str) -> WeightMaps:
     return (
         *dense("mlm_head/intermediate_dense", dense_name),
         *norm("mlm_head/intermediate_layer_norm", norm_name),
-        Row("mlm_head/output_bias", (bias,), SAME),
+        WeightMap("mlm_head/output_bias", (bias,), SAME),
     )
 
 
-def classifier_head(output: str, pooled: str | None = None) -> Rows:
+def classifier_head(output: str, pooled: str | None = None) -> WeightMaps:
     first = () if pooled is None else dense("pooled_dense", pooled)
     return (*first, *dense("logits", output))
 

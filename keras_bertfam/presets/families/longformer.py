@@ -4,8 +4,8 @@ import dataclasses
 
 from keras_bertfam.presets.families.longformer_config import (
     GLOBAL_TOKENS,
-    by_layer,
-    of_transformers,
+    as_in_transformers,
+    with_values_by_layer,
 )
 from keras_bertfam.presets.families.recipes import PretrainingRecipe
 from keras_bertfam.presets.families.record import size
@@ -14,7 +14,7 @@ from keras_bertfam.presets.families.rows import dense
 from keras_bertfam.presets.families.transformers_rows import label_heads
 from keras_bertfam.presets.families.transformers_table import TransformersTable
 
-# Section 5: what went on from RoBERTa.
+# Section 5: pre-training that went on from RoBERTa's weights.
 _PRETRAINING = PretrainingRecipe(
     task="MaskedLM",
     source="Beltagy et al., 2020, section 5",
@@ -72,7 +72,7 @@ LONGFORMER = ROBERTA.derived(
             ),
         },
         required_config={},
-        forms=(by_layer, of_transformers),
+        forms=(with_values_by_layer, as_in_transformers),
         sign_file=None,
         signs=("attention_window", "hidden_size"),
     ),

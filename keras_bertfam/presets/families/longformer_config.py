@@ -2,12 +2,12 @@
 
 from typing import Any
 
-# As many as questions and choices of this library's tasks have.
+# Enough for the questions and choices of this library's tasks.
 GLOBAL_TOKENS = 160
 
 
-def by_layer(config: dict[str, Any]) -> dict[str, Any]:
-    """A config with `attention_window` as `EncoderBackbone` has it.
+def with_values_by_layer(config: dict[str, Any]) -> dict[str, Any]:
+    """Write `attention_window` as `EncoderBackbone` has it.
 
     Raises:
         ValueError: for another number of windows than layers.
@@ -26,8 +26,8 @@ def by_layer(config: dict[str, Any]) -> dict[str, Any]:
     return {**config, "attention_window": tuple(windows)}
 
 
-def of_transformers(config: dict[str, Any]) -> dict[str, Any]:
-    """The inverse of `by_layer`.
+def as_in_transformers(config: dict[str, Any]) -> dict[str, Any]:
+    """Undo `with_values_by_layer`.
 
     Raises:
         ValueError: for layers without a window, or without global tokens.

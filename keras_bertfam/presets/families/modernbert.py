@@ -2,7 +2,10 @@
 
 import dataclasses
 
-from keras_bertfam.presets.families.modernbert_config import by_layer, of_transformers
+from keras_bertfam.presets.families.modernbert_config import (
+    as_in_transformers,
+    with_values_by_layer,
+)
 from keras_bertfam.presets.families.recipes import FineTuningRecipe, PretrainingRecipe
 from keras_bertfam.presets.families.record import (
     Family,
@@ -11,7 +14,7 @@ from keras_bertfam.presets.families.record import (
     PublishedSize,
     size,
 )
-from keras_bertfam.presets.families.rows import Rows, dense, norm, same
+from keras_bertfam.presets.families.rows import WeightMaps, dense, norm, same
 from keras_bertfam.presets.families.transformers_rows import ENCODER_ARGUMENTS
 from keras_bertfam.presets.families.transformers_table import (
     REQUIRED,
@@ -77,7 +80,7 @@ _HEAD = dense("dense", "head.dense") + norm("norm", "head.norm")
 _LABELS = _HEAD + dense("logits", "classifier")
 _ATTENTION = "encoder.attention_layers.{layer}"
 _FEED_FORWARD = "encoder.feedforward_layers.{layer}"
-_WEIGHTS: Rows = (
+_WEIGHTS: WeightMaps = (
     *same("embeddings.token_embedding.embeddings", "embeddings.tok_embeddings.weight"),
     *norm("embeddings.norm", "embeddings.norm"),
     *dense(f"{_ATTENTION}.sublayer.qkv", "layers.{layer}.attn.Wqkv"),
@@ -159,7 +162,7 @@ MODERNBERT = Family(
         ),
         output="decoder.weight",
         copies={"decoder.weight": "embeddings.tok_embeddings.weight"},
-        forms=(by_layer, of_transformers),
+        forms=(with_values_by_layer, as_in_transformers),
         styles={"classifier_pooling": {"cls": "modernbert", "mean": "modernbert_mean"}},
     ),
 )

@@ -1,4 +1,4 @@
-"""ModernBERT's config as `transformers` has it, and with one value for each layer."""
+"""ModernBERT's config, as `transformers` has it and with a value for each layer."""
 
 import math
 from typing import Any
@@ -7,11 +7,11 @@ _FULL, _SLIDING = "full_attention", "sliding_attention"
 _BASES = {_FULL: 160_000.0, _SLIDING: 10_000.0}
 
 
-def by_layer(config: dict[str, Any]) -> dict[str, Any]:
-    """A config with `attention_window` and `rotary_base` of `EncoderBackbone`.
+def with_values_by_layer(config: dict[str, Any]) -> dict[str, Any]:
+    """Write `attention_window` and `rotary_base` as `EncoderBackbone` has them.
 
-    It may be of the first form, with `global_attn_every_n_layers` and a base beside
-    it, or of the later one, with `layer_types` and `rope_parameters`.
+    The config may be of the older form, with `global_attn_every_n_layers` and two
+    bases, or of the newer one, with `layer_types` and `rope_parameters`.
 
     Raises:
         ValueError: for layers or positions of a kind that isn't here.
@@ -58,8 +58,8 @@ def _bases(config):
     return bases
 
 
-def of_transformers(config: dict[str, Any]) -> dict[str, Any]:
-    """The inverse of `by_layer`.
+def as_in_transformers(config: dict[str, Any]) -> dict[str, Any]:
+    """Undo `with_values_by_layer`.
 
     Raises:
         ValueError: for windows of more than one length, or other positions.

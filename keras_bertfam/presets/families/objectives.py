@@ -1,7 +1,7 @@
-"""What runs of pre-training can be told by name: objectives, and strategies of masks.
+"""Names for runs of pre-training: of objectives, and of strategies of masking.
 
-No framework is needed to read this, so that a command can list and check names at once.
-The classes are defined elsewhere; `tests/test_command_lists.py` holds both to be equal.
+Reading them needs no framework, so that a command can list and check names at once. The
+classes are defined elsewhere; `tests/test_command_lists.py` checks that both agree.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ class Objective:
 
 
 def _denoising(name: str) -> Objective:
-    """What a `TextToText` is trained by: a denoising objective by its name."""
+    """Describe a denoising objective of a `TextToText`."""
     return Objective("TextToText", "", {"objective": name}, _STREAMS)
 
 
@@ -54,7 +54,7 @@ _CORRUPTION = "keras_bertfam.layers.corruption"
 
 
 class _Objectives(Mapping[str, Objective]):
-    """The package's own, and what else was defined as a `DenoisingObjective`."""
+    """The package's objectives, and defined subclasses of `DenoisingObjective`."""
 
     own = {
         "mlm": Objective("MaskedLM", "masked tokens"),
@@ -91,12 +91,12 @@ OBJECTIVES = _Objectives()
 
 
 def strategies() -> list[str]:
-    """Names of strategies of masking: the package's own, and what else was defined."""
+    """Name the strategies of masking: the package's own, and what else was defined."""
     defined = _defined("strategies", "MaskingStrategy")
     return [*dict.fromkeys([*_STRATEGIES, *defined])]
 
 
 def _defined(module, base):
-    """Classes by name of a kind, which are there if the module of their base is."""
+    """Give the classes of a kind by name, if the module of their base is loaded."""
     loaded = sys.modules.get(f"{_CORRUPTION}.{module}")
     return getattr(loaded, base).named if loaded else {}

@@ -1,4 +1,4 @@
-"""What recipes of pre-training and fine-tuning consist of."""
+"""Recipes of pre-training and fine-tuning: classes that records make them of."""
 
 import dataclasses
 import itertools
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True)
 class PretrainingRecipe:
-    """How a published model was pre-trained.
+    """A recipe of pre-training: how a published model was trained.
 
     Attributes:
         task: name of the class in `keras_bertfam.tasks` that has the objective.
@@ -70,7 +70,7 @@ class PretrainingRecipe:
     phases: tuple["PretrainingRecipe", ...] = ()
 
     def optimizer_arguments(self) -> dict[str, Any]:
-        """Arguments of `keras_bertfam.optimizers.pretraining_optimizer`.
+        """Give the arguments of `optimizers.pretraining_optimizer`.
 
         All but `total_steps`, which are those of a run. Warm-up is a share of them.
         """
@@ -87,7 +87,7 @@ class PretrainingRecipe:
         return values
 
     def settings(self) -> dict[str, Any]:
-        """All that was published, by the names of the arguments that take it."""
+        """Give all that was published, by the names of the arguments that take it."""
         return {
             **self.optimizer_arguments(),
             "total_steps": self.total_steps,
@@ -106,7 +106,7 @@ _OPTIMIZER_ARGUMENTS = (
 
 @dataclasses.dataclass(frozen=True)
 class FineTuningRecipe:
-    """What a paper searched over, or the released code has.
+    """A recipe of fine-tuning: what a paper searched over, or the released code has.
 
     Attributes:
         learning_rates: peak rates to try.
@@ -151,7 +151,7 @@ class FineTuningRecipe:
     def fixed(
         self, learning_rate: float, batch_size: int, epochs: int, **changes: Any
     ) -> "FineTuningRecipe":
-        """The same with one rate, one batch size and one number of epochs."""
+        """Give the recipe with one rate, one batch size and one number of epochs."""
         return self.changed(
             learning_rates=(learning_rate,),
             batch_sizes=(batch_size,),
@@ -160,10 +160,10 @@ class FineTuningRecipe:
         )
 
     def grid(self) -> list[tuple[float, int, int]]:
-        """All settings to try: tuples of learning rate, batch size and epochs.
+        """List all settings to try: tuples of learning rate, batch size and epochs.
 
-        Of the numbers of epochs only the greatest is among them, since training stops
-        early and keeps the best epoch.
+        Of the numbers of epochs only the greatest is taken, since training stops early
+        and keeps the best epoch.
         """
         return [
             *itertools.product(
@@ -172,19 +172,18 @@ class FineTuningRecipe:
         ]
 
     def middle(self) -> "FineTuningRecipe":
-        """The same with the middle setting of the grid only.
+        """Give the recipe with the middle setting of the grid only.
 
-        It is the learning rate in the middle when they are sorted, and the batch size
-        in the middle. Where there are two in the middle, it is the greater rate and
-        the smaller batch, which learn more of few examples. The epochs are those of
-        the grid.
+        The learning rate and the batch size are those in the middle when they are
+        sorted. If two are in the middle, the greater rate and the smaller batch are
+        taken, which learn more of few examples. The epochs are those of the grid.
         """
         rates, sizes = sorted(self.learning_rates), sorted(self.batch_sizes)
         rate, size = rates[len(rates) // 2], sizes[(len(sizes) - 1) // 2]
         return self.fixed(rate, size, max(self.epochs))
 
     def optimizer_arguments(self) -> dict[str, Any]:
-        """What `keras_bertfam.optimizers.fine_tuning_optimizer` takes but the rate."""
+        """Give what `optimizers.fine_tuning_optimizer` takes, but the rate."""
         return {
             "layer_decay": self.layer_decay,
             "offset": self.layer_offset,
@@ -196,7 +195,7 @@ class FineTuningRecipe:
         }
 
     def settings(self) -> dict[str, Any]:
-        """What was published, with a tuple of values where several were tried."""
+        """Give what was published; a tuple of values where several were tried."""
         settings = {
             "learning_rate": self.learning_rates,
             "batch_size": self.batch_sizes,
@@ -213,5 +212,5 @@ class FineTuningRecipe:
         return settings
 
     def changed(self, **changes: Any) -> "FineTuningRecipe":
-        """The same but for the changes."""
+        """Give the recipe with changes."""
         return dataclasses.replace(self, **changes)

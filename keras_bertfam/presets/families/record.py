@@ -1,4 +1,4 @@
-"""What a family's record consists of: all that is known of it and isn't computation."""
+"""The classes that a family's record is made of."""
 
 import dataclasses
 import math
@@ -39,7 +39,7 @@ def size(
     tokenizer: str | None = None,
     **arguments: Any,
 ) -> PublishedSize:
-    """A size with heads of 64 and an inner width of four times its own."""
+    """Make a size with heads of 64 and an inner width of four times its own."""
     common = {
         "vocabulary_size": vocabulary_size,
         "num_layers": num_layers,
@@ -52,7 +52,7 @@ def size(
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """A family's row: where its first special token goes, and what separates.
+    """The layout of a family's rows: special tokens, and what separates segments.
 
     Attributes:
         name: what the argument `layout` of a preprocessor calls it.
@@ -73,11 +73,11 @@ class Layout:
 
     @property
     def first(self) -> int:
-        """Where the first token is that isn't special."""
+        """Tell where the first token is that isn't special."""
         return 0 if self.start_last or not self.start_token else 1
 
     def specials(self, segments: int) -> int:
-        """How many special tokens a row of so many segments has."""
+        """Count the special tokens of a row of so many segments."""
         outer = bool(self.start_token) + self.ends
         return outer + self.separators * (segments - 1)
 
@@ -110,7 +110,7 @@ class HeadStyle:
     tokens: bool = False
 
     def layers(self, backbone: Any) -> dict[str, Any]:
-        """Arguments of `SummaryHead`, what comes before the logits."""
+        """Give the arguments of `SummaryHead`, what comes before the logits."""
         return {
             "hidden_dim": None if self.activation is None else backbone.hidden_dim,
             "activation": self.activation,
@@ -133,7 +133,7 @@ class Variant:
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """All that is known of a family but how it computes.
+    """A family's record: all that is known of it but how it computes.
 
     Attributes:
         name: as `model_type` of `transformers`, if it has the family.
@@ -180,10 +180,10 @@ class Family:
     tensorflow1: TensorFlow1Table | None = None
 
     def derived(self, name: str, backbone: str, **changes: Any) -> "Family":
-        """The record of a family that is like this one, but for the changes.
+        """Make the record of a family that is like this one, but for the changes.
 
-        Tokenizer, layout, head, arguments and recipes are this family's unless they
-        are given. Sizes and the names that other libraries have aren't inherited.
+        Tokenizer, layout, head, arguments and recipes are this family's unless they are
+        given. Sizes, and the names in other libraries, aren't inherited.
         """
         own: dict[str, Any] = {
             "sizes": {},
@@ -198,7 +198,7 @@ class Family:
         )
 
     def pretraining_recipe(self, hidden_dim: int) -> PretrainingRecipe:
-        """The recipe of the published size that is nearest in width."""
+        """Find the recipe of the published size that is nearest in width."""
 
         def distance(name):
             return abs(math.log(self.sizes[name].arguments["hidden_dim"] / hidden_dim))
@@ -209,7 +209,7 @@ class Family:
     def fine_tuning_recipes(
         self, hidden_dim: int | None = None
     ) -> Mapping[str, FineTuningRecipe]:
-        """The recipes for a backbone of a width, or for the usual ones."""
+        """Give the recipes for a backbone of a width, or those of most sizes."""
         for variant in self.variants.values():
             if hidden_dim in variant.hidden_dims:
                 return variant.fine_tuning

@@ -13,7 +13,7 @@ from keras_bertfam.presets.families.record import (
 )
 from keras_bertfam.presets.families.transformers_rows import (
     BERT_CONFIG,
-    BERT_ROWS,
+    BERT_WEIGHTS,
     DROPOUT,
     ENCODER_ARGUMENTS,
     NO_DECODER,
@@ -82,7 +82,7 @@ ROBERTA = Family(
         title="Roberta",
         prefix="roberta",
         config=(*BERT_CONFIG, ("position_offset", "pad_token_id", 1)),
-        weights=BERT_ROWS + POOLER,
+        weights=BERT_WEIGHTS + POOLER,
         heads={
             "masked_lm": masked_lm_head(
                 "lm_head.dense", "lm_head.layer_norm", "lm_head.bias"

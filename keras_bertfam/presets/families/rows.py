@@ -1,7 +1,7 @@
-"""A row of a family's table: a variable of ours and the tensors that it is.
+"""Which tensors of a checkpoint a variable of ours is made of, and how.
 
-Rows are read in both directions. What is done to the values is one of the pairs of
-functions below, each the other's inverse.
+A `WeightMap` is read in both directions. What happens to the values is one of the pairs
+of functions below, each the other's inverse.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ from keras_bertfam.types import Model
 
 @dataclasses.dataclass(frozen=True)
 class Transform:
-    """How tensors of PyTorch become a variable, and back.
+    """A pair of functions that make a variable of tensors of PyTorch, and back.
 
     Attributes:
         join: function of a list of arrays, gives an array.
@@ -28,7 +28,7 @@ class Transform:
 
 
 def _beside(arrays, axis):
-    # One array is no copy.
+    # A single array isn't copied.
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis)
 
 
@@ -58,17 +58,17 @@ POSITIONS = Transform(
     lambda arrays: arrays[0] + arrays[1][0],
     lambda a, *_: [a, np.zeros((1, a.shape[1]), a.dtype)],
 )
-# What logits are computed by where that isn't the token table.
+# The table that computes logits, if it isn't the token table.
 OUTPUT_TABLE = "token_embedding.reverse_embeddings"
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
-    """A pair of names.
+class WeightMap:
+    """The name of a variable of ours, and the names of the tensors that it is.
 
     Attributes:
         ours: str. Path of attributes from the backbone, or from the head, to the
-            variable. `{layer}` stands for each index of the list before it. A row
+            variable. `{layer}` stands for each index of the list before it. A map
             whose path leads to `None` doesn't apply.
         theirs: tuple of names of tensors, without the family's prefix.
         transform: `Transform`.
@@ -82,8 +82,8 @@ class Row:
     segments: bool | None = None
     required: bool = True
 
-    def at(self, layer: int) -> "Row":
-        """The row for one layer."""
+    def at(self, layer: int) -> "WeightMap":
+        """Give the map for one layer."""
         return dataclasses.replace(
             self,
             ours=self.ours.format(layer=layer),
@@ -91,32 +91,34 @@ class Row:
         )
 
 
-Rows: TypeAlias = tuple[Row, ...]
+WeightMaps: TypeAlias = tuple[WeightMap, ...]
 
 
-def same(ours: str, theirs: str, **kwargs: Any) -> Rows:
-    """One variable that is one tensor."""
-    return (Row(ours, (theirs,), **kwargs),)
+def same(ours: str, theirs: str, **kwargs: Any) -> WeightMaps:
+    """Map one variable to one tensor."""
+    return (WeightMap(ours, (theirs,), **kwargs),)
 
 
-def dense(ours: str, *theirs: str, **kwargs: Any) -> Rows:
-    """A dense layer that is one or more of `torch.nn.Linear`, side by side."""
+def dense(ours: str, *theirs: str, **kwargs: Any) -> WeightMaps:
+    """Map a dense layer to one or more of `torch.nn.Linear`, side by side."""
     return (
-        Row(f"{ours}.kernel", tuple(f"{n}.weight" for n in theirs), KERNEL, **kwargs),
-        Row(f"{ours}.bias", tuple(f"{n}.bias" for n in theirs), **kwargs),
+        WeightMap(
+            f"{ours}.kernel", tuple(f"{n}.weight" for n in theirs), KERNEL, **kwargs
+        ),
+        WeightMap(f"{ours}.bias", tuple(f"{n}.bias" for n in theirs), **kwargs),
     )
 
 
-def norm(ours: str, theirs: str) -> Rows:
-    """A layer norm."""
+def norm(ours: str, theirs: str) -> WeightMaps:
+    """Map a layer norm."""
     return (
-        Row(f"{ours}.gamma", (f"{theirs}.weight",)),
-        Row(f"{ours}.beta", (f"{theirs}.bias",)),
+        WeightMap(f"{ours}.gamma", (f"{theirs}.weight",)),
+        WeightMap(f"{ours}.beta", (f"{theirs}.bias",)),
     )
 
 
 def find(owner: Any, path: str) -> Any:
-    """What a path of attributes leads to from an object, or `None`."""
+    """Follow a path of attributes from an object; `None` if it ends early."""
     for name in path.split("."):
         if owner is None:
             return None
@@ -125,25 +127,25 @@ def find(owner: Any, path: str) -> Any:
 
 
 def applying(
-    rows: Iterable[Row], owner: Any, backbone: Model
-) -> Iterator[tuple[Row, Any]]:
-    """The rows that apply to a model, one for each variable.
+    weights: Iterable[WeightMap], owner: Any, backbone: Model
+) -> Iterator[tuple[WeightMap, Any]]:
+    """List the maps that apply to a model, one for each variable.
 
     Args:
-        rows: tuple of `Row`.
+        weights: tuple of `WeightMap`.
         owner: the backbone or the head, from which paths start.
         backbone: the backbone.
 
     Yields:
-        Pairs of a `Row` and its variable.
+        Pairs of a `WeightMap` and its variable.
     """
-    for row in rows:
-        if row.segments not in (None, bool(getattr(backbone, "num_segments", 0))):
+    for weight in weights:
+        if weight.segments not in (None, bool(getattr(backbone, "num_segments", 0))):
             continue
-        layers = [row]
-        if "{layer}" in row.ours:
-            blocks = find(owner, row.ours.partition(".{layer}")[0])
-            layers = [row.at(index) for index in range(len(blocks))]
+        layers = [weight]
+        if "{layer}" in weight.ours:
+            blocks = find(owner, weight.ours.partition(".{layer}")[0])
+            layers = [weight.at(index) for index in range(len(blocks))]
         for one in layers:
             variable = find(owner, one.ours)
             if variable is not None:

@@ -1,11 +1,11 @@
-"""Rows that the tables of T5 and BART are made of."""
+"""Weight maps that the tables of T5 and BART are made of."""
 
 from keras_bertfam.presets.families import keras_hub_rows as keras_hub
-from keras_bertfam.presets.families.rows import Row, Rows, dense, norm, same
-from keras_bertfam.presets.families.transformers_rows import block_rows
+from keras_bertfam.presets.families.rows import WeightMap, WeightMaps, dense, norm, same
+from keras_bertfam.presets.families.transformers_rows import block_weights
 
 
-def _t5_side(side: str, feedforward: int) -> Rows:
+def _t5_side(side: str, feedforward: int) -> WeightMaps:
     stack, at = f"{side}.encoder", f"{side}.block.{{layer}}.layer"
     attention = f"{stack}.attention_layers.{{layer}}"
     last = f"{stack}.feedforward_layers.{{layer}}"
@@ -27,7 +27,7 @@ def _t5_side(side: str, feedforward: int) -> Rows:
 
 _CROSS = "decoder.encoder.cross_attention_layers.{layer}"
 _T5_CROSS = "decoder.block.{layer}.layer.1"
-T5_ROWS = (
+T5_WEIGHTS = (
     *same("token_embedding.embeddings", "shared.weight"),
     *_t5_side("encoder", 1),
     *_t5_side("decoder", 2),
@@ -41,10 +41,10 @@ T5_ROWS = (
 )
 
 
-def _t5_keras_hub_attention(ours: str, theirs: str) -> Rows:
+def _t5_keras_hub_attention(ours: str, theirs: str) -> WeightMaps:
     names = zip(("query", "key", "value", "output"), "qkvo", strict=True)
     return tuple(
-        Row(
+        WeightMap(
             f"{ours}.{name}_projector.kernel",
             (f"{theirs}.{part}.weight",),
             keras_hub.KERNEL,
@@ -53,7 +53,7 @@ def _t5_keras_hub_attention(ours: str, theirs: str) -> Rows:
     )
 
 
-def _t5_keras_hub_side(side: str, feedforward: int) -> Rows:
+def _t5_keras_hub_side(side: str, feedforward: int) -> WeightMaps:
     ours = f"{side}_transformer_layers.{{layer}}"
     at = f"{side}.block.{{layer}}.layer"
     last, kernel = f"{at}.{feedforward}", keras_hub.KERNEL
@@ -62,18 +62,18 @@ def _t5_keras_hub_side(side: str, feedforward: int) -> Rows:
     bias = "SelfAttention.relative_attention_bias.weight"
     return (
         *_t5_keras_hub_attention(f"{ours}.self_attention", f"{at}.0.SelfAttention"),
-        Row(
+        WeightMap(
             f"{side}_transformer_layers.0.self_attention.relative_attention_bias",
             (f"{side}.block.0.layer.0.{bias}",),
             keras_hub.SAME,
         ),
         _t5_keras_hub_norm(f"{ours}.self_attention_layer_norm", f"{at}.0.layer_norm"),
-        keras_hub.Conditional(
+        keras_hub.ConditionalMap(
             inner, (f"{first}.weight",), kernel, other=gate, wanted=False
         ),
-        keras_hub.Conditional(inner, (f"{first}_0.weight",), kernel, other=gate),
-        Row(gate, (f"{first}_1.weight",), kernel),
-        Row(
+        keras_hub.ConditionalMap(inner, (f"{first}_0.weight",), kernel, other=gate),
+        WeightMap(gate, (f"{first}_1.weight",), kernel),
+        WeightMap(
             f"{ours}.output_projector.kernel",
             (f"{last}.DenseReluDense.wo.weight",),
             kernel,
@@ -83,14 +83,16 @@ def _t5_keras_hub_side(side: str, feedforward: int) -> Rows:
     )
 
 
-def _t5_keras_hub_norm(ours: str, theirs: str) -> Row:
-    return Row(f"{ours}.weight", (f"{theirs}.weight",), keras_hub.SAME)
+def _t5_keras_hub_norm(ours: str, theirs: str) -> WeightMap:
+    return WeightMap(f"{ours}.weight", (f"{theirs}.weight",), keras_hub.SAME)
 
 
 _T5_KERAS_HUB_BLOCK = "decoder_transformer_layers.{layer}"
-T5_KERAS_HUB_ROWS = (
-    Row("token_embedding.embeddings", ("shared.weight",), keras_hub.SAME),
-    Row("token_embedding.reverse_embeddings", ("lm_head.weight",), keras_hub.KERNEL),
+T5_KERAS_HUB_WEIGHTS = (
+    WeightMap("token_embedding.embeddings", ("shared.weight",), keras_hub.SAME),
+    WeightMap(
+        "token_embedding.reverse_embeddings", ("lm_head.weight",), keras_hub.KERNEL
+    ),
     *_t5_keras_hub_side("encoder", 1),
     *_t5_keras_hub_side("decoder", 2),
     *_t5_keras_hub_attention(
@@ -102,11 +104,11 @@ T5_KERAS_HUB_ROWS = (
 )
 
 
-def _bart_side(side: str) -> Rows:
+def _bart_side(side: str) -> WeightMaps:
     return (
         *same(f"{side}.embeddings.position_table", f"{side}.embed_positions.weight"),
         *norm(f"{side}.embeddings.norm", f"{side}.layernorm_embedding"),
-        *block_rows(
+        *block_weights(
             f"{side}.layers.{{layer}}",
             [f"self_attn.{part}_proj" for part in "qkv"],
             "self_attn.out_proj",
@@ -120,7 +122,7 @@ def _bart_side(side: str) -> Rows:
 
 
 _BART_CROSS = "decoder.layers.{layer}.encoder_attn"
-BART_ROWS = (
+BART_WEIGHTS = (
     *same("token_embedding.embeddings", "shared.weight"),
     *_bart_side("encoder"),
     *_bart_side("decoder"),
@@ -133,16 +135,16 @@ BART_ROWS = (
 )
 
 
-def _keras_hub_side(side: str, attending: str) -> Rows:
+def _keras_hub_side(side: str, attending: str) -> WeightMaps:
     at, positions = f"{side}.layers.{{layer}}", f"{side}.embed_positions.weight"
     return (
-        Row(
+        WeightMap(
             f"{side}_position_embedding/embeddings",
             (positions,),
             keras_hub.OFFSET_POSITIONS,
         ),
         *keras_hub.norm(f"{side}_embeddings_layer_norm", f"{side}.layernorm_embedding"),
-        *keras_hub.block_rows(
+        *keras_hub.block_weights(
             f"transformer_{side}_layer_{{layer}}",
             at,
             [f"self_attn.{part}_proj" for part in "qkv"],
@@ -157,11 +159,11 @@ def _keras_hub_side(side: str, attending: str) -> Rows:
 
 
 _KERAS_HUB_CROSS = "transformer_decoder_layer_{layer}/cross_attention"
-BART_KERAS_HUB_ROWS = (
-    Row("token_embedding/embeddings", ("shared.weight",), keras_hub.SAME),
+BART_KERAS_HUB_WEIGHTS = (
+    WeightMap("token_embedding/embeddings", ("shared.weight",), keras_hub.SAME),
     *_keras_hub_side("encoder", "self_attention_layer"),
     *_keras_hub_side("decoder", "self_attention"),
-    *keras_hub.attention_rows(
+    *keras_hub.attention_weights(
         _KERAS_HUB_CROSS,
         [f"{_BART_CROSS}.{part}_proj" for part in "qkv"],
         f"{_BART_CROSS}.out_proj",

@@ -4,7 +4,7 @@ from keras_bertfam.presets.families.keras_hub_rows import FEED_FORWARDS
 from keras_bertfam.presets.families.keras_hub_table import KerasHubTable
 from keras_bertfam.presets.families.recipes import FineTuningRecipe, PretrainingRecipe
 from keras_bertfam.presets.families.record import Family, HeadStyle, Layout, size
-from keras_bertfam.presets.families.seq2seq_rows import T5_KERAS_HUB_ROWS, T5_ROWS
+from keras_bertfam.presets.families.seq2seq_rows import T5_KERAS_HUB_WEIGHTS, T5_WEIGHTS
 from keras_bertfam.presets.families.tensorflow1_table import TensorFlow1Table
 from keras_bertfam.presets.families.transformers_rows import SEQ2SEQ_ARGUMENTS
 from keras_bertfam.presets.families.transformers_table import (
@@ -13,7 +13,7 @@ from keras_bertfam.presets.families.transformers_table import (
 )
 
 # 32,000 pieces and 100 sentinels, padded to a multiple of 128.
-_ROWS = 32128
+_EMBEDDINGS = 32128
 _COMPUTES = {
     "max_sequence_length": None,
     "position_offset": 0,
@@ -29,7 +29,7 @@ _COMPUTES = {
 def _sizes(name, source, shapes, **arguments):
     return {
         name.format(kind): size(
-            _ROWS,
+            _EMBEDDINGS,
             layers,
             width,
             heads,
@@ -60,10 +60,10 @@ _GATED = {"activation": "gelu_tanh", "gated": True, "tie_embeddings": False}
 
 
 def _with_scale(config):
-    """A config that says whether the decoder's states are scaled before the logits.
+    """Add to a config whether the decoder's states are scaled before the logits.
 
-    Older ones say so by `tie_word_embeddings` alone, and later ones of T5 1.1, whose
-    tables are two, that these are tied: the file of weights knows better.
+    Older configs say so by `tie_word_embeddings` alone. Later ones of T5 1.1 say that
+    its two tables are tied: there the file of weights decides.
     """
     scaled = config.get("scale_decoder_outputs")
     if scaled is None:
@@ -73,7 +73,7 @@ def _with_scale(config):
 
 
 def _without_scale(config):
-    """The older form of such a config, unless that would say something else."""
+    """Write the older form of such a config, unless that would say something else."""
     scaled, tied = config["scale_decoder_outputs"], config["tie_word_embeddings"]
     if scaled != tied:
         return {**config, "tie_word_embeddings": True}
@@ -150,7 +150,7 @@ T5 = Family(
             ("relative_distance", "relative_attention_max_distance", 128),
             ("scale_outputs", "scale_decoder_outputs", REQUIRED),
         ),
-        weights=T5_ROWS,
+        weights=T5_WEIGHTS,
         output="lm_head.weight",
         heads={"seq2seq_lm": ()},
         fixed={**SEQ2SEQ_ARGUMENTS, **_COMPUTES},
@@ -184,7 +184,7 @@ T5 = Family(
             "relative_attention_num_buckets": 32,
             "relative_attention_max_distance": 128,
         },
-        T5_KERAS_HUB_ROWS,
+        T5_KERAS_HUB_WEIGHTS,
         {"Seq2SeqLM": ()},
         choices={"feed_forward_proj": FEED_FORWARDS},
     ),

@@ -1,4 +1,4 @@
-"""How the original TensorFlow 1 code writes a family."""
+"""Tables of how the original TensorFlow 1 code writes a family."""
 
 import dataclasses
 from collections.abc import Mapping

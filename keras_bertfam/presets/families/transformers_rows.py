@@ -1,28 +1,35 @@
-"""Rows and arguments that the tables of BERT-shaped families are made of."""
+"""Weight maps and arguments that the tables of BERT-shaped families are made of."""
 
 from collections.abc import Sequence
 
-from keras_bertfam.presets.families.rows import POSITIONS, Row, Rows, dense, norm, same
+from keras_bertfam.presets.families.rows import (
+    POSITIONS,
+    WeightMap,
+    WeightMaps,
+    dense,
+    norm,
+    same,
+)
 from keras_bertfam.presets.families.transformers_table import REQUIRED
 
 
-def embedding_rows(segments: bool = True) -> Rows:
+def embedding_weights(segments: bool = True) -> WeightMaps:
     at = "embeddings"
     positions, types = f"{at}.position_embeddings.weight", f"{at}.token_type_embeddings"
     table = f"{at}.position_table"
-    rows = same(f"{at}.token_embedding.embeddings", f"{at}.word_embeddings.weight")
+    weights = same(f"{at}.token_embedding.embeddings", f"{at}.word_embeddings.weight")
     if segments:
-        rows += (
+        weights += (
             *same(table, positions, segments=True),
             *same(f"{at}.segment_table", f"{types}.weight", segments=True),
-            Row(table, (positions, f"{types}.weight"), POSITIONS, segments=False),
+            WeightMap(table, (positions, f"{types}.weight"), POSITIONS, segments=False),
         )
     else:
-        rows += same(table, positions)
-    return rows + norm(f"{at}.norm", f"{at}.LayerNorm")
+        weights += same(table, positions)
+    return weights + norm(f"{at}.norm", f"{at}.LayerNorm")
 
 
-def block_rows(
+def block_weights(
     at: str,
     qkv: Sequence[str],
     attention: str,
@@ -31,8 +38,8 @@ def block_rows(
     output: str,
     output_norm: str,
     stack: str = "encoder",
-) -> Rows:
-    """The rows of a block, given the names of its parts in `transformers`."""
+) -> WeightMaps:
+    """Map the weights of a block, given the names of its parts in `transformers`."""
     first, second = f"{stack}.attention_layers", f"{stack}.feedforward_layers"
     first, second = f"{first}.{{layer}}", f"{second}.{{layer}}"
     return (
@@ -45,7 +52,7 @@ def block_rows(
     )
 
 
-BERT_BLOCKS = block_rows(
+BERT_BLOCKS = block_weights(
     "encoder.layer.{layer}",
     [f"attention.self.{part}" for part in ("query", "key", "value")],
     "attention.output.dense",
@@ -54,7 +61,7 @@ BERT_BLOCKS = block_rows(
     "output.dense",
     "output.LayerNorm",
 )
-BERT_ROWS = embedding_rows() + BERT_BLOCKS
+BERT_WEIGHTS = embedding_weights() + BERT_BLOCKS
 POOLER = dense("pooler.dense", "pooler.dense", required=False)
 
 
@@ -63,8 +70,8 @@ def label_heads(
     dense_name: str | None = None,
     choice_dense: str | None = None,
     choice: str = "classifier",
-) -> dict[str, Rows]:
-    """The heads of fine-tuning, by the names of their layers.
+) -> dict[str, WeightMaps]:
+    """Map the heads of fine-tuning, given the names of their layers.
 
     Args:
         logits: str. The logits of a sequence.
@@ -84,7 +91,7 @@ def label_heads(
     }
 
 
-def masked_lm_head(dense_name: str, norm_name: str, bias_name: str) -> Rows:
+def masked_lm_head(dense_name: str, norm_name: str, bias_name: str) -> WeightMaps:
     return (
         *dense("dense", dense_name),
         *norm("norm", norm_name),
@@ -92,7 +99,7 @@ def masked_lm_head(dense_name: str, norm_name: str, bias_name: str) -> Rows:
     )
 
 
-def span_boundary_head(at: str) -> Rows:
+def span_boundary_head(at: str) -> WeightMaps:
     layers = f"{at}.mlp_layer_norm"
     return (
         *same("position_table", f"{at}.position_embeddings.weight"),
@@ -118,7 +125,7 @@ BERT_CONFIG = (
 )
 DROPOUT = {"classifier_dropout": None, "hidden_dropout_prob": 0.1}
 ALBERT_DROPOUT = {"classifier_dropout_prob": 0.1, "hidden_dropout_prob": 0.0}
-# What of the trunk no BERT-like encoder has, and what those have in common.
+# Arguments of the trunk that have the same values in all BERT-like encoders.
 _PLAIN_ARGUMENTS = {
     "head_dim": None,
     "causal": False,
@@ -150,7 +157,7 @@ ENCODER_ARGUMENTS = {
     "norm_first": False,
 }
 DECODER_ARGUMENTS = {**ENCODER_ARGUMENTS, "causal": True, "embedding_norm": False}
-# Those of `EncoderDecoderBackbone`, which says itself what its two halves are.
+# Arguments of `EncoderDecoderBackbone`, which itself says what its two halves are.
 _BOTH_HALVES = {**_PLAIN_ARGUMENTS, "norm_first": False, "scale_outputs": False}
 SEQ2SEQ_ARGUMENTS = {
     name: value

@@ -1,10 +1,16 @@
-"""How `transformers` writes a family: what a table of it consists of."""
+"""Tables of how `transformers` writes a family."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from keras_bertfam.presets.families.rows import KERNEL, OUTPUT_TABLE, Row, Rows, same
+from keras_bertfam.presets.families.rows import (
+    KERNEL,
+    OUTPUT_TABLE,
+    WeightMap,
+    WeightMaps,
+    same,
+)
 
 # Stands for a key that a config must have.
 REQUIRED = object()
@@ -20,8 +26,8 @@ class TransformersTable:
         config: tuple of `(ours, theirs, default)`: arguments of the backbone's
             constructor, keys of a config, and the value of a config without it. Where
             an argument has two keys, they must have the same value.
-        weights: tuple of `Row`, the backbone's.
-        heads: dict from the roles of heads to tuples of `Row`.
+        weights: tuple of `WeightMap`, the backbone's.
+        heads: dict from the roles of heads to tuples of `WeightMap`.
         fixed: dict of arguments that every model of the family has.
         told_by: dict from names of tensors to the arguments that a checkpoint with
             such a tensor has.
@@ -60,8 +66,8 @@ class TransformersTable:
     title: str
     prefix: str
     config: tuple[tuple[str, str, Any], ...]
-    weights: tuple[Row, ...]
-    heads: Mapping[str, tuple[Row, ...]]
+    weights: tuple[WeightMap, ...]
+    heads: Mapping[str, tuple[WeightMap, ...]]
     fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     told_by: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     required_config: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -86,16 +92,16 @@ class TransformersTable:
     sign_file: str | None = None
 
     @property
-    def output_rows(self) -> Rows:
-        """The row of an output table that isn't the input's."""
+    def output_weights(self) -> WeightMaps:
+        """Map an output table that isn't the input's."""
         return same(OUTPUT_TABLE, self.output, transform=KERNEL) if self.output else ()
 
     def architecture(self, ending: str) -> str:
-        """The name of a class of `transformers`."""
+        """Name a class of `transformers`."""
         return self.title + self.endings.get(ending, ending)
 
 
-# What a checkpoint has twice, or as a constant: tensors that equal another, by name.
+# Names of tensors that a checkpoint has twice, and of those that they equal.
 COPIES = {
     "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
     "cls.predictions.decoder.bias": "cls.predictions.bias",

@@ -10,7 +10,10 @@ from keras_bertfam.presets.families.transformers_table import (
     REQUIRED,
     TransformersTable,
 )
-from keras_bertfam.presets.families.xlnet_rows import KERAS_HUB_ROWS, TRANSFORMERS_ROWS
+from keras_bertfam.presets.families.xlnet_rows import (
+    KERAS_HUB_WEIGHTS,
+    TRANSFORMERS_WEIGHTS,
+)
 
 # Paper, section 3.1 and appendix A.4; memory and predicted tokens in the README.
 _PRETRAINING = PretrainingRecipe(
@@ -85,7 +88,7 @@ XLNET = Family(
             ("layer_norm_epsilon", "layer_norm_eps", 1e-12),
             ("initializer_range", "initializer_range", 0.02),
         ),
-        weights=TRANSFORMERS_ROWS,
+        weights=TRANSFORMERS_WEIGHTS,
         heads={
             "masked_lm": same("bias", "lm_loss.bias"),
             **label_heads(
@@ -127,7 +130,7 @@ XLNET = Family(
             "dropout": "dropout",
         },
         {"layer_norm_eps": 1e-12, "attn_type": "bi", "clamp_len": -1},
-        KERAS_HUB_ROWS,
+        KERAS_HUB_WEIGHTS,
     ),
     tensorflow1=TensorFlow1Table(
         ("model/transformer/",),

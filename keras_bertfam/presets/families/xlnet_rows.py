@@ -1,4 +1,4 @@
-"""XLNet's rows: attention of another form has names of another form."""
+"""XLNet's weight maps: its attention has weights of other names and shapes."""
 
 from keras_bertfam.presets.families import keras_hub_rows as keras_hub
 from keras_bertfam.presets.families.rows import (
@@ -6,41 +6,43 @@ from keras_bertfam.presets.families.rows import (
     HEADS,
     HEADS_OUT,
     STACKED,
-    Row,
+    WeightMap,
     dense,
     norm,
     same,
 )
 
 _BLOCK, _LAYER = "encoder.blocks.{layer}", "layer.{layer}"
-TRANSFORMERS_ROWS = (
+TRANSFORMERS_WEIGHTS = (
     *same("token_embedding.embeddings", "word_embedding.weight"),
     # Code that never ran the query stream, as fine-tuning, has no state for it.
-    Row("query_embedding.embeddings", ("mask_emb",), FIRST, required=False),
+    WeightMap("query_embedding.embeddings", ("mask_emb",), FIRST, required=False),
     # One for all layers in TensorFlow 1 with `untie_r` false.
-    Row(
+    WeightMap(
         "encoder.biases",
         tuple(f"r_{kind}_bias" for kind in "wrs"),
         STACKED,
         required=False,
     ),
-    Row(f"{_BLOCK}.attention.sublayer.query.kernel", (f"{_LAYER}.rel_attn.q",), HEADS),
-    Row(
+    WeightMap(
+        f"{_BLOCK}.attention.sublayer.query.kernel", (f"{_LAYER}.rel_attn.q",), HEADS
+    ),
+    WeightMap(
         f"{_BLOCK}.attention.sublayer.key_value.kernel",
         (f"{_LAYER}.rel_attn.k", f"{_LAYER}.rel_attn.v"),
         HEADS,
     ),
-    Row(
+    WeightMap(
         f"{_BLOCK}.attention.sublayer.relative.kernel",
         (f"{_LAYER}.rel_attn.r",),
         HEADS,
     ),
-    Row(
+    WeightMap(
         f"{_BLOCK}.attention.sublayer.output_dense.kernel",
         (f"{_LAYER}.rel_attn.o",),
         HEADS_OUT,
     ),
-    Row(
+    WeightMap(
         f"{_BLOCK}.attention.sublayer.biases",
         tuple(f"{_LAYER}.rel_attn.r_{kind}_bias" for kind in "wrs"),
         STACKED,
@@ -60,9 +62,9 @@ TRANSFORMERS_ROWS = (
 
 
 _THEIRS = "xlnet_encoder_{layer}"
-KERAS_HUB_ROWS = (
+KERAS_HUB_WEIGHTS = (
     *(
-        Row(ours, (theirs,), keras_hub.SAME)
+        WeightMap(ours, (theirs,), keras_hub.SAME)
         for ours, theirs in (
             (
                 "content_query_embedding/word_embedding/embeddings",
