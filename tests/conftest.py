@@ -70,17 +70,17 @@ if os.environ["KERAS_BACKEND"] == "jax" and were_tried(TRIED):
 # and checked, the package's own text. In other files the marker `any_backend` says so.
 ONCE = """
     analysis/test_attention_page.py analysis/test_plots.py analysis/test_report.py
-    conformance/test_hf_tokenizers.py corpora datasets layers/corruption
-    layers/data models/test_parameter_counts.py metrics/test_squad.py
-    tasks/*/*_preprocessor.py tasks/test_recipes.py test_cli.py test_prediction.py
-    test_pretraining_examples.py test_pretraining_runs.py
-    test_analyse.py test_benchmarks.py test_whole_files.py
-    test_corpus.py test_imports.py test_readme_names.py test_screen.py
-    tokenizers presets/test_damaged*.py presets/test_fairseq.py presets/test_folders.py
-    presets/test_cards.py presets/test_fuzz*.py presets/test_hub*.py
-    presets/test_memory.py presets/test_piece_models.py
-    presets/test_reading*.py presets/test_saving_over.py presets/test_tensorflow*.py
-    presets/test_tokenizer_*.py presets/test_untrusted*.py presets/test_upload*.py
+    conformance/test_hf_tokenizers.py corpora datasets layers/corruption layers/data
+    models/test_parameter_counts.py metrics/test_squad.py tasks/*/*_preprocessor.py
+    tasks/test_recipes.py test_cli.py test_prediction.py test_pretraining_examples.py
+    test_pretraining_runs.py test_analyse.py test_benchmarks.py test_whole_files.py
+    test_corpus.py test_imports.py test_readme_names.py test_screen.py tokenizers
+    presets/test_damaged*.py presets/checkpoints/test_fairseq.py presets/test_folders.py
+    presets/test_cards.py presets/*/test_fuzz*.py presets/test_hub*.py
+    presets/test_memory.py presets/tokenizer_formats
+    presets/checkpoints/test_reading*.py presets/test_saving_over.py
+    presets/checkpoints/test_tensorflow*.py presets/test_untrusted*.py
+    presets/checkpoints/test_untrusted*.py presets/test_upload*.py
 """
 # Layers that TensorFlow traces as Keras has them.
 MODEL_CODE = tuple(

@@ -7,13 +7,13 @@ import collections
 import dataclasses
 import sys
 
-from keras_bertfam.presets import (
+from keras_bertfam.presets.checkpoints import (
     config_keys,
     file_keys,
     sentence_transformers,
-    tokenizer_pipelines,
 )
 from keras_bertfam.presets.families import transformers_tables
+from keras_bertfam.presets.tokenizer_formats import tokenizer_pipelines
 
 USED, NOTHING, REFUSED = "used", "no meaning here", "refused"
 
@@ -32,7 +32,7 @@ def rows():
             yield file, key, USED, ""
         yield from _of_values(file, known)
     # KerasHub's are read by its classes.
-    from keras_bertfam.presets import kerashub
+    from keras_bertfam.presets.checkpoints import kerashub
 
     for name, known in kerashub.KEYS.items():
         file = f"{name} of KerasHub"

@@ -16,7 +16,7 @@ from keras_bertfam.layers import (
     MaskTokens,
 )
 from keras_bertfam.layers.corruption.objectives import Corrupted
-from keras_bertfam.tokenizers.graph import tokenize
+from keras_bertfam.tokenizers.pipeline_ops import tokenize
 
 IDS = np.array([[2, 10, 11, 12, 13, 3], [2, 20, 21, 22, 23, 3]], "int32")
 

@@ -4,7 +4,7 @@ import pytest
 
 from keras_bertfam.cli import building
 from keras_bertfam.cli.runs import PretrainingRun
-from keras_bertfam.tokenizers.sentinels import sentinel_ids
+from keras_bertfam.tokenizers.t5 import sentinel_ids
 from tests.tasks.pretraining import text_to_text_tokenizers as tokenizers
 from tests.tiny_text_to_text import make
 

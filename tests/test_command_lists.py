@@ -27,7 +27,7 @@ from keras_bertfam.cli.runs import PretrainingRun, families
 from keras_bertfam.datasets import text_to_text
 from keras_bertfam.layers.blocks import recomputation
 from keras_bertfam.presets.families import FAMILIES
-from keras_bertfam.presets.families.objectives import OBJECTIVES, strategies
+from keras_bertfam.presets.families.parts.objectives import OBJECTIVES, strategies
 from keras_bertfam.tasks.task import PretrainingTask
 from tests.test_imports import FRAMEWORKS, PACKAGE
 
@@ -190,7 +190,7 @@ for name in ("keras_bertfam", "keras_bertfam.presets"):
     module.__path__ = [name.replace(".", "/")]
     sys.modules[name] = module
 families = importlib.import_module("keras_bertfam.presets.families")
-objectives = importlib.import_module("keras_bertfam.presets.families.objectives")
+objectives = importlib.import_module("keras_bertfam.presets.families.parts.objectives")
 print(*families.FAMILIES)
 print(*objectives.OBJECTIVES)
 print(*objectives.strategies())

@@ -18,7 +18,7 @@ import tensorflow as tf
 import keras_bertfam
 from keras_bertfam.layers import BertTokenizer
 from keras_bertfam.models import BertBackbone
-from keras_bertfam.presets import existing
+from keras_bertfam.presets import inspection
 from keras_bertfam.presets.families import BACKBONES
 from keras_bertfam.tasks import (
     MaskedLM,
@@ -118,7 +118,7 @@ def small_sizes(monkeypatch):
 @pytest.fixture(autouse=True)
 def no_uploads(monkeypatch):
     """What is to be uploaded is there."""
-    upload = functools.partial(existing.check_preset, known_names=())
+    upload = functools.partial(inspection.check_preset, known_names=())
     monkeypatch.setattr(
         keras_bertfam.presets, "upload_preset", lambda uri, preset: upload(preset)
     )

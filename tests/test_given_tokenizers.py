@@ -11,7 +11,7 @@ from keras_bertfam.cli import building, pretraining
 from keras_bertfam.cli.app import app
 from keras_bertfam.cli.preparing import prepare
 from keras_bertfam.cli.runs import PretrainingRun
-from keras_bertfam.presets.loading import load_tokenizer
+from keras_bertfam.presets.tokenizer_presets import load_tokenizer
 from tests.tiny_masked_lm import SPECIALS, WORDS
 
 pytestmark = pytest.mark.any_backend

@@ -270,8 +270,8 @@ def test_errors_are_sentences():
     quoted = {
         "parsing.py",
         "presets/hub.py",
-        "presets/tokenizer_files.py",
-        "presets/tokenizer_pipelines.py",
+        "presets/tokenizer_formats/tokenizer_files.py",
+        "presets/tokenizer_formats/tokenizer_pipelines.py",
     }
     wrong = [
         f"{relative(path)}:{line}"

@@ -21,7 +21,7 @@ import pytest
 
 import keras_bertfam
 from keras_bertfam import lazy
-from keras_bertfam.presets import existing
+from keras_bertfam.presets import inspection
 from tests import lazy_names
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -169,7 +169,7 @@ def test_nothing_is_missed_in_a_fresh_process(tmp_path):
 
 @any_backend
 def test_names_that_are_known_without_a_framework():
-    assert existing.published_names() == {*keras_bertfam.presets.list_presets()}
+    assert inspection.published_names() == {*keras_bertfam.presets.list_presets()}
 
 
 @any_backend

@@ -11,7 +11,7 @@ from keras_bertfam import corpora, parsing, retrieval
 from keras_bertfam.cli import paper_tables
 from keras_bertfam.cli.runs import PretrainingRun
 from keras_bertfam.datasets import files
-from keras_bertfam.presets import reading
+from keras_bertfam.presets.checkpoints import reading
 from tests.huge_numbers import seconds
 
 pytestmark = pytest.mark.any_backend

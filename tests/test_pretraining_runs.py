@@ -14,7 +14,7 @@ from keras_bertfam.cli.app import app
 from keras_bertfam.cli.runs import PretrainingRun, families
 from keras_bertfam.corpus import python_documentation
 from keras_bertfam.presets.families import FAMILIES
-from keras_bertfam.presets.families.objectives import OBJECTIVES
+from keras_bertfam.presets.families.parts.objectives import OBJECTIVES
 from keras_bertfam.tokenizers import BertTokenizer
 
 TINY = ["--size", "tiny", "--sequence-length", 32, "--vocabulary-size", 500]

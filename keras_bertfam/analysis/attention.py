@@ -21,7 +21,7 @@ from keras_bertfam.tasks.pretraining.causal_lm_preprocessor import (
 from keras_bertfam.tasks.pretraining.text_to_text_preprocessor import (
     TextToTextPreprocessor,
 )
-from keras_bertfam.tokenizers.byte_pair import token_strings
+from keras_bertfam.tokenizers.pipeline_ops import token_strings
 from keras_bertfam.types import Model, Tokenizer
 
 # Which side's tokens attend to which side's, by the name of the attention.

@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_bertfam.analysis.head_importance import trunk_of
 from keras_bertfam.layers.attention.stack_heads import NoAttention
-from keras_bertfam.presets.blank import blank_weights
+from keras_bertfam.presets.converting.conversion import skip_initialization
 from keras_bertfam.types import Model
 
 # What layers of attention have for each head, beside the output projection: dense
@@ -122,7 +122,7 @@ def _remade(model, **arguments):
     """A copy of a model whose backbone has other arguments that concern its heads."""
     _check_plain(model)
     backbone = getattr(model, "backbone", model)
-    with blank_weights():
+    with skip_initialization():
         new = type(backbone).from_config({**backbone.get_config(), **arguments})
     if model is not backbone:
         config = {**model.get_config(), "backbone": new}

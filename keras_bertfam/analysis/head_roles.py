@@ -16,7 +16,7 @@ from keras_bertfam.analysis.attention_measures import (
 from keras_bertfam.analysis.head_rows import HeadRow, HeadRows
 from keras_bertfam.analysis.role_tables import RoleTables
 from keras_bertfam.arguments import checked
-from keras_bertfam.tokenizers.byte_pair import token_strings
+from keras_bertfam.tokenizers.pipeline_ops import token_strings
 from keras_bertfam.types import Model, Tokenizer
 
 PATTERNS = (

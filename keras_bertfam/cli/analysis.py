@@ -16,8 +16,9 @@ from keras_bertfam.analysis.overview_data import (
 from keras_bertfam.cli.prediction import check_line, lines_of_input
 from keras_bertfam.datasets import tables
 from keras_bertfam.datasets.files import decoded_lines
-from keras_bertfam.presets import directory, formats, hub
-from keras_bertfam.presets.heads import task_name
+from keras_bertfam.presets import hub, preset_checks
+from keras_bertfam.presets.checkpoints import formats
+from keras_bertfam.presets.converting.heads import task_name
 from keras_bertfam.presets.names import list_presets
 from keras_bertfam.tasks.finetuning.fine_tuning import FineTuningTask
 from keras_bertfam.types import Model
@@ -105,7 +106,7 @@ def load_model(preset: str) -> Model:
     if reader is not None:
         name = task_name(reader.open_source(path))
     else:
-        saved = directory.read_json(path, directory.TASK_FILE) or {}
+        saved = preset_checks.read_json(path, preset_checks.TASK_FILE) or {}
         name = saved.get("registered_name")
     name = str(name).removeprefix("keras_bertfam>")
     cls = getattr(tasks, name, None) or _headless(preset)

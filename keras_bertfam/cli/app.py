@@ -24,8 +24,8 @@ from keras_bertfam.cli.options import as_setting, takes_a_run
 from keras_bertfam.cli.runs import VOCABULARY, PretrainingRun
 from keras_bertfam.cli.wording import as_options, of_command
 from keras_bertfam.datasets.task_data import TASKS
-from keras_bertfam.export.places import check_places
-from keras_bertfam.presets.source import TOKENIZERS
+from keras_bertfam.presets.checkpoints.source import TOKENIZERS
+from keras_bertfam.presets.inspection import check_export_paths
 from keras_bertfam.text_files.sources import MAX_LINE_LENGTH
 
 
@@ -559,7 +559,7 @@ def export(
     given |= {"sampler": sampler, "max_input_tokens": max_input_tokens}
     given = {name: value for name, value in given.items() if value is not None}
     with _errors_as_messages():
-        check_places(preset, path)
+        check_export_paths(preset, path)
         if sampler is not None:
             inputs.check_sampler(sampler)
         task_kinds.check_export(preset, given)

@@ -7,10 +7,10 @@ from keras_bertfam.cli.runs import TOKENIZERS, PretrainingRun
 from keras_bertfam.layers import TokenCorpus
 from keras_bertfam.presets import names
 from keras_bertfam.presets.families import FAMILIES
-from keras_bertfam.presets.families.objectives import OBJECTIVES
-from keras_bertfam.presets.loading import load_given_tokenizer, load_tokenizer
+from keras_bertfam.presets.families.parts.objectives import OBJECTIVES
+from keras_bertfam.presets.tokenizer_presets import load_given_tokenizer, load_tokenizer
 from keras_bertfam.tokenizers.sentence_piece import PlainSentencePiece
-from keras_bertfam.tokenizers.special_tokens import BYTE_PAIR, SENTENCE_PIECE
+from keras_bertfam.tokenizers.training import BYTE_PAIR, SENTENCE_PIECE
 from keras_bertfam.types import Config, Model, TFDataset, Tokenizer
 
 

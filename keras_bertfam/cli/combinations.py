@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from keras_bertfam.presets.families import FAMILIES
-from keras_bertfam.presets.families.objectives import OBJECTIVES
+from keras_bertfam.presets.families.parts.objectives import OBJECTIVES
 
 # By command and option: the option that it says more about, or takes the place of.
 _NEEDS = {

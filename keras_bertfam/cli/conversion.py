@@ -8,17 +8,12 @@ import typer
 from keras_bertfam.cli.inputs import check_conversion
 from keras_bertfam.models.base import TokenBackbone
 from keras_bertfam.models.families.longformer import make_longformer
-from keras_bertfam.presets import (
-    conversion,
-    directory,
-    exporting,
-    folders,
-    formats,
-    hub,
-    tokenizer_files,
-)
-from keras_bertfam.presets.heads import task_name
+from keras_bertfam.presets import folders, hub, preset_checks
+from keras_bertfam.presets.checkpoints import formats
+from keras_bertfam.presets.converting import conversion, exporting
+from keras_bertfam.presets.converting.heads import task_name
 from keras_bertfam.presets.names import list_presets
+from keras_bertfam.presets.tokenizer_formats import tokenizer_files
 
 
 def convert(
@@ -76,13 +71,15 @@ def _load(path, published):
 def _load_preset(path):
     """The task or backbone of a preset directory, and a tokenizer it doesn't have."""
     task = (
-        directory.read_json(path, directory.TASK_FILE) if os.path.isdir(path) else None
+        preset_checks.read_json(path, preset_checks.TASK_FILE)
+        if os.path.isdir(path)
+        else None
     )
     if task is not None:
         cls = keras.saving.get_registered_object(task["registered_name"])
         return cls.from_preset(path), None
     model = TokenBackbone.from_preset(path)
-    return model, directory.load_serialized(path, directory.TOKENIZER_FILE)
+    return model, preset_checks.load_serialized(path, preset_checks.TOKENIZER_FILE)
 
 
 def _load_foreign(source, published=None):

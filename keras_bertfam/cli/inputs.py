@@ -16,7 +16,7 @@ from keras_bertfam.cli.settings import check_choice
 from keras_bertfam.corpora.manifest import check_output
 from keras_bertfam.datasets.task_data import get_task
 from keras_bertfam.presets import folders
-from keras_bertfam.presets.existing import TASK_FILE, check_findable, check_no_preset
+from keras_bertfam.presets.inspection import TASK_FILE, check_findable, check_no_preset
 from keras_bertfam.tasks.pretraining.samplers import SAMPLERS
 from keras_bertfam.text_files.sources import Reading
 

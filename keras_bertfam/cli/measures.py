@@ -204,9 +204,9 @@ def _parameters(trained):
 
 def _published_parameters(trained):
     from keras_bertfam.cli.building import make_backbone
-    from keras_bertfam.presets.blank import blank_weights
+    from keras_bertfam.presets.converting.conversion import skip_initialization
 
-    with blank_weights():
+    with skip_initialization():
         return make_backbone(trained.paper).count_params()
 
 

@@ -14,7 +14,7 @@ from keras_bertfam.datasets import tables
 from keras_bertfam.datasets.files import decoded_lines
 from keras_bertfam.datasets.tables import TableRequest
 from keras_bertfam.parsing import parse_json
-from keras_bertfam.presets import directory
+from keras_bertfam.presets import preset_checks
 from keras_bertfam.types import Model
 
 BATCH = 256
@@ -28,7 +28,7 @@ def load_task(preset: str) -> Model:
     Raises:
         ValueError: if there is none.
     """
-    saved = directory.read_json(preset, directory.TASK_FILE) or {}
+    saved = preset_checks.read_json(preset, preset_checks.TASK_FILE) or {}
     name = str(saved.get("registered_name")).removeprefix("keras_bertfam>")
     cls = next((cls for cls in _TASKS if cls.__name__ == name), None)
     if cls is None:

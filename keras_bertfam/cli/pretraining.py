@@ -22,7 +22,7 @@ from keras_bertfam.layers import (
     read_tokens,
 )
 from keras_bertfam.presets import folders, locks
-from keras_bertfam.presets.tokenizer_sources import open_tokenizer
+from keras_bertfam.presets.tokenizer_formats.tokenizer_sources import open_tokenizer
 from keras_bertfam.types import Model, TFDataset
 
 SAVE_FREQ = 500  # steps between two backups

@@ -13,10 +13,10 @@ from keras_bertfam.cli.clusters import BACKENDS
 from keras_bertfam.cli.combinations import check_together, trunk_of
 from keras_bertfam.cli.recipes import merged, with_recipe
 from keras_bertfam.cli.settings import check_choice, checked
+from keras_bertfam.presets.checkpoints.source import TOKENIZERS as GIVEN
 from keras_bertfam.presets.families import FAMILIES
-from keras_bertfam.presets.families.objectives import OBJECTIVES, strategies
-from keras_bertfam.presets.families.recipes import PretrainingRecipe
-from keras_bertfam.presets.source import TOKENIZERS as GIVEN
+from keras_bertfam.presets.families.parts.objectives import OBJECTIVES, strategies
+from keras_bertfam.presets.families.parts.recipes import PretrainingRecipe
 from keras_bertfam.text_files.sources import MAX_LINE_LENGTH
 from keras_bertfam.types import Config, Path
 from keras_bertfam.version import __version__

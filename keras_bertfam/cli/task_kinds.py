@@ -5,8 +5,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from keras_bertfam import parsing
-from keras_bertfam.presets.existing import TASK_FILE, published_family
-from keras_bertfam.presets.kinds import FINE_TUNED, class_of, tasks_of
+from keras_bertfam.presets.inspection import (
+    FINE_TUNED,
+    TASK_FILE,
+    class_of,
+    published_family,
+    tasks_of,
+)
 
 FILL_MASKS = (
     "MaskedLM",

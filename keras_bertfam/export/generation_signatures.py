@@ -26,7 +26,7 @@ from keras_bertfam.tasks.pretraining.generation_inputs import (
 from keras_bertfam.tasks.pretraining.generation_settings import GenerationSettings
 from keras_bertfam.tasks.pretraining.recurrent_lm import RecurrentLM
 from keras_bertfam.tasks.pretraining.text_to_text import TextToText
-from keras_bertfam.tokenizers.graph import tokenize, tokenize_with_masks
+from keras_bertfam.tokenizers.pipeline_ops import tokenize, tokenize_with_masks
 from keras_bertfam.tokenizers.texts import to_utf8
 from keras_bertfam.types import Model
 

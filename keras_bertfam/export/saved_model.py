@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import tempfile
+from collections.abc import Iterable
 from typing import Any
 
 import keras
@@ -17,15 +18,14 @@ from keras_bertfam.export import (  # noqa: F401
     task_signatures,
     word_signatures,
 )
-from keras_bertfam.export.places import check_places
 from keras_bertfam.export.signatures import serving_signatures
-from keras_bertfam.export.warmup import write_warmup_requests
 from keras_bertfam.models.base import TokenBackbone
 from keras_bertfam.models.decoder import DecoderBackbone
 from keras_bertfam.models.encoder_decoder import EncoderDecoderBackbone
 from keras_bertfam.models.exported import run_with_tensorflow
 from keras_bertfam.models.features import FeatureBackbone
-from keras_bertfam.presets import directory, folders
+from keras_bertfam.presets import folders, preset_checks
+from keras_bertfam.presets.inspection import check_export_paths
 from keras_bertfam.tasks.pretraining.bidirectional_lm import BidirectionalLM
 from keras_bertfam.tasks.pretraining.causal_lm import CausalLM
 from keras_bertfam.tasks.pretraining.generation import as_sampler
@@ -190,7 +190,7 @@ def export_saved_model(
     served(text=tf.constant(["The capital of France is [MASK]."]))
     ```
     """
-    check_places(model, path)
+    check_export_paths(model, path)
     given = GenerationSettings(**settings) if isinstance(settings, dict) else settings
     if not isinstance(stop_token_ids, str) and any(map(np.ndim, stop_token_ids or ())):
         raise ValueError(
@@ -254,16 +254,16 @@ def _load(model):
 
 
 def _load_preset(path):
-    config = directory.read_json(path, directory.TASK_FILE)
+    config = preset_checks.read_json(path, preset_checks.TASK_FILE)
     if config is not None:
         cls = keras.saving.get_registered_object(config["registered_name"])
         model = cls.from_preset(path)
         return model, model.preprocessor
     backbone = TokenBackbone.from_preset(path)
-    preprocessor = directory.load_serialized(path, directory.PREPROCESSOR_FILE)
+    preprocessor = preset_checks.load_serialized(path, preset_checks.PREPROCESSOR_FILE)
     if preprocessor is None:
-        tokenizer = directory.load_serialized(path, directory.TOKENIZER_FILE)
-        usual = default_task(backbone).usual_preprocessor
+        tokenizer = preset_checks.load_serialized(path, preset_checks.TOKENIZER_FILE)
+        usual = default_task(backbone).default_preprocessor
         preprocessor = tokenizer and usual(tokenizer, backbone)
     return backbone, preprocessor
 
@@ -336,3 +336,52 @@ def default_task(backbone: Model) -> Any:
         if isinstance(backbone, task.backbone_cls):
             return task
     return CausalLM if isinstance(backbone, DecoderBackbone) else MaskedLM
+
+
+WARMUP_FILE = os.path.join("assets.extra", "tf_serving_warmup_requests")
+
+# Field numbers of tensorflow_serving/apis/{prediction_log,predict,model}.proto.
+_PREDICT_LOG, _REQUEST, _MODEL_SPEC, _INPUTS = 6, 1, 1, 2
+_MODEL_NAME, _SIGNATURE_NAME, _KEY, _VALUE = 1, 3, 1, 2
+
+
+def write_warmup_requests(
+    path: Path,
+    requests: Iterable[tuple[str, dict[str, Any]]],
+    model_name: str = "keras_bertfam",
+) -> None:
+    """Write the file that TensorFlow Serving replays before it takes requests.
+
+    The messages have three fields each, so they are encoded here rather than
+    with `tensorflow-serving-api`, which needs one exact TensorFlow.
+
+    Args:
+        path: directory of the SavedModel.
+        requests: list of pairs of a signature's name and a dict of its inputs.
+        model_name: str. Name of the model in the requests.
+    """
+    file = os.path.join(path, WARMUP_FILE)
+    os.makedirs(os.path.dirname(file), exist_ok=True)
+    with tf.io.TFRecordWriter(file) as writer:
+        for signature, inputs in requests:
+            spec = _field(_MODEL_NAME, model_name.encode())
+            spec += _field(_SIGNATURE_NAME, signature.encode())
+            request = _field(_MODEL_SPEC, spec)
+            for name, value in inputs.items():
+                tensor = tf.make_tensor_proto(value).SerializeToString()
+                entry = _field(_KEY, name.encode()) + _field(_VALUE, tensor)
+                request += _field(_INPUTS, entry)
+            writer.write(_field(_PREDICT_LOG, _field(_REQUEST, request)))
+
+
+def _field(number, payload):
+    """Encode a length-delimited field of the protocol buffer wire format."""
+    return _varint(number << 3 | 2) + _varint(len(payload)) + payload
+
+
+def _varint(value):
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*encoded, value])

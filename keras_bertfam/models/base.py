@@ -14,7 +14,7 @@ from keras_bertfam.models.exported import row_specs
 from keras_bertfam.models.library_model import LibraryModel
 from keras_bertfam.models.subclassed import Subclassed
 from keras_bertfam.presets.backbone_presets import BackbonePresets
-from keras_bertfam.presets.blank import is_blank
+from keras_bertfam.presets.converting.conversion import initialization_is_skipped
 from keras_bertfam.quantization import own_policies, quantized_layers
 from keras_bertfam.types import Config
 
@@ -94,7 +94,7 @@ class TokenBackbone(
 
     def make_initializer(self, table: bool = False) -> keras.initializers.Initializer:
         """Make an initializer of the kind this backbone's kernels, or tables, have."""
-        if is_blank():
+        if initialization_is_skipped():
             return keras.initializers.Zeros()
         if self.initializer_range is None:
             if table:

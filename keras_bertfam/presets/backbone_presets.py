@@ -7,20 +7,9 @@ from typing import Any
 
 import keras
 
-from keras_bertfam.presets import (
-    cards,
-    conversion,
-    directory,
-    existing,
-    exporting,
-    folders,
-    formats,
-    hub,
-    kerashub,
-    kinds,
-    misfits,
-    names,
-)
+from keras_bertfam.presets import cards, folders, hub, inspection, names, preset_checks
+from keras_bertfam.presets.checkpoints import formats, kerashub
+from keras_bertfam.presets.converting import conversion, exporting
 from keras_bertfam.presets.families import Family, register
 from keras_bertfam.quantization import with_float_policy
 from keras_bertfam.types import Mixin, Model, Path
@@ -96,14 +85,14 @@ class BackbonePresets(Mixin):
         if (reader := formats.find_reader(folder)) is not None:
             source = reader.open_source(folder)
             return conversion.load_backbone(cls, source, load_weights, **kwargs)
-        existing.check_preset(folder, known, load_weights)
+        inspection.check_preset(folder, known, load_weights)
         return cls._from_folder(os.fspath(folder), load_weights, **kwargs)
 
     @classmethod
     def _from_folder(cls, folder, load_weights, **kwargs):
-        with directory.explain_load_errors(folder):
-            shapes = directory.inspect_backbone(folder)
-            config = directory.read_json(folder, directory.CONFIG_FILE)
+        with preset_checks.explain_load_errors(folder):
+            shapes = preset_checks.inspect_backbone(folder)
+            config = preset_checks.read_json(folder, preset_checks.CONFIG_FILE)
             cls._check_kind(folder, config)
             saved = config["config"].get("dtype")
             if isinstance(saved, dict) and saved.get("class_name") == "DTypePolicyMap":
@@ -111,7 +100,7 @@ class BackbonePresets(Mixin):
                 kwargs["dtype"] = with_float_policy(saved, kwargs.get("dtype"))
             backbone = super().from_preset(folder, load_weights, **kwargs)
             if load_weights:
-                directory.check_loaded(
+                preset_checks.check_loaded(
                     backbone.weights, backbone.save_weights, shapes, folder
                 )
             return backbone
@@ -120,13 +109,13 @@ class BackbonePresets(Mixin):
     def _check_kind(cls, folder, config):
         kind = keras.saving.get_registered_object(config["registered_name"])
         if isinstance(kind, type) and not issubclass(kind, cls):
-            name = kinds.class_of(config)
-            family = kinds.family_of_class(name)
-            raise kinds.wrong_kind(folder, name, family, cls.__name__)
+            name = inspection.class_of(config)
+            family = inspection.family_of_class(name)
+            raise inspection.wrong_kind_error(folder, name, family, cls.__name__)
 
     def load_weights(self, filepath: Path, *args: Any, **kwargs: Any) -> None:
         """Load weights as Keras does, with a `CheckpointError` for damaged files."""
-        with misfits.explain_weights_errors(filepath, self.weights):
+        with preset_checks.explain_weights_errors(filepath, self.weights):
             super().load_weights(filepath, *args, **kwargs)
 
     def save_to_preset(

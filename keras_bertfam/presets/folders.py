@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from keras_bertfam.presets import locks, replacing
-from keras_bertfam.presets.source import CheckpointError
+from keras_bertfam.presets.checkpoints.source import CheckpointError
 from keras_bertfam.types import Path
 
 _Result = TypeVar("_Result")

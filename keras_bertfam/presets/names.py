@@ -7,8 +7,8 @@ from typing import Any
 import keras_hub
 
 from keras_bertfam.lazy import load_all
+from keras_bertfam.presets.checkpoints.source import CheckpointSource
 from keras_bertfam.presets.families import BACKBONES
-from keras_bertfam.presets.source import CheckpointSource
 
 TOKENIZER_FILES = {
     "word_piece": ("vocab.txt",),

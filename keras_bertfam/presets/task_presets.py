@@ -9,20 +9,11 @@ from typing import Any
 
 import keras
 
-from keras_bertfam.presets import (
-    cards,
-    conversion,
-    directory,
-    exporting,
-    folders,
-    formats,
-    hub,
-    kerashub,
-    misfits,
-    names,
-)
-from keras_bertfam.presets.heads import shared_heads
-from keras_bertfam.presets.report import warn
+from keras_bertfam.presets import cards, folders, hub, names, preset_checks
+from keras_bertfam.presets.checkpoints import formats, kerashub
+from keras_bertfam.presets.converting import conversion, exporting
+from keras_bertfam.presets.converting.heads import shared_heads
+from keras_bertfam.presets.converting.report import warn
 from keras_bertfam.presets.tokenizer_presets import has_vocabulary
 from keras_bertfam.quantization import quantize_again, quantized_layers
 from keras_bertfam.types import Config, Mixin, Model, Path, Tokenizer
@@ -121,46 +112,54 @@ class TaskPresets(Mixin):
         backbone = family.from_preset(preset, load_weights, **arguments)
         config = {}
         if os.path.isdir(preset):
-            with directory.explain_load_errors(preset):
-                shapes = directory.inspect_task(preset)
+            with preset_checks.explain_load_errors(preset):
+                shapes = preset_checks.inspect_task(preset)
                 config = cls._config_from(preset, backbone)
-            directory.check_vocabulary_size(config["preprocessor"], backbone, preset)
+            preset_checks.check_vocabulary_size(
+                config["preprocessor"], backbone, preset
+            )
         quantized = config.pop("quantized_layers", None)
         same_heads = cls._adapt_config(config, kwargs)
         arguments = {**config, "backbone": backbone, **kwargs}
         # With arguments of the caller, an error may be theirs.
         read = os.path.isdir(preset) and not kwargs
-        with directory.explain_load_errors(preset) if read else nullcontext():
+        with preset_checks.explain_load_errors(preset) if read else nullcontext():
             task = cls(**arguments)
         if same_heads:
             quantize_again(task, quantized)
-        weights = os.path.join(preset, directory.TASK_WEIGHTS_FILE)
+        weights = os.path.join(preset, preset_checks.TASK_WEIGHTS_FILE)
         if load_weights and not same_heads and os.path.isdir(preset):
-            with directory.explain_load_errors(preset):
+            with preset_checks.explain_load_errors(preset):
                 task._take_over_heads(preset)
         if load_weights and same_heads and os.path.exists(weights):
-            with directory.explain_load_errors(preset):
+            with preset_checks.explain_load_errors(preset):
                 task.load_task_weights(weights)
                 shared = {id(weight) for weight in backbone.weights}
                 heads = [w for w in task.weights if id(w) not in shared]
-                directory.check_loaded(heads, task.save_task_weights, shapes, preset)
+                preset_checks.check_loaded(
+                    heads, task.save_task_weights, shapes, preset
+                )
         return task
 
     @classmethod
     def _config_from(cls, preset, backbone):
         """Read the constructor's arguments that a preset has for this class."""
-        task = directory.read_json(preset, directory.TASK_FILE)
+        task = preset_checks.read_json(preset, preset_checks.TASK_FILE)
         name = keras.saving.get_registered_name(cls)
         same = task is not None and task["registered_name"] == name
         config = dict(task["config"]) if same else {}
-        preprocessor = directory.load_serialized(preset, directory.PREPROCESSOR_FILE)
+        preprocessor = preset_checks.load_serialized(
+            preset, preset_checks.PREPROCESSOR_FILE
+        )
         wanted = cls.preprocessor_cls
         if wanted is None:
             return {**config, "preprocessor": preprocessor}
         if not (same and preprocessor) and type(preprocessor) is not wanted:
             # None was saved, or that of another task, which may be a subclass.
-            tokenizer = directory.load_serialized(preset, directory.TOKENIZER_FILE)
-            preprocessor = tokenizer and cls.usual_preprocessor(tokenizer, backbone)
+            tokenizer = preset_checks.load_serialized(
+                preset, preset_checks.TOKENIZER_FILE
+            )
+            preprocessor = tokenizer and cls.default_preprocessor(tokenizer, backbone)
         return {**config, "preprocessor": preprocessor}
 
     def _take_over_heads(self, preset):
@@ -169,13 +168,13 @@ class TaskPresets(Mixin):
         A warning names what is new in a task of pre-training. Heads of fine-tuning are
         new after any pre-training, so there is no warning for them.
         """
-        saved = directory.read_json(preset, directory.TASK_FILE)
+        saved = preset_checks.read_json(preset, preset_checks.TASK_FILE)
         cls = saved and keras.saving.get_registered_object(saved["registered_name"])
         if cls in (None, type(self)):
             return
         shared = {id(weight) for weight in self.backbone.weights}
         taken = self._copy_heads(cls, saved["config"], preset, shared)
-        directory.warn_if_not_finite(taken, preset)
+        preset_checks.warn_if_not_finite(taken, preset)
         known = shared | {id(weight) for weight in taken}
         new = [w.path for w in self.trainable_weights if id(w) not in known]
         if new and hasattr(self, "fill_mask"):
@@ -186,7 +185,7 @@ class TaskPresets(Mixin):
 
     def _copy_heads(self, cls, config, preset, shared):
         """Fill heads from the saved task of a class, and list their variables."""
-        weights = os.path.join(preset, directory.TASK_WEIGHTS_FILE)
+        weights = os.path.join(preset, preset_checks.TASK_WEIGHTS_FILE)
         heads = shared_heads(cls, type(self)) if issubclass(cls, TaskPresets) else []
         if not heads or "quantized_layers" in config or not os.path.exists(weights):
             return []
@@ -207,7 +206,7 @@ class TaskPresets(Mixin):
         return taken
 
     @classmethod
-    def usual_preprocessor(cls, tokenizer: Tokenizer, backbone: Model) -> Any:
+    def default_preprocessor(cls, tokenizer: Tokenizer, backbone: Model) -> Any:
         """Make the default preprocessor; its rows are as long as the backbone takes."""
         preprocessor = cls.preprocessor_cls(tokenizer)
         most = getattr(backbone, "max_sequence_length", None)
@@ -284,14 +283,14 @@ class TaskPresets(Mixin):
     def load_task_weights(self, filepath: Path) -> None:
         shared = {id(weight) for weight in self.backbone.weights}
         own = [weight for weight in self.weights if id(weight) not in shared]
-        with misfits.explain_weights_errors(filepath, own):
+        with preset_checks.explain_weights_errors(filepath, own):
             keras.saving.load_weights(
                 self, filepath, objects_to_skip=self._not_task_weights()
             )
 
     def load_weights(self, filepath: Path, *args: Any, **kwargs: Any) -> None:
         """Load weights as Keras does, with a `CheckpointError` for damaged files."""
-        with misfits.explain_weights_errors(filepath, self.weights):
+        with preset_checks.explain_weights_errors(filepath, self.weights):
             super().load_weights(filepath, *args, **kwargs)
 
     def export_to_transformers(self, path: Path) -> None:

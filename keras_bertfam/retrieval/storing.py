@@ -5,8 +5,8 @@ import os
 from typing import Any, NamedTuple
 
 from keras_bertfam import parsing
-from keras_bertfam.presets import reading
-from keras_bertfam.presets.source import CheckpointError
+from keras_bertfam.presets.checkpoints import reading
+from keras_bertfam.presets.checkpoints.source import CheckpointError
 from keras_bertfam.retrieval.engines import KINDS, checked_settings
 from keras_bertfam.retrieval.passages import Passage, as_passage
 from keras_bertfam.types import Config, Path

@@ -10,7 +10,10 @@ from keras_bertfam import optimizers
 from keras_bertfam.optimizers.schedules import COUNTING
 from keras_bertfam.optimizers.weight_decay import inner
 from keras_bertfam.presets.families import FAMILIES
-from keras_bertfam.presets.families.recipes import FineTuningRecipe, PretrainingRecipe
+from keras_bertfam.presets.families.parts.recipes import (
+    FineTuningRecipe,
+    PretrainingRecipe,
+)
 from keras_bertfam.types import Model
 
 

@@ -4,7 +4,10 @@ from collections.abc import Iterator, Mapping
 
 from keras_bertfam.arguments import checked
 from keras_bertfam.presets.families import FAMILIES, Family
-from keras_bertfam.presets.families.recipes import FineTuningRecipe, PretrainingRecipe
+from keras_bertfam.presets.families.parts.recipes import (
+    FineTuningRecipe,
+    PretrainingRecipe,
+)
 
 
 class _Recipes(Mapping[str, FineTuningRecipe]):

@@ -33,7 +33,10 @@ from keras_bertfam.models.encoder import EncoderBackbone
 from keras_bertfam.models.exported import row_specs
 from keras_bertfam.models.library_model import LibraryModel
 from keras_bertfam.models.subclassed import Subclassed, functional_bases_kept
-from keras_bertfam.presets.families.recipes import FineTuningRecipe, PretrainingRecipe
+from keras_bertfam.presets.families.parts.recipes import (
+    FineTuningRecipe,
+    PretrainingRecipe,
+)
 from keras_bertfam.presets.task_presets import TaskPresets
 from keras_bertfam.presets.tokenizer_presets import has_vocabulary
 from keras_bertfam.tasks import compilation, published, scored_tokens, watching

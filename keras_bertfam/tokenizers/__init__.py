@@ -6,7 +6,7 @@ from keras_bertfam import lazy
 
 if TYPE_CHECKING:
     from keras_bertfam.tokenizers.added_tokens import AddedToken
-    from keras_bertfam.tokenizers.byte_level_tokenizers import (
+    from keras_bertfam.tokenizers.byte_level import (
         BartTokenizer,
         GPT2Tokenizer,
         ModernBertTokenizer,

@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
-from keras_bertfam.tokenizers.bert_normalization import clean_texts
-from keras_bertfam.tokenizers.graph import as_graph_layer, tokenize
+from keras_bertfam.tokenizers.pipeline_ops import as_graph_layer, tokenize
+from keras_bertfam.tokenizers.steps import clean_texts
 from keras_bertfam.tokenizers.texts import check_documents, to_utf8
 from keras_bertfam.tokenizers.word_piece import BertTokenizer
 from keras_bertfam.types import TFDataset, Tokenizer

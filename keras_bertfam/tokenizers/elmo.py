@@ -13,9 +13,13 @@ import tensorflow as tf
 from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
 from keras_bertfam.presets.tokenizer_presets import PresetTokenizer
-from keras_bertfam.tokenizers.in_grain import PlainInGrain
-from keras_bertfam.tokenizers.texts import WHITE_SPACE, check_documents, to_utf8
-from keras_bertfam.tokenizers.units import split_units
+from keras_bertfam.tokenizers.text_tokenizer import PlainInGrain
+from keras_bertfam.tokenizers.texts import (
+    WHITE_SPACE,
+    check_documents,
+    split_units,
+    to_utf8,
+)
 from keras_bertfam.types import Config, Path, TFDataset, TFRagged, TFTensor
 
 START, END, UNKNOWN = "<S>", "</S>", "<UNK>"

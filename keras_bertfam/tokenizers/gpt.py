@@ -7,11 +7,11 @@ import keras_hub
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from keras_bertfam.tokenizers.bert_normalization import clean_texts
 from keras_bertfam.tokenizers.byte_level import merged_words, once_traced
+from keras_bertfam.tokenizers.learning import SIGNS, SPACES
+from keras_bertfam.tokenizers.steps import clean_texts
 from keras_bertfam.tokenizers.text_tokenizer import TextTokenizer
 from keras_bertfam.tokenizers.texts import to_utf8
-from keras_bertfam.tokenizers.word_piece_learning import SIGNS, SPACES
 from keras_bertfam.types import Path, TFRagged, TFTensor
 
 WORD_END = "</w>"

@@ -4,16 +4,15 @@ import keras_hub
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from keras_bertfam.tokenizers.bert_normalization import clean_texts
 from keras_bertfam.tokenizers.byte_level import ByteLevelTokenizer, merged_words
 from keras_bertfam.tokenizers.gpt import WORD_END, WORDS, GPTTokenizer
-from keras_bertfam.tokenizers.graph import as_graph_layer, tokenize
+from keras_bertfam.tokenizers.learning import SIGNS
+from keras_bertfam.tokenizers.pipeline_ops import as_graph_layer, tokenize
 from keras_bertfam.tokenizers.sentence_piece import NormalizedSentencePiece
-from keras_bertfam.tokenizers.steps import split_by
+from keras_bertfam.tokenizers.steps import clean_texts, split_by
 from keras_bertfam.tokenizers.text_tokenizer import found_in_texts, split_at_tokens
 from keras_bertfam.tokenizers.texts import CLUSTER, to_utf8, without_nul
 from keras_bertfam.tokenizers.word_piece import BertTokenizer
-from keras_bertfam.tokenizers.word_piece_learning import SIGNS
 from keras_bertfam.types import TFRagged, TFTensor, Tokenizer
 
 

@@ -1,4 +1,4 @@
-"""Text as datasets of strings, in UTF-8."""
+"""Text as datasets of strings in UTF-8, and the words in it."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -10,7 +10,7 @@ from keras_bertfam.autograph import as_written
 from keras_bertfam.text_files.reading import WHITE_SPACE as WHITE_SPACE_CHARACTERS
 from keras_bertfam.text_files.reading import between_brackets, check_head
 from keras_bertfam.text_files.sources import Reading, Source, find_files
-from keras_bertfam.types import Path, TFDataset, TFTensor
+from keras_bertfam.types import Path, TFDataset, TFRagged, TFTensor
 
 # All that UTF-8 can encode: surrogates aren't characters.
 _UTF8 = r"[\x00-\x{D7FF}\x{E000}-\x{10FFFF}]*"
@@ -104,3 +104,35 @@ def dataset_of(texts: Callable[[], Iterable[str]]) -> TFDataset:
     spec = tf.TensorSpec([None], tf.string)
     dataset = tf.data.Dataset.from_generator(batches, output_signature=spec)
     return dataset.prefetch(1).unbatch()
+
+
+CUT = "\x1f"
+# What stands by itself: a letter of a script without spaces, a mark of
+# punctuation, a line's end, and white space, all else being words.
+_BORDER = (
+    r"([\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
+    rf"|[^\pL\pN\pM{LINE_SPACE}]|[{LINE_SPACE}]+)"
+)
+
+
+def split_units(texts: TFTensor) -> TFRagged:
+    """Split texts into words, characters of scripts without spaces, and the rest.
+
+    Args:
+        texts: string tensor of shape `(batch,)`, in UTF-8.
+
+    Returns:
+        A string `tf.RaggedTensor` of shape `(batch, None)`, which joined is the text,
+        less its separators U+001F.
+    """
+    units = tf.strings.split(
+        tf.strings.regex_replace(texts, _BORDER, rf"{CUT}\1{CUT}"), CUT
+    )
+    return tf.ragged.boolean_mask(units, units != "")
+
+
+def units_of(texts: list[str]) -> list[list[str]]:
+    """List what `split_units` makes of texts."""
+    with tf.device("CPU:0"):
+        units = split_units(to_utf8(tf.constant(texts, tf.string)))
+    return [[unit.decode() for unit in row] for row in units.to_list()]

@@ -12,16 +12,27 @@ import sentencepiece
 import tokenizers as hugging_face
 
 from keras_bertfam.arguments import checked
-from keras_bertfam.tokenizers.bert_normalization import clean_texts
-from keras_bertfam.tokenizers.byte_pair_learning import learn_byte_pairs
-from keras_bertfam.tokenizers.graph import as_graph_layer
-from keras_bertfam.tokenizers.sentence_piece import NormalizedSentencePiece
-from keras_bertfam.tokenizers.sentinels import sentinel
-from keras_bertfam.tokenizers.special_tokens import (
-    BYTE_PAIR,
-    SENTENCE_PIECE,
-    known_family,
+from keras_bertfam.tokenizers.byte_level import (
+    BartTokenizer,
+    GPT2Tokenizer,
+    ModernBertTokenizer,
+    RobertaTokenizer,
 )
+from keras_bertfam.tokenizers.gpt import WORD_END, GPTTokenizer
+from keras_bertfam.tokenizers.learning import (
+    count_words,
+    learn_byte_pairs,
+    learn_word_pieces,
+    split_words,
+)
+from keras_bertfam.tokenizers.pipeline_ops import as_graph_layer
+from keras_bertfam.tokenizers.sentence_piece import (
+    AlbertTokenizer,
+    NormalizedSentencePiece,
+    XLNetTokenizer,
+)
+from keras_bertfam.tokenizers.steps import clean_texts
+from keras_bertfam.tokenizers.t5 import T5Tokenizer, sentinel
 from keras_bertfam.tokenizers.texts import to_utf8
 from keras_bertfam.tokenizers.training_texts import (
     clean_batches,
@@ -29,16 +40,71 @@ from keras_bertfam.tokenizers.training_texts import (
     one_line,
     pieces_after_space,
     read_texts,
+    recount,
     text_parts,
 )
-from keras_bertfam.tokenizers.word_counts import recount
 from keras_bertfam.tokenizers.word_piece import SPECIAL_TOKENS, BertTokenizer
-from keras_bertfam.tokenizers.word_piece_learning import (
-    count_words,
-    learn_word_pieces,
-    split_words,
-)
+from keras_bertfam.tokenizers.xlm_roberta import CamembertTokenizer, XLMRobertaTokenizer
 from keras_bertfam.types import Path, TFDataset, Tokenizer
+
+# Special tokens before the others, with their ids, and after them; and what words end
+# with where tokens are made of characters and not of bytes.
+_ROBERTA_TOKENS = (("<s>", "<pad>", "</s>", "<unk>"), ("<mask>",), None)
+BYTE_PAIR: dict[str, tuple[Any, tuple[str, ...], tuple[str, ...], str | None]] = {
+    "roberta": (RobertaTokenizer, *_ROBERTA_TOKENS),
+    "bart": (BartTokenizer, *_ROBERTA_TOKENS),
+    "modernbert": (
+        ModernBertTokenizer,
+        (),
+        ("[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"),
+        None,
+    ),
+    "gpt2": (GPT2Tokenizer, (), ("<|endoftext|>",), None),
+    "gpt": (GPTTokenizer, ("<unk>",), (), WORD_END),
+}
+# What the published models of SentencePiece were trained with, ids in this order.
+SENTENCE_PIECE: dict[str, tuple[type, dict[str, Any], list[str], list[str]]] = {
+    "albert": (
+        AlbertTokenizer,
+        {"pad_id": 0, "unk_id": 1, "bos_id": -1, "eos_id": -1},
+        ["[CLS]", "[SEP]", "[MASK]"],
+        ["(", ")", '"', "-", ".", "–", "£", "€"],
+    ),
+    "xlnet": (
+        XLNetTokenizer,
+        {"unk_id": 0, "bos_id": 1, "eos_id": 2},
+        ["<cls>", "<sep>", "<pad>", "<mask>", "<eod>"],
+        ["<eop>", ".", "(", ")", '"', "-", "–", "£", "€"],
+    ),
+    # `in_order_of_fairseq` puts them in their places.
+    "xlm-roberta": (
+        XLMRobertaTokenizer,
+        {"bos_id": 0, "pad_id": 1, "eos_id": 2, "unk_id": 3},
+        ["<mask>"],
+        [],
+    ),
+    "camembert": (
+        CamembertTokenizer,
+        {"bos_id": 0, "pad_id": 1, "eos_id": 2, "unk_id": 3},
+        ["<s>NOTUSED", "</s>NOTUSED", "<unk>NOTUSED", "<mask>"],
+        [],
+    ),
+    "t5": (T5Tokenizer, {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}, [], []),
+}
+
+
+def known_family(families: dict[str, Any], family: str) -> Any:
+    """Look up what is known of a family.
+
+    Raises:
+        ValueError: for one that isn't there.
+    """
+    if family not in families:
+        raise ValueError(
+            f"`family` must be one of {sorted(families)}. Received: {family!r}."
+        )
+    return families[family]
+
 
 MAX_VOCABULARY_SIZE = 10_000_000  # `tokenizers` takes the memory before it begins
 

@@ -1,8 +1,9 @@
-"""Texts in the form that the learners of vocabularies take."""
+"""Text, or words and their counts, as the learners of vocabularies take it."""
 
+import collections
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -18,8 +19,52 @@ from keras_bertfam.tokenizers.texts import (
     to_utf8,
     without_nul,
 )
-from keras_bertfam.tokenizers.word_counts import recount
 from keras_bertfam.types import Path, TFDataset, TFTensor
+
+_WORDS_AT_ONCE = 4096
+
+
+def recount(
+    counts: Mapping[str, int],
+    split: Callable[[list[str]], Iterable[Iterable[bytes | str]]],
+) -> dict[str, int]:
+    """Count how often the parts of words occur.
+
+    Args:
+        counts: words and how often they occur.
+        split: function of a list of words that gives the parts of each.
+
+    Returns:
+        A dict of parts and their counts.
+
+    Raises:
+        TypeError: for counts that aren't ints of strings.
+        ValueError: for a count that isn't positive.
+    """
+    words = iter(counts)
+    new: collections.Counter[str] = collections.Counter()
+    while batch := [*itertools.islice(words, _WORDS_AT_ONCE)]:
+        for word in batch:
+            _check_count(word, counts[word])
+        for word, parts in zip(batch, split(batch), strict=True):
+            for part in parts:
+                text = part.decode() if isinstance(part, bytes) else part
+                new[text] += counts[word]
+    return dict(new)
+
+
+def _check_count(word, count):
+    if not isinstance(word, str) or not isinstance(count, int):
+        raise TypeError(
+            "`documents`, if a dict, must have words and how often they occur. "
+            f"Received: {word!r}: {count!r}."
+        )
+    if count < 1:
+        raise ValueError(
+            "`documents`, if a dict, must have positive counts. Received: "
+            f"{word!r}: {count}."
+        )
+
 
 # SentencePiece leaves out texts of more bytes than 4,192.
 _PART = re.compile(r".{1,1000}(?!\S)|.{1,1000}")

@@ -12,8 +12,7 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from keras_bertfam.arguments import checked
-from keras_bertfam.presets.reading import vocabulary_lines
-from keras_bertfam.tokenizers.bert_normalization import normalizer_model
+from keras_bertfam.presets.checkpoints.reading import vocabulary_lines
 from keras_bertfam.tokenizers.steps import (
     NORMALIZERS,
     PRE_TOKENIZERS,
@@ -22,6 +21,7 @@ from keras_bertfam.tokenizers.steps import (
     check_steps,
     lowercases,
     normalize,
+    normalizer_model,
     split_by,
 )
 from keras_bertfam.tokenizers.text_tokenizer import TextTokenizer

@@ -4,7 +4,11 @@ from typing import ClassVar
 
 import keras
 
-from keras_bertfam.presets.piece_models import CONTROL, UNKNOWN, PieceModel
+from keras_bertfam.presets.tokenizer_formats.piece_models import (
+    CONTROL,
+    UNKNOWN,
+    PieceModel,
+)
 from keras_bertfam.tokenizers.sentence_piece import PlainSentencePiece
 from keras_bertfam.types import Path
 

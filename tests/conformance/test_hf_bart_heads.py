@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from keras_bertfam import tasks
-from keras_bertfam.presets import huggingface
-from keras_bertfam.presets.heads import task_name
+from keras_bertfam.presets.checkpoints import huggingface
+from keras_bertfam.presets.converting.heads import task_name
 from tests.conformance.test_hf_text_to_text import BART, GPT, MASK, RNG, arrays
 from tests.from_transformers import convert, max_difference, randomize
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from keras_bertfam.presets import config_keys, huggingface
+from keras_bertfam.presets.checkpoints import config_keys, huggingface
 from keras_bertfam.presets.families import transformers_tables
 
 transformers = pytest.importorskip("transformers")

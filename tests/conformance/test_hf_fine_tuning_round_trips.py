@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from keras_bertfam import models, tasks
-from keras_bertfam.presets import CheckpointError, huggingface
-from keras_bertfam.presets.heads import task_name
+from keras_bertfam.presets import CheckpointError
+from keras_bertfam.presets.checkpoints import huggingface
+from keras_bertfam.presets.converting.heads import task_name
 from tests.conformance.test_hf_round_trips import (
     CONFIGS,
     IDS,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from keras_bertfam import tasks
-from keras_bertfam.presets import generation_keys, huggingface
+from keras_bertfam.presets.checkpoints import generation_keys, huggingface
 from keras_bertfam.tasks import GenerationSettings
 from tests.conformance.test_hf_beam_search import KINDS, SIZE
 from tests.from_transformers import randomize

@@ -8,8 +8,9 @@ import pytest
 from keras_bertfam import tasks
 from keras_bertfam.layers import BertTokenizer
 from keras_bertfam.models import BertBackbone
-from keras_bertfam.presets import CheckpointError, huggingface
-from keras_bertfam.presets.heads import task_name
+from keras_bertfam.presets import CheckpointError
+from keras_bertfam.presets.checkpoints import huggingface
+from keras_bertfam.presets.converting.heads import task_name
 from tests.conformance.test_hf_round_trips import CONFIGS, IDS, json_of, make_theirs
 from tests.from_transformers import max_difference
 from tests.marks import in_ci

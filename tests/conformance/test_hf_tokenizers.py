@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from keras_bertfam.layers import BertTokenizer
 from keras_bertfam.tokenizers import train_byte_pair, train_sentence_piece
-from keras_bertfam.tokenizers.graph import tokenize
+from keras_bertfam.tokenizers.pipeline_ops import tokenize
 
 transformers = pytest.importorskip("transformers")
 TEXTS = [

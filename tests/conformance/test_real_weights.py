@@ -8,8 +8,8 @@ from keras_bertfam.analysis import embed_words
 from keras_bertfam.datasets import load_examples
 from keras_bertfam.metrics import compute_metrics
 from keras_bertfam.models import BertBackbone
-from keras_bertfam.presets import huggingface
-from keras_bertfam.presets.tokenizer_files import load_tokenizer
+from keras_bertfam.presets.checkpoints import huggingface
+from keras_bertfam.presets.tokenizer_formats.tokenizer_files import load_tokenizer
 from keras_bertfam.tasks import MaskedLM, TextEmbedder
 from tests.from_transformers import max_difference
 

@@ -9,7 +9,8 @@ import pytest
 
 from keras_bertfam import models, tasks
 from keras_bertfam.layers import BertTokenizer
-from keras_bertfam.presets import CheckpointError, sentence_transformers
+from keras_bertfam.presets import CheckpointError
+from keras_bertfam.presets.checkpoints import sentence_transformers
 
 library = pytest.importorskip("sentence_transformers")
 torch = pytest.importorskip("torch")

@@ -12,7 +12,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_bertfam.export import export_saved_model
-from keras_bertfam.export.warmup import WARMUP_FILE
+from keras_bertfam.export.saved_model import WARMUP_FILE
 from keras_bertfam.models import EncoderBackbone
 from keras_bertfam.tasks import MaskedLM
 

@@ -11,7 +11,7 @@ from keras_bertfam.layers.data.pairs.segments import get_layout
 from keras_bertfam.models import EncoderBackbone
 from keras_bertfam.presets.families import BACKBONES, FAMILIES
 from keras_bertfam.presets.families.bert import BERT
-from keras_bertfam.presets.families.record import size
+from keras_bertfam.presets.families.parts.record import size
 from keras_bertfam.presets.families.roberta import ROBERTA
 from tests.from_transformers import convert, max_difference, randomize
 from tests.tiny_fine_tuning import make_tokenizer

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from keras_bertfam import models, tasks
-from keras_bertfam.presets.tokenizer_files import export_tokenizer
+from keras_bertfam.presets.tokenizer_formats.tokenizer_files import export_tokenizer
 from keras_bertfam.tokenizers import train_sentence_piece
 from tests.from_transformers import max_difference, randomize
 

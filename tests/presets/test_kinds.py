@@ -4,7 +4,7 @@ import pytest
 
 from keras_bertfam import models, tasks
 from keras_bertfam.cli import task_kinds
-from keras_bertfam.presets import CheckpointError, kinds
+from keras_bertfam.presets import CheckpointError, inspection
 from keras_bertfam.presets.families import FAMILIES
 from tests import tiny_masked_lm
 
@@ -35,7 +35,7 @@ def presets(tmp_path_factory):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_tasks_of_families(family):
     backbone = getattr(models, FAMILIES[family].backbone)
-    for name in kinds.tasks_of(family):
+    for name in inspection.tasks_of(family):
         assert issubclass(backbone, getattr(tasks, name).backbone_cls)
 
 

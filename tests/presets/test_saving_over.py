@@ -12,7 +12,8 @@ from keras_bertfam.cli import conversion
 from keras_bertfam.export import saved_model
 from keras_bertfam.layers import BertTokenizer
 from keras_bertfam.models import BertBackbone
-from keras_bertfam.presets import locks, reading
+from keras_bertfam.presets import locks
+from keras_bertfam.presets.checkpoints import reading
 from keras_bertfam.tasks import MaskedLM, MaskedLMPreprocessor, TextClassifier
 from tests.tiny_preset import VOCABULARY, make
 

@@ -5,7 +5,7 @@ import pytest
 from keras import ops
 
 from keras_bertfam.models import GPT2Backbone, T5Backbone
-from keras_bertfam.presets.piece_models import PieceModel
+from keras_bertfam.presets.tokenizer_formats.piece_models import PieceModel
 from keras_bertfam.tasks import (
     MaskedLMPreprocessor,
     TextClassifier,

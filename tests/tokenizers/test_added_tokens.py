@@ -8,8 +8,8 @@ import tensorflow as tf
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
 
-from keras_bertfam.presets.loading import load_given_tokenizer, load_tokenizer
-from keras_bertfam.presets.tokenizer_files import export_tokenizer
+from keras_bertfam.presets.tokenizer_formats.tokenizer_files import export_tokenizer
+from keras_bertfam.presets.tokenizer_presets import load_given_tokenizer, load_tokenizer
 from keras_bertfam.tokenizers import (
     AddedToken,
     BertTokenizer,
@@ -17,8 +17,8 @@ from keras_bertfam.tokenizers import (
     train_sentence_piece,
 )
 from keras_bertfam.tokenizers.added_tokens import split_at
-from keras_bertfam.tokenizers.graph import tokenize
 from keras_bertfam.tokenizers.offsets import tokenize_with_offsets
+from keras_bertfam.tokenizers.pipeline_ops import tokenize
 from keras_bertfam.tokenizers.word_piece import SPECIAL_TOKENS
 
 LETTERS = [

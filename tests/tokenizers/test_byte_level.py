@@ -12,8 +12,8 @@ from tokenizers import models, normalizers, pre_tokenizers
 
 from keras_bertfam.tokenizers import train_byte_pair
 from keras_bertfam.tokenizers.byte_level import words_of
-from keras_bertfam.tokenizers.graph import as_graph_layer, tokenize
 from keras_bertfam.tokenizers.offsets import tokenize_with_offsets
+from keras_bertfam.tokenizers.pipeline_ops import as_graph_layer, tokenize
 
 slow = pytest.mark.slow
 FAMILIES = ["roberta", *(pytest.param(f, marks=slow) for f in ("bart", "gpt2"))]

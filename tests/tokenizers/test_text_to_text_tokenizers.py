@@ -12,8 +12,8 @@ from keras_bertfam.tokenizers import (
     train_byte_pair,
     train_sentence_piece,
 )
-from keras_bertfam.tokenizers.graph import tokenize
-from keras_bertfam.tokenizers.sentinels import sentinel_ids
+from keras_bertfam.tokenizers.pipeline_ops import tokenize
+from keras_bertfam.tokenizers.t5 import sentinel_ids
 
 TEXTS = ["a bat sat on the mat. Café ünïque", "the dog, the cat & 3,000 mats"] * 3
 

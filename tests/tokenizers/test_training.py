@@ -23,7 +23,7 @@ from keras_bertfam.tasks import (
     ReplacedTokenDetectionPreprocessor,
     SpanBoundaryLMPreprocessor,
 )
-from keras_bertfam.tokenizers.graph import as_graph_layer, tokenize
+from keras_bertfam.tokenizers.pipeline_ops import as_graph_layer, tokenize
 from keras_bertfam.tokenizers.word_piece import SPECIAL_TOKENS
 
 LATIN = [

@@ -5,7 +5,7 @@ import keras
 import pytest
 import tensorflow as tf
 
-from keras_bertfam.tokenizers.graph import word_start_table
+from keras_bertfam.tokenizers.pipeline_ops import word_start_table
 from keras_bertfam.tokenizers.word_piece import BertTokenizer
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "cafe", "##s", "a", "!"]

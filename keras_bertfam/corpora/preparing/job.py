@@ -23,9 +23,9 @@ from keras_bertfam import parsing
 from keras_bertfam.corpora.preparing.duplicates import NearDuplicates
 from keras_bertfam.corpora.preparing.processes import call
 from keras_bertfam.corpora.preparing.quality import QualityRules
-from keras_bertfam.presets.loading import load_tokenizer
+from keras_bertfam.presets.tokenizer_presets import load_tokenizer
 from keras_bertfam.text_files.sources import Block, Part, Reading, Source
-from keras_bertfam.tokenizers.graph import as_graph_layer
+from keras_bertfam.tokenizers.pipeline_ops import as_graph_layer
 from keras_bertfam.types import Config, Tokenizer
 from keras_bertfam.version import __version__
 from keras_bertfam.whole_files import flush_folder, write_text

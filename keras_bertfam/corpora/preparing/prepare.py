@@ -39,8 +39,11 @@ from keras_bertfam.corpora.preparing.processes import process_pool
 from keras_bertfam.corpora.preparing.quality import QualityRules
 from keras_bertfam.corpora.preparing.sources import find_sources, make_blocks
 from keras_bertfam.presets import locks
-from keras_bertfam.presets.loading import load_given_tokenizer
-from keras_bertfam.presets.tokenizer_sources import check_family, open_tokenizer
+from keras_bertfam.presets.tokenizer_formats.tokenizer_sources import (
+    check_family,
+    open_tokenizer,
+)
+from keras_bertfam.presets.tokenizer_presets import load_given_tokenizer
 from keras_bertfam.text_files.sources import MAX_LINE_LENGTH, Reading, Source
 from keras_bertfam.types import Path, Tokenizer
 from keras_bertfam.whole_files import flush_folder, written_aside

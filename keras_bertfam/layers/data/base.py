@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from keras_bertfam.layers.data.pipeline_warnings import CutTextCounter, is_counting
 from keras_bertfam.lazy import Registry
-from keras_bertfam.tokenizers.in_grain import PlainInGrain
+from keras_bertfam.tokenizers.text_tokenizer import PlainInGrain
 from keras_bertfam.types import Config, TFTensor
 
 

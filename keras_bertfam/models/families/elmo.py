@@ -13,8 +13,8 @@ from keras_bertfam.layers.blocks.dense import take_positions
 from keras_bertfam.layers.recurrent.projected_lstm import BidirectionalLSTM
 from keras_bertfam.models.base import TokenBackbone, arguments_of
 from keras_bertfam.models.exported import row_specs
-from keras_bertfam.presets import directory
-from keras_bertfam.presets.allennlp import (
+from keras_bertfam.presets import preset_checks
+from keras_bertfam.presets.checkpoints.allennlp import (
     check_elmo_weights,
     elmo_arguments,
     elmo_weights,
@@ -243,7 +243,7 @@ class ElmoBackbone(TokenBackbone):
         backbone = cls(**{**words, **arguments, **kwargs})
         for path, value in elmo_weights(weights_file, arguments):
             functools.reduce(_part, path.split("."), backbone).assign(value)
-        directory.warn_if_not_finite(backbone.weights, weights_file)
+        preset_checks.warn_if_not_finite(backbone.weights, weights_file)
         return backbone
 
 

@@ -9,10 +9,12 @@ import pkgutil
 from typing import Any
 
 from keras_bertfam.lazy import Registry
-from keras_bertfam.presets.families.keras_hub_table import KerasHubTable
-from keras_bertfam.presets.families.record import Family
-from keras_bertfam.presets.families.tensorflow1_table import TensorFlow1Table
-from keras_bertfam.presets.families.transformers_table import TransformersTable
+from keras_bertfam.presets.families.parts.record import Family
+from keras_bertfam.presets.families.parts.tables import (
+    KerasHubTable,
+    TensorFlow1Table,
+    TransformersTable,
+)
 
 
 def _records():

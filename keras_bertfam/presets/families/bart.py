@@ -1,21 +1,24 @@
 """BART's record."""
 
-from keras_bertfam.presets.families.keras_hub_table import KerasHubTable
-from keras_bertfam.presets.families.recipes import FineTuningRecipe, PretrainingRecipe
-from keras_bertfam.presets.families.record import Family, HeadStyle, size
-from keras_bertfam.presets.families.roberta import ROBERTA
-from keras_bertfam.presets.families.seq2seq_rows import (
+from keras_bertfam.presets.families.parts.recipes import (
+    FineTuningRecipe,
+    PretrainingRecipe,
+)
+from keras_bertfam.presets.families.parts.record import Family, HeadStyle, size
+from keras_bertfam.presets.families.parts.seq2seq_weights import (
     BART_KERAS_HUB_WEIGHTS,
     BART_WEIGHTS,
 )
-from keras_bertfam.presets.families.transformers_rows import (
+from keras_bertfam.presets.families.parts.tables import (
+    REQUIRED,
+    KerasHubTable,
+    TransformersTable,
+)
+from keras_bertfam.presets.families.parts.transformers_weights import (
     SEQ2SEQ_ARGUMENTS,
     label_heads,
 )
-from keras_bertfam.presets.families.transformers_table import (
-    REQUIRED,
-    TransformersTable,
-)
+from keras_bertfam.presets.families.roberta import ROBERTA
 
 # Section 5.1, which has rows and steps. The rate wasn't published. It is that of
 # RoBERTa, whose batches are as large, and so is all else that isn't said.

@@ -2,19 +2,25 @@
 
 import dataclasses
 
-from keras_bertfam.presets.families import keras_hub_rows as keras_hub
-from keras_bertfam.presets.families.keras_hub_table import KerasHubTable
-from keras_bertfam.presets.families.recipes import FineTuningRecipe, PretrainingRecipe
-from keras_bertfam.presets.families.record import (
+from keras_bertfam.presets.families.parts import keras_hub_weights as keras_hub
+from keras_bertfam.presets.families.parts.recipes import (
+    FineTuningRecipe,
+    PretrainingRecipe,
+)
+from keras_bertfam.presets.families.parts.record import (
     Family,
     HeadStyle,
     Layout,
     Variant,
     size,
 )
-from keras_bertfam.presets.families.rows import dense
-from keras_bertfam.presets.families.tensorflow1_table import BLOCK, TensorFlow1Table
-from keras_bertfam.presets.families.transformers_rows import (
+from keras_bertfam.presets.families.parts.tables import (
+    BLOCK,
+    KerasHubTable,
+    TensorFlow1Table,
+    TransformersTable,
+)
+from keras_bertfam.presets.families.parts.transformers_weights import (
     BERT_CONFIG,
     BERT_WEIGHTS,
     DROPOUT,
@@ -25,7 +31,7 @@ from keras_bertfam.presets.families.transformers_rows import (
     masked_lm_head,
     span_boundary_head,
 )
-from keras_bertfam.presets.families.transformers_table import TransformersTable
+from keras_bertfam.presets.families.parts.weight_maps import dense
 
 _SIZES = {
     f"bert_l{layers}_h{width}_en_uncased": size(

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from keras_bertfam.presets.families.record import size
+from keras_bertfam.presets.families.parts.record import size
 from keras_bertfam.presets.families.roberta import ROBERTA
 
 _THEIRS: Any = ROBERTA.transformers

@@ -1,22 +1,25 @@
 """DistilBERT's record, and DistilRoBERTa's sizes."""
 
-from keras_bertfam.presets.families import keras_hub_rows as keras_hub
 from keras_bertfam.presets.families.bert import BERT
-from keras_bertfam.presets.families.keras_hub_table import KerasHubTable
-from keras_bertfam.presets.families.recipes import FineTuningRecipe, PretrainingRecipe
-from keras_bertfam.presets.families.record import HeadStyle, size
-from keras_bertfam.presets.families.roberta import ROBERTA
-from keras_bertfam.presets.families.transformers_rows import (
+from keras_bertfam.presets.families.parts import keras_hub_weights as keras_hub
+from keras_bertfam.presets.families.parts.recipes import (
+    FineTuningRecipe,
+    PretrainingRecipe,
+)
+from keras_bertfam.presets.families.parts.record import HeadStyle, size
+from keras_bertfam.presets.families.parts.tables import (
+    REQUIRED,
+    KerasHubTable,
+    TransformersTable,
+)
+from keras_bertfam.presets.families.parts.transformers_weights import (
     ENCODER_ARGUMENTS,
     block_weights,
     embedding_weights,
     label_heads,
     masked_lm_head,
 )
-from keras_bertfam.presets.families.transformers_table import (
-    REQUIRED,
-    TransformersTable,
-)
+from keras_bertfam.presets.families.roberta import ROBERTA
 
 # The released code's defaults and its command for one GPU, of 5 x 50 rows.
 _PRETRAINING = PretrainingRecipe(

@@ -2,18 +2,24 @@
 
 import dataclasses
 
-from keras_bertfam.presets.families import keras_hub_rows as keras_hub
 from keras_bertfam.presets.families.bert import BERT
-from keras_bertfam.presets.families.keras_hub_table import KerasHubTable
-from keras_bertfam.presets.families.recipes import FineTuningRecipe, PretrainingRecipe
-from keras_bertfam.presets.families.record import (
+from keras_bertfam.presets.families.parts import keras_hub_weights as keras_hub
+from keras_bertfam.presets.families.parts.recipes import (
+    FineTuningRecipe,
+    PretrainingRecipe,
+)
+from keras_bertfam.presets.families.parts.record import (
     HeadStyle,
     Variant,
     size,
 )
-from keras_bertfam.presets.families.rows import dense
-from keras_bertfam.presets.families.tensorflow1_table import BLOCK, TensorFlow1Table
-from keras_bertfam.presets.families.transformers_rows import (
+from keras_bertfam.presets.families.parts.tables import (
+    BLOCK,
+    KerasHubTable,
+    TensorFlow1Table,
+    TransformersTable,
+)
+from keras_bertfam.presets.families.parts.transformers_weights import (
     BERT_BLOCKS,
     BERT_CONFIG,
     DROPOUT,
@@ -23,9 +29,7 @@ from keras_bertfam.presets.families.transformers_rows import (
     label_heads,
     masked_lm_head,
 )
-from keras_bertfam.presets.families.transformers_table import (
-    TransformersTable,
-)
+from keras_bertfam.presets.families.parts.weight_maps import dense
 
 _SIZES = {
     f"electra_{name}_{part}_uncased_en": size(

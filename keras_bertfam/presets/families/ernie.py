@@ -4,8 +4,11 @@ import dataclasses
 from typing import Any
 
 from keras_bertfam.presets.families.bert import BERT
-from keras_bertfam.presets.families.recipes import FineTuningRecipe, PretrainingRecipe
-from keras_bertfam.presets.families.record import size
+from keras_bertfam.presets.families.parts.recipes import (
+    FineTuningRecipe,
+    PretrainingRecipe,
+)
+from keras_bertfam.presets.families.parts.record import size
 
 # Rate, steps and masking of the released code; batches are of 8,192 tokens there.
 _PRETRAINING = PretrainingRecipe(

@@ -1,10 +1,16 @@
 """GPT's record."""
 
-from keras_bertfam.presets.families.decoder_rows import decoder_config, decoder_weights
-from keras_bertfam.presets.families.recipes import FineTuningRecipe, PretrainingRecipe
-from keras_bertfam.presets.families.record import Family, HeadStyle, Layout, size
-from keras_bertfam.presets.families.transformers_rows import DECODER_ARGUMENTS
-from keras_bertfam.presets.families.transformers_table import TransformersTable
+from keras_bertfam.presets.families.parts.decoder_weights import (
+    decoder_config,
+    decoder_weights,
+)
+from keras_bertfam.presets.families.parts.recipes import (
+    FineTuningRecipe,
+    PretrainingRecipe,
+)
+from keras_bertfam.presets.families.parts.record import Family, HeadStyle, Layout, size
+from keras_bertfam.presets.families.parts.tables import TransformersTable
+from keras_bertfam.presets.families.parts.transformers_weights import DECODER_ARGUMENTS
 
 # 2,000 updates of warm-up, and then a cosine over 100 epochs. How many updates these
 # are wasn't published: the share is that of its fine-tuning.

@@ -2,16 +2,15 @@
 
 import dataclasses
 
-from keras_bertfam.presets.families.decoder_rows import (
+from keras_bertfam.presets.families.gpt import GPT, PRETRAINING
+from keras_bertfam.presets.families.parts.decoder_weights import (
     KERAS_HUB_WEIGHTS,
     decoder_config,
     decoder_weights,
 )
-from keras_bertfam.presets.families.gpt import GPT, PRETRAINING
-from keras_bertfam.presets.families.keras_hub_table import KerasHubTable
-from keras_bertfam.presets.families.record import Layout, size
-from keras_bertfam.presets.families.transformers_rows import DECODER_ARGUMENTS
-from keras_bertfam.presets.families.transformers_table import TransformersTable
+from keras_bertfam.presets.families.parts.record import Layout, size
+from keras_bertfam.presets.families.parts.tables import KerasHubTable, TransformersTable
+from keras_bertfam.presets.families.parts.transformers_weights import DECODER_ARGUMENTS
 
 _GPT2 = {
     name: size(50257, layers, width, source=f"openai-community/{source}")

@@ -2,16 +2,22 @@
 
 import dataclasses
 
-from keras_bertfam.presets.families import keras_hub_rows as keras_hub
-from keras_bertfam.presets.families.keras_hub_table import KerasHubTable
-from keras_bertfam.presets.families.recipes import FineTuningRecipe, PretrainingRecipe
-from keras_bertfam.presets.families.record import (
+from keras_bertfam.presets.families.parts import keras_hub_weights as keras_hub
+from keras_bertfam.presets.families.parts.recipes import (
+    FineTuningRecipe,
+    PretrainingRecipe,
+)
+from keras_bertfam.presets.families.parts.record import (
     Family,
     HeadStyle,
     Layout,
     size,
 )
-from keras_bertfam.presets.families.transformers_rows import (
+from keras_bertfam.presets.families.parts.tables import (
+    KerasHubTable,
+    TransformersTable,
+)
+from keras_bertfam.presets.families.parts.transformers_weights import (
     BERT_CONFIG,
     BERT_WEIGHTS,
     DROPOUT,
@@ -20,9 +26,6 @@ from keras_bertfam.presets.families.transformers_rows import (
     POOLER,
     label_heads,
     masked_lm_head,
-)
-from keras_bertfam.presets.families.transformers_table import (
-    TransformersTable,
 )
 
 # Table 9.

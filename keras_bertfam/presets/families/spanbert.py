@@ -1,8 +1,11 @@
 """SpanBERT's record."""
 
 from keras_bertfam.presets.families.bert import BERT
-from keras_bertfam.presets.families.recipes import FineTuningRecipe, PretrainingRecipe
-from keras_bertfam.presets.families.record import size
+from keras_bertfam.presets.families.parts.recipes import (
+    FineTuningRecipe,
+    PretrainingRecipe,
+)
+from keras_bertfam.presets.families.parts.record import size
 
 # Section 3 and the released code's README; the paper says a weight decay of 0.1.
 _PRETRAINING = PretrainingRecipe(

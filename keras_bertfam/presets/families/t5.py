@@ -1,16 +1,22 @@
 """T5's record."""
 
-from keras_bertfam.presets.families.keras_hub_rows import FEED_FORWARDS
-from keras_bertfam.presets.families.keras_hub_table import KerasHubTable
-from keras_bertfam.presets.families.recipes import FineTuningRecipe, PretrainingRecipe
-from keras_bertfam.presets.families.record import Family, HeadStyle, Layout, size
-from keras_bertfam.presets.families.seq2seq_rows import T5_KERAS_HUB_WEIGHTS, T5_WEIGHTS
-from keras_bertfam.presets.families.tensorflow1_table import TensorFlow1Table
-from keras_bertfam.presets.families.transformers_rows import SEQ2SEQ_ARGUMENTS
-from keras_bertfam.presets.families.transformers_table import (
+from keras_bertfam.presets.families.parts.keras_hub_weights import FEED_FORWARDS
+from keras_bertfam.presets.families.parts.recipes import (
+    FineTuningRecipe,
+    PretrainingRecipe,
+)
+from keras_bertfam.presets.families.parts.record import Family, HeadStyle, Layout, size
+from keras_bertfam.presets.families.parts.seq2seq_weights import (
+    T5_KERAS_HUB_WEIGHTS,
+    T5_WEIGHTS,
+)
+from keras_bertfam.presets.families.parts.tables import (
     REQUIRED,
+    KerasHubTable,
+    TensorFlow1Table,
     TransformersTable,
 )
+from keras_bertfam.presets.families.parts.transformers_weights import SEQ2SEQ_ARGUMENTS
 
 # 32,000 pieces and 100 sentinels, padded to a multiple of 128.
 _EMBEDDINGS = 32128

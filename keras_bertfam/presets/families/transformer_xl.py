@@ -1,7 +1,10 @@
 """Transformer-XL's record."""
 
-from keras_bertfam.presets.families.recipes import FineTuningRecipe, PretrainingRecipe
-from keras_bertfam.presets.families.record import (
+from keras_bertfam.presets.families.parts.recipes import (
+    FineTuningRecipe,
+    PretrainingRecipe,
+)
+from keras_bertfam.presets.families.parts.record import (
     Family,
     HeadStyle,
     Layout,

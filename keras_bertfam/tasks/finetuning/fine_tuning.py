@@ -15,7 +15,7 @@ from keras_bertfam.layers.data.rows.batches import length_buckets
 from keras_bertfam.models.base import TokenBackbone
 from keras_bertfam.models.exported import row_specs
 from keras_bertfam.presets.families import FAMILIES
-from keras_bertfam.presets.families.recipes import FineTuningRecipe
+from keras_bertfam.presets.families.parts.recipes import FineTuningRecipe
 from keras_bertfam.tasks.finetuning.packed_preprocessor import check_packed
 from keras_bertfam.tasks.inputs import (
     is_arrays,

@@ -40,7 +40,7 @@ from keras_bertfam.layers.data.user_inputs import (
     rows_by_size,
 )
 from keras_bertfam.presets.tokenizer_presets import PresetPreprocessor
-from keras_bertfam.tokenizers.graph import as_graph_layer, tokenize
+from keras_bertfam.tokenizers.pipeline_ops import as_graph_layer, tokenize
 from keras_bertfam.tokenizers.texts import to_utf8
 from keras_bertfam.types import Config, TFDataset, TFRagged, TFTensor, Tokenizer
 

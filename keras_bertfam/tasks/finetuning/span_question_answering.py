@@ -130,7 +130,7 @@ class SpanQuestionAnswering(FineTuningTask):
         self.compile_by_default()
 
     @classmethod
-    def usual_preprocessor(
+    def default_preprocessor(
         cls, tokenizer: Tokenizer, backbone: Model
     ) -> SpanQuestionAnsweringPreprocessor:
         usual = cls.preprocessor_cls(tokenizer)

@@ -10,7 +10,7 @@ from keras_bertfam.layers.blocks.dense import take_positions
 from keras_bertfam.layers.heads.summary_head import SummaryHead
 from keras_bertfam.models.exported import row_specs
 from keras_bertfam.presets.families import FAMILIES
-from keras_bertfam.presets.families.record import HeadStyle
+from keras_bertfam.presets.families.parts.record import HeadStyle
 from keras_bertfam.tasks.finetuning.fine_tuning import FineTuningTask
 from keras_bertfam.tasks.global_tokens import (
     with_second_global,

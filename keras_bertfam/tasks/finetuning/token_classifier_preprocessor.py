@@ -21,8 +21,7 @@ from keras_bertfam.layers.data.user_inputs import as_label_tensor, as_rows, as_s
 from keras_bertfam.tasks.finetuning.text_classifier_preprocessor import (
     LabelledPreprocessor,
 )
-from keras_bertfam.tokenizers.byte_pair import word_prefix
-from keras_bertfam.tokenizers.graph import stand_in_id
+from keras_bertfam.tokenizers.pipeline_ops import stand_in_id, word_prefix
 from keras_bertfam.types import TFDataset, TFRagged, TFTensor
 
 

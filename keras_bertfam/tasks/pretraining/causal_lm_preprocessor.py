@@ -14,7 +14,7 @@ from keras_bertfam.layers.data.pairs.text_to_text import (
 from keras_bertfam.layers.data.streams.document_stream import StreamRows
 from keras_bertfam.layers.data.user_inputs import as_strings
 from keras_bertfam.tasks.pretraining.packing_preprocessor import PackingPreprocessor
-from keras_bertfam.tokenizers.graph import text_start_id, tokenize
+from keras_bertfam.tokenizers.pipeline_ops import text_start_id, tokenize
 from keras_bertfam.tokenizers.texts import to_utf8
 from keras_bertfam.types import Config, TFTensor, Tokenizer
 

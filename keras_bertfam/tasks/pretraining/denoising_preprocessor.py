@@ -14,12 +14,12 @@ from keras_bertfam.tasks.pretraining.packing_preprocessor import PackingPreproce
 from keras_bertfam.tasks.pretraining.prompting_preprocessor import (
     PromptingPreprocessor,
 )
-from keras_bertfam.tokenizers.graph import (
+from keras_bertfam.tokenizers.pipeline_ops import (
     decoder_start_id,
     special_token_ids,
     text_start_id,
 )
-from keras_bertfam.tokenizers.sentinels import sentinel_ids
+from keras_bertfam.tokenizers.t5 import sentinel_ids
 from keras_bertfam.types import Config, TFTensor, Tokenizer
 
 _FULL_STOPS = (".", "。")

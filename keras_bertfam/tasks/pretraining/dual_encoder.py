@@ -11,8 +11,8 @@ from keras_bertfam.layers.heads.projection import VectorProjection
 from keras_bertfam.layers.heads.token_scores import crossentropy
 from keras_bertfam.models.encoder_decoder import side_of
 from keras_bertfam.models.exported import row_specs
-from keras_bertfam.presets import dpr
-from keras_bertfam.presets.families.recipes import PretrainingRecipe
+from keras_bertfam.presets.checkpoints import dpr
+from keras_bertfam.presets.families.parts.recipes import PretrainingRecipe
 from keras_bertfam.tasks.global_tokens import with_summaries_global
 from keras_bertfam.tasks.losses import AccuracyOfEach
 from keras_bertfam.tasks.pretraining.dual_encoder_preprocessor import (

@@ -25,7 +25,7 @@ from keras_bertfam.layers.data.user_inputs import (
     rows_by_size,
 )
 from keras_bertfam.tasks.pretraining.packing_preprocessor import PackingPreprocessor
-from keras_bertfam.tokenizers.graph import tokenize
+from keras_bertfam.tokenizers.pipeline_ops import tokenize
 from keras_bertfam.tokenizers.texts import to_utf8
 from keras_bertfam.types import Config, TFDataset, TFTensor, Tokenizer
 

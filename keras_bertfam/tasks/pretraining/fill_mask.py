@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_bertfam.layers.data.user_inputs import as_strings
-from keras_bertfam.tokenizers import byte_pair
+from keras_bertfam.tokenizers import pipeline_ops
 from keras_bertfam.types import Mixin, Tensor
 
 
@@ -34,7 +34,7 @@ class FillMask(Mixin):
         Returns:
             List of `vocabulary_size` str of the preprocessor's tokenizer.
         """
-        return byte_pair.token_strings(self.preprocessor.tokenizer)
+        return pipeline_ops.token_strings(self.preprocessor.tokenizer)
 
     def fill_mask(self, texts: str | Sequence[str], top_k: int = 5) -> list[Any]:
         """Predict the mask tokens in texts.

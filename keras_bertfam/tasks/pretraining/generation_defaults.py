@@ -6,7 +6,7 @@ from typing import Any
 
 import keras_hub
 
-from keras_bertfam.presets.generation_keys import USED, checked
+from keras_bertfam.presets.checkpoints.generation_keys import USED, checked
 from keras_bertfam.tasks.pretraining.generation_settings import GenerationSettings
 
 # What `transformers` samples from where it isn't said.

@@ -21,7 +21,7 @@ from keras_bertfam.tasks.pretraining.masked_lm_preprocessor import (
     MaskedLMPreprocessor,
 )
 from keras_bertfam.tasks.pretraining.passages_preprocessor import PassagesPreprocessor
-from keras_bertfam.tokenizers.graph import tokenize
+from keras_bertfam.tokenizers.pipeline_ops import tokenize
 from keras_bertfam.types import Config, TFDataset, TFTensor, Tokenizer
 
 

@@ -12,7 +12,7 @@ from keras_bertfam.tasks.pretraining.masking_preprocessor import (
     MaskingPreprocessor,
     or_published,
 )
-from keras_bertfam.tokenizers.graph import tokenize
+from keras_bertfam.tokenizers.pipeline_ops import tokenize
 from keras_bertfam.tokenizers.texts import to_utf8
 from keras_bertfam.types import Config, TFTensor, Tokenizer
 

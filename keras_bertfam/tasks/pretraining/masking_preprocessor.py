@@ -18,7 +18,7 @@ from keras_bertfam.layers.data.rows.rows import PackedRows, is_prepared
 from keras_bertfam.presets.families import family_of_tokenizer
 from keras_bertfam.tasks.pretraining.packing_preprocessor import PackingPreprocessor
 from keras_bertfam.tokenizers.counting import count_tokens
-from keras_bertfam.tokenizers.graph import special_token_ids, word_start_table
+from keras_bertfam.tokenizers.pipeline_ops import special_token_ids, word_start_table
 from keras_bertfam.types import Config, TFDataset, TFTensor, Tokenizer
 
 Segmenter = Callable[[str], Iterable[int]]

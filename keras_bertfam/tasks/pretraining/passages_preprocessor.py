@@ -4,7 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_bertfam.tokenizers.graph import tokenize
+from keras_bertfam.tokenizers.pipeline_ops import tokenize
 from keras_bertfam.tokenizers.texts import to_utf8
 from keras_bertfam.types import Mixin, TFTensor
 

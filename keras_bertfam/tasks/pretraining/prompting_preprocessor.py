@@ -11,7 +11,7 @@ from keras_bertfam.layers.data.pairs.text_to_text import (
     to_text,
 )
 from keras_bertfam.layers.data.user_inputs import as_strings
-from keras_bertfam.tokenizers.graph import tokenize_with_masks
+from keras_bertfam.tokenizers.pipeline_ops import tokenize_with_masks
 from keras_bertfam.tokenizers.texts import to_utf8
 from keras_bertfam.types import Mixin, TFTensor
 

@@ -13,7 +13,7 @@ from keras_bertfam.layers.data.streams.parallel_streams import (
     check_continued,
 )
 from keras_bertfam.tasks.pretraining.text_preprocessor import TextPreprocessor
-from keras_bertfam.tokenizers.graph import document_end_id
+from keras_bertfam.tokenizers.pipeline_ops import document_end_id
 from keras_bertfam.types import TFDataset, TFTensor, Tokenizer
 
 

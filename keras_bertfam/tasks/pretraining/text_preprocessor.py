@@ -24,7 +24,7 @@ from keras_bertfam.presets.tokenizer_presets import (
     PresetPreprocessor,
     has_vocabulary,
 )
-from keras_bertfam.tokenizers.graph import (
+from keras_bertfam.tokenizers.pipeline_ops import (
     as_graph_layer,
     tokenize_with_masks,
 )

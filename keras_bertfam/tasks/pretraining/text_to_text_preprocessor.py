@@ -34,7 +34,7 @@ from keras_bertfam.presets.tokenizer_presets import PresetPreprocessor
 from keras_bertfam.tasks.pretraining.prompting_preprocessor import (
     PromptingPreprocessor,
 )
-from keras_bertfam.tokenizers.graph import (
+from keras_bertfam.tokenizers.pipeline_ops import (
     as_graph_layer,
     decoder_start_id,
     text_start_id,

@@ -13,7 +13,7 @@ from keras_bertfam.corpora.preparing import sources, steps
 from keras_bertfam.corpus import python_documentation
 from keras_bertfam.layers.data.documents.reading import tokenize_sentences
 from keras_bertfam.tokenizers import BertTokenizer, train_word_piece
-from keras_bertfam.tokenizers.graph import as_graph_layer
+from keras_bertfam.tokenizers.pipeline_ops import as_graph_layer
 from keras_bertfam.tokenizers.texts import to_utf8
 from tests.written_files import write
 

@@ -24,7 +24,7 @@ from keras_bertfam.tokenizers import (
     BertTokenizer,
     train_sentence_piece,
 )
-from keras_bertfam.tokenizers.graph import as_graph_layer
+from keras_bertfam.tokenizers.pipeline_ops import as_graph_layer
 from tests import tiny_corpus
 from tests.layers.corruption.masked_batches import PIECE, SEP, START, masker
 from tests.tiny_masked_lm import SPECIALS

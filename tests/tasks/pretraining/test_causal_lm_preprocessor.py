@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from keras_bertfam.tasks import CausalLMPreprocessor
 from keras_bertfam.tokenizers import BertTokenizer
-from keras_bertfam.tokenizers.graph import tokenize
+from keras_bertfam.tokenizers.pipeline_ops import tokenize
 from tests.tasks.pretraining.text_to_text_tokenizers import (
     as_dataset,
     random_texts,

@@ -5,10 +5,10 @@ import pytest
 import tensorflow as tf
 
 from keras_bertfam.layers import BertTokenizer, Mixture, RandomSpans, read_tokens
-from keras_bertfam.presets import directory
+from keras_bertfam.presets import preset_checks
 from keras_bertfam.tasks import DenoisingPreprocessor
-from keras_bertfam.tokenizers.graph import tokenize
-from keras_bertfam.tokenizers.sentinels import sentinel_ids
+from keras_bertfam.tokenizers.pipeline_ops import tokenize
+from keras_bertfam.tokenizers.t5 import sentinel_ids
 from tests import tiny_corpus
 from tests.tasks.pretraining.text_to_text_tokenizers import (
     as_dataset,
@@ -178,8 +178,8 @@ def test_any_objective_with_any_tokenizer():
 def test_what_is_saved(tmp_path):
     preprocessor = make(objective=RandomSpans(0.3, 2.0), target_length=20)
     preprocessor.save_to_preset(tmp_path / "preset")
-    name = directory.PREPROCESSOR_FILE
-    copy = directory.load_serialized(str(tmp_path / "preset"), name)
+    name = preset_checks.PREPROCESSOR_FILE
+    copy = preset_checks.load_serialized(str(tmp_path / "preset"), name)
     assert copy.get_config() == preprocessor.get_config()
     texts = random_texts(5)
     assert copy(texts)[1].numpy().tolist() == preprocessor(texts)[1].numpy().tolist()

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from keras_bertfam.tasks import TextToText, TextToTextPreprocessor
-from keras_bertfam.tokenizers.graph import tokenize
+from keras_bertfam.tokenizers.pipeline_ops import tokenize
 from tests.tasks.pretraining.text_to_text_tokenizers import (
     random_texts,
     t5,

@@ -12,8 +12,7 @@ from keras_bertfam.layers.data.documents.marked_spans import (
     check_kind,
     without_marks,
 )
-from keras_bertfam.tokenizers.texts import LINE_SPACE, to_utf8
-from keras_bertfam.tokenizers.units import split_units
+from keras_bertfam.tokenizers.texts import LINE_SPACE, split_units, to_utf8
 from keras_bertfam.types import Path, TFTensor
 
 _AT_ONCE = 100_000  # entries that are read together

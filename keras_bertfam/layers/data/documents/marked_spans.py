@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_bertfam.tokenizers.graph import tokenize
 from keras_bertfam.tokenizers.offsets import tokenize_with_offsets
-from keras_bertfam.tokenizers.texts import to_utf8
-from keras_bertfam.tokenizers.units import CUT
+from keras_bertfam.tokenizers.pipeline_ops import tokenize
+from keras_bertfam.tokenizers.texts import CUT, to_utf8
 from keras_bertfam.types import TFRagged, TFTensor, Tokenizer
 
 # What begins and ends a span of each kind.

@@ -13,8 +13,7 @@ from keras_bertfam.layers.data.seeding import shuffle
 from keras_bertfam.text_files import reading as files
 from keras_bertfam.text_files.reading import CONTINUES
 from keras_bertfam.text_files.sources import MAX_LINE_LENGTH, Part, Reading
-from keras_bertfam.tokenizers.byte_pair import word_prefix
-from keras_bertfam.tokenizers.graph import tokenize
+from keras_bertfam.tokenizers.pipeline_ops import tokenize, word_prefix
 from keras_bertfam.tokenizers.texts import (
     LINE_SPACE,
     check_documents,

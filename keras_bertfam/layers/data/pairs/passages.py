@@ -20,8 +20,8 @@ from keras_bertfam.layers.data.pipelines import PARALLEL
 from keras_bertfam.layers.data.prepared.token_rows import TokenRows, sentences_in
 from keras_bertfam.layers.data.rows.rows import BatchOptions, Rows, is_prepared
 from keras_bertfam.layers.data.rows.sentence_packing import follow_pointers
-from keras_bertfam.presets.families.record import Layout
-from keras_bertfam.tokenizers.graph import tokenize
+from keras_bertfam.presets.families.parts.record import Layout
+from keras_bertfam.tokenizers.pipeline_ops import tokenize
 from keras_bertfam.tokenizers.texts import to_utf8
 from keras_bertfam.types import TFDataset, TFRagged, TFTensor, Tokenizer
 

@@ -12,7 +12,7 @@ from keras_bertfam.layers.data.pipeline_warnings import count_cut
 from keras_bertfam.layers.data.pipelines import PARALLEL
 from keras_bertfam.layers.data.seeding import RNG, fold
 from keras_bertfam.presets.families import FAMILIES, family_of_tokenizer
-from keras_bertfam.presets.families.record import Layout
+from keras_bertfam.presets.families.parts.record import Layout
 from keras_bertfam.tokenizers.texts import check_documents
 from keras_bertfam.types import TFDataset, TFRagged, TFTensor, Tokenizer
 

@@ -11,7 +11,7 @@ from keras_bertfam.layers.data.prepared.token_rows import TokenRows
 from keras_bertfam.layers.data.rows.rows import BatchOptions, Rows
 from keras_bertfam.layers.data.rows.sentence_packing import batches_of_texts
 from keras_bertfam.layers.data.seeding import RNG, fold, shuffle
-from keras_bertfam.tokenizers.graph import document_end_id
+from keras_bertfam.tokenizers.pipeline_ops import document_end_id
 from keras_bertfam.tokenizers.texts import check_documents
 from keras_bertfam.types import TFDataset, TFRagged, TFTensor, Tokenizer
 

@@ -6,8 +6,8 @@ from keras_bertfam.layers.data.documents.marked_spans import (
     MarkedTokenizer,
     with_spans,
 )
-from keras_bertfam.tokenizers.graph import tokenize
-from keras_bertfam.tokenizers.units import split_units, units_of
+from keras_bertfam.tokenizers.pipeline_ops import tokenize
+from keras_bertfam.tokenizers.texts import split_units, units_of
 from tests.tasks.pretraining import text_to_text_tokenizers as tokenizers
 
 TEXTS = [

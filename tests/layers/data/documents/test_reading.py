@@ -33,7 +33,7 @@ from keras_bertfam.tasks import (
 )
 from keras_bertfam.text_files import reading
 from keras_bertfam.text_files.reading import CONTINUES
-from keras_bertfam.tokenizers.graph import as_graph_layer
+from keras_bertfam.tokenizers.pipeline_ops import as_graph_layer
 from tests.tiny_masked_lm import SPECIALS, WORDS
 from tests.tiny_sentence_piece import train_sentence_piece
 

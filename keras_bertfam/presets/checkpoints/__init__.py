@@ -1,0 +1,1 @@
+"""Readers and writers of other libraries' formats, and their keys, one by one."""

@@ -1,0 +1,125 @@
+"""The keys of a `generation_config.json`: used, or of no meaning here."""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from keras_bertfam.presets.checkpoints import reading
+from keras_bertfam.presets.checkpoints.source import CheckpointError
+from keras_bertfam.types import Path
+
+GENERATION = "generation_config.json"
+_INT, _NUMBER, _FLAG = (int,), (int, float), (bool,)
+# What a language model's `generation` may have, and of which types it is: "ids" is one
+# or a list, "words" are lists of ids.
+USED: dict[str, Any] = {
+    "max_length": _INT,
+    "max_new_tokens": _INT,
+    "min_length": _INT,
+    "min_new_tokens": _INT,
+    "num_beams": _INT,
+    "num_beam_groups": _INT,
+    "num_return_sequences": _INT,
+    "no_repeat_ngram_size": _INT,
+    "forced_bos_token_id": _INT,
+    "forced_eos_token_id": _INT,
+    "top_k": _INT,
+    "length_penalty": _NUMBER,
+    "repetition_penalty": _NUMBER,
+    "diversity_penalty": _NUMBER,
+    "temperature": _NUMBER,
+    "top_p": _NUMBER,
+    "do_sample": _FLAG,
+    "early_stopping": (bool, str),
+    "eos_token_id": "ids",
+    "decoder_start_token_id": "ids",
+    "suppress_tokens": "ids",
+    "bad_words_ids": "words",
+}
+# Keys without a meaning here, by the reason for it.
+MEANINGLESS = {
+    "who wrote it": "_from_model_config transformers_version _commit_hash",
+    "the tokenizer's": "pad_token_id bos_token_id",
+    "how it is run": """
+        use_cache cache_implementation cache_config max_cache_len compile_config
+        disable_compile prefill_chunk_size low_memory max_time use_mtp
+        continuous_batching_config return_legacy_cache""",
+    "what is returned besides": """
+        output_attentions output_hidden_states output_scores output_logits
+        return_dict_in_generate""",
+    "of a second model that guesses, which changes no text": """
+        is_assistant num_assistant_tokens num_assistant_tokens_schedule
+        assistant_confidence_threshold prompt_lookup_num_tokens max_matching_ngram_size
+        assistant_early_exit assistant_lookbehind target_lookbehind
+        assistant_ensemble_weight speculation_type""",
+}
+# Values with which a key says nothing, of those that aren't done here.
+NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "encoder_no_repeat_ngram_size": (0,),
+    "encoder_repetition_penalty": (1,),
+    "typical_p": (1,),
+    "epsilon_cutoff": (0,),
+    "eta_cutoff": (0,),
+    "penalty_alpha": (0,),
+    "guidance_scale": (1,),
+    "min_p": (0,),
+    "remove_invalid_values": (False,),
+    "renormalize_logits": (False,),
+    "token_healing": (False,),
+    "begin_suppress_tokens": ([],),
+}
+
+
+def read(folder: Path, config: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Read what `generate()` does by default, and list in phrases what isn't done here.
+
+    Args:
+        folder: path of a folder of `transformers`.
+        config: dict, of its `config.json`, which says it in older folders.
+
+    Raises:
+        CheckpointError: for a value of another type, naming the key.
+    """
+    where = os.path.join(folder, GENERATION)
+    if not os.path.isfile(where):
+        kept = {key: config[key] for key in USED if config.get(key) is not None}
+        return checked(kept, os.path.join(folder, "config.json")), []
+    content = reading.read_json(reading.file_in(folder, GENERATION))
+    content = {key: value for key, value in content.items() if value is not None}
+    known = {*" ".join(MEANINGLESS.values()).split()}
+    others = {
+        key: value
+        for key, value in content.items()
+        if key not in known | USED.keys() and value not in NEUTRAL.get(key, ())
+    }
+    used = {key: value for key, value in content.items() if key in USED}
+    return checked(used, where), [f"{k}={str(v)[:60]!r}" for k, v in others.items()]
+
+
+def checked(values: Mapping[str, Any], where: Path) -> dict[str, Any]:
+    """Check that values of keys in `USED` are of its types, and return them.
+
+    Raises:
+        CheckpointError: naming the key.
+    """
+    for key, value in values.items():
+        if not _fits(value, USED[key]):
+            raise CheckpointError(
+                f"{key!r} in {os.fspath(where)!r} must be of the kind that "
+                f"`transformers` writes. Received: {value!r}."
+            )
+    return {**values}
+
+
+def _fits(value, kinds):
+    if kinds == "ids":
+        return _is_id(value) or isinstance(value, list) and all(map(_is_id, value))
+    if kinds == "words":
+        return isinstance(value, list) and all(
+            isinstance(word, list) and word and all(map(_is_id, word)) for word in value
+        )
+    return isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
+
+
+def _is_id(value):
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -1,0 +1,360 @@
+"""Folders of `sentence-transformers`, read and written key by key."""
+
+import dataclasses
+import json
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+from keras_bertfam import parsing
+from keras_bertfam.presets.checkpoints import huggingface, reading
+from keras_bertfam.presets.checkpoints.source import CheckpointError, CheckpointSource
+from keras_bertfam.presets.converting import configs, exporting
+from keras_bertfam.presets.families.parts.weight_maps import dense
+from keras_bertfam.presets.folders import write_aside
+from keras_bertfam.types import Model, Path
+
+MODULES, PROMPTS = "modules.json", "config_sentence_transformers.json"
+_TRANSFORMER = "sentence_bert_config.json"
+_LONGEST = 2**31 - 1
+# Names that all versions of the library know.
+_TYPES = "sentence_transformers.models"
+# Ours, and theirs; the older keys are flags.
+POOLINGS = {
+    "mean": "mean",
+    "cls": "cls",
+    "max": "max",
+    "last": "lasttoken",
+    "weighted": "weightedmean",
+}
+_FLAGS = {
+    "mean": "pooling_mode_mean_tokens",
+    "cls": "pooling_mode_cls_token",
+    "max": "pooling_mode_max_tokens",
+    "last": "pooling_mode_lasttoken",
+    "weighted": "pooling_mode_weightedmean_tokens",
+    "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
+}
+_ACTIVATIONS = {
+    None: "torch.nn.modules.linear.Identity",
+    "tanh": "torch.nn.modules.activation.Tanh",
+    "relu": "torch.nn.modules.activation.ReLU",
+    "gelu": "torch.nn.modules.activation.GELU",
+    "sigmoid": "torch.nn.modules.activation.Sigmoid",
+}
+_NORMALIZED = {"module_input_name": "sentence_embedding"}
+_NORMALIZED["module_output_name"] = "sentence_embedding"
+# Keys of each file: the values that they may have, where they have no meaning here, and
+# `None` where any will do. The others are used.
+MEANINGLESS: dict[str, dict[str, Any]] = {
+    PROMPTS: {
+        "__version__": None,
+        # A `TextEmbedder` and a `TextRegressor` are told by the class that is asked for
+        "model_type": None,
+        "default_prompt_name": (None,),
+    },
+    _TRANSFORMER: {
+        # `transformers` has the task and its outputs in the config beside it
+        "transformer_task": None,
+        "modality_config": None,
+        "module_output_name": None,
+        "do_lower_case": (False,),
+        "config_args": None,
+        "model_args": None,
+        "tokenizer_args": None,
+        "processor_kwargs": None,
+        "processing_kwargs": None,
+        "unpad_inputs": None,
+        "tokenizer_name_or_path": (None,),
+    },
+    "Pooling": {"include_prompt": (True,)},
+    "Dense": {key: (value,) for key, value in _NORMALIZED.items()},
+    "Normalize": {key: (value,) for key, value in _NORMALIZED.items()},
+}
+USED = {
+    PROMPTS: ("prompts", "similarity_fn_name", "activation_fn"),
+    _TRANSFORMER: ("max_seq_length",),
+    "Pooling": (
+        "pooling_mode",
+        "embedding_dimension",
+        "word_embedding_dimension",
+        *_FLAGS.values(),
+    ),
+    "Dense": ("in_features", "out_features", "bias", "activation_function"),
+    "Normalize": (),
+}
+# What such folders are made for.
+_TASKS = ("TextEmbedder", "TextRegressor", "TextClassifier")
+PROJECTION = dense("projection", "sentence_projection")
+
+
+def recognises(path: Path) -> bool:
+    """Tell whether a path is a folder with a list of modules."""
+    return os.path.isfile(os.path.join(path, MODULES))
+
+
+def open_source(path: Path) -> CheckpointSource:
+    """Open the Transformer of such a folder, and read what makes its vectors.
+
+    Args:
+        path: path of a folder.
+
+    Returns:
+        `CheckpointSource`, with the arguments of a `TextEmbedder`.
+
+    Raises:
+        CheckpointError: for modules, keys and values that no task here has.
+    """
+    path = os.fspath(path)
+    modules = _modules(path)
+    kinds = [kind for kind, _ in modules]
+    order = ["Transformer", "Pooling", "Dense", "Normalize"]
+    if kinds[:1] != order[:1] or kinds != [k for k in order if k in kinds]:
+        raise CheckpointError(
+            f"The modules of {path!r} must be a Transformer and, in this order, one of "
+            f"each of {', '.join(order[1:])}, or fewer. Received: {', '.join(kinds)}."
+        )
+    folders = {kind: os.path.join(path, name) for kind, name in modules}
+    source = huggingface.open_source(folders["Transformer"])
+    config, tensors = dict(source.config), dict(source.tensors)
+    arguments: dict[str, Any] = {"normalize": "Normalize" in kinds}
+    if "Pooling" in kinds:
+        arguments["pooling"] = _pooling(folders["Pooling"], _width(source))
+    if "Normalize" in kinds:
+        _config(folders["Normalize"], "Normalize", needed=False)
+    if "Dense" in kinds:
+        told, weights = _projection(folders["Dense"])
+        arguments |= told
+        tensors |= weights
+    length = _length(folders["Transformer"], source.tokenizer_config)
+    notes = []
+    if (file := _file(path, PROMPTS)) is not None:
+        found = _accounted(file, PROMPTS)
+        arguments["prompts"] = prompts = found.get("prompts") or {}
+        if not isinstance(prompts, dict) or not all(
+            isinstance(prompt, str) for prompt in prompts.values()
+        ):
+            raise _unfit(file, "prompts", "strings by their names", prompts)
+        similarity = found.get("similarity_fn_name")
+        if similarity not in (None, "cosine"):
+            notes.append(
+                f"With similarity_fn_name={similarity!r}: `similarity()` gives cosines."
+            )
+        if "activation_fn" in found:  # of a cross-encoder
+            config["sentence_transformers"] = {"activation_fn": found["activation_fn"]}
+    return dataclasses.replace(
+        source,
+        path=path,
+        config=config,
+        tensors=reading.Tensors(tensors),
+        task_arguments={"TextEmbedder": arguments if "Pooling" in kinds else {}},
+        preprocessor_arguments=dict.fromkeys(_TASKS, {"sequence_length": length}),
+        notes=(*source.notes, *notes),
+    )
+
+
+def _modules(path):
+    """List the kind of each module and the name of its folder."""
+    file = reading.file_in(path, MODULES)
+    reading.check_bytes(file, reading.MAX_CONFIG)
+    with reading.errors_of(file, ValueError):
+        listed = parsing.parse_json(pathlib.Path(file).read_text("utf-8"))
+    if not isinstance(listed, list) or not all(isinstance(m, dict) for m in listed):
+        raise CheckpointError(f"{str(file)!r} must hold a list of modules.")
+    found = []
+    for module in listed:
+        _refuse_unknown(file, module, ("type", "path", "idx", "name", "kwargs"))
+        kind, name = module.get("type"), module.get("path")
+        plain = isinstance(name, str) and name == os.path.basename(name)
+        if not plain or not isinstance(kind, str) or module.get("kwargs"):
+            raise CheckpointError(
+                f"A module of {str(file)!r} must have a `type`, a `path` in its folder "
+                f"and no `kwargs`. Received: {module!r}."
+            )
+        folder, kind = os.path.join(path, name), kind.rpartition(".")[2]
+        lacking = kind != "Normalize" and not os.path.isdir(folder)  # it may be empty
+        if name and (os.path.islink(folder) or lacking):
+            raise CheckpointError(f"{folder!r} must be a folder.")
+        if kind != "Dropout":  # nothing, but in training
+            found.append((kind, name))
+    return found
+
+
+def _file(folder, name):
+    """Find the path of a file, or `None` without it."""
+    there = os.path.lexists(os.path.join(folder, name))
+    return reading.file_in(folder, name) if there else None
+
+
+def _config(folder, kind, needed=True):
+    file = _file(folder, "config.json")
+    if file is None and not needed:
+        return {}
+    return _accounted(file or reading.file_in(folder, "config.json"), kind)
+
+
+def _accounted(file, kind):
+    """Give the used keys of a file; refuse keys and values that aren't known."""
+    config = reading.read_json(file)
+    meaningless, used = MEANINGLESS[kind], USED[kind]
+    _refuse_unknown(file, config, (*used, *meaningless))
+    for key, values in meaningless.items():
+        if key in config and values is not None and config[key] not in values:
+            raise CheckpointError(
+                f"{key!r} of {str(file)!r} must be {values[0]!r}. "
+                f"Received: {config[key]!r}."
+            )
+    return {key: config[key] for key in used if key in config}
+
+
+def _refuse_unknown(file, config, known):
+    for key, value in config.items():
+        if key not in known:
+            raise CheckpointError(
+                f"{str(file)!r} must have no other keys than {', '.join(known)}. "
+                f"Received: {key!r}={value!r}."
+            )
+
+
+def _unfit(where, key, expected, received):
+    return CheckpointError(
+        f"{key!r} of {os.fspath(where)!r} must be {expected}. Received: {received!r}."
+    )
+
+
+def _width(source):
+    return configs.to_ours(source)["hidden_dim"]
+
+
+def _check(folder, config, **expected):
+    """Raise an error for a value that isn't that of the model."""
+    for key, value in expected.items():
+        if config.get(key, value) != value:
+            raise _unfit(folder, key, value, config[key])
+
+
+def _pooling(folder, width):
+    config = _config(folder, "Pooling")
+    _check(folder, config, embedding_dimension=width, word_embedding_dimension=width)
+    modes = [ours for ours, flag in _FLAGS.items() if config.get(flag)]
+    if "pooling_mode" in config:
+        named = config["pooling_mode"]
+        named = named if isinstance(named, list) else [named]
+        ours = {theirs: name for name, theirs in POOLINGS.items()}
+        modes = [ours.get(str(name), str(name)) for name in named]
+    modes = modes or ["mean"]
+    if len(modes) > 1 or modes[0] not in POOLINGS:
+        raise CheckpointError(
+            f"The pooling of {folder!r} must be one of {', '.join(POOLINGS.values())}. "
+            f"Received: {', '.join(modes)}."
+        )
+    return modes[0]
+
+
+def _projection(folder):
+    """Read a `TextEmbedder`'s arguments, and tensors by the names of `PROJECTION`."""
+    config = _config(folder, "Dense")
+    known = {theirs.rpartition(".")[2]: ours for ours, theirs in _ACTIVATIONS.items()}
+    named = str(config.get("activation_function", "Tanh")).rpartition(".")[2]
+    if named not in known:
+        raise CheckpointError(
+            f"The activation of {folder!r} must be one of "
+            f"{', '.join(_ACTIVATIONS.values())}. "
+            f"Received: {config['activation_function']!r}."
+        )
+    here = (name for name in huggingface.WEIGHTS if _file(folder, name))
+    name = next(here, None)
+    if name is None:
+        raise CheckpointError(f"There are no weights in {folder!r}.")
+    found = huggingface.WEIGHTS[name](reading.file_in(folder, name))
+    _refuse_unknown(folder, found, ("linear.weight", "linear.bias"))
+    tensors = {
+        f"sentence_projection.{n.partition('.')[2]}": t for n, t in found.items()
+    }
+    weight = tensors.get("sentence_projection.weight")
+    if weight is None or len(weight.shape) != 2:
+        raise CheckpointError(f"There is no table 'linear.weight' in {folder!r}.")
+    bias = "linear.bias" in found
+    outputs, inputs = weight.shape
+    _check(folder, config, in_features=inputs, out_features=outputs, bias=bias)
+    arguments = {
+        "projection_dim": outputs,
+        "projection_activation": known[named],
+        "projection_bias": bias,
+    }
+    return arguments, tensors
+
+
+def _length(folder, tokenizer_config):
+    """Read how many tokens a text may have; by default, all that the model takes."""
+    found = {}
+    if (file := _file(folder, _TRANSFORMER)) is not None:
+        found = _accounted(file, _TRANSFORMER)
+    length = found.get("max_seq_length")
+    if length is not None and (type(length) is not int or length < 1):
+        raise _unfit(file, "max_seq_length", "a positive int", length)
+    length = tokenizer_config.get("model_max_length") if length is None else length
+    # Tokenizers without a limit say 10^30.
+    return length if type(length) is int and 5 <= length < _LONGEST else _LONGEST
+
+
+def export(model: Model, path: Path) -> None:
+    """Write a folder that `SentenceTransformer` loads.
+
+    See `TextEmbedder.export_to_sentence_transformers`.
+    """
+    backbone: Model = model.backbone
+    preprocessor = model.preprocessor
+    if preprocessor is None:
+        raise ValueError(
+            "`export_to_sentence_transformers` needs a task with a preprocessor, whose "
+            "tokenizer is written, too. Received: preprocessor=None."
+        )
+    from safetensors.numpy import save_file
+
+    pooling = {
+        "word_embedding_dimension": backbone.hidden_dim,
+        **{flag: ours == model.pooling for ours, flag in _FLAGS.items()},
+        "include_prompt": True,
+    }
+    modules: list[tuple[str, str, dict[str, Any]]] = [("Pooling", "1_Pooling", pooling)]
+    if model.projection is not None:
+        projection = {
+            "in_features": backbone.hidden_dim,
+            "out_features": model.projection_dim,
+            "bias": model.projection_bias,
+            "activation_function": _ACTIVATIONS[model.projection_activation],
+        }
+        modules.append(("Dense", "2_Dense", projection))
+    if model.normalize:
+        modules.append(("Normalize", f"{len(modules) + 1}_Normalize", {}))
+    length = min(preprocessor.sequence_length, backbone.max_sequence_length or 2**31)
+    with write_aside(path) as folder:
+        exporting.export_to_transformers(backbone, folder, preprocessor.tokenizer)
+        for kind, name, config in modules:
+            os.mkdir(os.path.join(folder, name))
+            _write(os.path.join(folder, name, "config.json"), config)
+            if kind == "Dense":
+                found = exporting.collect_tensors(model, PROJECTION, backbone)
+                found = {f"linear.{n.partition('.')[2]}": a for n, a in found.items()}
+                weights = os.path.join(folder, name, "model.safetensors")
+                save_file(found, weights, metadata={"format": "pt"})
+        listed = [
+            {"idx": k, "name": str(k), "path": name, "type": f"{_TYPES}.{kind}"}
+            for k, (kind, name, _) in enumerate([("Transformer", "", {}), *modules])
+        ]
+        _write(os.path.join(folder, MODULES), listed)
+        config = {"max_seq_length": length, "do_lower_case": False}
+        _write(os.path.join(folder, _TRANSFORMER), config)
+        prompts = {
+            "prompts": dict(model.prompts),
+            "default_prompt_name": None,
+            "similarity_fn_name": "cosine",
+        }
+        _write(os.path.join(folder, PROMPTS), prompts)
+
+
+def _write(path: Path, content: Mapping[str, Any] | list[Any]) -> None:
+    text = json.dumps(content, indent=2)
+    pathlib.Path(path).write_text(text + "\n", "utf-8")

@@ -1,0 +1,1 @@
+"""Models of ours from a checkpoint's names, config and tensors, and back, by tables."""

@@ -1,0 +1,381 @@
+"""Backbones and tasks from a checkpoint's source, by the tables of their family."""
+
+import contextlib
+import contextvars
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_bertfam.presets import inspection, sizes
+from keras_bertfam.presets.checkpoints import reading
+from keras_bertfam.presets.checkpoints.huggingface import unequal_copies
+from keras_bertfam.presets.checkpoints.sentence_transformers import PROJECTION
+from keras_bertfam.presets.checkpoints.source import CheckpointError, CheckpointSource
+from keras_bertfam.presets.converting import configs
+from keras_bertfam.presets.converting.heads import (
+    class_names,
+    counterpart,
+    is_other_head,
+)
+from keras_bertfam.presets.converting.report import ConversionReport
+from keras_bertfam.presets.converting.weight_checks import (
+    check_activation,
+    check_copies,
+    check_identities,
+    check_inputs,
+    check_names,
+    check_size,
+    check_zeros,
+    prefix_of,
+)
+from keras_bertfam.presets.families import backbones_of, transformers_tables
+from keras_bertfam.presets.families.parts.weight_maps import applying
+from keras_bertfam.presets.tokenizer_formats import tokenizer_files
+from keras_bertfam.types import Model
+
+_LENGTHS = ("sequence_length", "target_length")
+
+
+def load_backbone(
+    cls: Any, source: CheckpointSource, load_weights: bool = True, **kwargs: Any
+) -> Model:
+    """Load a backbone from a checkpoint.
+
+    Args:
+        cls: a backbone class: one that has the family's models, or a base of one.
+        source: `CheckpointSource`.
+        load_weights: bool.
+        **kwargs: arguments of the constructor to override.
+
+    Returns:
+        A backbone.
+
+    Raises:
+        CheckpointError: if the checkpoint isn't whole, or of another family.
+    """
+    report = ConversionReport(source)
+    backbone = read_backbone(cls, source, report, load_weights, **kwargs)
+    if load_weights:
+        report.warn()
+    return backbone
+
+
+def read_backbone(
+    cls: Any,
+    source: CheckpointSource,
+    report: ConversionReport,
+    load_weights: bool = True,
+    **kwargs: Any,
+) -> Model:
+    """Load a backbone as `load_backbone`, but fill in a report instead of warning."""
+    cls = _backbone_class(cls, source)
+    arguments = configs.to_ours(source)
+    check_names(source)
+    if source.tensors:
+        report.unequal = unequal_copies(source)
+        check_inputs(report)
+        arguments |= _output_table(source, report)
+    if source.tensors and any(
+        "pooler" in weight.ours for weight in _weight_maps(source)
+    ):
+        arguments["pooler"] = any("pooler." in name for name in source.tensors)
+    for name, told in transformers_tables()[source.family].told_by.items():
+        if prefix_of(source) + name in source.tensors:
+            arguments |= told
+    arguments |= kwargs
+    shapes = {n: t.shape for n, t in source.tensors.items()} if load_weights else {}
+    try:
+        sizes.check_sizes(arguments, shapes, os.fspath(source.path))
+        if load_weights:
+            check_size(cls, source, arguments)
+        with skip_initialization() if load_weights else contextlib.nullcontext():
+            backbone = cls(**arguments)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise CheckpointError(
+            f"The config of {os.fspath(source.path)!r} makes no {cls.__name__}. {error}"
+        ) from error
+    if load_weights:
+        _fill(backbone, _weight_maps(source), backbone, report, prefix_of(source))
+        _fill(backbone, _table(source).output_weights, backbone, report)
+        check_identities(source, report)
+    return backbone
+
+
+def load_task(
+    cls: Any,
+    source: CheckpointSource,
+    load_weights: bool = True,
+    backbone_cls: Any | None = None,
+    backbone_arguments: Mapping[str, Any] | None = None,
+    **kwargs: Any,
+) -> Model:
+    """Load a task from a checkpoint, with the heads that are in it.
+
+    Args:
+        cls: a task class.
+        source: `CheckpointSource`.
+        load_weights: bool.
+        backbone_cls: class of the backbone, or a base of it; `None` for any.
+        backbone_arguments: arguments of the backbone to override.
+        **kwargs: arguments of the task. Without a `preprocessor` it gets one with
+            the checkpoint's tokenizer, if any; with `None` it gets none.
+
+    Returns:
+        A task.
+
+    Raises:
+        CheckpointError: if the checkpoint isn't whole, or of another family.
+    """
+    report = ConversionReport(source)
+    task = read_task(
+        cls, source, report, load_weights, backbone_cls, backbone_arguments, **kwargs
+    )
+    if load_weights:
+        report.warn()
+    return task
+
+
+def read_task(
+    cls: Any,
+    source: CheckpointSource,
+    report: ConversionReport,
+    load_weights: bool = True,
+    backbone_cls: Any | None = None,
+    backbone_arguments: Mapping[str, Any] | None = None,
+    **kwargs: Any,
+) -> Model:
+    """Load a task as `load_task`, but fill in a report instead of warning."""
+    arguments = backbone_arguments or {}
+    backbone_cls = backbone_cls or cls.backbone_cls
+    backbone = read_backbone(backbone_cls, source, report, load_weights, **arguments)
+    wanted = "preprocessor" not in kwargs
+    preprocessor = kwargs.pop("preprocessor", None)
+    if wanted and source.tokenizer_files and cls.preprocessor_cls:
+        tokenizer = tokenizer_files.load_tokenizer(source)
+        preprocessor = _preprocessor(cls, tokenizer, backbone, report)
+    kwargs = {**_generator_arguments(cls, source, load_weights, kwargs), **kwargs}
+    kwargs = {**_head_arguments(cls, source, kwargs), **kwargs}
+    task = cls(backbone=backbone, preprocessor=preprocessor, **kwargs)
+    if load_weights:
+        given = getattr(kwargs.get("generator"), "weights", ())
+        if getattr(task, "projection_dim", None) and cls.__name__ == "TextEmbedder":
+            _fill(task, PROJECTION, backbone, report, label="task.")
+            given = task.projection.weights
+        fill_heads(task, source, report, given)
+    return task
+
+
+def _preprocessor(cls, tokenizer, backbone, report):
+    """Make a task's default preprocessor; report embeddings without a token."""
+    tokens, rows = tokenizer.vocabulary_size(), backbone.vocabulary_size
+    usual = cls.default_preprocessor(tokenizer, backbone)
+    # Tokens that are new with fine-tuning have embeddings after the tokenizer's.
+    new = len(getattr(usual, "new_tokens", ()))
+    if tokens < rows != tokens + new:
+        report.notes.append(f"The tokenizer has {tokens} tokens for {rows} embeddings.")
+    given = report.source.preprocessor_arguments.get(cls.__name__)
+    if not given:
+        return usual
+    longest = getattr(backbone, "max_sequence_length", None)
+    if longest is not None:
+        lengths = {n: v for n, v in given.items() if n in _LENGTHS}
+        given = given | {name: min(value, longest) for name, value in lengths.items()}
+    config = {**usual.get_config(), **given, "tokenizer": tokenizer}
+    return cls.preprocessor_cls(**config)
+
+
+def _generator_arguments(cls, source, load_weights, kwargs):
+    """Make the arguments that hand over a discriminator's generator, if any."""
+    ours, part = counterpart(cls), source.parts.get("generator")
+    chosen = {"generator", "generator_size", "tie"} & kwargs.keys()
+    if part is None or chosen or ours is None or not ours.generator:
+        return {}
+    masked_lm = keras.saving.get_registered_object("keras_bertfam>MaskedLM")
+    # In `transformers` these are two models with tables of their own.
+    return {"generator": load_task(masked_lm, part, load_weights), "tie": "none"}
+
+
+def _head_arguments(cls, source, kwargs):
+    """Read the arguments of a fine-tuning task that a checkpoint tells."""
+    ours, arguments = counterpart(cls), {}
+    dropouts = transformers_tables()[source.family].dropouts
+    roles = dropouts.keys() & (ours.heads if ours else ())
+    if roles and "dropout" not in kwargs:
+        arguments["dropout"] = configs.head_dropout(source, *roles)
+    if ours is not None:
+        arguments |= ours.arguments(source.config)
+    known = [source.task_arguments.get(base.__name__) for base in cls.__mro__]
+    arguments |= next(filter(None, known), {})
+    for role, told in ours.told.items() if ours else ():
+        for name, sizes_of in told.items():
+            weights = transformers_tables()[source.family].heads.get(role, ())
+            names = [
+                theirs
+                for weight in weights
+                if weight.ours == name
+                for theirs in weight.theirs
+            ]
+            if names and names[0] in source.tensors:
+                arguments |= zip(sizes_of, source.tensors[names[0]].shape, strict=True)
+    if ours is not None and ours.styled:
+        arguments["head_style"] = configs.head_style(source)
+    if ours is not None and ours.labelled:
+        names = class_names(source, ours)
+        if names and not {"num_classes", "label_names"} & kwargs.keys():
+            named = None not in names
+            arguments |= (
+                {"label_names": names} if named else {"num_classes": len(names)}
+            )
+    return arguments
+
+
+def fill_heads(
+    task: Model,
+    source: CheckpointSource,
+    report: ConversionReport,
+    given: Sequence[Any] = (),
+) -> None:
+    """Load the heads of a task that a checkpoint has; note the others as missing.
+
+    Args:
+        task: a task whose backbone is loaded.
+        source: `CheckpointSource`.
+        report: `ConversionReport`, which grows.
+        given: variables that are neither.
+    """
+    table = transformers_tables()[source.family]
+    ours = counterpart(type(task))
+    loaded = {id(variable) for variable in (*task.backbone.weights, *given)}
+    heads, config = (ours.heads, ours.required_config) if ours else ({}, {})
+    for role, attribute in heads.items():
+        head, weights = getattr(task, attribute), table.heads.get(role, ())
+        if is_other_head(task, source, role):
+            continue
+        if any(name in source.tensors for weight in weights for name in weight.theirs):
+            for required in (table.required_heads.get(role, {}), config):
+                configs.check_head(source, required)
+        filled = _fill(head, weights, task.backbone, report, label=f"{attribute}.")
+        loaded |= filled
+        if role == "masked_lm":
+            if filled:
+                check_activation(head, source, report)
+            check_copies(report)
+        if role in ("causal_lm", "seq2seq_lm"):
+            check_copies(report)
+            check_zeros(source)
+    report.missing += [
+        variable.path
+        for variable in task.weights
+        if variable.trainable and id(variable) not in loaded
+    ]
+
+
+def _backbone_class(cls, source):
+    """Choose the class to build: the one asked for, or the default one below it."""
+    classes = backbones_of(source.family)
+    fitting = [family for family in classes if issubclass(family, cls)]
+    fitting.sort(key=lambda family: family.__name__ != source.backbone)
+    if any(issubclass(cls, family) for family in classes):
+        return cls
+    if fitting:
+        return fitting[0]
+    names = " or ".join(c.__name__ for c in classes)
+    raise inspection.wrong_kind_error(source.path, names, source.family, cls.__name__)
+
+
+def _table(source):
+    return transformers_tables()[source.family]
+
+
+def _weight_maps(source):
+    return _table(source).weights
+
+
+def _output_table(source, report):
+    """Read whether the token table computes the logits."""
+    output = _table(source).output
+    if output is None:
+        return {}
+    told = source.config.get("tie_word_embeddings", True)
+    tied = output not in report.unequal and (told or output not in source.tensors)
+    if tied and told is False:
+        report.notes.append(
+            f"With tie_word_embeddings=False, but without {output!r}: logits are "
+            "computed by the token table."
+        )
+    return {"tie_embeddings": tied}
+
+
+def _fill(owner, weights, backbone, report, prefix="", label=""):
+    """Assign the variables that weight maps lead to, and return their ids."""
+    tensors, loaded = report.source.tensors, set()
+    for weight, variable in applying(weights, owner, backbone):
+        names = [prefix + name for name in weight.theirs]
+        lacking = [name for name in names if name not in tensors]
+        if lacking and not label and weight.required:
+            raise CheckpointError(
+                f"The checkpoint {os.fspath(report.source.path)!r} lacks "
+                f"{', '.join(lacking)}."
+            )
+        if lacking:
+            if not label:
+                report.missing.append(variable.path)
+                if len(variable.shape) > 1:
+                    variable.assign(backbone.make_initializer()(variable.shape))
+            continue
+        variable.assign(_value(weight, variable, names, report))
+        report.mapped.append((label + weight.ours, tuple(names)))
+        report.progress(len(names))
+        loaded.add(id(variable))
+    return loaded
+
+
+def _value(weight, variable, names, report):
+    """Read what a variable becomes from the tensors of its map."""
+    tensors = [report.source.tensors[name] for name in names]
+    shapes = [tuple(tensor.shape) for tensor in tensors]
+    with reading.errors_of(report.source.path, Exception):
+        arrays = [np.asarray(tensor) for tensor in tensors]
+    for name, array in zip(names, arrays, strict=True):
+        if array.dtype.kind not in "fV" or not array.size:
+            raise CheckpointError(
+                f"The tensor {name!r} of {os.fspath(report.source.path)!r} must be of "
+                f"floats. Received: {array.dtype} of the shape {array.shape}."
+            )
+        if not (np.isfinite(array.min()) and np.isfinite(array.max())):
+            report.not_finite.append(name)
+    try:
+        value = weight.transform.join(arrays)
+    except (ValueError, IndexError):
+        value = None
+    if value is None or value.shape != tuple(variable.shape):
+        raise CheckpointError(
+            f"The tensors {', '.join(names)} of {os.fspath(report.source.path)!r} "
+            f"don't fit {weight.ours}. Expected: the shape {tuple(variable.shape)}. "
+            f"Received: {', '.join(map(str, shapes))}."
+        )
+    return value.astype(variable.dtype, copy=False)
+
+
+_blank = contextvars.ContextVar("blank", default=False)
+
+
+@contextlib.contextmanager
+def skip_initialization() -> Iterator[None]:
+    """Let backbones made in this context begin with zeros.
+
+    Random initial values would take time, and leave holes in memory.
+    """
+    token = _blank.set(True)
+    try:
+        yield
+    finally:
+        _blank.reset(token)
+
+
+def initialization_is_skipped() -> bool:
+    """Tell whether the call is in the context of `skip_initialization`."""
+    return _blank.get()

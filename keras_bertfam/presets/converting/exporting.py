@@ -1,0 +1,272 @@
+"""Backbones and tasks as folders that `transformers` loads, by the same tables."""
+
+import json
+import pathlib
+import types
+from collections.abc import Iterable
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_bertfam.presets.checkpoints.generation_keys import GENERATION
+from keras_bertfam.presets.converting import configs
+from keras_bertfam.presets.converting.heads import (
+    BACKBONE,
+    LANGUAGE_MODELS,
+    Counterpart,
+    activation_note,
+    class_config,
+    counterpart,
+)
+from keras_bertfam.presets.converting.report import warn
+from keras_bertfam.presets.families import (
+    BACKBONES,
+    FAMILIES,
+    backbones_of,
+    transformers_tables,
+)
+from keras_bertfam.presets.families.parts.tables import COPIES
+from keras_bertfam.presets.families.parts.weight_maps import (
+    OUTPUT_TABLE,
+    WeightMap,
+    applying,
+    find,
+)
+from keras_bertfam.presets.folders import write_aside
+from keras_bertfam.presets.inspection import check_no_preset
+from keras_bertfam.presets.tokenizer_formats import tokenizer_files
+from keras_bertfam.types import Model, Path, Tokenizer
+
+_IDS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
+
+
+def export_to_transformers(
+    model: Model, path: Path, tokenizer: Tokenizer | None = None
+) -> None:
+    """Write what `transformers` loads without a missing or an unexpected tensor.
+
+    See `TokenBackbone.export_to_transformers`.
+
+    Args:
+        model: a backbone or a task.
+        path: path of the folder to write.
+        tokenizer: the tokenizer of a model without a preprocessor, if any.
+
+    Raises:
+        ValueError: if `transformers` has no such model, or the folder is a preset,
+            whose config would be replaced.
+    """
+    check_no_preset(path)
+    try:
+        from safetensors.numpy import save_file
+    except ImportError as error:
+        raise ImportError(
+            "Export needs safetensors: pip install 'keras-bertfam[hf]'."
+        ) from error
+    backbone: Model = getattr(model, "backbone", model)
+    family, config = family_and_config(backbone)
+    ours = checked_counterpart(model, family)
+    table = transformers_tables()[family]
+    if "masked_lm" in ours.heads:
+        head = getattr(model, ours.heads["masked_lm"])
+        if note := activation_note(head, table.head_activation):
+            warn(note)
+    prefixed = table.prefix and ours is not BACKBONE
+    prefix = f"{table.prefix}." if prefixed else ""
+    tensors = model_tensors(model, family, prefix)
+    dtypes = {str(tensor.dtype) for tensor in tensors.values()}
+    architecture = table.architecture(ours.ending)
+    config |= ours.config | ours.config_of(model)
+    for option, styles in table.styles.items() if ours.styled else ():
+        names = {name: value for value, name in styles.items()}
+        config[option] = names[model.head_style]
+    if ours.labelled:
+        config |= class_config(model)
+    for role in ours.heads.keys() & table.dropouts.keys():
+        if key := next(iter(table.dropouts[role]), None):
+            # Where the rate is the encoder's too, that comes first.
+            config.setdefault(key, model.dropout)
+    with write_aside(path) as folder:
+        preprocessor = getattr(model, "preprocessor", None)
+        tokenizer = preprocessor.tokenizer if preprocessor else tokenizer
+        if tokenizer is not None:
+            ids = tokenizer_files.export_tokenizer(tokenizer, folder)
+            # What no config of the model says is the tokenizer's.
+            config = {
+                **config,
+                **{k: v for k, v in ids.items() if config.get(k) is None},
+            }
+        config |= {"architectures": [architecture], "dtype": min(dtypes)}
+        text = json.dumps(config, indent=2, sort_keys=True)
+        pathlib.Path(folder, "config.json").write_text(text + "\n", "utf-8")
+        if generation := getattr(model, "generation", {}):
+            ids = {key: config[key] for key in _IDS if config.get(key) is not None}
+            text = json.dumps({**ids, **generation}, indent=2, sort_keys=True)
+            pathlib.Path(folder, GENERATION).write_text(text + "\n", "utf-8")
+        weights = pathlib.Path(folder, "model.safetensors")
+        save_file(tensors, weights, metadata={"format": "pt"})
+        for name, part in ours.parts(model).items():
+            export_to_transformers(part, pathlib.Path(folder, name))
+
+
+def family_and_config(backbone: Model) -> tuple[str, dict[str, Any]]:
+    """Find the first family that has a backbone's class and arguments."""
+    bases = {*type(backbone).__mro__}
+    known = transformers_tables()
+    families = [family for family in known if bases & {*backbones_of(family)}]
+    if not families:  # a family of its own making
+        families = [f for f in known if known[f].prefix == f]
+    families.sort(key=lambda family: BACKBONES[family] not in bases)
+    errors = []
+    for family in families:
+        try:
+            return family, configs.to_theirs(family, backbone)
+        except ValueError as error:
+            errors.append(error)
+        except KeyError as error:
+            name = type(backbone).__name__
+            errors.append(
+                ValueError(
+                    f"`transformers` has no model like a {name}, which has no {error}."
+                )
+            )
+    raise errors[0]
+
+
+def checked_counterpart(model: Model, family: str) -> Counterpart:
+    """Find the `Counterpart` of a model; raise an error if it has none.
+
+    Raises:
+        ValueError: if `transformers` has no such model of the family.
+    """
+    table, style = transformers_tables()[family], FAMILIES[family].head_style.name
+    backbone: Model = getattr(model, "backbone", model)
+    ours = BACKBONE if backbone is model else counterpart(type(model))
+    if ours is None or not ours.heads.keys() - ours.own <= table.heads.keys():
+        raise ValueError(
+            f"`transformers` has no {table.title} of this kind. Received: "
+            f"{type(model).__name__}."
+        )
+    known = [n for each in table.styles.values() for n in each.values()] or [style]
+    if ours.styled and model.head_style not in known:
+        raise ValueError(
+            f"`transformers`' {table.title} has a head of the style "
+            f"{' or '.join(map(repr, known))}. Received: "
+            f"head_style={model.head_style!r}."
+        )
+    poolers = any("pooler" in weight.ours for weight in table.weights)
+    if ours is BACKBONE and backbone.pooler is not None and not poolers:
+        raise ValueError(
+            f"`transformers`' {table.title} has no pooler. Received: pooler=True."
+        )
+    return ours
+
+
+def model_tensors(
+    model: Model, family: str, prefix: str = "", whole: bool = False
+) -> dict[str, np.ndarray]:
+    """Collect all tensors of a model by their names in `transformers`.
+
+    Args:
+        model: a backbone or a task.
+        family: a key of `FAMILIES`, the backbone's.
+        prefix: str. What the names of the backbone's tensors begin with.
+        whole: bool. Whether a pooler and an output table are among them also where
+            the class of `transformers` has none.
+
+    Returns:
+        Dict of NumPy arrays.
+
+    Raises:
+        ValueError: for weights that have no name there, or names without weights.
+    """
+    table = transformers_tables()[family]
+    ours = checked_counterpart(model, family)
+    backbone: Model = getattr(model, "backbone", model)
+    poolers = [weight for weight in table.weights if weight.ours.startswith("pooler")]
+    weights = [weight for weight in table.weights if weight not in poolers]
+    written: set[int] = set()
+    tensors = collect_tensors(backbone, weights, backbone, prefix, written)
+    for name in table.identities:
+        if f"{prefix}{name}.weight" not in tensors:
+            width, dtype = backbone.hidden_dim, next(iter(tensors.values())).dtype
+            tensors[f"{prefix}{name}.weight"] = np.eye(width, dtype=dtype)
+            tensors[f"{prefix}{name}.bias"] = np.zeros(width, dtype)
+    if whole or ours.heads.keys() & LANGUAGE_MODELS:
+        tensors |= collect_tensors(
+            backbone, table.output_weights, backbone, written=written
+        )
+    if whole or ours.ending in table.pooled:
+        others = (getattr(model, name, None) for name in ours.poolers)
+        pooler = backbone.pooler or next(filter(None, others), None)
+        owner = types.SimpleNamespace(pooler=pooler)
+        tensors |= collect_tensors(owner, poolers, backbone, prefix, written)
+    for role, attribute in ours.heads.items():
+        if role in ours.own:
+            continue
+        head = getattr(model, attribute)
+        tensors |= collect_tensors(head, table.heads[role], backbone, written=written)
+    if table.output in tensors:  # then nothing else is tied there
+        biases = {n: o for n, o in COPIES.items() if n.endswith(".bias")}
+        inputs = {
+            n: o for n, o in table.copies.items() if prefix and n.startswith(prefix)
+        }
+        originals = {**biases, **{n: prefix + o for n, o in inputs.items()}}
+        tensors |= {n: tensors[o].copy() for n, o in originals.items() if o in tensors}
+    for part in ours.parts(model).values():
+        written |= {id(v) for v in (*part.backbone.weights, *part.head.weights)}
+    if hasattr(model, "weights"):
+        _check_all_written(model, backbone, written)
+    return tensors
+
+
+def _check_all_written(model, backbone, written):
+    """Raise an error for weights that `transformers` has no place for."""
+    # Some classes lack the pooler, some the state that queries start from, and those
+    # that have no logits of tokens the table of these.
+    for name in ("pooler", "query_embedding"):
+        layer = getattr(backbone, name, None)
+        written |= {id(v) for v in layer.weights} if layer is not None else set()
+    if not (counterpart(type(model)) or BACKBONE).heads.keys() & LANGUAGE_MODELS:
+        written.add(id(find(backbone, OUTPUT_TABLE)))
+    lost = [v.path for v in model.weights if v.trainable and id(v) not in written]
+    if lost:
+        raise ValueError(
+            f"`transformers` has no place for weights of this {type(model).__name__}. "
+            f"Received: {', '.join(lost)}."
+        )
+
+
+def collect_tensors(
+    owner: Any,
+    weights: Iterable[WeightMap],
+    backbone: Model,
+    prefix: str = "",
+    written: set[int] | None = None,
+) -> dict[str, np.ndarray]:
+    """Collect tensors by their names in `transformers`, and note their variables.
+
+    Weights with LoRA's are written with these merged into them.
+
+    Raises:
+        ValueError: for a quantised variable, whose scale has no name there.
+    """
+    tensors = {}
+    for weight, variable in applying(weights, owner, backbone):
+        layer = find(owner, weight.ours.rpartition(".")[0])
+        if written is not None:
+            merged = layer.weights if getattr(layer, "lora_enabled", False) else ()
+            written |= {id(variable), *map(id, merged)}
+        dtype = keras.backend.standardize_dtype(variable.dtype)
+        quantized = getattr(layer, "quantization_mode", None)
+        if quantized or not keras.backend.is_float_dtype(dtype):
+            raise ValueError(
+                "A quantised model can't be exported: export the float model. "
+                f"Received: {weight.ours} of dtype {quantized or dtype}."
+            )
+        array = keras.ops.convert_to_numpy(variable)
+        arrays = weight.transform.split(array, len(weight.theirs), backbone)
+        for name, part in zip(weight.theirs, arrays, strict=True):
+            tensors[prefix + name] = np.ascontiguousarray(part)
+    return tensors

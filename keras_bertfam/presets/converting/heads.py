@@ -1,0 +1,337 @@
+"""Tasks' heads and their counterparts in `transformers`."""
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import keras
+
+from keras_bertfam.presets.checkpoints.source import CheckpointError, CheckpointSource
+from keras_bertfam.presets.converting import configs
+from keras_bertfam.presets.families import BACKBONES, transformers_tables
+from keras_bertfam.types import Model
+
+
+@dataclasses.dataclass(frozen=True)
+class Counterpart:
+    """The class of `transformers` that a task is.
+
+    Attributes:
+        ending: str. How its name ends, after the family's.
+        heads: dict from roles, keys of `TransformersTable.heads`, to attributes of
+            the task.
+        poolers: attributes of the task that may hold a pooler, if the backbone
+            has none.
+        styled: bool. Whether its head differs by family.
+        labelled: bool. Whether it has classes.
+        config: dict of what else its config has.
+        required_config: dict of keys and the values that a config must have, that
+            without the key first.
+        arguments: function of a config, gives arguments of the task that it says.
+        config_of: function of a task, gives what else of its config is the task's.
+        generator: bool. Whether it has ELECTRA's generator, a model of its own in
+            `transformers`, in the folder `generator` beside the task's files.
+        told: dict from roles to variables of the head, and the task's arguments that
+            are the sizes of each.
+        own: roles that `transformers` hasn't, and that only others' files have.
+    """
+
+    ending: str
+    heads: dict[str, str] = dataclasses.field(default_factory=dict)
+    poolers: tuple[str, ...] = ()
+    styled: bool = False
+    labelled: bool = False
+    config: dict[str, Any] = dataclasses.field(default_factory=dict)
+    required_config: dict[str, tuple] = dataclasses.field(default_factory=dict)
+    arguments: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda config: {}
+    config_of: Callable[[Model], dict[str, Any]] = lambda task: {}
+    generator: bool = False
+    told: dict[str, dict[str, tuple[str, ...]]] = dataclasses.field(
+        default_factory=dict
+    )
+    own: tuple[str, ...] = ()
+
+    def parts(self, task: Model) -> dict[str, "Generator"]:
+        """Give the models in folders beside a task's own files, by their names."""
+        if not self.generator:
+            return {}
+        return {"generator": Generator(task.generator, task.generator_head)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Generator:
+    """ELECTRA's generator as `transformers` has it: a masked language model."""
+
+    backbone: Model
+    head: Any
+    preprocessor: Any = None
+
+
+BACKBONE = Counterpart("Model")
+COUNTERPARTS = {
+    "MaskedLM": Counterpart("ForMaskedLM", {"masked_lm": "head"}),
+    "MaskedLMSentencePair": Counterpart(
+        "ForPreTraining",
+        {"masked_lm": "masked_lm_head", "sentence": "sentence_head"},
+        poolers=("new_pooler",),
+    ),
+    "PermutationLM": Counterpart("LMHeadModel", {"masked_lm": "head"}),
+    "CausalLM": Counterpart("LMHeadModel", {"causal_lm": "head"}),
+    "TextToText": Counterpart("ForConditionalGeneration", {"seq2seq_lm": "head"}),
+    "ReplacedTokenDetection": Counterpart(
+        "ForPreTraining", {"detector": "head"}, generator=True
+    ),
+}
+_MULTI_LABEL = "multi_label_classification"
+# Where `sentence-transformers` keeps a cross-encoder's activation, and where it did.
+_CROSS_ENCODER, _OLD_CROSS_ENCODER = (
+    "sentence_transformers",
+    "sbert_ce_default_activation_function",
+)
+_SCORES = {
+    None: "torch.nn.modules.linear.Identity",
+    "sigmoid": "torch.nn.modules.activation.Sigmoid",
+}
+
+
+def _activation(config):
+    """Read the activation of a cross-encoder's scores."""
+    now = config.get(_CROSS_ENCODER)
+    named = now.get("activation_fn") if isinstance(now, dict) else None
+    named = named or config.get(_OLD_CROSS_ENCODER)
+    known = {theirs.rpartition(".")[2]: ours for ours, theirs in _SCORES.items()}
+    kind = "Identity" if named is None else str(named).rpartition(".")[2]
+    if kind not in known:
+        raise CheckpointError(
+            "The activation of a cross-encoder must be one of "
+            f"{', '.join(_SCORES.values())}. Received: {named!r}."
+        )
+    return {"activation": known[kind]}
+
+
+_SUMMARY: dict[str, Any] = {"poolers": ("head",), "styled": True}
+COUNTERPARTS |= {
+    # Of two entries for the same class, the narrower one comes first.
+    "TextRegressor": Counterpart(
+        "ForSequenceClassification",
+        {"classifier": "head"},
+        config={"problem_type": "regression", "num_labels": 1},
+        arguments=_activation,
+        config_of=lambda task: {
+            _CROSS_ENCODER: {"activation_fn": _SCORES[task.activation]}
+        },
+        required_config={"problem_type": (None, "regression")},
+        **_SUMMARY,
+    ),
+    "TextClassifier": Counterpart(
+        "ForSequenceClassification",
+        {"classifier": "head"},
+        labelled=True,
+        required_config={
+            "problem_type": (None, "single_label_classification", _MULTI_LABEL)
+        },
+        arguments=lambda config: {
+            "multi_label": config.get("problem_type") == _MULTI_LABEL
+        },
+        config_of=lambda task: (
+            {"problem_type": _MULTI_LABEL} if task.multi_label else {}
+        ),
+        **_SUMMARY,
+    ),
+    "TokenClassifier": Counterpart(
+        "ForTokenClassification", {"token": "head"}, labelled=True
+    ),
+    "SpanQuestionAnswering": Counterpart("ForQuestionAnswering", {"span": "head"}),
+    "MultipleChoice": Counterpart("ForMultipleChoice", {"choice": "head"}, **_SUMMARY),
+    "TextEmbedder": BACKBONE,
+}
+COUNTERPARTS["Generator"] = COUNTERPARTS["MaskedLM"]
+COUNTERPARTS["SpanBoundaryLM"] = Counterpart(
+    "ForMaskedLM",
+    {"masked_lm": "head", "span_boundary": "span_boundary_head"},
+    told={"span_boundary": {"position_table": ("max_span_length", "position_dim")}},
+    own=("span_boundary",),
+)
+# The roles of heads that give logits of tokens.
+LANGUAGE_MODELS = {"masked_lm", "causal_lm", "seq2seq_lm"}
+# The roles of heads that take the place of those of pre-training.
+FINE_TUNED = {"classifier", "choice", "token", "span"}
+
+
+def counterpart(cls: type) -> Counterpart | None:
+    """Find the `Counterpart` of a class of ours, or `None`."""
+    names = (base.__name__ for base in cls.__mro__)
+    return next((COUNTERPARTS[name] for name in names if name in COUNTERPARTS), None)
+
+
+def shared_heads(theirs: type, ours: type) -> list[tuple[str, str]]:
+    """List pairs of attributes where two classes of tasks have the same heads.
+
+    Heads of fine-tuning aren't shared: they differ by their classes.
+    """
+    first, second = (getattr(counterpart(cls), "heads", {}) for cls in (theirs, ours))
+    roles = first.keys() & second.keys() - FINE_TUNED
+    return [(first[role], second[role]) for role in sorted(roles)]
+
+
+def is_other_head(task: Model, source: CheckpointSource, role: str) -> bool:
+    """Tell whether a checkpoint's fine-tuned head is of another kind than a task's.
+
+    Several tasks have tensors of the same names. The head is another task's if the
+    config names that task, or other classes, or if its logits are of another shape.
+    """
+    if role not in FINE_TUNED or not _has_role(source, role):
+        return False
+    kernel = source.tensors.get(_logits(source, role, "kernel"))
+    shape = tuple(task.head.logits.kernel.shape)
+    if kernel is not None and tuple(kernel.shape)[::-1] != shape:
+        return True
+    ours, given = counterpart(type(task)), getattr(task, "label_names", None)
+    names = class_names(source, ours) if given and ours else []
+    other_names = bool(names) and None not in names and names != given
+    return other_names or _is_of_another(source, role)
+
+
+def _has_role(source, role):
+    """Tell whether the family has such a head in `transformers`."""
+    return role in transformers_tables()[source.family].heads
+
+
+def _is_of_another(source, role):
+    """Tell whether the config names a task whose head has another role."""
+    name = task_name(source)
+    there = COUNTERPARTS[name].heads.keys() if name else set()
+    return bool(there & FINE_TUNED) and role not in there
+
+
+def _logits(source, role, part):
+    weights = transformers_tables()[source.family].heads[role]
+    (name,) = next(
+        weight.theirs for weight in weights if weight.ours == f"logits.{part}"
+    )
+    return name
+
+
+def task_name(source: CheckpointSource) -> str | None:
+    """Name our class for the model that a checkpoint is.
+
+    The config names the model. If it doesn't, the model is the one with the most heads
+    whose tensors are all there, fine-tuned ones first.
+
+    Returns:
+        str, or `None` for a backbone, and for a model that no task here is.
+    """
+    table, config = transformers_tables()[source.family], source.config
+    architectures = config.get("architectures")
+    tasks = {name: ours for name, ours in COUNTERPARTS.items() if ours.heads}
+    named = architectures if isinstance(architectures, list) else []
+    if not isinstance(architectures, list):
+        order = sorted(tasks, key=lambda name: _rank(tasks[name]))
+        tasks = {name: tasks[name] for name in order if name != "Generator"}
+    told = config.get("problem_type")
+    told = "regression" if told is None and _has_one_output(source) else told
+    for name, ours in tasks.items():
+        fits = ours.config.get("problem_type") in (None, told)
+        if not fits or not ours.heads.keys() <= table.heads.keys():
+            continue
+        if table.architecture(ours.ending) in named:
+            return name
+        if not isinstance(architectures, list) and _holds(source, name, ours):
+            return name
+    return None
+
+
+def _has_one_output(source):
+    if not _has_role(source, "classifier"):
+        return False
+    kernel = source.tensors.get(_logits(source, "classifier", "kernel"))
+    return kernel is not None and tuple(kernel.shape)[:1] == (1,)
+
+
+def _rank(ours):
+    return -len(ours.heads), "masked_lm" in ours.heads
+
+
+def _holds(source, name, ours):
+    """Tell whether all of a task of ours is in a checkpoint."""
+    heads = transformers_tables()[source.family].heads
+    weights = [weight for role in ours.heads for weight in heads[role]]
+    task = keras.saving.get_registered_object(f"keras_bertfam>{name}")
+    return (
+        issubclass(BACKBONES[source.family], task.backbone_cls)
+        and (not ours.generator or "generator" in source.parts)
+        and all(
+            theirs in source.tensors for weight in weights for theirs in weight.theirs
+        )
+    )
+
+
+def activation_note(head: Any, theirs: str | None) -> str | None:
+    """Describe how a masked language model's head differs from that of `transformers`.
+
+    Args:
+        head: a layer.
+        theirs: the activation there, or `None` for one that is never another.
+
+    Returns:
+        str, or `None` if they are the same.
+
+    Raises:
+        ValueError: for another activation, the forms of GELU apart.
+    """
+    if theirs is None or theirs == head.activation:
+        return None
+    if {theirs, head.activation} != {"gelu", "gelu_tanh"}:
+        raise ValueError(
+            "The head of such a masked language model has the activation "
+            f"{theirs!r} in `transformers`. Received: activation={head.activation!r}."
+        )
+    return (
+        "GELU in the head of the masked language model has the erf form in "
+        "`transformers`, and the tanh form here: logits differ by about 1e-3."
+    )
+
+
+def class_names(source: CheckpointSource, ours: Counterpart) -> list[str | None]:
+    """List the names of the classes that a checkpoint has a head for.
+
+    Args:
+        source: `CheckpointSource`.
+        ours: `Counterpart`.
+
+    Returns:
+        List of their names, `None` for each without one; empty without a head.
+
+    Raises:
+        CheckpointError: if the head's tensors are of different numbers of classes,
+            or of another width than the model.
+    """
+    (role,) = ours.heads
+    if not _has_role(source, role):
+        return []
+    names = [_logits(source, role, part) for part in ("kernel", "bias")]
+    if _is_of_another(source, role) or any(n not in source.tensors for n in names):
+        return []
+    kernel, bias = (tuple(source.tensors[name].shape) for name in names)
+    if kernel != (*bias, configs.to_ours(source)["hidden_dim"]) or len(bias) != 1:
+        raise CheckpointError(
+            f"The tensors {' and '.join(names)} of {os.fspath(source.path)!r} must be "
+            "of the shapes (classes, hidden) and (classes,). "
+            f"Received: {kernel} and {bias}."
+        )
+    (count,) = bias
+    labels = source.config.get("id2label")
+    labels = labels if isinstance(labels, dict) else {}
+    found = [labels.get(str(index)) for index in range(count)]
+    given = [n for n in found if isinstance(n, str) and not n.startswith("LABEL_")]
+    return found if len({*given}) == count else [None] * count
+
+
+def class_config(task: Model) -> dict[str, Any]:
+    """Make what the config of `transformers` says of a task's classes."""
+    names = task.label_names or [f"LABEL_{i}" for i in range(task.num_classes)]
+    return {
+        "id2label": {str(index): name for index, name in enumerate(names)},
+        "label2id": {name: index for index, name in enumerate(names)},
+    }

@@ -1,0 +1,1 @@
+"""What the families' records are made of."""

@@ -1,0 +1,158 @@
+"""What can be told of presets and paths before a framework is loaded."""
+
+import difflib
+import glob
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from keras_bertfam.presets.checkpoints.source import CheckpointError
+from keras_bertfam.presets.families import FAMILIES
+from keras_bertfam.types import Path
+
+CONFIG_FILE = "config.json"
+TASK_FILE = "task.json"
+WEIGHTS_FILES = ("model.weights.h5", "model.weights.json")
+
+
+def published_names() -> set[str]:
+    """Give the names of the sizes that the families' records have."""
+    return {name for record in FAMILIES.values() for name in record.sizes}
+
+
+def published_family(name: str) -> str | None:
+    """Find the family that has a published size of a name, if one has."""
+    families = (each for each, record in FAMILIES.items() if name in record.sizes)
+    return next(families, None)
+
+
+def check_findable(preset: Path, name: str = "preset") -> None:
+    """Raise a `ValueError` for what is no published name, no handle and no path.
+
+    Args:
+        preset: str or path of a checkpoint of any format.
+        name: str. The argument's name for the error.
+    """
+    text, known = os.fspath(preset), published_names()
+    if "://" in text or text in known or os.path.exists(text):
+        return
+    if not glob.glob(f"{glob.escape(text)}.*"):  # TensorFlow 1's have no file of it
+        raise _unknown(text, known, name)
+
+
+def check_preset(
+    preset: Path, known_names: Iterable[str], load_weights: bool = True
+) -> None:
+    """Raise an error if a preset can't be what it should be.
+
+    It is a `CheckpointError` for a preset that isn't whole, and a `ValueError` if there
+    is none.
+
+    Args:
+        preset: str or path. A directory, or a handle such as `hf://...`.
+        known_names: the names that would have been taken.
+        load_weights: bool. Whether the weights have to be there.
+    """
+    preset = os.fspath(preset)
+    if "://" in preset:
+        return
+    if not os.path.isdir(preset):
+        raise _unknown(preset, known_names)
+    here = set(os.listdir(preset))
+    missing = [] if CONFIG_FILE in here else [CONFIG_FILE]
+    if load_weights and not here.intersection(WEIGHTS_FILES):
+        missing.append(WEIGHTS_FILES[0])
+    if missing:
+        raise CheckpointError(
+            f"The preset directory {preset!r} is not complete. Missing: "
+            f"{', '.join(missing)}. There are: {', '.join(sorted(here)) or 'none'}."
+        )
+
+
+def _unknown(preset, known_names, name="preset"):
+    near = difflib.get_close_matches(preset, known_names, n=5, cutoff=0)
+    return ValueError(
+        f"`{name}` must be a known name or the path of a preset directory. "
+        f"Received: {preset!r}. The nearest names: {', '.join(near) or 'none'}; "
+        "`keras_bertfam.presets.list_presets()` has all."
+    )
+
+
+def check_no_preset(path: Path) -> None:
+    """Raise a `ValueError` for a folder whose config.json is a preset's."""
+    if any(os.path.exists(os.path.join(path, name)) for name in WEIGHTS_FILES):
+        raise ValueError(
+            "`path` must not be a preset's folder, whose config.json would be "
+            f"replaced. Received: {os.fspath(path)!r}."
+        )
+
+
+FINE_TUNED = (
+    "MultipleChoice",
+    "SpanQuestionAnswering",
+    "TextClassifier",
+    "TextEmbedder",
+    "TextRegressor",
+    "TokenClassifier",
+)
+_OWN = ("BidirectionalLM", "CausalLM", "PermutationLM", "RecurrentLM", "TextToText")
+
+
+def tasks_of(family: str) -> tuple[str, ...]:
+    """Name the usual tasks that take the encoder of a family; none of an unknown one.
+
+    Args:
+        family: a name of a family that was published, with how it was trained.
+    """
+    record = FAMILIES.get(family)
+    if record is None or not record.pretraining:
+        return ()
+    trained_by = record.pretraining[""].task
+    own = trained_by if trained_by in _OWN else "MaskedLM"
+    return (own,) if own in ("RecurrentLM", "TextToText") else (own, *FINE_TUNED)
+
+
+def family_of_class(name: str) -> str | None:
+    """Find the family whose backbone has a class of that name."""
+    families = (each for each, record in FAMILIES.items() if record.backbone == name)
+    return next(families, None)
+
+
+def class_of(saved: Any) -> str:
+    """Read the name of the class of what a `config.json` or `task.json` describes."""
+    return str(saved["registered_name"]).rpartition(">")[2]
+
+
+def wrong_kind_error(
+    preset: Path, received: str, family: str | None, expected: str
+) -> CheckpointError:
+    """Make the error of a preset that is of another kind of model than was asked for.
+
+    Args:
+        preset: path.
+        received: what it is of: the name of a class.
+        family: name of its family, if that is known.
+        expected: name of the class that was asked for.
+    """
+    tasks = tasks_of(family or "")
+    taken = f" It is for {', '.join(tasks)}." if tasks else ""
+    return CheckpointError(
+        f"`preset` must hold a {expected}. "
+        f"Received: {os.fspath(preset)!r}, which holds a {received}.{taken}"
+    )
+
+
+def check_export_paths(model: Any, path: Path) -> None:
+    """Raise a `ValueError` for a folder that isn't there, or a place that is taken.
+
+    Args:
+        model: a model, or the path of a preset directory.
+        path: what is to be written.
+    """
+    if os.path.exists(path):
+        raise ValueError(f"`path` must not exist yet. Received: path={path!r}.")
+    if isinstance(model, (str, os.PathLike)) and not os.path.isdir(model):
+        raise ValueError(
+            "`model` must be a model or an existing preset directory. "
+            f"Received: model={os.fspath(model)!r}."
+        )

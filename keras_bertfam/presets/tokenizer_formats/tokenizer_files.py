@@ -1,0 +1,403 @@
+"""Tokenizers from the files that `transformers` writes, and back."""
+
+import base64
+import inspect
+import itertools
+import json
+import os
+import pathlib
+import shutil
+import tempfile
+from collections.abc import Callable
+
+import keras
+
+from keras_bertfam.presets.checkpoints import reading
+from keras_bertfam.presets.checkpoints.source import CheckpointError, CheckpointSource
+from keras_bertfam.presets.converting.report import warn
+from keras_bertfam.presets.families import FAMILIES
+from keras_bertfam.presets.tokenizer_formats import (
+    piece_pipelines,
+    tokenizer_keys,
+    tokenizer_pipelines,
+)
+from keras_bertfam.presets.tokenizer_formats.piece_models import (
+    CONTROL,
+    NORMAL,
+    UNKNOWN,
+    USER_DEFINED,
+    PieceModel,
+)
+from keras_bertfam.presets.tokenizer_formats.tokenizer_json import (
+    added_tokens_decoder,
+    not_expressible,
+    tokenizer_json,
+)
+from keras_bertfam.presets.tokenizer_formats.tokenizer_keys import (
+    check_added_ids,
+    differing_tokens,
+    new_tokens,
+    read_added_tokens,
+)
+from keras_bertfam.types import Config, Path, Tokenizer
+
+# What `transformers` calls our classes, and the files that KerasHub writes for each.
+_BYTE_PAIR = {"vocabulary.json": "vocab.json", "merges.txt": "merges.txt"}
+_PIECES = {"vocabulary.spm": "spiece.model"}
+_PIECES_OF_FAIRSEQ = {"vocabulary.spm": "sentencepiece.bpe.model"}
+_EXPORTS = {
+    "BertTokenizer": {"vocabulary.txt": "vocab.txt"},
+    "RobertaTokenizer": _BYTE_PAIR,
+    "BartTokenizer": _BYTE_PAIR,
+    "GPT2Tokenizer": _BYTE_PAIR,
+    "GPTTokenizer": _BYTE_PAIR,
+    "AlbertTokenizer": _PIECES,
+    "XLNetTokenizer": _PIECES,
+    "T5Tokenizer": _PIECES,
+    "CamembertTokenizer": _PIECES_OF_FAIRSEQ,
+    "XLMRobertaTokenizer": _PIECES_OF_FAIRSEQ,
+}
+_BY_JSON = ("ModernBertTokenizer",)
+_THEIR_NAMES = {"GPTTokenizer": "OpenAIGPTTokenizer"}
+_BERT_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+
+def load_tokenizer(source: CheckpointSource) -> Tokenizer:
+    """Load the tokenizer of a checkpoint.
+
+    Args:
+        source: `CheckpointSource`.
+
+    Returns:
+        A tokenizer layer.
+
+    Raises:
+        CheckpointError: if there are no files of a tokenizer, damaged ones, or some
+            that say what no tokenizer here does.
+    """
+    files = source.tokenizer_files
+    for names, load in _LOADERS.items():
+        if all(name in files for name in names):
+            paths = [files[name] for name in names]
+            # The parsers of the tokenizers raise whatever TensorFlow raises.
+            with reading.errors_of(paths[0], Exception):
+                for path in paths:
+                    reading.check_bytes(path)
+                added = read_added_tokens(source)
+                tokenizer = load(source, added, *paths)
+                check_added_ids(added, tokenizer)
+                tokenizer_keys.check_stated(source, tokenizer)
+                return tokenizer
+    raise CheckpointError(
+        f"There is no tokenizer in {os.fspath(source.path)!r}. Expected: "
+        f"{', or '.join(' and '.join(names) for names in _LOADERS)}."
+    )
+
+
+def _ours(name):
+    """Find a tokenizer class of ours, which registers itself when it is defined."""
+    return keras.saving.get_registered_object(f"keras_bertfam>{name}")
+
+
+def _word_piece(source, added, path):
+    vocabulary = reading.vocabulary_lines(path)
+    # By default, a vocabulary with capitals keeps case; those of [CLS] don't count.
+    written = (token for token in vocabulary if not token.startswith("["))
+    cased = any(token != token.lower() for token in written)
+    config = {"do_lower_case": not cased, **source.tokenizer_config}
+    accents = config.get("strip_accents")
+    if accents is not None:
+        accents = _flag(config, "strip_accents", None)
+    given = tokenizer_pipelines.bert_arguments(
+        _flag(config, "do_lower_case", True),
+        accents,
+        _flag(config, "tokenize_chinese_chars", True),
+    )
+    if _flag(config, "special_tokens_in_strings", False):
+        given["special_tokens_in_strings"] = True
+    return _bert_tokenizer(vocabulary, added, given)
+
+
+def _bert_tokenizer(vocabulary, added, given):
+    # Special tokens in texts aren't these, unless somebody asks for that.
+    new = new_tokens(added, _BERT_SPECIAL)
+    return _ours("BertTokenizer")(vocabulary, added_tokens=new, **given)
+
+
+def _flag(config, name, default):
+    value = config.get(name, default)
+    if not isinstance(value, bool):
+        raise ValueError(f"{name!r} must be a bool. Received: {value!r}.")
+    return value
+
+
+def _byte_pair(source, added, vocabulary, merges):
+    ids = reading.read_json(vocabulary, vocabulary=True)
+    if not all(isinstance(number, int) for number in ids.values()):
+        raise ValueError("the ids of the vocabulary must be ints")
+    with reading.errors_of(merges, ValueError), open(merges, encoding="utf-8") as file:
+        lines = [line.rstrip("\n") for line in file]
+        _check_merges(ids, lines)
+    lines = [line for line in lines if line and not line.startswith("#version")]
+    given = {}
+    if _flag(source.tokenizer_config, "add_prefix_space", False):
+        given["add_prefix_space"] = True
+    return _byte_pair_tokenizer(source, added, ids, lines, given)
+
+
+def _check_merges(ids, lines):
+    for number, line in enumerate(lines, start=1):
+        if not line or line.startswith("#version"):
+            continue
+        parts = line.split(" ")
+        unknown = [part for part in (*parts, "".join(parts)) if part not in ids]
+        if len(parts) != 2 or unknown:
+            raise ValueError(
+                f"line {number} must be of two tokens with a space between, which "
+                f"the vocabulary has, joined and apart. Received: {line!r}."
+            )
+
+
+def _check_ids(ids):
+    if sorted(ids.values()) != list(range(len(ids))):
+        raise ValueError("the ids of the vocabulary must be 0, 1, 2, ..., each once")
+
+
+def _byte_pair_class(source):
+    record = FAMILIES[source.family]
+    # Encoders of other families may have RoBERTa's vocabulary, as DistilRoBERTa.
+    own = record.tokenizer == "byte_pair"
+    return _ours(record.tokenizer_class if own else "RobertaTokenizer")
+
+
+def _byte_pair_tokenizer(source, added, ids, merges, given):
+    ids = {**ids, **{token["content"]: token["id"] for token in added if "id" in token}}
+    _check_ids(ids)
+    cls = _byte_pair_class(source)
+    if given.get("add_prefix_space") and cls.__name__ == "GPTTokenizer":
+        raise CheckpointError(
+            f"The tokenizer of {os.fspath(source.path)!r} must add no space before a "
+            f"text, as a {cls.__name__}. Received: add_prefix_space=True."
+        )
+    plain = cls(ids, merges)
+    new = differing_tokens(added, plain)
+    return cls(ids, merges, added_tokens=new, **given) if new or given else plain
+
+
+def _sentence_piece(source, added, path):
+    return _sentence_piece_tokenizer(source, added, pathlib.Path(path).read_bytes())
+
+
+def _sentence_piece_tokenizer(source, added, proto, stated=None):
+    record = FAMILIES[source.family]
+    if record.tokenizer != "sentence_piece":
+        raise CheckpointError(
+            f"The tokenizer of {os.fspath(source.path)!r} must be of the kind "
+            f"{record.tokenizer!r}, as the family {record.name!r} has. Received: "
+            "a SentencePiece model."
+        )
+    cls, given = _ours(record.tokenizer_class), {}
+    config = {**source.tokenizer_config, **(stated or {})}
+    if "do_lower_case" in config:  # each class has a default of its own
+        given["lowercase"] = _flag(config, "do_lower_case", None)
+    if "keep_accents" in config:
+        given["keep_accents"] = _flag(config, "keep_accents", None)
+    arguments = inspect.signature(cls).parameters
+    if "lowercase" not in arguments:  # its clean-up is all in its model
+        if given.get("lowercase") or given.get("keep_accents") is False:
+            raise CheckpointError(
+                f"The tokenizer of {os.fspath(source.path)!r} must keep case and "
+                f"accents, as a {cls.__name__}. Received: "
+                f"do_lower_case={given.get('lowercase')}, "
+                f"keep_accents={given.get('keep_accents')}."
+            )
+        given = {}
+    if "sentinels" in arguments and "extra_ids" in config:
+        given["sentinels"] = int(config["extra_ids"])
+    # The model finds its own pieces in texts.
+    known = cls(proto, **given)
+    new = new_tokens(added, {*known.get_vocabulary()})
+    return cls(proto, added_tokens=new, **given) if new else known
+
+
+def _tokenizer_json(source, added, path):
+    content = reading.read_json(path, vocabulary=True)
+    kind = tokenizer_pipelines.check_keys(content, path)
+    model = content["model"]
+    if kind == "WordPiece":
+        _check_ids(model["vocab"])
+        tokens = sorted(model["vocab"], key=model["vocab"].get)
+        given = tokenizer_pipelines.word_piece_arguments(content)
+        tokenizer = _bert_tokenizer(tokens, added, given)
+    elif kind == "BPE":
+        pairs = [m if isinstance(m, str) else " ".join(m) for m in model["merges"]]
+        name = _byte_pair_class(source).__name__
+        given = tokenizer_pipelines.byte_pair_arguments(content, name, path)
+        if "add_prefix_space" in source.tokenizer_config:  # which has the last word
+            given.pop("add_prefix_space", None)
+            if _flag(source.tokenizer_config, "add_prefix_space", False):
+                given["add_prefix_space"] = True
+        tokenizer = _byte_pair_tokenizer(source, added, model["vocab"], pairs, given)
+    else:
+        own = _own_pipeline(source, content)
+        stated, proto = own or (
+            tokenizer_pipelines.piece_arguments(content, path),
+            _proto(content),
+        )
+        tokenizer = _sentence_piece_tokenizer(source, added, proto, stated)
+        pieces = [piece for piece, _ in model["vocab"]]
+        if tokenizer.get_vocabulary()[: len(pieces)] != pieces:
+            raise ValueError(
+                f"the pieces must be in the order of a {type(tokenizer).__name__}'s"
+            )
+    record = FAMILIES[source.family]
+    if record.tokenizer != tokenizer_pipelines.KINDS[kind]:
+        record = FAMILIES["roberta"]  # see `_byte_pair_class`
+    tokenizer_pipelines.check_layout(content, tokenizer, record.layout.name, path)
+    return tokenizer
+
+
+def _own_pipeline(source, content):
+    """Read the clean-up and model of a pipeline that was written here, or `None`."""
+    record = FAMILIES[source.family]
+    if record.tokenizer != "sentence_piece":
+        return None
+    cls = _ours(record.tokenizer_class)
+    names = ("lowercase", "keep_accents")
+    flags = [{}]
+    if "lowercase" in inspect.signature(cls).parameters:
+        flags = [
+            dict(zip(names, pair, strict=True))
+            for pair in itertools.product((True, False), repeat=2)
+        ]
+    for given in flags:
+        proto = piece_pipelines.proto_of(content, cls(**given).clean_steps())
+        if proto is not None:
+            stated = {"do_lower_case": given.get("lowercase", False)}
+            return {**stated, "keep_accents": given.get("keep_accents", True)}, proto
+    return None
+
+
+def _proto(content):
+    """Rebuild a SentencePiece model from the JSON of its fast counterpart."""
+    normalizers = tokenizer_pipelines.steps_of(content, "normalizer")
+    # T5's sentinels are special, and found in texts.
+    special = {
+        token["content"]: token["special"] and not token["content"].startswith("<extra")
+        for token in content.get("added_tokens") or ()
+    }
+    proto = PieceModel()
+    for index, (piece, score) in enumerate(content["model"]["vocab"]):
+        kind = NORMAL
+        if index == content["model"]["unk_id"]:
+            kind = UNKNOWN
+        elif piece in special:
+            kind = CONTROL if special[piece] else USER_DEFINED
+        proto.pieces.add(piece=piece, score=score, type=kind)
+    proto.trainer_spec.unk_id = content["model"]["unk_id"]
+    for normalizer in normalizers:
+        if normalizer["type"] == "Precompiled":
+            table = base64.b64decode(normalizer["precompiled_charsmap"])
+            proto.normalizer_spec.precompiled_charsmap = table
+    return proto.SerializeToString()
+
+
+_LOADERS: dict[tuple[str, ...], Callable[..., Tokenizer]] = {
+    ("vocab.txt",): _word_piece,
+    ("vocab.json", "merges.txt"): _byte_pair,
+    ("spiece.model",): _sentence_piece,
+    ("tokenizer.json",): _tokenizer_json,
+}
+
+
+def export_tokenizer(tokenizer: Tokenizer, folder: Path) -> dict[str, int]:
+    """Write the files from which `transformers` makes the same tokenizer.
+
+    Args:
+        tokenizer: a tokenizer that `load_tokenizer` gives, or KerasHub's class of
+            that name.
+        folder: path of a folder that is there.
+
+    Returns:
+        dict of the ids of special tokens, as a config of `transformers` has them.
+
+    Raises:
+        ValueError: for a tokenizer that `transformers` doesn't have.
+    """
+    names = [base.__name__ for base in type(tokenizer).__mro__]
+    name = next((name for name in names if name in (*_EXPORTS, *_BY_JSON)), None)
+    if name is None:
+        raise ValueError(
+            f"`transformers` has no {type(tokenizer).__name__}. Expected one of "
+            f"{', '.join((*_EXPORTS, *_BY_JSON))}."
+        )
+    own_steps = getattr(tokenizer, "normalizer", None) or getattr(
+        tokenizer, "pre_tokenizer", None
+    )
+    if name in _BY_JSON or own_steps:
+        return _export_json(tokenizer, folder)
+    with tempfile.TemporaryDirectory() as assets:
+        tokenizer.save_assets(assets)
+        for ours, theirs in _EXPORTS[name].items():
+            shutil.copy(os.path.join(assets, ours), os.path.join(folder, theirs))
+    config: Config = {"tokenizer_class": _THEIR_NAMES.get(name, name)}
+    settings = tokenizer.get_config()
+    for ours, theirs in (("lowercase", "do_lower_case"), ("keep_accents",) * 2):
+        if ours in settings:
+            config[theirs] = settings[ours]
+    if name == "T5Tokenizer":
+        config["extra_ids"] = 0  # the model has them
+    if _EXPORTS[name] is _PIECES_OF_FAIRSEQ:
+        [file] = _PIECES_OF_FAIRSEQ.values()
+        pathlib.Path(folder, file).write_bytes(tokenizer.proto_in_own_order())
+    if getattr(tokenizer, "added_tokens", ()):
+        config["added_tokens_decoder"] = added_tokens_decoder(tokenizer)
+    if hasattr(tokenizer, "clean_steps"):
+        config |= _export_pieces(tokenizer, folder)
+    _write_json(folder, "tokenizer_config.json", config)
+    return _special_ids(tokenizer)
+
+
+def _special_ids(tokenizer):
+    ids = {"pad_token_id": "pad", "bos_token_id": "start", "eos_token_id": "end"}
+    special = {key: getattr(tokenizer, f"{n}_token_id") for key, n in ids.items()}
+    return {key: int(value) for key, value in special.items() if value is not None}
+
+
+def _export_pieces(tokenizer, folder):
+    """Write the `tokenizer.json` of a SentencePiece model, and return its config."""
+    if lacking := not_expressible(tokenizer):
+        warn(
+            "There is no `tokenizer.json`, which can't say what this "
+            f"{type(tokenizer).__name__} has: {', '.join(lacking)}. What "
+            "`transformers` makes of the SentencePiece model may give other ids."
+        )
+        return {}
+    if commas := tokenizer.split_commas():
+        warn(
+            "The `tokenizer.json` can't say that the comma behind a number is a token "
+            f"of its own (split_number_commas=True), as in {commas[0]!r}: texts with "
+            "such numbers get SentencePiece's ids there."
+        )
+    content, config = tokenizer_json(tokenizer, _layout(tokenizer))
+    _write_json(folder, "tokenizer.json", content)
+    return config
+
+
+def _layout(tokenizer):
+    classes = [base.__name__ for base in type(tokenizer).__mro__]
+    found = (r.layout.name for r in FAMILIES.values() if r.tokenizer_class in classes)
+    # Families with word pieces have one class.
+    return next(found, FAMILIES["bert"].layout.name)
+
+
+def _export_json(tokenizer, folder):
+    content, config = tokenizer_json(tokenizer, _layout(tokenizer))
+    _write_json(folder, "tokenizer.json", content)
+    _write_json(folder, "tokenizer_config.json", config)
+    return _special_ids(tokenizer)
+
+
+def _write_json(folder, name, content):
+    text = json.dumps(content, indent=2, ensure_ascii=False)
+    pathlib.Path(folder, name).write_text(text + "\n", "utf-8")

@@ -1,0 +1,341 @@
+"""The keys of a `tokenizer.json`: used, of no meaning here, or refused.
+
+The file is a pipeline of the `tokenizers` library: a normalizer changes texts, a
+pre-tokenizer splits words, a model makes tokens of these, a post-processor puts special
+tokens around them, and a decoder reads ids back. `docs/checkpoints.md` has the table.
+"""
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from keras_bertfam.presets.checkpoints.source import CheckpointError
+from keras_bertfam.types import Path, Tokenizer
+
+Content = dict[str, Any]
+
+KINDS = {"WordPiece": "word_piece", "BPE": "byte_pair", "Unigram": "sentence_piece"}
+# What has no meaning for the ids of a text: rows have their lengths by preprocessors,
+# and what is read back is the class's own affair.
+_NO_MEANING = ("version", "truncation", "padding")
+_SECTIONS = ("added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder")
+# The keys of a model that are used, and what the others must be.
+_MODELS: dict[str, tuple[tuple[str, ...], dict[str, tuple[Any, ...]]]] = {
+    "WordPiece": (
+        ("vocab", "max_input_chars_per_word"),
+        {"unk_token": ("[UNK]",), "continuing_subword_prefix": ("##",)},
+    ),
+    "BPE": (
+        ("vocab", "merges"),
+        {
+            "dropout": (None, 0, 0.0),
+            "unk_token": (None, "<unk>", "[UNK]", "<|endoftext|>"),
+            "continuing_subword_prefix": (None, ""),
+            "end_of_word_suffix": (None, "", "</w>"),
+            "fuse_unk": (False,),
+            "byte_fallback": (False,),
+            "ignore_merges": (False,),
+        },
+    ),
+    "Unigram": (("vocab", "unk_id"), {"byte_fallback": (False,)}),
+}
+_BYTE_LEVEL = ("add_prefix_space", "trim_offsets", "use_regex")
+# Steps after the model, and their keys.
+_AFTER: dict[str, dict[str, tuple[str, ...]]] = {
+    "decoder": {
+        "WordPiece": ("prefix", "cleanup"),
+        "ByteLevel": _BYTE_LEVEL,
+        "Metaspace": ("replacement", "add_prefix_space", "prepend_scheme", "split"),
+        "BPEDecoder": ("suffix",),
+    },
+    "post_processor": {
+        "TemplateProcessing": ("single", "pair", "special_tokens"),
+        "BertProcessing": ("sep", "cls"),
+        "RobertaProcessing": ("sep", "cls", "trim_offsets", "add_prefix_space"),
+        "ByteLevel": _BYTE_LEVEL,
+    },
+}
+_BERT = {"clean_text": True, "handle_chinese_chars": True}
+_METASPACE: dict[str, tuple[Any, ...]] = {
+    "replacement": ("▁",),
+    "add_prefix_space": (True,),
+    "prepend_scheme": ("always", "first"),
+    "split": (True, False),
+    "str_rep": ("▁",),
+}
+# What a SentencePiece model of ours does before its own normalisation.
+_PIECE_NORMALIZERS = (
+    {"type": "Replace", "pattern": {"String": "``"}, "content": '"'},
+    {"type": "Replace", "pattern": {"String": "''"}, "content": '"'},
+    {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "},
+    {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "▁"},
+    {"type": "Strip", "strip_left": True, "strip_right": True},
+    {"type": "Strip", "strip_left": False, "strip_right": True},
+)
+
+
+def check_keys(content: Content, where: Path) -> str:
+    """Check that all keys of a `tokenizer.json` outside its steps are known.
+
+    Args:
+        content: dict, the file's.
+        where: path of the file.
+
+    Returns:
+        str, the type of its model.
+
+    Raises:
+        CheckpointError: naming the key.
+    """
+    for key in content:
+        if key not in (*_NO_MEANING, *_SECTIONS, "model"):
+            _refuse(where, key, content[key], "no key of that name")
+    model = content.get("model")
+    kind = model.get("type") if isinstance(model, dict) else None
+    if kind not in _MODELS:
+        raise CheckpointError(
+            f"The model in {os.fspath(where)!r} must be of one of the types "
+            f"{', '.join(_MODELS)}. Received: {kind!r}."
+        )
+    used, others = _MODELS[kind]
+    for key, value in content["model"].items():
+        if key not in (*used, "type"):
+            allowed = others.get(key, ())
+            if not any(value is each or value == each for each in allowed):
+                _refuse(where, f"{key} of the model", value, _one_of(allowed))
+    for section, known in _AFTER.items():
+        for step in steps_of(content, section):
+            if step["type"] not in known:
+                _refuse(where, section, step, _one_of(known))
+            for key in step:
+                if key not in ("type", *known[step["type"]]):
+                    _refuse(where, f"{key} of the {section}", step[key], _one_of(()))
+    return str(kind)
+
+
+def steps_of(content: Content, name: str) -> list[Content]:
+    """List the steps of a section of a pipeline, such as the `normalizer`.
+
+    Args:
+        content: dict, the file's.
+        name: str. The section.
+
+    Raises:
+        ValueError: for a section that isn't of steps.
+    """
+    step = content.get(name)
+    inner = {
+        "normalizer": "normalizers",
+        "pre_tokenizer": "pretokenizers",
+        "post_processor": "processors",
+        "decoder": "decoders",
+    }[name]
+    if step is None:
+        return []
+    if not isinstance(step, dict) or not isinstance(step.get("type"), str):
+        raise ValueError(f"the {name} must be null or an object with a type")
+    if step["type"] != "Sequence":
+        return [step]
+    if {*step} != {"type", inner}:
+        raise ValueError(
+            f"a Sequence must have the key {inner}, and no others. Received: {[*step]}"
+        )
+    return [deep for each in step[inner] for deep in steps_of({name: each}, name)]
+
+
+def word_piece_arguments(content: Content) -> Content:
+    """Make the arguments by which a `BertTokenizer` does the steps of a pipeline.
+
+    Args:
+        content: dict, the file's.
+    """
+    normalizer = steps_of(content, "normalizer")
+    words = steps_of(content, "pre_tokenizer")
+    given: Content = {}
+    longest = content["model"].get("max_input_chars_per_word", 100)
+    if longest != 200:  # which is the class's own
+        given["max_input_chars_per_word"] = longest
+    if len(normalizer) == 1 and words == [{"type": "BertPreTokenizer"}]:
+        step = {**normalizer[0]}
+        lowercase = step.pop("lowercase", None)
+        accents = step.pop("strip_accents", None)
+        if step == {"type": "BertNormalizer", **_BERT} and accents in (None, lowercase):
+            return {**given, "lowercase": lowercase}
+    return {**given, "normalizer": normalizer, "pre_tokenizer": words}
+
+
+def bert_arguments(lowercase: bool, accents: bool | None, chinese: bool) -> Content:
+    """Make such arguments from the flags of a `tokenizer_config.json`."""
+    step = {"type": "BertNormalizer", "lowercase": lowercase, "strip_accents": accents}
+    step |= {"clean_text": True, "handle_chinese_chars": chinese}
+    pipeline = {"normalizer": step, "pre_tokenizer": {"type": "BertPreTokenizer"}}
+    return word_piece_arguments(
+        {**pipeline, "model": {"max_input_chars_per_word": 200}}
+    )
+
+
+def byte_pair_arguments(content: Content, name: str, where: Path) -> Content:
+    """Make the arguments by which byte pairs' tokenizers do the steps of a pipeline.
+
+    Args:
+        content: dict, the file's.
+        name: str. The tokenizer's class.
+        where: path of the file.
+
+    Raises:
+        CheckpointError: naming the step that such a tokenizer doesn't do.
+    """
+    normalizer = steps_of(content, "normalizer")
+    words = steps_of(content, "pre_tokenizer")
+    ends = content["model"].get("end_of_word_suffix") or ""
+    if name == "GPTTokenizer":
+        asked = word_piece_arguments(content)
+        if not asked.get("lowercase") or ends != "</w>":
+            _refuse(
+                where, "pipeline", [*normalizer, *words], "GPT's: lower-cased, </w>"
+            )
+        return {}
+    if ends:
+        _refuse(
+            where, "end_of_word_suffix of the model", ends, "none of byte-level BPE"
+        )
+    if not words or words[-1].get("type") != "ByteLevel":
+        _refuse(where, "pre_tokenizer", words, "one that ends with ByteLevel")
+    for key in words[-1]:
+        if key not in ("type", *_BYTE_LEVEL):
+            _refuse(where, f"{key} of the pre_tokenizer", words[-1][key], _one_of(()))
+    vocabulary = content["model"]["vocab"]
+    lacks_bytes = sum(len(token) == 1 for token in vocabulary) < 256
+    named = [token for token in ("<unk>", "[UNK]") if token in vocabulary]
+    unknown = content["model"].get("unk_token")
+    if lacks_bytes and named and unknown not in named:
+        _refuse(where, "unk_token of the model", unknown, f"{named[0]!r}")
+    if name == "ModernBertTokenizer":
+        if normalizer != [{"type": "NFC"}]:
+            _refuse(where, "normalizer", normalizer, f"NFC, as of a {name}")
+        normalizer = []
+    given: Content = {}
+    if words[-1].get("add_prefix_space"):
+        given["add_prefix_space"] = True
+    if normalizer:
+        given["normalizer"] = normalizer
+    if len(words) > 1 or words[-1].get("use_regex") is False:
+        given["pre_tokenizer"] = words
+    return given
+
+
+def piece_arguments(content: Content, where: Path) -> Content:
+    """Read the settings of SentencePiece's clean-up, as `transformers` has them.
+
+    Args:
+        content: dict, the file's.
+        where: path of the file.
+
+    Raises:
+        CheckpointError: naming the step that such a tokenizer doesn't do.
+    """
+    normalizer = steps_of(content, "normalizer")
+    for step in normalizer:
+        plain = {"type": step["type"]}
+        if step["type"] == "Precompiled":
+            if {*step} != {"type", "precompiled_charsmap"}:
+                _refuse(where, "Precompiled", [*step], "a precompiled_charsmap")
+        elif step not in _PIECE_NORMALIZERS and (
+            step != plain or step["type"] not in ("Lowercase", "NFKD", "StripAccents")
+        ):
+            _refuse(where, "normalizer", step, "a step of ALBERT's, XLNet's or T5's")
+    for step in steps_of(content, "pre_tokenizer"):
+        keys = {key: value for key, value in step.items() if key != "type"}
+        fits = step["type"] == "WhitespaceSplit" and not keys
+        if step["type"] == "Metaspace":
+            fits = all(value in _METASPACE.get(key, ()) for key, value in keys.items())
+        if not fits:
+            _refuse(where, "pre_tokenizer", step, "Metaspace with ▁ before each word")
+    done = {step["type"] for step in normalizer}
+    if ("NFKD" in done) != ("StripAccents" in done):
+        _refuse(where, "normalizer", sorted(done), "NFKD and StripAccents, or neither")
+    return {
+        "do_lower_case": "Lowercase" in done,
+        "keep_accents": "StripAccents" not in done,
+    }
+
+
+def check_layout(
+    content: Content, tokenizer: Tokenizer, layout: str, where: Path
+) -> None:
+    """Check that special tokens are put where rows of a family have them.
+
+    Args:
+        content: dict, the file's.
+        tokenizer: what was made of it.
+        layout: str. The name of the family's layout.
+        where: path of the file.
+
+    Raises:
+        CheckpointError: for other places, or tokens.
+    """
+    steps = steps_of(content, "post_processor")
+    steps = [step for step in steps if step["type"] != "ByteLevel"]  # of offsets
+    if not steps:
+        return
+    expected = expected_rows(tokenizer, layout)
+    found = [_places(step) for step in steps]
+    if found != [expected] or any(
+        tokenizer.token_to_id(token) != number
+        for step in steps
+        for token, number in _special_ids(step).items()
+    ):
+        wanted = " and ".join(" ".join(places) for places in expected)
+        _refuse(where, "post_processor", steps, f"rows of {wanted}")
+
+
+def expected_rows(tokenizer: Tokenizer, layout: str) -> tuple[list[str], list[str]]:
+    """Give the tokens around one text, A, and around two, A and B, in a family's rows.
+
+    Args:
+        tokenizer: a tokenizer layer.
+        layout: str. The name of the family's layout.
+    """
+    start, end = tokenizer.start_token, tokenizer.end_token
+    return {
+        "bert": ([start, "A", end], [start, "A", end, "B", end]),
+        "roberta": ([start, "A", end], [start, "A", end, end, "B", end]),
+        "t5": (["A", end], ["A", end, "B", end]),
+        "xlnet": (["A", end, start], ["A", end, "B", end, start]),
+    }.get(layout, (["A"], ["A", "B"]))
+
+
+def _places(step):
+    """Read the tokens around one text and two from a post-processor."""
+    if step["type"] in ("BertProcessing", "RobertaProcessing"):
+        start, end = step["cls"][0], step["sep"][0]
+        double = [end] if step["type"] == "RobertaProcessing" else []
+        return [start, "A", end], [start, "A", end, *double, "B", end]
+    if step["type"] != "TemplateProcessing":
+        return step["type"]
+    return tuple(
+        [each["id"] for part in step[name] for each in part.values()]
+        for name in ("single", "pair")
+    )
+
+
+def _special_ids(step):
+    if step["type"] == "TemplateProcessing":
+        return {
+            token: number
+            for each in step["special_tokens"].values()
+            for token, number in zip(each["tokens"], each["ids"], strict=True)
+        }
+    return {step["cls"][0]: step["cls"][1], step["sep"][0]: step["sep"][1]}
+
+
+def _one_of(values: Iterable[Any]) -> str:
+    listed = ", ".join(map(repr, values))
+    return f"one of {listed}" if listed else "no key of that name"
+
+
+def _refuse(where, name, value, expected):
+    raise CheckpointError(
+        f"The {name} in {os.fspath(where)!r} must be {expected}, as tokenizers here do "
+        f"it. Received: {value!r}."
+    )

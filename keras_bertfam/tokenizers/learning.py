@@ -1,0 +1,276 @@
+"""WordPiece vocabularies from words and how often they occur.
+
+The result is what `keras_hub.tokenizers.compute_word_piece_vocabulary` learns by
+`tensorflow_text`, in a fiftieth of the time. That code counts all parts of all words,
+and subtracts from each part the counts of the longer ones that begin with it. What is
+left is how often a word ends with that part. Here only the ends are counted.
+"""
+
+import bisect
+import collections
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
+
+import tensorflow as tf
+import tensorflow_text as tf_text
+
+from keras_bertfam.autograph import as_written
+from keras_bertfam.types import TFDataset, TFRagged, TFTensor
+
+# As in KerasHub's pre-tokenisation, and BERT's: these are words, and end others.
+SIGNS = (
+    r"[!-/:-@\[-`{-~\p{P}\x{3400}-\x{4DBF}\x{4E00}-\x{9FFF}\x{F900}-\x{FAFF}"
+    r"\x{20000}-\x{2A6DF}\x{2A700}-\x{2CEAF}\x{2F800}-\x{2FA1F}]"
+)
+SPACES = r"[\s\p{Cc}\p{Cf}]"
+# Limits of characters in a word, of different characters, and of different words.
+_MAX_LENGTH, _MAX_CHARACTERS, _MAX_WORDS = 50, 1000, 5_000_000
+# How often a token must occur is searched for up to here, by halving.
+_MAX_FREQUENCY = 10_000_000
+_UNUSED_SHARE = 0.05  # this share of the vocabulary may stay unused
+_ROUNDS = 4
+_CONTINUES = "##"
+
+
+@as_written
+def count_words(texts: TFDataset) -> dict[str, int]:
+    """Count words.
+
+    Args:
+        texts: `tf.data.Dataset` of strings of shape `(batch,)`, cleaned.
+
+    Returns:
+        A dict of words and their counts, in the order in which words come first.
+    """
+    counts: collections.Counter[bytes] = collections.Counter()
+    words = texts.map(
+        lambda batch: split_words(batch).flat_values,
+        num_parallel_calls=tf.data.AUTOTUNE,
+    )
+    for batch in words.as_numpy_iterator():
+        counts.update(batch.tolist())
+    return {word.decode(): count for word, count in counts.items()}
+
+
+def split_words(texts: TFTensor) -> TFRagged:
+    """Split cleaned texts of shape `(batch,)` into words, ragged `(batch, None)`."""
+    return tf_text.regex_split(texts, rf"{SPACES}|{SIGNS}", SIGNS)
+
+
+def learn_word_pieces(
+    counts: dict[str, int],
+    size: int,
+    special_tokens: Sequence[str],
+    min_frequency: int,
+) -> list[str]:
+    """Learn a vocabulary that has all characters that words are made of.
+
+    Args:
+        counts: what `count_words` returns.
+        size: int. The most tokens, special ones included. There are fewer where the
+            text has no more that occur so often.
+        special_tokens: the first tokens.
+        min_frequency: int. How often a token must occur.
+
+    Returns:
+        List of str: the special tokens, single characters, and the other tokens by
+        frequency. `##` begins those that go on with a word.
+
+    Raises:
+        ValueError: If there is no word that isn't too long.
+    """
+    words = _words_to_learn(counts)
+    if not words:
+        raise ValueError(
+            f"`documents` must have at least one word of at most {_MAX_LENGTH} "
+            "characters. Received: none."
+        )
+    most = min(max(counts.values()), _MAX_FREQUENCY)
+    least = max(min(counts.values()), min_frequency)
+    characters = sorted({character for word in words for character in word})
+    single = dict.fromkeys([*characters, *(_CONTINUES + c for c in characters)], 1)
+    all_ends = _count_all_ends(words)
+    frequencies = sorted(all_ends.values())
+    while True:
+        frequency = (most + least) // 2
+        is_last = least >= most
+        # No round leaves more tokens than the first, so that many needn't be tried.
+        bound = len(frequencies) - bisect.bisect_left(frequencies, frequency)
+        bound += len(special_tokens) + len(single)
+        if not is_last and _has_room(bound, size):
+            most = frequency - 1
+            continue
+        tokens = single | _frequent(all_ends, frequency)
+        for _ in range(_ROUNDS - 1):
+            tokens = single | _frequent(_count_ends(words, tokens), frequency)
+        ranked = sorted(tokens, key=lambda token: (-tokens[token], token))
+        vocabulary = [*dict.fromkeys([*special_tokens, *characters, *ranked])]
+        if len(vocabulary) > size:
+            least = frequency + 1
+        elif _has_room(len(vocabulary), size):
+            most = frequency - 1
+        else:
+            is_last = True
+        if is_last:
+            return vocabulary[:size]
+
+
+def _has_room(number, size):
+    """Tell whether there is room for more tokens than may stay unused."""
+    return size - number > _UNUSED_SHARE * size
+
+
+def _words_to_learn(counts):
+    """List the words to learn from, the most frequent first."""
+    words = {word: count for word, count in counts.items() if len(word) <= _MAX_LENGTH}
+    frequencies: collections.Counter[str] = collections.Counter()
+    for word, count in words.items():
+        for character in word:
+            frequencies[character] += count
+    ranked = sorted(frequencies, key=lambda c: (-frequencies[c], c))
+    known = {*ranked[:_MAX_CHARACTERS]}
+    ordered = sorted(words.items(), key=lambda item: -item[1])
+    return dict([item for item in ordered if known.issuperset(item[0])][:_MAX_WORDS])
+
+
+def _count_all_ends(words):
+    """Count how often words end with each of their ends, the whole word included."""
+    ends: collections.Counter[str] = collections.Counter()
+    for word, count in words.items():
+        ends[word] += count
+        for start in range(1, len(word)):
+            ends[_CONTINUES + word[start:]] += count
+    return ends
+
+
+def _count_ends(words, tokens):
+    """Count the ends where a token starts if words are split into tokens."""
+    ends: collections.Counter[str] = collections.Counter()
+    longest = max(map(len, tokens), default=0)
+    for word, count in words.items():
+        rest = word
+        ends[rest] += count
+        while rest not in tokens:
+            # The longest token that it begins with; each character is one.
+            end = min(longest, len(rest) - 1)
+            while rest[:end] not in tokens:
+                end -= 1
+            rest = _CONTINUES + rest[end:]
+            ends[rest] += count
+    return ends
+
+
+def _frequent(ends, frequency):
+    return {end: count for end, count in ends.items() if count >= frequency}
+
+
+Pair = tuple[int, int]
+
+
+def learn_byte_pairs(
+    counts: Mapping[str, int],
+    size: int,
+    special_tokens: Sequence[str],
+    alphabet: Iterable[str] = (),
+    word_end: str = "",
+    min_frequency: int = 2,
+) -> tuple[list[str], list[tuple[str, str]]]:
+    """Learn which pairs of symbols to merge, the most frequent first.
+
+    Args:
+        counts: words in the characters of the vocabulary, and how often they occur.
+        size: int. The most tokens.
+        special_tokens: the first tokens.
+        alphabet: characters that are tokens whether or not they occur.
+        word_end: what a word's last character has at its end.
+        min_frequency: int. How often a pair must occur. Defaults to `2`.
+
+    Returns:
+        A tuple of the tokens, and of the pairs that were merged.
+    """
+    characters = {*alphabet, *(c for word in counts for c in word)}
+    ends = {word[-1] + word_end for word in counts if word and word_end}
+    tokens = [*special_tokens, *sorted(characters), *sorted(ends)]
+    numbers = {token: number for number, token in enumerate(tokens)}
+    words = [_symbols(word, word_end, numbers) for word in counts]
+    pairs = _Pairs(words, [*counts.values()])
+    merges = []
+    while len(tokens) < size:
+        pair, count = pairs.most_frequent()
+        if pair is None or count < min_frequency:
+            break
+        left, right = (tokens[number] for number in pair)
+        merges.append((left, right))
+        new = numbers.setdefault(left + right, len(tokens))
+        if new == len(tokens):
+            tokens.append(left + right)
+        pairs.merge(pair, new)
+    return tokens, merges
+
+
+def _symbols(word, word_end, numbers):
+    parts = [*word[:-1], *(c + word_end for c in word[-1:])]
+    return [numbers[part] for part in parts]
+
+
+class _Pairs:
+    """Counts of the pairs of symbols in words, kept up to date while some are merged.
+
+    Args:
+        words: list of lists of numbers of symbols, which change.
+        counts: how often each word occurs.
+    """
+
+    def __init__(self, words: list[list[int]], counts: list[int]) -> None:
+        self._words = words
+        self._counts = counts
+        self._frequencies: collections.Counter[Pair] = collections.Counter()
+        self._places: dict[Pair, set[int]] = collections.defaultdict(set)
+        for place, (word, count) in enumerate(zip(words, counts, strict=True)):
+            for pair in zip(word, word[1:], strict=False):
+                self._frequencies[pair] += count
+                self._places[pair].add(place)
+        self._heap = [(-count, pair) for pair, count in self._frequencies.items()]
+        heapq.heapify(self._heap)
+
+    def most_frequent(self) -> tuple[Pair | None, int]:
+        """Give the most frequent pair, of equal ones the first, and its count."""
+        while self._heap:
+            negative, pair = heapq.heappop(self._heap)
+            count = self._frequencies[pair]
+            if count == -negative:
+                return pair, count
+            if count > 0:  # it has become rarer
+                heapq.heappush(self._heap, (-count, pair))
+        return None, 0
+
+    def merge(self, pair: Pair, new: int) -> None:
+        """Put one symbol in the place of a pair, in all words."""
+        changed: set[Pair] = set()
+        for place in self._places.pop(pair):
+            self._merge_in(place, pair, new, changed)
+        del self._frequencies[pair]
+        for other in changed:
+            heapq.heappush(self._heap, (-self._frequencies[other], other))
+
+    def _merge_in(self, place, pair, new, changed):
+        word, count = self._words[place], self._counts[place]
+        at = 0
+        while at < len(word) - 1:
+            if (word[at], word[at + 1]) != pair:
+                at += 1
+                continue
+            before, after = word[max(at - 1, 0) : at], word[at + 2 : at + 3]
+            for symbol in before:
+                self._frequencies[symbol, pair[0]] -= count
+                self._add((symbol, new), place, count, changed)
+            for symbol in after:
+                self._frequencies[pair[1], symbol] -= count
+                self._add((new, symbol), place, count, changed)
+            word[at : at + 2] = [new]
+            at += 1
+
+    def _add(self, pair, place, count, changed):
+        self._frequencies[pair] += count
+        self._places[pair].add(place)
+        changed.add(pair)

@@ -1,0 +1,85 @@
+import keras_hub
+import pytest
+import tensorflow as tf
+
+from keras_bertfam.corpus import python_documentation
+from keras_bertfam.layers import train_word_piece
+from keras_bertfam.tokenizers.learning import learn_word_pieces
+from keras_bertfam.tokenizers.steps import clean_texts
+from keras_bertfam.tokenizers.texts import to_utf8
+from keras_bertfam.tokenizers.word_piece import SPECIAL_TOKENS
+
+TEXTS = [
+    "The quick sailors' cafe\u0301 was open; the unopened café #1 re-opened!\n",
+    "Кошка сидела на ковре, кошки сидели.\u00a0Η γάτα κάθεται, οι γάτες κάθονται.",
+    "吾輩は猫である。名前はまだ無い。 學而時習之，不亦說乎。",
+    "$a^b~c|{d}`e\u2028f\u200bg\u00adh\x00i \U00020000\U0002ebf0\U0002f800\U0001f600x",
+    "",
+]
+
+
+def as_keras_hub_learns(texts, size, lowercase):
+    documents = tf.data.Dataset.from_tensor_slices(texts)
+    return keras_hub.tokenizers.compute_word_piece_vocabulary(
+        documents.map(lambda text: clean_texts(to_utf8(text), lowercase)),
+        size,
+        reserved_tokens=[*SPECIAL_TOKENS],
+    )
+
+
+def check_same(texts, size, lowercase=True):
+    documents = tf.data.Dataset.from_tensor_slices(texts)
+    tokenizer = train_word_piece(documents, size, lowercase, min_frequency=10)
+    tokens = tokenizer.get_vocabulary()
+    assert tokens == as_keras_hub_learns(texts, size, lowercase)
+    return tokens
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("size", "lowercase"), [(6, True), (1000, True), (1000, False)]
+)
+def test_learns_what_keras_hub_learns(size, lowercase):
+    texts = [text.encode() for text in TEXTS] * 15 + [TEXTS[0].encode()] * 70
+    tokens = check_same([*texts, b"\xff broken \xe2\x82"] * 2, size, lowercase)
+    assert 6 <= len(tokens) <= size
+    assert size < 1000 or ("γατα" if lowercase else "γάτα") in tokens
+
+
+@pytest.mark.slow
+def test_limits():
+    """The 1,000 most frequent characters, and words of at most 50."""
+    many = [chr(0x4E00 + number) for number in range(1100)]
+    texts = [" ".join(many), *[" ".join(many[:-120])] * 3, f"{'a' * 51} {'b' * 50}"] * 6
+    tokens = {*check_same(texts, 5000)}
+    assert tokens.isdisjoint("a") and {*"b", *many[:-120]} <= tokens
+    assert len(tokens.intersection(many)) < 1000
+    with pytest.raises(ValueError, match="one word of at most 50 .*Received: none."):
+        train_word_piece(tf.data.Dataset.from_tensor_slices(["a" * 51]), 30)
+
+
+def test_frequencies():
+    """As if a text were too long to be here."""
+    counts = {"walking": 30_000_000, "walked": 20, "talking": 12, "talk": 9}
+    tokens = learn_word_pieces(counts, 40, SPECIAL_TOKENS, min_frequency=10)
+    assert tokens[:6] == [*SPECIAL_TOKENS, "a"]
+    assert tokens.index("walking") < tokens.index("walked") < len(tokens)
+    assert "talk" not in tokens
+
+
+def test_as_many_tokens_as_are_asked_for():
+    texts = python_documentation()[::20]
+    documents = tf.data.Dataset.from_tensor_slices(texts)
+    for size in (300, 600):
+        found = train_word_piece(documents, size).vocabulary_size()
+        assert 0.9 * size <= found <= size
+    with pytest.warns(UserWarning, match="occur 2 times or more, for a vocabulary of"):
+        train_word_piece(documents, 100_000)
+    for wrong in (0, 1.5):
+        with pytest.raises(ValueError, match="`min_frequency` must be an? .*int"):
+            train_word_piece(documents, 300, min_frequency=wrong)
+
+
+@pytest.mark.slow
+def test_learns_what_keras_hub_learns_of_prose():
+    check_same(python_documentation()[::4], 2000)
