@@ -3,18 +3,21 @@
 import contextlib
 import itertools
 import json
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
-from keras_bertfam import tasks
+from keras_bertfam import models, tasks
 from keras_bertfam.cli.writing import write_texts
 from keras_bertfam.datasets import tables
 from keras_bertfam.datasets.files import decoded_lines
 from keras_bertfam.datasets.forms import Form
 from keras_bertfam.parsing import parse_json
-from keras_bertfam.presets import directory
+from keras_bertfam.presets import directory, formats, hub
+from keras_bertfam.presets.heads import task_name
+from keras_bertfam.presets.names import list_presets
 from keras_bertfam.types import Model
 
 BATCH = 256
@@ -38,6 +41,33 @@ def load_task(preset: str) -> Model:
             f"{name if saved else 'no task'}."
         )
     return cls.from_preset(preset)
+
+
+def load_model(preset: str) -> Model:
+    """Load the task of a checkpoint, or one without a head for a backbone.
+
+    Args:
+        preset: name or folder of a checkpoint.
+    """
+    published = list_presets().get(preset)
+    path = os.fspath(hub.locate(published or preset))
+    reader = formats.find_reader(path)
+    if reader is not None:
+        name = task_name(reader.open_source(path))
+    else:
+        saved = directory.read_json(path, directory.TASK_FILE) or {}
+        name = saved.get("registered_name")
+    name = str(name).removeprefix("keras_bertfam>")
+    cls = getattr(tasks, name, None) or _headless(preset)
+    return cls.from_preset(preset)
+
+
+def _headless(preset):
+    """Give the class of task whose preprocessor lays out rows for a backbone."""
+    backbone = models.Backbone.from_preset(preset, load_weights=False)
+    if isinstance(backbone, models.EncoderDecoderBackbone):
+        return tasks.TextToText
+    return tasks.CausalLM if getattr(backbone, "causal", False) else tasks.TextEmbedder
 
 
 def predict(
