@@ -9,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_bertfam.analysis.head_importance import head_importance
-from keras_bertfam.analysis.head_roles import head_roles
+from keras_bertfam.analysis.head_roles import draw_heads, head_roles
 from keras_bertfam.analysis.head_rows import has_heads
 from keras_bertfam.analysis.occurrences import word_vectors
 from keras_bertfam.analysis.overview import Section, as_image, as_table
@@ -17,7 +17,6 @@ from keras_bertfam.analysis.plots import new_figure
 from keras_bertfam.analysis.probing import probe
 from keras_bertfam.analysis.pruning_curve import plot_pruning, pruning_curve
 from keras_bertfam.analysis.reliability import plot_calibration
-from keras_bertfam.analysis.role_tables import draw_heads
 from keras_bertfam.analysis.word_states import WordRows, reads_rows
 
 # Of each word so many occurrences are listed, with so many words on either side.
