@@ -24,7 +24,7 @@ _SMOOTHED = {"entropy": 1e-4, "distance": 1e-3}
 
 
 def word_attention(attention: np.ndarray, words: np.ndarray) -> np.ndarray:
-    """Attention between words, from that between their tokens.
+    """Turn attention between tokens into attention between words.
 
     What goes to the tokens of a word is summed; what goes out from them is averaged, so
     that each word still attends with weights of 1 in all, or less by what special
@@ -64,7 +64,7 @@ def word_attention(attention: np.ndarray, words: np.ndarray) -> np.ndarray:
 
 
 def entropies(attention: np.ndarray) -> np.ndarray:
-    """Entropy of what each query attends to, in nats.
+    """Compute the entropy of what each query attends to, in nats.
 
     Args:
         attention: float array `(..., queries, keys)`.
@@ -76,7 +76,7 @@ def entropies(attention: np.ndarray) -> np.ndarray:
 
 
 def divergences(attention: np.ndarray) -> np.ndarray:
-    """Jensen-Shannon divergences between heads, in nats, averaged over queries.
+    """Compute Jensen-Shannon divergences between heads, in nats, means over queries.
 
     Args:
         attention: float array `(heads, queries, keys)`.
@@ -95,7 +95,7 @@ def divergences(attention: np.ndarray) -> np.ndarray:
 
 
 def plane_of(distances: np.ndarray) -> np.ndarray:
-    """Points in a plane whose distances are like the given ones: classical scaling.
+    """Find points in a plane with distances like the given ones: classical scaling.
 
     Args:
         distances: float array `(points, points)`, symmetric.
@@ -152,7 +152,7 @@ class HeadMeasures:
         self.at_offsets: dict[int, Any] = {}
 
     def _note(self, name, values):
-        """Adds values `(num_layers, num_heads, queries)`."""
+        """Add values `(num_layers, num_heads, queries)`."""
         self.sums[name] = self.sums.get(name, 0) + values.sum(axis=-1)
         self.counts[name] = self.counts.get(name, 0) + values.shape[-1]
 
@@ -267,7 +267,7 @@ def _of_left(values, left):
 
 
 def _is_punctuation(token):
-    """Whether a token, without the mark that it goes on or begins a word, is it."""
+    """Tell whether a token is punctuation, its mark of a word's begin left out."""
     for mark in ("##", "\u2581"):
         token = token.removeprefix(mark) if len(token) > len(mark) else token
     token = token.strip()

@@ -76,7 +76,7 @@ class HeadRoles:
         return "\n\n".join(f"{title}\n{as_text(*table)}" for title, table in tables)
 
     def roles_of(self, layer: int, head: int) -> list[str]:
-        """The roles of a head.
+        """List the roles of a head.
 
         Positional are those that have at least 90 % of their maxima at one offset,
         syntactic those that find a relation at least 10 points more often than the
@@ -107,7 +107,7 @@ class HeadRoles:
         return found
 
     def tables(self) -> dict[str, tuple[list[str], list[list[Any]]]]:
-        """The numbers as tables.
+        """Arrange the numbers as tables.
 
         Returns:
             Dict from titles to pairs of the names of the columns and the rows.
@@ -161,7 +161,7 @@ class HeadRoles:
         return [*columns, "best fixed offset", "offset"], rows
 
     def plot(self, path: Path | None = None) -> Any:
-        """All of it as one picture: heads as maps of colour, and their distances.
+        """Draw all of it as one picture: heads as maps of colour, and their distances.
 
         Args:
             path: where to write it, by the ending of its name (`.png`, `.svg`,
@@ -192,7 +192,7 @@ class HeadRoles:
         return written(figure, path)
 
     def plot_relations(self, path: Path | None = None) -> Any:
-        """The relations alone, as bars: the best head beside the best fixed offset.
+        """Draw the relations alone as bars: best head beside best fixed offset.
 
         Args:
             path: see `plot`.
@@ -243,7 +243,7 @@ def head_roles(
     tokenizer: Tokenizer | None = None,
     batch_size: int = 16,
 ) -> HeadRoles:
-    """What each attention head of a model attends to, in plain sentences.
+    """Describe what each attention head of a model attends to in plain sentences.
 
     Args:
         model: a backbone, or a task with any head: of any family that reads one row
@@ -330,7 +330,7 @@ def _best(score):
 def draw_heads(
     figure: Any, axes: Any, title: str, values: np.ndarray, most: float | None
 ) -> None:
-    """Draws a number of each head as a map of colour.
+    """Draw a number of each head as a map of colour.
 
     Args:
         figure, axes: of `matplotlib`.

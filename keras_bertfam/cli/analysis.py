@@ -31,7 +31,7 @@ def analyse(
     text: Sequence[str] = (),
     label: str | None = None,
 ) -> None:
-    """Writes the page of a checkpoint and the texts of files.
+    """Write the page of a checkpoint and the texts of files.
 
     Args:
         preset: name or folder of a checkpoint.

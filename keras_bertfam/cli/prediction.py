@@ -26,7 +26,7 @@ _LONGEST = 10_000_000  # characters of a line
 
 
 def load_task(preset: str) -> Model:
-    """The fine-tuned task that a preset directory holds.
+    """Load the fine-tuned task of a preset directory.
 
     Raises:
         ValueError: if there is none.
@@ -73,7 +73,7 @@ def _headless(preset):
 def predict(
     model: Model, files: Sequence[str], text: Sequence[str], lines: TextIO | None = None
 ) -> Iterator[dict[str, Any]]:
-    """The answers of a fine-tuned task.
+    """Yield the answers of a fine-tuned task.
 
     Args:
         model: a fine-tuned task.
@@ -100,7 +100,7 @@ def predict(
 def fill_mask(
     preset: str, files: Sequence[str], top_k: int, lines: TextIO | None = None
 ) -> Iterator[dict[str, Any]]:
-    """The tokens that a masked language model puts in the place of masks.
+    """Yield the tokens that a masked language model puts in the place of masks.
 
     Args:
         preset: name or folder of a checkpoint.
@@ -129,7 +129,7 @@ def fill_mask(
 
 
 def write(answers: Iterable[dict[str, Any]], report: Callable[[str], Any]) -> None:
-    """Writes each answer as a line of JSON."""
+    """Write each answer as a line of JSON."""
     for answer in answers:
         report(json.dumps(answer, ensure_ascii=False))
 
@@ -146,7 +146,7 @@ def _rows(files, columns, lines):
 
 
 def check_line(name: str, number: int, line: str) -> None:
-    """Raises a `ValueError` for a line that is no text of a model's length."""
+    """Raise a `ValueError` for a line that is longer than any model's text."""
     if len(line) > _LONGEST:
         raise ValueError(
             f"{name}, line {number}: expected at most {_LONGEST:,} characters. "

@@ -37,7 +37,7 @@ def pretraining_optimizer(
     warmup_bounds: Sequence[int] | None = None,
     **kwargs: Any,
 ) -> keras.optimizers.Optimizer:
-    """Returns BERT's pre-training optimizer, or another family's.
+    """Make BERT's pre-training optimizer, or another family's.
 
     The defaults are BERT's: peak rate 1e-4, 1 % warm-up (10k of 1M steps),
     linear decay to 0, decoupled weight decay .01 except on biases and on the
@@ -139,7 +139,7 @@ def pretraining_optimizer(
 
 
 def needs_total_steps(optimizer: keras.optimizers.Optimizer | None) -> bool:
-    """Whether the optimizer's schedule waits for `resolve_schedule`.
+    """Tell whether the optimizer's schedule waits for `resolve_schedule`.
 
     Args:
         optimizer: A `keras.optimizers.Optimizer`, or `None`.
@@ -152,7 +152,7 @@ def needs_total_steps(optimizer: keras.optimizers.Optimizer | None) -> bool:
 def resolve_schedule(
     optimizer: keras.optimizers.Optimizer | None, steps: int | None
 ) -> None:
-    """Tells the optimizer's schedule how many batches `fit()` is about to run.
+    """Tell the optimizer's schedule how many batches `fit()` is about to run.
 
     A schedule without `total_steps` gets the updates that the batches so far and
     those to come make, with gradient accumulation one for each
@@ -194,7 +194,7 @@ def resolve_schedule(
 
 
 def count_updates(optimizer: keras.optimizers.Optimizer | None) -> None:
-    """Tells the optimizer's schedule how many batches an update is of.
+    """Tell the optimizer's schedule how many batches an update is of.
 
     Keras asks schedules by batches. Those of this library count updates, and so
     have to know. Tasks call this in `compile()` and `fit()`.
