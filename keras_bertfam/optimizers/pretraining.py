@@ -1,8 +1,9 @@
 """The published pre-training optimizer, and what `fit()` settles about it."""
 
+import functools
 import warnings
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 from keras import ops
@@ -19,6 +20,16 @@ from keras_bertfam.optimizers.schedules import (
 from keras_bertfam.optimizers.settable import AdamW
 from keras_bertfam.optimizers.weight_decay import exclude_norms_and_biases, inner
 
+# By the names that recipes have.
+OPTIMIZERS: dict[str, Callable[..., keras.optimizers.Optimizer]] = {
+    "adamw": AdamW,
+    "lamb": Lamb,
+    "adafactor": Adafactor,
+    "adagrad": functools.partial(
+        keras.optimizers.Adagrad, initial_accumulator_value=1.0
+    ),
+}
+
 
 @checked
 def pretraining_optimizer(
@@ -30,7 +41,7 @@ def pretraining_optimizer(
     beta_2: float = 0.999,
     epsilon: float = 1e-6,
     global_clipnorm: float | None = 1.0,
-    optimizer: Literal["adamw", "lamb", "adafactor", "adagrad"] = "adamw",
+    optimizer: str = "adamw",
     bias_correction: bool | None = None,
     power: float = 1.0,
     decay_steps: float = 0.1,
@@ -95,9 +106,9 @@ def pretraining_optimizer(
     Reference: Devlin et al. 2019, appendix A.2; Lan et al. 2019, section 4.1; Raffel
     et al. 2019, section 3.1.2.
     """
-    if optimizer not in ("adamw", "lamb", "adafactor", "adagrad"):
+    if optimizer not in OPTIMIZERS:
         raise ValueError(
-            '`optimizer` must be "adamw", "lamb", "adafactor" or "adagrad". '
+            f"`optimizer` must be one of {[*OPTIMIZERS]}. "
             f"Received: optimizer={optimizer!r}."
         )
     if not isinstance(learning_rate, keras.optimizers.schedules.LearningRateSchedule):
@@ -116,18 +127,14 @@ def pretraining_optimizer(
                 decay_steps=decay_steps,
                 warmup_bounds=warmup_bounds,
             )
-    cls: Any = AdamW
-    if optimizer == "adafactor":
-        cls = Adafactor
-    elif optimizer == "adagrad":
-        cls = keras.optimizers.Adagrad
-        kwargs.setdefault("initial_accumulator_value", 1.0)
-    else:
+    make = OPTIMIZERS[optimizer]
+    if optimizer in ("adamw", "lamb"):
         kwargs |= {"beta_2": beta_2, "epsilon": epsilon}
-    if optimizer == "lamb" or (optimizer == "adamw" and bias_correction is False):
-        cls = Lamb if optimizer == "lamb" else BertAdamW
-        kwargs["bias_correction"] = bool(bias_correction)
-    made = cls(
+        if optimizer == "adamw" and bias_correction is False:
+            make = BertAdamW
+        if make is not AdamW:
+            kwargs["bias_correction"] = bool(bias_correction)
+    made = make(
         learning_rate,
         weight_decay=weight_decay,
         global_clipnorm=global_clipnorm,
