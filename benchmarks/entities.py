@@ -16,7 +16,11 @@ from benchmarks.corpus import DATA
 from benchmarks.quality import SETTINGS, finetuned, trained_weights
 from keras_bertfam import datasets, metrics
 from keras_bertfam.layers import KnowledgeMasking
-from keras_bertfam.layers.data.marks import MARKS, MarkedTokenizer, with_spans
+from keras_bertfam.layers.data.documents.marked_spans import (
+    MARKS,
+    MarkedTokenizer,
+    with_spans,
+)
 from keras_bertfam.tasks import MaskedLMPreprocessor, mark_entities
 
 LENGTH, SEEDS = 128, 20

@@ -10,27 +10,33 @@ import typing
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
+from keras_bertfam import transformer_config
+from keras_bertfam.number_ranges import (
+    ANY,
+    COUNT,
+    INTEGER,
+    POSITIVE,
+    RATE,
+    SIZE,
+    Range,
+    check_number,
+)
+
 _Public = TypeVar("_Public", bound=Callable[..., Any])
 
-_COUNT, _SIZE = (0, 2**31 - 1), (1, 2**31 - 1)
-_COUNTED = (1 - 2**31, 2**31 - 1)
 # What is no number, where nothing but one will do.
 _NO_NUMBERS = (str, bytes, bool, list, tuple, dict, set)
-_RATE, _POSITIVE, _ANY = (0.0, 1.0), (0.0, math.inf), (-math.inf, math.inf)
-# What numbers may be, by the names that arguments of models have: least and greatest,
-# ints where they are ints. Longer lists, dicts and `None` are the models' own.
-_NUMBERS: dict[str, tuple[float, float]] = {
+# What numbers may be, by the names that arguments have: least and greatest, ints where
+# they are ints. Longer lists, dicts and `None` are left to who takes them.
+_NUMBERS: dict[str, Range] = {
     **dict.fromkeys(
-        "vocabulary_size num_heads hidden_dim intermediate_dim embedding_dim head_dim "
-        "max_sequence_length num_groups lstm_dim divisor num_classes "
-        "relative_distance batch_size num_inner_repetitions cell_dim "
+        "lstm_dim divisor num_classes batch_size num_inner_repetitions cell_dim "
         "max_characters num_sampled projection_dim max_answer_length n_best "
         "max_span_length position_dim input_dim output_dim num_characters".split(),
-        _SIZE,
+        SIZE,
     ),
     **dict.fromkeys(
-        "num_layers num_decoder_layers position_offset num_segments relative_buckets "
-        "num_highways reuse_length memory_length "
+        "num_decoder_layers num_highways reuse_length memory_length "
         # Of these who takes them may want more than none.
         "sequence_length bins least_arcs worst limit steps steps_per_epoch batches "
         "max_line_length top_k max_length max_input_tokens tokens_per_batch "
@@ -42,53 +48,29 @@ _NUMBERS: dict[str, tuple[float, float]] = {
         "period min_factored offset parts query_length max_pairs separators "
         "choice_length num_choices num_passages doc_stride question_length dilation "
         "num_queries num_keys gradient_accumulation_steps".split(),
-        _COUNT,
+        COUNT,
     ),
     **dict.fromkeys(
-        "dropout attention_dropout activation_dropout output_dropout "
-        "layer_norm_epsilon label_smoothing norm_epsilon input_dropout "
+        "label_smoothing norm_epsilon input_dropout "
         "single_segment_rate random_length_rate short_sequence_rate mask_rate "
         "mask_token_rate random_token_rate mask_selection_rate next_rate "
         "validation_split layer_decay".split(),
-        _RATE,
+        RATE,
     ),
     **dict.fromkeys(
         "z_loss temperature ce_weight mlm_weight cosine_weight mse_weight "
         "masked_lm_weight sentence_weight retrieval_weight discriminator_weight "
         "span_boundary_weight generator_size cell_clip projection_clip "
-        "initializer_range lm_weight learning_rate weight_decay epsilon "
+        "lm_weight learning_rate weight_decay epsilon "
         "global_clipnorm clipnorm clipvalue near_duplicates alpha beta mean_length "
         "clip_threshold epsilon_1 epsilon_2 "
         "decoupled_weight_decay".split(),
-        _POSITIVE,
+        POSITIVE,
     ),
-    **dict.fromkeys("beta_1 beta_2".split(), _RATE),
-    "attention_scale": _ANY,
+    **dict.fromkeys("beta_1 beta_2".split(), RATE),
     "clamp_length": (-1, 2**31 - 1),
-    "max_global_tokens": (0, 65536),
+    **transformer_config.NUMBERS,
 }
-
-
-def check_number(name: str, value: Any, least: float, most: float = math.inf) -> None:
-    """Raise a `ValueError` unless a value is a finite number in a range.
-
-    Args:
-        name: str, of the argument.
-        value: anything.
-        least, most: the range, both ends included. An int for `least` means that the
-            value must be one.
-    """
-    whole = isinstance(least, int)
-    kind = numbers.Integral if whole else numbers.Real
-    fits = isinstance(value, kind) and not isinstance(value, bool)
-    if not fits or not math.isfinite(value) or not least <= value <= most:
-        what = "an int" if whole else "a finite number"
-        if least == _COUNTED[0]:
-            what += f" of at most {most}"
-        elif math.isfinite(least):
-            bounded = most < _SIZE[1]
-            what += f" from {least} to {most}" if bounded else f" of at least {least}"
-        raise ValueError(f"`{name}` must be {what}. Received: {value!r}.")
 
 
 def check_numbers(arguments: Mapping[str, Any]) -> None:
@@ -180,12 +162,12 @@ def _check_of(parameter: inspect.Parameter) -> Callable[[str, Any], None] | None
         return None
     if {int, float} & {kind for kind in kinds if isinstance(kind, type)}:
         whole = float not in kinds
-        least, most = _NUMBERS.get(name, _COUNTED if whole else _ANY)
+        least, most = _NUMBERS.get(name, INTEGER if whole else ANY)
         alone = all(kind in (int, float, type(None)) for kind in kinds)
         others = [kind for kind in kinds if kind in (str, bool, Any)]
         odd = _NO_NUMBERS if alone else () if others else (str, bytes, bool)
         if whole and isinstance(least, float):
-            least, most = _COUNTED if least < 0 else _COUNT
+            least, most = INTEGER if least < 0 else COUNT
         elif not whole and isinstance(least, int):
             least, most = float(least), math.inf
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 
 def python_documentation() -> list[str]:
-    """The documents of `pydoc_data.topics`, a paragraph a line.
+    """List the documents of `pydoc_data.topics`, a paragraph a line.
 
     About 65,000 words of English prose in 79 documents, for demonstrations and
     tests that must not download anything.
@@ -29,7 +29,7 @@ def python_documentation() -> list[str]:
 
 
 def python_docstrings(packages: Iterable[str]) -> list[tuple[str, str]]:
-    """The docstrings of packages of the standard library, each once.
+    """List the docstrings of packages of the standard library, each once.
 
     Those of modules, classes and functions that have six words at least; nothing is
     imported. Texts with labels, for demonstrations of fine-tuning.

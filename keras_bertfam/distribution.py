@@ -26,7 +26,7 @@ else:
 
 
 def _replica_context():
-    """The context of one of several replicas, or `None`."""
+    """Give the context of one of several replicas, or `None`."""
     if tf is None or not tf.distribute.has_strategy():
         return None
     if tf.distribute.get_strategy().num_replicas_in_sync == 1:
@@ -35,7 +35,7 @@ def _replica_context():
 
 
 def replica_id() -> Any:
-    """The number of the current replica, 0 outside of a replica.
+    """Give the number of the current replica, 0 outside of a replica.
 
     Fold it into seeds: the replicas of a strategy hold equal seed generators.
 
@@ -47,12 +47,12 @@ def replica_id() -> Any:
 
 
 def num_replicas() -> int:
-    """How many replicas the current `tf.distribute` strategy has; 1 without one."""
+    """Count the replicas of the current `tf.distribute` strategy; 1 without one."""
     return 1 if tf is None else tf.distribute.get_strategy().num_replicas_in_sync
 
 
 def global_sum(x: Tensor) -> Tensor:
-    """Sums a tensor over the replicas of the current strategy.
+    """Sum a tensor over the replicas of the current strategy.
 
     Args:
         x: Tensor of any shape, the same on every replica.
@@ -75,7 +75,7 @@ def global_sum(x: Tensor) -> Tensor:
 
 
 def rows_of_all(x: Tensor) -> tuple[Tensor, Tensor | None, Any]:
-    """The rows of all replicas, with gradients to the replicas that they come from.
+    """Gather the rows of all replicas, with gradients to where they come from.
 
     Replicas may have unequally many; rows of zeros fill the smaller batches up.
 
@@ -138,7 +138,7 @@ _means: contextvars.ContextVar[MeansOfLoss | None] = contextvars.ContextVar(
 
 @contextlib.contextmanager
 def means_of_loss(factors: Tensor | None = None) -> Iterator[MeansOfLoss]:
-    """Notes what `global_mean` divides by within.
+    """Note what `global_mean` divides by within this context.
 
     Args:
         factors: float tensor `(count,)` or `None`. What all means of one weight are
@@ -157,7 +157,7 @@ def means_of_loss(factors: Tensor | None = None) -> Iterator[MeansOfLoss]:
 
 
 def global_mean(total: Tensor, weight: Tensor) -> Tensor:
-    """The global weighted mean, as the loss that a replica has to return.
+    """Compute the global weighted mean, as the loss that a replica has to return.
 
     Keras sums the replicas' gradients and reports the loss times the number of
     replicas. The value returned here is the mean over all replicas divided by
@@ -189,7 +189,7 @@ def _global_mean(total, weight):
 
 
 def own_variables(variable: keras.Variable) -> list[Any]:
-    """The variables behind one of which each replica keeps its own values.
+    """List the variables behind one of which each replica keeps its own values.
 
     Args:
         variable: `keras.Variable`.
@@ -207,7 +207,7 @@ def own_variables(variable: keras.Variable) -> list[Any]:
 
 
 def scope_of(model: Model) -> contextlib.AbstractContextManager[Any]:
-    """The scope of the strategy that a model was made in.
+    """Give the scope of the strategy that a model was made in.
 
     `fit()` is most often called outside of it, and so are its callbacks.
 
@@ -222,7 +222,7 @@ def scope_of(model: Model) -> contextlib.AbstractContextManager[Any]:
 
 
 def may_compile_steps(model: Model) -> bool:
-    """Whether TensorFlow can compile a model's steps by XLA.
+    """Tell whether TensorFlow can compile a model's steps by XLA.
 
     It can't compile what replicas exchange, so not under a strategy.
 
@@ -255,7 +255,7 @@ def check_compilation(model: Model, jit_compile: Any) -> None:
 
 
 def is_chief() -> bool:
-    """Whether this process is the one that writes files.
+    """Tell whether this process is the one that writes files.
 
     Asked of the current strategy: call it in the scope of the model's, `scope_of`.
 
@@ -271,7 +271,7 @@ def is_chief() -> bool:
 
 
 def sum_over_processes(model: Model, values: Sequence[float]) -> list[float]:
-    """Sums numbers over the processes that train a model together.
+    """Sum numbers over the processes that train a model together.
 
     All of them have to ask, at the same step; none goes on before all have.
 
@@ -382,7 +382,7 @@ def build_before_first_step(
 
 
 def leave_gradients(optimizer: keras.optimizers.Optimizer) -> None:
-    """Makes an optimizer leave out the sum over replicas, where there is only one.
+    """Make an optimizer leave out the sum over replicas, where there is only one.
 
     TensorFlow notes each such sum in a list that lasts as long as the process, and with
     it all of the training step: 80 MB for each `fit()` of a tiny model.
@@ -392,7 +392,7 @@ def leave_gradients(optimizer: keras.optimizers.Optimizer) -> None:
 
 
 def sum_gradients_first(optimizer: keras.optimizers.Optimizer) -> None:
-    """Makes an optimizer sum gradients over the replicas as its first act.
+    """Make an optimizer sum gradients over the replicas as its first act.
 
     Keras's optimizers do so after clipping each replica's gradient by itself
     and, with a loss scale, after asking only the first replica for overflow.
@@ -420,7 +420,7 @@ def sum_gradients_first(optimizer: keras.optimizers.Optimizer) -> None:
 
 
 def accumulate_over_replicas(optimizer: keras.optimizers.Optimizer) -> None:
-    """Makes an optimizer accumulate gradients in the context of a replica.
+    """Make an optimizer accumulate gradients in the context of a replica.
 
     Keras asks there whether an update is due, and both answers would leave that
     context, which TensorFlow forbids. Here the replicas have left it by then.

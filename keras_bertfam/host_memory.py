@@ -11,7 +11,7 @@ _ACCELERATORS = ("/dev/nvidia[0-9]*", "/dev/kfd", "/dev/accel*", "/dev/vfio/[0-9
 
 
 def keep_freed_memory() -> bool:
-    """Makes this process keep what it frees, for what it allocates next.
+    """Make this process keep what it frees, for what it allocates next.
 
     JAX and PyTorch allocate a step's tensors by the C library, which gives those of
     megabytes back to the system at once. So each step asks for some 100,000 pages anew,

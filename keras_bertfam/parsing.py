@@ -25,7 +25,7 @@ class Pairs(list):
 def parse_json(
     text: str | bytes, pairs: bool = False, many: bool = False, nan: bool = False
 ) -> Any:
-    """What a JSON text holds.
+    """Read what a JSON text holds.
 
     Args:
         text: str, or bytes in UTF-8.
@@ -84,7 +84,7 @@ def _refuse(name):
 
 
 def parse_yaml(text: str) -> Any:
-    """What a YAML text holds: plain values, lists and mappings.
+    """Read what a YAML text holds: plain values, lists and mappings.
 
     Args:
         text: str.
@@ -116,7 +116,7 @@ def parse_yaml(text: str) -> Any:
 
 
 def check_regular(path: Path) -> None:
-    """Raises a `ValueError` for a folder, a pipe or a device.
+    """Raise a `ValueError` for a folder, a pipe or a device.
 
     Raises:
         OSError: for nothing.
@@ -128,7 +128,7 @@ def check_regular(path: Path) -> None:
 
 
 def read_text(path: Path) -> str:
-    """The text of a file in UTF-8.
+    """Read the text of a file in UTF-8.
 
     Raises:
         OSError: for a file that isn't there, or can't be read.
@@ -147,7 +147,7 @@ def read_text(path: Path) -> str:
 
 
 def read_json(path: Path, many: bool = False, nan: bool = False) -> Any:
-    """What a JSON file holds, see `parse_json`.
+    """Read what a JSON file holds, see `parse_json`.
 
     Raises:
         OSError, ValueError: as `read_text` and `parse_json`, with the path.
@@ -160,7 +160,7 @@ def read_json(path: Path, many: bool = False, nan: bool = False) -> Any:
 
 
 def read_yaml(path: Path) -> Any:
-    """What a YAML file holds, see `parse_yaml`.
+    """Read what a YAML file holds, see `parse_yaml`.
 
     Raises:
         OSError, ValueError: as `read_text` and `parse_yaml`, with the path.

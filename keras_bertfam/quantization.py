@@ -63,7 +63,7 @@ def quantize(
 
 
 def _passes(layer, filters):
-    """What Keras does with the `filters` of `quantize()`."""
+    """Do what Keras does with the `filters` of `quantize()`."""
     if callable(filters):
         return filters(layer)
     patterns = [filters] if isinstance(filters, str) else filters
@@ -99,7 +99,7 @@ def _save_all(layer, store):
 
 
 def values_per_weight(config: Any) -> int:
-    """How many values of a model a stored number may hold.
+    """Tell how many values of a model a stored number may hold.
 
     Args:
         config: serialised object.
@@ -117,7 +117,7 @@ def values_per_weight(config: Any) -> int:
 
 
 def quantized_layers(layers: Iterable[Any], default: Any) -> Config | None:
-    """The dtype policies of quantised layers.
+    """Give the dtype policies of quantised layers.
 
     Args:
         layers: iterable of layers.
@@ -150,7 +150,7 @@ def own_policies(model: Model) -> None:
 
 
 def with_float_policy(saved: dict[str, Any], dtype: Any) -> Any:
-    """A serialised `DTypePolicyMap` whose layers compute in another float dtype.
+    """Give a serialised `DTypePolicyMap` another float dtype.
 
     Args:
         saved: dict.

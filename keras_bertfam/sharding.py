@@ -88,7 +88,7 @@ class ModelParallel(keras.distribution.ModelParallel):
     def get_variable_layout(
         self, variable: keras.Variable
     ) -> keras.distribution.TensorLayout:
-        """The layout of a variable, by its path."""
+        """Give the layout of a variable, by its path."""
         for pattern, layouts in LAYOUTS.items():
             if re.search(rf"(^|[/_]){pattern}$", variable.path):
                 return self._layout(variable, layouts)
@@ -174,7 +174,7 @@ class FullyShardedData(keras.distribution.ModelParallel):
 
 
 def as_numpy(variable: keras.Variable) -> np.ndarray:
-    """The values of a variable, also if parts of it lie in other processes only.
+    """Give the values of a variable, also if parts of it lie in other processes only.
 
     All processes must ask for it at the same time.
 
@@ -192,7 +192,7 @@ def as_numpy(variable: keras.Variable) -> np.ndarray:
 
 
 def _is_spread(variable):
-    """Whether this process lacks parts of a variable, or can't know that it doesn't."""
+    """Tell whether this process lacks, or may lack, parts of a variable."""
     if keras.backend.backend() != "jax":
         return False
     value = variable.value
@@ -201,7 +201,7 @@ def _is_spread(variable):
 
 @contextlib.contextmanager
 def gathered(model: Model) -> Iterator[None]:
-    """Has all weights of a model in each process meanwhile, so that it can be saved.
+    """Have all weights of a model in each process meanwhile, so that it can be saved.
 
     All processes must enter it. It does nothing unless weights are split over several
     processes.

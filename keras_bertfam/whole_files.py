@@ -35,13 +35,13 @@ def written_aside(path: Path) -> Iterator[str]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a text in UTF-8 to a file, which has the old one or the new one."""
+    """Write a text in UTF-8 to a file, which has the old one or the new one."""
     with written_aside(path) as part, open(part, "w", encoding="utf-8") as file:
         file.write(text)
 
 
 def flush(path: Path) -> None:
-    """Waits until a file, or the names in a folder, are on the disk."""
+    """Wait until a file, or the names in a folder, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -53,7 +53,7 @@ def flush(path: Path) -> None:
 
 
 def flush_folder(folder: Path) -> None:
-    """Waits until all files in a folder are on the disk, and their names."""
+    """Wait until all files in a folder are on the disk, and their names."""
     for at, _, names in os.walk(folder):
         for name in names:
             flush(os.path.join(at, name))
@@ -61,6 +61,6 @@ def flush_folder(folder: Path) -> None:
 
 
 def file_digest(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal."""
+    """Compute the SHA-256 of a file, in hexadecimal."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

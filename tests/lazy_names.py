@@ -47,7 +47,7 @@ def objectives():
 
 
 def layouts():
-    return importlib.import_module(f"{OURS}.layers.data.layouts").layouts()
+    return importlib.import_module("keras_bertfam.layers.data.pairs.segments").layouts()
 
 
 def head_styles():

@@ -17,8 +17,8 @@ import tensorflow as tf
 from keras import ops
 
 from keras_bertfam import distribution, tasks
-from keras_bertfam.layers.modeling.dropout import Dropout
-from keras_bertfam.layers.modeling.embedding import TokenEmbedding
+from keras_bertfam.layers.blocks.dropout import Dropout
+from keras_bertfam.layers.blocks.embedding import TokenEmbedding
 from keras_bertfam.optimizers import Lamb, pretraining_optimizer
 from tests import tiny_fine_tuning as fine_tuning
 from tests import tiny_masked_lm as tiny

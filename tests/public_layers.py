@@ -6,11 +6,13 @@ from typing import Any
 import numpy as np
 
 from keras_bertfam import layers
+from keras_bertfam.transformer_config import TransformerConfig
 
 BATCH, LENGTH, WIDTH, VOCABULARY = 2, 5, 8, 20
 STATES = (BATCH, LENGTH, WIDTH)
 SCORES = (BATCH, LENGTH, VOCABULARY)
 HEADS = {"num_heads": 2, "head_dim": 4}
+CONFIG = TransformerConfig(VOCABULARY, 2, 2, WIDTH, 12, max_sequence_length=8)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +87,7 @@ CASES = {
     "EncoderEmbedding": Case(
         tokens,
         STATES,
-        {"vocabulary_size": VOCABULARY, "hidden_dim": WIDTH, "max_sequence_length": 8},
+        {"config": CONFIG},
     ),
     "FeedForward": Case(x, STATES, {"intermediate_dim": 12}, trained=False),
     "HeadGates": Case(
@@ -151,9 +153,7 @@ CASES = {
     "TransformedSpanHead": Case(
         x, (STATES[:2], STATES[:2]), {"hidden_dim": WIDTH}, floats="float32"
     ),
-    "TransformerStack": Case(
-        x, STATES, {**HEADS, "num_layers": 2, "intermediate_dim": 12}, trained=False
-    ),
+    "TransformerStack": Case(x, STATES, {"config": CONFIG}, trained=False),
     "VectorProjection": Case(
         x[:, 0], (BATCH, 4), {"projection_dim": 4}, floats="float32"
     ),

@@ -25,7 +25,7 @@ from keras_bertfam.cli import (
 from keras_bertfam.cli.building import pretraining_preprocessor
 from keras_bertfam.cli.runs import PretrainingRun, families
 from keras_bertfam.datasets import text_to_text
-from keras_bertfam.layers.modeling import recomputation
+from keras_bertfam.layers.blocks import recomputation
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.families.objectives import OBJECTIVES, strategies
 from keras_bertfam.tasks.task import PretrainingTask

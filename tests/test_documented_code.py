@@ -36,7 +36,7 @@ VOCABULARY = [*SPECIALS, ".", "!", "##s", *WORDS]
 JAX_ONLY = "sharding.py:*"
 # Beam's start, and searches beside training.
 FOR_RELEASES = """
-    corpora/preparing/words.py:* *open_question_answering.py:*
+    corpora/preparing/word_counts.py:* *open_question_answering.py:*
     *knowledge_augmented_masked_lm.py:* *retrieval_augmented_generator.py:*
 """.split()
 # `make test` is to stay short; `make test-slow` runs it on TensorFlow.

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from keras_bertfam.corpora.manifest import Manifest, describe_tokenizer, ids_dtype
 from keras_bertfam.corpora.shards import write_shard
-from keras_bertfam.layers.data.documents import tokenize_sentences
+from keras_bertfam.layers.data.documents.reading import tokenize_sentences
 from tests.tiny_masked_lm import WORDS
 
 

@@ -74,7 +74,7 @@ assert pathlib.Path(sys.prefix) in package.parents, f"imported from {package}"
 missing = files(pathlib.Path(sys.argv[1], package.name)) - files(package)
 assert not missing, f"the wheel lacks {sorted(missing)}"
 # Those that are imported where they are asked for, with an extra's package.
-of_extras = {"keras_bertfam.layers.data.grain_batches": "grain"}
+of_extras = {"keras_bertfam.layers.data.prepared.grain_batches": "grain"}
 for module in pkgutil.walk_packages(keras_bertfam.__path__, "keras_bertfam."):
     if module.name in of_extras:
         assert of_extras[module.name] in hidden, hidden

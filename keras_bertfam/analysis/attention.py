@@ -11,7 +11,7 @@ from keras import ops
 
 from keras_bertfam.analysis.head_rows import heads_left
 from keras_bertfam.analysis.word_states import tokenizer_of
-from keras_bertfam.layers.modeling.cross_attention import CrossAttention
+from keras_bertfam.layers.attention.cross_attention import CrossAttention
 from keras_bertfam.tasks.finetuning.text_classifier_preprocessor import (
     TextClassifierPreprocessor,
 )

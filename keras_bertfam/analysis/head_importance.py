@@ -9,7 +9,7 @@ from keras import ops
 
 from keras_bertfam.analysis.gradients import gradient_of
 from keras_bertfam.arguments import check_one_of, checked
-from keras_bertfam.layers.modeling.stack_heads import StackHeads
+from keras_bertfam.layers.attention.stack_heads import StackHeads
 from keras_bertfam.types import Model
 
 METHODS = ("gradient", "leave_one_out")

@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_bertfam.analysis.head_importance import trunk_of
-from keras_bertfam.layers.modeling.stack_heads import NoAttention
+from keras_bertfam.layers.attention.stack_heads import NoAttention
 from keras_bertfam.presets.blank import blank_weights
 from keras_bertfam.types import Model
 

@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_bertfam.arguments import checked
-from keras_bertfam.layers.modeling.lm_head import LanguageModelHead
+from keras_bertfam.layers.heads.lm_head import LanguageModelHead
 from keras_bertfam.types import Model
 
 

@@ -13,8 +13,8 @@ from keras_bertfam.analysis import plots
 from keras_bertfam.analysis.gradients import gradient_of
 from keras_bertfam.analysis.word_states import reads_rows
 from keras_bertfam.arguments import checked
-from keras_bertfam.layers.data.arrays import refuse_single
 from keras_bertfam.layers.data.pipelines import check_at_least
+from keras_bertfam.layers.data.user_inputs import refuse_single
 from keras_bertfam.types import Model, Path, Tensor
 
 _BASELINES = ("mask", "pad", "zero")

@@ -12,7 +12,7 @@ import numpy as np
 from keras import ops
 
 from keras_bertfam.arguments import checked
-from keras_bertfam.layers.data.layouts import BARE, get_layout
+from keras_bertfam.layers.data.pairs.segments import BARE, get_layout
 from keras_bertfam.layers.data.pipelines import checked_batch_size
 from keras_bertfam.tasks.finetuning.token_classifier_preprocessor import (
     TokenClassifierPreprocessor,

@@ -23,10 +23,10 @@ from keras_bertfam.cli.glue import NAME as ALL_GLUE
 from keras_bertfam.cli.options import as_setting, takes_a_run
 from keras_bertfam.cli.runs import VOCABULARY, PretrainingRun
 from keras_bertfam.cli.wording import as_options, of_command
-from keras_bertfam.datasets.table import TASKS
+from keras_bertfam.datasets.task_data import TASKS
 from keras_bertfam.export.places import check_places
 from keras_bertfam.presets.source import TOKENIZERS
-from keras_bertfam.text_files.parts import MAX_LINE_LENGTH
+from keras_bertfam.text_files.sources import MAX_LINE_LENGTH
 
 
 class _Commands(typer.core.TyperGroup):

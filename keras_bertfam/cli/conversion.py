@@ -7,7 +7,7 @@ import typer
 
 from keras_bertfam.cli.inputs import check_conversion
 from keras_bertfam.models.base import TokenBackbone
-from keras_bertfam.models.longformer import make_longformer
+from keras_bertfam.models.families.longformer import make_longformer
 from keras_bertfam.presets import (
     conversion,
     directory,

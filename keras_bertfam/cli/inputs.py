@@ -13,12 +13,12 @@ from typing import Any
 from keras_bertfam.cli import glue
 from keras_bertfam.cli.runs import FILE_NAME, TOKENIZERS, PretrainingRun
 from keras_bertfam.cli.settings import check_choice
-from keras_bertfam.corpora.preparing.places import check_output
-from keras_bertfam.datasets.names import get_task
+from keras_bertfam.corpora.manifest import check_output
+from keras_bertfam.datasets.task_data import get_task
 from keras_bertfam.presets import folders
 from keras_bertfam.presets.existing import TASK_FILE, check_findable, check_no_preset
 from keras_bertfam.tasks.pretraining.samplers import SAMPLERS
-from keras_bertfam.text_files.parts import Reading
+from keras_bertfam.text_files.sources import Reading
 
 _DATASETS = ("tfds:", "hf:")
 

@@ -13,7 +13,7 @@ from keras_bertfam import models, tasks
 from keras_bertfam.cli.writing import write_texts
 from keras_bertfam.datasets import tables
 from keras_bertfam.datasets.files import decoded_lines
-from keras_bertfam.datasets.forms import Form
+from keras_bertfam.datasets.tables import TableRequest
 from keras_bertfam.parsing import parse_json
 from keras_bertfam.presets import directory, formats, hub
 from keras_bertfam.presets.heads import task_name
@@ -140,7 +140,7 @@ def _rows(files, columns, lines):
         yield from _rows_of_lines("standard input", given, columns)
     for path in files:
         if tables.is_file_name(path):
-            yield from tables.read(path, Form(text=columns)).rows
+            yield from tables.read(path, TableRequest(text=columns)).records
         else:
             yield from _rows_of_lines(path, decoded_lines(path), columns)
 

@@ -56,7 +56,7 @@ def prepare(
         )
     with loading():
         from keras_bertfam.cli.building import make_tokenizer
-        from keras_bertfam.corpora.preparing.words import count_words
+        from keras_bertfam.corpora.preparing.word_counts import count_words
     if new_vocabulary is not None:
         names = inspect.signature(count_words).parameters
         counting = {name: options[name] for name in names if name in options}

@@ -17,7 +17,7 @@ from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.families.objectives import OBJECTIVES, strategies
 from keras_bertfam.presets.families.recipes import PretrainingRecipe
 from keras_bertfam.presets.source import TOKENIZERS as GIVEN
-from keras_bertfam.text_files.parts import MAX_LINE_LENGTH
+from keras_bertfam.text_files.sources import MAX_LINE_LENGTH
 from keras_bertfam.types import Config, Path
 from keras_bertfam.version import __version__
 from keras_bertfam.whole_files import write_text

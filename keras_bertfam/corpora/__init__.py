@@ -6,12 +6,11 @@ from keras_bertfam import lazy
 
 if TYPE_CHECKING:
     from keras_bertfam.corpora.manifest import Manifest, Shard, tokenizer_digest
-    from keras_bertfam.corpora.preparing.near_duplicates import NearDuplicates
+    from keras_bertfam.corpora.preparing.duplicates import NearDuplicates
     from keras_bertfam.corpora.preparing.prepare import prepare
     from keras_bertfam.corpora.preparing.quality import QualityRules
-    from keras_bertfam.corpora.preparing.words import count_words
-    from keras_bertfam.corpora.shard_reader import ShardReader
-    from keras_bertfam.corpora.shards import check_shard, read_lengths
+    from keras_bertfam.corpora.preparing.word_counts import count_words
+    from keras_bertfam.corpora.shards import ShardReader, check_shard, read_lengths
 
 __all__ = [
     "Manifest",

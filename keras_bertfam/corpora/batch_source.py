@@ -1,4 +1,4 @@
-"""Which rows of a prepared corpus make a batch, and what they hold."""
+"""Batches of a prepared corpus: which rows make them, and what these hold."""
 
 import dataclasses
 import functools
@@ -9,9 +9,8 @@ import numpy as np
 
 from keras_bertfam.corpora.manifest import Manifest
 from keras_bertfam.corpora.permutation import permuted
-from keras_bertfam.corpora.row_kinds import RowKind
+from keras_bertfam.corpora.row_kinds import RowKind, Sharing
 from keras_bertfam.corpora.row_reader import ENDS, STARTS, RowReader
-from keras_bertfam.corpora.row_sharing import Sharing
 
 # Where rows continue those of the batch before: most batches until they go elsewhere.
 _STEPS = 64
@@ -57,13 +56,13 @@ class BatchSource:
 
     @functools.cached_property
     def reader(self) -> RowReader:
-        """What reads rows."""
+        """RowReader: what reads rows."""
         return RowReader(
             self.folder, self.kind, self.pad_token_id, self.manifest, self.cache
         )
 
     def to_json(self) -> str:
-        """All but the manifest, for `from_json` in another process."""
+        """Write all but the manifest, for `from_json` in another process."""
         fields = {**vars(self), "kind": dataclasses.asdict(self.kind)}
         names = [field.name for field in dataclasses.fields(self)]
         names.remove("manifest")
@@ -72,7 +71,7 @@ class BatchSource:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "BatchSource":
-        """What `to_json` wrote."""
+        """Read what `to_json` wrote."""
         fields = json.loads(text)
         kind = fields.pop("kind")
         if kind["sharing"] is not None:
@@ -84,7 +83,7 @@ class BatchSource:
 
     @functools.cached_property
     def batches(self) -> int:
-        """How many batches a pass has.
+        """int: the batches of a pass.
 
         Raises:
             ValueError: if there is none.
@@ -106,7 +105,7 @@ class BatchSource:
         return batches
 
     def read(self, epoch: int, batch: int, part: int = 0) -> dict[str, np.ndarray]:
-        """A slice of a batch.
+        """Read a slice of a batch.
 
         Args:
             epoch: int. The pass.
@@ -139,7 +138,7 @@ class BatchSource:
         return {**own, **other, **shared}
 
     def rows(self, epoch: int, batch: int, part: int = 0) -> np.ndarray:
-        """The numbers of the rows of a slice of a batch, int64 `(rows,)`."""
+        """Number the rows of a slice of a batch, int64 `(rows,)`."""
         if self.kind.kind == "windows":
             return self._windows(epoch, batch, part)[0]
         size = self.batch_size // self.slices
@@ -156,16 +155,16 @@ class BatchSource:
 
     @functools.cached_property
     def _turns(self):
-        """How often a stream goes on elsewhere in the corpus."""
+        """int: how often a stream continues elsewhere in the corpus."""
         return -(-(self.reader.index.count // self._streams) // _STEPS)
 
     @functools.cached_property
     def _steps(self):
-        """For how many batches a stream goes on before."""
+        """int: for how many batches a stream stays in one place."""
         return self.reader.index.count // self._streams // max(self._turns, 1)
 
     def _windows(self, epoch, batch, part):
-        """The windows of a slice of a batch, and those before them, if any."""
+        """Find the windows of a slice of a batch, and those before them, if any."""
         turn, step = divmod(batch, self._steps)
         size = self._streams // self.slices
         places = turn * self._streams + part * size + np.arange(size)

@@ -1,4 +1,4 @@
-"""What a prepared corpus says of itself, in the `manifest.json` of its folder."""
+"""The manifest of a prepared corpus, `manifest.json` in its folder."""
 
 import dataclasses
 import functools
@@ -26,7 +26,7 @@ _UNRELATED = {"config_file", "dtype", "name", "sequence_length", "trainable"}
 
 
 class Shard(NamedTuple):
-    """What a manifest says of a shard.
+    """The entry of a shard in a manifest.
 
     Attributes:
         file: name of the file with its tokens.
@@ -64,7 +64,7 @@ class Shard(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Manifest:
-    """What is in a prepared corpus.
+    """The content of a prepared corpus.
 
     Args:
         tokenizer: dict of `digest`, see `tokenizer_digest`, `class_name` and
@@ -101,7 +101,7 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: Path) -> "Manifest":
-        """The manifest of a prepared corpus.
+        """Read the manifest of a prepared corpus.
 
         Args:
             folder: path.
@@ -162,7 +162,7 @@ class Manifest:
             raise ValueError(f"counts={counts}, and {self.counts} in shards.")
 
     def write(self, folder: Path) -> None:
-        """Writes it to a folder, as a whole."""
+        """Write it to a folder, as a whole."""
         content = {"format": FORMAT, "version": self.version, "counts": self.counts}
         for name in ("tokenizer", "dtype", "filters", "sources", "settings"):
             content[name] = getattr(self, name)
@@ -173,7 +173,7 @@ class Manifest:
         write_text(os.path.join(folder, FILE), "{" + ",\n".join(lines) + "}\n")
 
     def check_tokenizer(self, tokenizer: Tokenizer) -> None:
-        """Raises an error unless a tokenizer gives the ids that the corpus has.
+        """Raise an error unless a tokenizer gives the ids that the corpus has.
 
         Args:
             tokenizer: a tokenizer layer.
@@ -190,12 +190,12 @@ class Manifest:
 
 
 def ids_dtype(vocabulary_size: int) -> np.dtype:
-    """The dtype of ids in records: the smallest of two that holds all."""
+    """Choose the dtype of ids in records: the smaller of two that holds all."""
     return np.dtype("uint16" if vocabulary_size <= 1 << 16 else "uint32")
 
 
 def describe_tokenizer(tokenizer: Tokenizer) -> Config:
-    """What a manifest says of a tokenizer: digest, class and size."""
+    """Describe a tokenizer for a manifest: digest, class and size."""
     return {
         "digest": tokenizer_digest(tokenizer),
         "class_name": type(tokenizer).__name__,
@@ -204,7 +204,7 @@ def describe_tokenizer(tokenizer: Tokenizer) -> Config:
 
 
 def tokenizer_digest(tokenizer: Tokenizer) -> str:
-    """A digest of all that a tokenizer's ids depend on: class, config, vocabulary.
+    """Compute a digest of all that ids depend on: class, config, vocabulary.
 
     Args:
         tokenizer: a tokenizer layer with its vocabulary.
@@ -230,3 +230,12 @@ def tokenizer_digest(tokenizer: Tokenizer) -> str:
 def _canonical(value: Any) -> bytes:
     text = json.dumps(value, sort_keys=True, default=str)
     return text.encode()
+
+
+def check_output(output: str) -> None:
+    """Raise a `ValueError` for what isn't a new or an empty folder."""
+    if os.path.lexists(output) and (not os.path.isdir(output) or os.listdir(output)):
+        raise ValueError(
+            "`output` must be a folder that is new or empty: a prepared corpus isn't "
+            f"written over. Received: {output!r}."
+        )

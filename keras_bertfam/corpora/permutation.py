@@ -8,7 +8,7 @@ _FACTORS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 
 def permuted(numbers: np.ndarray, count: int, *seed: int) -> np.ndarray:
-    """Where a random permutation of `range(count)` takes numbers.
+    """Compute where a random permutation of `range(count)` takes numbers.
 
     A Feistel network permutes a power of four that is at least `count`; what comes out
     too large goes through it again until it isn't. Memory and time depend on how many
@@ -45,7 +45,7 @@ def permuted(numbers: np.ndarray, count: int, *seed: int) -> np.ndarray:
 
 
 def _through(values, half, keys):
-    """A Feistel network over `2 * half` bits."""
+    """Apply a Feistel network over `2 * half` bits."""
     mask = (np.uint64(1) << half) - np.uint64(1)
     left, right = values >> half, values & mask
     for key in keys:
@@ -54,7 +54,7 @@ def _through(values, half, keys):
 
 
 def hashed(values: np.ndarray) -> np.ndarray:
-    """SplitMix64 of a uint64 array: numbers that look random."""
+    """Hash a uint64 array by SplitMix64, to numbers that look random."""
     values = values + _GOLDEN
     values = (values ^ (values >> np.uint64(30))) * _FACTORS[0]
     values = (values ^ (values >> np.uint64(27))) * _FACTORS[1]
@@ -64,7 +64,7 @@ def hashed(values: np.ndarray) -> np.ndarray:
 def uniform_below(
     limits: np.ndarray | int, numbers: np.ndarray, *seed: int
 ) -> np.ndarray:
-    """Ints that look random, in [0, `limits`), a function of numbers and a seed.
+    """Compute ints in [0, `limits`) that look random, of numbers and a seed.
 
     Args:
         limits: int array of the shape of `numbers`, or int. At least 1.

@@ -7,9 +7,7 @@ from keras_bertfam import lazy
 if TYPE_CHECKING:
     from keras_bertfam.datasets.examples import Examples
     from keras_bertfam.datasets.loading import load_examples
-    from keras_bertfam.datasets.names import get_task
-    from keras_bertfam.datasets.table import TASKS
-    from keras_bertfam.datasets.task_data import TaskData
+    from keras_bertfam.datasets.task_data import TASKS, TaskData, get_task
     from keras_bertfam.datasets.text_to_text import as_text_pairs, score_texts
 
 __all__ = [

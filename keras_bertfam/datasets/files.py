@@ -7,13 +7,13 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 from keras_bertfam import parsing
-from keras_bertfam.datasets.answers import answers_in
+from keras_bertfam.metrics.squad import right_texts
 from keras_bertfam.parsing import parse_json
-from keras_bertfam.types import Path
+from keras_bertfam.types import Config, Path
 
 
 def decoded_lines(path: Path) -> Iterator[str]:
-    """The lines of a text file in UTF-8 with their ends, without a byte-order mark.
+    """Read lines of a text file in UTF-8 with their ends, without a byte-order mark.
 
     Only `\\n` and `\\r\\n` end a line: text may hold other characters that Python
     takes for line ends.
@@ -33,7 +33,7 @@ def decoded_lines(path: Path) -> Iterator[str]:
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """The lines of `decoded_lines` without their ends."""
+    """Read the lines of `decoded_lines` without their ends."""
     for line in decoded_lines(path):
         yield line.removesuffix("\n").removesuffix("\r")
 
@@ -46,7 +46,7 @@ def read_table(
     limit: int | None = None,
     broken: list[str] | None = None,
 ) -> list[dict[str, str]]:
-    """Reads tab-separated values. Quotation marks are plain characters.
+    """Read tab-separated values. Quotation marks are plain characters.
 
     Args:
         path: path of a file.
@@ -82,7 +82,7 @@ def read_table(
     if broken is None:
         # A file may lack the last columns, such as a test part its labels.
         needed = max(names.index(name) for name in columns) + 1
-    rows = []
+    records = []
     for number, values in enumerate(lines[first:], first + 1):
         if values == [""]:
             continue
@@ -95,26 +95,26 @@ def read_table(
                 raise ValueError(message)
             broken.append(message)
             continue
-        rows.append({n: v.strip() for n, v in zip(names, values, strict=False)})
-    return rows
+        records.append({n: v.strip() for n, v in zip(names, values, strict=False)})
+    return records
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
-    """Reads comma-separated values below a line of names; quotation marks count.
+    """Read comma-separated values below a line of names; quotation marks count.
 
     Returns:
         A list of dicts of strings. A short row has no value for the last names.
     """
     return [
-        {name: value for name, value in row.items() if None not in (name, value)}
-        for row in csv.DictReader(decoded_lines(path))
+        {name: value for name, value in record.items() if None not in (name, value)}
+        for record in csv.DictReader(decoded_lines(path))
     ]
 
 
 def read_records(
     path: Path, delimiter: str, quoting: bool = True
 ) -> Generator[tuple[int, list[str]]]:
-    """Reads values between delimiters, whatever their number.
+    """Read values between delimiters, whatever their number.
 
     Args:
         path: path of a file.
@@ -152,18 +152,18 @@ def read_records(
 
 
 def read_json(path: Path) -> list[dict[str, Any]]:
-    """The objects of a JSON file that holds a list, or one in each line."""
-    return [row for _, row in located_json(path)]
+    """Read the objects of a JSON file that holds a list, or one in each line."""
+    return [record for _, record in located_json(path)]
 
 
 def located_json(path: Path) -> list[tuple[str, Any]]:
-    """What `read_json` gives, with where in the file each is."""
+    """Read what `read_json` gives, with where in the file each is."""
     lines = list(read_lines(path))
     number = 1
     try:
         if next(filter(str.strip, lines), "").lstrip().startswith("["):
-            rows = parse_json("\n".join(lines), many=True, nan=True)
-            return [(f"item {k}", row) for k, row in enumerate(rows)]
+            records = parse_json("\n".join(lines), many=True, nan=True)
+            return [(f"item {k}", record) for k, record in enumerate(records)]
         located = []
         for number, line in enumerate(lines, 1):
             if line.strip():
@@ -180,7 +180,7 @@ def located_json(path: Path) -> list[tuple[str, Any]]:
 
 
 def read_squad(path: Path) -> list[dict[str, Any]]:
-    """Reads questions in SQuAD's format, 1.1 or 2.0, or a question in each object.
+    """Read questions in SQuAD's format, 1.1 or 2.0, or a question in each object.
 
     Args:
         path: path of a file: SQuAD's JSON; or a JSON list, or an object a line, of
@@ -221,21 +221,21 @@ def read_squad(path: Path) -> list[dict[str, Any]]:
 
 
 def _is_flat(path):
-    """Whether a file of questions has an object for each, a list or one a line."""
+    """Tell whether a file of questions has an object for each, a list or one a line."""
     first = next(filter(str.strip, read_lines(path)), "").lstrip()
     return first.startswith("[") or str(path).endswith((".jsonl", ".ndjson"))
 
 
-def _flat_question(place, row):
-    answers = [] if row.get("is_impossible") else row["answers"]
+def _flat_question(place, record):
+    answers = [] if record.get("is_impossible") else record["answers"]
     try:
-        return {**row, "answers": answers_in(answers, row["context"])}
+        return {**record, "answers": answers_in(answers, record["context"])}
     except ValueError as error:
         raise ValueError(f"{place}, 'answers': {error}") from error
 
 
 def _answers(question):
-    """The answers of a question in SQuAD's format that say something."""
+    """List the answers of a question in SQuAD's format that aren't empty."""
     if question.get("is_impossible"):
         return []
     return [each for each in question.get("answers", ()) if each["text"].strip()]
@@ -244,7 +244,7 @@ def _answers(question):
 def read_conll(
     path: Path, header: Sequence[str] = (), begins: list[int] | None = None
 ) -> list[dict[str, list[str]]]:
-    """Reads a word a line with its labels, a blank line between sentences.
+    """Read a word a line with its labels, a blank line between sentences.
 
     Takes tabs or spaces between the columns, comments, and the ranges and empty
     words (`1-2`, `1.1`) of CoNLL-U, which it leaves out. `-DOCSTART-` lines are
@@ -292,3 +292,60 @@ def read_conll(
             begins.append(number)
         words.append(values[: len(header)])
     return sentences
+
+
+_EXPECTED = (
+    "answers: a text that is in the context, a dict of `text` and `answer_start` (in "
+    "characters), or a list of either; an empty one for no answer"
+)
+
+
+def is_answers(value: Any) -> bool:
+    """Tell whether a value is answers with places, which no other label is."""
+    first = value[0] if isinstance(value, list) and value else value
+    return isinstance(first, dict) and "text" in first
+
+
+def answers_in(value: Any, context: str) -> Config:
+    """Convert answers to the form that SQuAD's readers have.
+
+    Args:
+        value: str, dict, a list of them, or one of these as JSON. A text without an
+            `answer_start` is where the context has it first.
+        context: str.
+
+    Returns:
+        Dict of the lists `text` and `answer_start`; empty ones for no answer.
+
+    Raises:
+        ValueError: for anything else, and for a text that isn't in the context.
+    """
+    if isinstance(value, str) and value.lstrip().startswith(("{", "[")):
+        value = parse_json(value)
+    pairs = [pair for part in _parts(value) for pair in _pairs(part, value)]
+    found = []
+    for text, start in pairs:
+        start = context.find(text) if start is None else start
+        if start < 0 or context[start : start + len(text)] != text:
+            raise ValueError(f"Expected {_EXPECTED}. Received: {text!r}, not there.")
+        found.append((text, int(start)))
+    return {"text": [t for t, _ in found], "answer_start": [s for _, s in found]}
+
+
+def _parts(value):
+    return value if isinstance(value, list) else [value]
+
+
+def _pairs(part, value):
+    """Pair texts with places, leaving out what is no answer."""
+    part = {"text": part} if isinstance(part, str) else part
+    try:
+        texts = _parts(part["text"])
+        starts = _parts(part.get("answer_start", [None] * len(texts)))
+        numbered = all(type(start) in (int, type(None)) for start in starts)
+        if not numbered or len(starts) != len(texts):
+            raise TypeError
+        right = right_texts(part)
+    except (AttributeError, KeyError, TypeError):
+        raise ValueError(f"Expected {_EXPECTED}. Received: {value!r}.") from None
+    return [pair for pair in zip(texts, starts, strict=True) if pair[0] in right]

@@ -9,13 +9,10 @@ from typing import Any
 
 from keras_bertfam.arguments import check_number, checked
 from keras_bertfam.datasets import files, tables
-from keras_bertfam.datasets.arranging import arrange
-from keras_bertfam.datasets.examples import Examples
-from keras_bertfam.datasets.forms import Form
-from keras_bertfam.datasets.names import get_task
-from keras_bertfam.datasets.own_data import load_table, question_rows
-from keras_bertfam.datasets.table import TASKS
-from keras_bertfam.datasets.task_data import TaskData
+from keras_bertfam.datasets.examples import Examples, arrange
+from keras_bertfam.datasets.own_tables import load_table, question_records
+from keras_bertfam.datasets.tables import TableRequest
+from keras_bertfam.datasets.task_data import TASKS, TaskData, get_task
 from keras_bertfam.layers import read_documents
 from keras_bertfam.types import Path
 
@@ -40,7 +37,7 @@ def load_examples(
     validation_split: float | None = None,
     seed: int = 0,
 ) -> Any:
-    """Loads the examples of a task, or of a table of your own.
+    """Load the examples of a task, or of a table of your own.
 
     Labels of a table are inferred: strings are classes, numbered as they are sorted
     (`"True"` and `"False"` too), whole numbers, `1.0` among them, are the numbers of
@@ -138,14 +135,16 @@ def load_examples(
                 f"`data` must be `None` where a table comes first. Received: {data!r}."
             )
         tagging = kind == "tagging"
-        usual = tables.label_of_conll(task) or ("tags" if tagging else None)
-        if text is None and usual is not None:
-            text, label = "tokens", label or usual
+        implied = tables.label_of_conll(task) or ("tags" if tagging else None)
+        if text is None and implied is not None:
+            text, label = "tokens", label or implied
         listed: Any = text if isinstance(text, (list, tuple)) else [text]
         columns = [name for name in listed if name is not None]
-        form = Form(columns, label, split, tagging, delimiter, header, quoting)
-        examples = load_table(task, form, label_names, kind)
-        _say_inferred(examples, form, label_names, kind)
+        request = TableRequest(
+            columns, label, split, tagging, delimiter, header, quoting
+        )
+        examples = load_table(task, request, label_names, kind)
+        _print_inferred(examples, request, label_names, kind)
         examples = examples if limit is None else examples.take(limit)
     if validation_split is None:
         return examples
@@ -157,36 +156,36 @@ def load_examples(
     return examples.split(validation_split, seed)
 
 
-def _say_inferred(examples, form, label_names, kind):
-    """Prints what a table didn't say and no argument did, to the standard error."""
-    said = [f"delimiter={delimiter!r}" for delimiter in sorted(form.delimiters)]
-    if form.label is not None and kind is None:
-        said.append(f"kind={examples.task.kind!r}")
+def _print_inferred(examples, request, label_names, kind):
+    """Print to the standard error what was inferred from a table."""
+    inferred = [f"delimiter={delimiter!r}" for delimiter in sorted(request.delimiters)]
+    if request.label is not None and kind is None:
+        inferred.append(f"kind={examples.task.kind!r}")
     names = examples.task.label_names
     if label_names is None and names is not None:
         more = f", and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-        said.append(f"label_names={[*names[:_SHOWN]]}{more}")
-    if said:
+        inferred.append(f"label_names={[*names[:_SHOWN]]}{more}")
+    if inferred:
         count = f"{examples.task.name}: {len(examples)} examples"
-        print(f"{count}. Inferred: {', '.join(said)}.", file=sys.stderr)
+        print(f"{count}. Inferred: {', '.join(inferred)}.", file=sys.stderr)
 
 
 def _load_task(task, split, data, limit):
     if task.kind == "text":
         return _load_text(task, split, data, limit)
     if data is None:
-        rows = _from_tfds(task, split, limit)
+        records = _from_tfds(task, split, limit)
     else:
         broken: list[str] = []
         paths = _paths(task, split, data)
-        rows = [row for path in paths for row in _read(task, path, broken)]
+        records = [record for path in paths for record in _read(task, path, broken)]
         if broken:
             warnings.warn(
                 f"{task.name!r}, split {split!r}: {len(broken)} broken rows are left "
                 f"out. The first: {broken[0]}.",
                 stacklevel=4,
             )
-    examples = arrange(task, rows)
+    examples = arrange(task, records)
     if not len(examples):
         raise ValueError(f"{task.name!r}, split {split!r}: no example in it.")
     return examples if limit is None else examples.take(limit)
@@ -220,13 +219,13 @@ def _from_tfds(task, split, limit):
     import tensorflow_datasets as tfds
 
     name = _split_name(task, split)
-    rows = []
+    records = []
     for source in task.source:
         dataset = tfds.load(source, split=name)
         if limit is not None:
             dataset = dataset.take(limit)
-        rows += map(tables.decoded, tfds.as_numpy(dataset))
-    return rows
+        records += map(tables.decoded, tfds.as_numpy(dataset))
+    return records
 
 
 def _described(task, split):
@@ -236,7 +235,7 @@ def _described(task, split):
 
 
 def _paths(task, split, data):
-    """The files of a split."""
+    """List the files of a split."""
     if not isinstance(data, (str, os.PathLike)):
         paths = [os.fspath(path) for path in data]
     elif not os.path.isdir(data):
@@ -250,7 +249,7 @@ def _paths(task, split, data):
 
 
 def _layout(task, split, folder):
-    """The files of a folder's splits, by the first layout that fits.
+    """Find the files of a folder's splits, by the first layout that fits.
 
     One of which a part to train or to validate on is missing comes last: what it
     trains on may be what another validates on.
@@ -281,7 +280,7 @@ def _listed(folder):
 
 
 def _near_by(task, folder):
-    """Where the files may be: in a folder within, or they are those of another task."""
+    """Tell where the files may be instead: in a folder within, or another task's."""
     for path in sorted(glob.glob(f"{glob.escape(folder)}/*/")):
         if _is_whole(task, path):
             return f"; they are in {os.path.normpath(path)!r}"
@@ -290,14 +289,14 @@ def _near_by(task, folder):
 
 
 def _is_whole(task, folder):
-    """Whether a folder has all files to train and to validate on."""
+    """Tell whether a folder has all files to train and to validate on."""
     return any(
         _LABELLED <= _files_there(layout, folder).keys() for layout in task.layouts
     )
 
 
 def _files_there(layout, folder):
-    """The files of each split of a layout that the folder has all of."""
+    """Find the files of each split of a layout that the folder has all of."""
     found = {
         name: [
             path
@@ -311,14 +310,14 @@ def _files_there(layout, folder):
 
 
 def _has_labels(task, found):
-    """Whether tables to train and validate on have a column of labels."""
+    """Tell whether tables to train and validate on have a column of labels."""
     if task.kind not in ("classification", "regression"):
         return True
     return all(
-        task.label in row
+        task.label in record
         for split in _LABELLED
         for path in found.get(split, ())
-        for row in _read_table(task, path, [], limit=2)
+        for record in _read_table(task, path, [], limit=2)
     )
 
 
@@ -332,8 +331,8 @@ def _read(task, path, broken):
     if task.kind == "question_answering":
         if not tables.is_column_file(path):
             return files.read_squad(path)
-        form = Form(task.columns, task.label)
-        return question_rows(tables.read(path, form), form)
+        request = TableRequest(task.columns, task.label)
+        return question_records(tables.read(path, request), request)
     if task.kind == "multiple_choice" and str(path).endswith(".csv"):
         return files.read_csv(path)
     if str(path).endswith((".json", ".jsonl")) or task.kind == "multiple_choice":

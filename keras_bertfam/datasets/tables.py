@@ -2,13 +2,98 @@
 
 import contextlib
 import csv
+import dataclasses
+import difflib
 import os
 import sys
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from keras_bertfam.datasets import files
-from keras_bertfam.datasets.forms import Form, Table, check_columns
+from keras_bertfam.text_files.parquet import open_parquet, read_columns
 from keras_bertfam.types import Path
+
+
+@dataclasses.dataclass
+class Table:
+    """Records of a table, with the columns that were asked for.
+
+    Attributes:
+        name: str, what errors call it.
+        records: list of dicts from columns to values; `None` where there is none.
+        place: function from a record's number to where it is, for errors.
+        label_names: the classes, where the table itself has them, or `None`.
+    """
+
+    name: str
+    records: list[dict[str, Any]]
+    place: Callable[[int], str]
+    label_names: Sequence[str] | None = None
+
+
+@dataclasses.dataclass
+class TableRequest:
+    """The columns wanted of a table, and what its files don't tell.
+
+    Attributes:
+        text: names of the columns with the inputs.
+        label: name of the labels' column, or `None`.
+        split: which part of a `datasets.DatasetDict`.
+        tagging: whether text files have a word a line.
+        delimiter, header, quoting: see `load_examples`.
+        delimiters: set of the delimiters that were inferred.
+    """
+
+    text: Sequence[str] = ()
+    label: str | None = None
+    split: str = "train"
+    tagging: bool = False
+    delimiter: str | None = None
+    header: Sequence[str] = ()
+    quoting: bool = True
+    delimiters: set[str] = dataclasses.field(default_factory=set)
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns to read, each once."""
+        names = [*self.text, *([] if self.label is None else [self.label])]
+        return list(dict.fromkeys(names))
+
+    def check_plain(self, source: Any) -> None:
+        """Raise where arguments are given that are for text files only."""
+        if self.delimiter is not None or self.header or not self.quoting:
+            raise ValueError(
+                "`delimiter`, `header` and `quoting` must be left out but for text "
+                f"files. Received: {source!s}, delimiter={self.delimiter!r}, "
+                f"header={list(self.header)}, quoting={self.quoting}."
+            )
+
+    def missing(self, columns: Iterable[str]) -> list[str]:
+        """List the columns that aren't there."""
+        there = set(columns)
+        return [name for name in self.columns if name not in there]
+
+
+def check_columns(name: Any, request: TableRequest, columns: Iterable[Any]) -> None:
+    """Raise a `ValueError` unless a table has the columns asked for, each once."""
+    columns = list(columns)
+    for missing in request.missing(columns):
+        argument = "text" if missing in request.text else "label"
+        # What another argument names already isn't what was meant.
+        free = {str(c).lower(): c for c in columns if c not in request.columns}
+        nearest = difflib.get_close_matches(str(missing).lower(), free, 1)
+        hint = "".join(f"; the nearest is {free[n]!r}" for n in nearest)
+        raise ValueError(
+            f"`{argument}` must be a column of {name}, one of {columns}. "
+            f"Received: {missing!r}{hint}."
+        )
+    for column in request.columns:
+        if columns.count(column) > 1:
+            raise ValueError(
+                f"The columns of {name} must have different names. Received: "
+                f"{column!r} {columns.count(column)} times."
+            )
+
 
 _DELIMITERS = {".csv": ",;\t|", ".tsv": "\t", ".tab": "\t"}
 _JSON = (".json", ".jsonl", ".ndjson")
@@ -20,7 +105,7 @@ SUFFIXES = (*_DELIMITERS, *_JSON, *_PARQUET, *_CONLL)
 
 
 def is_file_name(name: str) -> bool:
-    """Whether it ends as the files that are read here."""
+    """Tell whether a name ends as the files that are read here."""
     return _suffix(name) in SUFFIXES
 
 
@@ -30,20 +115,20 @@ def is_column_file(path: Path) -> bool:
 
 
 def label_of_conll(source: Any) -> str | None:
-    """The usual label's column of a path or list of paths of CoNLL files, or `None`."""
+    """Name the column of labels of CoNLL files; `None` for anything else."""
     first = source[0] if isinstance(source, (list, tuple)) and source else source
     if not isinstance(first, (str, os.PathLike)) or _suffix(first) not in _CONLL:
         return None
     return "upos" if _suffix(first) == ".conllu" else "tags"
 
 
-def read(source: Any, form: Form) -> Table:
-    """Reads the columns of a form.
+def read(source: Any, request: TableRequest) -> Table:
+    """Read the columns that are asked for.
 
     Args:
         source: path or list of paths, a `pandas.DataFrame`, or what the `datasets`
             library has: `Dataset`, `IterableDataset` and dicts of them.
-        form: `Form`.
+        request: `TableRequest`.
 
     Returns:
         A `Table` with at least one row.
@@ -55,30 +140,30 @@ def read(source: Any, form: Form) -> Table:
         ImportError: for a Parquet file without pyarrow.
     """
     reader = _reader_of_objects(source)
-    if form.split != "train" and not (reader and isinstance(source, dict)):
+    if request.split != "train" and not (reader and isinstance(source, dict)):
         raise ValueError(
             '`split` must be "train" for a table that is in one part. Received: '
-            f"{form.split!r}."
+            f"{request.split!r}."
         )
     if reader is not None:
-        form.check_plain("an object of another library")
-        table = reader(source, form)
+        request.check_plain("an object of another library")
+        table = reader(source, request)
     elif isinstance(source, (str, os.PathLike)):
-        table = _read_file(source, form)
+        table = _read_file(source, request)
     elif isinstance(source, (list, tuple)) and source:
-        table = _joined([_read_file(path, form) for path in source])
+        table = _joined([_read_file(path, request) for path in source])
     else:
         raise ValueError(
             "Data must be a path or a list of paths, a pandas DataFrame, or a Dataset "
             f"of the datasets library. Received: {type(source).__name__}."
         )
-    if not table.rows:
+    if not table.records:
         raise ValueError(f"{table.name} must have at least one row. Received: none.")
     return table
 
 
 def decoded(value: Any) -> Any:
-    """Python values of other libraries': bytes as strings, arrays as lists."""
+    """Convert values to Python's own: bytes to strings, arrays to lists."""
     if isinstance(value, dict):
         return {name: decoded(part) for name, part in value.items()}
     if hasattr(value, "to_list"):  # a ragged tensor
@@ -91,7 +176,7 @@ def decoded(value: Any) -> Any:
 
 
 def _reader_of_objects(source):
-    """The reader of a table that another library made; so that one is imported."""
+    """Find the reader for the library that made a table, if it is imported."""
     pandas, datasets = (sys.modules.get(name) for name in ("pandas", "datasets"))
     if isinstance(source, getattr(pandas, "DataFrame", ())):
         return _read_frame
@@ -105,7 +190,7 @@ def _suffix(path: Path) -> str:
     return os.path.splitext(path)[1].lower()
 
 
-def _read_file(path, form):
+def _read_file(path, request):
     suffix = _suffix(path)
     if not os.path.isfile(path):
         kind = "a folder" if os.path.isdir(path) else "nothing that is there"
@@ -113,17 +198,17 @@ def _read_file(path, form):
             f"A table must be a file. Received: {path!s}, which is {kind}."
         )
     if suffix in (*_PARQUET, *_JSON):
-        form.check_plain(path)
+        request.check_plain(path)
     if suffix in _PARQUET:
-        return _read_parquet(path, form)
+        return _read_parquet(path, request)
     if os.path.getsize(path) == 0:
         raise ValueError(f"{path!s} must have at least one row. Received: no text.")
     if suffix in _JSON:
-        return _read_json(path, form)
-    if suffix in _CONLL or form.tagging:
-        return _read_conll(path, form)
-    if suffix in _DELIMITERS or form.delimiter is not None:
-        return _read_delimited(path, form)
+        return _read_json(path, request)
+    if suffix in _CONLL or request.tagging:
+        return _read_conll(path, request)
+    if suffix in _DELIMITERS or request.delimiter is not None:
+        return _read_delimited(path, request)
     raise ValueError(
         f"{path!s} must end with one of {', '.join(SUFFIXES)}, or `delimiter` be "
         f"given. Received: the end {suffix!r}."
@@ -131,131 +216,130 @@ def _read_file(path, form):
 
 
 def _joined(tables):
-    rows = [row for table in tables for row in table.rows]
-    owners = [(table, k) for table in tables for k in range(len(table.rows))]
+    records = [record for table in tables for record in table.records]
+    owners = [(table, k) for table in tables for k in range(len(table.records))]
 
     def place(number):
         table, own_number = owners[number]
         return table.place(own_number)
 
     others = f" and {len(tables) - 1} others" if len(tables) > 1 else ""
-    return Table(f"{tables[0].name}{others}", rows, place)
+    return Table(f"{tables[0].name}{others}", records, place)
 
 
-def _read_delimited(path, form):
-    rows, lines = [], []
-    delimiter = form.delimiter or _delimiter(path, form)
-    if form.delimiter is None and delimiter != _DELIMITERS[_suffix(path)][0]:
-        form.delimiters.add(delimiter)
-    read = files.read_records(path, delimiter, form.quoting)
-    with contextlib.closing(read) as records:
-        if form.header:
-            names = [*form.header]
+def _read_delimited(path, request):
+    records, lines = [], []
+    delimiter = request.delimiter or _delimiter(path, request)
+    if request.delimiter is None and delimiter != _DELIMITERS[_suffix(path)][0]:
+        request.delimiters.add(delimiter)
+    read = files.read_records(path, delimiter, request.quoting)
+    with contextlib.closing(read) as located:
+        if request.header:
+            names = [*request.header]
         else:
-            names = [name.strip() for name in next(records, (0, []))[1]]
+            names = [name.strip() for name in next(located, (0, []))[1]]
         if not names:
             raise ValueError(f"{path!s} must begin with names of columns. It is empty.")
-        check_columns(path, form, names)
-        places = [(name, names.index(name)) for name in form.columns]
-        for line, values in records:
+        check_columns(path, request, names)
+        places = [(name, names.index(name)) for name in request.columns]
+        for line, values in located:
             if len(values) != len(names):
                 raise ValueError(
                     f"{path!s}, line {line}: expected {len(names)} values, {names}. "
                     f"Received: {len(values)}, {values}."
                 )
-            rows.append({name: values[place] for name, place in places})
+            records.append({name: values[place] for name, place in places})
             lines.append(line)
-    return Table(str(path), rows, lambda k: f"{path!s}, line {lines[k]}")
+    return Table(str(path), records, lambda k: f"{path!s}, line {lines[k]}")
 
 
-def _delimiter(path, form):
-    """The first by which the first line has all columns, else the most values."""
+def _delimiter(path, request):
+    """Find the delimiter by which the first line has all columns, or most values."""
     first = next((line for line in files.read_lines(path) if line.strip()), "")
     first = first.split("\r")[0]  # what reads the file says what is wrong with it
     found = {
         d: next(csv.reader([first], delimiter=d)) for d in _DELIMITERS[_suffix(path)]
     }
     for delimiter, names in found.items():
-        if len(names) == len(form.header):
+        if len(names) == len(request.header):
             return delimiter
-        if not form.header and not form.missing(name.strip() for name in names):
+        if not request.header and not request.missing(name.strip() for name in names):
             return delimiter
     return max(found, key=lambda delimiter: len(found[delimiter]))
 
 
-def _read_json(path, form):
+def _read_json(path, request):
     located = files.located_json(path)
-    for place, row in located:
-        if not isinstance(row, dict):
+    for place, record in located:
+        if not isinstance(record, dict):
             raise ValueError(
-                f"{path!s}, {place}: expected an object with {form.columns}. "
-                f"Received: {row!r}."
+                f"{path!s}, {place}: expected an object with {request.columns}. "
+                f"Received: {record!r}."
             )
-    names = dict.fromkeys(name for _, row in located for name in row)
+    names = dict.fromkeys(name for _, record in located for name in record)
     if located:
-        check_columns(path, form, names)
-    rows = [{name: row.get(name) for name in form.columns} for _, row in located]
-    return Table(str(path), rows, lambda k: f"{path!s}, {located[k][0]}")
+        check_columns(path, request, names)
+    records = [
+        {name: record.get(name) for name in request.columns} for _, record in located
+    ]
+    return Table(str(path), records, lambda k: f"{path!s}, {located[k][0]}")
 
 
-def _read_conll(path, form):
-    header = form.header or (_CONLL_U if _suffix(path) == ".conllu" else ())
+def _read_conll(path, request):
+    header = request.header or (_CONLL_U if _suffix(path) == ".conllu" else ())
     begins: list[int] = []
-    rows = files.read_conll(path, header, begins)
-    if rows:
-        check_columns(path, form, rows[0])
-    return Table(str(path), rows, lambda k: f"{path!s}, sentence in line {begins[k]}")
-
-
-def _read_parquet(path, form):
-    try:
-        from pyarrow import lib, parquet
-    except ImportError as error:
-        raise ImportError(
-            "Parquet files need pyarrow: pip install keras-bertfam[data]."
-        ) from error
-
-    try:
-        with parquet.ParquetFile(path) as file:
-            check_columns(path, form, file.schema_arrow.names)
-            rows = file.read(columns=form.columns).to_pylist()
-    except (lib.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path!s} must be a Parquet file. {error}.") from error
-    return Table(str(path), rows, lambda k: f"{path!s}, row {k}")
-
-
-def _read_frame(frame, form):
-    check_columns("the DataFrame", form, frame.columns)
-    frame = frame[form.columns]
-    rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
-    index = frame.index
+    records = files.read_conll(path, header, begins)
+    if records:
+        check_columns(path, request, records[0])
     return Table(
-        "the DataFrame", decoded(rows), lambda k: f"the DataFrame, index {index[k]!r}"
+        str(path), records, lambda k: f"{path!s}, sentence in line {begins[k]}"
     )
 
 
-def _read_dataset(dataset, form):
-    if isinstance(dataset, dict):
-        if form.split not in dataset:
-            raise ValueError(
-                f"`split` must be one of {sorted(dataset)}. Received: {form.split!r}."
-            )
-        dataset = dataset[form.split]
-    if dataset.column_names is None:  # a stream may not know its own
-        rows = [*dataset]
-        columns = rows[0] if rows else form.columns
-    else:
-        columns, rows = dataset.column_names, None
-    check_columns("the Dataset", form, columns)
-    label_names = None
-    if form.label is not None and dataset.features is not None:
-        feature = dataset.features[form.label]
-        label_names = getattr(getattr(feature, "feature", feature), "names", None)
-    if rows is None:
-        dataset = dataset.select_columns(form.columns)
-        rows = dataset.to_list() if hasattr(dataset, "to_list") else [*dataset]
-    else:
-        rows = [{name: row.get(name) for name in form.columns} for row in rows]
+def _read_parquet(path, request):
+    with open_parquet(path) as file:
+        check_columns(path, request, file.schema_arrow.names)
+        records = read_columns(file, request.columns, path)
+    return Table(str(path), records, lambda k: f"{path!s}, row {k}")
+
+
+def _read_frame(frame, request):
+    check_columns("the DataFrame", request, frame.columns)
+    frame = frame[request.columns]
+    records = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    index = frame.index
     return Table(
-        "the Dataset", decoded(rows), lambda k: f"the Dataset, row {k}", label_names
+        "the DataFrame",
+        decoded(records),
+        lambda k: f"the DataFrame, index {index[k]!r}",
+    )
+
+
+def _read_dataset(dataset, request):
+    if isinstance(dataset, dict):
+        if request.split not in dataset:
+            raise ValueError(
+                f"`split` must be one of {sorted(dataset)}. "
+                f"Received: {request.split!r}."
+            )
+        dataset = dataset[request.split]
+    if dataset.column_names is None:  # a stream may not know its own
+        records = [*dataset]
+        columns = records[0] if records else request.columns
+    else:
+        columns, records = dataset.column_names, None
+    check_columns("the Dataset", request, columns)
+    label_names = None
+    if request.label is not None and dataset.features is not None:
+        feature = dataset.features[request.label]
+        label_names = getattr(getattr(feature, "feature", feature), "names", None)
+    if records is None:
+        dataset = dataset.select_columns(request.columns)
+        records = dataset.to_list() if hasattr(dataset, "to_list") else [*dataset]
+    else:
+        records = [
+            {name: record.get(name) for name in request.columns} for record in records
+        ]
+    return Table(
+        "the Dataset", decoded(records), lambda k: f"the Dataset, row {k}", label_names
     )

@@ -16,7 +16,7 @@ _PUNCTUATION = re.compile(r"([!-/:-@\[-`{-~])")
 
 
 def as_text_pairs(examples: Examples) -> tuple[list[str], list[str] | None]:
-    """Inputs and targets of text to text, as T5 was trained on them.
+    """Convert examples to inputs and targets of text to text, as T5 was trained on.
 
     The inputs are the task's name and each column with its name before, in the order of
     the alphabet: `"mnli hypothesis: ... premise: ..."`; questions have no name of a
@@ -72,7 +72,7 @@ def as_text_pairs(examples: Examples) -> tuple[list[str], list[str] | None]:
 
 
 def labels_of_texts(examples: Examples, texts: Sequence[str]) -> list[Any]:
-    """What texts say, in the form of `Examples.y`.
+    """Convert texts to labels, in the form of `Examples.y`.
 
     Args:
         examples: see `as_text_pairs`.
@@ -101,7 +101,7 @@ def labels_of_texts(examples: Examples, texts: Sequence[str]) -> list[Any]:
 
 @checked
 def score_texts(examples: Examples, texts: Sequence[str]) -> dict[str, float]:
-    """The task's metrics of texts that were written for its examples, as T5's.
+    """Score texts that were written for examples by the task's metrics, as T5's.
 
     A text that is no name of a class is wrong, and one that is no number is -1.
 
@@ -153,7 +153,7 @@ def _check(examples):
 
 
 def _names(examples):
-    """The names of the classes, or their numbers as strings."""
+    """List the names of the classes, or their numbers as strings."""
     names = examples.task.label_names
     return names or [str(k) for k in range(max(examples.y or [_NONE]) + 1)]
 
@@ -177,5 +177,5 @@ def _number(text):
 
 
 def _spaced(text):
-    """With spaces around punctuation, and one space where there were more."""
+    """Put spaces around punctuation, and one space where there were more."""
     return " ".join(_PUNCTUATION.sub(r" \1 ", text).split())

@@ -13,7 +13,7 @@ from keras_bertfam.export.signatures import (
     strings,
 )
 from keras_bertfam.models.decoder import DecoderBackbone
-from keras_bertfam.models.transformer_xl import TransformerXLBackbone
+from keras_bertfam.models.families.transformer_xl import TransformerXLBackbone
 from keras_bertfam.tasks.pretraining.causal_lm import CausalLM
 from keras_bertfam.tasks.pretraining.generation import UNWRITTEN
 from keras_bertfam.tasks.pretraining.generation_inputs import (

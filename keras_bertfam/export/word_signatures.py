@@ -12,8 +12,8 @@ from keras_bertfam.export.signatures import (
     strings,
     without_padding,
 )
-from keras_bertfam.layers.data.word_streams import with_sentence_tokens
-from keras_bertfam.models.elmo import ElmoBackbone
+from keras_bertfam.layers.data.streams.word_streams import with_sentence_tokens
+from keras_bertfam.models.families.elmo import ElmoBackbone
 from keras_bertfam.models.features import FeatureBackbone
 from keras_bertfam.tasks.pretraining.bidirectional_lm import BidirectionalLM
 from keras_bertfam.tokenizers.texts import to_utf8

@@ -3,18 +3,31 @@
 from typing import TYPE_CHECKING
 
 from keras_bertfam import lazy, tokenizers
-from keras_bertfam.layers import corruption, data, modeling
+from keras_bertfam.layers import (
+    attention,
+    blocks,
+    corruption,
+    data,
+    heads,
+    recurrent,
+)
 
 if TYPE_CHECKING:
+    from keras_bertfam.layers.attention import *  # noqa: F403
+    from keras_bertfam.layers.blocks import *  # noqa: F403
     from keras_bertfam.layers.corruption import *  # noqa: F403
     from keras_bertfam.layers.data import *  # noqa: F403
-    from keras_bertfam.layers.modeling import *  # noqa: F403
+    from keras_bertfam.layers.heads import *  # noqa: F403
+    from keras_bertfam.layers.recurrent import *  # noqa: F403
     from keras_bertfam.tokenizers import *  # noqa: F403
 
 __all__ = [
-    *modeling.__all__,
+    *attention.__all__,
+    *blocks.__all__,
     *corruption.__all__,
     *data.__all__,
+    *heads.__all__,
+    *recurrent.__all__,
     *tokenizers.__all__,  # where they were public before
 ]
 

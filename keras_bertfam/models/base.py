@@ -1,7 +1,9 @@
 """What backbones of different computation have in common."""
 
+import dataclasses
 import inspect
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -10,7 +12,6 @@ import numpy as np
 
 from keras_bertfam.models.exported import row_specs
 from keras_bertfam.models.library_model import LibraryModel
-from keras_bertfam.models.policies import LayerPolicies
 from keras_bertfam.models.subclassed import Subclassed
 from keras_bertfam.presets.backbone_presets import BackbonePresets
 from keras_bertfam.presets.blank import is_blank
@@ -37,6 +38,8 @@ class TokenBackbone(
     Attributes:
         input_names: tuple of the names that inputs may have.
         required_inputs: tuple of the names that they must have.
+        settings: the fields of `TransformerConfig` that the constructor takes among
+            its `kwargs`, by name.
         argument_names: the arguments of the constructor that are attributes as
             they are; they make the config, and can't be changed later. See
             `arguments_of`.
@@ -54,6 +57,7 @@ class TokenBackbone(
 
     input_names: tuple[str, ...] = ("token_ids",)
     required_inputs: tuple[str, ...] = ("token_ids",)
+    settings: Mapping[str, dataclasses.Field] = {}
     argument_names: Sequence[str] = ()
     pooler: Any
     max_global_tokens = 0
@@ -65,8 +69,7 @@ class TokenBackbone(
             _take_defaults(cls)
         elif "__init__" in vars(cls):
             # Keras's classes take any arguments, as far as Python can tell.
-            parameters = inspect.signature(cls.__init__).parameters.values()
-            cls.__signature__ = inspect.Signature([*parameters][1:])
+            cls.__signature__ = _signature_of(cls)
 
     def __init__(self, *args: Any, dtype: Any = None, **kwargs: Any) -> None:
         if isinstance(dtype, keras.dtype_policies.DTypePolicyMap):
@@ -80,17 +83,17 @@ class TokenBackbone(
         return self.argument_names
 
     def keep_arguments(self, values: dict[str, Any]) -> None:
-        """Sets the arguments of the constructor as attributes, from its `locals()`."""
+        """Set arguments of the constructor as attributes, from all that it knows."""
         for name in values.keys() & {*self.argument_names}:
             setattr(self, name, values[name])
 
     def arguments_for(self, cls: Any) -> dict[str, Any]:
-        """The arguments that a layer's constructor has by the same names."""
+        """Give the arguments that a layer's constructor has by the same names."""
         names = set(arguments_of(cls.__init__)) & set(self.argument_names)
         return {name: getattr(self, name) for name in names}
 
     def make_initializer(self, table: bool = False) -> keras.initializers.Initializer:
-        """A new initializer of the kind this backbone's kernels, or tables, have."""
+        """Make an initializer of the kind this backbone's kernels, or tables, have."""
         if is_blank():
             return keras.initializers.Zeros()
         if self.initializer_range is None:
@@ -103,7 +106,7 @@ class TokenBackbone(
         return keras.initializers.RandomNormal(stddev=self.initializer_range)
 
     def freeze(self, layers: int | None = None) -> None:
-        """Stops training the embeddings and the lower blocks, or all.
+        """Stop training the embeddings and the lower blocks, or all.
 
         It sets `trainable`, as Keras has it: a model that was compiled before is to
         be compiled again. What is frozen stays so when more is; setting
@@ -159,7 +162,7 @@ class TokenBackbone(
                 layer.trainable = False
 
     def _parts(self):
-        """The layers of the embeddings, and those of each block, or `None`."""
+        """List the layers of the embeddings and those of each block, or give `None`."""
         return None
 
     def policies(self, dtype: Any) -> Any:
@@ -170,7 +173,7 @@ class TokenBackbone(
         return dtype
 
     def _finish_made_layers(self) -> None:
-        """Gives layers their policies of a map, and freezes those not to be trained.
+        """Give layers their policies of a map, and freeze those not to be trained.
 
         Keras was told `trainable=False` before there were any.
         """
@@ -256,6 +259,26 @@ class TokenBackbone(
         return backbone
 
 
+def _signature_of(cls):
+    """Make the signature of a class, with the fields of a config that it takes."""
+    _, *parameters = inspect.signature(cls.__init__).parameters.values()
+    known = {each.name for each in parameters}
+    fields = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=each.default,
+            annotation=each.type,
+        )
+        for name, each in cls.settings.items()
+        if name not in known
+    ]
+    named = [each for each in parameters if each.kind is each.KEYWORD_ONLY]
+    others = [each for each in parameters if each.kind is each.VAR_KEYWORD]
+    first = [each for each in parameters if each not in named + others]
+    return inspect.Signature([*first, *fields, *named, *others])
+
+
 def _take_defaults(family):
     """Make the arguments in a family's record the defaults of its constructor.
 
@@ -296,7 +319,7 @@ def _take_defaults(family):
 
 
 def _part_a_layer(blocks, count):
-    """Whether a layer of the lower `count` blocks is one of those above too."""
+    """Tell whether a layer of the lower `count` blocks is one of those above too."""
     lower, upper = (
         {id(layer) for block in part for layer in block}
         for part in (blocks[:count], blocks[count:])
@@ -305,7 +328,7 @@ def _part_a_layer(blocks, count):
 
 
 def arguments_of(constructor: Callable, but: Sequence[str] = ()) -> list[str]:
-    """Names of the arguments of a constructor, except `but`, `dtype` and `kwargs`."""
+    """List the arguments of a constructor, except `but`, `dtype` and `kwargs`."""
     parameters = inspect.signature(constructor).parameters.values()
     left_out = {"self", "dtype", *but}
     return [
@@ -316,15 +339,56 @@ def arguments_of(constructor: Callable, but: Sequence[str] = ()) -> list[str]:
     ]
 
 
-def check_heads(hidden_dim: int, num_heads: int, head_dim: int | None) -> int:
-    """The width of a head.
+DTypePolicyMap: Any = keras.dtype_policies.DTypePolicyMap
 
-    Raises:
-        ValueError: if it isn't given and `num_heads` doesn't divide `hidden_dim`.
+
+class LayerPolicies(DTypePolicyMap):
+    """A `DTypePolicyMap` whose keys may begin with the layer, as KerasHub's paths do.
+
+    Paths of layers begin with the name of their backbone here, which Keras counts up:
+    `bert_backbone_1/encoder/ffn_0/norm` is found by `encoder/ffn_0/norm`, and by the
+    path of that layer in another backbone.
+
+    Args:
+        given: `DTypePolicyMap`, of paths or patterns of them.
+        owner: str. The backbone's name.
     """
-    if head_dim is None and hidden_dim % num_heads:
-        raise ValueError(
-            "`hidden_dim` must be divisible by `num_heads`, or `head_dim` "
-            f"given. Received: hidden_dim={hidden_dim}, num_heads={num_heads}."
-        )
-    return head_dim or hidden_dim // num_heads
+
+    def __init__(self, given: Any, owner: str) -> None:
+        policies = {k: keras.dtype_policies.get(v) for k, v in given.items()}
+        super().__init__(given.default_policy, policies)
+        self._owner = owner
+        others = {k.partition("/")[2]: v for k, v in policies.items() if "/" in k}
+        self._maps = [DTypePolicyMap(None, keys) for keys in (policies, others)]
+
+    def __getitem__(self, key: str) -> Any:
+        found = self._find(key)
+        return self.default_policy if found is None else found
+
+    def _find(self, path):
+        own, of_another = self._maps
+        relative = self.relative(path)
+        for policies, key in ((own, path), (own, relative), (of_another, relative)):
+            if any(key == each or re.fullmatch(each, key) for each in policies):
+                return policies[key]
+        return None
+
+    def relative(self, path: str) -> str:
+        """Leave the name of the backbone out of a layer's path."""
+        return path.removeprefix(f"{self._owner}/")
+
+    def of_layers(self, layers: Iterable[Any]) -> dict[str, Any]:
+        """Give the policies that layers have by the map, by their paths.
+
+        Raises:
+            ValueError: if it has none of these.
+        """
+        paths = sorted({layer.path for layer in layers if layer.path})
+        found = {self.relative(path): self._find(path) for path in paths}
+        chosen = {path: policy for path, policy in found.items() if policy is not None}
+        if len(self) and not chosen:
+            raise ValueError(
+                "`dtype` must be a map with paths of layers, or patterns of them. "
+                f"Received: {sorted(self)}. There are: {', '.join(found)}."
+            )
+        return chosen

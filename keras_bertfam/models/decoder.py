@@ -111,7 +111,7 @@ class DecoderBackbone(EncoderBackbone):
             )
 
     def project_context(self, context: Tensor) -> tuple:
-        """Keys and values of an encoder's states for each layer, to compute them once.
+        """Compute each layer's keys and values of an encoder's states once.
 
         Args:
             context: float tensor `(batch, keys, hidden_dim)`.

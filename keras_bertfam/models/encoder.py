@@ -6,18 +6,21 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_bertfam.layers.modeling.embedding import EncoderEmbedding
-from keras_bertfam.layers.modeling.global_tokens import spoilt
-from keras_bertfam.layers.modeling.heads import Pooler
-from keras_bertfam.layers.modeling.sequences import (
+from keras_bertfam.layers.attention.global_tokens import (
+    tokens_at,
+    tokens_of_mask,
+    with_nan_for_too_many,
+)
+from keras_bertfam.layers.attention.masks import (
     positions_without_padding,
     restarted_positions,
 )
-from keras_bertfam.layers.modeling.stack_heads import checked_pruned_heads
-from keras_bertfam.layers.modeling.stack_sight import checked_sight
-from keras_bertfam.layers.modeling.transformer import TransformerStack
-from keras_bertfam.models.base import TokenBackbone, arguments_of, check_heads
+from keras_bertfam.layers.blocks.embedding import EncoderEmbedding
+from keras_bertfam.layers.blocks.transformer import TransformerStack
+from keras_bertfam.layers.heads.heads import Pooler
+from keras_bertfam.models.base import TokenBackbone
 from keras_bertfam.presets.families.encoder import ENCODER
+from keras_bertfam.transformer_config import FIELDS, TransformerConfig, take_settings
 from keras_bertfam.types import Config, Tensor
 
 # Inputs that say which tokens attend to all, and are seen by all.
@@ -34,65 +37,11 @@ class EncoderBackbone(TokenBackbone):
         num_heads: int. Must divide `hidden_dim` unless `head_dim` is given.
         hidden_dim: int. Width of the hidden states.
         intermediate_dim: int. Inner width of the feed-forward sub-layers.
-        embedding_dim: int or `None`. Width of the embedding tables; other than
-            `hidden_dim` they are factorised. `None` means `hidden_dim`.
-        head_dim: int or `None`. Width of a head; `None` means
-            `hidden_dim // num_heads`.
-        max_sequence_length: int or `None`. Longest sequence; `None` for no position
-            table.
-        position_offset: int. Rows of the position table before the first
-            token's.
-        num_segments: int. Rows of the segment table; 0 for none.
-        share: `"none"`, `"attention"`, `"ffn"` or `"all"`: the sub-layers that
-            the layers of a group share.
-        num_groups: int. Groups of layers that share.
-        norm_first: bool. Pre-norm blocks with a final norm.
-        activation: `"gelu"` (erf), `"gelu_tanh"`, or a Keras activation name.
-        dropout: float. Dropout rate of embeddings and sub-layer outputs.
-        attention_dropout: float or `None`. Dropout rate of attention
-            probabilities; `None` means `dropout`.
-        layer_norm_epsilon: float.
-        initializer_range: float or `None`. Standard deviation of the initial kernels
-            and tables. `None` is T5's: 1 for tables, and for kernels the inverse root
-            of their inputs.
-        truncated_initializer: bool. Truncate that normal distribution at two
-            standard deviations.
-        pooler: bool. Whether there is a dense tanh layer on the first state.
-        causal: bool. Whether tokens attend to those before them and themselves only.
-        cross_attention: bool. Whether blocks attend to a context as well; for
-            `DecoderBackbone`.
-        embedding_norm: bool. Whether the sum of the embeddings is normalised.
-        norm: `"layer"`, or `"rms"` for blocks normalised by the root mean square.
-        use_bias: bool. Whether projections and feed-forward have biases.
-        gated: bool. Gated feed-forward, see `keras_bertfam.layers.FeedForward`.
-        attention_scale: float or `None`. What scores of attention are multiplied by;
-            `None` means `head_dim ** -0.5`.
-        activation_dropout: float. Dropout rate inside the feed-forward sub-layers.
-        output_dropout: float. Dropout rate on the last states.
-        relative_buckets: int. Buckets of a bias by relative position that all blocks
-            share, see `keras_bertfam.layers.RelativePositionBias`; 0 for none.
-        relative_distance: int. Its greatest distance.
-        tie_embeddings: bool. Whether logits are computed by the token table, or by an
-            output table of its own beside it.
-        pruned_heads: for each layer a list of the heads that it lacks, or `None`; see
-            `keras_bertfam.analysis.prune_heads`. Heads keep the numbers they had.
-        head_gates: dict of arguments of `keras_bertfam.layers.HeadGates`, such as
-            `penalty`, or `None` for no gates.
-        norm_bias: bool. Whether norms have biases.
-        first_norm: bool. Whether pre-norm begins with the first block's attention.
-        rotary_base: float, or two, or `None`. Positions are rotations of queries and
-            keys, of this base, and have no table. Of two, the second is for layers
-            with a window.
-        attention_window: int, or one for each layer. Even: how many tokens on both
-            sides together each token attends to; 0 for all. They are a pattern, as
-            `(0, 128, 128)`, that is repeated for as many layers as there are.
-        attention_dilation: int, or one for each layer, or for each layer one for each
-            head, `None` for 1; see `keras_bertfam.layers.LocalSelfAttention`.
-        max_global_tokens: int. Most tokens of a row that attend to all, by projections
-            of their own, and that all attend to. 0 for none.
         shared_embeddings: dict or `None`. What to share with another backbone, see
             `shared` of `EncoderEmbedding`. No part of the config.
         dtype: Keras dtype or dtype policy.
+        **kwargs: any other field of `keras_bertfam.models.TransformerConfig`, and
+            `name`.
 
     Call arguments:
         inputs: dict of tensors with `token_ids` (int, `(batch, length)`) and,
@@ -150,6 +99,9 @@ class EncoderBackbone(TokenBackbone):
     """
 
     record = ENCODER
+    settings = FIELDS
+    # The pooler is an attribute of another kind.
+    argument_names = tuple(name for name in FIELDS if name != "pooler")
     input_names: tuple[str, ...] = (
         "token_ids",
         "padding_mask",
@@ -167,60 +119,28 @@ class EncoderBackbone(TokenBackbone):
         num_heads: int,
         hidden_dim: int,
         intermediate_dim: int,
-        embedding_dim: int | None = None,
-        head_dim: int | None = None,
-        max_sequence_length: int | None = 512,
-        position_offset: int = 0,
-        num_segments: int = 0,
-        share: str = "none",
-        num_groups: int = 1,
-        norm_first: bool = False,
-        activation: str = "gelu",
-        dropout: float = 0.1,
-        attention_dropout: float | None = None,
-        layer_norm_epsilon: float = 1e-12,
-        initializer_range: float | None = 0.02,
-        truncated_initializer: bool = True,
-        pooler: bool = False,
-        causal: bool = False,
-        cross_attention: bool = False,
-        embedding_norm: bool = True,
-        norm: str = "layer",
-        use_bias: bool = True,
-        gated: bool = False,
-        attention_scale: float | None = None,
-        activation_dropout: float = 0.0,
-        output_dropout: float = 0.0,
-        relative_buckets: int = 0,
-        relative_distance: int = 128,
-        tie_embeddings: bool = True,
-        pruned_heads: Any = None,
-        head_gates: Config | None = None,
-        norm_bias: bool = True,
-        first_norm: bool = True,
-        rotary_base: Any = None,
-        attention_window: Any = None,
-        attention_dilation: Any = None,
-        max_global_tokens: int = 0,
+        *,
         shared_embeddings: dict[str, Any] | None = None,
         dtype: Any = None,
         **kwargs: Any,
     ) -> None:
-        head_dim = check_heads(hidden_dim, num_heads, head_dim)
-        embedding_dim = embedding_dim or hidden_dim
-        attention_dropout = dropout if attention_dropout is None else attention_dropout
-        pruned_heads = checked_pruned_heads(pruned_heads, num_layers, num_heads)
-        attention_window, attention_dilation, rotary_base = checked_sight(
-            attention_window, attention_dilation, rotary_base, num_layers, num_heads
+        settings, kwargs = take_settings(kwargs)
+        config = TransformerConfig(
+            vocabulary_size,
+            num_layers,
+            num_heads,
+            hidden_dim,
+            intermediate_dim,
+            **settings,
         )
         super().__init__(dtype=dtype, **kwargs)
         dtype = self.policies(dtype)
-        self.keep_arguments(locals())
+        self.config = config
+        self.keep_arguments(vars(config))
 
         # === Layers ===
         self.embeddings = EncoderEmbedding(
-            **self.arguments_for(EncoderEmbedding),
-            learned_positions=rotary_base is None,
+            config,
             initializer=self.make_initializer(table=True),
             reverse_initializer=self.make_initializer(),
             shared=shared_embeddings,
@@ -229,19 +149,13 @@ class EncoderBackbone(TokenBackbone):
         )
         self.token_embedding = self.embeddings.token_embedding
         self.encoder = TransformerStack(
-            **self.arguments_for(TransformerStack),
-            initializer=self.make_initializer(),
-            dtype=dtype,
-            name="encoder",
+            config, initializer=self.make_initializer(), dtype=dtype, name="encoder"
         )
-        if pooler:
+        if config.pooler:
             self.pooler = Pooler(
                 hidden_dim, self.make_initializer(), dtype=dtype, name="pooler"
             )
         self.build()
-
-    # The pooler is an attribute of another kind; shared tables aren't saved.
-    argument_names = arguments_of(__init__, but=("pooler", "shared_embeddings"))
 
     def build(self, input_shape: Any = None) -> None:
         if self.built:
@@ -296,7 +210,7 @@ class EncoderBackbone(TokenBackbone):
         )
 
     def _compute(self, inputs, positions, return_pooled, training, **arguments):
-        """The outputs of a call; the stack takes the `arguments`."""
+        """Compute the outputs of a call; the stack takes the `arguments`."""
         token_ids = ops.cast(inputs["token_ids"], "int32")
         mask, position_ids = inputs.get("padding_mask"), inputs.get("position_ids")
         mask = None if mask is None else ops.cast(mask, "bool")
@@ -347,7 +261,7 @@ class EncoderBackbone(TokenBackbone):
         return outputs
 
     def _go_on(self, inputs, cache, cache_index, training, **arguments):
-        """The outputs for the tokens that follow those in the cache."""
+        """Compute the outputs for the tokens that follow those in the cache."""
         if not self.causal:
             raise ValueError(
                 f"`cache` must be `None` for a {type(self).__name__} with "
@@ -380,7 +294,7 @@ class EncoderBackbone(TokenBackbone):
         return {"sequence_output": x, "cache": cache}
 
     def empty_cache(self, batch_size: int | Tensor, keys: int) -> tuple:
-        """The cache of a causal backbone that has seen nothing.
+        """Make the cache of a causal backbone that has seen nothing.
 
         Args:
             batch_size: int.
@@ -419,10 +333,13 @@ class EncoderBackbone(TokenBackbone):
         A row of too many has no numbers: what is compiled can't raise an error.
         """
         mask, positions = inputs.get(_MASK), inputs.get(_POSITIONS)
-        tokens = self.encoder.global_tokens(mask, positions, ops.shape(x)[1])
         if mask is not None:
-            x = spoilt(x, ops.cast(mask, "bool"), self.max_global_tokens)
-        return x, tokens
+            mask = ops.cast(mask, "bool")
+            x = with_nan_for_too_many(x, mask, self.max_global_tokens)
+            return x, tokens_of_mask(mask, self.max_global_tokens)
+        if positions is not None:
+            return x, tokens_at(positions, ops.shape(x)[1])
+        return x, None
 
     def global_projections(self) -> list[keras.layers.Layer]:
         """List the dense layers that project global tokens, which only these train."""
@@ -459,7 +376,7 @@ class EncoderBackbone(TokenBackbone):
         return [self.embeddings], blocks
 
     def calibrated_blocks(self) -> Config | None:
-        """What `quantize()` goes through to measure states, or `None`.
+        """Give what `quantize()` goes through to measure states, or `None`.
 
         Sub-layers compute alone what they do in the stack, if all they attend by are
         states.

@@ -5,15 +5,22 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_bertfam.models.base import TokenBackbone, arguments_of, check_heads
+from keras_bertfam.models.base import TokenBackbone
 from keras_bertfam.models.decoder import DecoderBackbone
 from keras_bertfam.models.encoder import EncoderBackbone
 from keras_bertfam.models.exported import row_specs
 from keras_bertfam.presets.families.encoder_decoder import ENCODER_DECODER
+from keras_bertfam.transformer_config import FIELDS, TransformerConfig, take_settings
 from keras_bertfam.types import Tensor
 
 _SIDES = ("encoder", "decoder")
 _INPUTS = ("token_ids", "padding_mask", "position_ids", "sequence_ids")
+# Fields of the config that both sides can't have in common, or no published model has.
+_ONE_SIDED = (
+    "embedding_dim num_segments share num_groups pooler causal cross_attention "
+    "pruned_heads head_gates norm_bias first_norm rotary_base attention_window "
+    "attention_dilation max_global_tokens"
+).split()
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -30,33 +37,14 @@ class EncoderDecoderBackbone(TokenBackbone):
         hidden_dim: int.
         intermediate_dim: int.
         num_decoder_layers: int or `None`; `None` means `num_layers`.
-        head_dim: int or `None`; `None` means `hidden_dim // num_heads`.
-        max_sequence_length: int or `None`. Longest sequence on either side; `None`
-            for no position tables.
-        position_offset: int. See `EncoderBackbone`, as all that follow. They are of
-            both sides, which have tables of positions and biases by relative position
-            of their own.
-        norm_first: bool.
-        activation: str.
-        dropout: float.
-        attention_dropout: float or `None`.
-        layer_norm_epsilon: float.
-        initializer_range: float or `None`.
-        truncated_initializer: bool.
-        embedding_norm: bool.
-        norm: str.
-        use_bias: bool.
-        gated: bool.
-        attention_scale: float or `None`.
-        activation_dropout: float.
-        output_dropout: float.
-        relative_buckets: int.
-        relative_distance: int.
-        tie_embeddings: bool.
         scale_outputs: bool or `None`. Whether logits are of the decoder's states
             divided by the root of their width, as T5's. `None` means where tables are
             tied and begin with unit variance, with `initializer_range=None`.
         dtype: Keras dtype or dtype policy.
+        **kwargs: other fields of `keras_bertfam.models.TransformerConfig`, for both
+            sides, which have tables of positions and biases by relative position of
+            their own; and `name`. What belongs to encoders or decoders alone is none
+            of these.
 
     Call arguments:
         inputs: dict of tensors with `encoder_token_ids` (int, `(batch, length)`) and
@@ -100,6 +88,8 @@ class EncoderDecoderBackbone(TokenBackbone):
     """
 
     record = ENCODER_DECODER
+    settings = {name: each for name, each in FIELDS.items() if name not in _ONE_SIDED}
+    argument_names = (*settings, "num_decoder_layers", "scale_outputs")
     input_names = tuple(f"{side}_{name}" for side in _SIDES for name in _INPUTS)
     required_inputs = ("encoder_token_ids", "decoder_token_ids")
 
@@ -111,42 +101,32 @@ class EncoderDecoderBackbone(TokenBackbone):
         hidden_dim: int,
         intermediate_dim: int,
         num_decoder_layers: int | None = None,
-        head_dim: int | None = None,
-        max_sequence_length: int | None = 512,
-        position_offset: int = 0,
-        norm_first: bool = False,
-        activation: str = "gelu",
-        dropout: float = 0.1,
-        attention_dropout: float | None = None,
-        layer_norm_epsilon: float = 1e-12,
-        initializer_range: float | None = 0.02,
-        truncated_initializer: bool = True,
-        embedding_norm: bool = True,
-        norm: str = "layer",
-        use_bias: bool = True,
-        gated: bool = False,
-        attention_scale: float | None = None,
-        activation_dropout: float = 0.0,
-        output_dropout: float = 0.0,
-        relative_buckets: int = 0,
-        relative_distance: int = 128,
-        tie_embeddings: bool = True,
+        *,
         scale_outputs: bool | None = None,
         dtype: Any = None,
         **kwargs: Any,
     ) -> None:
-        head_dim = check_heads(hidden_dim, num_heads, head_dim)
-        num_decoder_layers = num_decoder_layers or num_layers
-        attention_dropout = dropout if attention_dropout is None else attention_dropout
+        given, kwargs = take_settings(kwargs)
+        refused = sorted(given.keys() - self.settings.keys())
+        if refused:
+            raise ValueError(
+                f"`{refused[0]}` can't be an argument of {type(self).__name__}, whose "
+                f"two sides have it in common. Expected: {[*self.settings]}."
+            )
+        sizes = (vocabulary_size, num_layers, num_heads, hidden_dim, intermediate_dim)
+        config = TransformerConfig(*sizes, **given)
         if scale_outputs is None:
-            scale_outputs = tie_embeddings and initializer_range is None
+            tied = config.tie_embeddings and config.initializer_range is None
+            scale_outputs = tied
         super().__init__(dtype=dtype, **kwargs)
         dtype = self.policies(dtype)
-        self.keep_arguments(locals())
-        common = self.arguments_for(EncoderBackbone)
+        self.keep_arguments(vars(config))
+        self.num_decoder_layers = num_decoder_layers or num_layers
+        self.scale_outputs = scale_outputs
+        common = {name: getattr(config, name) for name in self.settings}
         self.encoder = EncoderBackbone(**common, dtype=dtype, name="encoder")
         self.token_embedding = self.encoder.token_embedding
-        common["num_layers"] = num_decoder_layers
+        common["num_layers"] = self.num_decoder_layers
         self.decoder = DecoderBackbone(
             **common,
             cross_attention=True,
@@ -156,8 +136,6 @@ class EncoderDecoderBackbone(TokenBackbone):
         )
         self._finish_made_layers()
         self.built = True
-
-    argument_names = arguments_of(__init__)
 
     def call(
         self,
@@ -198,7 +176,7 @@ class EncoderDecoderBackbone(TokenBackbone):
 
 
 def side_of(inputs: dict[str, Tensor], side: str) -> dict[str, Tensor]:
-    """The inputs of the `"encoder"` or the `"decoder"`, by their names there."""
+    """Take the inputs of the `"encoder"` or the `"decoder"`, by their names there."""
     return {
         name.removeprefix(f"{side}_"): value
         for name, value in inputs.items()
@@ -207,7 +185,7 @@ def side_of(inputs: dict[str, Tensor], side: str) -> dict[str, Tensor]:
 
 
 def cross_mask(inputs: dict[str, Tensor]) -> Tensor | None:
-    """Which of the encoder's tokens the decoder's see.
+    """Tell which of the encoder's tokens the decoder's see.
 
     Returns:
         bool tensor `(batch, length)`, or `(batch, decoder_length, length)` in packed

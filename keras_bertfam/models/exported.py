@@ -86,7 +86,7 @@ def export_model(
 
 
 def row_specs(names: Iterable[str], rank: int = 2) -> dict[str, keras.InputSpec]:
-    """Specs of rows of any number and length, by the names of inputs."""
+    """Make specs of rows of any number and length, by the names of inputs."""
     return {
         name: keras.InputSpec(
             shape=(None,) * rank,
@@ -98,7 +98,7 @@ def row_specs(names: Iterable[str], rank: int = 2) -> dict[str, keras.InputSpec]
 
 
 def run_with_tensorflow(*arguments: str) -> None:
-    """Runs Python with the TensorFlow backend.
+    """Run Python with the TensorFlow backend.
 
     Raises:
         RuntimeError: if it fails, with what it wrote.
@@ -114,7 +114,7 @@ def run_with_tensorflow(*arguments: str) -> None:
 
 
 def _half_dtype(model):
-    """The 16-bit dtype that a layer computes in, or `None`."""
+    """Find the 16-bit dtype that a layer computes in, or `None`."""
     dtypes = {layer.compute_dtype for layer in model._flatten_layers()}
     return next((dtype for dtype in _HALF if dtype in dtypes), None)
 
@@ -132,7 +132,7 @@ def _export_in_tensorflow(model, arguments, kwargs, dtype):
 
 
 def _described(spec):
-    """An `InputSpec`, or what has a shape and dtype, as JSON has it."""
+    """Write an `InputSpec`, or what has a shape and dtype, as JSON has it."""
     dtype = keras.backend.standardize_dtype(spec.dtype)
     return {_SPEC: [list(spec.shape), dtype, getattr(spec, "name", None)]}
 
@@ -145,7 +145,7 @@ def _spec(described):
 
 
 def export_again(folder: Path) -> None:
-    """Does what another process, without TensorFlow, has asked for in a folder."""
+    """Do what another process, without TensorFlow, has asked for in a folder."""
     with open(os.path.join(folder, _ARGUMENTS), encoding="utf-8") as file:
         name, arguments, kwargs, dtype = json.load(file, object_hook=_spec)
     cls: Model = keras.saving.get_registered_object(name)
@@ -156,7 +156,7 @@ def export_again(folder: Path) -> None:
 
 @functools.cache
 def _teach_tf2onnx_erfc():
-    """TensorFlow makes GELU of `Erfc`, where tf2onnx knows `Erf` only."""
+    """Teach tf2onnx `Erfc`, of which TensorFlow makes GELU, by its `Erf`."""
     from tf2onnx.handler import tf_op
     from tf2onnx.utils import map_onnx_to_numpy_type
 

@@ -5,9 +5,9 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_bertfam.layers.modeling.dense import take_positions
-from keras_bertfam.layers.modeling.dropout import Dropout
-from keras_bertfam.layers.modeling.scalar_mix import ScalarMix
+from keras_bertfam.layers.blocks.dense import take_positions
+from keras_bertfam.layers.blocks.dropout import Dropout
+from keras_bertfam.layers.heads.scalar_mix import ScalarMix
 from keras_bertfam.models.base import TokenBackbone
 from keras_bertfam.types import Config, Model, Tensor
 

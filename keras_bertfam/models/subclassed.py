@@ -38,7 +38,7 @@ def _is_functional(cls):
 
 @contextlib.contextmanager
 def functional_bases_kept(cls: type) -> Iterator[None]:
-    """Leaves the base classes of a class functional that were so before.
+    """Leave the base classes of a class functional that were so before.
 
     KerasHub makes them subclassed ones again whenever a task is made, and so breaks
     functional tasks made before. Ours needn't do so.

@@ -82,7 +82,7 @@ def _refused(format, error):
 
 
 def _example(name, spec):
-    """A row of the first token, in which everything is there."""
+    """Make a row of the first token, in which everything is there."""
     lengths = [_LENGTH if size is None else size for size in spec.shape[1:]]
     shape = (_BATCH if spec.shape[0] is None else spec.shape[0], *lengths)
     dtype = keras.backend.standardize_dtype(spec.dtype)

@@ -5,29 +5,22 @@ import math
 from typing import Any
 
 from keras_bertfam.quantization import values_per_weight
+from keras_bertfam.transformer_config import FIELDS
 from keras_bertfam.types import Shapes
 
-# Arguments of a backbone that are sizes of its weights.
-_SIZES = (
-    "vocabulary_size vocab_size hidden_dim intermediate_dim embedding_dim num_heads "
-    "head_dim key_value_dim max_sequence_length position_offset num_segments "
-    "relative_buckets cell_dim"
-).split()
+# Arguments of a backbone that are sizes of its weights; after those of a Transformer
+# ELMo's and KerasHub's.
+_SIZES = [name for name, field in FIELDS.items() if field.metadata.get("of_weights")]
+_SIZES += ["vocab_size", "key_value_dim", "cell_dim"]
 # Arguments that are many sizes.
 _MANY = ("filters", "cutoffs")
-# The other numbers of a backbone, and what is above them.
+# The other numbers of a backbone, and what they must be less than.
 _NUMBERS = {
-    "dropout": 1,
-    "attention_dropout": 1,
-    "activation_dropout": 1,
-    "output_dropout": 1,
-    "layer_norm_epsilon": 1,
-    "initializer_range": math.inf,
-    "clamp_length": 2**31,
-    "relative_distance": 2**31,
-    "attention_scale": 2**31,
-    "max_characters": 10_000,
+    name: field.metadata["most_in_files"]
+    for name, field in FIELDS.items()
+    if field.metadata and not field.metadata["of_weights"] and name != "num_layers"
 }
+_NUMBERS |= {"clamp_length": 2**31, "max_characters": 10_000}
 # Layers that share their weights, or have none yet, and numbers of such a model
 MAX_LAYERS, _MAX_SIZE, _MAX_VALUES = 256, 2**31 - 1, 2**32
 
@@ -42,7 +35,10 @@ def check_sizes(config: Any, shapes: Shapes, where: str) -> None:
     """
     for value in config.values() if isinstance(config, dict) else ():
         check_sizes(value, shapes, where)
-    if not isinstance(config, dict) or not config.keys() & set(_SIZES[:2]):
+    if not isinstance(config, dict) or not config.keys() & {
+        "vocabulary_size",
+        "vocab_size",
+    }:
         return
     _check_numbers(config, where)
     packed = values_per_weight(config.get("dtype"))

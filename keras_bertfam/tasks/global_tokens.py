@@ -4,7 +4,7 @@ from typing import Any
 
 from keras import ops
 
-from keras_bertfam.layers.data.layouts import get_layout
+from keras_bertfam.layers.data.pairs.segments import get_layout
 from keras_bertfam.tasks.summary import token_positions
 from keras_bertfam.types import Model, Tensor
 

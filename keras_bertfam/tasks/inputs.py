@@ -11,8 +11,11 @@ import keras
 
 from keras_bertfam.callbacks import BackupAndResume
 from keras_bertfam.callbacks.skipped_batches import LOOP_READS_FIRST
-from keras_bertfam.layers.data.first_batch import FirstBatch
-from keras_bertfam.layers.data.pipelines import remember_count, remembered_count
+from keras_bertfam.layers.data.pipelines import (
+    FirstBatch,
+    remember_count,
+    remembered_count,
+)
 from keras_bertfam.types import TFDataset
 
 

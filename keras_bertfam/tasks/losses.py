@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_bertfam import distribution
-from keras_bertfam.layers.modeling.token_scores import crossentropy
+from keras_bertfam.layers.heads.token_scores import crossentropy
 from keras_bertfam.types import Config, Mixin, Tensor
 
 

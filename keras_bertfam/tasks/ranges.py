@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from keras_bertfam.layers.data.ranges import FINITE, Range, check_ranges
+from keras_bertfam.layers.data.value_ranges import FINITE, Range, check_ranges
 from keras_bertfam.tasks.inputs import is_preprocessed
 from keras_bertfam.tasks.losses import MaskedCrossentropy
 from keras_bertfam.types import Model

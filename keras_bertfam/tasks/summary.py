@@ -4,7 +4,7 @@ from typing import Any
 
 from keras import ops
 
-from keras_bertfam.layers.data.layouts import layouts
+from keras_bertfam.layers.data.pairs.segments import layouts
 from keras_bertfam.models.encoder_decoder import EncoderDecoderBackbone
 from keras_bertfam.types import Model, Tensor
 

@@ -20,15 +20,15 @@ from keras_bertfam.autograph import as_written
 from keras_bertfam.callbacks import show_total, with_stream_position
 from keras_bertfam.callbacks.backup import released
 from keras_bertfam.callbacks.progress import progress_of_run
-from keras_bertfam.layers.data.arrays import as_rows
+from keras_bertfam.layers.blocks.recomputation import set_recomputation
 from keras_bertfam.layers.data.pipelines import (
     checked_batch_size,
     ready_to_iterate,
     remember_count,
 )
-from keras_bertfam.layers.data.ranges import plain_error
 from keras_bertfam.layers.data.seeding import StreamPosition, shuffled_batches
-from keras_bertfam.layers.modeling.recomputation import set_recomputation
+from keras_bertfam.layers.data.user_inputs import as_rows
+from keras_bertfam.layers.data.value_ranges import plain_error
 from keras_bertfam.models.encoder import EncoderBackbone
 from keras_bertfam.models.exported import row_specs
 from keras_bertfam.models.library_model import LibraryModel

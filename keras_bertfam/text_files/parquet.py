@@ -3,14 +3,15 @@
 from collections.abc import Iterator
 from typing import Any
 
-from keras_bertfam.text_files.parts import Part, Reading, Source
+from keras_bertfam.text_files.sources import Part, Reading, Source
+from keras_bertfam.types import Path
 
 _ROWS = 1024  # decoded at once
 
 
 def row_groups(source: Source, size: int) -> Iterator[Part]:
-    """Parts of a Parquet file with about as many bytes."""
-    metadata = _parquet_file(source).metadata
+    """Divide a Parquet file into parts of about `size` bytes."""
+    metadata = open_parquet(source.name).metadata
     start, weight = 0, 0
     for group in range(metadata.num_row_groups):
         weight += metadata.row_group(group).total_byte_size
@@ -22,12 +23,12 @@ def row_groups(source: Source, size: int) -> Iterator[Part]:
 
 
 def check_column(source: Source, reading: Reading) -> None:
-    """Raises a `ValueError` for a file without the column, or another kind of file."""
+    """Raise a `ValueError` for a file without the column, or of another kind."""
     _with_column(source, reading)
 
 
 def parquet_values(part: Part, reading: Reading) -> Iterator[Any]:
-    """The column's value in each row of a part of a Parquet file.
+    """Read the column's value in each record of a part of a Parquet file.
 
     Raises:
         ValueError: for a file without that column.
@@ -45,7 +46,7 @@ def parquet_values(part: Part, reading: Reading) -> Iterator[Any]:
 
 
 def _with_column(source, reading):
-    file = _parquet_file(source)
+    file = open_parquet(source.name)
     names = file.schema_arrow.names
     if reading.feature not in names:
         raise ValueError(
@@ -55,7 +56,42 @@ def _with_column(source, reading):
     return file
 
 
-def _parquet_file(source):
+def read_columns(file: Any, columns: list[str], path: Path) -> list[dict[str, Any]]:
+    """Read columns of a whole Parquet file.
+
+    Args:
+        file: what `open_parquet` gave.
+        columns: list of their names.
+        path: of the file, for errors.
+
+    Returns:
+        A list of dicts, one for each record.
+
+    Raises:
+        ValueError: for a damaged file.
+    """
+    from pyarrow import lib
+
+    try:
+        records: list[dict[str, Any]] = file.read(columns=columns).to_pylist()
+    except (lib.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path!s} is damaged: {error}.") from error
+    return records
+
+
+def open_parquet(path: Path) -> Any:
+    """Open a Parquet file, whose values are read when they are asked for.
+
+    Args:
+        path: of the file.
+
+    Returns:
+        A `pyarrow.parquet.ParquetFile`.
+
+    Raises:
+        ImportError: if pyarrow isn't installed.
+        ValueError: for another kind of file.
+    """
     try:
         from pyarrow import parquet
     except ImportError as error:
@@ -63,6 +99,6 @@ def _parquet_file(source):
             "Parquet files need pyarrow: pip install keras-bertfam[data]."
         ) from error
     try:
-        return parquet.ParquetFile(source.name)
+        return parquet.ParquetFile(path)
     except (ValueError, OSError) as error:  # pyarrow's errors are
-        raise ValueError(f"{source.name} must be a Parquet file: {error}.") from error
+        raise ValueError(f"{path!s} must be a Parquet file: {error}.") from error

@@ -1,18 +1,19 @@
 """Documents and lines of files, whatever their format, compression and encoding."""
 
 import codecs
+import contextlib
+import gzip
+import io
 import itertools
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from keras_bertfam.parsing import parse_json
-from keras_bertfam.text_files.compression import opened
 from keras_bertfam.text_files.parquet import check_column, parquet_values
-from keras_bertfam.text_files.parts import Part, Reading, Source
-from keras_bertfam.text_files.white_space import WHITE_SPACE
+from keras_bertfam.text_files.sources import Part, Reading, Source
 
-# What a piece of a document begins with that goes on with the piece before: a zero
+# What a piece of a document begins with that continues the piece before: a zero
 # byte, which tokenizers drop or take for a space.
 CONTINUES = "\0"
 
@@ -47,7 +48,7 @@ def check_head(source: Source, reading: Reading) -> None:
 def read_documents(
     part: Part, reading: Reading, max_bytes: float = float("inf")
 ) -> Iterator[str]:
-    """The documents of a part of a file.
+    """Read the documents of a part of a file.
 
     In text files, blank lines stand between documents. Lines end as on any system, and
     have no white space around them; blank ones are left out.
@@ -70,13 +71,13 @@ def read_documents(
 
 
 def read_lines(part: Part, reading: Reading) -> Iterator[str]:
-    """The lines of the documents of `read_documents`, with its errors."""
+    """Read the lines of the documents of `read_documents`, with its errors."""
     for text in _texts(part, reading):
         yield from filter(None, text.split("\n"))
 
 
 def tidy_text(value: Any, part: Part, reading: Reading, place: str) -> str:
-    """A text that is a value of a table, with lines as text files give them.
+    """Give a value of a table lines as those of text files.
 
     Args:
         value: str, bytes in UTF-8, or `None`.
@@ -113,7 +114,7 @@ def tidy_text(value: Any, part: Part, reading: Reading, place: str) -> str:
 
 
 def _pieces(texts: Iterable[str], max_bytes: float) -> Iterator[str]:
-    """Documents, or pieces of them, of texts of whole lines."""
+    """Join texts of whole lines to documents, or pieces of them."""
     parts: list[str] = []  # of a document whose end is still to come
     size, before, line_end = 0, "", "\n"
     for text in texts:
@@ -144,7 +145,7 @@ def _bytes_of(text):
 
 
 def _texts(part, reading):
-    """Whole lines without white space around them; documents end with blank ones."""
+    """Strip whole lines of white space around them; documents end with blank ones."""
     kind = part.source.kind
     if kind == "text":
         for _, lines in _blocks(part, reading):
@@ -187,7 +188,7 @@ def _json_values(part, reading):
 
 
 def _blocks(part, reading):
-    """Lists of whole lines, about a MiB at once, and the byte where they begin."""
+    """Read whole lines, about a MiB at once, and the byte where they begin."""
     kind = part.source.kind
     rest: list[str] = []  # of a line whose end is still to come
     begin = None
@@ -216,7 +217,7 @@ def _blocks(part, reading):
 
 
 def _split_lines(text):
-    """Lines of text; a carriage return at a line's end is white space there."""
+    """Split text into lines; a carriage return at a line's end is white space there."""
     if text.count("\r") > text.count("\r\n"):
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     return text.split("\n")
@@ -241,7 +242,7 @@ def _before_longest(block, kind):
 
 
 def _decoded(part, reading, chunk_size):
-    """What is decoded, the byte up to which it has been, and whether it is the last."""
+    """Decode chunks, each with the byte reached and whether it is the last."""
     source = part.source
     decoder = codecs.getincrementaldecoder(reading.encoding)()
     with opened(source) as file:
@@ -292,3 +293,77 @@ def _undecoded(error, source, reading, at):
         f"{source.name} must be text in {reading.encoding.upper()}, `encoding`. "
         f"Received, at byte {at}: {found}."
     )
+
+
+_COMPRESSED = 1 << 16
+
+
+@contextlib.contextmanager
+def opened(source: Source) -> Iterator[Any]:
+    """Open a file to read its bytes as they were before it was compressed."""
+    if source.name.endswith(".gz"):
+        with gzip.open(source.name) as file:
+            yield file
+    elif source.name.endswith(".zst"):
+        try:
+            import zstandard
+        except ImportError as error:
+            raise ImportError(
+                "Files of Zstandard need a library: pip install keras-bertfam[beam]."
+            ) from error
+        with open(source.name, "rb") as raw:
+            frames = _ZstandardFrames(raw, zstandard.ZstdDecompressor())
+            with io.BufferedReader(frames, _COMPRESSED) as file:
+                yield file
+    else:
+        with open(source.name, "rb") as file:
+            yield file
+
+
+class _ZstandardFrames(io.RawIOBase):
+    """The content of all frames of Zstandard in a file, which must be whole.
+
+    `zstandard.open` reads the first only, and says nothing of one that was cut off.
+    """
+
+    def __init__(self, file, decompressor):
+        self._file = file
+        self._decompressor = decompressor
+        self._frame = None
+        self._ready = b""
+
+    def readable(self):
+        return True
+
+    def readinto(self, buffer):
+        while not self._ready:
+            left_over = self._frame and self._frame.unused_data
+            chunk = left_over or self._file.read(_COMPRESSED)
+            if not chunk:
+                if self._frame is not None and not self._frame.eof:
+                    raise EOFError("its last frame was cut off.")
+                return 0
+            if self._frame is None or self._frame.eof:
+                self._frame = self._decompressor.decompressobj()
+            self._ready = self._frame.decompress(chunk)
+        given = self._ready[: len(buffer)]
+        buffer[: len(given)] = given
+        self._ready = self._ready[len(given) :]
+        return len(given)
+
+
+# Python's own, without U+001C to U+001F, which Unicode has not.
+WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B)))
+WHITE_SPACE += "\u2028\u2029\u202f\u205f\u3000"
+
+
+def between_brackets(characters: str) -> str:
+    """Write characters for a class of RE2, whose own `\\s` is ASCII's.
+
+    Args:
+        characters: of the class.
+
+    Returns:
+        What stands between `[` and `]`.
+    """
+    return "".join(rf"\x{{{ord(character):x}}}" for character in characters)

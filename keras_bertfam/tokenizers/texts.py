@@ -7,18 +7,16 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bertfam.autograph import as_written
-from keras_bertfam.text_files import white_space
-from keras_bertfam.text_files.finding import find_files
-from keras_bertfam.text_files.parts import Reading, Source
-from keras_bertfam.text_files.reading import check_head
-from keras_bertfam.text_files.white_space import between_brackets
+from keras_bertfam.text_files.reading import WHITE_SPACE as WHITE_SPACE_CHARACTERS
+from keras_bertfam.text_files.reading import between_brackets, check_head
+from keras_bertfam.text_files.sources import Reading, Source, find_files
 from keras_bertfam.types import Path, TFDataset, TFTensor
 
 # All that UTF-8 can encode: surrogates aren't characters.
 _UTF8 = r"[\x00-\x{D7FF}\x{E000}-\x{10FFFF}]*"
 # White space between brackets of RE2, and that within a line.
-WHITE_SPACE = between_brackets(white_space.WHITE_SPACE)
-LINE_SPACE = between_brackets(white_space.WHITE_SPACE.replace("\n", ""))
+WHITE_SPACE = between_brackets(WHITE_SPACE_CHARACTERS)
+LINE_SPACE = between_brackets(WHITE_SPACE_CHARACTERS.replace("\n", ""))
 # What a clean-up changes by itself, for RE2: a letter with its marks, the parts of
 # Hangul's syllables, and what SentencePiece's models read as one quotation mark.
 CLUSTER = r"``|''|[\x{1100}-\x{11FF}]+|(?s:.)\p{M}*"

@@ -8,8 +8,8 @@ from typing import Any
 import tensorflow as tf
 
 from keras_bertfam.autograph import as_written
-from keras_bertfam.text_files.parts import Part, Reading
 from keras_bertfam.text_files.reading import read_lines
+from keras_bertfam.text_files.sources import Part, Reading
 from keras_bertfam.tokenizers.texts import (
     WHITE_SPACE,
     check_documents,

@@ -5,7 +5,7 @@ import pytest
 from keras import ops
 
 from keras_bertfam import models
-from keras_bertfam.layers.modeling.sequences import (
+from keras_bertfam.layers.attention.masks import (
     positions_without_padding,
     restarted_positions,
 )

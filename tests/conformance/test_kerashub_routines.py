@@ -10,9 +10,12 @@ import pytest
 import tensorflow as tf
 
 from keras_bertfam import layers, models, tasks
+from keras_bertfam.layers import attention, blocks, heads, recurrent
 from keras_bertfam.presets.families import FAMILIES
 from tests import every_task as every
 from tests import public_layers as public
+
+MODELING = (attention, blocks, heads, recurrent)
 
 pytest.importorskip("grain", reason="KerasHub's routines import it: extra `grain`")
 from keras_hub.src.tests import test_case  # noqa: E402
@@ -165,7 +168,8 @@ def test_layers_that_take_or_give_no_floats(routines):
 def test_every_public_layer_is_here():
     public_names = {
         name
-        for name in layers.modeling.__all__
+        for space in MODELING
+        for name in space.__all__
         if isinstance(getattr(layers, name), type)
     }
     elsewhere = {"RelativePositionBias", "SampleTokens", "ScalarMix"}

@@ -9,9 +9,8 @@ import pytest
 
 from keras_bertfam.corpora.batch_source import BatchSource
 from keras_bertfam.corpora.manifest import Manifest, ids_dtype
-from keras_bertfam.corpora.row_kinds import RowKind
+from keras_bertfam.corpora.row_kinds import RowKind, Sharing
 from keras_bertfam.corpora.row_reader import RowReader
-from keras_bertfam.corpora.row_sharing import Sharing
 from keras_bertfam.corpora.shards import write_shard
 
 SEPARATOR, PAD = 1, 0

@@ -7,7 +7,7 @@ import keras
 import pytest
 
 from keras_bertfam import models, presets, tasks
-from keras_bertfam.layers.data.layouts import get_layout
+from keras_bertfam.layers.data.pairs.segments import get_layout
 from keras_bertfam.models import EncoderBackbone
 from keras_bertfam.presets.families import BACKBONES, FAMILIES
 from keras_bertfam.presets.families.bert import BERT

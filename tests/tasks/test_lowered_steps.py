@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_bertfam.layers.modeling.jax_attention import lowered_for
+from keras_bertfam.layers.attention.jax_kernels import lowered_for
 from tests import tiny_families
 from tests.marks import in_ci
 

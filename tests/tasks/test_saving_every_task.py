@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from keras_bertfam import analysis
-from keras_bertfam.layers.data.layouts import get_layout
+from keras_bertfam.layers.data.pairs.segments import get_layout
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.tokenizer_presets import has_vocabulary
 from tests import every_task as every

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_bertfam.layers.modeling import token_scores
+from keras_bertfam.layers.heads import token_scores
 from keras_bertfam.models import BertBackbone, XLNetBackbone
 from keras_bertfam.tasks import (
     CausalLM,

@@ -7,14 +7,13 @@ import re
 import pytest
 import tensorflow as tf
 
-from keras_bertfam.corpora.preparing import reading as preparing
+from keras_bertfam.corpora.preparing import sources
 from keras_bertfam.corpora.preparing.sources import find_sources
 from keras_bertfam.layers import read_documents
-from keras_bertfam.layers.data.ranges import plain_error
+from keras_bertfam.layers.data.value_ranges import plain_error
 from keras_bertfam.text_files import reading as module
-from keras_bertfam.text_files.finding import find_files
-from keras_bertfam.text_files.parts import Part, Reading
-from keras_bertfam.text_files.white_space import WHITE_SPACE
+from keras_bertfam.text_files.reading import WHITE_SPACE
+from keras_bertfam.text_files.sources import Part, Reading, find_files
 from keras_bertfam.tokenizers.training_texts import read_texts
 from tests.written_files import write
 
@@ -32,7 +31,7 @@ def of_preparation(path, **settings):
     return [
         text
         for source in find_sources(path, reading)
-        for text in preparing.read_documents(Part(source), reading)
+        for text in sources.read_documents(Part(source), reading)
     ]
 
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bertfam.text_files.white_space import WHITE_SPACE
+from keras_bertfam.text_files.reading import WHITE_SPACE
 from keras_bertfam.tokenizers import ElmoTokenizer, train_words
 
 WORDS = ["<S>", "</S>", "<UNK>", "Ada", "wrote", "."]

@@ -1,4 +1,4 @@
-"""What a corpus is prepared by, and the folder in which the work goes on.
+"""The settings of a preparation, and the folder in which the work goes on.
 
 Whatever is in that folder has a name made of all that it depends on, and appears whole.
 So a run that was killed finds what it had done, and no worker takes a result of other
@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 
 from keras_bertfam import parsing
-from keras_bertfam.corpora.preparing.near_duplicates import NearDuplicates
+from keras_bertfam.corpora.preparing.duplicates import NearDuplicates
 from keras_bertfam.corpora.preparing.processes import call
 from keras_bertfam.corpora.preparing.quality import QualityRules
 from keras_bertfam.presets.loading import load_tokenizer
-from keras_bertfam.text_files.parts import Block, Part, Reading, Source
+from keras_bertfam.text_files.sources import Block, Part, Reading, Source
 from keras_bertfam.tokenizers.graph import as_graph_layer
 from keras_bertfam.types import Config, Tokenizer
 from keras_bertfam.version import __version__
@@ -36,7 +36,7 @@ _ERRORS = {kind.__name__: kind for kind in (ValueError, OSError, ImportError)}
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What all workers know.
+    """The settings of a preparation, which all workers know.
 
     Args:
         folder: path of the working folder, which all workers see.
@@ -65,20 +65,20 @@ class Job:
     shards: int
 
     def path(self, *names: str) -> str:
-        """A path in the working folder."""
+        """Join a path in the working folder."""
         return os.path.join(self.folder, *names)
 
     def block(self, number: int) -> Block:
-        """A block by its number."""
+        """Look up a block by its number."""
         return read_blocks(self.path(self.blocks_file))[number]
 
     @property
     def tokenizer_folder(self) -> str:
-        """The preset of the tokenizer."""
+        """str: the preset of the tokenizer."""
         return self.path("tokenizers", self.tokenizer_digest)
 
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer, loaded once in a process."""
+        """Load the tokenizer, once in a process."""
         return _tokenizer_in(self.tokenizer_folder)
 
 
@@ -88,7 +88,7 @@ def _tokenizer_in(folder):
 
 
 def write_blocks(folder: str, blocks: list[Block]) -> str:
-    """Writes blocks to a working folder; returns the name of the file."""
+    """Write blocks to a working folder, and return the file's name."""
     rows = [[dataclasses.astuple(part) for part in block] for block in blocks]
     name = f"blocks-{digest(rows)}.json"
     write_text(os.path.join(folder, name), json.dumps(rows))
@@ -97,7 +97,7 @@ def write_blocks(folder: str, blocks: list[Block]) -> str:
 
 @functools.lru_cache(maxsize=1)
 def read_blocks(path: str) -> list[Block]:
-    """The blocks in a file of `write_blocks`."""
+    """Read the blocks in a file of `write_blocks`."""
     rows = parsing.read_json(path, many=True)
     return [
         tuple(Part(Source(*source), *bounds) for source, *bounds in row) for row in rows
@@ -105,7 +105,7 @@ def read_blocks(path: str) -> list[Block]:
 
 
 def digest(*values: Any) -> str:
-    """A name for what depends on values, which are dataclasses or go into JSON."""
+    """Name what depends on values, which are dataclasses or go into JSON."""
     text = json.dumps([__version__, *values], sort_keys=True, default=_plain)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
@@ -136,7 +136,7 @@ def whole_folder(path: str) -> Iterator[str]:
 
 
 def save_array(path: str, array: np.ndarray) -> None:
-    """Writes an array as `numpy.save` does.
+    """Write an array as `numpy.save` does.
 
     That says of a full disk how many bytes were written; this lets the system say it.
     """
@@ -146,17 +146,17 @@ def save_array(path: str, array: np.ndarray) -> None:
 
 
 def write_json(path: str, content: Config) -> None:
-    """Writes a file as a whole."""
+    """Write a file as a whole."""
     write_text(path, json.dumps(content))
 
 
 def read_json(path: str) -> Any:
-    """The content of a file of JSON."""
+    """Read a file of JSON."""
     return parsing.read_json(path, many=True)
 
 
 def guarded(job: Any, step: Callable[..., Any], element: Any) -> Any:
-    """What a step makes of an element, where `processes.call` has it done.
+    """Run a step on an element, where `processes.call` has it done.
 
     Its error is noted for who started all: a runner gives no more of one than a text
     with its traceback.
@@ -185,7 +185,7 @@ def _run(job, step, element):
 
 
 def _loaded(element):
-    """An element with lists for what a runner gives as it is asked for."""
+    """Replace by lists what a runner gives as it is asked for."""
     if not isinstance(element, tuple):
         return element
     key, values = element
@@ -195,7 +195,7 @@ def _loaded(element):
 
 
 def raise_failure(folder: str) -> None:
-    """Raises the first error that a worker noted in a working folder, if any did."""
+    """Raise the first error that a worker noted in a working folder, if any did."""
     failures = os.path.join(folder, FAILURES)
     for name in sorted(os.listdir(failures)) if os.path.isdir(failures) else ():
         noted = read_json(os.path.join(failures, name))

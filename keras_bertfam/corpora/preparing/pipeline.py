@@ -1,7 +1,11 @@
-"""The steps of preparing a corpus as a pipeline of Apache Beam."""
+"""The steps of preparing a corpus as a pipeline of Apache Beam, and how far it is."""
 
+import contextlib
 import functools
-from collections.abc import Callable, Sequence
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from keras_bertfam.corpora.preparing import steps
@@ -9,7 +13,7 @@ from keras_bertfam.corpora.preparing.job import Job, guarded
 
 
 def load_beam() -> Any:
-    """Apache Beam.
+    """Import Apache Beam.
 
     Raises:
         ImportError: if it isn't installed: how to.
@@ -24,7 +28,7 @@ def load_beam() -> Any:
 
 
 def beam_options(workers: int, arguments: Sequence[str] = ()) -> Any:
-    """The options of a pipeline: processes of this machine, unless they say others.
+    """Choose a pipeline's options: processes of this machine, unless they say others.
 
     Args:
         workers: int. How many processes.
@@ -60,7 +64,7 @@ def beam_options(workers: int, arguments: Sequence[str] = ()) -> Any:
 
 
 def run_pipeline(job: Job, blocks: int, options: Any) -> None:
-    """Runs all steps.
+    """Run all steps.
 
     Args:
         job: `Job`.
@@ -110,3 +114,57 @@ def _numbered(number):
 
 def _together(element):
     return 0, element
+
+
+_SECONDS = 5.0
+
+
+@contextlib.contextmanager
+def progress(
+    folders: Callable[[], dict[str, tuple[str, int]]],
+    report: Callable[[str], Any],
+    seconds: float = _SECONDS,
+) -> Iterator[None]:
+    """Report every few seconds how many things are in folders, while it changes.
+
+    Args:
+        folders: function without arguments that returns a dict from what is counted
+            to the folder and how many there will be.
+        report: function that takes a line of text.
+        seconds: float. How long to wait between two lines.
+    """
+    done = threading.Event()
+    start = time.monotonic()
+    reported: list[str] = []
+
+    def report_change():
+        parts = [
+            f"{what} {_count(folder)} of {total}"
+            for what, (folder, total) in folders().items()
+        ]
+        line = ", ".join(parts)
+        if [line] != reported[-1:]:
+            reported.append(line)
+            report(f"{time.monotonic() - start:6.0f} s: {line}")
+
+    def watch():
+        while not done.wait(seconds):
+            report_change()
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+        done.set()
+        thread.join()
+        report_change()
+    finally:
+        done.set()
+        thread.join()
+
+
+def _count(folder):
+    """Count the whole things in a folder."""
+    with contextlib.suppress(FileNotFoundError):
+        return sum(not name.startswith(".") for name in os.listdir(folder))
+    return 0

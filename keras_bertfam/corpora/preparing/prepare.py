@@ -14,11 +14,12 @@ from keras_bertfam.corpora.manifest import (
     TOKENIZER,
     Manifest,
     Shard,
+    check_output,
     describe_tokenizer,
     ids_dtype,
 )
 from keras_bertfam.corpora.preparing import steps
-from keras_bertfam.corpora.preparing.contamination import hash_test_sets
+from keras_bertfam.corpora.preparing.duplicates import NearDuplicates, hash_test_sets
 from keras_bertfam.corpora.preparing.job import (
     FAILURES,
     Job,
@@ -29,17 +30,18 @@ from keras_bertfam.corpora.preparing.job import (
     whole_folder,
     write_blocks,
 )
-from keras_bertfam.corpora.preparing.near_duplicates import NearDuplicates
-from keras_bertfam.corpora.preparing.pipeline import beam_options, run_pipeline
-from keras_bertfam.corpora.preparing.places import check_output
+from keras_bertfam.corpora.preparing.pipeline import (
+    beam_options,
+    progress,
+    run_pipeline,
+)
 from keras_bertfam.corpora.preparing.processes import process_pool
-from keras_bertfam.corpora.preparing.progress import progress
 from keras_bertfam.corpora.preparing.quality import QualityRules
 from keras_bertfam.corpora.preparing.sources import find_sources, make_blocks
 from keras_bertfam.presets import locks
 from keras_bertfam.presets.loading import load_given_tokenizer
 from keras_bertfam.presets.tokenizer_sources import check_family, open_tokenizer
-from keras_bertfam.text_files.parts import MAX_LINE_LENGTH, Reading, Source
+from keras_bertfam.text_files.sources import MAX_LINE_LENGTH, Reading, Source
 from keras_bertfam.types import Path, Tokenizer
 from keras_bertfam.whole_files import flush_folder, written_aside
 
@@ -77,7 +79,7 @@ def prepare(
     report: Callable[[str], Any] = print,
     family: str | None = None,
 ) -> Manifest:
-    """Makes shards of token ids of text, once, for all runs to come.
+    """Make shards of token ids of text, once, for all runs to come.
 
     Documents are read, filtered, rid of duplicates, split into sentences and
     tokenised. The same sources and settings give the same bytes, whatever the number of
@@ -213,7 +215,7 @@ def _shards_for(sources: Sequence[Source]) -> int:
 
 @contextlib.contextmanager
 def _working_folder(output: str) -> Iterator[str]:
-    """The folder beside `output` that one run at a time has; it goes at the end."""
+    """Lock a folder beside `output` for one run at a time, and delete it at the end."""
     parent, name = os.path.split(output)
     folder = os.path.join(parent, f"{name}-working")
     os.makedirs(folder, exist_ok=True)
@@ -233,7 +235,7 @@ def _working_folder(output: str) -> Iterator[str]:
 
 
 def _write_test_hashes(folder, test_sets, reading, size):
-    """The name of the file with the runs of words of test sets, or `None`."""
+    """Write the runs of words of test sets, and return the file, or `None`."""
     if not test_sets:
         return None
     hashes = hash_test_sets(test_sets, reading, size)
@@ -305,7 +307,7 @@ def _manifest(job, blocks, sources, described, test_sets):
 
 
 def _publish(job, manifest, output):
-    """Puts the shards in their place, with all that belongs to them, as a whole."""
+    """Put the shards in their place, with all that belongs to them, as a whole."""
     key = read_json(job.path(steps.PLAN))["key"]
     shards = job.path(f"shards-{key}")
     for name in os.listdir(shards):

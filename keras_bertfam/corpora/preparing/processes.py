@@ -55,7 +55,7 @@ def process_pool(workers: int) -> Iterator[None]:
 
 
 def _may_be_copied():
-    """Whether a fork of this process can work.
+    """Tell whether a fork of this process can work.
 
     That of a process with TensorFlow's threads may never end.
     """
@@ -73,7 +73,7 @@ def _may_be_copied():
 
 
 def call(function: Callable[..., Any], *args: Any) -> Any:
-    """What a function returns: here, or in a process of the pool if this one works.
+    """Call a function here, or in a process of the pool if this one works.
 
     Raises:
         OSError: if a process of the pool was killed.
@@ -96,7 +96,7 @@ def call(function: Callable[..., Any], *args: Any) -> Any:
 
 
 def _end_with_parent():
-    """Ends this process when its parent is killed, which else it would outlive."""
+    """End this process when its parent is killed, which else it would outlive."""
     parent = multiprocessing.parent_process()
 
     def wait():

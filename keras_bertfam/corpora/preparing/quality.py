@@ -66,7 +66,7 @@ class Document:
         )
 
     def share_of_lines(self, test: Callable[[str], Any]) -> float:
-        """The share of lines that a function is true of."""
+        """Compute the share of the lines that a function is true of."""
         return sum(1 for line in self.lines if test(line)) / len(self.lines)
 
 
@@ -99,7 +99,7 @@ _RULES: dict[str, Callable[[Document, Any], bool]] = {
 @checked
 @dataclasses.dataclass(frozen=True)
 class QualityRules:
-    """Which documents, and which of their lines, are good enough to train on.
+    """The rules by which documents, and lines of them, are good enough to train on.
 
     What is `None` is not asked for. Words stand between white space, so that rules on
     them fit languages that have it between words.
@@ -162,7 +162,7 @@ class QualityRules:
 
     @classmethod
     def gopher(cls, **changed: Any) -> "QualityRules":
-        """Gopher's rules that hold for any language; arguments take their place."""
+        """Create Gopher's rules for any language; arguments take their place."""
         rules: Config = {
             "min_words": 50,
             "max_words": 100_000,
@@ -179,7 +179,7 @@ class QualityRules:
 
     @classmethod
     def c4(cls, **changed: Any) -> "QualityRules":
-        """C4's rules that hold for any language; arguments take their place."""
+        """Create C4's rules for any language; arguments take their place."""
         rules: Config = {
             "min_line_words": 5,
             "sentence_lines": True,
@@ -189,12 +189,12 @@ class QualityRules:
         return cls(**{**rules, **changed})
 
     def arguments(self) -> Config:
-        """The arguments that are asked for."""
+        """Collect the arguments that are asked for."""
         given = dataclasses.asdict(self).items()
         return {k: v for k, v in given if v is not None and v is not False}
 
     def apply(self, text: str) -> tuple[Document, str | None]:
-        """Leaves out lines, and says what of a text breaks a rule.
+        """Leave out lines, and tell which rules a text breaks.
 
         Args:
             text: str without blank lines.

@@ -1,16 +1,23 @@
-"""Which files and datasets there are by names, and their parts of about equal size."""
+"""Sources of text by name, files and datasets, their parts, and documents of these."""
 
 import codecs
+import functools
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
-from keras_bertfam.corpora.preparing import tables
-from keras_bertfam.text_files.finding import find_files, source_of
+from keras_bertfam.text_files import reading as files
 from keras_bertfam.text_files.parquet import row_groups
-from keras_bertfam.text_files.parts import Block, Part, Reading, Source
-from keras_bertfam.text_files.reading import check_head
-from keras_bertfam.text_files.white_space import WHITE_SPACE
+from keras_bertfam.text_files.reading import WHITE_SPACE, check_head
+from keras_bertfam.text_files.sources import (
+    Block,
+    Part,
+    Reading,
+    Source,
+    find_files,
+    source_of,
+)
 from keras_bertfam.types import Path
 
 # Parts of text are of about this many bytes: a 256th of all, between the two.
@@ -29,7 +36,7 @@ _CHUNK = 1 << 16
 def find_sources(
     names: Path | Sequence[Path], reading: Reading, argument: str = "sources"
 ) -> list[Source]:
-    """The files and datasets that there are by their names.
+    """Find files and datasets by their names.
 
     Args:
         names: of files, patterns of such names, `"tfds:NAME"` and `"hf:NAME"`.
@@ -46,20 +53,20 @@ def find_sources(
     if isinstance(names, (str, os.PathLike)):
         names = [names]
     items = [os.fspath(name) for name in names]
-    marks = tuple(f"{kind}:" for kind in tables.DATASETS)
+    marks = tuple(f"{kind}:" for kind in DATASETS)
     datasets = sorted({item for item in items if item.startswith(marks)})
     files = [item for item in items if item not in datasets]
-    found = [tables.dataset_source(name, reading) for name in datasets]
+    found = [dataset_source(name, reading) for name in datasets]
     if files or not datasets:
         found += find_files(files, argument)
     for source in found:
-        if source.kind not in tables.DATASETS:
+        if source.kind not in DATASETS:
             check_head(source, reading)
     return sorted(found, key=lambda source: source.name)
 
 
 def check_unchanged(source: Source) -> None:
-    """Raises a `ValueError` for a file that has changed since it was found.
+    """Raise a `ValueError` for a file that has changed since it was found.
 
     What was read of it would be a part of the old one and a part of the new one.
     """
@@ -75,7 +82,7 @@ def check_unchanged(source: Source) -> None:
 
 
 def make_blocks(sources: Iterable[Source], reading: Reading) -> list[Block]:
-    """Parts of sources, together of about equal size.
+    """Divide sources into parts, together of about equal size.
 
     Args:
         sources: `Source`s.
@@ -106,8 +113,8 @@ def make_blocks(sources: Iterable[Source], reading: Reading) -> list[Block]:
 def _parts(source, size, reading):
     if source.kind == "parquet":
         return row_groups(source, size)
-    if source.kind in tables.DATASETS:
-        return tables.examples(source, size, reading)
+    if source.kind in DATASETS:
+        return dataset_parts(source, size, reading)
     whole = source.kind == "text" and reading.one_per_file
     # Bytes of lines' ends can be within characters of other encodings.
     other = codecs.lookup(reading.encoding).name != "utf-8"
@@ -117,7 +124,7 @@ def _parts(source, size, reading):
 
 
 def _byte_ranges(source, size):
-    """Parts of a file that end with a document."""
+    """Divide a file into parts that end with a document."""
     with open(source.name, "rb") as file:
         start = 0
         while start < source.bytes:
@@ -128,7 +135,7 @@ def _byte_ranges(source, size):
 
 
 def _next_document(file, at, separator):
-    """Where the first document begins that follows a separator from `at` on."""
+    """Find where the first document begins that follows a separator from `at` on."""
     file.seek(at)
     before = b""
     while chunk := file.read(_CHUNK):
@@ -139,3 +146,113 @@ def _next_document(file, at, separator):
         before = text[max(text.rfind(b"\n"), text.rfind(b"\r")) :][-_CHUNK:]
         at += len(text) - len(before)
     return None
+
+
+DATASETS = ("tfds", "hf")  # the kinds of sources, and what their names begin with
+_EXAMPLES = 10_000  # in a part of a dataset whose size in bytes isn't known
+
+
+def dataset_parts(source: Source, size: int, reading: Reading) -> list[Part]:
+    """Divide a dataset into parts of about `size` bytes."""
+    count = _dataset_length(source.name, reading)
+    step = _EXAMPLES
+    if source.bytes:
+        step = max(1, size * count // source.bytes)
+    return [Part(source, k, min(k + step, count)) for k in range(0, count, step)]
+
+
+@functools.lru_cache(maxsize=2)
+def _tfds_split(name, reading):
+    import tensorflow_datasets as tfds
+
+    builder = tfds.builder(name.removeprefix("tfds:"))
+    builder.download_and_prepare()
+    if reading.split not in builder.info.splits:
+        raise ValueError(
+            f"`split` must be one of {sorted(builder.info.splits)} for {name}. "
+            f"Received: {reading.split!r}."
+        )
+    return builder, builder.info.splits[reading.split]
+
+
+@functools.lru_cache(maxsize=2)
+def _hf_dataset(name, reading):
+    try:
+        import datasets
+    except ImportError as error:
+        raise ImportError(
+            "Hugging Face's datasets need their library: pip install datasets."
+        ) from error
+    return datasets.load_dataset(name.removeprefix("hf:"), split=reading.split)
+
+
+def dataset_source(name: str, reading: Reading) -> Source:
+    """Describe a dataset as a source.
+
+    Raises:
+        ImportError: if its library isn't installed.
+        ValueError: if it has no such split.
+    """
+    if name.startswith("tfds:"):
+        builder, split = _tfds_split(name, reading)
+        return Source(name, "tfds", int(split.num_bytes), builder.info.full_name)
+    dataset = _hf_dataset(name, reading)
+    size = int(dataset.info.dataset_size or 0)
+    return Source(name, "hf", size, str(dataset._fingerprint))
+
+
+def _dataset_length(name, reading):
+    if name.startswith("tfds:"):
+        return int(_tfds_split(name, reading)[1].num_examples)
+    return len(_hf_dataset(name, reading))
+
+
+def dataset_examples(part: Part, reading: Reading) -> Iterator[Any]:
+    """Read the feature's value in each example of a part of a dataset.
+
+    Raises:
+        ValueError: for a dataset without that feature.
+    """
+    name = part.source.name
+    end = _dataset_length(name, reading) if part.end < 0 else part.end
+    if name.startswith("tfds:"):
+        builder, _ = _tfds_split(name, reading)
+        names = [*builder.info.features]
+        split = f"{reading.split}[{part.start}:{end}]"
+    else:
+        dataset = _hf_dataset(name, reading)
+        names = dataset.column_names
+    if reading.feature not in names:
+        raise ValueError(
+            f"`feature` must be one of {sorted(names)} for {name}. "
+            f"Received: {reading.feature!r}."
+        )
+    if name.startswith("tfds:"):
+        examples = builder.as_dataset(split=split).as_numpy_iterator()
+    else:
+        examples = iter(dataset.select(range(part.start, end)))
+    for example in examples:
+        yield example[reading.feature]
+
+
+def read_documents(part: Part, reading: Reading) -> Iterator[str]:
+    """Read the documents of a part of a file or a dataset.
+
+    Args:
+        part: `Part`.
+        reading: `Reading`.
+
+    Yields:
+        Strings that aren't empty.
+
+    Raises:
+        OSError: if a file can't be read.
+        ValueError: as `text_files.reading.read_documents`.
+    """
+    if part.source.kind not in DATASETS:
+        yield from files.read_documents(part, reading)
+        return
+    examples = dataset_examples(part, reading)
+    for row, value in enumerate(examples, part.start):
+        if text := files.tidy_text(value, part, reading, f"row {row}"):
+            yield text

@@ -8,9 +8,14 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from keras_bertfam.corpora.manifest import ids_dtype
-from keras_bertfam.corpora.preparing.contamination import is_contaminated
+from keras_bertfam.corpora.preparing.duplicates import (
+    find_copies,
+    hash_words,
+    is_contaminated,
+)
 from keras_bertfam.corpora.preparing.job import (
     Job,
     digest,
@@ -19,11 +24,11 @@ from keras_bertfam.corpora.preparing.job import (
     whole_folder,
     write_json,
 )
-from keras_bertfam.corpora.preparing.near_duplicates import find_copies, hash_words
-from keras_bertfam.corpora.preparing.reading import read_documents
-from keras_bertfam.corpora.preparing.sources import check_unchanged
-from keras_bertfam.corpora.preparing.tokenizing import DOCUMENT, tokenize_documents
+from keras_bertfam.corpora.preparing.sources import check_unchanged, read_documents
 from keras_bertfam.corpora.shards import write_shard
+from keras_bertfam.layers.data.documents.reading import sentences_of
+from keras_bertfam.text_files.reading import CONTINUES
+from keras_bertfam.types import Tokenizer
 
 DOCUMENTS, TOKENS, PLAN = "documents", "tokens", "plan.json"
 EXACT, NEAR = 0, 1
@@ -36,14 +41,14 @@ _LARGEST = (1 << 32) - 1
 
 
 def documents_folder(job: Job, number: int) -> str:
-    """Where the documents of a block are."""
+    """Name the folder of the documents of a block."""
     settings = (job.reading, job.rules, job.near_duplicates, job.test_hashes_file)
     key = digest(job.block(number), settings, job.test_ngram)
     return job.path(DOCUMENTS, key)
 
 
 def write_documents(job: Job, number: int) -> int:
-    """Reads a block's documents, and writes those that the rules leave."""
+    """Read a block's documents, and write those that the rules leave."""
     folder = documents_folder(job, number)
     if os.path.isdir(folder):
         return number
@@ -99,7 +104,7 @@ def _digest(data):
 
 
 def index_rows(job: Job, number: int) -> Iterator[tuple[int, bytes]]:
-    """The rows by which a block's documents are compared with others."""
+    """Make the rows by which a block's documents are compared with others."""
     folder = documents_folder(job, number)
     digests = np.load(os.path.join(folder, "digests.npy"))
     numbers = np.uint64(number << 32) + np.arange(len(digests), dtype=np.uint64)
@@ -128,7 +133,7 @@ def _partitioned(kind, groups, order, numbers):
 def find_dropped(
     job: Job, partition: tuple[int, Iterable[bytes]]
 ) -> Iterator[tuple[int, tuple[int, bytes]]]:
-    """Of the rows of a partition, which documents of which blocks go, and why."""
+    """Find which documents of a partition's rows go, from which blocks, and why."""
     key, blobs = partition
     kind = key // _PARTITIONS
     rows = np.frombuffer(b"".join(blobs), _ROW)
@@ -143,7 +148,7 @@ def find_dropped(
 
 
 def _signatures_compared(job, numbers):
-    """Whether documents agree in enough of their signatures, which are held.
+    """Compare documents by their signatures, which are held.
 
     Args:
         job: `Job`.
@@ -169,7 +174,7 @@ def _signatures_compared(job, numbers):
 
 
 def write_tokens(job: Job, joined: tuple[int, dict[str, Any]]) -> tuple[int, str]:
-    """Tokenises the documents of a block that stay, and sorts them by shards."""
+    """Tokenise the documents of a block that stay, and sorts them by shards."""
     number, of_block = joined
     documents = documents_folder(job, number)
     gone = {
@@ -228,7 +233,7 @@ def _write_tokens(job, documents, gone, part):
 
 
 def _reordered(values, sizes, order):
-    """Runs of values of some sizes, in another order."""
+    """Run of values of some sizes, in another order."""
     ends = np.cumsum(sizes)
     starts = ends - sizes
     runs = [values[starts[k] : ends[k]] for k in order]
@@ -236,7 +241,7 @@ def _reordered(values, sizes, order):
 
 
 def write_plan(job: Job, joined: tuple[int, Iterable[tuple[int, str]]]) -> list[int]:
-    """Says of which files the shards are made; returns their numbers."""
+    """Plan which files make each shard, and return the shards' numbers."""
     _, keys = joined
     ordered = [key for _, key in sorted(keys)]
     plan = {"key": digest(ordered, job.shards), "tokens": ordered}
@@ -247,7 +252,7 @@ def write_plan(job: Job, joined: tuple[int, Iterable[tuple[int, str]]]) -> list[
 
 
 def write_shard_of(job: Job, number: int) -> int:
-    """Gathers the documents of a shard, in the order of their digests."""
+    """Gather the documents of a shard, in the order of their digests."""
     plan = read_json(job.path(PLAN))
     report = job.path(f"reports-{plan['key']}", f"{number:05}.json")
     if os.path.exists(report):
@@ -271,7 +276,7 @@ def write_shard_of(job: Job, number: int) -> int:
 
 
 def _of_shard(folder, shard):
-    """The documents of a shard among those of a block, with ids and sentences."""
+    """Select the documents of a shard from a block, with ids and sentences."""
     table = np.load(os.path.join(folder, "table.npy"))
     first, last = np.searchsorted(table["shard"], [shard, shard + 1])
     arrays = [table[first:last]]
@@ -280,3 +285,94 @@ def _of_shard(folder, shard):
         ends = np.r_[0, np.cumsum(table[column])]
         arrays.append(np.array(array[ends[first] : ends[last]]))
     return tuple(arrays)
+
+
+# What is known of a document: its digest, and what it has.
+DOCUMENT = np.dtype(
+    [
+        ("shard", "u4"),
+        ("sentences", "i8"),
+        ("tokens", "i8"),
+        ("high", "u8"),
+        ("low", "u8"),
+    ]
+)
+_BATCH_BYTES = 1 << 20
+
+
+def tokenize_documents(
+    tokenizer: Tokenizer, texts: Iterable[bytes], dtype: np.dtype
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Tokenise documents, as `tokenize_sentences` does.
+
+    Args:
+        tokenizer: a tokenizer layer.
+        texts: of documents, in UTF-8.
+        dtype: that of the ids.
+
+    Returns:
+        A tuple of the ids of all, the length of each sentence, uint32, and an int64
+        array of shape `(documents, 2)`: how many sentences and tokens each has.
+    """
+    run = _graph(tokenizer, dtype.name)
+    ids, lengths, documents = [], [], []
+    count = 0
+    for batch, numbers in _batches(texts):
+        batch_ids, batch_lengths, piece = (x.numpy() for x in run(tf.constant(batch)))
+        ids.append(batch_ids)
+        lengths.append(batch_lengths)
+        documents.append(np.array(numbers)[piece])
+        count = numbers[-1] + 1
+    all_lengths = np.concatenate([np.zeros(0, np.uint32), *lengths])
+    document = np.concatenate([np.zeros(0, np.int64), *documents])
+    sentences = np.bincount(document, minlength=count)
+    tokens = np.bincount(document, weights=all_lengths, minlength=count)
+    return (
+        np.concatenate([np.zeros(0, dtype), *ids]),
+        all_lengths,
+        np.stack([sentences, tokens.astype(np.int64)], 1),
+    )
+
+
+@functools.lru_cache(maxsize=1)
+def _graph(tokenizer: Any, dtype: str) -> Any:
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
+    def run(texts):
+        tokens, document = sentences_of(tokenizer, texts)
+        lengths = tf.cast(tokens.row_lengths(), tf.uint32)
+        return tf.cast(tokens.flat_values, dtype), lengths, document
+
+    return run
+
+
+def _batches(texts):
+    """Batch pieces of documents, beside the number of the document of each."""
+    batch: list[bytes] = []
+    numbers: list[int] = []
+    size = 0
+    for number, text in enumerate(texts):
+        for piece in _pieces(text):
+            if batch and size + len(piece) > _BATCH_BYTES:
+                yield batch, numbers
+                batch, numbers, size = [], [], 0
+            batch.append(piece)
+            numbers.append(number)
+            size += len(piece)
+    if batch:
+        yield batch, numbers
+
+
+def _pieces(text: bytes) -> Iterator[bytes]:
+    """Cut a long document into pieces that end with lines."""
+    start = 0
+    while len(text) - start > _BATCH_BYTES:
+        end = text.find(b"\n", start + _BATCH_BYTES // 2)
+        if end < 0:
+            break
+        yield _mark(start) + text[start:end]
+        start = end + 1
+    yield _mark(start) + text[start:]
+
+
+def _mark(start):
+    return CONTINUES.encode() if start else b""

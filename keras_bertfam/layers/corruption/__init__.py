@@ -14,7 +14,6 @@ if TYPE_CHECKING:
         TokenDeletion,
         TokenMasking,
     )
-    from keras_bertfam.layers.corruption.knowledge import KnowledgeMasking
     from keras_bertfam.layers.corruption.mask_tokens import MaskTokens
     from keras_bertfam.layers.corruption.mixture import Mixture
     from keras_bertfam.layers.corruption.objectives import (
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
         DenoisingObjective,
         DenoisingVocabulary,
     )
-    from keras_bertfam.layers.corruption.permutation import PermuteTokens
-    from keras_bertfam.layers.corruption.salient_spans import SalientSpans
+    from keras_bertfam.layers.corruption.permute_tokens import PermuteTokens
     from keras_bertfam.layers.corruption.span_objectives import (
         IidDrop,
         IidReplaceSpans,
@@ -31,21 +29,23 @@ if TYPE_CHECKING:
         RandomSpans,
         random_spans_lengths,
     )
-    from keras_bertfam.layers.corruption.strategies import MaskingStrategy
+    from keras_bertfam.layers.corruption.strategies import (
+        IndependentTokens,
+        MaskingStrategy,
+        SmoothedTokens,
+    )
     from keras_bertfam.layers.corruption.text_objectives import (
         BertStyle,
         Deshuffling,
         Mass,
         MassFragment,
     )
-    from keras_bertfam.layers.corruption.token_strategies import (
-        IndependentTokens,
-        SmoothedTokens,
-    )
     from keras_bertfam.layers.corruption.word_strategies import (
         GeometricSpans,
         GivenSpans,
+        KnowledgeMasking,
         NGrams,
+        SalientSpans,
         WholeWords,
     )
 

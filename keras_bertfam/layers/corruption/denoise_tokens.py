@@ -10,22 +10,22 @@ import tensorflow as tf
 
 from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_graph
+from keras_bertfam.layers.corruption.noise_masks import as_rows
 from keras_bertfam.layers.corruption.objectives import (
     DenoisingObjective,
     DenoisingVocabulary,
-    Room,
+    LengthLimits,
     get_objective,
 )
-from keras_bertfam.layers.corruption.random_places import as_rows
 from keras_bertfam.layers.corruption.replacement import check_ids
 from keras_bertfam.layers.data.base import (
     PreprocessingLayer,
     as_ids_like,
     as_token_ids,
 )
+from keras_bertfam.layers.data.pairs.text_to_text import PairLayout
 from keras_bertfam.layers.data.pipelines import check_at_least
 from keras_bertfam.layers.data.seeding import content_seed
-from keras_bertfam.layers.data.text_pairs import PairLayout
 from keras_bertfam.types import Config, TFRagged, TFTensor
 
 _IDS = (
@@ -163,7 +163,7 @@ class DenoiseTokens(PreprocessingLayer):
             decoder_start_token_id,
             pad_token_id,
         )
-        self._room = Room(inputs, self.target_length - specials)
+        self._room = LengthLimits(inputs, self.target_length - specials)
         self._vocabulary = DenoisingVocabulary(
             vocabulary_size,
             mask_token_id,
@@ -203,7 +203,7 @@ class DenoiseTokens(PreprocessingLayer):
 
     @functools.cached_property
     def rooms(self) -> np.ndarray:
-        """The most tokens of inputs and targets of a text by its own, from none on.
+        """array: the most tokens of inputs and of targets, by those of the text.
 
         Special tokens are left out. An int32 array `(text_length + 1, 2)`.
         """
@@ -218,7 +218,7 @@ class DenoiseTokens(PreprocessingLayer):
     def sequences(
         self, tokens: TFRagged, seed: TFTensor, tight: bool = False
     ) -> dict[str, TFRagged]:
-        """Inputs and targets of texts, not padded. Works in a graph.
+        """Make inputs and targets of texts, not padded. Works in a graph.
 
         Args:
             tokens: ragged int32 tensor `(batch, None)`, without special tokens.
@@ -233,14 +233,14 @@ class DenoiseTokens(PreprocessingLayer):
         room = None
         if tight:
             own = tf.gather(self.rooms, tokens.row_lengths())
-            room = Room(own[:, 0], own[:, 1])
+            room = LengthLimits(own[:, 0], own[:, 1])
         return self._rows(tokens, seed, room, padded=False)
 
     def _rows(
         self,
         tokens: TFRagged,
         seed: TFTensor,
-        room: Room | None = None,
+        room: LengthLimits | None = None,
         padded: bool = True,
     ) -> Any:
         room = room or self._room
@@ -261,7 +261,7 @@ class DenoiseTokens(PreprocessingLayer):
 
 
 def _as_texts(ids, inside):
-    """Rows without their padding. A padding token inside of a text is one of its own.
+    """Remove the padding of rows, but not padding tokens inside of a text.
 
     Args:
         ids: int32 tensor of shape `(batch, length)`.

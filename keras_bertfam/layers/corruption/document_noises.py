@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_graph
 from keras_bertfam.layers.corruption.noise_masks import budget_noise, poisson_spans
-from keras_bertfam.layers.corruption.noising import (
+from keras_bertfam.layers.corruption.noised_texts import (
     drop_noise,
     insert_masks,
     mask_each,
@@ -22,7 +22,7 @@ from keras_bertfam.layers.corruption.objectives import (
     Corrupted,
     DenoisingObjective,
     DenoisingVocabulary,
-    Room,
+    LengthLimits,
     check_noise_rate,
 )
 from keras_bertfam.layers.data.seeding import RNG, fold
@@ -39,7 +39,7 @@ class DocumentNoise(DenoisingObjective):
         room: int | TFTensor,
         seed: TFTensor,
     ) -> TFRagged:
-        """Makes the inputs of texts. Works in a graph.
+        """Make the inputs of texts. Works in a graph.
 
         Args:
             tokens: ragged int32 tensor `(batch, None)`.
@@ -53,7 +53,7 @@ class DocumentNoise(DenoisingObjective):
         self,
         tokens: TFRagged,
         vocabulary: DenoisingVocabulary,
-        room: Room,
+        room: LengthLimits,
         seed: TFTensor,
     ) -> Corrupted:
         noise = as_graph(self.noise)

@@ -29,7 +29,7 @@ from keras_bertfam.layers.data.base import (
     as_ids_like,
     as_token_ids,
 )
-from keras_bertfam.layers.data.mask_share import MaskShare
+from keras_bertfam.layers.data.pipeline_warnings import MaskCounter
 from keras_bertfam.layers.data.pipelines import check_at_least
 from keras_bertfam.layers.data.seeding import RNG, content_seed
 from keras_bertfam.types import Config, TFTensor
@@ -46,7 +46,7 @@ _ARGUMENTS = (
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class MaskTokens(PreprocessingLayer):
-    """Masks dense batches of token ids: which of them, and by what.
+    """Masks tokens in dense batches of ids, and gives the targets.
 
     Use it inside `Dataset.map`, after batching. It draws nothing from a global
     generator: the same ids and seed give the same masks everywhere.
@@ -186,7 +186,7 @@ class MaskTokens(PreprocessingLayer):
         drawn_from = self.random_token_ids or vocabulary_size
         self._draw = make_draw(drawn_from, self.random_token_weights)
         name = self.strategy.name or type(self.strategy).__name__
-        self._share = MaskShare(f"strategy={name!r}")
+        self._share = MaskCounter(f"strategy={name!r}")
 
     def _check_arguments(self):
         check_rates(
@@ -238,7 +238,7 @@ class MaskTokens(PreprocessingLayer):
     def _mask(self, ids, seed, span_ids=None, sequence_ids=None):
         slots = self._num_slots(ids.shape[1])
         seeds = tf.unstack(tf.random.split(seed, 3, alg=RNG), 3)
-        # With padding between the sequences of a row, nothing goes on across it.
+        # With padding between the sequences of a row, no word or span crosses it.
         rows = ids
         if sequence_ids is not None:
             borders = count_borders(sequence_ids)
@@ -276,7 +276,7 @@ class MaskTokens(PreprocessingLayer):
         return outputs
 
     def _select(self, ids, span_ids, slots, seeds):
-        """Rows and positions of the selections, and where units start."""
+        """Select tokens: rows and positions of them, and where units start."""
         padding = ids == self.pad_token_id
         candidates = ~(padding | is_any(ids, self.unselectable_token_ids))
         starts = tf.ones_like(candidates)
@@ -293,11 +293,11 @@ class MaskTokens(PreprocessingLayer):
         )
         where = tf.where(selected)
         asked = tf.reduce_sum(asked) if self.strategy.uses_rate else 0
-        self._share.watch(asked, tf.shape(where)[0])
+        self._share.count(asked, tf.shape(where)[0])
         return where, starts
 
     def _count(self, padding, candidates, slots, seed):
-        """How many tokens to select in each row."""
+        """Count how many tokens to select in each row."""
         lengths, selectable = (
             tf.reduce_sum(tf.cast(x, tf.int32), 1) for x in (~padding, candidates)
         )
@@ -344,7 +344,7 @@ def count_borders(sequence_ids: TFTensor) -> TFTensor:
 
 
 def set_apart(values: TFTensor, borders: TFTensor, fill: int) -> TFTensor:
-    """Puts `fill` between the sequences of rows, and at their ends.
+    """Put `fill` between the sequences of rows, and at their ends.
 
     Args:
         values: int32 tensor of shape `(batch, length)`.

@@ -12,7 +12,7 @@ from keras_bertfam.layers.corruption.objectives import (
     Corrupted,
     DenoisingObjective,
     DenoisingVocabulary,
-    Room,
+    LengthLimits,
     get_objective,
 )
 from keras_bertfam.layers.corruption.span_objectives import PrefixLM, RandomSpans
@@ -104,7 +104,7 @@ class Mixture(DenoisingObjective):
         self,
         tokens: TFRagged,
         vocabulary: DenoisingVocabulary,
-        room: Room,
+        room: LengthLimits,
         seed: TFTensor,
     ) -> Corrupted:
         draws = tf.random.stateless_uniform([tokens.nrows()], fold(seed, -1), alg=RNG)
@@ -117,7 +117,7 @@ class Mixture(DenoisingObjective):
             texts = tf.where(choice == number)[:, 0]
             chosen = tf.gather(tokens, texts)
             mode = self._mode(number, vocabulary)
-            room_left = room.of(texts, less=len(mode))
+            room_left = room.of_texts(texts, less=len(mode))
             part = as_graph(objective.corrupt)(
                 chosen, left, room_left, fold(seed, number)
             )
@@ -139,12 +139,12 @@ class Mixture(DenoisingObjective):
         return Corrupted(inputs, joined([part.targets for part in parts]), predicted)
 
     def _mode(self, number, vocabulary):
-        """The ids that inputs of an objective begin with, a list of one or none."""
+        """List the ids that inputs of an objective begin with: one or none."""
         token = None if self.mode_tokens is None else self.mode_tokens[number]
         return [] if token is None else [vocabulary.named_token_ids[token]]
 
     def _left(self, vocabulary):
-        """The vocabulary without the mode tokens among its sentinels."""
+        """Remove the mode tokens from the sentinels of the vocabulary."""
         if self.mode_tokens is None:
             return vocabulary
         modes = {vocabulary.named_token_ids[t] for t in self.mode_tokens if t}

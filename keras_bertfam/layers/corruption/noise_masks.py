@@ -8,20 +8,13 @@ import math
 
 import tensorflow as tf
 
-from keras_bertfam.layers.corruption.random_places import (
-    as_rows,
-    greatest,
-    random_parts,
-    random_subset,
-    shuffled_places,
-)
+from keras_bertfam.layers.data.pairs.segments import uniform_below
 from keras_bertfam.layers.data.seeding import RNG
-from keras_bertfam.layers.data.segments import uniform_below
 from keras_bertfam.types import TFRagged, TFTensor
 
 
 def iid_noise(lengths: TFTensor, rate: float, seed: TFTensor) -> TFRagged:
-    """Noise that is each token by itself with probability `rate`.
+    """Draw noise that is each token by itself with probability `rate`.
 
     Args:
         lengths: int32 tensor of shape `(batch,)`: the tokens of each text.
@@ -38,7 +31,7 @@ def iid_noise(lengths: TFTensor, rate: float, seed: TFTensor) -> TFRagged:
 def span_counts(
     lengths: TFTensor, rate: float, mean_length: float
 ) -> tuple[TFTensor, TFTensor]:
-    """How many tokens of each text are noise, and in how many spans.
+    """Compute how many tokens of each text are noise, and in how many spans.
 
     `rate` of the tokens, half rounding to even, but at least one token is noise and
     one isn't; and `mean_length` of these to a span. A single token is no noise.
@@ -62,7 +55,7 @@ def span_counts(
 def random_spans(
     lengths: TFTensor, rate: float, mean_length: float, seed: TFTensor
 ) -> tuple[TFTensor, TFTensor]:
-    """T5's spans: noise and the rest are cut into equally many parts that alternate.
+    """Draw T5's spans: noise and the rest, cut into equally many parts that alternate.
 
     All partitions into parts that aren't empty are equally likely. A text begins with
     what is no noise and ends with noise; one of a single token has none.
@@ -78,6 +71,8 @@ def random_spans(
         begin and end, in ascending order; both are the text's length where it has no
         more.
     """
+    # Example: five tokens, two of noise in two spans. Noise is cut into 1 + 1, and the
+    # rest into 2 + 1, say: `x x N x N`, spans that begin at 2, 4 and end at 3, 5.
     noise, spans = span_counts(lengths, rate, mean_length)
     # Both at once: in `tf.data` these operations cost more than their numbers.
     totals = tf.concat([noise, lengths - noise], 0)
@@ -93,7 +88,7 @@ def prefix_noise(
     seed: TFTensor,
     mean_rate: float | None = None,
 ) -> TFRagged:
-    """Noise that is all after a prefix, which is never empty.
+    """Draw noise that is all after a prefix, which is never empty.
 
     Args:
         lengths: int32 tensor of shape `(batch,)`.
@@ -122,7 +117,7 @@ def prefix_noise(
 
 
 def fragment_noise(lengths: TFTensor, rate: float, seed: TFTensor) -> TFRagged:
-    """Noise that is one run of `rate` of the tokens, anywhere.
+    """Draw noise that is one run of `rate` of the tokens, anywhere.
 
     Args:
         lengths: int32 tensor of shape `(batch,)`.
@@ -140,7 +135,7 @@ def fragment_noise(lengths: TFTensor, rate: float, seed: TFTensor) -> TFRagged:
 
 
 def budget_noise(lengths: TFTensor, rate: float, seed: TFTensor) -> TFRagged:
-    """Noise that is `ceil(length * rate)` tokens, all sets of them equally likely.
+    """Draw noise of `ceil(length * rate)` tokens, all sets of them equally likely.
 
     Args:
         lengths: int32 tensor of shape `(batch,)`.
@@ -158,7 +153,7 @@ def budget_noise(lengths: TFTensor, rate: float, seed: TFTensor) -> TFRagged:
 def poisson_spans(
     lengths: TFTensor, rate: float, mean_length: float, seed: TFTensor
 ) -> tuple[TFRagged, TFRagged, TFTensor]:
-    """BART's spans: lengths are drawn until they cover the budget, then cut to it.
+    """Draw BART's spans, lengths that cover the budget, the last one cut to it.
 
     The budget is `ceil(length * rate)` tokens. Spans begin at different tokens, each
     set and order of which is equally likely; they end with the text, and may run into
@@ -198,7 +193,7 @@ def poisson_spans(
 
 
 def _spans_of_budgets(budgets, mean_length, seed):
-    """Poisson lengths that cover budgets, int32 `(batch, draws)`; -1 if not needed."""
+    """Draw Poisson lengths that cover budgets, `(batch, draws)`; -1 if not needed."""
     most = tf.cast(greatest(budgets), tf.float64) / mean_length
     draws = tf.cast(tf.math.ceil(most + 8 * tf.sqrt(most)), tf.int32) + 16
     shape = [tf.size(budgets), draws]
@@ -209,7 +204,7 @@ def _spans_of_budgets(budgets, mean_length, seed):
 
 
 def cut_to_budgets(sizes: TFTensor, budgets: TFTensor) -> TFTensor:
-    """Lengths up to the one that reaches the row's budget, which is cut; then -1.
+    """Cut lengths off where they reach the row's budget; -1 follows.
 
     Args:
         sizes: int32 tensor of shape `(batch, draws)`, not negative.
@@ -218,12 +213,13 @@ def cut_to_budgets(sizes: TFTensor, budgets: TFTensor) -> TFTensor:
     Returns:
         An int32 tensor of shape `(batch, draws)`.
     """
+    # Example: sizes 2, 0, 3, 1, 2 and a budget of 4 give 2, 0, 2, -1, -1.
     left = budgets[:, None] - tf.cumsum(sizes, axis=1, exclusive=True)
     return tf.where(left > 0, tf.minimum(sizes, left), -1)
 
 
 def poisson_bounds(mean_length: float) -> list[float]:
-    """Where the uniform draws of the lengths 0, 1, ... end, but for the last.
+    """Compute where uniform draws of the lengths 0, 1, ... end, but for the last.
 
     Lengths of a probability below 1e-7 are left out.
     """
@@ -240,7 +236,7 @@ def poisson_bounds(mean_length: float) -> list[float]:
 
 
 def cover(begin: TFTensor, end: TFTensor, total: TFTensor) -> TFTensor:
-    """How many ranges each of `total` places is in.
+    """Count the ranges that each of `total` places is in.
 
     Args:
         begin: int32 tensor of shape `(ranges,)`.
@@ -250,6 +246,8 @@ def cover(begin: TFTensor, end: TFTensor, total: TFTensor) -> TFTensor:
     Returns:
         An int32 tensor of shape `(total,)`.
     """
+    # Example: ranges 0 to 3 and 2 to 4 of five places. The steps at the borders are
+    # 1, 0, 1, -1, -1, and their sums 1, 1, 2, 1, 0.
     ones = tf.ones_like(begin)
     # Faster than a scatter.
     steps = tf.math.unsorted_segment_sum(
@@ -260,3 +258,129 @@ def cover(begin: TFTensor, end: TFTensor, total: TFTensor) -> TFTensor:
 
 def _budgets(lengths, rate):
     return tf.cast(tf.math.ceil(tf.cast(lengths, tf.float64) * rate), tf.int32)
+
+
+def random_parts(
+    totals: TFTensor, counts: TFTensor, seed: TFTensor
+) -> tuple[TFTensor, TFTensor]:
+    """Cut numbers into parts of at least 1, all partitions equally likely.
+
+    Args:
+        totals: int32 tensor of shape `(batch,)`.
+        counts: int32 tensor of that shape: the parts of each, at most its number. None
+            are as one.
+        seed: integer tensor of shape `(2,)`.
+
+    Returns:
+        Two int32 tensors of shape `(batch, most parts)`: where each part begins and
+        where it ends; both are the number where there are no more.
+    """
+    # Example: 5 in two parts, and the place 2 drawn of 0 to 3: a border at 3, and parts
+    # that begin at 0, 3 and end at 3, 5.
+    inner = 1 + random_places(totals - 1, counts - 1, seed)
+    total = tf.expand_dims(totals, 1)
+    borders = tf.concat([tf.zeros_like(total), inner, total], 1)
+    return borders[:, :-1], borders[:, 1:]
+
+
+def random_places(sizes: TFTensor, counts: TFTensor, seed: TFTensor) -> TFTensor:
+    """Draw some of the places of each row, all sets of them equally likely.
+
+    Args:
+        sizes: int32 tensor of shape `(batch,)`: how many places there are.
+        counts: int32 tensor of that shape: how many are drawn, at most all.
+        seed: integer tensor of shape `(2,)`.
+
+    Returns:
+        An int32 tensor of shape `(batch, most drawn)`: the places in ascending order,
+        then the row's size.
+    """
+    chosen = random_subset(sizes, counts, seed)
+    width = tf.shape(chosen)[1]
+    found = tf.cast(tf.where(tf.reshape(chosen, [-1]))[:, 0], tf.int32)
+    rows, most = tf.size(sizes), greatest(counts)
+    shape = tf.stack([rows, most])
+    places = as_rows(found, tf.maximum(counts, 0)).to_tensor(shape=shape)
+    places -= width * tf.expand_dims(tf.range(rows), 1)
+    drawn = tf.range(most) < tf.expand_dims(counts, 1)
+    return tf.where(drawn, places, tf.expand_dims(sizes, 1))
+
+
+def shuffled_places(sizes: TFTensor, counts: TFTensor, seed: TFTensor) -> TFTensor:
+    """Draw places as `random_places` does, but in any order, all equally likely."""
+    seeds = tf.unstack(tf.random.split(seed, 2, alg=RNG), 2)
+    places = random_places(sizes, counts, seeds[0])
+    bits = tf.random.stateless_uniform(
+        tf.shape(places), seeds[1], 0, tf.int32.max, tf.int32, alg=RNG
+    )
+    drawn = tf.range(tf.shape(places)[1]) < counts[:, None]
+    order = tf.argsort(tf.where(drawn, bits, tf.int32.max), axis=1)
+    return tf.gather(places, order, batch_dims=1)
+
+
+def random_subset(sizes: TFTensor, counts: TFTensor, seed: TFTensor) -> TFTensor:
+    """Mark some of the places of each row, all sets of them equally likely.
+
+    The arguments are those of `random_places`.
+
+    Returns:
+        A bool tensor of shape `(batch, most places)`.
+    """
+    # The fewer are drawn: those that are in the set, or those that aren't.
+    fewer = tf.minimum(counts, sizes - counts)
+    drawn, before = _draws(sizes, fewer, seed)
+    early = tf.cast(before < tf.expand_dims(fewer, 1), tf.int32)
+    chosen = drawn < tf.reduce_sum(early, 1, keepdims=True)
+    inverse = fewer < counts
+
+    def inverted():
+        inside = tf.range(tf.shape(chosen)[1]) < sizes[:, None]
+        return (chosen != inverse[:, None]) & inside
+
+    return tf.cond(tf.reduce_any(inverse), inverted, lambda: chosen)
+
+
+def _draws(sizes, counts, seed):
+    """Draw places one by one, with replacement, until enough are different.
+
+    Places that are drawn first are a random set. Faster than random numbers for all
+    places, of which the greatest are taken.
+
+    Args:
+        sizes: int32 tensor of shape `(batch,)`.
+        counts: int32 tensor of that shape, at most half of the sizes.
+        seed: integer tensor of shape `(2,)`.
+
+    Returns:
+        Two int32 tensors: which draw was the first of each place, `(batch, most
+        places)`; and how many places have been drawn before each draw, `(batch,
+        draws)`.
+    """
+    # Example: of five places 3, 1, 3, 0, ... are drawn. 3 was first in draw 0, 1 in
+    # draw 1 and 0 in draw 3; before these draws there have been 0, 1, 2, 2 places.
+    rows, width = tf.size(sizes), greatest(sizes)
+    # Twice as many as are expected not to be new, and some: that they are too few is as
+    # unlikely as ten standard deviations.
+    old = counts // tf.maximum((sizes - counts) // tf.maximum(counts, 1), 1)
+    draws = greatest(counts + old) + 24
+    bits = tf.random.stateless_uniform(
+        tf.stack([rows, draws]), seed, None, None, tf.int32, alg=RNG
+    )
+    places = tf.math.floormod(bits, tf.expand_dims(tf.maximum(sizes, 1), 1))
+    flat = places + width * tf.expand_dims(tf.range(rows), 1)
+    number = tf.range(draws) + tf.zeros_like(flat)
+    drawn = tf.math.unsorted_segment_min(number, flat, rows * width)
+    new = tf.cast(tf.equal(tf.gather(drawn, flat), number), tf.int32)
+    before = tf.cumsum(new, axis=1, exclusive=True)
+    return tf.reshape(drawn, [rows, width]), before
+
+
+def as_rows(values: TFTensor, lengths: TFTensor) -> TFRagged:
+    """Cut the tokens of a batch, one row after the other, into rows."""
+    lengths = tf.cast(lengths, tf.int64)
+    return tf.RaggedTensor.from_row_lengths(values, lengths, validate=False)
+
+
+def greatest(counts: TFTensor) -> TFTensor:
+    """Find the greatest of some numbers, at least 1."""
+    return tf.reduce_max(tf.concat([counts, [1]], 0))

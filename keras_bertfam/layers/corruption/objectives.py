@@ -1,4 +1,4 @@
-"""What a denoising objective is, and objectives by name."""
+"""The base of denoising objectives, and objectives by name."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -7,8 +7,8 @@ from typing import Any, ClassVar, cast
 import tensorflow as tf
 
 from keras_bertfam.arguments import checked
-from keras_bertfam.layers.corruption.named import Named
 from keras_bertfam.layers.corruption.replacement import make_draw
+from keras_bertfam.layers.data.base import KnownByName
 from keras_bertfam.lazy import Registry
 from keras_bertfam.types import Config, TFRagged, TFTensor
 
@@ -16,7 +16,7 @@ from keras_bertfam.types import Config, TFRagged, TFTensor
 @checked
 @dataclasses.dataclass(frozen=True)
 class DenoisingVocabulary:
-    """What objectives know of a tokenizer.
+    """The ids of a tokenizer that objectives need.
 
     Args:
         size: int. Number of token ids.
@@ -50,12 +50,12 @@ class DenoisingVocabulary:
         return cast(int, self.mask_token_id)
 
     def random_tokens(self) -> Callable[[TFTensor, TFTensor], TFTensor]:
-        """A function from a shape and a seed to random ids, none of them special."""
+        """Make a function from a shape and a seed to ids that aren't special."""
         left_out = {*self.special_token_ids, *self.sentinel_ids, self.mask_token_id}
         return make_draw([i for i in range(self.size) if i not in left_out], None)
 
     def without_sentinels(self, ids: set[int]) -> "DenoisingVocabulary":
-        """This vocabulary with other sentinels than those, which are special, too."""
+        """Make some sentinels special tokens of this vocabulary."""
         return dataclasses.replace(
             self,
             sentinel_ids=tuple(i for i in self.sentinel_ids if i not in ids),
@@ -64,7 +64,7 @@ class DenoisingVocabulary:
 
 
 @dataclasses.dataclass(frozen=True)
-class Room:
+class LengthLimits:
     """The most tokens that inputs and targets may have, special ones left out.
 
     Args:
@@ -75,8 +75,8 @@ class Room:
     inputs: int | TFTensor
     targets: int | TFTensor
 
-    def of(self, texts: TFTensor, less: int = 0) -> "Room":
-        """That of some of the texts.
+    def of_texts(self, texts: TFTensor, less: int = 0) -> "LengthLimits":
+        """Select the limits of some of the texts.
 
         Args:
             texts: int tensor `(n,)`: their numbers.
@@ -86,7 +86,7 @@ class Room:
         inputs, targets = (
             x if isinstance(x, int) else tf.gather(x, texts) for x in sides
         )
-        return Room(inputs - less, targets)
+        return LengthLimits(inputs - less, targets)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,14 +113,14 @@ class Corrupted:
     predicted: TFRagged | None = None
 
     def known(self) -> TFRagged:
-        """`predicted` of all targets, if it is `None`."""
+        """Return `predicted`, which is true of all targets if it is `None`."""
         if self.predicted is not None:
             return self.predicted
         values = tf.ones_like(self.targets.flat_values, tf.bool)
         return self.targets.with_flat_values(values)
 
 
-class DenoisingObjective(Named):
+class DenoisingObjective(KnownByName):
     """Base of what makes inputs and targets of a text: small objects, called by name.
 
     What an objective draws must depend on the seed alone. Arguments of its constructor
@@ -156,11 +156,11 @@ class DenoisingObjective(Named):
 
     @property
     def token_names(self) -> list[str]:
-        """Tokens whose ids it asks the vocabulary for, a list of strings."""
+        """list of str: tokens whose ids it asks the vocabulary for."""
         return []
 
     def check(self, vocabulary: DenoisingVocabulary, length: int) -> None:
-        """Raises a `ValueError` if the vocabulary lacks what is needed.
+        """Raise a `ValueError` if the vocabulary lacks what is needed.
 
         Args:
             vocabulary: `DenoisingVocabulary`.
@@ -180,7 +180,7 @@ class DenoisingObjective(Named):
             )
 
     def lengths(self, inputs: int) -> tuple[int, int]:
-        """How long the texts are that fill inputs, and their targets.
+        """Compute how long the texts are that fill inputs, and their targets.
 
         Args:
             inputs: int. Tokens of the inputs, special ones left out.
@@ -195,17 +195,17 @@ class DenoisingObjective(Named):
         self,
         tokens: TFRagged,
         vocabulary: DenoisingVocabulary,
-        room: Room,
+        room: LengthLimits,
         seed: TFTensor,
     ) -> Corrupted:
-        """Makes inputs and targets of texts. Works in a graph.
+        """Make inputs and targets of texts. Works in a graph.
 
         Args:
             tokens: ragged int32 tensor `(batch, None)`, without special tokens; texts
                 of no token are among them.
             vocabulary: `DenoisingVocabulary`.
-            room: `Room`. What inputs and targets must fit into, if the text is no
-                longer than `lengths` says.
+            room: `LengthLimits`. What inputs and targets must fit into, if the text
+                is no longer than `lengths` says.
             seed: integer tensor of shape `(2,)`.
         """
         raise TypeError(f"{type(self).__name__} must define `corrupt`.")
@@ -214,7 +214,7 @@ class DenoisingObjective(Named):
 def get_objective(
     identifier: DenoisingObjective | Config | str | Sequence[Any],
 ) -> DenoisingObjective:
-    """Returns an objective given itself, its config or its name, or a list of them.
+    """Return an objective given itself, its config or its name, or a list of them.
 
     Args:
         identifier: `DenoisingObjective`, what `keras.saving` serialised of one, the
@@ -228,7 +228,7 @@ def get_objective(
 
 
 def check_noise_rate(rate: float) -> float:
-    """Returns a rate above 0 and up to 0.99: less than a text is noise, and not none.
+    """Return a rate above 0 and up to 0.99: less than a text is noise, and not none.
 
     Raises:
         ValueError: for another one.
@@ -239,5 +239,5 @@ def check_noise_rate(rate: float) -> float:
 
 
 def inverted(mask: TFRagged) -> TFRagged:
-    """A ragged mask's other tokens."""
+    """Invert a ragged mask."""
     return mask.with_flat_values(tf.logical_not(mask.flat_values))

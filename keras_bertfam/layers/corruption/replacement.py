@@ -1,4 +1,4 @@
-"""What replaces selected tokens, and how selections are laid out in slots."""
+"""Replacement of selected tokens, and slots that selections are laid out in."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,7 +12,7 @@ from keras_bertfam.types import TFTensor
 def check_rates(
     mask_selection_rate: float, mask_token_rate: float, random_token_rate: float
 ) -> None:
-    """Raises a `ValueError` for rates that aren't shares, or are too much together."""
+    """Raise a `ValueError` for rates that aren't shares, or are too much together."""
     for name, rate in list(locals().items()):
         if not 0 <= rate <= 1:
             raise ValueError(f"`{name}` must be in [0, 1]. Received: {rate}.")
@@ -24,7 +24,7 @@ def check_rates(
 
 
 def check_ids(vocabulary_size: int, **ids: int | Sequence[int] | None) -> None:
-    """Raises a `ValueError` for ids, by their arguments' names, of no token."""
+    """Raise a `ValueError` for ids, by their arguments' names, of no token."""
     for name, value in ids.items():
         given = np.atleast_1d([] if value is None else value)
         if ((given < 0) | (given >= vocabulary_size)).any():
@@ -43,7 +43,7 @@ def replace_tokens(
     mask_rate: float,
     random_rate: float,
 ) -> TFTensor:
-    """Replaces each group of tokens by mask tokens, random ones, or itself.
+    """Replace each group of tokens by mask tokens, random ones, or itself.
 
     Args:
         originals: int32 tensor of shape `(n,)`.
@@ -71,7 +71,7 @@ def replace_tokens(
 def make_draw(
     ids: int | Sequence[int], weights: Sequence[float] | None
 ) -> Callable[[TFTensor, TFTensor], TFTensor]:
-    """Returns a function from a shape and a seed to random ids.
+    """Return a function from a shape and a seed to random ids.
 
     Args:
         ids: int or sequence of ints: ids in `[0, ids)`, or the given ones.
@@ -106,7 +106,7 @@ def make_draw(
 def group_neighbours(
     where: TFTensor, starts: TFTensor | None = None
 ) -> tuple[TFTensor, TFTensor, TFTensor]:
-    """Numbers the groups of selections that touch.
+    """Number the groups of selections that touch.
 
     Args:
         where: int64 tensor of shape `(n, 2)`: row and position of each
@@ -118,6 +118,8 @@ def group_neighbours(
         The number of each selection's group, counted over all rows, int32
         `(n,)`, and the first and last position of it, each int32 `(n,)`.
     """
+    # Example: places 1, 2, 4 of row 0 and 0, 1 of row 1. Their groups 0, 0, 1, 2, 2
+    # begin at 1, 1, 4, 0, 0 and end at 2, 2, 4, 1, 1.
     touches = tf.reduce_all(where[1:] - where[:-1] == [0, 1], 1)
     begins = tf.concat([tf.ones_like(where[:1, 0], tf.bool), ~touches], 0)
     if starts is not None:
@@ -132,7 +134,7 @@ def group_neighbours(
 
 
 def add_up(where: TFTensor, values: TFTensor, shape: TFTensor) -> TFTensor:
-    """Scatters values into zeros; six times as fast as `tf.scatter_nd`.
+    """Scatter values into zeros; six times as fast as `tf.scatter_nd`.
 
     Args:
         where: int64 tensor of shape `(n, 2)`: rows and columns.
@@ -148,7 +150,7 @@ def add_up(where: TFTensor, values: TFTensor, shape: TFTensor) -> TFTensor:
 def fill_slots(
     where: TFTensor, values: list[TFTensor], num_rows: TFTensor, num_slots: int
 ) -> tuple[TFTensor, list[TFTensor]]:
-    """Lays out the selections of each row in a fixed number of slots.
+    """Lay out the selections of each row in a fixed number of slots.
 
     Args:
         where: int64 tensor of shape `(n, 2)`: row and position of each
@@ -161,6 +163,8 @@ def fill_slots(
         The weights, float32, and the list of values, int32, each of shape
         `(num_rows, num_slots)`; empty slots are 0.
     """
+    # Example: values 7, 8, 9 of the rows 0, 0, 2, in two slots of three rows:
+    # [[7, 8], [0, 0], [9, 0]], with the weights [[1, 1], [0, 0], [1, 0]].
     splits = tf.searchsorted(where[:, 0], tf.range(num_rows + 1))
     slot = splits[:-1, None] + tf.range(num_slots)
     full = slot < splits[1:, None]

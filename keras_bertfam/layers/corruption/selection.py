@@ -1,4 +1,4 @@
-"""How many positions are selected, and which: pure seeded functions."""
+"""Selection of positions, how many and which: pure seeded functions."""
 
 import functools
 import math
@@ -12,7 +12,7 @@ from keras_bertfam.types import TFTensor
 
 
 def most_selections(length: int, rate: float, selections_per_row: str) -> int:
-    """Returns the most selections that a rule gives a row of `length` tokens."""
+    """Return the most selections that a rule gives a row of `length` tokens."""
     if selections_per_row in ("fairseq", "spanbert"):
         return max(1, math.ceil(length * rate))
     return max(1, round(length * rate))
@@ -25,7 +25,7 @@ def count_selections(
     selections_per_row: str,
     seed: TFTensor,
 ) -> TFTensor:
-    """Returns how many tokens to select in each row, int32.
+    """Return how many tokens to select in each row, int32.
 
     Args:
         lengths: int32 tensor of shape `(batch,)`: tokens that aren't padding.
@@ -46,7 +46,7 @@ def count_selections(
 
 
 def is_any(ids: TFTensor, values: Sequence[int]) -> TFTensor:
-    """Returns where `ids` is one of `values`, a sequence of ints."""
+    """Return where `ids` is one of `values`, a sequence of ints."""
     if len(values) > 8:
         highest = max(values)
         table = np.isin(np.arange(highest + 2), values)
@@ -58,7 +58,7 @@ def is_any(ids: TFTensor, values: Sequence[int]) -> TFTensor:
 def select_tokens(
     candidates: TFTensor, counts: TFTensor, max_count: int, seed: TFTensor
 ) -> TFTensor:
-    """Selects `counts` of the `candidates` in each row, uniformly.
+    """Select `counts` of the `candidates` in each row, uniformly.
 
     Args:
         candidates: bool tensor of shape `(batch, length)`.
@@ -77,7 +77,7 @@ def select_tokens(
 def keep_highest(
     scores: TFTensor, counts: TFTensor, max_count: int | TFTensor
 ) -> TFTensor:
-    """Returns where the `counts` highest scores of each row are, of those >= 0.
+    """Return where the `counts` highest scores of each row are, of those >= 0.
 
     Args:
         scores: int32 tensor of shape `(batch, length)`, distinct within a row;
@@ -85,6 +85,7 @@ def keep_highest(
         counts: int32 tensor of shape `(batch,)`.
         max_count: int or int32 scalar. An upper bound of `counts`.
     """
+    # Example: scores 7, 3, -1, 9, 5 and a count of 2 keep the places of 7 and 9.
     lowest, highest = tf.int32.min, tf.int32.max
     # The (max_count)-th of a row lengthened by `max_count - counts` highest
     # scores is the (counts)-th of the row: one fixed rank for all rows.
@@ -99,7 +100,7 @@ def keep_highest(
 
 
 def distinct_scores(shape: TFTensor, seed: TFTensor) -> TFTensor:
-    """Returns random int32 scores of `shape`, at least 0, distinct within a row.
+    """Return random int32 scores of `shape`, at least 0, distinct within a row.
 
     The position breaks ties, which 24 random bits at 128 tokens make rare.
     """
@@ -117,7 +118,7 @@ LONGEST_PART = 10
 def part_long_words(
     candidates: TFTensor, starts: TFTensor, counts: TFTensor, seed: TFTensor
 ) -> TFTensor:
-    """Lets words that are longer than a row's count start anew within.
+    """Let words that are longer than a row's count start anew within.
 
     The published code skips such words, and so does this where the others can fill the
     count. Where no spaces stand between words, as in Thai or DNA, a whole row is one
@@ -155,6 +156,8 @@ def part_long_words(
 
 def _words_and_sizes(candidates, starts):
     """Number each token's word over the whole batch, and count its candidates."""
+    # Example: candidates 0 1 1 1 1, starts 0 1 0 1 0 (1 is true). The words are
+    # 0 1 1 2 2, and their sizes 0, 2, 2.
     shape = tf.shape(candidates)
     starts = (starts & candidates) | after_other(candidates)
     word = tf.cumsum(tf.cast(starts, tf.int32), axis=1) - 1
@@ -171,7 +174,7 @@ def _words_and_sizes(candidates, starts):
 def select_words(
     candidates: TFTensor, starts: TFTensor, counts: TFTensor, seed: TFTensor
 ) -> TFTensor:
-    """Selects whole words in random order, each that fits what is left.
+    """Select whole words in random order, each that fits what is left.
 
     A word is a candidate that starts one, or follows a token that is no
     candidate, together with the candidates after it that don't start one. Where
@@ -201,7 +204,7 @@ def select_words(
 
 
 def after_other(candidates: TFTensor) -> TFTensor:
-    """Returns where the token before is no candidate: a word can't go on there."""
+    """Return where the token before is no candidate: no word continues there."""
     return ~tf.pad(candidates, [[0, 0], [1, 0]])[:, :-1]
 
 
@@ -213,7 +216,7 @@ def select_smoothed(
     across_rows: bool,
     seed: TFTensor,
 ) -> TFTensor:
-    """Selects one after the other, in proportion to the weights of what is left.
+    """Select one after the other, in proportion to the weights of what is left.
 
     Args:
         candidates: bool tensor of shape `(batch, length)`.
@@ -245,7 +248,7 @@ def select_smoothed(
 
 
 def take_fitting(sizes: TFTensor, budgets: TFTensor) -> TFTensor:
-    """Walks along each row and takes whatever fits what is left of the budget.
+    """Walk along each row, and take whatever fits what is left of the budget.
 
     Each turn of the loop takes all sizes up to the next that doesn't fit, so
     two to four turns do instead of one per size.
@@ -257,6 +260,8 @@ def take_fitting(sizes: TFTensor, budgets: TFTensor) -> TFTensor:
     Returns:
         A bool tensor of shape `(batch, n)`.
     """
+    # Example: sizes 2, 4, 1, 3, 1 and a budget of 5. At first 2 is taken, as 2 + 4 is
+    # too much; of what still fits, 1, 3, 1, the next turn takes 1, and the last 1.
 
     def turn(taken, left):
         open_sizes = tf.where(taken | (sizes > left[:, None]), 0, sizes)

@@ -10,7 +10,7 @@ from keras_bertfam.layers.corruption.noise_masks import (
     prefix_noise,
     random_spans,
 )
-from keras_bertfam.layers.corruption.noising import (
+from keras_bertfam.layers.corruption.noised_texts import (
     drop_noise,
     limit_cost,
     limit_runs,
@@ -22,7 +22,7 @@ from keras_bertfam.layers.corruption.objectives import (
     Corrupted,
     DenoisingObjective,
     DenoisingVocabulary,
-    Room,
+    LengthLimits,
     check_noise_rate,
     inverted,
 )
@@ -34,7 +34,7 @@ from keras_bertfam.types import TFRagged, TFTensor
 def random_spans_lengths(
     inputs_length: int = 512, rate: float = 0.15, mean_length: float = 3.0
 ) -> tuple[int, int]:
-    """T5's rule: how many tokens of text fill the inputs, and how long targets are.
+    """Compute by T5's rule which lengths of text and of targets fit the inputs.
 
     Args:
         inputs_length: int. Tokens of the inputs, a sentinel for each span and the end
@@ -68,14 +68,14 @@ def random_spans_lengths(
 
 
 def count_spans(length: int, rate: float, mean_length: float) -> tuple[int, int]:
-    """What `span_counts` gives for a text: tokens of noise, and spans."""
+    """Count tokens of noise, and spans, as `span_counts` does for a text."""
     noise = max(min(max(round(length * rate), 1), length - 1), 0)
     spans = min(max(round(noise / mean_length), 1), noise, length - noise)
     return noise, spans
 
 
 def _inputs_and_targets(length, rate, mean_length):
-    """Tokens of inputs and targets, sentinels included."""
+    """Count the tokens of inputs and targets, sentinels included."""
     noise, spans = count_spans(length, rate, mean_length)
     return length - noise + spans, noise + spans
 
@@ -131,7 +131,7 @@ class RandomSpans(DenoisingObjective):
         self,
         tokens: TFRagged,
         vocabulary: DenoisingVocabulary,
-        room: Room,
+        room: LengthLimits,
         seed: TFTensor,
     ) -> Corrupted:
         lengths = text_lengths(tokens)
@@ -174,7 +174,7 @@ class IidReplaceSpans(DenoisingObjective):
         self,
         tokens: TFRagged,
         vocabulary: DenoisingVocabulary,
-        room: Room,
+        room: LengthLimits,
         seed: TFTensor,
     ) -> Corrupted:
         noise = iid_noise(text_lengths(tokens), self.rate, seed)
@@ -219,7 +219,7 @@ class IidDrop(DenoisingObjective):
         self,
         tokens: TFRagged,
         vocabulary: DenoisingVocabulary,
-        room: Room,
+        room: LengthLimits,
         seed: TFTensor,
     ) -> Corrupted:
         noise = iid_noise(text_lengths(tokens), self.rate, seed)
@@ -278,7 +278,7 @@ class PrefixLM(DenoisingObjective):
         self,
         tokens: TFRagged,
         vocabulary: DenoisingVocabulary,
-        room: Room,
+        room: LengthLimits,
         seed: TFTensor,
     ) -> Corrupted:
         noise = prefix_noise(text_lengths(tokens), self.rate, seed, self.mean_rate)
@@ -286,6 +286,6 @@ class PrefixLM(DenoisingObjective):
 
 
 def _nearly_most(length, rate, cost):
-    """Tokens that all but few texts need, where each is noise with a rate."""
+    """Count the tokens that all but few texts need, with each noise by a rate."""
     spread = 4 * math.sqrt(length * rate * (1 - rate)) * cost
     return min(math.ceil(length * rate * cost + spread) + 1, 2 * length)

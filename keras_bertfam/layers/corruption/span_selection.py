@@ -20,7 +20,7 @@ def select_spans(
     probabilities: list[float],
     seed: TFTensor,
 ) -> TFTensor:
-    """Selects spans of whole words until the count is reached exactly.
+    """Select spans of whole words until the count is reached exactly.
 
     As published: draw a length in words and a token that isn't selected yet,
     uniformly; select that many words from the start of the token's word on, but
@@ -80,7 +80,7 @@ def select_ngrams(
     probabilities: list[float],
     seed: TFTensor,
 ) -> TFTensor:
-    """Selects n-grams of words, from starts in random order, none overlapping.
+    """Select n-grams of words, from starts in random order, none overlapping.
 
     As published: draw n for each start, shrink it until the pieces fit what is
     left of the row's count, and skip the start if not even its word fits or if
@@ -129,7 +129,7 @@ def select_ngrams(
 
 
 def _take_disjoint(scores, sizes, counts, max_count):
-    """Goes through the first intervals at once, up to one that has to shrink.
+    """Go through the first intervals at once, up to one that has to shrink.
 
     Args:
         scores: int32 tensor of shape `(batch, length)`: the order of the
@@ -177,7 +177,10 @@ def _take_disjoint(scores, sizes, counts, max_count):
 
 
 def _ngram_sizes(candidates, starts, n, longest):
-    """Tokens in the 1, ..., n words from each start; a list of `longest`, int32."""
+    """Count the tokens in the 1, ..., `longest` words from each start."""
+    # Example: starts 1 0 1 1 0 (1 is true), n = 2, 1, 2, 2, 1 and `longest` 2:
+    # one word   2  1  1  2  1
+    # two words  3  1  3  2  1
     shape = tf.shape(candidates)
     position = tf.range(shape[1])
     border = tf.where(starts | ~candidates, position, shape[1])
@@ -196,7 +199,8 @@ def _ngram_sizes(candidates, starts, n, longest):
 
 
 def _minimum_from(x):
-    """The minimum of each row's elements from each on, int32 `(batch, length)`."""
+    """Compute the minimum of each row's elements from each on, `(batch, length)`."""
+    # Example: 5, 3, 4, 1, 2 give 1, 1, 1, 1, 2.
     length = tf.shape(x)[1]
 
     def turn(x, shift):
@@ -207,11 +211,13 @@ def _minimum_from(x):
 
 
 def number_words(candidates: TFTensor, starts: TFTensor, gap: int) -> TFTensor:
-    """Numbers the words of each row, int32; -gap for what is no candidate.
+    """Number the words of each row, int32; -gap for what is no candidate.
 
     Numbers of neighbouring words differ by one, but across other tokens by more
     than `gap`: spans of up to `gap` words from any word on stay in their run.
     """
+    # Example: candidates 1 1 0 1 1, starts 1 0 0 1 0 (1 is true) and a gap of 3 give
+    # 4 4 -3 8 8: from the word 4, spans of three words end before 7.
     fresh = after_other(candidates)
     starts = (starts | fresh) & candidates
     steps = tf.cast(starts, tf.int32) + gap * tf.cast(fresh & candidates, tf.int32)
@@ -221,7 +227,7 @@ def number_words(candidates: TFTensor, starts: TFTensor, gap: int) -> TFTensor:
 def draw_lengths(
     shape: TFTensor, probabilities: list[float], seed: TFTensor
 ) -> TFTensor:
-    """Draws int32 lengths of `shape`: k with the k-th of `probabilities`."""
+    """Draw int32 lengths of `shape`: k with the k-th of `probabilities`."""
     uniform = tf.random.stateless_uniform(shape, seed, dtype=tf.float64, alg=RNG)
     bounds, total = [], 0.0
     for probability in probabilities[:-1]:

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from keras_bertfam.arguments import checked
 from keras_bertfam.layers.corruption.noise_masks import fragment_noise, iid_noise
-from keras_bertfam.layers.corruption.noising import (
+from keras_bertfam.layers.corruption.noised_texts import (
     mask_each,
     replace_each,
     shuffle_tokens,
@@ -15,7 +15,7 @@ from keras_bertfam.layers.corruption.objectives import (
     Corrupted,
     DenoisingObjective,
     DenoisingVocabulary,
-    Room,
+    LengthLimits,
     check_noise_rate,
 )
 from keras_bertfam.layers.corruption.replacement import check_rates
@@ -62,7 +62,7 @@ class BertStyle(DenoisingObjective):
         self,
         tokens: TFRagged,
         vocabulary: DenoisingVocabulary,
-        room: Room,
+        room: LengthLimits,
         seed: TFTensor,
     ) -> Corrupted:
         seeds = tf.unstack(tf.random.split(seed, 2, alg=RNG), 2)
@@ -106,7 +106,7 @@ class Mass(DenoisingObjective):
         self,
         tokens: TFRagged,
         vocabulary: DenoisingVocabulary,
-        room: Room,
+        room: LengthLimits,
         seed: TFTensor,
     ) -> Corrupted:
         noise = iid_noise(text_lengths(tokens), self.rate, seed)
@@ -155,7 +155,7 @@ class MassFragment(DenoisingObjective):
         self,
         tokens: TFRagged,
         vocabulary: DenoisingVocabulary,
-        room: Room,
+        room: LengthLimits,
         seed: TFTensor,
     ) -> Corrupted:
         seeds = tf.unstack(tf.random.split(seed, 2, alg=RNG), 2)
@@ -192,7 +192,7 @@ class Deshuffling(DenoisingObjective):
         self,
         tokens: TFRagged,
         vocabulary: DenoisingVocabulary,
-        room: Room,
+        room: LengthLimits,
         seed: TFTensor,
     ) -> Corrupted:
         return Corrupted(shuffle_tokens(tokens, seed), tokens)

@@ -5,19 +5,25 @@ from typing import TYPE_CHECKING
 from keras_bertfam import lazy
 
 if TYPE_CHECKING:
-    from keras_bertfam.layers.data.batching import BatchByTokens, full_batches
-    from keras_bertfam.layers.data.best_fit import PackSequences
-    from keras_bertfam.layers.data.data_service import data_worker
-    from keras_bertfam.layers.data.dates import mark_dates
-    from keras_bertfam.layers.data.documents import read_documents, split_sentences
-    from keras_bertfam.layers.data.lexicon import Lexicon
-    from keras_bertfam.layers.data.packing import PackSentences
-    from keras_bertfam.layers.data.pairing import PairSegments
-    from keras_bertfam.layers.data.pairing_electra import ElectraSegments
-    from keras_bertfam.layers.data.parallel_streams import ParallelStreams
+    from keras_bertfam.layers.data.documents.lexicon import Lexicon
+    from keras_bertfam.layers.data.documents.marked_spans import mark_dates
+    from keras_bertfam.layers.data.documents.reading import (
+        read_documents,
+        split_sentences,
+    )
+    from keras_bertfam.layers.data.pairs.electra_segments import ElectraSegments
+    from keras_bertfam.layers.data.pairs.sentence_pairs import PairSegments
+    from keras_bertfam.layers.data.prepared.token_corpus import (
+        TokenCorpus,
+        data_worker,
+        read_tokens,
+    )
+    from keras_bertfam.layers.data.rows.batches import BatchByTokens, full_batches
+    from keras_bertfam.layers.data.rows.sentence_packing import PackSentences
+    from keras_bertfam.layers.data.rows.sequence_packing import PackSequences
     from keras_bertfam.layers.data.seeding import StreamPosition, seeded_passes
-    from keras_bertfam.layers.data.token_corpus import TokenCorpus, read_tokens
-    from keras_bertfam.layers.data.token_stream import PackStream
+    from keras_bertfam.layers.data.streams.document_stream import PackStream
+    from keras_bertfam.layers.data.streams.parallel_streams import ParallelStreams
 
 __all__ = [
     "BatchByTokens",

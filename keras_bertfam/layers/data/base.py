@@ -1,11 +1,17 @@
-"""The base class of the layers that run inside `tf.data`."""
+"""Base classes: layers inside `tf.data`, rows of any length, objects known by name."""
 
+import contextlib
+import inspect
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import keras
 import tensorflow as tf
 
-from keras_bertfam.types import TFTensor
+from keras_bertfam.layers.data.pipeline_warnings import CutTextCounter, is_counting
+from keras_bertfam.lazy import Registry
+from keras_bertfam.tokenizers.in_grain import PlainInGrain
+from keras_bertfam.types import Config, TFTensor
 
 
 class PreprocessingLayer(keras.layers.Layer):
@@ -35,7 +41,7 @@ class PreprocessingLayer(keras.layers.Layer):
 
 
 def as_token_ids(inputs: Any, name: str = "token_ids") -> TFTensor:
-    """Converts `inputs` to dense int32 ids, refusing what can't be ids."""
+    """Convert `inputs` to dense int32 ids, refusing what can't be ids."""
     if isinstance(inputs, (tf.RaggedTensor, tf.SparseTensor)):
         raise ValueError(
             f"`{name}` must be a dense tensor; call `.to_tensor()` first. "
@@ -50,7 +56,7 @@ def as_token_ids(inputs: Any, name: str = "token_ids") -> TFTensor:
 
 
 def as_ids_like(token_ids: TFTensor, **others: Any) -> dict[str, TFTensor]:
-    """Converts what else rows have to int32; what is `None` is left out.
+    """Convert what else rows have to int32; what is `None` is left out.
 
     Raises:
         ValueError: for another shape than that of the ids.
@@ -63,3 +69,130 @@ def as_ids_like(token_ids: TFTensor, **others: Any) -> dict[str, TFTensor]:
                 f"Received: shape={x.shape}."
             )
     return given
+
+
+class AdjustableLength(PlainInGrain):
+    """Mixin of preprocessors: `sequence_length` can be set; cut texts are warned of.
+
+    What has been made of the former length is made anew when it is needed next.
+    """
+
+    _length: int | None = None
+    _cut_texts: CutTextCounter | None = None
+    _made: Any = None  # of the length
+    tokenizer: Any
+
+    @property
+    def sequence_length(self) -> int:
+        """int: the most tokens of a row, special ones included."""
+        length: Any = self._length
+        return length
+
+    @sequence_length.setter
+    def sequence_length(self, value: int) -> None:
+        if self._length not in (None, value):
+            self._check_arguments(sequence_length=value)
+        self._length = value
+        self._made = None
+
+    def _check_arguments(self, **changed):
+        """Raise what the constructor does with arguments in place of the own ones."""
+        config = {**self.get_config(), "tokenizer": self.tokenizer, **changed}
+        config = {k: v for k, v in config.items() if k not in ("config_file", "dtype")}
+        type(self)(**config)
+
+    def in_graph(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Make a graph of a function, which is traced anew for another length.
+
+        Called eagerly, it counts the texts that it cuts.
+        """
+        traced: dict[tuple[int, bool], Any] = {}
+
+        def call(*args):
+            with self.counted_if_eager():
+                length = self.sequence_length
+                if any(key[0] != length for key in traced):
+                    traced.clear()
+                key = (length, is_counting())
+                if key not in traced:
+                    traced[key] = tf.function(
+                        function, reduce_retracing=True, autograph=False
+                    )
+                return traced[key](*args)
+
+        return call
+
+    def counted_if_eager(self) -> contextlib.AbstractContextManager:
+        """Count the texts of a call, unless it is in a graph of others."""
+        if tf.executing_eagerly() and not is_counting():
+            return self.counted("calls")
+        return contextlib.nullcontext()
+
+    def counted(self, use: str, enough: int = 1) -> contextlib.AbstractContextManager:
+        """Count texts that are cut meanwhile, see `CutTextCounter.counted`."""
+        if self._cut_texts is None:
+            self._cut_texts = CutTextCounter(self)
+        return self._cut_texts.counted(self, use, enough)
+
+
+class KnownByName:
+    """Base of kinds of objects that can be asked for by name.
+
+    A kind is a direct subclass with a `kind` and a `Registry` `named` of its own. A
+    class of the kind with a `name`, whose arguments have defaults, can be asked for by
+    it as soon as it is defined.
+    """
+
+    kind: ClassVar[str] = ""
+    name: ClassVar[str | None] = None
+    named: ClassVar[Registry] = Registry()
+
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        super().__init_subclass__(**kwargs)
+        name = vars(cls).get("name")
+        if name is None:
+            return
+        known = cls.named.enter(name, cls)
+        if known is not cls:
+            raise ValueError(
+                f"`name` must be that of no other {cls.kind}. Received: {name!r} of "
+                f"{cls.__name__}, which is the name of {known.__name__}."
+            )
+
+    def get_config(self) -> Config:
+        """Collect the attributes that have the names of the constructor's arguments."""
+        arguments = inspect.signature(type(self)).parameters.values()
+        names = [each.name for each in arguments if each.kind is not each.VAR_KEYWORD]
+        return {name: _as_config(getattr(self, name)) for name in names}
+
+    @classmethod
+    def from_config(cls, config: Config) -> Any:
+        return cls(**config)
+
+    @classmethod
+    def get(cls, identifier: Any) -> Any:
+        """Return an object of this kind, given itself, its config or its name.
+
+        Raises:
+            ValueError: for anything else, with the names there are.
+        """
+        if isinstance(identifier, dict):
+            identifier = keras.saving.deserialize_keras_object(identifier)
+        if isinstance(identifier, cls):
+            return identifier
+        if isinstance(identifier, str) and identifier in cls.named:
+            return cls.named[identifier]()
+        article = "an" if cls.__name__[0] in "AEIOU" else "a"
+        raise ValueError(
+            f"`{cls.kind}` must be {article} {cls.__name__} or one of "
+            f"{sorted(cls.named)}. Received: {identifier!r}."
+        )
+
+
+def _as_config(value):
+    """Replace objects of these kinds in an argument by their configs."""
+    if isinstance(value, list):
+        return [*map(_as_config, value)]
+    if isinstance(value, KnownByName):
+        return keras.saving.serialize_keras_object(value)
+    return value

@@ -24,7 +24,7 @@ def have_labels(y: TFTensor) -> TFTensor:
 def check_labels(
     num_classes: int | None, label_names: Iterable[str] | None
 ) -> tuple[int | None, list[str] | None]:
-    """The number of classes and their names, each told by the other if `None`.
+    """Infer the number of classes and their names from each other where one is `None`.
 
     Raises:
         ValueError: if they contradict each other, or a name is there twice.
@@ -50,7 +50,7 @@ def class_numbers(
     label_names: list[str] | None = None,
     rows: Sequence[int] | None = None,
 ) -> TFTensor:
-    """Turns labels into class numbers. Works in a graph.
+    """Turn labels into class numbers. Works in a graph.
 
     Args:
         y: integer or string tensor of any shape.
@@ -93,7 +93,7 @@ def class_numbers(
 def class_sets(
     y: TFTensor, num_classes: int | None, label_names: list[str] | None = None
 ) -> TFTensor:
-    """Turns the labels of examples that have any number into zeros and ones.
+    """Turn the labels of examples that have any number into zeros and ones.
 
     Works in a graph.
 
@@ -135,7 +135,7 @@ def class_sets(
 
 
 def _first_fraction(y):
-    """The first value that is no whole number, of floats outside of a graph."""
+    """Find the first value that is no whole number, of floats outside of a graph."""
     if not (y.dtype.is_floating and tf.executing_eagerly()):
         return ""
     places = tf.where(~(tf.equal(y, tf.floor(y)) & tf.math.is_finite(y)))
@@ -152,7 +152,7 @@ def check_values(
     name: str = "y",
     rows: Sequence[int] | None = None,
 ) -> TFTensor:
-    """Returns `numbers` if all labels are valid. Works in a graph.
+    """Return `numbers` if all labels are valid. Works in a graph.
 
     Args:
         numbers: tensor, what the labels stand for.
@@ -186,7 +186,7 @@ def check_values(
 
 
 def one_each(values: TFTensor, name: str = "y") -> TFTensor:
-    """A value for each example, `(batch,)`, of that or of Keras's `(batch, 1)`.
+    """Reshape values `(batch,)`, or Keras's `(batch, 1)`, to `(batch,)`.
 
     Args:
         values: tensor; a scalar is that of a single example.
@@ -211,7 +211,7 @@ def one_each(values: TFTensor, name: str = "y") -> TFTensor:
 
 
 def finite_numbers(y: TFTensor, name: str = "y") -> TFTensor:
-    """Labels as float32, refusing what isn't finite or no number. Works in a graph.
+    """Convert labels to float32, refusing what isn't finite. Works in a graph.
 
     Args:
         y: tensor of any shape.

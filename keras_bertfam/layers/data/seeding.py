@@ -15,7 +15,7 @@ RNG = "philox"
 def batch_seed(
     seed: int | TFTensor, epoch: int | TFTensor, batch: int | TFTensor
 ) -> TFTensor:
-    """Returns the seed of one batch of one pass over the data.
+    """Return the seed of one batch of one pass over the data.
 
     Args:
         seed: int or int64 scalar. The run's seed.
@@ -37,13 +37,13 @@ def batch_seed(
 
 
 def fold(seed: TFTensor, data: int | TFTensor) -> TFTensor:
-    """Returns a new seed of shape `(2,)` from `seed` and an integer."""
+    """Return a new seed of shape `(2,)` from `seed` and an integer."""
     data = tf.cast(data, tf.int64)
     return tf.random.fold_in(tf.cast(seed, tf.int64), data, alg=RNG)
 
 
 def content_seed(token_ids: TFTensor, seed: int) -> TFTensor:
-    """Returns a seed that is a function of `seed` and of the ids themselves.
+    """Return a seed that is a function of `seed` and of the ids themselves.
 
     Args:
         token_ids: integer tensor of any shape.
@@ -59,7 +59,7 @@ def content_seed(token_ids: TFTensor, seed: int) -> TFTensor:
 def shuffle(
     dataset: TFDataset, buffer_size: int | TFTensor, seed: TFTensor
 ) -> TFDataset:
-    """Shuffles as `Dataset.shuffle` does, by a seed that may be a tensor.
+    """Shuffle as `Dataset.shuffle` does, by a seed that may be a tensor.
 
     `Dataset.shuffle` mixes in the global seed, and refuses a tensor when that
     is 0.
@@ -87,7 +87,7 @@ def shuffle(
 
 @checked
 class StreamPosition:
-    """Where a stream of batches goes on: which pass comes next, and its first batch.
+    """The place where a stream of batches goes on: the next pass, and its first batch.
 
     Datasets made by `seeded_passes` read it whenever they are iterated, so a
     run that was stopped continues with the very batches it would have seen.
@@ -121,7 +121,7 @@ class StreamPosition:
         self.set(epoch, batch)
 
     def set(self, epoch: int, batch: int = 0) -> None:
-        """Sets the pass and batch that the next iteration begins with."""
+        """Set the pass and batch that the next iteration begins with."""
         for name, value in (("epoch", epoch), ("batch", batch)):
             if int(value) < 0:
                 raise ValueError(f"`{name}` must not be negative. Received: {value}.")
@@ -138,7 +138,7 @@ class StreamPosition:
         return int(self._read()[1])
 
     def begin_pass(self) -> tuple[TFTensor, TFTensor]:
-        """Returns the `(epoch, batch)` to begin with, and moves to the next pass.
+        """Return the `(epoch, batch)` to begin with, and move to the next pass.
 
         Both are int64 scalars. Works in a graph: the values are those at the
         moment the graph runs.
@@ -164,7 +164,7 @@ def seeded_passes(
     position: StreamPosition | None = None,
     period: int | None = None,
 ) -> TFDataset:
-    """Builds the dataset of `(seed, batch)` pairs of a pass over the data.
+    """Build the dataset of `(seed, batch)` pairs of a pass over the data.
 
     Args:
         make_batches: callable from the pass's number, an int64 scalar, to a
@@ -210,7 +210,7 @@ def seeded_passes(
 def shuffled_batches(
     rows: TFDataset, batch_size: int, seed: int, position: StreamPosition
 ) -> TFDataset:
-    """Batches of rows in an order of their own for each pass.
+    """Batch rows in an order of their own for each pass.
 
     Args:
         rows: unbatched `tf.data.Dataset` of known length.

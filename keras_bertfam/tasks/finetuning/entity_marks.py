@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from keras_bertfam.arguments import checked
-from keras_bertfam.layers.data.marks import MARKS, check_kind
+from keras_bertfam.layers.data.documents.marked_spans import MARKS, check_kind
 from keras_bertfam.tokenizers.units import units_of
 from keras_bertfam.types import Model
 

@@ -6,12 +6,12 @@ import keras
 
 from keras_bertfam import optimizers
 from keras_bertfam.analysis.report import Report
-from keras_bertfam.layers.data.length_batches import length_buckets
 from keras_bertfam.layers.data.pipelines import (
     check_at_least,
     checked_batch_size,
     remember_count,
 )
+from keras_bertfam.layers.data.rows.batches import length_buckets
 from keras_bertfam.models.base import TokenBackbone
 from keras_bertfam.models.exported import row_specs
 from keras_bertfam.presets.families import FAMILIES

@@ -8,8 +8,29 @@ import keras_hub
 import tensorflow as tf
 
 from keras_bertfam.autograph import as_written
-from keras_bertfam.layers.data.any_length import AnyLength
-from keras_bertfam.layers.data.arrays import (
+from keras_bertfam.layers.data.base import AdjustableLength
+from keras_bertfam.layers.data.labels import finite_numbers, one_each
+from keras_bertfam.layers.data.pairs.segments import get_layout, lay_out, truncate_pair
+from keras_bertfam.layers.data.pipeline_warnings import enough_of
+from keras_bertfam.layers.data.pipelines import (
+    PARALLEL,
+    check_at_least,
+    checked_batch_size,
+    ready_to_iterate,
+)
+from keras_bertfam.layers.data.rows.batches import (
+    Batcher,
+    batches_by_length,
+    length_buckets,
+    pad_rows,
+)
+from keras_bertfam.layers.data.seeding import (
+    StreamPosition,
+    batch_seed,
+    seeded_passes,
+    shuffle,
+)
+from keras_bertfam.layers.data.user_inputs import (
     as_label_tensor,
     as_rows,
     as_tensor,
@@ -18,27 +39,6 @@ from keras_bertfam.layers.data.arrays import (
     refuse_single,
     rows_by_size,
 )
-from keras_bertfam.layers.data.cut_texts import enough_of
-from keras_bertfam.layers.data.labels import finite_numbers, one_each
-from keras_bertfam.layers.data.layouts import get_layout, lay_out, truncate_pair
-from keras_bertfam.layers.data.length_batches import (
-    Batcher,
-    batches_by_length,
-    length_buckets,
-    pad_rows,
-)
-from keras_bertfam.layers.data.pipelines import (
-    PARALLEL,
-    check_at_least,
-    checked_batch_size,
-    ready_to_iterate,
-)
-from keras_bertfam.layers.data.seeding import (
-    StreamPosition,
-    batch_seed,
-    seeded_passes,
-    shuffle,
-)
 from keras_bertfam.presets.tokenizer_presets import PresetPreprocessor
 from keras_bertfam.tokenizers.graph import as_graph_layer, tokenize
 from keras_bertfam.tokenizers.texts import to_utf8
@@ -46,7 +46,7 @@ from keras_bertfam.types import Config, TFDataset, TFRagged, TFTensor, Tokenizer
 
 
 class FineTuningPreprocessor(
-    AnyLength, PresetPreprocessor, keras_hub.models.Preprocessor
+    AdjustableLength, PresetPreprocessor, keras_hub.models.Preprocessor
 ):
     """Base of the preprocessors of fine-tuning tasks.
 

@@ -7,14 +7,18 @@ import keras
 import tensorflow as tf
 
 from keras_bertfam.arguments import checked
-from keras_bertfam.layers.data.arrays import as_columns, as_label_tensor, as_strings
-from keras_bertfam.layers.data.cut_texts import count_cut
 from keras_bertfam.layers.data.labels import (
     check_labels,
     class_numbers,
     one_each,
 )
-from keras_bertfam.layers.data.layouts import head
+from keras_bertfam.layers.data.pairs.segments import head
+from keras_bertfam.layers.data.pipeline_warnings import count_cut
+from keras_bertfam.layers.data.user_inputs import (
+    as_columns,
+    as_label_tensor,
+    as_strings,
+)
 from keras_bertfam.tasks.finetuning.fine_tuning_preprocessor import (
     FineTuningPreprocessor,
 )

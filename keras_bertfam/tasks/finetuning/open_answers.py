@@ -7,8 +7,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_bertfam.layers.data.answer_spans import as_characters
-from keras_bertfam.layers.modeling.span_scores import NOWHERE
+from keras_bertfam.layers.data.pairs.questions import as_characters
+from keras_bertfam.layers.heads.span_heads import NOWHERE
 from keras_bertfam.types import Config, Tensor
 
 _NONE = {

@@ -9,7 +9,7 @@ from keras import ops
 
 from keras_bertfam import distribution
 from keras_bertfam.layers.data.pipelines import check_at_least
-from keras_bertfam.layers.modeling.span_scores import SpanScores
+from keras_bertfam.layers.heads.span_heads import SpanScores
 from keras_bertfam.tasks.finetuning.fine_tuning import FineTuningTask
 from keras_bertfam.tasks.finetuning.open_answers import (
     Places,

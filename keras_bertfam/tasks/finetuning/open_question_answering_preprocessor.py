@@ -7,14 +7,16 @@ import tensorflow as tf
 
 from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
-from keras_bertfam.layers.data.answer_spans import as_answers, span_targets
-from keras_bertfam.layers.data.arrays import as_strings
-from keras_bertfam.layers.data.cut_texts import count_cut
-from keras_bertfam.layers.data.layouts import head
-from keras_bertfam.layers.data.length_batches import Batcher, pad_rows
-from keras_bertfam.layers.data.packed_batches import fill_up
+from keras_bertfam.layers.data.pairs.questions import (
+    as_answers,
+    make_windows,
+    span_targets,
+)
+from keras_bertfam.layers.data.pairs.segments import head
+from keras_bertfam.layers.data.pipeline_warnings import count_cut
 from keras_bertfam.layers.data.pipelines import check_at_least
-from keras_bertfam.layers.data.windows import make_windows
+from keras_bertfam.layers.data.rows.batches import Batcher, fill_up, pad_rows
+from keras_bertfam.layers.data.user_inputs import as_strings
 from keras_bertfam.tasks.finetuning.fine_tuning_preprocessor import (
     FineTuningPreprocessor,
 )

@@ -4,10 +4,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_bertfam.layers.data.best_fit import PackSequences
-from keras_bertfam.layers.data.length_batches import Batcher
-from keras_bertfam.layers.data.packed_batches import packed_batches, rows_for
 from keras_bertfam.layers.data.pipelines import PARALLEL
+from keras_bertfam.layers.data.rows.batches import Batcher, packed_batches, rows_for
+from keras_bertfam.layers.data.rows.sequence_packing import PackSequences
 from keras_bertfam.tasks.finetuning.fine_tuning_preprocessor import (
     FineTuningPreprocessor,
 )

@@ -9,7 +9,7 @@ from keras import ops
 
 from keras_bertfam import distribution
 from keras_bertfam.analysis.report import answer_report
-from keras_bertfam.layers.modeling.span_head import (
+from keras_bertfam.layers.heads.span_heads import (
     ConditionalSpanHead,
     SpanHead,
     TransformedSpanHead,

@@ -9,10 +9,10 @@ import tensorflow as tf
 
 from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
-from keras_bertfam.layers.data.arrays import as_columns, as_strings
-from keras_bertfam.layers.data.cut_texts import count_cut
+from keras_bertfam.layers.data.pairs.questions import join_answers, make_windows
+from keras_bertfam.layers.data.pipeline_warnings import count_cut
 from keras_bertfam.layers.data.pipelines import ready_to_iterate
-from keras_bertfam.layers.data.windows import join_answers, make_windows
+from keras_bertfam.layers.data.user_inputs import as_columns, as_strings
 from keras_bertfam.tasks.finetuning.fine_tuning_preprocessor import (
     FineTuningPreprocessor,
 )

@@ -8,7 +8,6 @@ import keras
 import tensorflow as tf
 
 from keras_bertfam.autograph import as_written
-from keras_bertfam.layers.data.arrays import as_label_lists, as_label_tensor
 from keras_bertfam.layers.data.labels import (
     check_labels,
     class_numbers,
@@ -16,6 +15,7 @@ from keras_bertfam.layers.data.labels import (
     finite_numbers,
     one_each,
 )
+from keras_bertfam.layers.data.user_inputs import as_label_lists, as_label_tensor
 from keras_bertfam.tasks.finetuning.packed_preprocessor import PackedPreprocessor
 from keras_bertfam.types import (
     Config,

@@ -5,14 +5,14 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_bertfam.layers.data.arrays import as_label_tensor, as_strings, is_pairs
 from keras_bertfam.layers.data.labels import (
     check_values,
     finite_numbers,
     one_each,
 )
-from keras_bertfam.layers.data.layouts import truncate_pair
-from keras_bertfam.layers.data.titled_rows import refuse_too_long
+from keras_bertfam.layers.data.pairs.passages import refuse_too_long
+from keras_bertfam.layers.data.pairs.segments import truncate_pair
+from keras_bertfam.layers.data.user_inputs import as_label_tensor, as_strings, is_pairs
 from keras_bertfam.tasks.finetuning.packed_preprocessor import PackedPreprocessor
 from keras_bertfam.types import TFTensor
 

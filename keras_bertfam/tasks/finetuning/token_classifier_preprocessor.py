@@ -9,15 +9,15 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bertfam.autograph import as_written
-from keras_bertfam.layers.data.arrays import as_label_tensor, as_rows, as_strings
-from keras_bertfam.layers.data.cut_texts import count_cut
 from keras_bertfam.layers.data.labels import (
     NO_LABEL,
     class_numbers,
     have_labels,
     is_no_label,
 )
+from keras_bertfam.layers.data.pipeline_warnings import count_cut
 from keras_bertfam.layers.data.pipelines import PARALLEL
+from keras_bertfam.layers.data.user_inputs import as_label_tensor, as_rows, as_strings
 from keras_bertfam.tasks.finetuning.text_classifier_preprocessor import (
     LabelledPreprocessor,
 )

@@ -6,11 +6,11 @@ import keras
 from keras import ops
 
 from keras_bertfam import distribution
-from keras_bertfam.layers.modeling.dropout import Dropout
-from keras_bertfam.layers.modeling.embedding import TokenEmbedding
-from keras_bertfam.layers.modeling.memory import StateMemory
-from keras_bertfam.layers.modeling.sampled_logits import SampledLogits
-from keras_bertfam.models.elmo import ElmoBackbone
+from keras_bertfam.layers.blocks.dropout import Dropout
+from keras_bertfam.layers.blocks.embedding import TokenEmbedding
+from keras_bertfam.layers.heads.sampled_logits import SampledLogits
+from keras_bertfam.layers.recurrent.memory import StateMemory
+from keras_bertfam.models.families.elmo import ElmoBackbone
 from keras_bertfam.tasks.losses import MaskedCrossentropy, token_metrics
 from keras_bertfam.tasks.pretraining.bidirectional_lm_preprocessor import (
     BidirectionalLMPreprocessor,

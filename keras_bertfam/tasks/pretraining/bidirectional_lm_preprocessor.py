@@ -6,8 +6,8 @@ import keras
 import tensorflow as tf
 
 from keras_bertfam.arguments import checked
-from keras_bertfam.layers.data.cut_texts import count_cut
-from keras_bertfam.layers.data.word_streams import (
+from keras_bertfam.layers.data.pipeline_warnings import count_cut
+from keras_bertfam.layers.data.streams.word_streams import (
     WordStreamRows,
     between_sentence_tokens,
 )

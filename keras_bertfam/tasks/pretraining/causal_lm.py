@@ -5,7 +5,7 @@ from typing import Any
 
 import keras
 
-from keras_bertfam.models.distilbert import student_of
+from keras_bertfam.models.families.distilbert import student_of
 from keras_bertfam.tasks.pretraining.causal_lm_preprocessor import (
     CausalLMPreprocessor,
 )

@@ -6,13 +6,13 @@ import keras
 import tensorflow as tf
 
 from keras_bertfam.arguments import checked
-from keras_bertfam.layers.data.arrays import as_strings
-from keras_bertfam.layers.data.prompts import (
+from keras_bertfam.layers.data.pairs.text_to_text import (
     check_prompts,
     lay_out_prompts,
     to_text,
 )
-from keras_bertfam.layers.data.stream_rows import StreamRows
+from keras_bertfam.layers.data.streams.document_stream import StreamRows
+from keras_bertfam.layers.data.user_inputs import as_strings
 from keras_bertfam.tasks.pretraining.packing_preprocessor import PackingPreprocessor
 from keras_bertfam.tokenizers.graph import text_start_id, tokenize
 from keras_bertfam.tokenizers.texts import to_utf8

@@ -8,8 +8,8 @@ import keras
 from keras_bertfam.arguments import checked
 from keras_bertfam.layers.corruption.denoise_tokens import DenoiseTokens
 from keras_bertfam.layers.corruption.objectives import DenoisingObjective, get_objective
-from keras_bertfam.layers.data.stream_rows import CorruptedRows
-from keras_bertfam.layers.data.text_pairs import PairLayout, as_example
+from keras_bertfam.layers.data.pairs.text_to_text import PairLayout, as_example
+from keras_bertfam.layers.data.streams.document_stream import CorruptedRows
 from keras_bertfam.tasks.pretraining.packing_preprocessor import PackingPreprocessor
 from keras_bertfam.tasks.pretraining.prompting_preprocessor import (
     PromptingPreprocessor,

@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from keras_bertfam import distribution
-from keras_bertfam.layers.modeling.dense import take_positions
+from keras_bertfam.layers.blocks.dense import take_positions
 from keras_bertfam.presets import cards, folders
 from keras_bertfam.tasks.losses import token_crossentropy
 from keras_bertfam.tasks.pretraining.causal_lm import CausalLM

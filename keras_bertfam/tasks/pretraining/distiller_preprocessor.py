@@ -5,9 +5,8 @@ from typing import Any
 import keras
 
 from keras_bertfam.arguments import checked
-from keras_bertfam.layers.corruption.strategies import MaskingStrategy
-from keras_bertfam.layers.corruption.token_strategies import SmoothedTokens
-from keras_bertfam.layers.data.rows import PackedRows
+from keras_bertfam.layers.corruption.strategies import MaskingStrategy, SmoothedTokens
+from keras_bertfam.layers.data.rows.rows import PackedRows
 from keras_bertfam.tasks.pretraining.masked_lm_preprocessor import (
     MaskedLMPreprocessor,
 )

@@ -7,8 +7,8 @@ from keras import ops
 
 from keras_bertfam import distribution
 from keras_bertfam.layers.data.pipelines import check_at_least
-from keras_bertfam.layers.modeling.projection import VectorProjection
-from keras_bertfam.layers.modeling.token_scores import crossentropy
+from keras_bertfam.layers.heads.projection import VectorProjection
+from keras_bertfam.layers.heads.token_scores import crossentropy
 from keras_bertfam.models.encoder_decoder import side_of
 from keras_bertfam.models.exported import row_specs
 from keras_bertfam.presets import dpr

@@ -8,19 +8,22 @@ import tensorflow as tf
 
 from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
-from keras_bertfam.layers.data.arrays import (
+from keras_bertfam.layers.data.labels import finite_numbers, one_each
+from keras_bertfam.layers.data.pairs.passages import (
+    InverseClozeRows,
+    TitledRows,
+    refuse_too_long,
+)
+from keras_bertfam.layers.data.pairs.segments import get_layout
+from keras_bertfam.layers.data.pipeline_warnings import count_cut
+from keras_bertfam.layers.data.pipelines import PARALLEL, ready_to_iterate
+from keras_bertfam.layers.data.rows.batches import length_buckets
+from keras_bertfam.layers.data.user_inputs import (
     as_strings,
     as_texts,
     map_given,
     rows_by_size,
 )
-from keras_bertfam.layers.data.cut_texts import count_cut
-from keras_bertfam.layers.data.inverse_cloze import InverseClozeRows
-from keras_bertfam.layers.data.labels import finite_numbers, one_each
-from keras_bertfam.layers.data.layouts import get_layout
-from keras_bertfam.layers.data.length_batches import length_buckets
-from keras_bertfam.layers.data.pipelines import PARALLEL, ready_to_iterate
-from keras_bertfam.layers.data.titled_rows import TitledRows, refuse_too_long
 from keras_bertfam.tasks.pretraining.packing_preprocessor import PackingPreprocessor
 from keras_bertfam.tokenizers.graph import tokenize
 from keras_bertfam.tokenizers.texts import to_utf8

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from keras_bertfam.layers.data.arrays import as_strings
+from keras_bertfam.layers.data.user_inputs import as_strings
 from keras_bertfam.tokenizers import byte_pair
 from keras_bertfam.types import Mixin, Tensor
 

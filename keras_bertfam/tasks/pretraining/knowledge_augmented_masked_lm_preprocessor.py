@@ -8,8 +8,7 @@ import tensorflow as tf
 from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.corruption.strategies import MaskingStrategy
-from keras_bertfam.layers.data.arrays import as_strings
-from keras_bertfam.layers.data.cut_texts import count_cut, enough_of
+from keras_bertfam.layers.data.pipeline_warnings import count_cut, enough_of
 from keras_bertfam.layers.data.pipelines import (
     PARALLEL,
     check_at_least,
@@ -17,6 +16,7 @@ from keras_bertfam.layers.data.pipelines import (
     ready_to_iterate,
 )
 from keras_bertfam.layers.data.seeding import batch_seed, seeded_passes, shuffle
+from keras_bertfam.layers.data.user_inputs import as_strings
 from keras_bertfam.tasks.pretraining.masked_lm_preprocessor import (
     MaskedLMPreprocessor,
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-from keras_bertfam.layers.modeling.lm_head import LanguageModelHead
+from keras_bertfam.layers.heads.lm_head import LanguageModelHead
 from keras_bertfam.tasks.losses import token_metrics
 from keras_bertfam.tasks.pretraining.generated_losses import LanguageModelCrossentropy
 from keras_bertfam.tasks.pretraining.generation import Generation

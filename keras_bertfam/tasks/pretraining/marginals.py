@@ -2,7 +2,7 @@
 
 from keras import ops
 
-from keras_bertfam.layers.modeling.span_scores import NOWHERE
+from keras_bertfam.layers.heads.span_heads import NOWHERE
 from keras_bertfam.types import Tensor
 
 # The product over tokens inside the sum over passages, or the sum inside the product.

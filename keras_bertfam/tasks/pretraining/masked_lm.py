@@ -5,8 +5,8 @@ from typing import Any
 
 import keras
 
-from keras_bertfam.layers.modeling.heads import MaskedLMHead
-from keras_bertfam.models.distilbert import DistilBertBackbone
+from keras_bertfam.layers.heads.heads import MaskedLMHead
+from keras_bertfam.models.families.distilbert import DistilBertBackbone
 from keras_bertfam.tasks.losses import MaskedCrossentropy, token_metrics
 from keras_bertfam.tasks.pretraining.fill_mask import FillMask
 from keras_bertfam.tasks.pretraining.masked_lm_preprocessor import (

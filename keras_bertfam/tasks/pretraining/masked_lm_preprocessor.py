@@ -2,7 +2,7 @@
 
 import keras
 
-from keras_bertfam.layers.data.rows import PackedRows
+from keras_bertfam.layers.data.rows.rows import PackedRows
 from keras_bertfam.tasks.pretraining.masking_preprocessor import MaskingPreprocessor
 from keras_bertfam.types import TFTensor
 

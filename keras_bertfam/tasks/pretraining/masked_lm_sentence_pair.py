@@ -5,8 +5,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_bertfam.layers.modeling.dense import take_positions
-from keras_bertfam.layers.modeling.heads import Pooler, SentencePairHead
+from keras_bertfam.layers.blocks.dense import take_positions
+from keras_bertfam.layers.heads.heads import Pooler, SentencePairHead
 from keras_bertfam.tasks.losses import MaskedCrossentropy, token_metrics
 from keras_bertfam.tasks.pretraining.fill_mask import FillMask
 from keras_bertfam.tasks.pretraining.masked_lm import masked_lm_head

@@ -6,8 +6,8 @@ import keras
 import tensorflow as tf
 
 from keras_bertfam.arguments import checked
-from keras_bertfam.layers.data.arrays import map_given
-from keras_bertfam.layers.data.paired_rows import PairedRows
+from keras_bertfam.layers.data.pairs.sentence_pair_rows import PairedRows
+from keras_bertfam.layers.data.user_inputs import map_given
 from keras_bertfam.tasks.pretraining.masking_preprocessor import (
     MaskingPreprocessor,
     or_published,

@@ -8,13 +8,13 @@ import keras
 from keras_bertfam.arguments import checked
 from keras_bertfam.layers.corruption.mask_tokens import MaskTokens
 from keras_bertfam.layers.corruption.strategies import MaskingStrategy, get_strategy
-from keras_bertfam.layers.data.marks import (
+from keras_bertfam.layers.data.documents.marked_spans import (
     MarkedTokenizer,
     SegmentedTokenizer,
     with_spans,
 )
-from keras_bertfam.layers.data.rows import PackedRows, is_prepared
-from keras_bertfam.layers.data.token_corpus import TokenCorpus
+from keras_bertfam.layers.data.prepared.token_corpus import TokenCorpus
+from keras_bertfam.layers.data.rows.rows import PackedRows, is_prepared
 from keras_bertfam.presets.families import family_of_tokenizer
 from keras_bertfam.tasks.pretraining.packing_preprocessor import PackingPreprocessor
 from keras_bertfam.tokenizers.counting import count_tokens

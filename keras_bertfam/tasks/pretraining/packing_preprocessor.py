@@ -1,7 +1,7 @@
 """What the preprocessors share whose rows can be packed before `dataset`."""
 
 from keras_bertfam.autograph import as_written
-from keras_bertfam.layers.data.rows import BatchOptions
+from keras_bertfam.layers.data.rows.rows import BatchOptions
 from keras_bertfam.tasks.pretraining.text_preprocessor import TextPreprocessor
 from keras_bertfam.types import TFDataset
 

@@ -6,9 +6,9 @@ import keras
 from keras import ops
 
 from keras_bertfam import distribution
-from keras_bertfam.layers.modeling.memory import SegmentMemory
-from keras_bertfam.layers.modeling.tied_logits import TiedLogits
-from keras_bertfam.models.xlnet import XLNetBackbone
+from keras_bertfam.layers.heads.tied_logits import TiedLogits
+from keras_bertfam.layers.recurrent.memory import SegmentMemory
+from keras_bertfam.models.families.xlnet import XLNetBackbone
 from keras_bertfam.tasks.losses import MaskedCrossentropy, token_metrics
 from keras_bertfam.tasks.pretraining.permutation_lm_preprocessor import (
     PermutationLMPreprocessor,

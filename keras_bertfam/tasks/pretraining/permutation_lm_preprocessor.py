@@ -5,8 +5,8 @@ from typing import Any, Literal
 import keras
 
 from keras_bertfam.arguments import checked
-from keras_bertfam.layers.corruption.permutation import PermuteTokens
-from keras_bertfam.layers.data.parallel_rows import ParallelRows
+from keras_bertfam.layers.corruption.permute_tokens import PermuteTokens
+from keras_bertfam.layers.data.streams.parallel_streams import ParallelRows
 from keras_bertfam.tasks.pretraining.text_preprocessor import TextPreprocessor
 from keras_bertfam.tokenizers.graph import special_token_ids, word_start_table
 from keras_bertfam.types import Config, TFTensor, Tokenizer

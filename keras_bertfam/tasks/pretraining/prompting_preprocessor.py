@@ -4,13 +4,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_bertfam.layers.data.arrays import as_strings
-from keras_bertfam.layers.data.prompts import (
+from keras_bertfam.layers.data.pairs.text_to_text import (
+    PairLayout,
     check_prompts,
     lay_out_prompts,
     to_text,
 )
-from keras_bertfam.layers.data.text_pairs import PairLayout
+from keras_bertfam.layers.data.user_inputs import as_strings
 from keras_bertfam.tokenizers.graph import tokenize_with_masks
 from keras_bertfam.tokenizers.texts import to_utf8
 from keras_bertfam.types import Mixin, TFTensor

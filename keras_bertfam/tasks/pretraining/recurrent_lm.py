@@ -7,10 +7,10 @@ import numpy as np
 from keras import ops
 
 from keras_bertfam import distribution
-from keras_bertfam.layers.modeling.adaptive import AdaptiveSoftmax
-from keras_bertfam.layers.modeling.memory import SegmentMemory
-from keras_bertfam.layers.modeling.tied_logits import TiedLogits
-from keras_bertfam.models.transformer_xl import TransformerXLBackbone
+from keras_bertfam.layers.heads.adaptive import AdaptiveSoftmax
+from keras_bertfam.layers.heads.tied_logits import TiedLogits
+from keras_bertfam.layers.recurrent.memory import SegmentMemory
+from keras_bertfam.models.families.transformer_xl import TransformerXLBackbone
 from keras_bertfam.tasks.losses import MaskedCrossentropy, token_metrics
 from keras_bertfam.tasks.pretraining.continuation import Continuation
 from keras_bertfam.tasks.pretraining.recurrent_lm_preprocessor import (

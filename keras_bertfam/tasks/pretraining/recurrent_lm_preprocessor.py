@@ -6,10 +6,12 @@ import keras
 import tensorflow as tf
 
 from keras_bertfam.arguments import checked
-from keras_bertfam.layers.data.parallel_rows import check_continued
-from keras_bertfam.layers.data.parallel_streams import ParallelStreams
-from keras_bertfam.layers.data.rows import BatchOptions, Rows
+from keras_bertfam.layers.data.rows.rows import BatchOptions, Rows
 from keras_bertfam.layers.data.seeding import shuffle
+from keras_bertfam.layers.data.streams.parallel_streams import (
+    ParallelStreams,
+    check_continued,
+)
 from keras_bertfam.tasks.pretraining.text_preprocessor import TextPreprocessor
 from keras_bertfam.tokenizers.graph import document_end_id
 from keras_bertfam.types import TFDataset, TFTensor, Tokenizer

@@ -4,13 +4,13 @@ from typing import Any, Self
 
 import keras
 
-from keras_bertfam.layers.modeling.detection import (
+from keras_bertfam.layers.heads.detection import (
     CopyingMaskedLMHead,
     ReplacedTokenHead,
 )
-from keras_bertfam.layers.modeling.heads import MaskedLMHead
-from keras_bertfam.layers.modeling.sampling import SampleTokens, replace_at
-from keras_bertfam.models.generator import make_generator
+from keras_bertfam.layers.heads.heads import MaskedLMHead
+from keras_bertfam.layers.heads.sampling import SampleTokens, replace_at
+from keras_bertfam.models.families.electra import make_generator
 from keras_bertfam.tasks.losses import MaskedCrossentropy
 from keras_bertfam.tasks.pretraining.fill_mask import FillMask
 from keras_bertfam.tasks.pretraining.masked_lm import MaskedLM, masked_lm_head

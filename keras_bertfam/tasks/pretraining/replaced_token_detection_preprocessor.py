@@ -6,7 +6,7 @@ import keras
 
 from keras_bertfam.arguments import checked
 from keras_bertfam.layers.corruption.strategies import MaskingStrategy
-from keras_bertfam.layers.data.electra_rows import ElectraRows
+from keras_bertfam.layers.data.pairs.electra_segments import ElectraRows
 from keras_bertfam.tasks.pretraining.masking_preprocessor import (
     MaskingPreprocessor,
     or_published,

@@ -5,7 +5,7 @@ import typing
 import keras
 from keras import ops
 
-from keras_bertfam.layers.modeling.sampling import replace_at
+from keras_bertfam.layers.heads.sampling import replace_at
 from keras_bertfam.tasks.losses import (
     DetectionCrossentropy,
     MaskedCrossentropy,

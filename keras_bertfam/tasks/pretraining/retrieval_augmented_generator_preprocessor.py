@@ -7,9 +7,9 @@ import tensorflow as tf
 
 from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
-from keras_bertfam.layers.data.arrays import as_strings
-from keras_bertfam.layers.data.cut_texts import count_cut
+from keras_bertfam.layers.data.pipeline_warnings import count_cut
 from keras_bertfam.layers.data.pipelines import check_at_least
+from keras_bertfam.layers.data.user_inputs import as_strings
 from keras_bertfam.tasks.pretraining.passages_preprocessor import (
     PassagesPreprocessor,
     refuse_over,

@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from keras_bertfam import distribution
-from keras_bertfam.layers.modeling.span_boundary import SpanBoundaryHead
+from keras_bertfam.layers.heads.span_boundary import SpanBoundaryHead
 from keras_bertfam.tasks.losses import token_crossentropy, token_metrics
 from keras_bertfam.tasks.pretraining.fill_mask import FillMask
 from keras_bertfam.tasks.pretraining.masked_lm import masked_lm_head

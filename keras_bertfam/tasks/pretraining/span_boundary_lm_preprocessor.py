@@ -8,7 +8,7 @@ import tensorflow as tf
 from keras_bertfam.arguments import checked
 from keras_bertfam.layers.corruption.selection import is_any
 from keras_bertfam.layers.corruption.strategies import MaskingStrategy
-from keras_bertfam.layers.data.rows import PackedRows
+from keras_bertfam.layers.data.rows.rows import PackedRows
 from keras_bertfam.tasks.pretraining.masking_preprocessor import MaskingPreprocessor
 from keras_bertfam.tokenizers.graph import special_token_ids
 from keras_bertfam.types import Config, TFTensor, Tokenizer

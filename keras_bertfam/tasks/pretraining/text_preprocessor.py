@@ -6,20 +6,20 @@ import keras_hub
 import tensorflow as tf
 
 from keras_bertfam.autograph import as_graph, as_written
-from keras_bertfam.layers.data import documents as whole_documents
-from keras_bertfam.layers.data.any_length import AnyLength
+from keras_bertfam.layers.data.base import AdjustableLength
+from keras_bertfam.layers.data.documents import reading as whole_documents
 from keras_bertfam.layers.data.pipelines import (
     PARALLEL,
     ready_to_iterate,
     remember_count,
 )
-from keras_bertfam.layers.data.rows import BatchOptions, Rows
+from keras_bertfam.layers.data.prepared.token_corpus import TokenCorpus, token_batches
+from keras_bertfam.layers.data.rows.rows import BatchOptions, Rows
 from keras_bertfam.layers.data.seeding import (
     StreamPosition,
     batch_seed,
     seeded_passes,
 )
-from keras_bertfam.layers.data.token_corpus import TokenCorpus, token_batches
 from keras_bertfam.presets.tokenizer_presets import (
     PresetPreprocessor,
     has_vocabulary,
@@ -32,7 +32,9 @@ from keras_bertfam.tokenizers.texts import to_utf8
 from keras_bertfam.types import Config, Path, TFDataset, TFTensor, Tokenizer
 
 
-class TextPreprocessor(AnyLength, PresetPreprocessor, keras_hub.models.Preprocessor):
+class TextPreprocessor(
+    AdjustableLength, PresetPreprocessor, keras_hub.models.Preprocessor
+):
     """Base of the preprocessors that make training examples of raw text.
 
     A preprocessor is composed of three parts, and a subclass says each in a method:
@@ -352,7 +354,7 @@ class TextPreprocessor(AnyLength, PresetPreprocessor, keras_hub.models.Preproces
         model.fit(data, epochs=3)
         ```
         """
-        from keras_bertfam.layers.data import grain_batches  # needs an extra
+        from keras_bertfam.layers.data.prepared import grain_batches
 
         if not isinstance(corpus, TokenCorpus):
             raise ValueError(

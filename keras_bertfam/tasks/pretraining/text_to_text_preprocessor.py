@@ -8,24 +8,28 @@ import tensorflow as tf
 
 from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
-from keras_bertfam.layers.data.any_length import AnyLength
-from keras_bertfam.layers.data.arrays import as_rows
-from keras_bertfam.layers.data.cut_texts import enough_of
-from keras_bertfam.layers.data.packed_batches import fill_up
-from keras_bertfam.layers.data.pairs import as_pairs, pairs_of
+from keras_bertfam.layers.data.base import AdjustableLength
+from keras_bertfam.layers.data.pairs.text_to_text import (
+    PairLayout,
+    as_example,
+    as_pairs,
+    pairs_of,
+)
+from keras_bertfam.layers.data.pipeline_warnings import enough_of
 from keras_bertfam.layers.data.pipelines import (
     PARALLEL,
     check_at_least,
     checked_batch_size,
     ready_to_iterate,
 )
+from keras_bertfam.layers.data.rows.batches import fill_up
 from keras_bertfam.layers.data.seeding import (
     StreamPosition,
     batch_seed,
     seeded_passes,
     shuffle,
 )
-from keras_bertfam.layers.data.text_pairs import PairLayout, as_example
+from keras_bertfam.layers.data.user_inputs import as_rows
 from keras_bertfam.presets.tokenizer_presets import PresetPreprocessor
 from keras_bertfam.tasks.pretraining.prompting_preprocessor import (
     PromptingPreprocessor,
@@ -47,7 +51,10 @@ _SHUFFLED_ROWS = 1024
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class TextToTextPreprocessor(
-    AnyLength, PromptingPreprocessor, PresetPreprocessor, keras_hub.models.Preprocessor
+    AdjustableLength,
+    PromptingPreprocessor,
+    PresetPreprocessor,
+    keras_hub.models.Preprocessor,
 ):
     """Makes rows of pairs of texts, inputs and targets, for `TextToText`.
 

@@ -9,9 +9,9 @@ import tensorflow as tf
 from keras_bertfam import corpora
 from keras_bertfam.corpora import Manifest, QualityRules, ShardReader, read_lengths
 from keras_bertfam.corpora.preparing import prepare as preparing
-from keras_bertfam.corpora.preparing import sources, steps, tokenizing
+from keras_bertfam.corpora.preparing import sources, steps
 from keras_bertfam.corpus import python_documentation
-from keras_bertfam.layers.data.documents import tokenize_sentences
+from keras_bertfam.layers.data.documents.reading import tokenize_sentences
 from keras_bertfam.tokenizers import BertTokenizer, train_word_piece
 from keras_bertfam.tokenizers.graph import as_graph_layer
 from keras_bertfam.tokenizers.texts import to_utf8
@@ -32,7 +32,7 @@ def tokenizer():
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     monkeypatch.setattr(sources, "_LEAST", 1 << 14)
-    monkeypatch.setattr(tokenizing, "_BATCH_BYTES", 1 << 13)
+    monkeypatch.setattr(steps, "_BATCH_BYTES", 1 << 13)
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_the_same_bytes_from_other_blocks(folder, tokenizer, monkeypatch):
     write(folder, {"corpus/b.txt": "\n\n".join(texts[9:])})
     write(folder, {"corpus/0.txt": "\n\n".join(texts[:9])})
     monkeypatch.setattr(sources, "_LEAST", 1 << 12)
-    monkeypatch.setattr(tokenizing, "_BATCH_BYTES", 1 << 14)
+    monkeypatch.setattr(steps, "_BATCH_BYTES", 1 << 14)
     prepare(folder, folder / "one/tokenizer", "two")
     second = contents(folder / "two")
     assert first.pop("manifest.json") != second.pop("manifest.json")

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from scipy.stats import chisquare
 
-from keras_bertfam.layers.corruption import noise_masks, noising, random_places
+from keras_bertfam.layers.corruption import noise_masks, noised_texts
 from tests.layers.corruption.masked_batches import LIKELY
 
 SEED = tf.constant([3, 7], tf.int64)
@@ -75,7 +75,7 @@ def test_random_spans_are_all_partitions_alike():
 def test_texts_of_all_lengths_have_their_spans():
     sizes = tf.range(200)
     mask = random_spans_noise(sizes, 0.15, 3.0, SEED)
-    starts = mask.with_flat_values(noising.run_starts(mask))
+    starts = mask.with_flat_values(noised_texts.run_starts(mask))
     for row, begins in zip(mask.to_list(), starts.to_list(), strict=True):
         length = len(row)
         noise = max(min(max(round(length * 0.15), 1), length - 1), 0)
@@ -87,7 +87,7 @@ def test_texts_of_all_lengths_have_their_spans():
 
 def test_as_many_spans_as_fit():
     mask = random_spans_noise(lengths(10, 50), 0.8, 1.0, SEED)
-    starts = mask.with_flat_values(noising.run_starts(mask))
+    starts = mask.with_flat_values(noised_texts.run_starts(mask))
     assert (tf.reduce_sum(tf.cast(mask, tf.int32), 1).numpy() == 8).all()
     assert (tf.reduce_sum(tf.cast(starts, tf.int32), 1).numpy() == 2).all()
 
@@ -158,7 +158,7 @@ def test_poisson_insertions():
 
 def test_spans_that_run_into_each_other_are_one_mask():
     noise, starts, _ = noise_masks.poisson_spans(lengths(40, 300), 0.9, 6.0, SEED)
-    first = noising.run_starts(noise)
+    first = noised_texts.run_starts(noise)
     assert (~first | starts.flat_values).numpy().all()
     assert (~starts.flat_values | noise.flat_values).numpy().all()
     counts = tf.reduce_sum(tf.cast(noise, tf.int32), 1).numpy()
@@ -187,13 +187,15 @@ def test_orders(name):
             law.append(tuple(3 if k in pair else next(left) for k in range(6)))
         law = uniform(law)
     tokens = tf.RaggedTensor.from_tensor([text] * COUNT)
-    check_law(patterns(getattr(noising, name)(tokens, seed=SEED, **arguments)), law)
+    check_law(
+        patterns(getattr(noised_texts, name)(tokens, seed=SEED, **arguments)), law
+    )
 
 
 def test_empty_batches_and_texts():
     for sizes in ([], [0], [0, 0, 1]):
         counts = tf.constant(sizes, tf.int32)
-        tokens = random_places.as_rows(tf.range(sum(sizes)) + 5, counts)
+        tokens = noise_masks.as_rows(tf.range(sum(sizes)) + 5, counts)
         for mask in (
             noise_masks.iid_noise(counts, 0.3, SEED),
             random_spans_noise(counts, 0.3, 3.0, SEED),
@@ -202,9 +204,9 @@ def test_empty_batches_and_texts():
             noise_masks.fragment_noise(counts, 0.5, SEED),
             noise_masks.budget_noise(counts, 0.5, SEED),
             noise_masks.poisson_spans(counts, 0.3, 3.0, SEED)[0],
-            noising.shuffle_tokens(tokens, SEED),
-            noising.shuffle_sentences(tokens, [5], SEED),
-            noising.rotate(tokens, SEED),
-            noising.insert_masks(tokens, tf.zeros_like(counts), 3, SEED),
+            noised_texts.shuffle_tokens(tokens, SEED),
+            noised_texts.shuffle_sentences(tokens, [5], SEED),
+            noised_texts.rotate(tokens, SEED),
+            noised_texts.insert_masks(tokens, tf.zeros_like(counts), 3, SEED),
         ):
             assert mask.row_lengths().numpy().tolist() == sizes

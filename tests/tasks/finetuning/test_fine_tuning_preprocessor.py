@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bertfam.layers.data.layouts import lay_out, truncate_pair
-from keras_bertfam.layers.data.length_batches import length_buckets
+from keras_bertfam.layers.data.pairs.segments import lay_out, truncate_pair
+from keras_bertfam.layers.data.rows.batches import length_buckets
 from keras_bertfam.tasks import TextClassifierPreprocessor, TextRegressorPreprocessor
 from tests import tiny_fine_tuning as tiny
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bertfam.layers.data.packed_batches import rows_for
+from keras_bertfam.layers.data.rows.batches import rows_for
 from keras_bertfam.tasks import (
     MultipleChoicePreprocessor,
     SpanQuestionAnsweringPreprocessor,

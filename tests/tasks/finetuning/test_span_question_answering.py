@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_bertfam.layers.modeling.span_head import best_spans
+from keras_bertfam.layers.heads.span_heads import best_spans
 from keras_bertfam.metrics import squad_scores
 from keras_bertfam.tasks import SpanQuestionAnswering
 from tests.tiny_fine_tuning import compiled, fast_families

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from keras_bertfam.layers import BertTokenizer
-from keras_bertfam.layers.data.rows import BatchOptions
+from keras_bertfam.layers.data.rows.rows import BatchOptions
 from keras_bertfam.tasks import (
     DistillerPreprocessor,
     MaskedLMPreprocessor,

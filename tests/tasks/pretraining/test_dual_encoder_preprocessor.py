@@ -7,7 +7,7 @@ import tensorflow as tf
 from scipy.stats import chisquare
 
 from keras_bertfam.layers import BertTokenizer, read_tokens
-from keras_bertfam.layers.data.titled_rows import TitledRows
+from keras_bertfam.layers.data.pairs.passages import TitledRows
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.tasks import DualEncoderPreprocessor
 from tests import tiny_corpus

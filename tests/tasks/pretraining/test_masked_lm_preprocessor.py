@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bertfam.layers.data.documents import read_documents
+from keras_bertfam.layers.data.documents.reading import read_documents
 from keras_bertfam.tasks.pretraining.masked_lm_preprocessor import (
     MaskedLMPreprocessor,
 )

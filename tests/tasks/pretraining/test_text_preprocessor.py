@@ -10,7 +10,7 @@ import tensorflow as tf
 from keras_bertfam import tasks
 from keras_bertfam.layers import BertTokenizer
 from keras_bertfam.layers.data.base import PreprocessingLayer
-from keras_bertfam.layers.data.rows import PackedRows
+from keras_bertfam.layers.data.rows.rows import PackedRows
 from keras_bertfam.tasks.pretraining.packing_preprocessor import PackingPreprocessor
 
 WORDS = [f"w{i}" for i in range(40)]

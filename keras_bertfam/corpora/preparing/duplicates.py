@@ -1,0 +1,253 @@
+"""Documents that a corpus has almost twice, or shares with a test set."""
+
+import dataclasses
+import functools
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from keras_bertfam.arguments import checked
+from keras_bertfam.corpora.preparing.sources import find_sources, read_documents
+from keras_bertfam.text_files.sources import Part, Reading
+from keras_bertfam.types import Path
+
+# A word, or a character of a script that has no spaces between words.
+_WORD = re.compile(r"[぀-ヿ㐀-䶿一-鿿豈-﫿]|[^\W぀-ヿ㐀-䶿一-鿿豈-﫿]+")
+_CACHED_WORDS = 1 << 20
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+_ROWS_AT_ONCE = 1 << 17
+Similar = Callable[[int, np.ndarray], np.ndarray]
+_AT_ONCE = 1024  # shingles, so that their hashes stay in the processor's cache
+
+
+class _Words(dict[str, int]):
+    """Numbers of 64 bits for words, kept for the next time."""
+
+    def __missing__(self, word):
+        if len(self) >= _CACHED_WORDS:
+            self.clear()
+        digest = hashlib.blake2b(word.encode(), digest_size=8).digest()
+        self[word] = number = int.from_bytes(digest, "little")
+        return number
+
+
+_words = _Words()
+
+
+def hash_words(text: str) -> np.ndarray:
+    """Hash each word of a text, whatever its case, punctuation left out.
+
+    Args:
+        text: str.
+
+    Returns:
+        A uint64 array of shape `(words,)`.
+    """
+    words = _WORD.findall(text.lower())
+    return np.fromiter(map(_words.__getitem__, words), np.uint64, len(words))
+
+
+def hash_shingles(words: np.ndarray, size: int) -> np.ndarray:
+    """Hash each run of words.
+
+    Args:
+        words: uint64 array, of `hash_words`.
+        size: int. Words in a run.
+
+    Returns:
+        A uint64 array of shape `(words - size + 1,)`, empty for fewer words.
+    """
+    count = max(len(words) - size + 1, 0)
+    hashes = np.zeros(count, np.uint64)
+    for k in range(size):
+        hashes = hashes * _FACTOR + words[k : k + count]
+    return _mixed(hashes)
+
+
+def _mixed(numbers):
+    """Mix numbers until every bit depends on all, by the end of SplitMix64."""
+    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return numbers ^ (numbers >> np.uint64(31))
+
+
+@checked
+@dataclasses.dataclass(frozen=True)
+class NearDuplicates:
+    """The rule by which documents count as almost the same.
+
+    A signature has a hash's least value over a document's shingles, for each of
+    `bands * band_size` hash functions. Two documents agree in as large a share of it as
+    they have in common of their shingles. Only documents that agree in a whole band are
+    compared: with the default, 98 % of those pairs that have 0.8 in common.
+
+    Args:
+        threshold: float in (0, 1]. What share of all shingles of two documents they
+            have in common at least, by their signatures. Defaults to `0.8`.
+        shingle_size: int. Words in a shingle. Defaults to `5`.
+        bands: int. Defaults to `16`.
+        band_size: int. Defaults to `7`.
+
+    Raises:
+        ValueError: for an argument out of range.
+
+    Example:
+
+    ```python
+    near = keras_bertfam.corpora.NearDuplicates(threshold=0.7, shingle_size=3)
+    ```
+
+    Reference: [Broder, 1997](https://doi.org/10.1109/SEQUEN.1997.666900).
+    """
+
+    threshold: float = 0.8
+    shingle_size: int = 5
+    bands: int = 16
+    band_size: int = 7
+
+    def __post_init__(self) -> None:
+        if not 0 < self.threshold <= 1:
+            raise ValueError(
+                f"`threshold` must be in (0, 1]. Received: {self.threshold}."
+            )
+        for name in ("shingle_size", "bands", "band_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(
+                    f"`{name}` must be at least 1. Received: {getattr(self, name)}."
+                )
+
+    def signature(self, words: np.ndarray) -> np.ndarray:
+        """Compute the signature of a document.
+
+        Args:
+            words: uint64 array, of `hash_words`. A document of fewer words than a
+                shingle has is one shingle.
+
+        Returns:
+            A uint32 array of shape `(bands * band_size,)`.
+        """
+        size = max(min(self.shingle_size, len(words)), 1)
+        shingles = (hash_shingles(words, size) >> np.uint64(32)).astype(np.uint32)
+        factors, terms = _hash_functions(self.bands * self.band_size)
+        least = np.full(len(factors), np.iinfo(np.uint32).max, np.uint32)
+        for start in range(0, len(shingles), _AT_ONCE):
+            hashes = factors[:, None] * shingles[start : start + _AT_ONCE]
+            hashes += terms[:, None]
+            np.minimum(least, hashes.min(axis=1), out=least)
+        return least
+
+    def band_hashes(self, signatures: np.ndarray) -> np.ndarray:
+        """Hash each band of signatures.
+
+        Args:
+            signatures: uint32 array of shape `(documents, bands * band_size)`.
+
+        Returns:
+            A uint64 array of shape `(documents, bands)`.
+        """
+        parts = signatures.reshape(-1, self.bands, self.band_size).astype(np.uint64)
+        hashes = np.zeros(parts.shape[:2], np.uint64)
+        hashes += np.arange(self.bands, dtype=np.uint64)
+        for k in range(self.band_size):
+            hashes = _mixed(hashes * _FACTOR + parts[:, :, k])
+        return hashes
+
+
+@functools.lru_cache(maxsize=8)
+def _hash_functions(count):
+    """Draw factors and terms of so many hash functions."""
+    numbers = np.arange(2 * count, dtype=np.uint64)
+    numbers = _mixed((numbers + np.uint64(1)) * _FACTOR).astype(np.uint32)
+    return numbers[:count] | np.uint32(1), numbers[count:]
+
+
+def find_copies(
+    groups: np.ndarray,
+    order: np.ndarray,
+    numbers: np.ndarray,
+    compare: Callable[[np.ndarray], Similar] | None = None,
+) -> np.ndarray:
+    """Find documents to drop, since a better one that is like them is in their group.
+
+    Args:
+        groups: uint64 array of shape `(rows,)`: the group of a row.
+        order: uint64 array. In a group, the least stays.
+        numbers: uint64 array: the document of a row, which decides where `order` is
+            the same.
+        compare: function of the numbers of the documents of some groups, each once and
+            sorted, that returns a function of the number of one of them and those of
+            others, which says by a bool array which of these are like it; or `None`:
+            all of a group are.
+
+    Returns:
+        A uint64 array of the numbers of documents, sorted.
+    """
+    rows = np.lexsort((numbers, order, groups))
+    groups, numbers = groups[rows], numbers[rows]
+    starts = np.flatnonzero(np.r_[True, groups[1:] != groups[:-1]][: len(groups)])
+    sizes = np.diff(np.r_[starts, len(groups)])
+    starts, sizes = starts[sizes > 1], sizes[sizes > 1]
+    # Groups are compared some at a time, so that what it takes is held for these only.
+    at_once = np.cumsum(sizes) // _ROWS_AT_ONCE
+    copies: list[np.ndarray] = []
+    for part in np.unique(at_once):
+        some = at_once == part
+        found = [
+            numbers[start : start + size]
+            for start, size in zip(starts[some], sizes[some], strict=True)
+        ]
+        similar = None if compare is None else compare(np.unique(np.concatenate(found)))
+        for others in found:
+            copies += _copies_in(others, similar)
+    return np.unique(np.concatenate([np.zeros(0, np.uint64), *copies]))
+
+
+def _copies_in(others, similar):
+    """Find the documents of a group that go, in parts."""
+    while len(others) > 1:
+        best, others = others[0], others[1:]
+        others = others[others != best]
+        alike = np.ones(len(others), bool)
+        if similar is not None and len(others):
+            alike = similar(best, others)
+        yield others[alike]
+        others = others[~alike]
+
+
+def hash_test_sets(
+    test_sets: Sequence[Path], reading: Reading, size: int
+) -> np.ndarray:
+    """Hash each run of words of test sets.
+
+    Args:
+        test_sets: what `find_sources` takes.
+        reading: `Reading`.
+        size: int. Words in a run; shorter texts have none.
+
+    Returns:
+        A uint64 array, sorted, of different numbers.
+    """
+    hashes = [
+        hash_shingles(hash_words(text), size)
+        for source in find_sources(test_sets, reading, "test_sets")
+        for text in read_documents(Part(source), reading)
+    ]
+    return np.unique(np.concatenate([np.zeros(0, np.uint64), *hashes]))
+
+
+def is_contaminated(words: np.ndarray, test_hashes: np.ndarray, size: int) -> bool:
+    """Tell whether a document has a run of words of a test set.
+
+    Args:
+        words: uint64 array, of `hash_words`.
+        test_hashes: what `hash_test_sets` returns.
+        size: int. Words in a run.
+    """
+    if not len(test_hashes):
+        return False
+    hashes = hash_shingles(words, size)
+    places = np.searchsorted(test_hashes, hashes)
+    places = np.minimum(places, len(test_hashes) - 1)
+    return bool((test_hashes[places] == hashes).any())

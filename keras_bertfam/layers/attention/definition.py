@@ -1,0 +1,83 @@
+"""What is asked of attention, and the answer by its definition."""
+
+import dataclasses
+
+import keras
+from keras import ops
+
+from keras_bertfam.layers.attention.masks import causal_mask, hiding
+from keras_bertfam.layers.blocks.dropout import Dropout
+from keras_bertfam.types import Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """What is asked of attention.
+
+    Args:
+        query: float tensor `(batch, queries, num_heads, head_dim)`.
+        key: float tensor `(batch, keys, num_heads, head_dim)`.
+        value: as the key.
+        scale: float. What the scores are multiplied by.
+        mask: bool tensor of rank 4 that broadcasts to the scores, true where a key is
+            seen, or `None`.
+        bias: float tensor of rank 4 that broadcasts to the scores, or `None`.
+        causal: bool. Whether a query sees the keys up to its own place only.
+        numbers: int tensor `(batch, length)`, or `None`. The mask in other words, for
+            kernels that take these: queries see the keys of their own number.
+        added: float tensor of the mask's shape, or `None`. The mask in other words, for
+            what adds it to scores: see `added_mask`.
+        window: int. If it isn't 0, queries see the keys up to `window // 2` away; only
+            what `kernel_for` has a kernel for.
+        dropout: `Dropout` of the probabilities, `None` for none.
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    scale: float
+    mask: Tensor | None = None
+    bias: Tensor | None = None
+    causal: bool = False
+    numbers: Tensor | None = None
+    added: Tensor | None = None
+    window: int = 0
+    dropout: Dropout | None = None
+
+    @property
+    def dtype(self) -> str:
+        return keras.backend.standardize_dtype(self.query.dtype)
+
+
+def explicit_attention(asked: Asked) -> tuple[Tensor, Tensor]:
+    """Compute attention by its definition, with a softmax in float32.
+
+    Returns:
+        The means of values `(batch, queries, num_heads, head_dim)`, and the
+        probabilities `(batch, num_heads, queries, keys)` before dropout, float32.
+    """
+    query = ops.transpose(asked.query * asked.scale, (0, 2, 1, 3))
+    scores = ops.matmul(query, ops.transpose(asked.key, (0, 2, 3, 1)))
+    scores = ops.cast(scores, "float32")
+    if asked.bias is not None:
+        scores += ops.cast(asked.bias, "float32")
+    mask = whole_mask(asked)
+    if mask is not None:
+        known = asked.added is not None and not asked.causal
+        added = asked.added if known else hiding(mask, "float32")
+        scores += ops.cast(added, "float32")
+    scores = ops.softmax(scores)
+    kept = ops.cast(scores, asked.dtype)
+    if asked.dropout is not None:
+        kept = asked.dropout(kept, training=True)
+    context = ops.matmul(kept, ops.transpose(asked.value, (0, 2, 1, 3)))
+    return ops.transpose(context, (0, 2, 1, 3)), scores
+
+
+def whole_mask(asked: Asked) -> Tensor | None:
+    """Give the mask, with what causal attention doesn't see."""
+    if not asked.causal:
+        return asked.mask
+    seen = causal_mask(ops.shape(asked.query)[1], ops.shape(asked.key)[1])
+    seen = ops.expand_dims(seen, 1)
+    return seen if asked.mask is None else ops.logical_and(asked.mask, seen)

@@ -1,0 +1,182 @@
+"""Scores that are added to attention by how far a key is from a query."""
+
+import math
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_bertfam.arguments import checked
+from keras_bertfam.layers.blocks.dense import take_positions
+from keras_bertfam.types import Config, Initializer, Shape, Tensor
+
+
+@checked
+@keras.saving.register_keras_serializable("keras_bertfam")
+class RelativePositionBias(keras.layers.Layer):
+    """A learned number for each head and bucket of distances, added to the scores.
+
+    Half of the buckets are of one distance each. The others grow logarithmically up
+    to `max_distance`, and the last one has all that is further away. All blocks of a
+    stack add the same bias.
+
+    Args:
+        num_heads: int.
+        num_buckets: int. Rows of the table, at least 4 if `bidirectional`, else 2.
+        max_distance: int. More than the distances of one bucket each.
+        bidirectional: bool. Whether keys before and after the query have buckets of
+            their own, half of them each. If not, keys after it are at distance 0.
+        initializer: initializer of the table.
+
+    Call arguments:
+        queries: int. The number of queries.
+        keys: int. The number of keys.
+        first_query: int, or int scalar. The key that the first query stands at.
+        positions: int tensor `(batch, count)`, or `None`. Only the queries at these
+            positions.
+
+    Returns:
+        Float tensor `(1, num_heads, queries, keys)`; with `positions`
+        `(batch, num_heads, count, keys)`.
+
+    Raises:
+        ValueError: for numbers that leave no buckets for longer distances.
+
+    Example:
+
+    ```python
+    bias = keras_bertfam.layers.RelativePositionBias(num_heads=2)
+    bias(queries=5, keys=7).shape  # (1, 2, 5, 7)
+    ```
+
+    Reference: [Raffel et al., 2019](https://arxiv.org/abs/1910.10683), section 2.1.
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        num_buckets: int = 32,
+        max_distance: int = 128,
+        bidirectional: bool = True,
+        initializer: Initializer = "glorot_uniform",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        sides = 2 if bidirectional else 1
+        if num_buckets < 2 * sides or num_buckets % (2 * sides):
+            raise ValueError(
+                f"`num_buckets` must be a positive multiple of {2 * sides}. "
+                f"Received: num_buckets={num_buckets}."
+            )
+        if max_distance <= num_buckets // (2 * sides):
+            raise ValueError(
+                f"`max_distance` must be more than {num_buckets // (2 * sides)}, "
+                f"for num_buckets={num_buckets}. Received: max_distance={max_distance}."
+            )
+        self.num_heads = num_heads
+        self.num_buckets = num_buckets
+        self.max_distance = max_distance
+        self.bidirectional = bidirectional
+        self.initializer = keras.initializers.get(initializer)
+
+    def build(self, input_shape: Shape | None = None) -> None:
+        self.table = self.add_weight(
+            name="table",
+            shape=(self.num_buckets, self.num_heads),
+            initializer=self.initializer.clone(),
+        )
+        self.built = True
+
+    def bucket(self, distances: Tensor) -> Tensor:
+        """Find the row of the table for each distance.
+
+        Args:
+            distances: int tensor, the query's position less the key's.
+
+        Returns:
+            int32 tensor of the same shape.
+        """
+        distances = ops.cast(distances, "int32")
+        count, first = self.num_buckets, 0
+        if self.bidirectional:
+            count //= 2
+            first = ops.where(distances < 0, count, 0)
+            distances = ops.abs(distances)
+        distances = ops.maximum(distances, 0)
+        exact = count // 2
+        # Bounds in integers: logarithms of floats would fall on both sides of them.
+        growth = (self.max_distance / exact) ** (1 / (count - exact))
+        bounds = [math.ceil(exact * growth**k - 1e-6) for k in range(1, count - exact)]
+        bucket = ops.minimum(distances, exact)
+        for bound in bounds:
+            bucket = bucket + ops.cast(distances >= bound, "int32")
+        return bucket + first
+
+    def call(
+        self,
+        queries: int | Tensor,
+        keys: int | Tensor,
+        first_query: int | Tensor = 0,
+        positions: Tensor | None = None,
+    ) -> Tensor:
+        # That of the first query and key comes after as many as there are queries.
+        distances = queries - ops.arange(queries + keys, dtype="int32") + first_query
+        bucket = ops.expand_dims(self.bucket(distances), -1)
+        # PyTorch's `one_hot` looks at the numbers, which no graph has.
+        rows = ops.cast(
+            bucket == ops.arange(self.num_buckets, dtype="int32"), "float32"
+        )
+        # By the product the gradient is dense, and the bias exact in any policy.
+        by_distance = ops.transpose(ops.matmul(rows, ops.cast(self.table, "float32")))
+        by_distance = ops.broadcast_to(
+            ops.expand_dims(by_distance, 1), (self.num_heads, queries, queries + keys)
+        )
+        bias = ops.expand_dims(shift_rows(by_distance, keys), 0)
+        if positions is not None:
+            bias = self._at(bias, positions, queries, keys)
+        return ops.cast(bias, self.compute_dtype)
+
+    def _at(self, bias, positions, queries, keys):
+        bias = ops.reshape(
+            ops.transpose(bias, (0, 2, 1, 3)), (1, queries, self.num_heads * keys)
+        )
+        batch, count = ops.shape(positions)
+        bias = take_positions(bias, ops.reshape(positions, (1, batch * count)))
+        bias = ops.reshape(bias, (batch, count, self.num_heads, keys))
+        return ops.transpose(bias, (0, 2, 1, 3))
+
+    def compute_output_shape(
+        self, queries: int, keys: int, *args: Any, **kwargs: Any
+    ) -> Shape:
+        return (1, self.num_heads, queries, keys)
+
+    def get_config(self) -> Config:
+        return {
+            **super().get_config(),
+            "num_heads": self.num_heads,
+            "num_buckets": self.num_buckets,
+            "max_distance": self.max_distance,
+            "bidirectional": self.bidirectional,
+            "initializer": keras.initializers.serialize(self.initializer),
+        }
+
+
+def shift_rows(scores: Tensor, num_keys: int | Tensor) -> Tensor:
+    """Turn scores by distance into scores by key, for queries in order.
+
+    Row `i` moves by one more than row `i + 1`, which a flat view does without
+    an index.
+
+    Args:
+        scores: tensor `(..., queries, distances)`, the distances descending
+            from `num_keys`.
+        num_keys: int or int scalar.
+
+    Returns:
+        Tensor `(..., queries, num_keys)`. Where the distances end at 0, what
+        belongs to later keys is arbitrary.
+    """
+    shape = ops.shape(scores)
+    rows, width = shape[-2:]
+    flat = ops.reshape(scores, (*shape[:-2], rows * width))[..., rows:]
+    return ops.reshape(flat, (*shape[:-2], rows, width - 1))[..., :num_keys]

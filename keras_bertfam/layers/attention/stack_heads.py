@@ -1,0 +1,147 @@
+"""Which heads of a stack there are, and what multiplies their outputs."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_bertfam.layers.attention.head_gates import HeadGates
+from keras_bertfam.layers.blocks.dense import take_positions
+from keras_bertfam.transformer_config import (
+    PrunedHeads,
+    checked_pruned_heads,
+    heads_left,
+)
+from keras_bertfam.types import Config, Mixin, Shape, Tensor
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class NoAttention(keras.layers.Layer):
+    """What is left of self-attention whose heads are all pruned: the output's bias.
+
+    Args:
+        use_bias: bool. Whether there is one; without it the output is zeros.
+
+    It takes what other layers of attention take, and gives probabilities and a cache
+    of no heads.
+
+    Example:
+
+    ```python
+    keras_bertfam.layers.NoAttention()(keras.random.normal((1, 5, 8)))  # zeros
+    ```
+    """
+
+    def __init__(self, use_bias: bool = True, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.use_bias = use_bias
+
+    def build(self, input_shape: Shape) -> None:
+        self.bias = None
+        if self.use_bias:
+            shape = (input_shape[-1],)
+            self.bias = self.add_weight(name="bias", shape=shape, initializer="zeros")
+        self.built = True
+
+    def call(
+        self,
+        x: Tensor,
+        context: Tensor | None = None,
+        attention_mask: Any = None,
+        positions: Tensor | None = None,
+        cache: tuple[Tensor, Tensor] | None = None,
+        return_scores: bool = False,
+        training: bool | None = None,
+        **of_other_layers: Any,
+    ) -> Any:
+        keys = ops.shape(x if context is None else context)[1]
+        if cache is not None:
+            keys = ops.shape(cache[0])[1]
+        if positions is not None:
+            x = take_positions(x, positions)
+        output = ops.zeros_like(x)
+        if self.bias is not None:
+            output += ops.cast(self.bias, output.dtype)
+        more = []
+        if return_scores:
+            more.append(ops.zeros((ops.shape(x)[0], 0, ops.shape(x)[1], keys)))
+        if cache is not None:
+            more.append(cache)
+        return (output, *more) if more else output
+
+    def compute_output_shape(self, input_shape: Shape, **kwargs: Any) -> Shape:
+        return input_shape
+
+    def get_config(self) -> Config:
+        return {**super().get_config(), "use_bias": self.use_bias}
+
+
+class StackHeads(Mixin):
+    """Mixin of a stack of layers whose heads are masked, gated and pruned.
+
+    Attributes:
+        pruned_heads: see `checked_pruned_heads`. Heads keep the numbers they had.
+        gates: `HeadGates` or `None`.
+    """
+
+    pruned_heads: PrunedHeads | None
+    gates: HeadGates | None
+    _head_mask: Any = None
+
+    def _set_heads(self, pruned_heads, num_groups):
+        """Set `pruned_heads` and `gates`, when the stack has its other arguments.
+
+        Args:
+            pruned_heads: for each layer a list of heads, or `None`.
+            num_groups: int. Groups of layers that share their attention.
+        """
+        sizes = (self.num_layers, self.num_heads, num_groups)
+        self.pruned_heads = checked_pruned_heads(pruned_heads, *sizes)
+        self.gates = None
+        if self.head_gates is not None:
+            self.gates = HeadGates(*sizes, **self.head_gates, name="head_gates")
+
+    def heads_of(self, layer: int) -> tuple[int, ...]:
+        """List the heads that a layer has left, by their numbers before pruning."""
+        return heads_left(self.pruned_heads, layer, self.num_heads)
+
+    @contextlib.contextmanager
+    def masked_heads(self, head_mask: Tensor) -> Iterator[None]:
+        """Give calls in this context a `head_mask`, those that a task makes as well.
+
+        Functions that were compiled before don't see it.
+
+        Args:
+            head_mask: float tensor `(num_layers, num_heads)` or `(num_layers, batch,
+                num_heads)`.
+        """
+        before, self._head_mask = self._head_mask, head_mask
+        try:
+            yield
+        finally:
+            self._head_mask = before
+
+    def _mask_of_each(self, head_mask, training):
+        """Make for each layer what multiplies the heads it has left, or `None`."""
+        masks = [mask for mask in (head_mask, self._head_mask) if mask is not None]
+        if not masks and self.gates is None:
+            return [None] * self.num_layers
+        mask = ops.ones((self.num_layers, 1, self.num_heads), "float32")
+        for given in masks:
+            given = ops.cast(given, "float32")
+            # Not in place, where PyTorch broadcasts no further.
+            mask = mask * (
+                given if len(given.shape) == 3 else ops.expand_dims(given, 1)
+            )
+        if self.gates is not None:
+            mask = self.gates(mask, training=training)
+        layers = range(self.num_layers)
+        return [self._of_kept(mask[layer], self.heads_of(layer)) for layer in layers]
+
+    def _of_kept(self, mask, heads):
+        if len(heads) == self.num_heads:
+            return mask
+        return ops.take(mask, np.array(heads, "int32"), axis=-1) if heads else None

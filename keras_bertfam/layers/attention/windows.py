@@ -1,0 +1,226 @@
+"""Which keys a query sees within a window, for rows that are cut into blocks."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from keras import ops
+
+from keras_bertfam.layers.attention.masks import causal_mask, hiding
+from keras_bertfam.types import Tensor
+
+
+def fold(x: Tensor, dilation: int) -> Tensor:
+    """Make every `dilation`-th token of a row a row of its own.
+
+    Args:
+        x: tensor `(rows, length, ...)`, padded with zeros as needed.
+        dilation: int.
+
+    Returns:
+        Tensor `(rows * dilation, ceil(length / dilation), ...)`.
+    """
+    if dilation == 1:
+        return x
+    x = _padded(x, 0, -ops.shape(x)[1] % dilation)
+    rows, length, *rest = ops.shape(x)
+    x = ops.reshape(x, (rows, length // dilation, dilation, *rest))
+    return ops.reshape(ops.swapaxes(x, 1, 2), (-1, length // dilation, *rest))
+
+
+def unfold(x: Tensor, dilation: int, length: int | Tensor) -> Tensor:
+    """Undo `fold`, for rows of `length` tokens."""
+    if dilation == 1:
+        return x
+    folded, size, *rest = ops.shape(x)
+    x = ops.reshape(x, (folded // dilation, dilation, size, *rest))
+    x = ops.reshape(ops.swapaxes(x, 1, 2), (-1, size * dilation, *rest))
+    return x[:, :length]
+
+
+def blocks_of(x: Tensor, size: int) -> Tensor:
+    """Cut rows into blocks of `size` tokens, the last one padded with zeros.
+
+    Args:
+        x: tensor `(rows, length, ...)`.
+        size: int.
+
+    Returns:
+        Tensor `(rows, ceil(length / size), size, ...)`.
+    """
+    x = _padded(x, 0, -ops.shape(x)[1] % size)
+    rows, length, *rest = ops.shape(x)
+    return ops.reshape(x, (rows, length // size, size, *rest))
+
+
+def around_blocks(x: Tensor, size: int) -> Tensor:
+    """Cut rows into blocks, each with the blocks before and after it.
+
+    Args:
+        x: tensor `(rows, length, ...)`.
+        size: int.
+
+    Returns:
+        Tensor `(rows, ceil(length / size), 3 * size, ...)`; zeros beyond both ends.
+    """
+    blocks = blocks_of(_padded(x, size, size), size)
+    count = -(-ops.shape(x)[1] // size)
+    parts = [blocks[:, k : count + k] for k in range(3)]
+    return ops.concatenate(parts, axis=2)
+
+
+def join_rows(x: Tensor) -> Tensor:
+    """Put the blocks of all rows along one axis: `(rows * blocks, ...)`."""
+    rows, count, *rest = ops.shape(x)
+    return ops.reshape(x, (rows * count, *rest))
+
+
+def for_each_block(x: Tensor, count: int | Tensor) -> Tensor:
+    """Repeat what all blocks of a row have, once for each.
+
+    Args:
+        x: tensor `(rows, ...)`.
+        count: int, the blocks of a row.
+
+    Returns:
+        Tensor `(rows * count, ...)`.
+    """
+    rows, *rest = ops.shape(x)
+    x = ops.broadcast_to(ops.expand_dims(x, 1), (rows, count, *rest))
+    return ops.reshape(x, (rows * count, *rest))
+
+
+def _padded(x, before, after):
+    if isinstance(after, int) and not before and not after:
+        return x
+    pads: Sequence = [[0, 0], [before, after], *([0, 0] for _ in x.shape[2:])]
+    return ops.pad(x, pads)
+
+
+# Rows of more windows are cut into blocks; of shorter ones, all scores are computed.
+_WINDOWS = 2
+
+
+def uses_blocks(length: Any, window: int, dilations: Sequence[int]) -> bool:
+    """Tell whether rows are so long that blocks of them cost less than all scores."""
+    if not window:
+        return False
+    return not isinstance(length, int) or length > _WINDOWS * window * max(dilations)
+
+
+def neighbours_in_rows(
+    length: int | Tensor,
+    window: int,
+    dilation: Sequence[int],
+    dtype: str,
+    padding_mask: Tensor | None = None,
+    sequence_ids: Tensor | None = None,
+    global_tokens: dict[str, Tensor] | None = None,
+    causal: bool = False,
+) -> Tensor:
+    """Make what is added to all scores of rows: 0 where a key is seen.
+
+    Args:
+        length: int, the tokens of a row.
+        window: int; 0 for all tokens.
+        dilation: sequence of ints, one for each head.
+        dtype: of the result.
+        padding_mask: bool tensor `(batch, length)`, or `None`.
+        sequence_ids: int tensor `(batch, length)`, or `None`.
+        global_tokens: dict of tensors, see `tokens_at`, or `None`.
+        causal: bool. Whether only tokens before are seen, and the token itself.
+
+    Returns:
+        Float tensor `(batch or 1, num_heads or 1, length, length)`.
+    """
+    places = ops.arange(length, dtype="int32")
+    apart = ops.abs(ops.expand_dims(places, 1) - ops.expand_dims(places, 0))
+    steps = dilation if len({*dilation}) > 1 else dilation[:1]
+    near = [_near(apart, window // 2 if window else length, step) for step in steps]
+    seen = ops.stack(near)
+    if causal:
+        seen = ops.logical_and(seen, causal_mask(length, length))
+    seen = ops.expand_dims(seen, 0)
+    if global_tokens is not None:
+        here = ops.expand_dims(global_tokens["here"], (1, 2))
+        seen = ops.logical_or(seen, here)
+    if padding_mask is not None:
+        seen = ops.logical_and(seen, ops.expand_dims(padding_mask, (1, 2)))
+    if sequence_ids is not None:
+        pair = [ops.expand_dims(sequence_ids, axis) for axis in ((1, 3), (1, 2))]
+        seen = ops.logical_and(seen, ops.equal(*pair))
+    return hiding(seen, dtype)
+
+
+def _near(apart, size, step):
+    near = apart <= size * step
+    if step == 1:
+        return near
+    return ops.logical_and(near, ops.equal(apart % step, 0))
+
+
+def neighbours_in_blocks(
+    rows: int | Tensor,
+    length: int | Tensor,
+    size: int,
+    step: int,
+    dtype: str,
+    padding_mask: Tensor | None = None,
+    sequence_ids: Tensor | None = None,
+    global_tokens: dict[str, Tensor] | None = None,
+    causal: bool = False,
+) -> Tensor:
+    """Make what is added to the scores of blocks, with the blocks beside them.
+
+    Args:
+        rows: int, the batch.
+        length: int, the tokens of a row.
+        size: int, of a block, which is how far a token sees on each side.
+        step: int, the dilation.
+        dtype: of the result.
+        padding_mask: bool tensor `(batch, length)`, or `None`.
+        sequence_ids: int tensor `(batch, length)`, or `None`.
+        global_tokens: dict of tensors, see `tokens_at`, or `None`. They are seen
+            beside the blocks, and not in them.
+        causal: bool. Whether only tokens before are seen, and the token itself.
+
+    Returns:
+        Float tensor `(batch * step * blocks, 1, size, 3 * size)`, with global tokens
+        `3 * size + count`.
+    """
+    there = ops.ones((rows, length), "bool")
+    if padding_mask is not None:
+        there = ops.logical_and(there, padding_mask)
+    if global_tokens is not None:
+        there = ops.logical_and(there, ops.logical_not(global_tokens["here"]))
+    # Numbers, not truths, since these can be padded on each backend.
+    keys = around_blocks(fold(ops.cast(there, "int32"), step), size)
+    near = ops.arange(3 * size, dtype="int32") - ops.expand_dims(
+        ops.arange(size, dtype="int32"), 1
+    )
+    near = ops.logical_and(near >= 0, near <= (1 if causal else 2) * size)
+    seen = ops.logical_and(ops.expand_dims(keys > 0, 2), near)
+    own = None
+    if sequence_ids is not None:
+        folded = fold(ops.cast(sequence_ids, "int32"), step)
+        own = blocks_of(folded, size)
+        theirs = around_blocks(folded, size)
+        same = ops.equal(ops.expand_dims(own, 3), ops.expand_dims(theirs, 2))
+        seen = ops.logical_and(seen, same)
+    if global_tokens is not None:
+        beside = _beside(global_tokens, sequence_ids, own, step, ops.shape(seen))
+        seen = ops.concatenate([seen, beside], axis=-1)
+    return hiding(ops.expand_dims(join_rows(seen), 1), dtype)
+
+
+def _beside(tokens, sequence_ids, own, step, shape):
+    """Tell which global tokens queries see: `(batch * step, blocks, size, count)`."""
+    rows, count, size = shape[:3]
+    seen = ops.expand_dims(for_each_block(tokens["valid"], step), (1, 2))
+    slots = ops.shape(tokens["valid"])[1]
+    seen = ops.broadcast_to(seen, (rows, count, size, slots))
+    if own is None:
+        return seen
+    ids = ops.cast(sequence_ids, "int32")
+    ids = ops.take_along_axis(ids, tokens["positions"], axis=1)
+    ids = ops.expand_dims(for_each_block(ids, step), (1, 2))
+    return ops.logical_and(seen, ops.equal(ops.expand_dims(own, 3), ids))

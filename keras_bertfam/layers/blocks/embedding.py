@@ -1,0 +1,279 @@
+"""Input embeddings of an encoder: tokens, positions and segments."""
+
+from typing import Any, Self
+
+import keras
+from keras import ops
+
+from keras_bertfam.layers.blocks.dense import flat_dense
+from keras_bertfam.layers.blocks.dropout import Dropout
+from keras_bertfam.transformer_config import TransformerConfig, take_settings
+from keras_bertfam.types import Config, Initializer, Shape, Tensor
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class TokenEmbedding(keras.layers.ReversibleEmbedding):
+    """`keras.layers.ReversibleEmbedding` whose gradient is dense.
+
+    TensorFlow gives the gradient of a lookup as `IndexedSlices`, which is slow
+    or fails under `tf.distribute`, and is added to the dense gradient of a tied
+    output projection anyway. Takes and returns what the base class does.
+
+    Args:
+        *args: as in the base class.
+        reverse_initializer: initializer of the output table of `tie_weights=False`;
+            `None` for that of the other.
+        **kwargs: as in the base class.
+
+    Example:
+
+    ```python
+    embedding = keras_bertfam.layers.TokenEmbedding(100, 8)
+    states = embedding(keras.ops.array([[1, 2, 3]]))  # (1, 3, 8)
+    logits = embedding(states, reverse=True)  # (1, 3, 100)
+    ```
+    """
+
+    def __init__(
+        self, *args: Any, reverse_initializer: Initializer = None, **kwargs: Any
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self.reverse_initializer = keras.initializers.get(reverse_initializer)
+
+    def add_weight(self, *args: Any, **kwargs: Any) -> Any:
+        own, name = self.reverse_initializer, kwargs.get("name")
+        quantized = kwargs.get("dtype") is not None  # and 0, until it is loaded
+        if name == "reverse_embeddings" and own is not None and not quantized:
+            kwargs["initializer"] = own
+        return super().add_weight(*args, **kwargs)
+
+    def call(self, inputs: Tensor, reverse: bool = False) -> Tensor:
+        if reverse:
+            return super().call(inputs, reverse=True)
+        # The gradient of a reshape is dense, whatever arrives at it.
+        table = ops.reshape(self.embeddings, (self.input_dim, self.output_dim))
+        return ops.cast(ops.take(table, inputs, axis=0), self.compute_dtype)
+
+    def quantize(
+        self, mode: Any = None, type_check: bool = True, config: Any = None
+    ) -> None:
+        # Keras leaves out subclasses, whose `call` it doesn't know.
+        super().quantize(mode, type_check=False, config=config)
+
+    def quantized_build(
+        self, embeddings_shape: Shape, mode: str, config: Any = None
+    ) -> None:
+        super().quantized_build(embeddings_shape, mode, config)
+        if mode == "int4" and config is None:
+            # Keras would round the inputs of a layer that is loaded, and of no other.
+            self.inputs_quantizer = None
+
+    def get_config(self) -> Config:
+        own = keras.initializers.serialize(self.reverse_initializer)
+        return {**super().get_config(), "reverse_initializer": own}
+
+
+class _Tables(keras.layers.Layer):
+    """The position and segment tables: a layer, so that saving knows it if shared."""
+
+    def __init__(self, num_positions, num_segments, dim, initializer, **kwargs):
+        super().__init__(**kwargs)
+        self._shapes = {}
+        if num_positions:
+            self._shapes["position_table"] = (num_positions, dim)
+        if num_segments:
+            self._shapes["segment_table"] = (num_segments, dim)
+        self._initializer = initializer
+        self.position_table = self.segment_table = None
+
+    def build(self, input_shape=None):
+        for name, shape in self._shapes.items():
+            initializer = self._initializer.clone()
+            table = self.add_weight(name=name, shape=shape, initializer=initializer)
+            setattr(self, name, table)
+        self.built = True
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class EncoderEmbedding(keras.layers.Layer):
+    """Sum of token, position and segment embeddings, then norm and dropout.
+
+    With `embedding_dim` other than `hidden_dim` the tables are factorised: the
+    sum is normalised at `embedding_dim` and then projected, with a bias
+    (ALBERT, section 3.1; ELECTRA, section 3.2).
+
+    Args:
+        config: `TransformerConfig`.
+        initializer: initializer of every table and kernel.
+        reverse_initializer: initializer of the output table of
+            `tie_embeddings=False`; `None` for `initializer`.
+        shared: dict or `None`. Parts of another `EncoderEmbedding` to use in place
+            of new ones: any of `token_embedding`, `tables` (of positions and
+            segments) and `norm`. No part of the config: loaded alone, this layer
+            has parts of its own.
+
+    Call arguments:
+        token_ids: int tensor of shape `(batch, length)`.
+        segment_ids: int tensor of shape `(batch, length)`; all zero if missing.
+        position_ids: int tensor of shape `(batch, length)`, counted from 0;
+            `0, 1, 2, ...` if missing.
+
+    Returns:
+        Float tensor of shape `(batch, length, hidden_dim)`.
+
+    Example:
+
+    ```python
+    config = keras_bertfam.models.TransformerConfig(
+        vocabulary_size=100, num_layers=2, num_heads=2, hidden_dim=16,
+        intermediate_dim=32, embedding_dim=4)
+    embedding = keras_bertfam.layers.EncoderEmbedding(config)
+    embedding(keras.ops.array([[1, 2, 3]])).shape  # (1, 3, 16)
+    ```
+    """
+
+    def __init__(
+        self,
+        config: TransformerConfig,
+        initializer: Initializer = "glorot_uniform",
+        reverse_initializer: Initializer = None,
+        shared: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.config = config
+        self.initializer = keras.initializers.get(initializer)
+        self.reverse_initializer = keras.initializers.get(reverse_initializer)
+        common = {"dtype": self.dtype_policy}
+        shared = dict(shared or {})
+        self.token_embedding = shared.pop("token_embedding", None) or TokenEmbedding(
+            config.vocabulary_size,
+            config.embedding_dim,
+            tie_weights=config.tie_embeddings,
+            embeddings_initializer=self._initializer(),
+            reverse_initializer=self.reverse_initializer,
+            name="token_embedding",
+            **common,
+        )
+        # Rotated positions have no table.
+        longest = config.rotary_base is None and config.max_sequence_length
+        self.tables = shared.pop("tables", None) or _Tables(
+            longest and longest + config.position_offset,
+            config.num_segments,
+            config.embedding_dim,
+            self._initializer(),
+            name="tables",
+            **common,
+        )
+        self.norm = shared.pop("norm", None)
+        if self.norm is None and config.embedding_norm:
+            self.norm = keras.layers.LayerNormalization(
+                epsilon=config.layer_norm_epsilon,
+                center=config.norm_bias,
+                name="norm",
+                **common,
+            )
+        if shared:
+            raise ValueError(
+                "`shared` may have the keys 'token_embedding', 'tables' and 'norm'. "
+                f"Received: {sorted(shared)}."
+            )
+        self.dropout = Dropout(config.dropout, name="dropout", **common)
+        self.projection = None
+        if config.embedding_dim != config.hidden_dim:
+            self.projection = keras.layers.Dense(
+                config.hidden_dim,
+                kernel_initializer=self._initializer(),
+                name="projection",
+                **common,
+            )
+
+    def _initializer(self):
+        return self.initializer.clone()
+
+    def build(self, input_shape: Shape) -> None:
+        table_shape = (*input_shape, self.config.embedding_dim)
+        for part, shape in (
+            (self.token_embedding, input_shape),
+            (self.tables, None),
+            (self.norm, table_shape),
+        ):
+            if part is not None and not part.built:
+                part.build(shape)
+        if self.projection is not None:
+            self.projection.build(table_shape)
+        self.built = True
+
+    @property
+    def position_table(self) -> Any:
+        return self.tables.position_table
+
+    @property
+    def segment_table(self) -> Any:
+        return self.tables.segment_table
+
+    def call(
+        self,
+        token_ids: Tensor,
+        segment_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        training: bool | None = None,
+    ) -> Tensor:
+        self._check_length(token_ids)
+        x = self.token_embedding(token_ids)
+        if self.position_table is not None:
+            x = x + self._positions(token_ids, position_ids)
+        if self.segment_table is not None:
+            x = x + self._segments(segment_ids)
+        if self.norm is not None:
+            x = self.norm(x)
+        x = self.dropout(x, training=training)
+        if self.projection is not None:
+            x = flat_dense(self.projection, x)
+        return x
+
+    def _check_length(self, token_ids):
+        length, longest = token_ids.shape[1], self.config.max_sequence_length
+        if length is not None and longest is not None and length > longest:
+            raise ValueError(
+                "`token_ids` is longer than there are positions. Expected at "
+                f"most max_sequence_length={longest} tokens. "
+                f"Received: token_ids.shape={tuple(token_ids.shape)}."
+            )
+
+    def _positions(self, token_ids, position_ids):
+        table = ops.cast(self.position_table, self.compute_dtype)
+        if position_ids is None:
+            end = self.config.position_offset + ops.shape(token_ids)[1]
+            return table[self.config.position_offset : end]
+        table = ops.reshape(table, tuple(self.position_table.shape))
+        return ops.take(table, position_ids + self.config.position_offset, axis=0)
+
+    def _segments(self, segment_ids):
+        table = ops.cast(self.segment_table, self.compute_dtype)
+        # RoBERTa's checkpoints have one row, for both segments of a pair.
+        if segment_ids is None or self.config.num_segments == 1:
+            return table[0]
+        one_hot = ops.one_hot(segment_ids, self.config.num_segments, dtype=table.dtype)
+        return ops.matmul(one_hot, table)
+
+    def compute_output_shape(self, input_shape: Shape, **kwargs: Any) -> Shape:
+        return (*input_shape, self.config.hidden_dim)
+
+    def get_config(self) -> Config:
+        return {
+            **super().get_config(),
+            **vars(self.config),
+            "initializer": keras.initializers.serialize(self.initializer),
+            "reverse_initializer": keras.initializers.serialize(
+                self.reverse_initializer
+            ),
+        }
+
+    @classmethod
+    def from_config(cls, config: Config) -> Self:
+        settings, others = take_settings(config)
+        # Written before layers had a whole config.
+        if not others.pop("learned_positions", True):
+            settings["rotary_base"] = 10_000.0
+        return cls(TransformerConfig.of_part(**settings), **others)

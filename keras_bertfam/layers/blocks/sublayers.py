@@ -1,0 +1,292 @@
+"""The two sub-layers of a Transformer block, and what goes around each."""
+
+import functools
+from typing import Any, Self
+
+import keras
+from keras import ops
+
+from keras_bertfam.arguments import checked
+from keras_bertfam.layers.blocks.dense import (
+    flat_dense,
+    get_activation,
+    take_positions,
+)
+from keras_bertfam.layers.blocks.dropout import Dropout
+from keras_bertfam.types import Config, Initializer, Shape, Tensor
+
+
+@checked
+@keras.saving.register_keras_serializable("keras_bertfam")
+class FeedForward(keras.layers.Layer):
+    """Position-wise feed-forward network: dense, activation, dense.
+
+    Args:
+        intermediate_dim: int. Width between the two dense layers.
+        activation: `"gelu"` (erf), `"gelu_tanh"`, or a Keras activation name.
+        initializer: initializer of the kernels.
+        dropout: float. Dropout rate between the two dense layers.
+        use_bias: bool. Whether the dense layers have biases.
+        gated: bool. Multiply the activations by a second, linear projection
+            ([Shazeer, 2020](https://arxiv.org/abs/2002.05202)). The two are one
+            dense layer, `gated_intermediate`, the activated half first.
+        wide_output: bool. Whether the second dense layer is float32 where the others
+            are float16, as in T5, whose states are large.
+
+    Example:
+
+    ```python
+    layer = keras_bertfam.layers.FeedForward(32)
+    layer(keras.random.normal((1, 5, 8))).shape  # (1, 5, 8)
+    ```
+    """
+
+    def __init__(
+        self,
+        intermediate_dim: int,
+        activation: str = "gelu",
+        initializer: Initializer = "glorot_uniform",
+        dropout: float = 0.0,
+        use_bias: bool = True,
+        gated: bool = False,
+        wide_output: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.intermediate_dim = intermediate_dim
+        self.use_bias = use_bias
+        self.gated = gated
+        self.wide_output = wide_output
+        get_activation(activation)  # or an error
+        self.activation = activation
+        self.initializer = keras.initializers.get(initializer)
+        self.dropout_rate = dropout
+        self.dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy)
+
+    def build(self, input_shape: Shape) -> None:
+        def dense(units, width, name, dtype=self.dtype_policy):
+            layer = keras.layers.Dense(
+                units,
+                use_bias=self.use_bias,
+                kernel_initializer=self.initializer.clone(),
+                dtype=dtype,
+                name=name,
+            )
+            layer.build((None, width))
+            return layer
+
+        width = input_shape[-1]
+        # Under names of their own, by which checkpoints tell them apart.
+        if self.gated:
+            units = 2 * self.intermediate_dim
+            self.gated_intermediate = dense(units, width, "gated_intermediate")
+        else:
+            self.intermediate = dense(self.intermediate_dim, width, "intermediate")
+        wide = self.wide_output and self.compute_dtype == "float16"
+        dtype = "float32" if wide else self.dtype_policy
+        self.output_dense = dense(width, self.intermediate_dim, "output", dtype)
+        self.built = True
+
+    def call(self, x: Tensor, training: bool | None = None) -> Tensor:
+        activate = get_activation(self.activation)
+        if self.gated:
+            x = flat_dense(self.gated_intermediate, x)
+            size = self.intermediate_dim
+            x = activate(x[..., :size]) * x[..., size:]
+        else:
+            x = activate(flat_dense(self.intermediate, x))
+        x = self.dropout(x, training=training)
+        return flat_dense(self.output_dense, x)
+
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
+        return input_shape
+
+    def get_config(self) -> Config:
+        return {
+            **super().get_config(),
+            "intermediate_dim": self.intermediate_dim,
+            "activation": self.activation,
+            "initializer": keras.initializers.serialize(self.initializer),
+            "dropout": self.dropout_rate,
+            "use_bias": self.use_bias,
+            "gated": self.gated,
+            "wide_output": self.wide_output,
+        }
+
+
+def is_wide(norm: str, dtype: str) -> bool:
+    """Tell whether states are float32 where sub-layers compute in float16.
+
+    In T5, whose norm is `"rms"`, it is beyond float16's range. So its code in
+    `transformers` has float32 for the second matrix, and so for all that comes after.
+    """
+    return norm == "rms" and dtype == "float16"
+
+
+def in_range(x: Tensor) -> Tensor:
+    """Cast float16 to float32; an infinity becomes the largest number of float16."""
+    x = ops.cast(x, "float32")
+    return ops.where(ops.isfinite(x), x, ops.clip(x, -65504.0, 65504.0))
+
+
+NO_NORM = "none"
+
+
+def make_norm(
+    kind: str,
+    epsilon: float,
+    name: str = "norm",
+    dtype: Any = None,
+    bias: bool = True,
+) -> keras.layers.Layer:
+    """Make a norm: `"layer"`, or `"rms"` for T5's, by the root mean square.
+
+    The latter never has a bias.
+
+    Raises:
+        ValueError: for another kind.
+    """
+    kinds = {
+        "layer": functools.partial(keras.layers.LayerNormalization, center=bias),
+        "rms": keras.layers.RMSNormalization,
+    }
+    if kind not in kinds:
+        raise ValueError(f"`norm` must be one of {(*kinds,)}. Received: norm={kind!r}.")
+    return kinds[kind](epsilon=epsilon, name=name, dtype=dtype)
+
+
+def normed(norm: keras.layers.Layer, x: Tensor) -> Tensor:
+    """Normalise, without what Keras does around a call where it is slow.
+
+    Under PyTorch that takes longer than the norm, in each step, and a layer norm has no
+    dtype to cast its inputs to.
+    """
+    plain = type(norm) is keras.layers.LayerNormalization and norm.built
+    if plain and keras.backend.backend() == "torch":
+        return norm.call(x)
+    return norm(x)
+
+
+@checked
+@keras.saving.register_keras_serializable("keras_bertfam")
+class ResidualSublayer(keras.layers.Layer):
+    """A sub-layer with its dropout, residual connection and layer norm.
+
+    Post-norm: `norm(x + dropout(sublayer(x)))`. Pre-norm:
+    `x + dropout(sublayer(norm(x)))`. The norm belongs to the sub-layer, so it
+    is shared where the sub-layer is.
+
+    Args:
+        sublayer: `keras.layers.Layer` that keeps the shape of its input.
+        norm_first: bool. Pre-norm instead of post-norm.
+        dropout: float. Dropout rate on the sub-layer's output.
+        layer_norm_epsilon: float.
+        norm: `"layer"`, `"rms"`, or `"none"` for no norm.
+        norm_bias: bool. Whether the norm has a bias.
+
+    Call arguments:
+        x: float tensor of shape `(batch, length, width)`.
+        positions: int tensor of shape `(batch, count)`, or `None`. If given,
+            handed to the sub-layer, which computes its output at these positions
+            only.
+        return_scores: bool. If true, handed to the sub-layer.
+        attention_mask: a mask, or what else says which keys are seen, or `None`. If
+            given, handed to the sub-layer.
+        **kwargs: tensors that the sub-layer takes besides, see `SelfAttention`,
+            `CrossAttention` and `RelativeAttention`. Pre-norm leaves them as they
+            are.
+
+    Returns:
+        What the sub-layer returns, with the residual added to its (first)
+        output.
+
+    Example:
+
+    ```python
+    layer = keras_bertfam.layers.ResidualSublayer(
+        keras_bertfam.layers.FeedForward(32))
+    layer(keras.random.normal((1, 5, 8))).shape  # (1, 5, 8)
+    ```
+    """
+
+    def __init__(
+        self,
+        sublayer: keras.layers.Layer,
+        norm_first: bool = False,
+        dropout: float = 0.0,
+        layer_norm_epsilon: float = 1e-12,
+        norm: str = "layer",
+        norm_bias: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.sublayer = sublayer
+        self.norm_first = norm_first
+        self.dropout_rate = dropout
+        self.layer_norm_epsilon = layer_norm_epsilon
+        self.norm_kind = norm
+        self.norm_bias = norm_bias
+        self._is_wide = is_wide(norm, self.compute_dtype)
+        # Keras would cast what comes in to float16.
+        self.autocast = not self._is_wide
+        common: dict[str, Any] = {
+            "dtype": "float32" if self._is_wide else self.dtype_policy
+        }
+        self.norm = None
+        if norm != NO_NORM:
+            self.norm = make_norm(norm, layer_norm_epsilon, bias=norm_bias, **common)
+        self.dropout = Dropout(dropout, name="dropout", **common)
+
+    def build(self, input_shape: Shape) -> None:
+        for layer in (self.sublayer, self.norm):
+            if layer is not None and not layer.built:
+                layer.build(input_shape)
+        self.built = True
+
+    def call(
+        self,
+        x: Tensor,
+        positions: Tensor | None = None,
+        return_scores: bool = False,
+        attention_mask: Any = None,
+        training: bool | None = None,
+        **kwargs: Tensor,
+    ) -> Any:
+        residual = x
+        if positions is not None:
+            residual = take_positions(x, positions)
+            kwargs["positions"] = positions
+        if return_scores:
+            kwargs["return_scores"] = True
+        # Keras takes no dict of tensors and others, as these would be among `kwargs`.
+        if attention_mask is not None:
+            kwargs["attention_mask"] = attention_mask
+        if self.norm_first and self.norm is not None:
+            x = normed(self.norm, x)
+        output = self.sublayer(x, **kwargs)
+        output, *rest = output if isinstance(output, tuple) else (output,)
+        if self._is_wide:
+            residual, output = ops.cast(residual, "float32"), in_range(output)
+        output = residual + self.dropout(output, training=training)
+        if not self.norm_first and self.norm is not None:
+            output = normed(self.norm, output)
+        return (output, *rest) if rest else output
+
+    def compute_output_shape(self, input_shape: Shape, **kwargs: Any) -> Shape:
+        return input_shape
+
+    def get_config(self) -> Config:
+        return {
+            **super().get_config(),
+            "sublayer": keras.layers.serialize(self.sublayer),
+            "norm_first": self.norm_first,
+            "dropout": self.dropout_rate,
+            "layer_norm_epsilon": self.layer_norm_epsilon,
+            "norm": self.norm_kind,
+            "norm_bias": self.norm_bias,
+        }
+
+    @classmethod
+    def from_config(cls, config: Config) -> Self:
+        sublayer = keras.layers.deserialize(config["sublayer"])
+        return cls(**{**config, "sublayer": sublayer})

@@ -1,0 +1,343 @@
+"""The stack of Transformer blocks, which shares weights between them."""
+
+from typing import Any, Self
+
+import keras
+from keras import ops
+
+from keras_bertfam.layers.attention.cross_attention import CrossAttention
+from keras_bertfam.layers.attention.local_attention import LocalSelfAttention
+from keras_bertfam.layers.attention.pattern import TokenRows, patterns_of
+from keras_bertfam.layers.attention.relative_bias import RelativePositionBias
+from keras_bertfam.layers.attention.rotary import rotary_positions
+from keras_bertfam.layers.attention.self_attention import SelfAttention
+from keras_bertfam.layers.attention.stack_heads import NoAttention, StackHeads
+from keras_bertfam.layers.blocks.dense import take_positions
+from keras_bertfam.layers.blocks.dropout import Dropout
+from keras_bertfam.layers.blocks.recomputation import recomputed
+from keras_bertfam.layers.blocks.sublayers import (
+    NO_NORM,
+    FeedForward,
+    ResidualSublayer,
+    is_wide,
+    make_norm,
+)
+from keras_bertfam.transformer_config import TransformerConfig, take_settings
+from keras_bertfam.types import Config, Initializer, Shape, Tensor
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class TransformerStack(StackHeads, keras.layers.Layer):
+    """A stack of Transformer blocks, with weights shared as asked.
+
+    Args:
+        config: `TransformerConfig`.
+        initializer: initializer of the kernels.
+
+    Call arguments:
+        x: float tensor of shape `(batch, length, width)`.
+        attention_mask: bool tensor `(batch, length)` or `(batch, length, length)`, true
+            where a key may be attended to.
+        positions: int tensor `(batch, count)`. The last block computes queries,
+            output projection and feed-forward at these positions only, which
+            gives the same states there for less work.
+        head_mask: float tensor `(num_layers, num_heads)`, or `(num_layers, batch,
+            num_heads)`; 0 switches a head off.
+        prefix_mask: bool tensor `(batch, length)`. Keys that tokens before them see
+            as well, in a causal stack.
+        context: float tensor `(batch, keys, width)` that blocks attend to, or a tuple
+            of what `CrossAttention.project` made of it for each.
+        cross_mask: bool tensor `(batch, keys)` or `(batch, length, keys)`.
+        cache: tuple of a pair for each layer, see `SelfAttention`.
+        cache_index: int scalar, the position of the first token of `x`.
+        position_ids: int tensor `(batch, length)`, for rotary positions.
+        sequence_ids: int tensor `(batch, length)`. Tokens see their own sequence only.
+        global_tokens: what `global_tokens.tokens_at` gives, or `None`.
+        return_hidden_states: bool.
+        return_scores: bool.
+
+    Returns:
+        Float tensor of shape `(batch, length or count, width)`; with
+        `return_hidden_states` or `return_scores` a triple of it, the list of
+        `num_layers + 1` states (the input first; `None` if not asked for) and
+        the list of `num_layers` attention probabilities; with a `cache` a pair of
+        it and the new cache.
+
+    Example:
+
+    ```python
+    config = keras_bertfam.models.TransformerConfig(
+        vocabulary_size=100, num_layers=2, num_heads=2, hidden_dim=8,
+        intermediate_dim=32, share="all")
+    stack = keras_bertfam.layers.TransformerStack(config)
+    stack(keras.random.normal((1, 5, 8))).shape  # (1, 5, 8)
+    ```
+    """
+
+    def __init__(
+        self,
+        config: TransformerConfig,
+        initializer: Initializer = "glorot_uniform",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.config = config
+        self.num_layers, self.num_heads = config.num_layers, config.num_heads
+        self.head_gates = config.head_gates
+        self.recomputes = "none"
+        self.initializer = keras.initializers.get(initializer)
+        self.patterns = patterns_of(config)
+        if config.pruned_heads and config.relative_buckets:
+            raise ValueError(
+                "`pruned_heads` must be `None` with a bias by relative position, which "
+                "all layers share. Received: "
+                f"relative_buckets={config.relative_buckets}."
+            )
+        self._set_heads(config.pruned_heads, self._count("attention"))
+        # Names are fixed: policies of int8 models go by the path.
+        self.attention_layers = self._sublayers("attention", self._self_attention)
+        self.cross_attention_layers = self.relative_bias = self.final_norm = None
+        if config.cross_attention:
+            self.cross_attention_layers = self._sublayers(
+                "attention", self._cross_attention, name="cross_attention"
+            )
+        self.feedforward_layers = self._sublayers("ffn", self._feed_forward)
+        if config.relative_buckets:
+            self.relative_bias = RelativePositionBias(
+                config.num_heads,
+                config.relative_buckets,
+                config.relative_distance,
+                bidirectional=not config.causal,
+                initializer=self.initializer.clone(),
+                name="relative_bias",
+                dtype=self.dtype_policy,
+            )
+        if config.norm_first:
+            wide = is_wide(config.norm, self.compute_dtype)
+            self.final_norm = make_norm(
+                config.norm,
+                config.layer_norm_epsilon,
+                "final_norm",
+                bias=config.norm_bias,
+                dtype="float32" if wide else self.dtype_policy,
+            )
+        self.dropout = Dropout(
+            config.output_dropout, name="dropout", dtype=self.dtype_policy
+        )
+
+    def _count(self, kind):
+        """Count the sub-layers of a kind, which layers of a group may share."""
+        shared = self.config.share in (kind, "all")
+        return self.config.num_groups if shared else self.num_layers
+
+    def _sublayers(self, kind, make, name=None):
+        """Make the sub-layers of a kind, with what is around each."""
+        config = self.config
+        bare = not config.first_norm and kind == "attention" and name is None
+        return [
+            ResidualSublayer(
+                make(index),
+                norm_first=config.norm_first,
+                dropout=config.dropout,
+                layer_norm_epsilon=config.layer_norm_epsilon,
+                norm=NO_NORM if bare and not index else config.norm,
+                norm_bias=config.norm_bias,
+                name=f"{name or kind}_{index}",
+                dtype=self.dtype_policy,
+            )
+            for index in range(self._count(kind))
+        ]
+
+    def _of_attention(self, num_heads):
+        config = self.config
+        return {
+            "num_heads": num_heads,
+            "head_dim": config.head_dim,
+            "dropout": config.attention_dropout,
+            "initializer": self.initializer.clone(),
+            "use_bias": config.use_bias,
+            "scale": config.attention_scale,
+            "dtype": self.dtype_policy,
+        }
+
+    def _self_attention(self, index):
+        """Make the self-attention of a group of layers, of the heads it has left."""
+        layer = -(-index * self.num_layers // self._count("attention"))
+        config, count = self.config, len(self.heads_of(layer))
+        if not count:
+            common = {"use_bias": config.use_bias, "dtype": self.dtype_policy}
+            return NoAttention(name="self_attention", **common)
+        arguments = {**self._of_attention(count), "name": "self_attention"}
+        if config.is_local:
+            has_global = bool(config.max_global_tokens)
+            return LocalSelfAttention(
+                causal=config.causal, global_projections=has_global, **arguments
+            )
+        return SelfAttention(causal=config.causal, **arguments)
+
+    def _cross_attention(self, index):
+        arguments = self._of_attention(self.num_heads)
+        return CrossAttention(name="cross_attention", **arguments)
+
+    def _feed_forward(self, index):
+        config = self.config
+        return FeedForward(
+            config.intermediate_dim,
+            activation=config.activation,
+            dropout=config.activation_dropout,
+            use_bias=config.use_bias,
+            gated=config.gated,
+            wide_output=config.norm == "rms",
+            initializer=self.initializer.clone(),
+            name="feed_forward",
+            dtype=self.dtype_policy,
+        )
+
+    @property
+    def _kinds(self):
+        """The lists of sub-layers that a block has one of each, in their order."""
+        kinds = (
+            self.attention_layers,
+            self.cross_attention_layers,
+            self.feedforward_layers,
+        )
+        return [layers for layers in kinds if layers is not None]
+
+    def block(self, layer: int) -> tuple[ResidualSublayer, ...]:
+        """List the sub-layers that a layer uses, attention first, feed-forward last.
+
+        Args:
+            layer: int from 0 to `num_layers - 1`.
+        """
+        return tuple(
+            sublayers[layer * len(sublayers) // self.num_layers]
+            for sublayers in self._kinds
+        )
+
+    def build(self, input_shape: Shape) -> None:
+        for sublayers in self._kinds:
+            for layer in sublayers:
+                layer.build(input_shape)
+        for layer in (self.relative_bias, self.final_norm, self.gates):
+            if layer is not None:
+                layer.build(input_shape)
+        self.built = True
+
+    def call(
+        self,
+        x: Tensor,
+        attention_mask: Tensor | None = None,
+        positions: Tensor | None = None,
+        head_mask: Tensor | None = None,
+        prefix_mask: Tensor | None = None,
+        context: Any = None,
+        cross_mask: Tensor | None = None,
+        cache: Any = None,
+        cache_index: Tensor = 0,
+        position_ids: Tensor | None = None,
+        sequence_ids: Tensor | None = None,
+        global_tokens: dict[str, Tensor] | None = None,
+        return_hidden_states: bool = False,
+        return_scores: bool = False,
+        training: bool | None = None,
+    ) -> Any:
+        states, scores, caches = [x], [], []
+        batch, length = ops.shape(x)[:2]
+        first = ops.convert_to_tensor(cache_index, "int32")
+        rows = TokenRows(
+            batch,
+            queries=length,
+            keys=length if cache is None else ops.shape(cache[0][0])[1],
+            first_query=first,
+            mask=attention_mask,
+            prefix_mask=prefix_mask,
+            sequence_ids=sequence_ids,
+            global_tokens=global_tokens,
+            has_cache=cache is not None,
+        )
+        attending = self._attending(rows, position_ids, positions)
+        head_masks = self._mask_of_each(head_mask, training)
+        for index in range(self.num_layers):
+            at = positions if index == self.num_layers - 1 else None
+            if at is not None and len(getattr(cross_mask, "shape", ())) == 3:
+                cross_mask = take_positions(cross_mask, at)
+            if cache is not None:
+                attending[index] |= {"cache": cache[index], "cache_index": first}
+            compute = self._compute_block
+            if training and self.recomputes == "block":
+                compute = recomputed(compute, self.block(index))
+            x, *more = compute(
+                index,
+                x,
+                context[index] if isinstance(context, tuple) else context,
+                cross_mask,
+                training,
+                positions=at,
+                head_mask=head_masks[index],
+                return_scores=return_scores,
+                **attending[index],
+            )
+            if cache is not None:
+                caches.append(more.pop())
+            scores += more
+            states.append(x)
+        if self.final_norm is not None:
+            x = ops.cast(self.final_norm(x), self.compute_dtype)
+        x = states[-1] = self.dropout(x, training=training)
+        if cache is not None:
+            return x, tuple(caches)
+        if not (return_hidden_states or return_scores):
+            return x
+        asked = return_hidden_states, return_scores
+        both = zip((states, scores), asked, strict=True)
+        return x, *(each if wanted else None for each, wanted in both)
+
+    def _attending(self, rows, position_ids, positions):
+        """Make for each layer what its attention is told: keys, bias and rotations.
+
+        What layers of one pattern have in common is made once.
+        """
+        keys, rotary, attending = {}, {}, []
+        for index, pattern in enumerate(self.patterns):
+            at = positions if index == self.num_layers - 1 else None
+            # A bias is another one where fewer queries are computed.
+            case = pattern, self.relative_bias is not None and at is not None
+            if case not in keys:
+                keys[case] = pattern.visible_keys(
+                    rows, self.compute_dtype, self.relative_bias, at
+                )
+            told = dict(zip(("attention_mask", "bias"), keys[case], strict=True))
+            base = pattern.rotary_base
+            if base is not None and base not in rotary:
+                if position_ids is None:
+                    places = ops.arange(rows.queries, dtype="int32") + rows.first_query
+                    position_ids = ops.expand_dims(places, 0)
+                head_dim = self.config.head_dim
+                rotary[base] = rotary_positions(position_ids, head_dim, base)
+            told["rotary"] = rotary.get(base)
+            attending.append({n: x for n, x in told.items() if x is not None})
+        return attending
+
+    def _compute_block(self, index, x, context, cross_mask, training, **attending):
+        """Compute the states after a block, and what else its self-attention gives."""
+        attention, *crossing, feedforward = self.block(index)
+        outputs = attention(x, training=training, **attending)
+        x, *more = outputs if isinstance(outputs, tuple) else (outputs,)
+        for layer in crossing:
+            x = layer(x, context=context, cross_mask=cross_mask, training=training)
+        return feedforward(x, training=training), *more
+
+    def compute_output_shape(self, input_shape: Shape, **kwargs: Any) -> Shape:
+        return input_shape
+
+    def get_config(self) -> Config:
+        return {
+            **super().get_config(),
+            **vars(self.config),
+            "initializer": keras.initializers.serialize(self.initializer),
+        }
+
+    @classmethod
+    def from_config(cls, config: Config) -> Self:
+        settings, others = take_settings(config)
+        return cls(TransformerConfig.of_part(**settings), **others)

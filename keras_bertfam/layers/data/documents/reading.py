@@ -1,0 +1,315 @@
+"""Whole documents from text files, and sentences from documents."""
+
+import itertools
+import warnings
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from keras_bertfam.arguments import checked
+from keras_bertfam.autograph import as_written
+from keras_bertfam.layers.data.pipelines import PARALLEL
+from keras_bertfam.layers.data.seeding import shuffle
+from keras_bertfam.text_files import reading as files
+from keras_bertfam.text_files.reading import CONTINUES
+from keras_bertfam.text_files.sources import MAX_LINE_LENGTH, Part, Reading
+from keras_bertfam.tokenizers.byte_pair import word_prefix
+from keras_bertfam.tokenizers.graph import tokenize
+from keras_bertfam.tokenizers.texts import (
+    LINE_SPACE,
+    check_documents,
+    dataset_of,
+    text_sources,
+    to_utf8,
+)
+from keras_bertfam.types import Path, TFDataset, TFRagged, TFTensor, Tokenizer
+
+MAX_DOCUMENT_BYTES = 1 << 20
+
+_SPACE = f"[{LINE_SPACE}]"
+# A full stop after one letter (an initial, "U.S.") or a title ends no sentence, nor
+# does one before a small letter or without a space after it.
+_TITLE = (
+    r"\b(Mr|Mrs|Ms|Messrs|Dr|Prof|St|Mt|Rev|Hon|Capt|Col|Gen|Lt|Sgt|vs|cf)\."
+    rf"{_SPACE}+"
+)
+_AFTER_TITLE = "\x01"
+_SENTENCE_END = (
+    r"""((?:[\pL\pN]{2}\.|[^\pL\pN]\.|[!?…])["'”’»)\]⟫⟧]*)""" + _SPACE + "+"
+    r"""(["'“‘«(\[⟪⟦]*[\p{Lu}\pN])|([。！？]["'”’」』）⟫⟧]*)"""
+)
+
+# Stands between documents in one string, which takes a quarter less time than many: a
+# byte that is in no text and that no class of characters has.
+_BETWEEN = b"\xff"
+
+_BLANK = f"{_SPACE}*"
+
+# What ends a sentence that no space follows.
+_UNSPACED = r"""(?s).*[。！？]["'”’」』）⟫⟧]*"""
+
+
+@checked
+@as_written
+def read_documents(
+    source: Path | Sequence[Path] | TFDataset,
+    split: str = "train",
+    feature: str = "text",
+    max_bytes: int = MAX_DOCUMENT_BYTES,
+    num_shards: int = 1,
+    shard_index: int = 0,
+    one_per_file: bool = False,
+    encoding: str = "utf-8",
+    max_line_length: int = MAX_LINE_LENGTH,
+) -> TFDataset:
+    """Read documents from files, a TFDS dataset or a dataset of strings.
+
+    Files are text, or by their endings `.jsonl` (or `.ndjson`, `.json`), with an object
+    a line, and `.parquet`; the first two may be compressed, as `.gz` or `.zst`. In text
+    files blank lines stand between documents, and a file's end ends its last one. A
+    line of Unicode's white space is blank, and lines may end as on any system. Where
+    such lines stand between paragraphs, as in novels, each paragraph would be a
+    document: `one_per_file` makes the whole file one. Files are read in sorted order,
+    a MiB at a time.
+
+    Args:
+        source: a glob pattern, or a list of paths and patterns, of files;
+            `"tfds:NAME"`; or a `tf.data.Dataset` of scalar strings, one document each.
+        split: string. The split of a TFDS dataset. Defaults to `"train"`.
+        feature: string. The text feature of a TFDS dataset, field of JSON or column of
+            Parquet. Defaults to `"text"`.
+        max_bytes: int. A document in a file is cut, at a line's end, where it gets
+            longer than this. Pieces but the first begin with a zero byte, by which
+            sentence pairs know that they are of one document. Defaults to 1 MiB.
+        one_per_file: bool. Whether a text file is one document, blank lines left
+            out. Defaults to `False`.
+        num_shards: int. How many readers share the source: of files each gets every
+            `num_shards`-th file, else every `num_shards`-th document. Defaults to `1`.
+        shard_index: int in `[0, num_shards)`. Which share to read. Defaults to
+            `0`.
+        encoding: string. That of text files and JSON, as Python names it. A
+            byte-order mark isn't of the text. Defaults to `"utf-8"`.
+        max_line_length: int. The most characters of a line of a file, since what
+            tokenises a line holds all of it in memory. Defaults to 4,194,304.
+
+    Returns:
+        A `tf.data.Dataset` of scalar strings in UTF-8.
+
+    Raises:
+        FileNotFoundError: If no file matches.
+        ImportError: If Zstandard or Parquet is asked for and its library is missing.
+        ValueError: If the dataset's elements aren't scalar strings, the first 64 KiB of
+            a file aren't what its name and `encoding` say, there is no such encoding,
+            or the shard is out of range or without a file.
+        tf.errors.InvalidArgumentError: while it is read, for what is wrong further
+            on in a file, or a line that is too long: which file, and at which byte.
+
+    Example:
+
+    ```python
+    documents = keras_bertfam.layers.read_documents("corpus/*.txt")
+    ```
+    """
+    if not 0 <= shard_index < num_shards:
+        raise ValueError(
+            f"`shard_index` must be in [0, num_shards={num_shards}). "
+            f"Received: {shard_index}."
+        )
+    if isinstance(source, tf.data.Dataset):
+        return _checked(source.shard(num_shards, shard_index))
+    if isinstance(source, str) and source.startswith("tfds:"):
+        import tensorflow_datasets as tfds
+
+        dataset = tfds.load(source.removeprefix("tfds:"), split=split)
+        if feature not in dataset.element_spec:
+            raise ValueError(
+                f"`feature` must be one of {sorted(dataset.element_spec)}. "
+                f"Received: {feature!r}."
+            )
+        dataset = dataset.shard(num_shards, shard_index)
+        return _checked(dataset.map(lambda example: example[feature]))
+    reading = Reading(
+        feature,
+        one_per_file=one_per_file,
+        encoding=encoding,
+        max_line_length=max_line_length,
+    )
+    sources = text_sources(source, reading)
+    if len(sources) <= shard_index:
+        raise ValueError(
+            f"`num_shards` must be at most the number of files, {len(sources)}. "
+            f"Received: num_shards={num_shards}, shard_index={shard_index}."
+        )
+    parts = [Part(each) for each in sources[shard_index::num_shards]]
+    return dataset_of(
+        lambda: itertools.chain.from_iterable(
+            files.read_documents(part, reading, max_bytes) for part in parts
+        )
+    )
+
+
+def _checked(dataset):
+    return check_documents(dataset, "source").map(to_utf8, **PARALLEL)
+
+
+def split_sentences(documents: TFTensor, break_lines: bool = True) -> TFRagged:
+    """Split documents into sentences, in the graph.
+
+    Args:
+        documents: string tensor of shape `(batch,)`.
+        break_lines: bool. Whether to break lines into sentences, too: after `.`,
+            `!`, `?` or `…` before a space and a capital letter or digit, not after
+            initials and titles, and after `。`, `！` and `？`. A line's end always
+            ends a sentence. Defaults to `True`.
+
+    Returns:
+        A string `tf.RaggedTensor` of shape `(batch, None)`, in UTF-8, without blank
+        ones.
+    """
+    documents = to_utf8(documents)
+    if break_lines:
+        # `tensorflow_text.StateBasedSentenceBreaker` takes 20 times as long, and
+        # breaks "3.5", "U.S." and "Mr. X", too.
+        count = tf.size(documents)
+        text = tf.strings.reduce_join(documents, separator=_BETWEEN)
+        text = tf.strings.regex_replace(text, _TITLE, rf"\1.{_AFTER_TITLE}")
+        text = tf.strings.regex_replace(text, _SENTENCE_END, "\\1\\3\n\\2")
+        text = tf.strings.regex_replace(text, _AFTER_TITLE, " ")
+        documents = tf.strings.split(text, _BETWEEN)[:count]
+    lines = tf.strings.split(documents, "\n")
+    blank = tf.strings.regex_full_match(lines.flat_values, _BLANK)
+    return tf.cond(
+        tf.reduce_any(blank),
+        lambda: tf.ragged.boolean_mask(lines, lines.with_flat_values(~blank)),
+        lambda: lines,
+    )
+
+
+def tokenize_sentences(
+    tokenizer: Tokenizer, documents: TFTensor, break_lines: bool = True
+) -> tuple[TFRagged, TFTensor]:
+    """Tokenise the sentences of documents, in the graph.
+
+    Where a tokenizer's tokens carry the space before a word, as those of byte-level
+    BPE do, each sentence but a document's first has one, for the space or the line's
+    end between the two; not after `。`, `！` and `？`.
+
+    Args:
+        tokenizer: a tokenizer layer.
+        documents: string tensor of shape `(batch,)`.
+        break_lines: bool. See `split_sentences`.
+
+    Returns:
+        The ids of each sentence that has any, an int32 `tf.RaggedTensor` of
+        shape `(sentences, None)`, and the document of each, int32: those with
+        a sentence are numbered from 0.
+    """
+    tokens, document = sentences_of(tokenizer, documents, break_lines)
+    return tokens, tf.unique(document).idx
+
+
+def sentences_of(
+    tokenizer: Tokenizer, documents: TFTensor, break_lines: bool = True
+) -> tuple[TFRagged, TFTensor]:
+    """Tokenise as `tokenize_sentences`, but give int64 indices of `documents`."""
+    # A piece of a document comes after a line's end.
+    documents = tf.strings.regex_replace(documents, r"^\x00", " ")
+    sentences = split_sentences(documents, break_lines)
+    if prefix := word_prefix(tokenizer):
+        before = tf.where(_follows_space(sentences), prefix, "")
+        sentences = sentences.with_flat_values(before + sentences.flat_values)
+    tokens = tokenize(tokenizer, sentences.flat_values)
+    lengths = tokens.row_lengths()
+    full = lengths > 0
+    document = tf.boolean_mask(sentences.value_rowids(), full)
+    # Only empty rows go: `tf.ragged.boolean_mask` would copy all tokens.
+    lengths = tf.boolean_mask(lengths, full)
+    return tf.RaggedTensor.from_row_lengths(
+        tokens.values, lengths, validate=False
+    ), document
+
+
+def continues(documents: TFTensor) -> TFTensor:
+    """Tell which documents are pieces that continue the piece before.
+
+    Args:
+        documents: string tensor.
+
+    Returns:
+        Bool tensor of that shape.
+    """
+    return tf.strings.substr(documents, 0, 1) == CONTINUES
+
+
+@as_written
+def shuffle_documents(
+    documents: TFDataset, buffer_size: int, seed: TFTensor
+) -> TFDataset:
+    """Shuffle documents; the pieces of one stay together.
+
+    Args:
+        documents: `tf.data.Dataset` of scalar strings.
+        buffer_size: int. How many documents are held in memory.
+        seed: int64 tensor of shape `(2,)`.
+
+    Returns:
+        A `tf.data.Dataset` of scalar strings.
+    """
+    nothing = tf.constant([], tf.string)
+    end = tf.data.Dataset.from_tensors("")
+
+    def gather(pieces, text):
+        goes_on = continues(text)
+        done = pieces[: tf.where(goes_on, 0, tf.size(pieces))]
+        return tf.concat([pieces[tf.size(done) :], [text]], 0), done
+
+    whole = documents.concatenate(end).scan(nothing, gather)
+    whole = whole.filter(lambda pieces: tf.size(pieces) > 0)
+    return shuffle(whole, buffer_size, seed).unbatch()
+
+
+def warn_if_short(sequence_length: int) -> Callable[[TFTensor, TFTensor], None]:
+    """Make the function that warns, once, of documents shorter than rows.
+
+    Args:
+        sequence_length: int. Tokens of a row that holds a single document.
+
+    Returns:
+        A function of two int32 tensors of shape `(sentences,)`, the lengths of the
+        sentences of some documents and the document of each, ascending. Works in a
+        graph; its warning comes when that is run.
+    """
+    warned: list[bool] = []
+
+    def warn(median, count):
+        if not warned:
+            warned.append(True)
+            warnings.warn(
+                f"The median of {count} documents has {median} tokens, less than a "
+                f"row of {sequence_length}, which holds text of a single document. "
+                "If blank lines stand between paragraphs of your files, and not "
+                "between documents, read them by `read_documents(..., "
+                "one_per_file=True)`.",
+                stacklevel=2,
+            )
+        return True
+
+    def check(lengths, document):
+        sizes = tf.sort(tf.math.segment_sum(lengths, document))
+        count = tf.size(sizes)
+        median = tf.reduce_sum(sizes[count // 2 : count // 2 + 1])
+        tf.cond(
+            (count > 0) & (median < sequence_length),
+            lambda: tf.numpy_function(warn, [median, count], tf.bool),
+            lambda: False,
+        )
+
+    return check
+
+
+def _follows_space(sentences):
+    """Tell which sentences had a space before them, `(sentences,)`."""
+    document = sentences.value_rowids()
+    inner = tf.equal(document[1:], document[:-1])
+    spaced = ~tf.strings.regex_full_match(sentences.flat_values[:-1], _UNSPACED)
+    return tf.pad(inner & spaced, [[1, 0]])[: tf.size(document)]

@@ -1,0 +1,384 @@
+"""Passages behind their titles, and the sentences of the inverse cloze task."""
+
+import dataclasses
+from typing import Any, TypeAlias
+
+import numpy as np
+import tensorflow as tf
+
+from keras_bertfam.corpora.row_kinds import RowKind
+from keras_bertfam.layers.data.documents.reading import continues, sentences_of
+from keras_bertfam.layers.data.pairs.segments import (
+    SegmentBuilder,
+    Sentences,
+    coin,
+    special_ids,
+    uniform_below,
+    window_seeds,
+)
+from keras_bertfam.layers.data.pipelines import PARALLEL
+from keras_bertfam.layers.data.prepared.token_rows import TokenRows, sentences_in
+from keras_bertfam.layers.data.rows.rows import BatchOptions, Rows, is_prepared
+from keras_bertfam.layers.data.rows.sentence_packing import follow_pointers
+from keras_bertfam.presets.families.record import Layout
+from keras_bertfam.tokenizers.graph import tokenize
+from keras_bertfam.tokenizers.texts import to_utf8
+from keras_bertfam.types import TFDataset, TFRagged, TFTensor, Tokenizer
+
+# Where ranges of tokens begin, and their lengths.
+Ranges: TypeAlias = tuple[TFTensor, TFTensor]
+
+
+@dataclasses.dataclass(frozen=True)
+class TitledRows:
+    """A layout of texts: `[start] title [end] text [end]`, `[start] text [end]`.
+
+    A title is cut to half of a row at most, and a text to what is left.
+
+    Args:
+        tokenizer: a tokenizer layer.
+        layout: a `Layout`.
+        sequence_length: int. Tokens of a row, special ones included.
+    """
+
+    tokenizer: Tokenizer
+    layout: Layout
+    sequence_length: int
+
+    @property
+    def title_length(self) -> int:
+        """int: the most tokens of a title."""
+        return (self.sequence_length - self.layout.specials(2)) // 2
+
+    def room(self, title_lengths: TFTensor) -> TFTensor:
+        """Count the tokens that titles leave to texts, int32 `(rows,)`."""
+        budget = self.sequence_length - self.layout.specials(1)
+        titled = title_lengths + self.layout.separators
+        return budget - tf.where(title_lengths > 0, titled, 0)
+
+    def __call__(
+        self,
+        texts: TFRagged,
+        titles: TFRagged | None = None,
+        buckets: list[int] | None = None,
+    ) -> dict[str, TFTensor]:
+        """Make rows of texts. Works in a graph.
+
+        Args:
+            texts: ragged int32 tensor `(rows, None)`.
+            titles: ragged int32 tensor `(rows, None)`, empty where there is none; or
+                `None` for texts without titles.
+            buckets: see `lay_out`.
+
+        Returns:
+            See `lay_out`.
+        """
+        tokens, text = texts.flat_values, _ranges(texts)
+        if titles is None:
+            return self.lay_out(tokens, [text], None, buckets)
+        at, sizes = _ranges(titles)
+        title = (at + tf.size(tokens), sizes)
+        tokens = tf.concat([tokens, titles.flat_values], 0)
+        return self.lay_out(tokens, [text], title, buckets)
+
+    def lay_out(
+        self,
+        tokens: TFTensor,
+        texts: list[Ranges],
+        title: Ranges | None = None,
+        buckets: list[int] | None = None,
+    ) -> dict[str, TFTensor]:
+        """Make rows of ranges of tokens. Works in a graph.
+
+        Args:
+            tokens: int32 tensor of rank 1.
+            texts: list of pairs of int32 tensors `(rows,)`: where in `tokens` a part of
+                each row's text begins, and its length. The parts follow each other.
+            title: such a pair, of length 0 where there is none; or `None`.
+            buckets: lengths, see `length_buckets`, of which rows are padded to the
+                least that they fit in; `sequence_length` by default.
+
+        Returns:
+            A dict of `token_ids` and `segment_ids`, int32 `(rows, length)`, and
+            `padding_mask`, bool of that shape. A text behind a title is segment 1.
+        """
+        at, sizes, titled = self._pieces(tf.size(tokens), texts, title)
+        ends = tf.cumsum(sizes, axis=1)
+        total = ends[:, -1:]
+        width: Any = self.sequence_length
+        if buckets is not None:
+            longest = tf.reduce_max(tf.pad(total, [[1, 0], [0, 0]]))
+            width = tf.gather(buckets, tf.searchsorted(buckets, longest[None])[0])
+        place = tf.broadcast_to(tf.range(width), [tf.shape(total)[0], width])
+        piece = tf.searchsorted(ends, place, side="right")
+        inside = place < total
+        known = tf.where(inside, piece, 0)
+        index = tf.gather(at - ends + sizes, known, batch_dims=1) + place
+        ids = tf.gather(
+            tf.concat([tokens, self._specials()], 0), tf.where(inside, index, 0)
+        )
+        last = self.layout.start_last
+        begun = inside & (piece >= (2 if last else 3)) & titled[:, None]
+        segments = tf.cast(begun, tf.int32)
+        if last:
+            segments = tf.where(inside & (place == total - 1), 2, segments)
+        rows = {
+            "token_ids": tf.where(inside, ids, self.tokenizer.pad_token_id),
+            "segment_ids": segments,
+            "padding_mask": inside,
+        }
+        static = [None, self.sequence_length if buckets is None else None]
+        return {name: tf.ensure_shape(x, static) for name, x in rows.items()}
+
+    def _specials(self):
+        start, between, end = special_ids(self.tokenizer, self.layout)
+        return [*start, *between, *end]
+
+    def _pieces(self, count, texts, title):
+        """Find where the pieces of rows begin, and their sizes, `(rows, pieces)`.
+
+        Special tokens are behind the `count` tokens. And which rows have a title.
+        """
+        none = tf.zeros_like(texts[0][1])
+        title_at, title_size = (none, none) if title is None else title
+        title_size = tf.minimum(title_size, self.title_length)
+        titled, left = title_size > 0, self.room(title_size)
+        separators = self.layout.separators
+        between = tf.where(titled, separators, 0)
+        begin = int(bool(self.layout.start_token))
+        pieces = [(title_at, title_size), (count + begin + none, between)]
+        for at, size in texts:
+            kept = tf.minimum(size, left)
+            left -= kept
+            pieces.append((at, kept))
+        ends = int(self.layout.ends)
+        pieces.append((count + begin + separators + none, ends + none))
+        start = len(pieces) if self.layout.start_last else 0
+        pieces.insert(start, (count + none, begin + none))
+        at, sizes = (tf.stack(part, 1) for part in zip(*pieces, strict=True))
+        return at, sizes, titled
+
+
+def _ranges(ragged):
+    """Find where each row begins in the flat values, and how long it is, int32."""
+    bounds = tf.cast(ragged.row_splits, tf.int32)
+    return bounds[:-1], bounds[1:] - bounds[:-1]
+
+
+def refuse_too_long(over: np.ndarray, sequence_length: int) -> None:
+    """Raise a `ValueError` for the first text that doesn't fit in its row.
+
+    Args:
+        over: int array: by how many tokens each is longer than there is room for.
+        sequence_length: int. Tokens of a row.
+    """
+    if (over > 0).any():
+        row = int(np.argmax(over > 0))
+        raise ValueError(
+            f"`texts` must fit into rows of {sequence_length} tokens, special ones "
+            f"included. Received: one of {sequence_length + int(over[row])}, in row "
+            f"{row}."
+        )
+
+
+class InverseCloze(SegmentBuilder):
+    """Takes a sentence out of each block of documents, a query for the block.
+
+    A block takes sentences of a document while they fit. A uniform one of them is the
+    query; it is left out of the block for a share `mask_rate` of the blocks, so that
+    the others teach that equal words tell something. Blocks of one sentence, of which
+    nothing would be left, are dropped.
+
+    Args:
+        query_rows: `TitledRows`. The rows of queries.
+        block_rows: `TitledRows`. The rows of blocks.
+        mask_rate: float in [0, 1].
+        titles: bool. Whether a document's first line is its title, which each of its
+            blocks begins with, and no query is.
+        **kwargs: other arguments of `SegmentBuilder`.
+
+    Returns:
+        Called on a `tf.data.Dataset` of scalar strings, a dataset of dicts of
+        `query_token_ids` and `query_segment_ids`, int32 `(query_length,)`,
+        `query_padding_mask`, bool of that shape, the same of `passage`,
+        `(sequence_length,)`, and `weight`, a float32 scalar.
+
+    Reference: [Lee et al., 2019](https://arxiv.org/abs/1906.00300), section 4.
+    """
+
+    def __init__(
+        self,
+        query_rows: TitledRows,
+        block_rows: TitledRows,
+        mask_rate: float = 0.9,
+        titles: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        tokenizer, layout = block_rows.tokenizer, block_rows.layout
+        super().__init__(
+            tokenizer,
+            block_rows.sequence_length,
+            tokenizer.start_token_id,
+            tokenizer.end_token_id,
+            tokenizer.pad_token_id,
+            layout.separators,
+            **kwargs,
+        )
+        self.query_rows = query_rows
+        self.block_rows = block_rows
+        self.mask_rate = mask_rate
+        self.titles = titles
+
+    def _window(self, documents):
+        titles, texts = None, documents
+        if self.titles:
+            titles, texts = _take_titles(documents)
+        tokens, index = sentences_of(self.tokenizer, texts, self.break_lines)
+        lengths = tf.cast(tokens.row_lengths(), tf.int32)
+        kept, document = tf.unique(index)
+        self._warn_if_short(lengths, document)
+        window = {
+            "tokens": tokens.flat_values,
+            "lengths": lengths,
+            "document": document,
+        }
+        if titles is not None:
+            names = tokenize(self.tokenizer, to_utf8(tf.gather(titles, kept)))
+            names = names[:, : self.block_rows.title_length]
+            window["title_tokens"] = names.flat_values
+            window["title_lengths"] = tf.cast(names.row_lengths(), tf.int32)
+        return window
+
+    def build(self, windows: TFDataset, seed: int | TFTensor) -> TFDataset:
+        examples = windows.enumerate().map(
+            lambda number, window: self._rows(window, window_seeds(seed, number, 2)),
+            **PARALLEL,
+        )
+        return examples.unbatch()
+
+    def _rows(self, window, seeds):
+        sentences = Sentences(window["lengths"], window["document"])
+        first, document = tf.range(sentences.count), window["document"]
+        tokens, title_size = window["tokens"], tf.zeros_like(document)
+        if self.titles:
+            sizes = window["title_lengths"]
+            title_at = tf.gather(tf.cumsum(sizes, exclusive=True), document)
+            title_at += tf.size(tokens)
+            title_size = tf.gather(sizes, document)
+            tokens = tf.concat([tokens, window["title_tokens"]], 0)
+        goal = sentences.bounds[:-1] + self.block_rows.room(title_size)
+        fitting = tf.searchsorted(sentences.bounds, goal, side="right") - 1
+        following = tf.minimum(tf.maximum(fitting, first + 1), sentences.document_end)
+        begin = follow_pointers(following, 0)
+        end = tf.gather(following, begin)
+        several = end - begin > 1
+        begin, end = (tf.boolean_mask(x, several) for x in (begin, end))
+        title = None
+        if self.titles:
+            title = tf.gather(title_at, begin), tf.gather(title_size, begin)
+        rows = self._examples(tokens, sentences, begin, end, title, seeds)
+        return {**rows, "weight": tf.ones_like(begin, tf.float32)}
+
+    def rows_of_tokens(
+        self, found: dict[str, TFTensor], seed: TFTensor
+    ) -> dict[str, TFTensor]:
+        """Make the rows of a prepared corpus. Works in a graph.
+
+        A block is what reaches a row's length, and is cut to it. One of a single
+        sentence, which can't be dropped from a batch, has weight 0.
+
+        Args:
+            found: what `BatchSource.read` gives.
+            seed: int64 tensor of shape `(2,)`.
+        """
+        tokens, _, sentences = sentences_in(found)
+        rows = tf.range(tf.size(found["targets"]))
+        begin = tf.searchsorted(sentences.document, rows)
+        end = tf.gather(sentences.document_end, begin)
+        seeds = window_seeds(seed, 0, 2)
+        examples = self._examples(tokens, sentences, begin, end, None, seeds)
+        return {**examples, "weight": tf.cast(end - begin > 1, tf.float32)}
+
+    def _examples(self, tokens, sentences, begin, end, title, seeds):
+        """Make a query and a block of each range of sentences."""
+        query = begin + uniform_below(end - begin, seeds[0])
+        removed = coin(self.mask_rate, tf.size(begin), seeds[1])
+        at = [tf.gather(sentences.bounds, x) for x in (begin, query, query + 1, end)]
+        behind = tf.where(removed, at[2], at[1])
+        block = [(at[0], at[1] - at[0]), (behind, at[3] - behind)]
+        parts = {
+            "query": self.query_rows.lay_out(tokens, [(at[1], at[2] - at[1])]),
+            "passage": self.block_rows.lay_out(tokens, block, title),
+        }
+        return {
+            f"{side}_{name}": x
+            for side, rows in parts.items()
+            for name, x in rows.items()
+        }
+
+
+def _take_titles(documents):
+    """Split titles, empty where there are none, from the texts behind them."""
+    goes_on = continues(documents)  # whose title went with the piece before
+    titles = tf.strings.regex_replace(documents, r"(?s)\n.*", "")
+    texts = tf.strings.regex_replace(documents, r"^[^\n]*\n?", "")
+    return tf.where(goes_on, "", titles), tf.where(goes_on, documents, texts)
+
+
+class InverseClozeRows(Rows):
+    """Queries and blocks, see `InverseCloze`.
+
+    Args:
+        query_rows: `TitledRows`.
+        block_rows: `TitledRows`.
+        mask_rate: float.
+        titles: bool.
+        documents_at_once: int.
+    """
+
+    packings = ("blocks",)
+    advice = (
+        "give more text, in documents of more than one sentence, or a smaller "
+        "`batch_size`"
+    )
+
+    def __init__(
+        self,
+        query_rows: TitledRows,
+        block_rows: TitledRows,
+        mask_rate: float,
+        titles: bool,
+        documents_at_once: int,
+    ) -> None:
+        super().__init__(block_rows.tokenizer, block_rows.sequence_length)
+        self._arguments = (query_rows, block_rows, mask_rate, titles)
+        self._documents_at_once = documents_at_once
+        self._builder()  # checks the arguments
+
+    def _builder(self, break_lines=True):
+        return InverseCloze(
+            *self._arguments,
+            break_lines=break_lines,
+            documents_at_once=self._documents_at_once,
+        )
+
+    def prepare(self, documents: TFDataset, options: BatchOptions) -> TFDataset:
+        self.check_packing(options.packing)
+        if is_prepared(documents):
+            return documents
+        return self._builder(options.break_lines).tokenize(documents)
+
+    def of_pass(
+        self, prepared: TFDataset, options: BatchOptions, seed: TFTensor
+    ) -> TFDataset:
+        return self._builder().build(prepared, seed)
+
+    def token_rows(self, options: BatchOptions) -> TokenRows:
+        self.check_packing(options.packing)
+        if self._arguments[-1]:
+            raise ValueError(
+                "`titles` must be `False` with a prepared corpus, which doesn't tell "
+                "its first lines apart. Received: titles=True."
+            )
+        room = self.sequence_length - self._arguments[1].layout.specials(1)
+        return TokenRows(RowKind("segments", room), self._builder().rows_of_tokens)

@@ -1,0 +1,383 @@
+"""Two segments in a row: how long, where from, and how each family lays them out."""
+
+import tensorflow as tf
+
+from keras_bertfam.autograph import as_written
+from keras_bertfam.layers.data.documents.reading import (
+    continues,
+    sentences_of,
+    warn_if_short,
+)
+from keras_bertfam.layers.data.pipeline_warnings import count_cut
+from keras_bertfam.layers.data.pipelines import PARALLEL
+from keras_bertfam.layers.data.seeding import RNG, fold
+from keras_bertfam.presets.families import FAMILIES, family_of_tokenizer
+from keras_bertfam.presets.families.record import Layout
+from keras_bertfam.tokenizers.texts import check_documents
+from keras_bertfam.types import TFDataset, TFRagged, TFTensor, Tokenizer
+
+
+class SegmentBuilder:
+    """Base of what makes rows of two segments of documents.
+
+    A subclass defines `build`. Documents are tokenised in windows, in parallel;
+    `build` goes through the windows in order.
+
+    Args:
+        tokenizer: a tokenizer layer. Called on a batch of strings in a graph,
+            it gives a ragged tensor of ids.
+        sequence_length: int. The length of a row, special tokens included.
+        start_token_id: int. The id that begins each row.
+        end_token_id: int. The id that ends each segment.
+        pad_token_id: int. Defaults to `0`.
+        separators: int. How many `end_token_id` are between the segments: 1 for
+            BERT, 2 for RoBERTa. Defaults to `1`.
+        break_lines: bool. See `split_sentences`. Defaults to `True`.
+        documents_at_once: int. Documents in a window. Defaults to `256`.
+        seed: int or int64 tensor of shape `(2,)`. Defaults to `0`.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        sequence_length: int,
+        start_token_id: int,
+        end_token_id: int,
+        pad_token_id: int = 0,
+        separators: int = 1,
+        break_lines: bool = True,
+        documents_at_once: int = 256,
+        seed: int | TFTensor = 0,
+    ) -> None:
+        for name, value, least in (
+            ("separators", separators, 1),
+            ("sequence_length", sequence_length, 4 + separators),
+            ("documents_at_once", documents_at_once, 1),
+        ):
+            if value < least:
+                raise ValueError(
+                    f"`{name}` must be at least {least}. Received: {value}."
+                )
+        self.tokenizer = tokenizer
+        self.sequence_length = sequence_length
+        self.start_token_id = start_token_id
+        self.end_token_id = end_token_id
+        self.pad_token_id = pad_token_id
+        self.separators = separators
+        self.break_lines = break_lines
+        self.documents_at_once = documents_at_once
+        self.seed = seed
+        self._warn_if_short = warn_if_short(sequence_length)
+
+    @as_written
+    def __call__(self, documents: TFDataset) -> TFDataset:
+        return self.build(self.tokenize(documents), self.seed)
+
+    @as_written
+    def tokenize(self, documents: TFDataset) -> TFDataset:
+        """Do the part that draws nothing, and so can be cached for all passes.
+
+        Args:
+            documents: `tf.data.Dataset` of scalar strings.
+
+        Returns:
+            A `tf.data.Dataset` of windows for `build`.
+        """
+        windows = check_documents(documents).batch(self.documents_at_once)
+        return windows.map(self._window, **PARALLEL)
+
+    def _window(self, documents):
+        tokens, index = sentences_of(self.tokenizer, documents, self.break_lines)
+        lengths = tf.cast(tokens.row_lengths(), tf.int32)
+        document = tf.unique(index).idx
+        self._warn_if_short(lengths, document)
+        # 0 for a document that began in the window before.
+        whole = tf.cumsum(tf.cast(~continues(documents), tf.int32))
+        return {
+            "tokens": tokens.flat_values,
+            "lengths": lengths,
+            "document": document,
+            "whole_document": tf.gather(whole, index),
+        }
+
+    def build(self, windows: TFDataset, seed: int | TFTensor) -> TFDataset:
+        """Make rows of tokenised windows.
+
+        Args:
+            windows: what `tokenize` returns.
+            seed: int or int64 tensor of shape `(2,)`.
+
+        Returns:
+            A `tf.data.Dataset` of dicts, as a call returns.
+        """
+        raise TypeError(f"{type(self).__name__} must define `build`.")
+
+    def lay_out(
+        self,
+        tokens: TFTensor,
+        first: tuple[TFTensor, TFTensor],
+        second: tuple[TFTensor, TFTensor],
+    ) -> dict[str, TFTensor]:
+        """Lay pairs of ranges of tokens out in rows.
+
+        Args:
+            tokens: int32 tensor of rank 1.
+            first: pair of int32 tensors of shape `(rows,)`: the place in `tokens`
+                where the first segment of each row begins, and its length.
+            second: the same of the second; without any if its length is 0.
+
+        Returns:
+            A dict of `token_ids` and `segment_ids`, int32 `(rows,
+            sequence_length)`, and `padding_mask`, bool of that shape.
+        """
+        # Example: tokens 11 12 13 14 15, first at 0 of size 2, second at 2 of size 3,
+        # rows of 8, start 1 and end 2:
+        # place         0  1  2  3  4  5  6  7
+        # index            0  1     2  3  4       into tokens
+        # token_ids     1 11 12  2 13 14 15  2
+        # segment_ids   0  0  0  0  1  1  1  1
+        (first_at, first_size), (second_at, second_size) = (
+            (at[:, None], size[:, None]) for at, size in (first, second)
+        )
+        has_second = second_size > 0
+        begins = 1 + first_size + tf.where(has_second, self.separators, 1)
+        ends = tf.where(has_second, begins + second_size, begins - 1)
+        place = tf.range(self.sequence_length)[None]
+        in_first = (place >= 1) & (place <= first_size)
+        in_second = has_second & (place >= begins) & (place < ends)
+        index = tf.where(in_first, first_at + place - 1, 0)
+        index = tf.where(in_second, second_at + place - begins, index)
+        ids = tf.gather(tf.pad(tokens, [[0, 1]]), index)
+        ids = tf.where(in_first | in_second, ids, self.end_token_id)
+        ids = tf.where(place == 0, self.start_token_id, ids)
+        inside = place <= ends
+        out = {
+            "token_ids": tf.where(inside, ids, self.pad_token_id),
+            "padding_mask": inside,
+            "segment_ids": tf.cast(inside & (place >= begins), tf.int32),
+        }
+        static = [None, self.sequence_length]
+        return {name: tf.ensure_shape(x, static) for name, x in out.items()}
+
+
+class Sentences:
+    """The sentences of some documents, one after the other.
+
+    Args:
+        lengths: int32 tensor of shape `(sentences,)`, each at least 1.
+        document: int32 tensor of that shape, ascending from 0 without gaps.
+    """
+
+    def __init__(self, lengths: TFTensor, document: TFTensor) -> None:
+        self.document = document
+        self.count = tf.size(lengths)
+        self.bounds = tf.cumsum(tf.pad(lengths, [[1, 0]]))
+        # The sentence after the document's last.
+        self.document_end = tf.searchsorted(document, document, side="right")
+
+    def reach(self, sentence: TFTensor, size: TFTensor) -> TFTensor:
+        """Find the sentence after that with which `size` tokens are reached.
+
+        Counted from the start of `sentence`; at most the end of its document.
+        """
+        # Example: lengths 3, 2, 4 | 1, 2 of two documents, and a size of 4: from the
+        # sentences 0 to 4 on, it is reached before 2, 3, 3, 5, 5.
+        goal = tf.gather(self.bounds, sentence) + tf.maximum(size, 1)
+        following = tf.searchsorted(self.bounds, goal)
+        return tf.minimum(following, tf.gather(self.document_end, sentence))
+
+    def range(self, begin: TFTensor, end: TFTensor) -> tuple[TFTensor, TFTensor]:
+        """Find where the tokens of `begin` to `end` (excluded) begin, and how many."""
+        at = tf.gather(self.bounds, begin)
+        return at, tf.gather(self.bounds, end) - at
+
+
+def uniform_below(limits: TFTensor, seed: TFTensor) -> TFTensor:
+    """Draw ints, uniform in `[0, limits)`; 0 where the limit is 0."""
+    draw = tf.random.stateless_uniform(
+        tf.shape(limits), seed, dtype=tf.float64, alg=RNG
+    )
+    return tf.cast(draw * tf.cast(limits, tf.float64), tf.int32)
+
+
+def coin(rate: float, count: TFTensor, seed: TFTensor) -> TFTensor:
+    """Draw bools of shape `(count,)`, true with probability `rate`."""
+    return tf.random.stateless_uniform([count], seed, alg=RNG) < rate
+
+
+def window_seeds(seed: int | TFTensor, number: TFTensor, count: int) -> list[TFTensor]:
+    """Return `count` seeds for the window `number` of a pass."""
+    seed = tf.cast(seed, tf.int64)
+    if seed.shape.rank == 0:
+        seed = fold(tf.zeros(2, tf.int64), seed)
+    return tf.unstack(tf.random.split(fold(seed, number), count, alg=RNG), count)
+
+
+def truncated_lengths(
+    first: TFTensor, second: TFTensor, budget: int | TFTensor
+) -> tuple[TFTensor, TFTensor]:
+    """Compute lengths after the longer segment lost tokens until both fit.
+
+    Of two equally long ones the second loses the token.
+
+    Args:
+        first: int32 tensor of shape `(rows,)`.
+        second: int32 tensor of that shape.
+        budget: int, or int32 tensor of that shape. The most tokens in both.
+
+    Returns:
+        Two int32 tensors of that shape.
+    """
+    # Example: of 5 and 3, and of 3 and 3, a budget of 5 leaves 3 and 2; of 2 and 6 it
+    # leaves 2 and 3.
+    half = -(-budget // 2)
+    kept = tf.minimum(first, tf.maximum(budget - second, half))
+    return kept, tf.minimum(second, budget - kept)
+
+
+def truncate(
+    segment: tuple[TFTensor, TFTensor], size: TFTensor, seed: TFTensor
+) -> tuple[TFTensor, TFTensor]:
+    """Take tokens off either end of a segment, each end with probability 1/2.
+
+    Args:
+        segment: pair of int32 tensors of shape `(rows,)`: start and length.
+        size: int32 tensor of that shape, the length to leave.
+        seed: integer tensor of shape `(2,)`.
+
+    Returns:
+        A pair as `segment`.
+    """
+    at, length = segment
+    # Of so many fair coins, those that say "from the front".
+    coins = tf.cast(length - size, tf.float32)
+    front = tf.random.stateless_binomial(tf.shape(length), seed, coins, 0.5)
+    return at + front, size
+
+
+# A text alone, for backbones that have no token to mark it with.
+BARE = Layout("bare", start_token="", separators=0, ends=False)
+
+
+def layouts() -> dict[str, Layout]:
+    """List the layouts of the families, and `BARE`, by name."""
+    return {**{r.layout.name: r.layout for r in FAMILIES.values()}, BARE.name: BARE}
+
+
+def get_layout(name: str | None, tokenizer: Tokenizer, summary: bool = False) -> Layout:
+    """Find a layout by name, or that of a tokenizer where the name is `None`.
+
+    That of a tokenizer is found by its start token, or else in the record of the family
+    that has tokenizers of its class. Neither asks for a vocabulary.
+
+    Args:
+        name: str or `None`.
+        tokenizer: a tokenizer layer.
+        summary: bool. Whether one token's state is to stand for a row: GPT's rows have
+            new tokens for that.
+
+    Raises:
+        ValueError: for an unknown name, or a tokenizer whose start token and class
+            are none of the families'.
+    """
+    known = layouts()
+    starts = {x.start_token: n for n, x in reversed(known.items()) if x.start_token}
+    family = family_of_tokenizer(tokenizer)
+    if name is None and summary and family is not None:
+        heads = known.get(family.head_style.name)
+        name = heads.name if heads and heads.new_tokens else None
+    if name is None:
+        name = starts.get(getattr(tokenizer, "start_token", None) or "")
+    if name is None and family is not None:
+        name = family.layout.name
+    if name not in known:
+        raise ValueError(
+            f"`layout` must be one of {sorted(known)}, or `None` with a tokenizer "
+            f"whose start token is one of {sorted(starts)}. Received: "
+            f"layout={name!r}, tokenizer={type(tokenizer).__name__}."
+        )
+    return known[name]
+
+
+def truncate_pair(segments: list[TFRagged], budget: int) -> list[TFRagged]:
+    """Cut the ends of one or two segments off until they fit in a budget.
+
+    Of two, the longer one loses tokens, the second if they are equally long
+    (the released BERT's fine-tuning).
+
+    Args:
+        segments: list of one or two ragged int32 tensors `(rows, None)`.
+        budget: int.
+
+    Returns:
+        A list of ragged tensors.
+    """
+    lengths = [tf.cast(x.row_lengths(), tf.int32) for x in segments]
+    count_cut(tf.add_n(lengths) > budget)
+    if len(segments) == 1:
+        return [segments[0][:, :budget]]
+    first, second = lengths
+    sizes = truncated_lengths(first, second, budget)
+    return [head(x, size) for x, size in zip(segments, sizes, strict=True)]
+
+
+def head(ragged: TFRagged, sizes: TFTensor) -> TFRagged:
+    """Take the first `sizes[i]` elements of each row `i`."""
+    inside = tf.ragged.range(ragged.row_lengths()) < tf.cast(sizes, tf.int64)[:, None]
+    return tf.ragged.boolean_mask(ragged, inside)
+
+
+def lay_out(
+    segments: list[TFRagged], tokenizer: Tokenizer, layout: Layout
+) -> dict[str, TFRagged]:
+    """Join segments and special tokens to rows.
+
+    Args:
+        segments: list of one or two ragged int32 tensors `(rows, None)`.
+        tokenizer: see `special_ids`.
+        layout: a `Layout`.
+
+    Returns:
+        A dict of `token_ids` and `segment_ids`, ragged int32 tensors of the same
+        shape. XLNet's last token is a segment of its own.
+    """
+    rows = segments[0].nrows()
+    start, between, end = (
+        tf.tile([tf.constant(ids, tf.int32)], [rows, 1])
+        for ids in special_ids(tokenizer, layout)
+    )
+    parts = []
+    for number, segment in enumerate(segments):
+        last = number == len(segments) - 1
+        parts += [(segment, number), (end if last else between, number)]
+    parts.insert(*((len(parts), (start, 2)) if layout.start_last else (0, (start, 0))))
+    ids = tf.concat([part for part, _ in parts], 1)
+    numbers = [_filled_like(part, number) for part, number in parts]
+    return {"token_ids": ids, "segment_ids": tf.concat(numbers, 1)}
+
+
+def special_ids(
+    tokenizer: Tokenizer, layout: Layout
+) -> tuple[list[int], list[int], list[int]]:
+    """Look up the ids of the start token, if any, of the separators and of the end.
+
+    They are the tokenizer's `start_token_id` and `end_token_id`, or those that follow
+    its own where a layout has new tokens.
+    """
+    if layout.new_tokens:
+        size = tokenizer.vocabulary_size()
+        start, separator, end = size, size + 1, size + 2
+    else:
+        start, end = tokenizer.start_token_id, tokenizer.end_token_id
+        separator = end
+    return (
+        [start] if layout.start_token else [],
+        [separator] * layout.separators,
+        [end] if layout.ends else [],
+    )
+
+
+def _filled_like(x, value):
+    if isinstance(x, tf.RaggedTensor):
+        return x.with_flat_values(tf.fill(tf.shape(x.flat_values), value))
+    return tf.fill(tf.shape(x), value)

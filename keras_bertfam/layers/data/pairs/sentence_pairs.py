@@ -1,0 +1,324 @@
+"""Pairs of segments with a sentence label: NSP and SOP."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from keras_bertfam.arguments import checked
+from keras_bertfam.autograph import as_written
+from keras_bertfam.layers.data.pairs.segments import (
+    SegmentBuilder,
+    Sentences,
+    coin,
+    truncate,
+    truncated_lengths,
+    uniform_below,
+    window_seeds,
+)
+from keras_bertfam.layers.data.prepared.token_rows import sentences_in
+from keras_bertfam.layers.data.rows.sentence_packing import follow_pointers
+from keras_bertfam.types import TFDataset, TFTensor, Tokenizer
+
+
+@checked
+class PairSegments(SegmentBuilder):
+    """Pairs segments of documents for a sentence objective, for `Dataset.apply`.
+
+    A row is `[start] A [end] B [end]`, padded. Its label is 0 if the text is as
+    it was, as in BERT and ALBERT:
+
+    - `"nsp"`: B follows A (0), or comes from another document (1);
+    - `"sop"`: B follows A (0), or A and B, consecutive, are swapped (1).
+
+    With `pairing="segments"` (RoBERTa's SEGMENT-PAIR) sentences of a document are
+    taken until they reach a target length: that of a full row or, for a
+    share `short_sequence_rate` of the documents, one uniform in `[2, full]`.
+    A is a uniform number of them, B the rest. With `"sentences"` (SENTENCE-PAIR)
+    A is one sentence and B the next.
+
+    For NSP half of the chunks, and all of a single sentence, get a random B
+    instead; the sentences it replaces begin the next chunk. So positives are
+    somewhat less than half. A random B starts at a uniform sentence of a uniform
+    document, other than A's, among those of this and the last window, or one more
+    if these are of a single one: the corpus isn't held in memory, and text whose
+    order means something should be shuffled before. Pieces of a document that
+    `read_documents` has cut are of one document in this. The released code may take
+    B from A's own document when drawing fails ten times; this one never does.
+
+    What is too long loses tokens of the longer segment, off either end.
+
+    Args:
+        tokenizer: a tokenizer layer. Called on a batch of strings in a graph,
+            it gives a ragged tensor of ids.
+        sequence_length: int. The length of a row, special tokens included.
+        start_token_id: int. The id that begins each row.
+        end_token_id: int. The id that ends each segment.
+        objective: `"nsp"` or `"sop"`. Defaults to `"nsp"`.
+        pairing: `"segments"` or `"sentences"`. Defaults to `"segments"`.
+        short_sequence_rate: float in [0, 1]. Defaults to `0.1`.
+        single_sentence: for SOP, what a chunk of one sentence gives.
+            `"unlabelled"`: a row `[start] A [end]` whose label has weight 0.
+            `"random"`: a random B and label 1, which is an NSP negative, as in
+            ALBERT's released code. Defaults to `"unlabelled"`.
+        **kwargs: `pad_token_id` (int, 0), `separators` (int, 1; RoBERTa has 2
+            `end_token_id` between the segments), `break_lines` (bool, `True`;
+            see `split_sentences`), `documents_at_once` (int, 256: documents in a
+            window) and `seed` (int, or int64 tensor of shape `(2,)`; 0).
+
+    Returns:
+        Called on a `tf.data.Dataset` of scalar strings, a dataset of dicts of
+        `token_ids` and `segment_ids`, int32 `(sequence_length,)`,
+        `padding_mask`, bool of that shape, and the scalars `sentence_label`,
+        int32, and `sentence_weight`, float32. The same for the same seed, at
+        any parallelism.
+
+    Raises:
+        ValueError: If an argument is out of its range.
+        tf.errors.InvalidArgumentError: While iterating, if a random B is needed
+            and the data has only one document.
+
+    Example:
+
+    ```python
+    tokenizer = keras_bertfam.tokenizers.BertTokenizer("vocab.txt", lowercase=True)
+    pair = keras_bertfam.layers.PairSegments(
+        tokenizer, 128, start_token_id=101, end_token_id=102, objective="sop")
+    rows = keras_bertfam.layers.read_documents("corpus/*.txt").apply(pair)
+    ```
+
+    References:
+        [Devlin et al., 2018](https://arxiv.org/abs/1810.04805), section 3.1;
+        [Lan et al., 2019](https://arxiv.org/abs/1909.11942), section 3.1;
+        [Liu et al., 2019](https://arxiv.org/abs/1907.11692), section 4.2.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        sequence_length: int,
+        start_token_id: int,
+        end_token_id: int,
+        objective: str = "nsp",
+        pairing: str = "segments",
+        short_sequence_rate: float = 0.1,
+        single_sentence: str = "unlabelled",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            tokenizer, sequence_length, start_token_id, end_token_id, **kwargs
+        )
+        for name, value, allowed in (
+            ("objective", objective, ("nsp", "sop")),
+            ("pairing", pairing, ("segments", "sentences")),
+            ("single_sentence", single_sentence, ("unlabelled", "random")),
+        ):
+            if value not in allowed:
+                raise ValueError(
+                    f"`{name}` must be one of {allowed}. Received: {value!r}."
+                )
+        if not 0 <= short_sequence_rate <= 1:
+            raise ValueError(
+                "`short_sequence_rate` must be in [0, 1]. "
+                f"Received: {short_sequence_rate}."
+            )
+        self.objective = objective
+        self.pairing = pairing
+        self.short_sequence_rate = short_sequence_rate
+        self.single_sentence = single_sentence
+        if pairing == "sentences":  # two of them don't fill a row
+            self._warn_if_short = lambda lengths, document: None
+        self.draws_partners = objective == "nsp" or single_sentence == "random"
+
+    def build(self, windows: TFDataset, seed: int | TFTensor) -> TFDataset:
+        return self.build_batches(windows, seed).unbatch()
+
+    @as_written
+    def build_batches(self, windows: TFDataset, seed: int | TFTensor) -> TFDataset:
+        """Build rows as `build` does, but in batches of any number of them."""
+        nothing = tf.zeros([0], tf.int32)
+        names = ("tokens", "lengths", "document", "whole_document")
+        empty = dict.fromkeys(names, nothing)
+        end = tf.data.Dataset.from_tensors((empty, True))
+        marked = windows.map(lambda window: (window, False)).concatenate(end)
+        # The last window, and how many of its sentences have had their turn.
+        state = (empty, tf.constant(0))
+
+        def step(state, item):
+            number, (window, last) = item
+            return self._step(state, window, last, window_seeds(seed, number, 9))
+
+        return marked.enumerate().scan(state, step)
+
+    def _step(self, state, window, last, seeds):
+        pool, done = state
+        shifts = {
+            "document": tf.reduce_max(tf.pad(pool["document"] + 1, [[1, 0]])),
+            "whole_document": tf.reduce_max(tf.pad(pool["whole_document"], [[1, 0]])),
+        }
+        both = {
+            name: tf.concat([pool[name], window[name] + shifts.get(name, 0)], 0)
+            for name in pool
+        }
+        both["whole_document"] = tf.unique(both["whole_document"]).idx
+        total = tf.size(both["lengths"])
+        enough = tf.constant(True)
+        if self.draws_partners:
+            enough = tf.reduce_max(tf.pad(both["whole_document"], [[1, 0]])) > 0
+            tf.debugging.Assert(
+                enough | ~last | (done == total),
+                [
+                    "`documents` must be two at least: a random segment needs another "
+                    "one. Received: one."
+                ],
+            )
+        rows = self._rows(both, tf.where(enough, done, total), seeds)
+        # What waits for a second document, or for more than nothing, stays.
+        kept = ~enough | (tf.size(window["lengths"]) == 0)
+        following = _choose_sentences(both, kept | self._in_pool(pool, both))
+        done = tf.where(enough, tf.size(following["lengths"]), done)
+        return (following, done), rows
+
+    def _in_pool(self, pool, both):
+        """Tell which sentences of `both` the next window keeps: those after `pool`.
+
+        And the document before, if all after it are pieces of one that may go on.
+        """
+        whole, begin = both["whole_document"], tf.size(pool["lengths"])
+        kept = tf.range(tf.size(whole)) >= begin
+        if not self.draws_partners:
+            return kept
+        last = tf.reduce_max(tf.pad(whole, [[1, 0]]))
+        return kept | (tf.reduce_all(whole[begin:] == last) & (whole == last - 1))
+
+    def _rows(self, window, first, seeds):
+        """Make rows of the sentences of a window from `first` on."""
+        sentences = Sentences(window["lengths"], window["document"])
+        budget = self.budget
+        begin = tf.range(sentences.count)
+        target = self._targets(window["document"], budget, seeds[:2])
+        if self.pairing == "sentences":
+            end = tf.minimum(begin + 2, sentences.document_end)
+        else:
+            end = sentences.reach(begin, target)
+        split = begin + 1 + uniform_below(end - begin - 1, seeds[2])
+        single = end - begin == 1
+        is_random = single & self.draws_partners
+        if self.objective == "nsp":
+            is_random |= coin(0.5, sentences.count, seeds[3])
+        begin = follow_pointers(tf.where(is_random, split, end), first)
+        end, split, single, is_random, target = (
+            tf.gather(x, begin) for x in (end, split, single, is_random, target)
+        )
+        a = sentences.range(begin, split)
+        b = sentences.range(split, end)
+        if self.draws_partners:
+            other = self._partners(
+                sentences, window["whole_document"], begin, target - a[1], seeds[4:6]
+            )
+            b = _choose(is_random, other, b)
+        seeds = seeds[6:]
+        return self._pairs(window["tokens"], a, b, single, is_random, seeds, budget)
+
+    @property
+    def budget(self) -> int:
+        """int: tokens of both segments of a row."""
+        return self.sequence_length - 2 - self.separators
+
+    def rows_of_tokens(
+        self, found: dict[str, TFTensor], seed: TFTensor
+    ) -> dict[str, TFTensor]:
+        """Make rows of a prepared corpus, or pairs that share rows. Works in a graph.
+
+        A random B begins where its row of another document does. Where pairs share
+        rows, it has the room of the sentences that it replaces, or as much as A has
+        where A is alone.
+
+        Args:
+            found: what `BatchSource.read` gives, of partners too if there may be a
+                random B.
+            seed: int64 tensor of shape `(2,)`.
+        """
+        count = tf.size(found["targets"])
+        if self.draws_partners:
+            names = ("token_ids", "lengths", "marks")
+            found = {
+                **found,
+                **{n: tf.concat([found[n], found[f"other_{n}"]], 0) for n in names},
+            }
+        tokens, _, sentences = sentences_in(found)
+        seeds = window_seeds(seed, 0, 6)
+        rows = tf.range(count)
+        begin = tf.searchsorted(sentences.document, rows)
+        end = tf.gather(sentences.document_end, begin)
+        split = begin + 1 + uniform_below(end - begin - 1, seeds[0])
+        single = end - begin == 1
+        is_random = single & self.draws_partners
+        if self.objective == "nsp":
+            is_random |= coin(0.5, count, seeds[1])
+        a = sentences.range(begin, split)
+        b = sentences.range(split, end)
+        if self.draws_partners:
+            start = tf.searchsorted(sentences.document, rows + count)
+            other = self._from(sentences, start, found["targets"] - a[1])
+            b = _choose(is_random, other, b)
+        budget = self.budget
+        if "row" in found:
+            _, size = sentences.range(begin, end)
+            doubled = tf.cast(single & self.draws_partners, tf.int32)
+            budget = tf.minimum(size + doubled * size, budget)
+        return self._pairs(tokens, a, b, single, is_random, seeds[2:], budget)
+
+    def _pairs(self, tokens, a, b, single, is_random, seeds, budget):
+        """Lay pairs out, perhaps swapped, and cut to fit."""
+        label = is_random
+        if self.objective == "sop":
+            swapped = ~single & coin(0.5, tf.size(single), seeds[0])
+            a, b = _choose(swapped, b, a), _choose(swapped, a, b)
+            label |= swapped
+        sizes = truncated_lengths(a[1], b[1], budget)
+        a = truncate(a, sizes[0], seeds[1])
+        b = truncate(b, sizes[1], seeds[2])
+        return {
+            **self.lay_out(tokens, a, b),
+            "sentence_label": tf.cast(label, tf.int32),
+            "sentence_weight": tf.cast(is_random | ~single, tf.float32),
+        }
+
+    def _targets(self, document, budget, seeds):
+        """Draw the target length of each sentence's document."""
+        documents = tf.reduce_max(tf.pad(document + 1, [[1, 0]]))
+        short = coin(self.short_sequence_rate, documents, seeds[0])
+        # From 2 to the budget, both included.
+        drawn = 2 + uniform_below(tf.fill([documents], budget - 1), seeds[1])
+        return tf.gather(tf.where(short, drawn, budget), document)
+
+    def _partners(self, sentences, document, begin, size, seeds):
+        """Draw token ranges of about `size` tokens from other documents."""
+        own = tf.gather(document, begin)
+        documents = tf.reduce_max(tf.pad(document + 1, [[1, 0]]))
+        drawn = uniform_below(tf.fill(tf.shape(own), documents - 1), seeds[0])
+        drawn += tf.cast(drawn >= own, tf.int32)
+        lowest = tf.searchsorted(document, drawn)
+        highest = tf.searchsorted(document, drawn, side="right")
+        start = lowest + uniform_below(highest - lowest, seeds[1])
+        return self._from(sentences, start, size)
+
+    def _from(self, sentences, start, size):
+        """Find token ranges of about `size` tokens from sentences on."""
+        if self.pairing == "sentences":
+            return sentences.range(start, start + 1)
+        return sentences.range(start, sentences.reach(start, size))
+
+
+def _choose_sentences(window, kept):
+    """Select from a window the sentences for which `kept` is true."""
+    tokens = tf.boolean_mask(window["tokens"], tf.repeat(kept, window["lengths"]))
+    rest = {
+        name: tf.boolean_mask(window[name], kept) for name in window.keys() - {"tokens"}
+    }
+    return {**rest, "tokens": tokens, "document": tf.unique(rest["document"]).idx}
+
+
+def _choose(condition, first, second):
+    """Apply `tf.where` to both elements of pairs."""
+    return tuple(tf.where(condition, x, y) for x, y in zip(first, second, strict=True))

@@ -1,0 +1,1 @@
+"""Prepared corpora in place of documents: their rows, and batches by number."""

@@ -1,0 +1,1 @@
+"""Training rows of a fixed length, made of documents, and batches of them."""

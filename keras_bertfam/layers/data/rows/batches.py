@@ -1,0 +1,325 @@
+"""Batches of rows: by tokens, by length, and of rows that several examples share."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import tensorflow as tf
+
+from keras_bertfam.arguments import checked
+from keras_bertfam.autograph import as_written
+from keras_bertfam.layers.data.rows.sentence_packing import block_starts
+from keras_bertfam.layers.data.rows.sequence_packing import PackSequences, best_fit
+from keras_bertfam.layers.data.seeding import fold, shuffle
+from keras_bertfam.types import TFDataset, TFRagged, TFTensor
+
+
+@checked
+class BatchByTokens:
+    """Batches rows up to a number of tokens: use it with `Dataset.apply`.
+
+    In place of `Dataset.batch`, for rows that are of unequal length, such as
+    DOC-SENTENCES and SENTENCE-PAIR: a batch takes rows while their tokens,
+    padding excluded, fit. The number of rows differs from batch to batch, and a
+    loss that divides by the number of masked tokens makes that harmless. A
+    compiler of fixed shapes (JAX, `jit_compile`) compiles each number of rows
+    anew.
+
+    Args:
+        tokens_per_batch: int. The most tokens in a batch.
+        drop_remainder: bool. Whether to leave out the last batch, which is
+            usually smaller. Defaults to `False`.
+
+    Returns:
+        Called on a `tf.data.Dataset` of dicts of dense tensors that have a
+        bool `padding_mask` of shape `(length,)`, a dataset of dicts with a batch
+        axis of varying length.
+
+    Raises:
+        ValueError: If `tokens_per_batch` is less than the length of a row, or
+            the elements have no `padding_mask` of static length.
+
+    Example:
+
+    ```python
+    documents = keras_bertfam.layers.read_documents("corpus/*.txt")
+    tokenizer = keras_bertfam.tokenizers.BertTokenizer("vocab.txt", lowercase=True)
+    rows = documents.apply(keras_bertfam.layers.PackSentences(
+        tokenizer, 512, start_token_id=0, end_token_id=2, cross_documents=False))
+    batches = rows.apply(keras_bertfam.layers.BatchByTokens(256 * 512))
+    ```
+
+    Reference: [Liu et al., 2019](https://arxiv.org/abs/1907.11692), section 4.2.
+    """
+
+    rows_at_once = 1024
+
+    def __init__(self, tokens_per_batch: int, drop_remainder: bool = False) -> None:
+        self.tokens_per_batch = tokens_per_batch
+        self.drop_remainder = drop_remainder
+
+    @as_written
+    def __call__(self, dataset: TFDataset) -> TFDataset:
+        spec = dataset.element_spec
+        mask = spec.get("padding_mask") if isinstance(spec, dict) else None
+        length = None if mask is None else mask.shape[0]
+        if length is None:
+            raise ValueError(
+                "`dataset` must have dicts with a `padding_mask` of static length. "
+                f"Received: element_spec={spec}."
+            )
+        if self.tokens_per_batch < length:
+            raise ValueError(
+                f"`tokens_per_batch` must be at least the length of a row, {length}. "
+                f"Received: {self.tokens_per_batch}."
+            )
+        nothing = tf.nest.map_structure(
+            lambda x: tf.zeros([0, *x.shape], x.dtype), spec
+        )
+        end = tf.data.Dataset.from_tensors((nothing, True))
+        chunks = dataset.batch(self.rows_at_once).map(lambda rows: (rows, False))
+        groups = chunks.concatenate(end).scan(nothing, self._step)
+        return groups.flat_map(_slices)
+
+    def _step(self, state, chunk):
+        new, last = chunk
+        rows = tf.nest.map_structure(lambda *x: tf.concat(x, 0), state, new)
+        lengths = tf.reduce_sum(tf.cast(rows["padding_mask"], tf.int32), 1)
+        starts = block_starts(tf.maximum(lengths, 1), self.tokens_per_batch)
+        # The last batch is open until a row comes that doesn't fit.
+        still_open = ~last | self.drop_remainder
+        closed = tf.size(starts) - tf.cast(still_open & (tf.size(starts) > 0), tf.int32)
+        bounds = tf.concat([starts, tf.shape(lengths)], 0)[: closed + 1]
+        rest = tf.nest.map_structure(lambda x: x[bounds[-1] :], rows)
+        return rest, (rows, bounds)
+
+
+def _slices(rows, bounds):
+    """Make a dataset of the rows between each two bounds."""
+    pairs = tf.data.Dataset.from_tensor_slices((bounds[:-1], bounds[1:]))
+    return pairs.map(
+        lambda start, stop: tf.nest.map_structure(lambda x: x[start:stop], rows)
+    )
+
+
+@checked
+@as_written
+def full_batches(dataset: TFDataset, batch_size: int) -> TFDataset:
+    """Fill smaller batches up with rows of zeros, for devices that share each batch.
+
+    For held-out data, whose last batch may have fewer rows than there are devices, as
+    `keras.distribution` needs rows for each. Rows of zeros have no tokens, and weights
+    of zero.
+
+    Args:
+        dataset: `tf.data.Dataset` of batches of up to `batch_size` rows, with weights
+            if there are labels.
+        batch_size: int.
+
+    Returns:
+        A `tf.data.Dataset` of batches of one shape.
+
+    Example:
+
+    ```python
+    documents = keras_bertfam.layers.read_documents("corpus/*.txt")
+    model = keras_bertfam.tasks.MaskedLM.from_preset("my_bert")
+    held_out = model.preprocessor.dataset(documents, batch_size=8, training=False)
+    held_out = keras_bertfam.layers.full_batches(held_out, 8)
+    ```
+    """
+
+    def filled(x):
+        missing = tf.zeros([batch_size - tf.shape(x)[0], *x.shape[1:]], x.dtype)
+        rows = tf.concat([x, missing], 0)
+        return tf.ensure_shape(rows, [batch_size, *x.shape[1:]])
+
+    def fill(*batch):
+        return tf.nest.map_structure(filled, batch if len(batch) > 1 else batch[0])
+
+    return dataset.map(fill)
+
+
+# From featurised chunks of examples, and a seed, to batches.
+Batcher: TypeAlias = Callable[[TFDataset, TFTensor], TFDataset]
+
+_LENGTHS = (8, 12, 16, 24, 32, 48, 64, 96)
+
+
+def length_buckets(buckets: Sequence[int] | None, sequence_length: int) -> list[int]:
+    """List the lengths that rows are padded to, ascending, `sequence_length` last.
+
+    Args:
+        buckets: sequence of ints, or `None` for 8, 12, 16, 24, 32, 48, 64, 96 and
+            every multiple of 64 from there.
+        sequence_length: int.
+
+    Raises:
+        ValueError: for lengths that aren't positive, or above `sequence_length`.
+    """
+    if buckets is None:
+        lengths = [*_LENGTHS, *range(128, sequence_length, 64)]
+        buckets = [size for size in lengths if size < sequence_length]
+    elif not all(0 < size <= sequence_length for size in buckets):
+        raise ValueError(
+            "`buckets` must be lengths from 1 to sequence_length="
+            f"{sequence_length}. Received: {list(buckets)}."
+        )
+    return sorted({*buckets, sequence_length})
+
+
+def pad_rows(
+    example: tuple[Any, Any, Any], buckets: list[int], pad_token_id: int
+) -> tuple[Any, Any, Any]:
+    """Pad the ragged parts of a batch to the least bucket that they fit in.
+
+    Args:
+        example: `(x, y, sample_weight)` with a dict `x`, all of tensors with a
+            batch axis, dense or ragged in the last one.
+        buckets: what `length_buckets` gives.
+        pad_token_id: int. What `token_ids` are padded with; all else with 0.
+
+    Returns:
+        The same of dense tensors; `x` with a bool `padding_mask` besides.
+    """
+    x, y, weights = example
+    padded = {name: _pad(value, buckets) for name, value in x.items()}
+    ids = x["token_ids"]
+    padded["token_ids"] = _pad(ids, buckets, pad_token_id)
+    inside = ids.with_flat_values(tf.ones_like(ids.flat_values, tf.bool))
+    padded["padding_mask"] = _pad(inside, buckets, False)
+    y, weights = (None if v is None else _pad(v, buckets) for v in (y, weights))
+    return padded, y, weights
+
+
+def _pad(x, buckets, value=0):
+    if not isinstance(x, tf.RaggedTensor):
+        return x
+    sizes = tf.constant(buckets, tf.int64)
+    longest = x.bounding_shape()[-1]
+    width = tf.gather(sizes, tf.searchsorted(sizes, longest[None])[0])
+    shape = tf.concat(
+        [tf.fill([x.shape.rank - 1], tf.constant(-1, tf.int64)), [width]], 0
+    )
+    dense = x.to_tensor(tf.cast(value, x.dtype), shape=shape)
+    static = buckets[0] if len(buckets) == 1 else None
+    return tf.ensure_shape(dense, [*x.shape[:-1], static])
+
+
+def row_lengths(token_ids: TFRagged) -> TFTensor:
+    """Measure the longest row of each example."""
+    lengths = token_ids.row_lengths(axis=token_ids.shape.rank - 1)
+    return lengths if token_ids.shape.rank == 2 else tf.reduce_max(lengths, axis=1)
+
+
+def batches_by_length(chunks: TFDataset, batch_size: int, seed: TFTensor) -> TFDataset:
+    """Cut each element of a dataset into batches; see `batch_by_length`."""
+    return chunks.enumerate().flat_map(
+        lambda k, chunk: batch_by_length(chunk, batch_size, fold(seed, k))
+    )
+
+
+def batch_by_length(
+    example: tuple[Any, Any, Any], batch_size: int, seed: TFTensor
+) -> TFDataset:
+    """Cut many rows into batches of like length, in random order.
+
+    Args:
+        example: `(x, y, sample_weight)` as for `pad_rows`, of any number of rows.
+        batch_size: int. If it doesn't divide the number of rows, the shortest row
+            is repeated with weight 0.
+        seed: integer tensor of shape `(2,)`.
+
+    Returns:
+        A `tf.data.Dataset` of such examples with `batch_size` rows.
+    """
+    order = tf.argsort(row_lengths(example[0]["token_ids"]), stable=True)
+    missing = -tf.size(order) % batch_size
+    order = tf.concat([tf.repeat(order[:1], missing), order], 0)
+    real = tf.cast(tf.range(tf.size(order)) >= missing, tf.float32)
+    batches = tf.random.experimental.stateless_shuffle(
+        tf.stack(
+            [
+                tf.reshape(order, [-1, batch_size]),
+                tf.cast(tf.reshape(real, [-1, batch_size]), tf.int32),
+            ],
+            1,
+        ),
+        seed,
+    )
+
+    def take(pair):
+        x, y, weights = tf.nest.map_structure(lambda v: tf.gather(v, pair[0]), example)
+        kept = tf.cast(pair[1], weights.dtype)
+        if isinstance(weights, tf.RaggedTensor):
+            kept = kept[:, None]
+        return x, y, weights * kept
+
+    return tf.data.Dataset.from_tensor_slices(batches).map(take)
+
+
+_SHUFFLED_ROWS = 1024
+
+
+def rows_for(
+    count: int, lengths: TFTensor, row_length: int, max_sequences: int | None
+) -> int:
+    """Estimate how many rows hold so many sequences, at least one.
+
+    Args:
+        count: int. Sequences.
+        lengths: int tensor of shape `(n,)`, of a sample of them.
+        row_length: int.
+        max_sequences: int or `None`. The most sequences in a row.
+
+    Returns:
+        An int.
+    """
+    *_, rows = best_fit(
+        tf.cast(lengths, tf.int32), row_length, max_sequences=max_sequences
+    )
+    return max(1, round(count * int(tf.size(rows)) / int(tf.size(lengths))))
+
+
+def packed_batches(
+    sequences: TFDataset, packing: PackSequences, batch_size: int, seed: TFTensor
+) -> TFDataset:
+    """Pack sequences and batch the rows, in random order.
+
+    Args:
+        sequences: `tf.data.Dataset` that `PackSequences` takes.
+        packing: `PackSequences`.
+        batch_size: int. Rows; empty ones fill up the last batch.
+        seed: integer tensor of shape `(2,)`.
+
+    Returns:
+        A `tf.data.Dataset` of dicts as `packing` gives, with a batch axis.
+    """
+    rows = shuffle(sequences.apply(packing), _SHUFFLED_ROWS, seed)
+    return rows.batch(batch_size).map(
+        lambda batch: fill_up(batch, batch_size, packing.pad_token_id)
+    )
+
+
+def fill_up(
+    batch: dict[str, TFTensor], batch_size: int, pad_token_id: int
+) -> dict[str, TFTensor]:
+    """Fill a batch up with empty rows: ids of padding, and all else 0.
+
+    Args:
+        batch: dict of tensors `(up to batch_size, ...)`.
+        batch_size: int.
+        pad_token_id: int. What parts are filled with whose names end with
+            `"token_ids"` or `"target_ids"`.
+
+    Returns:
+        A dict of tensors `(batch_size, ...)`.
+    """
+
+    def filled_up(name, x):
+        ids = name.endswith(("token_ids", "target_ids"))
+        blank = tf.cast(pad_token_id if ids else 0, x.dtype)
+        missing = batch_size - tf.shape(x)[0]
+        rest = tf.fill(tf.concat([[missing], tf.shape(x)[1:]], 0), blank)
+        return tf.ensure_shape(tf.concat([x, rest], 0), [batch_size, *x.shape[1:]])
+
+    return {name: filled_up(name, x) for name, x in batch.items()}

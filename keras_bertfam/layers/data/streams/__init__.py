@@ -1,0 +1,1 @@
+"""Documents as endless text: one stream, or several side by side."""

@@ -1,0 +1,137 @@
+"""How well tokens are predicted, without their logits being kept."""
+
+from collections.abc import Callable, Sequence
+
+import keras
+from keras import ops
+
+from keras_bertfam.types import Tensor
+
+# Logits that are computed at a time, 256 MiB in float32. A batch of GPT-2's is within
+# it, whose chunks would cost a product more: a quarter of the projection.
+MOST_LOGITS = 2**26
+
+
+def crossentropy(token_ids: Tensor, logits: Tensor) -> Tensor:
+    """Compute the cross-entropy of each position, in nats.
+
+    Args:
+        token_ids: int32 tensor of shape `(...)`.
+        logits: float32 tensor of shape `(..., vocabulary_size)`.
+
+    Returns:
+        float32 tensor of shape `(...)`.
+    """
+    if keras.backend.backend() == "tensorflow":  # has one kernel, with its gradient
+        return ops.sparse_categorical_crossentropy(token_ids, logits, from_logits=True)
+    indices = ops.expand_dims(token_ids, -1)
+    if keras.backend.backend() == "torch":  # whose log_softmax is one fast kernel
+        log_probabilities = ops.log_softmax(logits, axis=-1)
+        return -ops.squeeze(ops.take_along_axis(log_probabilities, indices, -1), -1)
+    picked = ops.take_along_axis(logits, indices, axis=-1)
+    return ops.logsumexp(logits, axis=-1) - ops.squeeze(picked, -1)
+
+
+def scores_of_logits(
+    token_ids: Tensor, logits: Tensor, statistics: bool = False
+) -> Tensor:
+    """Compute what `token_scores` gives, where the logits are there.
+
+    Args:
+        token_ids: int tensor of shape `(...)`.
+        logits: float tensor of shape `(..., vocabulary_size)`.
+        statistics: bool.
+
+    Returns:
+        float32 tensor of shape `(..., 2)`, with `statistics` `(..., 4)`.
+    """
+    token_ids, logits = ops.cast(token_ids, "int32"), ops.cast(logits, "float32")
+    right = ops.equal(ops.argmax(logits, axis=-1), token_ids)
+    scores = [crossentropy(token_ids, logits), ops.cast(right, "float32")]
+    if statistics:
+        scores += [ops.logsumexp(logits, axis=-1), ops.mean(logits, axis=-1)]
+    return ops.stack(scores, axis=-1)
+
+
+def token_scores(
+    states: Tensor,
+    table: Tensor,
+    bias: Tensor | None,
+    token_ids: Tensor,
+    statistics: bool = False,
+) -> Tensor:
+    """Compute each token's cross-entropy by a projection, and whether it is right.
+
+    Equal in values and gradients to `scores_of_logits` of `states @ table.T + bias`.
+    More than `MOST_LOGITS` are computed in chunks of positions, and computed again for
+    the gradient: memory doesn't grow with positions times vocabulary.
+
+    Args:
+        states: float tensor of shape `(positions, width)`.
+        table: float tensor of shape `(vocabulary_size, width)`.
+        bias: float tensor of shape `(vocabulary_size,)`, or `None`.
+        token_ids: int tensor of shape `(positions,)`, the right ones.
+        statistics: bool. Whether the logits' log-sum-exp and mean are given, too.
+
+    Returns:
+        float32 tensor of shape `(positions, 2)`: the cross-entropy in nats, and 1 where
+        the likeliest token is the right one, else 0, which has no gradient. With
+        `statistics` it is of shape `(positions, 4)`.
+
+    Example:
+
+    ```python
+    from keras_bertfam.layers.heads.token_scores import token_scores
+
+    table = keras.ops.eye(4) * 9.0
+    token_scores(table[:2], table, None, keras.ops.array([0, 2]))  # [[0, 1], [81, 0]]
+    ```
+    """
+
+    def scores(states, token_ids, table, *biases):
+        logits = ops.cast(ops.matmul(states, ops.transpose(table)), "float32")
+        for bias in biases:
+            logits += ops.cast(bias, "float32")
+        return scores_of_logits(token_ids, logits, statistics)
+
+    parameters = (table,) if bias is None else (table, bias)
+    return in_chunks(scores, states, token_ids, parameters, table.shape[0])
+
+
+def in_chunks(
+    scores: Callable[..., Tensor],
+    states: Tensor,
+    token_ids: Tensor,
+    parameters: Sequence[Tensor],
+    logits_each: int,
+) -> Tensor:
+    """Compute scores for so many positions at a time that logits aren't too many.
+
+    Args:
+        scores: function of states, ids and parameters, that is computed again for the
+            gradient.
+        states: float tensor of shape `(positions, width)`.
+        token_ids: int tensor of shape `(positions,)`.
+        parameters: tensors.
+        logits_each: int. Logits of a position.
+
+    Returns:
+        What `scores` gives for all positions, of shape `(positions, columns)`.
+    """
+    token_ids = ops.cast(token_ids, "int32")
+    positions = ops.shape(states)[0]
+    most = max(1, MOST_LOGITS // logits_each)
+    if isinstance(positions, int) and positions <= most:
+        return scores(states, token_ids, *parameters)
+    chunks = -(-positions // most)
+    if not isinstance(positions, int):  # in a graph, and maybe none
+        chunks = ops.maximum(chunks, 1)
+    each = -(-positions // chunks)  # of one size, so that the last is almost full
+    fill = chunks * each - positions
+    states = ops.concatenate([states, ops.zeros((fill, states.shape[1]), states.dtype)])
+    token_ids = ops.concatenate([token_ids, ops.zeros((fill,), "int32")])
+    states = ops.reshape(states, (chunks, each, states.shape[1]))
+    token_ids = ops.reshape(token_ids, (chunks, each))
+    again = keras.remat(scores)
+    of_chunks = ops.map(lambda chunk: again(*chunk, *parameters), (states, token_ids))
+    return ops.reshape(of_chunks, (-1, of_chunks.shape[-1]))[:positions]

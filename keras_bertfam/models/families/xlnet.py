@@ -1,0 +1,282 @@
+"""XLNet."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_bertfam.layers.blocks.dropout import Dropout
+from keras_bertfam.layers.blocks.embedding import TokenEmbedding
+from keras_bertfam.layers.recurrent.relative_transformer import (
+    RelativeTransformerStack,
+)
+from keras_bertfam.layers.recurrent.two_streams import (
+    arrange_two_streams,
+    extend_memory,
+)
+from keras_bertfam.models.base import TokenBackbone, arguments_of
+from keras_bertfam.presets.families.xlnet import XLNET
+from keras_bertfam.transformer_config import checked_pruned_heads, head_dim_of
+from keras_bertfam.types import Config, Tensor
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class XLNetBackbone(TokenBackbone):
+    """XLNet: relative positions and segments, memory, and two streams.
+
+    With `mask_positions` it runs both streams and returns the query stream there,
+    for permutation language modelling. Otherwise it is an encoder of the same
+    weights, and returns the content stream.
+
+    Args:
+        vocabulary_size: int. Rows of the token table.
+        num_layers: int.
+        num_heads: int. Must divide `hidden_dim` unless `head_dim` is given.
+        hidden_dim: int, even. Width of the hidden states.
+        intermediate_dim: int. Inner width of the feed-forward sub-layers.
+        head_dim: int or `None`. Width of a head; `None` means
+            `hidden_dim // num_heads`.
+        attention_type: `"bi"`, or `"uni"`: tokens attend to earlier ones only.
+        untie_biases: bool. Whether each layer has biases `r_w`, `r_r` and `r_s`
+            of its own, as in the released models.
+        clamp_length: int or `None`. The greatest distance told from others.
+        activation: `"gelu_tanh"`, `"gelu"` (erf; that of `transformers`), or a
+            Keras activation name.
+        dropout: float. Dropout rate of embeddings, positions, sub-layer outputs
+            and within the feed-forward sub-layers.
+        attention_dropout: float or `None`. Dropout rate of attention
+            probabilities; `None` means `dropout`.
+        layer_norm_epsilon: float.
+        initializer_range: float.
+        truncated_initializer: bool. See `EncoderBackbone`.
+        pruned_heads: see `EncoderBackbone`.
+        head_gates: see `EncoderBackbone`.
+        dtype: Keras dtype or policy.
+
+    Call arguments:
+        inputs: dict of tensors with `token_ids` (int, `(batch, length)`) and,
+            if wanted,
+
+            - `padding_mask`, bool or int `(batch, length)`, 1 = keep. Padding may
+              be on either side;
+            - `segment_ids`, int `(batch, length)`. Attention learns whether the
+              segments of two tokens are equal, and no more. Memory is of
+              segment 0;
+            - `perm_ranks`, int `(batch, length)`: the factorisation order. The
+              content state of a token sees the tokens of its own and lower rank,
+              a query state those of lower rank. Tokens of equal rank see each
+              other;
+            - `perm_mask`, int `(batch, length, length)` in its place: 1 where
+              token `i` doesn't attend to `j`. The content stream always sees the
+              token itself;
+            - `mask_positions`, int `(batch, count)`: the tokens to predict;
+            - `target_mapping`, float `(batch, count, length)` in its place, one
+              1 in each row;
+            - `reversed_rows`, bool `(batch,)`: rows whose text runs backwards;
+            - `memory`, list of `num_layers` float tensors `(batch,
+              memory_length, hidden_dim)`: the inputs of the layers for the
+              tokens just before, and `memory_mask`, bool `(batch,
+              memory_length)`, 1 = keep.
+        positions: int tensor `(batch, count)`. Without `mask_positions`, return
+            the sequence output at these positions only.
+        head_mask: float tensor `(num_layers, num_heads)` or `(num_layers, batch,
+            num_heads)`, 0 = off.
+        return_pooled: bool. There is no pooler; `True` is an error.
+        return_hidden_states: bool. Add `hidden_states`.
+        return_attention: bool. Add `attentions`.
+        memory_length: int. Add `memory`: the last `memory_length` states of the
+            memory given, followed by the first `reuse_length` tokens. No
+            gradient flows through them.
+        reuse_length: int or `None`. `None` means the whole length.
+
+    Returns:
+        Dict of float tensors: `sequence_output` `(batch, length or count,
+        hidden_dim)`; `hidden_states`, list of `num_layers + 1` content states
+        `(batch, length, hidden_dim)`, and `query_hidden_states` `(batch, count,
+        hidden_dim)` with two streams; `attentions`, list of `num_layers` `(batch,
+        num_heads, queries, keys)`, the queries being the tokens and then those
+        to predict; `memory`, list of `num_layers`.
+
+    Raises:
+        ValueError: for an odd `hidden_dim`, or one that `num_heads` doesn't
+            divide, an unknown `attention_type`, ids outside the vocabulary in a
+            NumPy input, an unknown input name, or tokens to predict without an
+            order: they would see themselves.
+
+    `from_preset()` knows the sizes `xlnet_base_en_cased` and
+    `xlnet_large_en_cased`.
+
+    Reference: [Yang et al., 2019](https://arxiv.org/abs/1906.08237). A token first
+    in its order gets no context here; in the released code the mean of all.
+
+    Example:
+
+    ```python
+    backbone = keras_bertfam.models.XLNetBackbone(
+        vocabulary_size=100, num_layers=2, num_heads=2, hidden_dim=16,
+        intermediate_dim=32)
+    token_ids = keras.ops.array([[5, 6, 7, 8]])
+    backbone({"token_ids": token_ids})["sequence_output"].shape  # (1, 4, 16)
+    backbone({
+        "token_ids": token_ids,
+        "perm_ranks": keras.ops.array([[3, 1, 0, 2]]),  # order 3, 2, 4, 1
+        "mask_positions": keras.ops.array([[3, 0]]),
+    })["sequence_output"].shape  # (1, 2, 16)
+    ```
+    """
+
+    record = XLNET
+    input_names = (
+        "token_ids",
+        "padding_mask",
+        "segment_ids",
+        "perm_ranks",
+        "perm_mask",
+        "mask_positions",
+        "target_mapping",
+        "reversed_rows",
+        "memory",
+        "memory_mask",
+    )
+
+    def __init__(
+        self,
+        vocabulary_size: int,
+        num_layers: int,
+        num_heads: int,
+        hidden_dim: int,
+        intermediate_dim: int,
+        head_dim: int | None = None,
+        attention_type: str = "bi",
+        untie_biases: bool = True,
+        clamp_length: int | None = None,
+        activation: str = "gelu_tanh",
+        dropout: float = 0.1,
+        attention_dropout: float | None = None,
+        layer_norm_epsilon: float = 1e-12,
+        initializer_range: float = 0.02,
+        truncated_initializer: bool = False,
+        pruned_heads: Any = None,
+        head_gates: Config | None = None,
+        dtype: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        head_dim = head_dim_of(hidden_dim, num_heads, head_dim)
+        if attention_type not in ("bi", "uni"):
+            raise ValueError(
+                '`attention_type` must be "bi" or "uni". '
+                f"Received: attention_type={attention_type!r}."
+            )
+        attention_dropout = dropout if attention_dropout is None else attention_dropout
+        pruned_heads = checked_pruned_heads(pruned_heads, num_layers, num_heads)
+        super().__init__(dtype=dtype, **kwargs)
+        dtype = self.policies(dtype)
+        self.keep_arguments(locals())
+
+        # === Layers ===
+        self.token_embedding = TokenEmbedding(
+            vocabulary_size,
+            hidden_dim,
+            embeddings_initializer=self.make_initializer(),
+            dtype=dtype,
+            name="token_embedding",
+        )
+        # A table of one row: the state that every token to predict starts from.
+        self.query_embedding = TokenEmbedding(
+            1,
+            hidden_dim,
+            embeddings_initializer=self.make_initializer(),
+            dtype=dtype,
+            name="query_embedding",
+        )
+        self.embedding_dropout = Dropout(dropout, dtype=dtype, name="embedding_dropout")
+        self.output_dropout = Dropout(dropout, dtype=dtype, name="output_dropout")
+        self.encoder = RelativeTransformerStack(
+            **self.arguments_for(RelativeTransformerStack),
+            causal=attention_type == "uni",
+            initializer=self.make_initializer(),
+            dtype=dtype,
+            name="encoder",
+        )
+        self.build()
+
+    argument_names = arguments_of(__init__)
+
+    def build(self, input_shape: Any = None) -> None:
+        if self.built:
+            return
+        self.token_embedding.build((None, None))
+        self.query_embedding.build((None, None))
+        self.encoder.build((None, None, self.hidden_dim))
+        self._finish_made_layers()
+        self.built = True
+
+    def check_inputs(self, inputs: dict[str, Any]) -> None:
+        super().check_inputs(inputs)
+        if len(inputs.get("memory") or ()) not in (0, self.num_layers):
+            raise ValueError(
+                f"`memory` must be a list of num_layers={self.num_layers} tensors. "
+                f"Received: {len(inputs['memory'])}."
+            )
+        asked = {"mask_positions", "target_mapping"} & inputs.keys()
+        if asked and not {"perm_ranks", "perm_mask"} & inputs.keys():
+            raise ValueError(
+                f"`{min(asked)}` needs `perm_ranks` or `perm_mask`: without an order "
+                "the tokens to predict would see themselves. Received: "
+                f"{sorted(inputs)}."
+            )
+
+    def call(
+        self,
+        inputs: dict[str, Any],
+        positions: Tensor = None,
+        head_mask: Tensor = None,
+        return_pooled: bool | None = None,
+        return_hidden_states: bool = False,
+        return_attention: bool = False,
+        memory_length: int = 0,
+        reuse_length: int | None = None,
+        training: bool | None = None,
+    ) -> dict[str, Any]:
+        if return_pooled:
+            raise ValueError("`return_pooled` must be false: XLNet has no pooler.")
+        token_ids = ops.cast(inputs["token_ids"], "int32")
+        length = ops.shape(token_ids)[1]
+        arranged = arrange_two_streams(inputs, causal=self.attention_type == "uni")
+        x = self.token_embedding(token_ids)
+        queries = None
+        if arranged["positions"] is None:
+            arranged["positions"] = positions
+        else:
+            queries = self.query_embedding(ops.zeros_like(arranged["positions"]))
+            queries = self.embedding_dropout(queries, training=training)
+        x, states, scores = self.encoder(
+            self.embedding_dropout(x, training=training),
+            queries=queries,
+            head_mask=head_mask,
+            return_hidden_states=return_hidden_states,
+            return_scores=return_attention,
+            training=training,
+            **arranged,
+        )
+        outputs = {"sequence_output": self.output_dropout(x, training=training)}
+        if return_hidden_states:
+            outputs["hidden_states"] = [state[:, :length] for state in states]
+            if queries is not None:
+                outputs["query_hidden_states"] = [state[:, length:] for state in states]
+        if return_attention:
+            outputs["attentions"] = scores
+        if memory_length:
+            past = arranged["memory"] or [None] * self.num_layers
+            outputs["memory"] = [
+                extend_memory(before, state[:, :length], memory_length, reuse_length)
+                for before, state in zip(past, states[:-1], strict=True)
+            ]
+        return outputs
+
+    def _parts(self):
+        embeddings = [self.token_embedding, self.query_embedding]
+        return embeddings, [(block,) for block in self.encoder.blocks]
+
+    def default_lora_layer_names(self) -> list[str]:
+        return ["query", "key_value"]

@@ -1,0 +1,145 @@
+"""What is read: files found by paths and patterns, datasets, and parts of them."""
+
+import dataclasses
+import glob
+import os
+from collections.abc import Iterable
+
+from keras_bertfam.types import Path
+
+COMPRESSED = (".gz", ".zst")
+MAX_LINE_LENGTH = 1 << 22
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """The options by which documents are read.
+
+    Args:
+        feature: the field of JSON, or the column, that has the text.
+        split: of a TFDS or Hugging Face dataset.
+        one_per_file: bool. Whether a text file is one document.
+        encoding: str. Of text and JSON, as Python names it.
+        max_line_length: int. The most characters of a line.
+
+    Raises:
+        ValueError: for an encoding that there isn't, or a length below 1.
+    """
+
+    feature: str = "text"
+    split: str = "train"
+    one_per_file: bool = False
+    encoding: str = "utf-8"
+    max_line_length: int = MAX_LINE_LENGTH
+
+    def __post_init__(self) -> None:
+        try:
+            "".encode(self.encoding)
+        except LookupError as error:
+            raise ValueError(
+                "`encoding` must be one of text that Python knows, such as "
+                f'"latin-1". Received: {self.encoding!r}.'
+            ) from error
+        if self.max_line_length < 1:
+            raise ValueError(
+                "`max_line_length` must be at least 1. "
+                f"Received: {self.max_line_length}."
+            )
+
+    def size(self, text: str) -> int:
+        """Count the bytes of a text within a file."""
+        mark = "".encode(self.encoding)  # a byte-order mark, or nothing
+        return len(text.encode(self.encoding)) - len(mark)
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A file or a dataset.
+
+    Attributes:
+        name: path, `"tfds:NAME"` or `"hf:NAME"`.
+        kind: `"text"`, `"json"`, `"parquet"`, `"tfds"` or `"hf"`.
+        bytes: int. Its size; of a dataset that doesn't say so, 0.
+        stamp: what changes with its content.
+    """
+
+    name: str
+    kind: str
+    bytes: int
+    stamp: str
+
+    @property
+    def compressed(self) -> bool:
+        """bool: whether it can be read from its beginning only."""
+        return self.name.endswith(COMPRESSED)
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A part of a source that holds whole documents.
+
+    Attributes:
+        source: `Source`.
+        start: int. The first byte, row group or example.
+        end: int. That after the last; -1 is the source's end.
+    """
+
+    source: Source
+    start: int = 0
+    end: int = -1
+
+
+Block = tuple[Part, ...]
+
+
+_FORMATS = {
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".json": "json",
+    ".parquet": "parquet",
+}
+
+
+def find_files(names: Path | Iterable[Path], argument: str) -> list[Source]:
+    """Find files by paths and patterns.
+
+    Args:
+        names: a path or glob pattern, or some of them.
+        argument: the argument's name for the error.
+
+    Returns:
+        A list of `Source`, sorted by name, each once, also where patterns overlap.
+
+    Raises:
+        FileNotFoundError: if there is no file, or one is missing.
+    """
+    given = [names] if isinstance(names, (str, os.PathLike)) else [*names]
+    items = [os.fspath(item) for item in given]
+    found = [_paths(item) for item in items]
+    paths = sorted({path for each in found for path in each})
+    missing = [item for item, each in zip(items, found, strict=True) if not each]
+    if missing or not paths:
+        received = "none"
+        if missing:  # not all of them, which may be texts where paths belong
+            received = f"{len(missing)} not found, such as {missing[0][:200]!r}"
+        raise FileNotFoundError(
+            f"`{argument}` must name existing files, by paths or patterns. "
+            f"Received: {received}."
+        )
+    return [source_of(path) for path in paths]
+
+
+def _paths(path_or_pattern):
+    if os.path.isfile(path_or_pattern):
+        return [path_or_pattern]
+    return [*filter(os.path.isfile, glob.glob(path_or_pattern, recursive=True))]
+
+
+def source_of(path: str) -> Source:
+    """Describe a file as it is now, with its size and the time of its last change."""
+    stem, extension = os.path.splitext(path)
+    if extension in COMPRESSED:
+        extension = os.path.splitext(stem)[1]
+    status = os.stat(path)
+    kind = _FORMATS.get(extension, "text")
+    return Source(path, kind, status.st_size, str(status.st_mtime_ns))

@@ -1,0 +1,156 @@
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_bertfam import layers
+from keras_bertfam.layers.blocks.dense import get_activation
+from keras_bertfam.models import TransformerConfig
+
+
+def normal(*shape):
+    return np.random.default_rng(0).normal(size=shape).astype("float32")
+
+
+def config_of(**settings):
+    return TransformerConfig(20, 2, 2, 8, 16, **settings)
+
+
+def array(x):
+    return ops.convert_to_numpy(x)
+
+
+LAYERS = {
+    "attention": (lambda: layers.SelfAttention(2, 3), (2, 5, 8), (2, 5, 8)),
+    "feed-forward": (lambda: layers.FeedForward(12), (2, 5, 8), (2, 5, 8)),
+    "sub-layer": (
+        lambda: layers.ResidualSublayer(layers.FeedForward(12), norm_first=True),
+        (2, 5, 8),
+        (2, 5, 8),
+    ),
+    "stack": (
+        lambda: layers.TransformerStack(config_of(share="ffn")),
+        (2, 5, 8),
+        (2, 5, 8),
+    ),
+    "pooler": (lambda: layers.Pooler(8), (2, 5, 8), (2, 8)),
+    "dropout": (lambda: layers.Dropout(0.1), (2, 5, 8), (2, 5, 8)),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_config_and_weights_round_trip(name):
+    make, input_shape, output_shape = LAYERS[name]
+    layer, x = make(), normal(*input_shape)
+    expected = array(layer(x))
+    assert expected.shape == output_shape
+    assert tuple(layer.compute_output_shape(input_shape)) == output_shape
+    config = keras.layers.serialize(layer)
+    other = keras.layers.deserialize(config)
+    assert keras.layers.serialize(other)["config"] == config["config"]
+    if not other.built:
+        other.build(input_shape)
+    other.set_weights(layer.get_weights())
+    np.testing.assert_allclose(array(other(x)), expected, atol=1e-6)
+
+
+def test_attention_against_numpy():
+    layer, x = layers.SelfAttention(2, 3), normal(2, 5, 8)
+    mask = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], bool)
+    outputs, scores = layer(x, attention_mask=mask, return_scores=True)
+    kernel, bias = (array(w) for w in (layer.qkv.kernel, layer.qkv.bias))
+    qkv = (x @ kernel + bias).reshape(2, 5, 3, 2, 3)
+    query, key, value = (qkv[:, :, i].transpose(0, 2, 1, 3) for i in range(3))
+    logits = query @ key.transpose(0, 1, 3, 2) / np.sqrt(3)
+    logits = np.where(mask[:, None, None], logits, -np.inf)
+    exp = np.exp(logits - logits.max(-1, keepdims=True))
+    expected = exp / exp.sum(-1, keepdims=True)
+    np.testing.assert_allclose(array(scores), expected, atol=1e-5)
+    context = (expected @ value).transpose(0, 2, 1, 3).reshape(2, 5, 6)
+    out = layer.output_dense
+    expected = context @ array(out.kernel) + array(out.bias)
+    np.testing.assert_allclose(array(outputs), expected, atol=1e-5)
+    fused = layer(x, attention_mask=mask)
+    np.testing.assert_allclose(array(fused), expected, atol=1e-5)
+
+
+def test_a_square_mask_can_say_what_a_row_mask_says():
+    layer, x = layers.SelfAttention(2, 3), normal(2, 5, 8)
+    row = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], bool)
+    square = np.repeat(row[:, None], 5, axis=1)
+    for scores in (True, False):
+        a, b = (
+            layer(x, attention_mask=mask, return_scores=scores)
+            for mask in (row, square)
+        )
+        a, b = (a[0], b[0]) if scores else (a, b)
+        np.testing.assert_allclose(array(a), array(b), atol=1e-6)
+
+
+def test_quantized_attention_at_positions():
+    layer, x = layers.SelfAttention(2, 4), normal(2, 5, 8)
+    layer.build((2, 5, 8))
+    layer.qkv.quantize("int8")
+    whole = array(layer(x))
+    there = layer(x, positions=np.array([[4], [2]], "int32"))
+    np.testing.assert_allclose(array(there)[:, 0], whole[[0, 1], [4, 2]], atol=1e-5)
+
+
+def test_attention_dropout_is_on_the_probabilities():
+    layer, x = layers.SelfAttention(2, 4, dropout=0.5), normal(1, 6, 8)
+    np.testing.assert_array_equal(array(layer(x)), array(layer(x)))
+    first, second = (array(layer(x, training=True)) for _ in range(2))
+    assert not np.allclose(first, second)
+    # The probabilities handed out are those before dropout.
+    _, scores = layer(x, return_scores=True, training=True)
+    np.testing.assert_allclose(array(scores).sum(-1), 1, atol=1e-5)
+
+
+def test_gelu_forms():
+    values = {
+        name: float(get_activation(name)(ops.ones(())))
+        for name in ("gelu", "gelu_tanh")
+    }
+    assert values["gelu"] == pytest.approx(0.841345, abs=1e-6)
+    assert values["gelu_tanh"] == pytest.approx(0.841192, abs=1e-6)
+
+
+def test_masked_lm_head_against_numpy():
+    embedding = layers.TokenEmbedding(11, 4)
+    embedding.build()
+    head, x = layers.MaskedLMHead(embedding, activation="relu"), normal(2, 3, 6)
+    logits = array(head(x))
+    head.bias.assign(np.arange(11.0))
+    shifted = array(head(x))
+    np.testing.assert_allclose(
+        shifted - logits, np.tile(np.arange(11), (2, 3, 1)), atol=1e-5
+    )
+    hidden = np.maximum(x @ array(head.dense.kernel) + array(head.dense.bias), 0)
+    centred = hidden - hidden.mean(-1, keepdims=True)
+    hidden = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-12)
+    expected = hidden @ array(embedding.embeddings).T
+    np.testing.assert_allclose(logits, expected, atol=1e-4)
+
+
+def test_factorised_embedding():
+    layer = layers.EncoderEmbedding(config_of(embedding_dim=3, num_segments=2))
+    outputs = layer(np.array([[1, 2]]), segment_ids=np.array([[0, 1]]))
+    assert tuple(outputs.shape) == (1, 2, 8)
+    assert layer.projection.bias is not None
+    assert tuple(layer.position_table.shape) == (512, 3)
+
+
+@pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow",
+    reason="only TensorFlow has sparse gradients",
+)
+def test_the_gradient_of_the_table_is_dense():
+    import tensorflow as tf
+
+    layer = layers.TokenEmbedding(9, 2)
+    layer.build()
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(layer(tf.constant([[1, 1, 3]])))
+    gradient = tape.gradient(loss, layer.embeddings.value)
+    assert isinstance(gradient, tf.Tensor)
+    np.testing.assert_array_equal(gradient[:, 0], [0, 2, 0, 1, 0, 0, 0, 0, 0])
