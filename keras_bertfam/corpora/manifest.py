@@ -9,7 +9,6 @@ import re
 import tempfile
 from typing import Any, NamedTuple
 
-import keras
 import numpy as np
 
 from keras_bertfam.parsing import read_json
@@ -214,6 +213,8 @@ def tokenizer_digest(tokenizer: Tokenizer) -> str:
         the same.
     """
     config = {k: v for k, v in tokenizer.get_config().items() if k not in _UNRELATED}
+    import keras  # commands check a folder without it
+
     name = keras.saving.get_registered_name(type(tokenizer))
     digest = hashlib.sha256(_canonical([name, config]))
     with tempfile.TemporaryDirectory() as folder:
