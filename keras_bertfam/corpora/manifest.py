@@ -212,9 +212,9 @@ def tokenizer_digest(tokenizer: Tokenizer) -> str:
         Str, the SHA-256 in hexadecimal. A tokenizer that was saved and loaded has
         the same.
     """
-    config = {k: v for k, v in tokenizer.get_config().items() if k not in _UNRELATED}
     import keras  # commands check a folder without it
 
+    config = {k: v for k, v in tokenizer.get_config().items() if k not in _UNRELATED}
     name = keras.saving.get_registered_name(type(tokenizer))
     digest = hashlib.sha256(_canonical([name, config]))
     with tempfile.TemporaryDirectory() as folder:
