@@ -69,7 +69,7 @@ def text_attentions(
     tokenizer: Tokenizer | None = None,
     sequence_length: int = 128,
 ) -> list[list[TextAttention]]:
-    """The attention of all heads in texts; see `attention_view` for the arguments.
+    """Compute the attention of all heads in texts; for arguments see `attention_view`.
 
     Returns:
         For each text a list: of one `TextAttention`, or of a model of two sides three.
@@ -114,7 +114,7 @@ def model_inputs(
     tokenizer: Tokenizer | None = None,
     sequence_length: int = 128,
 ) -> dict[str, np.ndarray]:
-    """Texts as a model's backbone takes them, laid out as its family's tasks do it.
+    """Lay out texts as a model's backbone takes them, as its family's tasks do.
 
     Args:
         model, texts, tokenizer, sequence_length: see `attention_view`.
@@ -154,7 +154,7 @@ def model_inputs(
 
 
 def checked_texts(texts: Any) -> list[Any]:
-    """Texts as a list of strings, or of tuples of two.
+    """Make a list of texts: of strings, or of tuples of two.
 
     Raises:
         ValueError: for anything else, or no text.
@@ -174,7 +174,7 @@ def checked_texts(texts: Any) -> list[Any]:
 
 
 def _attention_layers(backbone):
-    """The layers that tell what they compute, each with the name of its attention."""
+    """Find the layers that can be watched, each with the name of its attention."""
     two = _has_two_sides(backbone)
     sides = {name: getattr(backbone, name) for name in ("encoder", "decoder") if two}
     return [
@@ -197,7 +197,7 @@ def _is_causal(backbone, name):
 def _watched(
     layers: list[tuple[Any, str]], record: Callable[[str, Any], Any]
 ) -> Iterator[None]:
-    """Lets layers tell each call's queries, keys and weights, those of layer 0 first.
+    """Have layers report each call's queries, keys and weights, from layer 0 on.
 
     A layer that is shared is called once for each layer that it is.
     """
@@ -217,7 +217,7 @@ def _watched(
 
 
 def _with_pruned(recorded, left):
-    """What the layers told, with zeros for heads, and layers, that are pruned."""
+    """Put zeros where heads, or whole layers, are pruned."""
     rest = iter(recorded)
     for heads in left:
         parts = next(rest) if heads.any() else [x[:, :0] for x in recorded[0]]
@@ -228,7 +228,7 @@ def _with_pruned(recorded, left):
 
 
 def _of_text(row, name, rows, parts, strings, causal):
-    """The attention of a name in a row, from what its layers told."""
+    """Take the attention of one text out of what the layers reported of a batch."""
     tokens, segments, kept = [], [], []
     for side in _SIDES[name]:
         ids = rows[f"{side}token_ids"][row]

@@ -1,13 +1,30 @@
-"""Numbers that describe attention."""
+"""Numbers that describe attention, and sums of them over the tokens of sentences."""
+
+import dataclasses
+import unicodedata
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from keras_bertfam.analysis.head_rows import HeadRow
+from keras_bertfam.tokenizers.byte_pair import token_strings
+
+PATTERNS = (
+    "start",
+    "separator",
+    "separator_to_separator",
+    "punctuation",
+    "self",
+    "next",
+    "previous",
+)
 # What entropies and distances are smoothed by, as in the released code of the paper.
 _SMOOTHED = {"entropy": 1e-4, "distance": 1e-3}
 
 
 def word_attention(attention: np.ndarray, words: np.ndarray) -> np.ndarray:
-    """Attention between words, from that between their tokens.
+    """Turn attention between tokens into attention between words.
 
     What goes to the tokens of a word is summed; what goes out from them is averaged, so
     that each word still attends with weights of 1 in all, or less by what special
@@ -47,7 +64,7 @@ def word_attention(attention: np.ndarray, words: np.ndarray) -> np.ndarray:
 
 
 def entropies(attention: np.ndarray) -> np.ndarray:
-    """Entropy of what each query attends to, in nats.
+    """Compute the entropy of what each query attends to, in nats.
 
     Args:
         attention: float array `(..., queries, keys)`.
@@ -59,7 +76,7 @@ def entropies(attention: np.ndarray) -> np.ndarray:
 
 
 def divergences(attention: np.ndarray) -> np.ndarray:
-    """Jensen-Shannon divergences between heads, in nats, averaged over queries.
+    """Compute Jensen-Shannon divergences between heads, in nats, means over queries.
 
     Args:
         attention: float array `(heads, queries, keys)`.
@@ -78,7 +95,7 @@ def divergences(attention: np.ndarray) -> np.ndarray:
 
 
 def plane_of(distances: np.ndarray) -> np.ndarray:
-    """Points in a plane whose distances are like the given ones: classical scaling.
+    """Find points in a plane with distances like the given ones: classical scaling.
 
     Args:
         distances: float array `(points, points)`, symmetric.
@@ -99,3 +116,159 @@ def _smooth(attention, share):
 
 def _entropy(attention):
     return -np.sum(attention * np.log(attention), axis=-1)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RelationScore:
+    """How well each head finds one side of a dependency from the other.
+
+    Attributes:
+        relation: str, such as `"nsubj"`.
+        direction: `"to head"`, the dependent attends to its head, or `"to dependent"`.
+        count: int. How many such arcs there are.
+        accuracy: float array `(num_layers, num_heads)`: the share of arcs where the
+            other word that gets the most attention is the right one.
+        baseline: float, that of the best fixed offset.
+        offset: int, that offset, in words.
+    """
+
+    relation: str
+    direction: str
+    count: int
+    accuracy: np.ndarray
+    baseline: float
+    offset: int
+
+
+class HeadMeasures:
+    """Sums over tokens of what describes heads, and numbers of tokens."""
+
+    def __init__(self, tokenizer, counts):
+        self.token_counts = counts
+        self.start, self.end = tokenizer.start_token_id, tokenizer.end_token_id
+        self.marks = np.array([_is_punctuation(t) for t in token_strings(tokenizer)])
+        self.sums: dict[str, Any] = {}
+        self.counts: dict[str, int] = {}
+        self.at_offsets: dict[int, Any] = {}
+
+    def _note(self, name, values):
+        """Add values `(num_layers, num_heads, queries)`."""
+        self.sums[name] = self.sums.get(name, 0) + values.sum(axis=-1)
+        self.counts[name] = self.counts.get(name, 0) + values.shape[-1]
+
+    def add(self, row: HeadRow) -> None:
+        attention = row.attention
+        [plain] = np.nonzero(row.words >= 0)
+        among = attention[:, :, plain][..., plain]
+        self._note("confidence", among.max(axis=-1))
+        self._note_offsets(attention[:, :, plain].argmax(axis=-1) - plain)
+        frequency = self.token_counts[row.token_ids[plain]]
+        if frequency.min() < frequency.max():  # or no token is rarer than others
+            found = frequency[among.argmax(axis=-1)]
+            self._note("rare", found == frequency.min())
+            rarest = frequency == frequency.min()
+            uniform = rarest.sum() / len(row.words)
+            self._note("rare_margin", among[..., rarest].sum(axis=-1) - uniform)
+        self._note_patterns(row, plain)
+        self._note("entropy", entropies(attention))
+        heads = attention.reshape(-1, *attention.shape[2:])
+        distances, tokens = divergences(heads), len(row.words)
+        self.sums["distances"] = self.sums.get("distances", 0) + tokens * distances
+        self.counts["distances"] = self.counts.get("distances", 0) + tokens
+
+    def _note_offsets(self, offsets):
+        for offset in np.unique(offsets):
+            here = np.sum(offsets == offset, axis=-1)
+            before = self.at_offsets.get(int(offset), 0)
+            self.at_offsets[int(offset)] = before + here
+
+    def _note_patterns(self, row, plain):
+        special = row.words < 0
+        separators = special & (row.token_ids == self.end)
+        keys = {
+            "start": special & (row.token_ids == self.start),
+            "separator": separators,
+            "punctuation": ~special & self.marks[row.token_ids],
+        }
+        for name, places in keys.items():
+            self._note(name, row.attention[..., places].sum(axis=-1)[:, :, plain])
+        ends = row.attention[..., separators].sum(axis=-1)[:, :, separators]
+        self._note("separator_to_separator", ends)
+        for name, offset in (("self", 0), ("next", 1), ("previous", -1)):
+            there = plain + offset
+            inside = (there >= 0) & (there < len(row.words))
+            found = np.zeros((*row.attention.shape[:2], len(plain)))
+            found[..., inside] = row.attention[:, :, plain[inside], there[inside]]
+            self._note(name, found)
+
+    def means(self, left: np.ndarray) -> dict[str, Any]:
+        nothing = np.full(left.shape, np.nan)
+        flat = left.ravel()
+        distances = self.sums.pop("distances") / self.counts["distances"]
+        points = np.full((left.size, 2), np.nan)
+        points[flat] = plane_of(distances[np.ix_(flat, flat)])
+        found = {
+            name: _of_left(total / self.counts[name], left)
+            if self.counts[name]
+            else nothing
+            for name, total in self.sums.items()
+        }
+        places = np.array(sorted(self.at_offsets, key=lambda k: (abs(k), k)))
+        counts = np.stack([self.at_offsets[k] for k in places.tolist()])
+        return {
+            "confidence": found["confidence"],
+            "offsets": np.where(left, places[counts.argmax(axis=0)], 0),
+            "positional": _of_left(counts.max(axis=0) / counts.sum(axis=0), left),
+            "rare": found.get("rare", nothing),
+            "rare_margin": found.get("rare_margin", nothing),
+            "patterns": {name: found[name] for name in PATTERNS},
+            "entropy": found["entropy"],
+            "distances": _of_left(distances, np.outer(flat, flat)),
+            "map": points,
+        }
+
+
+class ArcCounts:
+    """Counts of dependencies, and of those that heads find."""
+
+    def __init__(self):
+        self.found: dict[tuple[str, str], Any] = {}
+        self.offsets: dict[tuple[str, str], dict[int, int]] = {}
+
+    def add(self, row: HeadRow, dependencies: Sequence[tuple[int, str]]) -> None:
+        attention = word_attention(row.attention, row.words)
+        count = attention.shape[-1]
+        attention[..., np.arange(count), np.arange(count)] = -1  # another word
+        best = attention.argmax(axis=-1)
+        for word, (head, relation) in enumerate(dependencies):
+            if head > 0:
+                self._note((relation, "to head"), best, word, head - 1)
+                self._note((relation, "to dependent"), best, head - 1, word)
+
+    def _note(self, key, best, query, answer):
+        self.found[key] = self.found.get(key, 0) + (best[:, :, query] == answer)
+        offsets = self.offsets.setdefault(key, {})
+        offsets[answer - query] = offsets.get(answer - query, 0) + 1
+
+    def scores(self, least: int, left: np.ndarray) -> list[RelationScore]:
+        found = []
+        for (relation, direction), offsets in self.offsets.items():
+            count = sum(offsets.values())
+            if count >= least:
+                offset = min(offsets, key=lambda k: (-offsets[k], abs(k), k))
+                accuracy = _of_left(self.found[relation, direction] / count, left)
+                rest = (accuracy, offsets[offset] / count, offset)
+                found.append(RelationScore(relation, direction, count, *rest))
+        return sorted(found, key=lambda s: (-s.count, s.relation, s.direction))
+
+
+def _of_left(values, left):
+    return np.where(left, values, np.nan)
+
+
+def _is_punctuation(token):
+    """Tell whether a token is punctuation, its mark of a word's begin left out."""
+    for mark in ("##", "\u2581"):
+        token = token.removeprefix(mark) if len(token) > len(mark) else token
+    token = token.strip()
+    return bool(token) and all(unicodedata.category(c)[0] == "P" for c in token)

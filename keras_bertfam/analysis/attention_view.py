@@ -62,7 +62,7 @@ def attention_view(
     sequence_length: int = 128,
     neurons: bool = True,
 ) -> AttentionView:
-    """A page that shows what every head of a model attends to in texts.
+    """Make a page that shows what every head of a model attends to in texts.
 
     It is one file of HTML that loads nothing, for any recent browser, and has three
     views. *Heads* draws a line from each token to those that it attends to, for the
@@ -122,7 +122,7 @@ def attention_page(
     found: Sequence[Sequence[TextAttention]],
     neurons: bool = True,
 ) -> str:
-    """The page of some attentions, as `attention_view` makes it.
+    """Make the page of `attention_view` from attentions that are computed.
 
     Args:
         titles: str for each text.
@@ -158,7 +158,7 @@ def _title(text):
 
 
 def _weights(attention):
-    """What the page is told of an attention, weights as numbers up to 255."""
+    """Make what the page's script reads of an attention, weights as ints up to 255."""
     rounded = [np.rint(255 * layer).astype("uint8") for layer in attention.weights]
     return {
         "name": attention.name,
@@ -173,7 +173,7 @@ def _weights(attention):
 
 
 def _neurons(attention, levels):
-    """Queries and keys as numbers up to `levels`, and the unit of each head."""
+    """Make integers up to `levels` of queries and keys, and find each head's unit."""
     said: dict[str, Any] = {"width": attention.queries[0].shape[-1]}
     for name in ("queries", "keys"):
         layers = getattr(attention, name)

@@ -26,7 +26,7 @@ def layer_states(
     tokenizer: Tokenizer | None = None,
     batch_size: int = 32,
 ) -> Any:
-    """The states of each word in every layer.
+    """Compute the states of each word in every layer, or read them from the cache.
 
     Args:
         model, sentences, pool, tokenizer, batch_size: see `embed_words`.
@@ -81,7 +81,7 @@ def _digest(rows, pool):
 
 
 def _hashed(rows):
-    """The arrays that the states are computed from."""
+    """Yield the arrays that the states are computed from."""
     for weight in rows.backbone.weights:
         yield ops.convert_to_numpy(weight)
     for batch in rows.batches(_HASHED_AT_ONCE):

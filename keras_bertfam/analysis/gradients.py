@@ -9,7 +9,7 @@ from keras_bertfam.types import Model, Tensor
 
 
 def gradient_of(function: Callable[..., Tensor], model: Model) -> Callable[..., Tensor]:
-    """The gradient of a function by its first argument.
+    """Compute the gradient of a function by its first argument.
 
     Args:
         function: from a float tensor, and any other arguments, arrays or structures of

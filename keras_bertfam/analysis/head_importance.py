@@ -25,7 +25,7 @@ def head_importance(
     normalize: bool = True,
     batch_size: int = 32,
 ) -> np.ndarray:
-    """How much a model's loss, or another score, depends on each head.
+    """Measure how much a model's loss, or another score, depends on each head.
 
     By `"gradient"` it is the mean over examples of the absolute gradient of the loss by
     a factor of the head's output, in one pass over the data. By `"leave_one_out"` it is
@@ -87,13 +87,13 @@ def head_importance(
 
 
 def _check_metric(model, stack, batches, metric):
-    """Raises for a metric that isn't compiled, also where it isn't needed."""
+    """Raise a `ValueError` for a metric that isn't compiled, even where unneeded."""
     if metric != "loss":
         score(model, stack, batches[:1], np.ones(_shape(stack)), metric)
 
 
 def trunk_of(model: Model) -> StackHeads:
-    """The stack of layers of a task's backbone, or of a backbone.
+    """Give the stack of layers of a task's backbone, or of a backbone.
 
     Raises:
         ValueError: for a model that has another.
@@ -110,7 +110,7 @@ def trunk_of(model: Model) -> StackHeads:
 
 
 def labelled_batches(model: Model, data: Any, batch_size: int) -> list[Any]:
-    """Batches of `(x, y, sample_weight)` as arrays, in a list.
+    """List batches of `(x, y, sample_weight)` as arrays.
 
     Raises:
         ValueError: for a model that isn't compiled, and data that isn't batches of
@@ -142,7 +142,7 @@ def labelled_batches(model: Model, data: Any, batch_size: int) -> list[Any]:
 def score(
     model: Model, stack: StackHeads, batches: Sequence[Any], mask: Any, metric: str
 ) -> float:
-    """The mean loss over examples, or a compiled metric, of a model with masked heads.
+    """Compute the mean loss, or a compiled metric, of a model with masked heads.
 
     Args:
         model: a compiled task.
@@ -172,7 +172,7 @@ def score(
 
 
 def _by_gradient(model, stack, batches):
-    """Mean absolute gradients by the heads' factors, `(num_layers, num_heads)`."""
+    """Average absolute gradients by the heads' factors, `(num_layers, num_heads)`."""
 
     def loss(mask, x, y, weights):
         with stack.masked_heads(mask):
@@ -200,7 +200,7 @@ def _shape(stack):
 
 
 def _examples(x, weights):
-    """How many rows of a batch count."""
+    """Count the rows of a batch that have a weight."""
     rows = len(x["token_ids"])
     if weights is None or isinstance(weights, dict):
         return rows

@@ -25,7 +25,7 @@ _BY_HEADS = (
 
 
 def prune_heads(model: Model, heads: Mapping[int, Iterable[int]]) -> Model:
-    """A copy of a model without some of its heads' weights.
+    """Copy a model without the weights of some of its heads.
 
     It gives what the model gives with a `head_mask` of 0 for these heads, but is
     smaller and faster, and is saved, loaded, trained and exported as any other. Of a
@@ -76,7 +76,7 @@ def prune_heads(model: Model, heads: Mapping[int, Iterable[int]]) -> Model:
 
 
 def add_head_gates(model: Model, **arguments: Any) -> Model:
-    """A copy of a model with gates that close heads in training.
+    """Copy a model, with gates that close heads in training.
 
     Args:
         model: see `prune_heads`.
@@ -119,7 +119,7 @@ def _layers(stack):
 
 
 def _remade(model, **arguments):
-    """A copy of a model whose backbone has other arguments that concern its heads."""
+    """Copy a model with other arguments of its backbone that concern heads."""
     _check_plain(model)
     backbone = getattr(model, "backbone", model)
     with skip_initialization():
@@ -152,7 +152,7 @@ def _check_plain(model):
 
 
 def _others(model):
-    """The weights of a model that aren't of attention or gates, in order."""
+    """List the weights of a model that aren't of attention or gates, in order."""
     stack = trunk_of(model)
     layers = [layer.sublayer for layer in stack.attention_layers]
     layers += [stack.gates] if stack.gates is not None else []
@@ -161,7 +161,7 @@ def _others(model):
 
 
 def _copy_attention(old, new):
-    """Copies what is left of the attention's weights, gates multiplied in."""
+    """Copy the attention's weights of the heads that stay, times their gates."""
     gates = np.ones((old.num_layers, old.num_heads), "float32")
     if old.gates is not None and new.gates is None:
         gates = old.gates.values()
@@ -194,13 +194,13 @@ def _attention(stack, layer):
 
 
 def _weights(layer, name):
-    """The weights of a part of a layer, a dense layer or a weight; none of `None`."""
+    """List the weights of a part of a layer: of a dense layer, a weight, or `None`."""
     part = getattr(layer, name, None)
     return getattr(part, "weights", [part] if part is not None else [])
 
 
 def _copy_columns(old, new, attention, places):
-    """Copies some heads of a weight whose last axis or axes are of heads."""
+    """Copy some heads of a weight whose last axis or axes are of heads."""
     values = ops.convert_to_numpy(old)
     if values.shape[-2:] != (attention.num_heads, attention.head_dim):
         sizes = (-1, attention.num_heads, attention.head_dim)

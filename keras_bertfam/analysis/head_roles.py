@@ -1,59 +1,30 @@
 """What attention heads are there for."""
 
 import dataclasses
-import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from keras_bertfam.analysis.attention_measures import (
-    divergences,
-    entropies,
-    plane_of,
-    word_attention,
+    ArcCounts,
+    HeadMeasures,
+    RelationScore,
 )
-from keras_bertfam.analysis.head_rows import HeadRow, HeadRows
-from keras_bertfam.analysis.role_tables import RoleTables
+from keras_bertfam.analysis.head_rows import HeadRows
+from keras_bertfam.analysis.plots import legend_beside, new_figure, written
+from keras_bertfam.analysis.report import as_text
 from keras_bertfam.arguments import checked
-from keras_bertfam.tokenizers.pipeline_ops import token_strings
-from keras_bertfam.types import Model, Tokenizer
+from keras_bertfam.types import Model, Path, Tokenizer
 
-PATTERNS = (
-    "start",
-    "separator",
-    "separator_to_separator",
-    "punctuation",
-    "self",
-    "next",
-    "previous",
-)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class RelationScore:
-    """How well each head finds one side of a dependency from the other.
-
-    Attributes:
-        relation: str, such as `"nsubj"`.
-        direction: `"to head"`, the dependent attends to its head, or `"to dependent"`.
-        count: int. How many such arcs there are.
-        accuracy: float array `(num_layers, num_heads)`: the share of arcs where the
-            other word that gets the most attention is the right one.
-        baseline: float, that of the best fixed offset.
-        offset: int, that offset, in words.
-    """
-
-    relation: str
-    direction: str
-    count: int
-    accuracy: np.ndarray
-    baseline: float
-    offset: int
+# From which share of maxima on a head has a role. A syntactic one is so much better
+# than a fixed offset, and one of rare tokens than attention to all tokens alike.
+POSITIONAL, RARE, MARGIN = 0.9, 0.5, 0.1
+_MOST_RELATIONS = 15
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class HeadRoles(RoleTables):
+class HeadRoles:
     """What `head_roles` gives. As a string it is tables, and `plot()` is a figure.
 
     Arrays have the shape `(num_layers, num_heads)` and numbers begin with 0. Pruned
@@ -100,6 +71,166 @@ class HeadRoles(RoleTables):
     map: np.ndarray
     relations: list[RelationScore]
 
+    def __repr__(self) -> str:
+        tables = self.tables().items()
+        return "\n\n".join(f"{title}\n{as_text(*table)}" for title, table in tables)
+
+    def roles_of(self, layer: int, head: int) -> list[str]:
+        """List the roles of a head.
+
+        Positional are those that have at least 90 % of their maxima at one offset,
+        syntactic those that find a relation at least 10 points more often than the
+        best fixed offset does, and rare-token heads have at least half of their maxima
+        on the rarest token, and give it 10 points more of their attention than if all
+        tokens got the same.
+
+        Args:
+            layer: int.
+            head: int.
+
+        Returns:
+            List of str, such as `"positional -1"`, `"syntactic nsubj"` and
+            `"rare token"`.
+        """
+        found = []
+        if self.positional[layer, head] >= POSITIONAL:
+            found.append(f"positional {self.offsets[layer, head]:+d}")
+        better = (
+            score.relation
+            for score in self.relations
+            if score.accuracy[layer, head] >= score.baseline + MARGIN
+        )
+        found += [f"syntactic {relation}" for relation in dict.fromkeys(better)]
+        at = layer, head
+        if self.rare[at] >= RARE and self.rare_margin[at] >= MARGIN:
+            found.append("rare token")
+        return found
+
+    def tables(self) -> dict[str, tuple[list[str], list[list[Any]]]]:
+        """Arrange the numbers as tables.
+
+        Returns:
+            Dict from titles to pairs of the names of the columns and the rows.
+        """
+        # Pruned heads are left out.
+        places = [*map(tuple, np.argwhere(self._left()).tolist())]
+        columns = ["layer", "head", "confidence", "offset", "share there", "rare token"]
+        parts = (self.confidence, self.offsets, self.positional, self.rare)
+        heads = [
+            [*at, *(part[at] for part in parts), ", ".join(self.roles_of(*at))]
+            for at in places
+        ]
+        kinds = list(self.patterns)
+        attended = [
+            [*at, *(self.patterns[name][at] for name in kinds)] for at in places
+        ]
+        names = [name.replace("_", " ") for name in kinds]
+        found = {
+            "Roles of heads": ([*columns, "roles"], heads),
+            "Where attention goes": (["layer", "head", *names], attended),
+            "Layers": self._layers(),
+        }
+        if self.relations:
+            found["Relations, and the head that finds most"] = self._relations()
+        return found
+
+    def _left(self):
+        return ~np.isnan(self.confidence)
+
+    def _layers(self):
+        layers, heads = self.confidence.shape
+        blocks = self.distances.reshape(layers, heads, layers, heads)
+        rows = []
+        for k, left in enumerate(self._left()):
+            count = left.sum()
+            if count:
+                distance = np.nansum(blocks[k, :, k]) / max(count * (count - 1), 1)
+                rows.append([k, self.entropy[k, left].mean(), distance])
+        return ["layer", "entropy (nats)", "distance between heads (nats)"], rows
+
+    def _relations(self):
+        rows = []
+        for score in self.relations:
+            layer, head = _best(score)
+            best = score.accuracy[layer, head]
+            rows.append(
+                [score.relation, score.direction, score.count, layer, head, best]
+                + [score.baseline, score.offset]
+            )
+        columns = ["relation", "direction", "arcs", "layer", "head", "accuracy"]
+        return [*columns, "best fixed offset", "offset"], rows
+
+    def plot(self, path: Path | None = None) -> Any:
+        """Draw all of it as one picture: heads as maps of colour, and their distances.
+
+        Args:
+            path: where to write it, by the ending of its name (`.png`, `.svg`,
+                `.pdf`), or `None`.
+
+        Returns:
+            A `matplotlib.figure.Figure`.
+
+        Raises:
+            ImportError: without `matplotlib`, which the `analysis` extra has.
+        """
+        maps = {
+            "confidence": self.confidence,
+            "share of maxima at the best offset": self.positional,
+            "share of maxima on the rarest token": self.rare,
+            **{
+                f"attention: {k.replace('_', ' ')}": v for k, v in self.patterns.items()
+            },
+        }
+        figure, panels = new_figure(len(maps) + 2 + bool(self.relations), 4.5)
+        for axes, (title, values) in zip(panels, maps.items(), strict=False):
+            draw_heads(figure, axes, title, values, 1)
+        rest = panels[len(maps) :]
+        draw_heads(figure, rest[0], "entropy (nats)", self.entropy, None)
+        self._draw_map(figure, rest[1])
+        if self.relations:
+            self._draw_relations(rest[2])
+        return written(figure, path)
+
+    def plot_relations(self, path: Path | None = None) -> Any:
+        """Draw the relations alone as bars: best head beside best fixed offset.
+
+        Args:
+            path: see `plot`.
+
+        Returns:
+            A `matplotlib.figure.Figure`.
+
+        Raises:
+            ValueError: without relations.
+            ImportError: see `plot`.
+        """
+        if not self.relations:
+            raise ValueError("`plot_relations` needs relations. Received: none.")
+        figure, [axes] = new_figure(1, 8)
+        self._draw_relations(axes)
+        return written(figure, path)
+
+    def _draw_map(self, figure, axes):
+        layers, heads = self.confidence.shape
+        numbers = np.repeat(np.arange(layers), heads)
+        points = axes.scatter(*self.map.T, c=numbers, s=25)
+        bar = figure.colorbar(points, ax=axes, label="layer")
+        bar.locator.set_params(integer=True)
+        axes.set(xticks=[], yticks=[], title="heads by their distances")
+
+    def _draw_relations(self, axes):
+        shown = self.relations[:_MOST_RELATIONS]
+        places = np.arange(len(shown))
+        best = [score.accuracy[_best(score)] for score in shown]
+        axes.barh(places, best, height=0.4, label="best head")
+        baselines = [score.baseline for score in shown]
+        axes.barh(places + 0.4, baselines, height=0.4, label="best fixed offset")
+        labels = [f"{score.relation}, {score.direction}" for score in shown]
+        axes.set_yticks(places + 0.2, labels)
+        axes.set(xlabel="share of arcs that is found", xlim=(0, 1))
+        axes.invert_yaxis()
+        legend_beside(axes)
+
 
 @checked
 def head_roles(
@@ -112,7 +243,7 @@ def head_roles(
     tokenizer: Tokenizer | None = None,
     batch_size: int = 16,
 ) -> HeadRoles:
-    """What each attention head of a model attends to, in plain sentences.
+    """Describe what each attention head of a model attends to in plain sentences.
 
     Args:
         model: a backbone, or a task with any head: of any family that reads one row
@@ -163,7 +294,7 @@ def head_roles(
             f"{rows.tokenizer.vocabulary_size()} tokens. Received: "
             f"shape={counts.shape}."
         )
-    sums, arcs = _Sums(rows.tokenizer, counts), _Arcs()
+    sums, arcs = HeadMeasures(rows.tokenizer, counts), ArcCounts()
     for number, row in enumerate(rows):
         sums.add(row)
         if dependencies is not None:
@@ -171,132 +302,6 @@ def head_roles(
     return HeadRoles(
         **sums.means(rows.left), relations=arcs.scores(least_arcs, rows.left)
     )
-
-
-class _Sums:
-    """Sums over tokens of what describes heads, and numbers of tokens."""
-
-    def __init__(self, tokenizer, counts):
-        self.token_counts = counts
-        self.start, self.end = tokenizer.start_token_id, tokenizer.end_token_id
-        self.marks = np.array([_is_punctuation(t) for t in token_strings(tokenizer)])
-        self.sums: dict[str, Any] = {}
-        self.counts: dict[str, int] = {}
-        self.at_offsets: dict[int, Any] = {}
-
-    def _note(self, name, values):
-        """Adds values `(num_layers, num_heads, queries)`."""
-        self.sums[name] = self.sums.get(name, 0) + values.sum(axis=-1)
-        self.counts[name] = self.counts.get(name, 0) + values.shape[-1]
-
-    def add(self, row: HeadRow) -> None:
-        attention = row.attention
-        [plain] = np.nonzero(row.words >= 0)
-        among = attention[:, :, plain][..., plain]
-        self._note("confidence", among.max(axis=-1))
-        self._note_offsets(attention[:, :, plain].argmax(axis=-1) - plain)
-        frequency = self.token_counts[row.token_ids[plain]]
-        if frequency.min() < frequency.max():  # or no token is rarer than others
-            found = frequency[among.argmax(axis=-1)]
-            self._note("rare", found == frequency.min())
-            rarest = frequency == frequency.min()
-            uniform = rarest.sum() / len(row.words)
-            self._note("rare_margin", among[..., rarest].sum(axis=-1) - uniform)
-        self._note_patterns(row, plain)
-        self._note("entropy", entropies(attention))
-        heads = attention.reshape(-1, *attention.shape[2:])
-        distances, tokens = divergences(heads), len(row.words)
-        self.sums["distances"] = self.sums.get("distances", 0) + tokens * distances
-        self.counts["distances"] = self.counts.get("distances", 0) + tokens
-
-    def _note_offsets(self, offsets):
-        for offset in np.unique(offsets):
-            here = np.sum(offsets == offset, axis=-1)
-            before = self.at_offsets.get(int(offset), 0)
-            self.at_offsets[int(offset)] = before + here
-
-    def _note_patterns(self, row, plain):
-        special = row.words < 0
-        separators = special & (row.token_ids == self.end)
-        keys = {
-            "start": special & (row.token_ids == self.start),
-            "separator": separators,
-            "punctuation": ~special & self.marks[row.token_ids],
-        }
-        for name, places in keys.items():
-            self._note(name, row.attention[..., places].sum(axis=-1)[:, :, plain])
-        ends = row.attention[..., separators].sum(axis=-1)[:, :, separators]
-        self._note("separator_to_separator", ends)
-        for name, offset in (("self", 0), ("next", 1), ("previous", -1)):
-            there = plain + offset
-            inside = (there >= 0) & (there < len(row.words))
-            found = np.zeros((*row.attention.shape[:2], len(plain)))
-            found[..., inside] = row.attention[:, :, plain[inside], there[inside]]
-            self._note(name, found)
-
-    def means(self, left: np.ndarray) -> dict[str, Any]:
-        nothing = np.full(left.shape, np.nan)
-        flat = left.ravel()
-        distances = self.sums.pop("distances") / self.counts["distances"]
-        points = np.full((left.size, 2), np.nan)
-        points[flat] = plane_of(distances[np.ix_(flat, flat)])
-        found = {
-            name: _of_left(total / self.counts[name], left)
-            if self.counts[name]
-            else nothing
-            for name, total in self.sums.items()
-        }
-        places = np.array(sorted(self.at_offsets, key=lambda k: (abs(k), k)))
-        counts = np.stack([self.at_offsets[k] for k in places.tolist()])
-        return {
-            "confidence": found["confidence"],
-            "offsets": np.where(left, places[counts.argmax(axis=0)], 0),
-            "positional": _of_left(counts.max(axis=0) / counts.sum(axis=0), left),
-            "rare": found.get("rare", nothing),
-            "rare_margin": found.get("rare_margin", nothing),
-            "patterns": {name: found[name] for name in PATTERNS},
-            "entropy": found["entropy"],
-            "distances": _of_left(distances, np.outer(flat, flat)),
-            "map": points,
-        }
-
-
-class _Arcs:
-    """Counts of dependencies, and of those that heads find."""
-
-    def __init__(self):
-        self.found: dict[tuple[str, str], Any] = {}
-        self.offsets: dict[tuple[str, str], dict[int, int]] = {}
-
-    def add(self, row: HeadRow, dependencies: Sequence[tuple[int, str]]) -> None:
-        attention = word_attention(row.attention, row.words)
-        count = attention.shape[-1]
-        attention[..., np.arange(count), np.arange(count)] = -1  # another word
-        best = attention.argmax(axis=-1)
-        for word, (head, relation) in enumerate(dependencies):
-            if head > 0:
-                self._note((relation, "to head"), best, word, head - 1)
-                self._note((relation, "to dependent"), best, head - 1, word)
-
-    def _note(self, key, best, query, answer):
-        self.found[key] = self.found.get(key, 0) + (best[:, :, query] == answer)
-        offsets = self.offsets.setdefault(key, {})
-        offsets[answer - query] = offsets.get(answer - query, 0) + 1
-
-    def scores(self, least: int, left: np.ndarray) -> list[RelationScore]:
-        found = []
-        for (relation, direction), offsets in self.offsets.items():
-            count = sum(offsets.values())
-            if count >= least:
-                offset = min(offsets, key=lambda k: (-offsets[k], abs(k), k))
-                accuracy = _of_left(self.found[relation, direction] / count, left)
-                rest = (accuracy, offsets[offset] / count, offset)
-                found.append(RelationScore(relation, direction, count, *rest))
-        return sorted(found, key=lambda s: (-s.count, s.relation, s.direction))
-
-
-def _of_left(values, left):
-    return np.where(left, values, np.nan)
 
 
 def _check_dependencies(sentences, dependencies):
@@ -318,9 +323,23 @@ def _check_dependencies(sentences, dependencies):
             )
 
 
-def _is_punctuation(token):
-    """Whether a token, without the mark that it goes on or begins a word, is it."""
-    for mark in ("##", "\u2581"):
-        token = token.removeprefix(mark) if len(token) > len(mark) else token
-    token = token.strip()
-    return bool(token) and all(unicodedata.category(c)[0] == "P" for c in token)
+def _best(score):
+    return np.unravel_index(np.nanargmax(score.accuracy), score.accuracy.shape)
+
+
+def draw_heads(
+    figure: Any, axes: Any, title: str, values: np.ndarray, most: float | None
+) -> None:
+    """Draw a number of each head as a map of colour.
+
+    Args:
+        figure, axes: of `matplotlib`.
+        title: str.
+        values: float array `(num_layers, num_heads)`.
+        most: float, the end of the scale, which begins with 0; `None` is the greatest.
+    """
+    image = axes.imshow(values, vmin=0, vmax=most, aspect="auto")
+    figure.colorbar(image, ax=axes)
+    axes.set(title=title, xlabel="head", ylabel="layer")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.get_major_locator().set_params(integer=True)

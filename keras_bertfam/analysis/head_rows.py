@@ -86,7 +86,7 @@ class HeadRows:
         self._batches = [_numbered(batch, rows) for batch in rows.batches(size)]
 
     def token_counts(self) -> np.ndarray:
-        """How often each token id is in the sentences, special tokens left out."""
+        """Count each token id in the sentences, special tokens left out."""
         ids = [
             batch["token_ids"][row, : len(words)][words >= 0]
             for batch, numbers in self._batches
@@ -110,13 +110,13 @@ class HeadRows:
 
 
 def has_heads(model: Model) -> bool:
-    """Whether a model's backbone reads rows of tokens, by a head at least."""
+    """Tell whether a model's backbone reads rows of tokens and has a head left."""
     backbone = getattr(model, "backbone", model)
     return reads_rows(backbone) and bool(heads_left(backbone).any())
 
 
 def heads_left(backbone: Any) -> np.ndarray:
-    """Which heads aren't pruned, bool `(num_layers, num_heads)`."""
+    """Tell which heads aren't pruned, bool `(num_layers, num_heads)`."""
     left = np.ones((backbone.num_layers, backbone.num_heads), bool)
     for layer, heads in enumerate(getattr(backbone, "pruned_heads", None) or ()):
         left[layer, list(heads)] = False
@@ -124,7 +124,7 @@ def heads_left(backbone: Any) -> np.ndarray:
 
 
 def _numbered(batch, rows):
-    """A batch for a backbone, and for each row the numbers of its tokens' words."""
+    """Give a batch for a backbone, and for each token of a row its word's number."""
     starts, mask = batch.pop("word_positions"), batch.pop("word_mask")
     numbers = []
     for row, count in enumerate(batch["padding_mask"].sum(axis=1)):

@@ -15,7 +15,7 @@ _PANELS = {"l2_distance": "L2 distance", "angle": "angle in degrees"}
 def layer_transitions(
     hidden_states: Sequence[Tensor], padding_mask: Tensor | None = None
 ) -> dict[str, Tensor]:
-    """Distance and angle between the input and the output of each layer.
+    """Measure distance and angle between the input and the output of each layer.
 
     Averaged over tokens that aren't padding, in float32: the two panels of
     ALBERT's figure 1. Batches of different sizes are averaged with their numbers of
@@ -75,7 +75,7 @@ def _length(x):
 
 
 def _angle(x, y):
-    """The angle in degrees; the arc cosine would lose small ones to rounding."""
+    """Compute the angle in degrees, small ones without the arc cosine's rounding."""
     x = ops.divide_no_nan(x, ops.expand_dims(_length(x), -1))
     y = ops.divide_no_nan(y, ops.expand_dims(_length(y), -1))
     return ops.rad2deg(2.0 * ops.arctan2(_length(y - x), _length(x + y)))
@@ -85,7 +85,7 @@ def _angle(x, y):
 def plot_layer_transitions(
     transitions: Mapping[str, Any], path: Path | None = None, first: int = 1
 ) -> Any:
-    """ALBERT's figure 1: distance and angle over the layers, a panel for each.
+    """Draw ALBERT's figure 1: distance and angle over the layers, a panel for each.
 
     Args:
         transitions: what `layer_transitions` gives; or a dict of that from the names

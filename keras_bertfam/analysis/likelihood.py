@@ -15,7 +15,7 @@ from keras_bertfam.types import Model
 def pseudo_log_likelihood(
     task: Model, texts: Sequence[str], batch_size: int = 64
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Log-probability of every token given all others of its text.
+    """Compute the log-probability of every token given all others of its text.
 
     Each token is masked in turn, so a text of `n` tokens takes `n` rows. The sum
     ranks texts, as in pairs of an acceptable and an unacceptable sentence; the
@@ -65,7 +65,7 @@ def pseudo_log_likelihood(
 def log_likelihood(
     task: Model, texts: Sequence[str], batch_size: int = 64
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Log-probability of every token given those before it in its text.
+    """Compute the log-probability of every token given those before it in its text.
 
     Texts begin with the start token, if the tokenizer has one, as in GPT-2's case;
     else their first token has no probability and doesn't count. That a text ends
@@ -120,7 +120,7 @@ def log_likelihood(
 
 
 def likelihood_of(task: Model) -> Callable[..., tuple[np.ndarray, np.ndarray]] | None:
-    """What says how probable a task finds texts, or `None` if nothing does."""
+    """Choose the function that scores a task's texts, or `None` if neither can."""
     if hasattr(task, "masked_lm_logits"):
         return pseudo_log_likelihood
     return log_likelihood if _reads_from_left_to_right(task) else None
@@ -132,7 +132,7 @@ def _reads_from_left_to_right(task):
 
 
 def _encoded(task: Model, texts: Sequence[str]) -> tuple[dict[str, Any], np.ndarray]:
-    """Rows of texts, and which of their tokens are neither special nor padding."""
+    """Encode texts as rows; tell which tokens are neither special nor padding."""
     if task.preprocessor is None:
         raise ValueError("`task` must have a preprocessor. Received one of None.")
     tokenizer = task.preprocessor.tokenizer
@@ -144,7 +144,7 @@ def _encoded(task: Model, texts: Sequence[str]) -> tuple[dict[str, Any], np.ndar
 
 
 def _batches(count: int, size: int) -> Iterator[tuple[np.ndarray, int]]:
-    """Numbers of rows, and how many are no repetition.
+    """Yield numbers of rows in batches of one size, and how many are no repetition.
 
     All batches have one shape: the last one is filled up with its end.
     """

@@ -23,7 +23,7 @@ Pairs = Mapping[str, Sequence[tuple[str, str]]]
 def minimal_pairs(
     task: Model, pairs: Pairs, batch_size: int = 64, worst: int | None = 20
 ) -> Report:
-    """How often the acceptable sentence of a pair is the more probable one.
+    """Count how often the acceptable sentence of a pair is the more probable one.
 
     The probability of a masked language model is the pseudo-log-likelihood, so that a
     pair takes a row for each token of both sentences; of one that reads from left to
@@ -97,7 +97,7 @@ def minimal_pairs(
 
 @checked
 def read_blimp(path: Path, limit: int | None = None) -> dict[str, list]:
-    """The pairs of BLiMP, by the paper's twelve phenomena.
+    """Read the pairs of BLiMP, by the paper's twelve phenomena.
 
     Args:
         path: of the published `BLiMP.zip`, or of a folder of its JSON lines.
@@ -147,7 +147,7 @@ def read_blimp(path: Path, limit: int | None = None) -> dict[str, list]:
 
 
 def _files(path):
-    """Names and texts of the files of JSON lines in a folder or an archive."""
+    """Yield names and texts of the files of JSON lines in a folder or an archive."""
     if path.is_file() and zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             names = (pathlib.PurePosixPath(name) for name in archive.namelist())

@@ -52,7 +52,7 @@ class WordVectors:
         return f"WordVectors({len(self)} occurrences of {kinds} words)"
 
     def occurrences(self, word: str) -> np.ndarray:
-        """Numbers of the occurrences of a word.
+        """Find the numbers of the occurrences of a word.
 
         Raises:
             ValueError: if there is none.
@@ -64,7 +64,7 @@ class WordVectors:
         return found
 
     def context(self, number: int, width: int | None = None) -> str:
-        """The sentence of an occurrence, the word in brackets.
+        """Give the sentence of an occurrence, with the word in brackets.
 
         Args:
             number: int, of the occurrence.
@@ -85,7 +85,7 @@ class WordVectors:
         count: int = 5,
         width: int | None = None,
     ) -> list[tuple[float, str]]:
-        """Where a word, or another, is used most like at one occurrence.
+        """Find where a word, or another one, is used most like at one occurrence.
 
         Args:
             word: str.
@@ -118,7 +118,7 @@ class WordVectors:
         return [(float(cosines[k]), self.context(k, width)) for k in order]
 
     def static_vectors(self) -> dict[str, np.ndarray]:
-        """A vector for each word, the mean of its occurrences.
+        """Average the occurrences of each word to one vector.
 
         Returns:
             Dict from words, in the order in which they occur, to float32 arrays
@@ -134,7 +134,7 @@ class WordVectors:
         return dict(zip(names, means.astype("float32"), strict=True))
 
     def projection(self) -> np.ndarray:
-        """The vectors on their two principal components, `(occurrences, 2)`.
+        """Project the vectors on their two principal components, `(occurrences, 2)`.
 
         Each points to where its greatest number is positive.
         """
@@ -148,7 +148,7 @@ class WordVectors:
         return points * np.where(signs == 0, 1, signs)
 
     def plot(self, path: Path | None = None, width: int = 2) -> Any:
-        """Each occurrence in the plane of the two principal components.
+        """Draw each occurrence in the plane of the two principal components.
 
         Args:
             path: where to write the picture, by the ending of its name (`.png`,
@@ -190,7 +190,7 @@ class WordVectors:
         return plots.written(figure, path)
 
     def _kinds(self):
-        """The words, each once, and for each occurrence which one it is of."""
+        """List the words, each once, and for each occurrence which of them it is."""
         numbers = {word: k for k, word in enumerate(dict.fromkeys(self.words))}
         return [*numbers], np.array([numbers[word] for word in self.words], int)
 
@@ -208,7 +208,7 @@ def word_vectors(
     tokenizer: Tokenizer | None = None,
     batch_size: int = 32,
 ) -> WordVectors:
-    """A vector for each occurrence of words in sentences, without training.
+    """Compute a vector for each occurrence of words in sentences, without training.
 
     Args:
         model: a backbone, or a task with any head.

@@ -47,7 +47,7 @@ class Section:
 def overview(
     model: Model, texts: str | Sequence[Any], sections: Sequence[Section] | None = None
 ) -> str:
-    """A page with each section that applies to a model and texts.
+    """Make a page with each section that applies to a model and texts.
 
     Args:
         model: a task with a preprocessor.
@@ -96,7 +96,7 @@ def _anchor(section):
 
 
 def as_image(figure: Any, text: str) -> str:
-    """A figure of `matplotlib` as an element of a page.
+    """Make an element of a page of a figure of `matplotlib`.
 
     Args:
         figure: a `matplotlib.figure.Figure`.
@@ -109,7 +109,7 @@ def as_image(figure: Any, text: str) -> str:
 
 
 def as_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """A table of a page; floats have four digits, and texts no markup.
+    """Make a table of a page; floats get four digits, and texts no markup.
 
     A long one is shown when its number of rows is clicked.
     """

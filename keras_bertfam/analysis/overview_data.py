@@ -9,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_bertfam.analysis.head_importance import head_importance
-from keras_bertfam.analysis.head_roles import head_roles
+from keras_bertfam.analysis.head_roles import draw_heads, head_roles
 from keras_bertfam.analysis.head_rows import has_heads
 from keras_bertfam.analysis.occurrences import word_vectors
 from keras_bertfam.analysis.overview import Section, as_image, as_table
@@ -17,7 +17,6 @@ from keras_bertfam.analysis.plots import new_figure
 from keras_bertfam.analysis.probing import probe
 from keras_bertfam.analysis.pruning_curve import plot_pruning, pruning_curve
 from keras_bertfam.analysis.reliability import plot_calibration
-from keras_bertfam.analysis.role_tables import draw_heads
 from keras_bertfam.analysis.word_states import WordRows, reads_rows
 
 # Of each word so many occurrences are listed, with so many words on either side.
@@ -28,7 +27,7 @@ _SHARES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
 
 def words_section(words: Sequence[str]) -> Section:
-    """The part with words wherever they occur in the texts.
+    """Make the section with words wherever they occur in the texts.
 
     Args:
         words: list of str, in whatever case.
@@ -65,7 +64,7 @@ def words_section(words: Sequence[str]) -> Section:
 
 
 def _neighbours(found, word):
-    """A row for each occurrence of a word, and the two that are most like it."""
+    """Make a row for each occurrence of a word, with the two that are most like it."""
     for occurrence, number in enumerate(found.occurrences(word)[:_OCCURRENCES]):
         near = found.nearest_contexts(word, occurrence, 2, _WIDTH)
         cells = [cell for cosine, text in near for cell in (text, cosine)]
@@ -73,7 +72,7 @@ def _neighbours(found, word):
 
 
 def probes_section(sentences: Any, labels: Any) -> Section:
-    """The part with linear probes of each layer for labels of words.
+    """Make the section with linear probes of each layer for labels of words.
 
     Args:
         sentences, labels: see `keras_bertfam.analysis.probe`.
@@ -98,7 +97,7 @@ def probes_section(sentences: Any, labels: Any) -> Section:
 
 
 def relations_section(sentences: Any, dependencies: Any) -> Section:
-    """The part with heads that find dependencies.
+    """Make the section with the heads that find dependencies.
 
     Args:
         sentences, dependencies: see `keras_bertfam.analysis.head_roles`.
@@ -131,7 +130,7 @@ def relations_section(sentences: Any, dependencies: Any) -> Section:
 
 
 def labelled_sections(examples: Any) -> list[Section]:
-    """The parts that say how good a fine-tuned task is, and by which heads.
+    """Make the sections that say how good a fine-tuned task is, and by which heads.
 
     Args:
         examples: `keras_bertfam.datasets.Examples` with labels.

@@ -35,7 +35,7 @@ def page(
     scripts: Sequence[str] = (),
     data: Any = None,
 ) -> str:
-    """A page of HTML.
+    """Make a page of HTML.
 
     Nothing but the package's own scripts runs in it, whatever texts it shows, and
     nothing is loaded: its policy names the digests of all files in `parts`.
@@ -64,7 +64,7 @@ def page(
 
 
 def frame(page: str, title: str) -> str:
-    """A page as an element of another one, which it can't reach.
+    """Make an element of another page, which the page in it can't reach.
 
     Args:
         page: str, what `page` gives.

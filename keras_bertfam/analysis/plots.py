@@ -29,7 +29,7 @@ MOST_IN_CELLS = 20
 def history(
     history: Any, path: Path | None = None, labels: Mapping[str, str] | None = None
 ) -> Any:
-    """Curves of what `fit()` has logged: a panel for each metric.
+    """Draw curves of what `fit()` has logged: a panel for each metric.
 
     Training values are means over an epoch, during which the model changes; held-out
     ones are those of the model at its end.
@@ -83,7 +83,7 @@ def history(
 def confusion(
     matrix: Any, label_names: Sequence[Any] | None = None, path: Path | None = None
 ) -> Any:
-    """A confusion matrix: counts, and in colour the share of the true class.
+    """Draw a confusion matrix: counts, and in colour the share of the true class.
 
     Args:
         matrix: int array `(classes, classes)`: how often the class of the row was
@@ -129,7 +129,7 @@ def compare(
     path: Path | None = None,
     axis_label: str | None = None,
 ) -> Any:
-    """Curves of several trainings: the mean over the runs of each, and their range.
+    """Draw curves of several trainings: the mean over each one's runs, and the range.
 
     Where runs stopped at different epochs, mean and range are of those that went so
     far.
@@ -179,7 +179,7 @@ def compare(
 
 
 def draw_confusion(axes: Any, matrix: np.ndarray, names: Sequence[Any]) -> None:
-    """Draws a confusion matrix on axes of `matplotlib`; see `confusion`."""
+    """Draw a confusion matrix on axes of `matplotlib`; see `confusion`."""
     shares = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
     image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     places = range(len(names))
@@ -215,7 +215,7 @@ def _logs(history):
 
 
 def _curves(name, given, metric):
-    """The values of some runs, `(runs, epochs)`, masked where one has stopped."""
+    """Stack the values of some runs, `(runs, epochs)`, masked where one has stopped."""
     if isinstance(given, (str, Mapping)) or not np.iterable(given):
         raise ValueError(
             f"`runs` must have a list of runs for each name. Received for {name!r}: "
@@ -250,7 +250,7 @@ def _values(name, run, metric):
 
 
 def _loss_label(history):
-    """What the loss is, if a `History` tells."""
+    """Name the loss, if a `History` tells it."""
     loss = getattr(getattr(history, "model", None), "loss", None)
     name = loss if isinstance(loss, str) else getattr(loss, "name", None)
     return f"loss: {_label(name)}" if name else "loss"
@@ -267,17 +267,17 @@ def _marker(values):
 
 
 def legend_beside(axes: Any) -> None:
-    """Puts the legend of a panel to the right of it, where nothing is drawn."""
+    """Put the legend of a panel to the right of it, where nothing is drawn."""
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize="small")
 
 
 def side_of(matrix: np.ndarray) -> float:
-    """How wide, in inches, a panel with a row for each class is."""
+    """Tell how wide, in inches, a panel with a row for each class is."""
     return min(5 + 0.3 * max(0, len(matrix) - 4), 16)
 
 
 def new_figure(panels: int, side: float = 5.0) -> tuple[Any, list[Any]]:
-    """A figure of `matplotlib`, and the axes of its panels, three in a row."""
+    """Make a figure of `matplotlib`, and the axes of its panels, three in a row."""
     try:
         import matplotlib
         from matplotlib.figure import Figure
@@ -307,7 +307,7 @@ def new_figure(panels: int, side: float = 5.0) -> tuple[Any, list[Any]]:
 
 
 def written(figure: Any, path: Path | None) -> Any:
-    """Returns the figure, written under its whole name once it is complete."""
+    """Write a figure under its whole name once it is complete, and give it back."""
     if path is not None:
         ending = pathlib.Path(path).suffix[1:].lower() or "png"
         with written_aside(path) as part:

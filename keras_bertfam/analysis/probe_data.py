@@ -17,7 +17,7 @@ def arcs(
     relations: Sequence[Sequence[str]] | None = None,
     seed: int = 0,
 ) -> list[list[tuple[int, int, str]]]:
-    """Dependency arcs as labels of pairs of words, for `probe`.
+    """Make labels of pairs of words, for `probe`, of dependency arcs.
 
     Args:
         heads: for each sentence a list of ints: which word, counted from 1, each one
@@ -73,7 +73,7 @@ def arcs(
 def entities(
     tags: Sequence[Sequence[str]], scheme: str | None = None
 ) -> list[list[tuple[tuple[int, int], str]]]:
-    """Entities as labels of spans, for `probe`.
+    """Make labels of spans, for `probe`, of the tags of entities.
 
     Args:
         tags: for each sentence a list of tags, such as `"B-person"`, `"I-person"` and
@@ -124,7 +124,7 @@ class Targets:
     kinds: np.ndarray
 
     def control_labels(self, rows: np.ndarray, seed: int = 0) -> np.ndarray:
-        """A random label for each kind, as often as labels are among some rows.
+        """Draw a label for each kind of word, as often as labels are among some rows.
 
         Args:
             rows: int array, numbers of targets.
@@ -141,7 +141,7 @@ class Targets:
 def check_lists(
     words: Sequence[Sequence[str]], labels: Any, name: str = "labels"
 ) -> None:
-    """Raises a `ValueError` unless labels are a list for each sentence."""
+    """Raise a `ValueError` unless labels are a list for each sentence."""
     lists = np.iterable(labels) and not isinstance(labels, (str, bytes))
     lists = lists and all(
         np.iterable(row) and not isinstance(row, str) for row in labels
@@ -159,7 +159,7 @@ def check_lists(
 
 
 def read_targets(words: Sequence[Sequence[str]], labels: Sequence[Any]) -> Targets:
-    """Labels as `probe` takes them.
+    """Read labels in any of the forms that `probe` takes.
 
     Raises:
         ValueError: for another number of labels than of words, spans out of their
@@ -194,7 +194,7 @@ def read_targets(words: Sequence[Sequence[str]], labels: Sequence[Any]) -> Targe
 
 
 def _of_words(given, row, length):
-    """The spans and the label of each word of a sentence that has one."""
+    """Give the spans and the labels of the words of a sentence that have one."""
     if len(given) != length:
         raise ValueError(
             "`labels` must have one for each word, or tuples of spans and a label. "
@@ -205,7 +205,7 @@ def _of_words(given, row, length):
 
 
 def _of_spans(given, row, length):
-    """The spans and the label of each target of a sentence."""
+    """Give the spans and the labels of the targets of a sentence."""
     found = []
     for target in given:
         if not isinstance(target, (list, tuple)) or len(target) not in (2, 3):

@@ -78,7 +78,7 @@ class Probes(keras.Model):
         self.built = True
 
     def restart(self, seed: int) -> None:
-        """Sets all weights to what they begin with, anew for each seed."""
+        """Set all weights to initial values, other ones for each seed."""
         rng = np.random.default_rng(seed)
         for name, size in self._sizes.items():
             shape = (self.mixed.shape[0], *size)
@@ -91,7 +91,7 @@ class Probes(keras.Model):
                 )
 
     def mix_weights(self) -> np.ndarray:
-        """The share of each layer in what each probe sees, `(probes, layers)`."""
+        """Give the share of each layer in what each probe sees, `(probes, layers)`."""
         return ops.convert_to_numpy(self._shares(self._tensors()))
 
     def _tensors(self):
@@ -142,7 +142,7 @@ class Probes(keras.Model):
         sample_weight: Any = None,
         training: bool = True,
     ) -> Tensor:
-        """The sum over the probes of their mean losses.
+        """Add up the mean losses of the probes.
 
         `y` are the numbers of the labels, int `(batch, probes)`.
         """
@@ -159,7 +159,7 @@ def _dense(x, values, kernel, bias):
 
 
 def _attended(states, mask, values, k):
-    """The words of a span, projected and weighed by attention."""
+    """Project the words of a span, and average them by attention."""
     count, _, width, dim = states.shape
     flat = ops.reshape(states, (count, -1, dim))
     flat = _dense(flat, values, f"projection_{k}", f"projection_bias_{k}")
@@ -186,14 +186,14 @@ class Spans:
         self.width = int((places[..., 1] - places[..., 0]).max())
 
     def __getitem__(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """The inputs of some targets, given by their numbers."""
+        """Give the inputs of some targets, by their numbers."""
         begins, ends = self._places[rows, :, :1], self._places[rows, :, 1:]
         places = begins + np.arange(self.width)
         mask = places < ends
         return {"states": self._states[np.where(mask, places, begins)], "mask": mask}
 
     def logits(self, model: Probes, rows: np.ndarray, size: int = 256) -> np.ndarray:
-        """What a model gives for some targets, `(targets, probes, classes)`."""
+        """Compute a model's logits for some targets, `(targets, probes, classes)`."""
         found = [
             # The last batch is filled up with its end.
             model.predict_on_batch(self[rows[np.minimum(at, len(rows) - 1)]])
@@ -205,7 +205,7 @@ class Spans:
 def shuffled(
     rows: np.ndarray, size: int, rng: np.random.Generator
 ) -> Iterator[np.ndarray]:
-    """Numbers of targets for an epoch, in batches of one size.
+    """Yield shuffled numbers of targets for an epoch, in batches of one size.
 
     Those that fill no batch are left out; too few are taken several times.
     """
@@ -220,7 +220,7 @@ def train(
     epochs: int,
     patience: int,
 ) -> None:
-    """Trains each probe until it is no better on held-out targets, and keeps its best.
+    """Train each probe until held-out targets get no better, and keep its best weights.
 
     Args:
         model: compiled `Probes`.

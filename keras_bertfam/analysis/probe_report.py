@@ -12,7 +12,7 @@ from keras_bertfam.types import Path
 
 
 def expected_layer(scores: Sequence[float]) -> float:
-    """The layer at which, on average, what a probe needs is added.
+    """Compute the layer at which, on average, what a probe needs is added.
 
     Args:
         scores: floats, those of probes of layers 0 to `k`, for each `k`. What layer
@@ -36,7 +36,7 @@ def expected_layer(scores: Sequence[float]) -> float:
 
 
 def center_of_gravity(weights: Sequence[float]) -> float:
-    """The mean layer of a scalar mix.
+    """Compute the mean layer of a scalar mix.
 
     Args:
         weights: floats, the shares of the layers, that of layer 0 first.
@@ -141,7 +141,7 @@ class ProbeReport:
         return float(shares @ logs)
 
     def table(self) -> tuple[list[str], list[list[Any]]]:
-        """The names of the columns and the rows, one for each probe."""
+        """Give the names of the columns, and the rows, one for each probe."""
         columns, values = ["probe", self.metric], [self.probes, self.scores.mean(0)]
         optional = {
             "control": self.control_scores,
@@ -171,7 +171,7 @@ class ProbeReport:
         return f"{self.title}\n{as_text(*self.table())}"
 
     def plot(self, path: Path | None = None) -> Any:
-        """The scores over the layers, and the shares of the mix.
+        """Draw the scores over the layers, and the shares of the mix.
 
         Args:
             path: where to write the picture, by the ending of its name (`.png`,

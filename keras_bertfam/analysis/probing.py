@@ -42,7 +42,7 @@ def probe(
     epochs: int = 50,
     patience: int = 3,
 ) -> ProbeReport:
-    """Trains small classifiers on the frozen states of a model's layers.
+    """Train small classifiers on the frozen states of a model's layers.
 
     Tenths of the sentences, chosen at random but always the same, are held out: one to
     end the training, and without `test` one to be scored on. Batches have 80 targets.
@@ -198,7 +198,7 @@ class _Runner:
         return self.spans.logits(self.model, rows)
 
     def losses(self, rows):
-        """In nats, `(targets, probes)`."""
+        """Compute cross-entropies in nats, `(targets, probes)`."""
         logits, y = self.logits(rows).astype(float), self.labels[rows]
         right = np.take_along_axis(logits, y[..., None], axis=-1)[..., 0]
         if self.kind == "edge":
@@ -219,7 +219,7 @@ class _Runner:
         return np.array([function(*pair) for pair in zip(y.T, guesses.T, strict=True)])
 
     def bits(self, rows, held_out, seed, epochs, patience):
-        """How long the labels of `rows` are, each part coded by those before it."""
+        """Compute the code length of labels, each part coded by those before it."""
         rows = np.random.default_rng(seed).permutation(rows)
         ends = sorted({max(1, round(share * len(rows))) for share in _CODED})
         total = np.full(self.labels.shape[1], ends[0] * np.log2(self.classes))
@@ -243,7 +243,7 @@ def _check(kind, metric, seeds, description_length):
 
 
 def _parts(targets: Targets, learned: int, held_out: bool) -> list[np.ndarray]:
-    """Numbers of the targets to train on, to stop by and to score on."""
+    """Split the numbers of targets: to train on, to stop by and to score on."""
     labelled = np.unique(targets.sentences[targets.sentences < learned])
     few = 3 if held_out else 2
     if len(labelled) < few or (not held_out and targets.sentences.max() < learned):

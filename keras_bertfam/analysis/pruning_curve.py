@@ -21,7 +21,7 @@ def pruning_curve(
     *,
     batch_size: int = 32,
 ) -> dict[float, float]:
-    """How good a model is without its least important heads.
+    """Score a model without its least important heads.
 
     Args:
         model: a compiled task, see `head_importance`.
@@ -61,7 +61,7 @@ def pruning_curve(
 
 @checked
 def least_important(importance: np.ndarray, share: float) -> dict[int, list[int]]:
-    """The least important heads, for `prune_heads`.
+    """Find the least important heads, for `prune_heads`.
 
     Args:
         importance: float array `(num_layers, num_heads)`, what `head_importance` gives.
@@ -100,7 +100,7 @@ def plot_pruning(
     path: Path | None = None,
     axis_label: str = "score",
 ) -> Any:
-    """Scores over the share of heads that are pruned, a curve for each name.
+    """Draw scores over the share of heads that are pruned, a curve for each name.
 
     Args:
         curves: dict from names to what `pruning_curve` gives.

@@ -11,7 +11,7 @@ from keras_bertfam.types import Path
 
 @checked
 def calibration(probabilities: Any, y_true: Any, bins: int = 10) -> dict[str, Any]:
-    """How far a classifier's confidence is from how often it is right.
+    """Measure how far a classifier's confidence is from how often it is right.
 
     The confidence is the greatest probability of an example. Examples are put into
     bins of equal width by it.
@@ -65,7 +65,7 @@ def calibration(probabilities: Any, y_true: Any, bins: int = 10) -> dict[str, An
 def plot_calibration(
     probabilities: Any, y_true: Any, path: Path | None = None, bins: int = 10
 ) -> Any:
-    """The reliability diagram: accuracy over confidence, and how many examples.
+    """Draw the reliability diagram: accuracy over confidence, and counts of examples.
 
     Args:
         probabilities, y_true, bins: see `calibration`.
@@ -96,7 +96,7 @@ def plot_calibration(
 
 
 def draw_calibration(axes: Any, found: dict[str, Any]) -> None:
-    """Draws what `calibration` gives on axes of `matplotlib`."""
+    """Draw what `calibration` gives on axes of `matplotlib`."""
     bins = len(found["counts"])
     edges = (np.arange(bins) + 0.5) / bins
     axes.bar(edges, found["accuracy"], width=1 / bins, edgecolor="white", alpha=0.7)

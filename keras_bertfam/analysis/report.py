@@ -61,7 +61,7 @@ class Report:
         return "\n\n".join([self.title, *parts])
 
     def to_markdown(self) -> str:
-        """The report as Markdown, the texts of errors in full.
+        """Write the report as Markdown, the texts of errors in full.
 
         Of more than 20 classes it has the most frequent confusions, as the text has.
         """
@@ -71,7 +71,7 @@ class Report:
         return "\n\n".join(parts) + "\n"
 
     def plot(self, path: Path | None = None) -> Any:
-        """The report as one picture: confusion matrix and scores of each class.
+        """Draw the report as one picture: confusion matrix and scores of each class.
 
         Of numbers, what is predicted over what is true; of answers, the scores.
 
@@ -105,7 +105,7 @@ class Report:
         return plots.written(figure, path)
 
     def tables(self) -> dict[str, Any]:
-        """The report as titles with pairs of the columns' names and the rows."""
+        """Arrange the report: titles with pairs of the columns' names and the rows."""
         names: list[Any] = [*(self.classes or ())]
         rows: list[Any] = [*map(list, self.scores.items())]
         found: dict[str, Any] = {"Scores": (["score", "value"], rows)}
@@ -142,7 +142,7 @@ def class_report(
     worst: int | None,
     scores: dict[str, float] | None = None,
 ) -> Report:
-    """The report of examples with a class each.
+    """Report on examples with a class each.
 
     Args:
         title: str.
@@ -262,7 +262,7 @@ def number_report(
     y_pred: Any,
     worst: int | None,
 ) -> Report:
-    """The report of examples with a number each, as `class_report`.
+    """Report on examples with a number each, as `class_report`.
 
     Returns:
         A `Report`. Its errors are the examples with the greatest ones.
@@ -296,7 +296,7 @@ def answer_report(
     answers: Sequence[dict[str, Any]],
     worst: int | None,
 ) -> Report:
-    """The report of questions with answers in a text.
+    """Report on questions with answers in a text.
 
     Args:
         title, texts, worst: see `class_report`.
@@ -328,7 +328,7 @@ def answer_report(
 
 
 def _by_class(names, shares):
-    """Rows of a table, of scikit-learn's columns."""
+    """Make rows of a table of scikit-learn's scores of each class."""
     columns = ("precision", "recall", "f1", "support")
     return {
         name: dict(zip(columns, [*map(float, row[:3]), int(row[3])], strict=True))
@@ -344,7 +344,7 @@ def _scores(kinds, y_true, y_pred):
 
 
 def _once(errors, texts):
-    """Errors without those of the same texts, which follow the first of them."""
+    """Keep one error of each text, where it comes first."""
     found: dict[str, Any] = {}
     for error in errors:
         found.setdefault(repr([error[name] for name in texts]), error)
@@ -352,7 +352,7 @@ def _once(errors, texts):
 
 
 def _worst_first(losses):
-    """Numbers of examples by their losses; what isn't finite is the worst."""
+    """Order numbers of examples by their losses; what isn't finite is the worst."""
     losses = np.where(np.isfinite(losses), losses, np.inf)
     return np.argsort(-losses, kind="stable").tolist()
 
@@ -404,6 +404,6 @@ def _as_markdown(columns, rows):
 
 
 def _escaped(text):
-    """Text without a meaning in Markdown, or for the table that it stands in."""
+    """Escape what Markdown, or a table of it, would read as markup."""
     text = html.escape(text, quote=False)
     return re.sub(r"[\\`*\[\]|~]|(?<!\w)_|_(?!\w)", r"\\\g<0>", text)

@@ -59,7 +59,7 @@ class Saliency:
         return " ".join(f"{token} ({score:+.3f})" for token, score in pairs)
 
     def plot(self, path: Path | None = None) -> Any:
-        """A bar for each token.
+        """Draw a bar for each token.
 
         Args:
             path: where to write the picture, by the ending of its name (`.png`,
@@ -93,7 +93,7 @@ def token_saliency(
     baseline: str = "mask",
     batch_size: int = 32,
 ) -> list[Saliency]:
-    """Integrated gradients: what each token adds to an output of a fine-tuned task.
+    """Compute what each token adds to an output, by integrated gradients.
 
     Gradients by the embeddings of the tokens are taken along the straight line from a
     text without content to the text, and multiplied with what changes. Special tokens,
@@ -182,7 +182,7 @@ class _Line:
         self.gradient = gradient_of(lambda *x: ops.sum(self._output(*x)), task)
 
     def integrated(self, row):
-        """The `Saliency` of an example, a dict of arrays."""
+        """Compute the `Saliency` of an example, a dict of arrays."""
         ids = row["token_ids"]
         end = ops.convert_to_numpy(ops.cast(self.embedding(ids), "float32"))
         start = self._start(ids, end)
@@ -220,7 +220,7 @@ class _Line:
         return self.name if not classes or not place else f"class {place[-1]}"
 
     def _chosen(self, row):
-        """Where the output is that is meant, and an array with a 1 there."""
+        """Find the output that is meant, and make an array with a 1 there."""
         if callable(self.target):
             return None, np.zeros(0, "float32")
         given = _outputs(self.task, _repeated(row, 1))
@@ -231,7 +231,7 @@ class _Line:
         return place, chosen
 
     def _output(self, states, rows, chosen):
-        """The output of each row, given the states of its tokens' embeddings."""
+        """Compute the output of each row from the states of its tokens' embeddings."""
         with _embedded_as(self.embedding, states, self.first):
             outputs = self.task(rows, training=False)
         if callable(self.target):
@@ -256,7 +256,7 @@ class _Line:
 
 @contextlib.contextmanager
 def _embedded_as(layer: Any, states: Tensor, first: Tensor | None) -> Iterator[None]:
-    """Within it a layer gives some states, whatever tokens it is given.
+    """Have a layer give some states, whatever tokens it is given, within the context.
 
     With `first`, float `(1, 1, width)`, the second call gives this and the states
     before the last one: it is that of a decoder.
@@ -281,7 +281,7 @@ def _embedded_as(layer: Any, states: Tensor, first: Tensor | None) -> Iterator[N
 
 
 def _rows(preprocessor, x):
-    """Rows of tokens, a dict of arrays."""
+    """Make rows of tokens of texts, a dict of arrays."""
     rows = x if isinstance(x, dict) and "token_ids" in x else None
     if rows is None:
         texts = refuse_single(preprocessor.as_tensors(x), preprocessor.single_rank)
@@ -295,7 +295,7 @@ def _repeated(row, count):
 
 
 def _outputs(task, rows):
-    """The outputs of a single row, arrays without the batch's axis."""
+    """Compute the outputs of a single row, arrays without the batch's axis."""
     outputs = task(rows, training=False)
     if isinstance(outputs, dict):
         return {k: ops.convert_to_numpy(value)[0] for k, value in outputs.items()}
@@ -303,7 +303,7 @@ def _outputs(task, rows):
 
 
 def _place(task, outputs, target):
-    """Which of the outputs is meant, by name or `None`, and a tuple, where it is."""
+    """Find the output that a target means: a name or `None`, and a tuple of indices."""
     names = getattr(task, "label_names", None)
     if isinstance(target, str) and names is not None and target in names:
         target = list(names).index(target)

@@ -43,7 +43,7 @@ def embed_words(
     tokenizer: Tokenizer | None = None,
     batch_size: int = 32,
 ) -> list[tuple[list[str], np.ndarray]]:
-    """A vector for each word of sentences, from a model's hidden states.
+    """Compute a vector for each word of sentences from a model's hidden states.
 
     Rows are as long as the backbone reads, 512 tokens at most. A sentence of more
     is embedded in parts, which don't see each other, as `TokenClassifier.tag` labels
@@ -96,7 +96,7 @@ def embed_words(
 
 
 def tokenizer_of(model: Model, tokenizer: Tokenizer | None) -> Tokenizer:
-    """The tokenizer that is given, or that of a task's preprocessor.
+    """Give the tokenizer that is passed, or that of a task's preprocessor.
 
     Raises:
         ValueError: if there is none.
@@ -113,7 +113,7 @@ def tokenizer_of(model: Model, tokenizer: Tokenizer | None) -> Tokenizer:
 
 
 def reads_rows(model: Model) -> bool:
-    """Whether a model's backbone reads single rows of tokens, not two sides."""
+    """Tell whether a model's backbone reads single rows of tokens, not two sides."""
     backbone = getattr(model, "backbone", model)
     return "token_ids" in getattr(backbone, "input_names", ())
 
@@ -159,7 +159,7 @@ class WordRows:
         )
 
     def batches(self, size: int) -> Iterator[dict[str, np.ndarray]]:
-        """The parts as dicts of arrays, `size` of them at a time."""
+        """Yield the parts as dicts of arrays, `size` of them at a time."""
         for at in range(0, len(self.parts), size):
             texts = self._preprocessor.as_tensors(self.parts[at : at + size])
             rows = self._preprocessor.encode(texts)
@@ -168,7 +168,7 @@ class WordRows:
     def vectors(
         self, states_of: "LayerStates", pool: str, batch_size: int
     ) -> Iterator[tuple[int, np.ndarray]]:
-        """For each part the number of its sentence, and the vectors of its words.
+        """Yield for each part its sentence's number and the vectors of its words.
 
         Args:
             states_of: the layers that they are made of.
@@ -216,7 +216,7 @@ class LayerStates(keras.Model):
         return self.combine(states)
 
     def rows(self, batch):
-        """For each row its states, where words begin, and its number of tokens."""
+        """Give for each row its states, where words begin, and its number of tokens."""
         batch = dict(batch)
         positions, _ = batch.pop("word_positions"), batch.pop("word_mask")
         states = ops.convert_to_numpy(self.predict_on_batch(batch))
@@ -224,7 +224,7 @@ class LayerStates(keras.Model):
 
 
 def _combination(combine, layers):
-    """What makes one tensor of those of layers."""
+    """Give the function that makes one tensor of those of several layers."""
     if isinstance(combine, str) or not np.iterable(combine):
         _check("combine", combine, _COMBINED)
         return _COMBINED[combine]

@@ -157,7 +157,7 @@ class BackupAndResume(SetStreamPosition):
         self._skipped = SkippedBatches(self.model, done, resume["logs"], to_read)
 
     def _check_data(self):
-        """Refuses, at the start, what couldn't be resumed."""
+        """Raise a `ValueError`, at the start, for data that couldn't be resumed."""
         steps = self.steps_per_epoch
         # Keras counts the batches of a pass from the start of `fit()`.
         split = 0 < self.cardinality != steps
@@ -353,7 +353,7 @@ def released(callbacks: Iterable[keras.callbacks.Callback]) -> Iterator[None]:
 
 
 def _array(variable):
-    """The values of a variable; of each replica, where each has its own."""
+    """Read the values of a variable; of each replica, where each has its own."""
     parts = distribution.own_variables(variable)
     if not parts:
         return distribution.as_numpy(variable)

@@ -163,7 +163,7 @@ class PresetCheckpoint(keras.callbacks.Callback):
         return int(ops.convert_to_numpy(iterations))
 
     def _save(self, name):
-        """Writes a preset; returns whether it's for this process to do so."""
+        """Write a preset, and tell whether this process is the one that does so."""
         with distribution.scope_of(self.model):
             is_chief = distribution.is_chief()
         if is_chief:
@@ -190,7 +190,7 @@ class PresetCheckpoint(keras.callbacks.Callback):
         write_text(path, json.dumps(best))
 
     def _best(self):
-        """The value of the preset that is there, `None` without one."""
+        """Read the value of the preset that is there, `None` without one."""
         path = os.path.join(self.folder, "best.json")
         if not os.path.isdir(os.path.join(self.folder, "best")):
             return None

@@ -46,7 +46,7 @@ class SkippedBatches:
         model.train_function = self._step
 
     def _step(self, *args: Any) -> Any:
-        """Takes and returns what the train function of the backend does."""
+        """Pass over a batch, or train on it, in place of the train function."""
         for _ in range(self._to_read):
             next(args[-1])
         self._to_read = 0
@@ -65,6 +65,6 @@ class SkippedBatches:
 
 
 def is_skipped(model: Model, batch: int) -> bool:
-    """Whether `fit()` counts a batch but passes over it."""
+    """Tell whether `fit()` counts a batch but passes over it."""
     skipped = getattr(model.train_function, "__self__", None)
     return isinstance(skipped, SkippedBatches) and batch < skipped.count

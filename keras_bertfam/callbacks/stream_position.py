@@ -108,7 +108,7 @@ class SetStreamPosition(keras.callbacks.Callback):
 def with_stream_position(
     callbacks: Any, data: Any, steps_per_epoch: int | None = None, position: Any = None
 ) -> list[keras.callbacks.Callback]:
-    """Adds what keeps the data's position to the callbacks of a `fit()`.
+    """Add what keeps the data's position to the callbacks of a `fit()`.
 
     Args:
         callbacks: A callback, a list of callbacks, or `None`.
@@ -139,7 +139,7 @@ def with_stream_position(
 
 @checked
 def show_total(callbacks: list[keras.callbacks.Callback], batches: int | None) -> None:
-    """Tells the progress bar how many batches an epoch has, where Keras can't.
+    """Tell the progress bar how many batches an epoch has, where Keras can't.
 
     Args:
         callbacks: What `with_stream_position` returned.

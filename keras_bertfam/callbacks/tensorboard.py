@@ -112,7 +112,7 @@ class TensorBoard(keras.callbacks.TensorBoard):
         return every != "epoch" and self._global_train_batch % every == 0
 
     def _counts(self):
-        """Seconds, tokens and places so far, when the device has done all steps."""
+        """Count seconds, tokens and places, once the device has done all steps."""
         watch = self.model and self._watch  # under JAX this writes the step's state
         counts = [int(ops.convert_to_numpy(v)) for v in (watch.tokens, watch.places)]
         return time.monotonic(), *counts

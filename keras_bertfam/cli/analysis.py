@@ -1,11 +1,10 @@
 """The page of all that can be said of a checkpoint and some texts."""
 
-import os
 import sys
 from collections.abc import Sequence
 from typing import Any, TextIO
 
-from keras_bertfam import datasets, models, tasks
+from keras_bertfam import datasets, tasks
 from keras_bertfam.analysis.overview import SECTIONS, Section, overview
 from keras_bertfam.analysis.overview_data import (
     labelled_sections,
@@ -13,15 +12,10 @@ from keras_bertfam.analysis.overview_data import (
     relations_section,
     words_section,
 )
-from keras_bertfam.cli.prediction import check_line, lines_of_input
+from keras_bertfam.cli.prediction import check_line, lines_of_input, load_model
 from keras_bertfam.datasets import tables
 from keras_bertfam.datasets.files import decoded_lines
-from keras_bertfam.presets import hub, preset_checks
-from keras_bertfam.presets.checkpoints import formats
-from keras_bertfam.presets.converting.heads import task_name
-from keras_bertfam.presets.names import list_presets
 from keras_bertfam.tasks.finetuning.fine_tuning import FineTuningTask
-from keras_bertfam.types import Model
 from keras_bertfam.whole_files import write_text
 
 
@@ -37,7 +31,7 @@ def analyse(
     text: Sequence[str] = (),
     label: str | None = None,
 ) -> None:
-    """Writes the page of a checkpoint and the texts of files.
+    """Write the page of a checkpoint and the texts of files.
 
     Args:
         preset: name or folder of a checkpoint.
@@ -96,29 +90,6 @@ def _examples(model, path, text, label):
     return datasets.load_examples(
         path, text=[*text] or None, label=label, label_names=names, kind=kind
     )
-
-
-def load_model(preset: str) -> Model:
-    """The task that a checkpoint is, or a task without a head for a backbone."""
-    published = list_presets().get(preset)
-    path = os.fspath(hub.locate(published or preset))
-    reader = formats.find_reader(path)
-    if reader is not None:
-        name = task_name(reader.open_source(path))
-    else:
-        saved = preset_checks.read_json(path, preset_checks.TASK_FILE) or {}
-        name = saved.get("registered_name")
-    name = str(name).removeprefix("keras_bertfam>")
-    cls = getattr(tasks, name, None) or _headless(preset)
-    return cls.from_preset(preset)
-
-
-def _headless(preset):
-    """The task whose preprocessor lays out rows for a backbone."""
-    backbone = models.Backbone.from_preset(preset, load_weights=False)
-    if isinstance(backbone, models.EncoderDecoderBackbone):
-        return tasks.TextToText
-    return tasks.CausalLM if getattr(backbone, "causal", False) else tasks.TextEmbedder
 
 
 def _texts(files, lines):

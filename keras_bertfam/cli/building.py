@@ -15,7 +15,7 @@ from keras_bertfam.types import Config, Model, TFDataset, Tokenizer
 
 
 def build(run: PretrainingRun, documents: TFDataset) -> Model:
-    """A compiled task with new weights, and a preprocessor whose tokenizer is trained.
+    """Make the compiled task of a run, and learn its tokenizer from the text.
 
     Args:
         run: `PretrainingRun`.
@@ -65,7 +65,7 @@ def load(
     documents: TFDataset,
     **arguments: Any,
 ) -> Model:
-    """A task with the weights of the run's preset, and with new words if wanted.
+    """Load the weights of the run's preset into a task, and add new words if wanted.
 
     Args:
         run: `PretrainingRun`.
@@ -158,7 +158,7 @@ def _loaded(run, path):
 
 
 def make_backbone(run: PretrainingRun, tokenizer: Tokenizer | None = None) -> Model:
-    """The family's encoder in the size that is asked for.
+    """Make the family's encoder in the size that is asked for.
 
     Args:
         run: `PretrainingRun`.
@@ -176,7 +176,7 @@ def make_backbone(run: PretrainingRun, tokenizer: Tokenizer | None = None) -> Mo
 
 
 def make_distiller(run: PretrainingRun) -> Model:
-    """A student of half of the teacher's layers, and the teacher."""
+    """Make a student with half of the teacher's layers, beside the teacher."""
     backbone = models.Backbone.from_preset(str(run.teacher), load_weights=False)
     causal = getattr(backbone, "causal", False)
     cls: Any = tasks.CausalLM if causal else tasks.MaskedLM
@@ -203,7 +203,7 @@ def make_distiller(run: PretrainingRun) -> Model:
 
 
 def compiled(run: PretrainingRun, model: Model) -> Model:
-    """The task, compiled as published but for what the run says."""
+    """Compile a task as published, but for what the run says."""
     rates = {"learning_rate": run.learning_rate, "warmup_steps": run.warmup_steps}
     given: Config = {name: v for name, v in rates.items() if v is not None}
     if run.accumulate > 1:

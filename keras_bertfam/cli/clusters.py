@@ -17,7 +17,7 @@ _JAX_VARIABLES = [
 
 @contextlib.contextmanager
 def cluster(kind: str, model_parallel: int = 1) -> Iterator[int]:
-    """The scope in which a model is made and trained by all devices there are.
+    """Open the scope in which a model is made and trained by all devices there are.
 
     Call it before anything is computed. With `"multi_worker"` it is that of
     `tf.distribute.MultiWorkerMirroredStrategy`, whose processes the environment's

@@ -24,7 +24,7 @@ _OWN_TRUNKS = ("TextToText", "PermutationLM")
 
 
 def check_options(command: str, given: Mapping[str, Any]) -> None:
-    """Raises a `ValueError` for options that a command wouldn't read.
+    """Raise a `ValueError` for options that a command wouldn't read.
 
     Args:
         command: its name.
@@ -49,7 +49,7 @@ def trunk_of(task: str) -> str:
 
 
 def check_together(run: Any) -> None:
-    """Raises a `ValueError` for settings of a `PretrainingRun` that don't combine."""
+    """Raise a `ValueError` for settings of a `PretrainingRun` that don't combine."""
     name = run.objective_name
     task = OBJECTIVES[name].task
     given = run.teacher or run.preset
@@ -88,7 +88,7 @@ def check_together(run: Any) -> None:
 
 
 def _check_new(run, task):
-    """What a new encoder, with a new vocabulary or one that is given, can't be."""
+    """Raise a `ValueError` for what a new encoder can't be with its vocabulary."""
     fitting = [
         name
         for name, record in FAMILIES.items()
@@ -118,7 +118,7 @@ def _check_new(run, task):
 
 
 def check_mask_rate(run: Any, rate: float | None) -> None:
-    """Raises a `ValueError` for a rate of masks where a run masks by no such rate."""
+    """Raise a `ValueError` for a rate of masks where a run masks by no such rate."""
     task = OBJECTIVES[run.objective_name].task
     if rate is not None and task in ("CausalLM", "TextToText", "PermutationLM"):
         raise ValueError(
@@ -128,7 +128,7 @@ def check_mask_rate(run: Any, rate: float | None) -> None:
 
 
 def check_effects(run: Any, given: Iterable[str]) -> None:
-    """Raises a `ValueError` for options that a `PretrainingRun` wouldn't read.
+    """Raise a `ValueError` for options that a `PretrainingRun` wouldn't read.
 
     Args:
         run: `PretrainingRun`.

@@ -61,7 +61,7 @@ def _size(model):
 
 
 def _load(path, published):
-    """The model of a checkpoint, and a tokenizer that it doesn't have."""
+    """Load the model of a checkpoint, and a tokenizer if the model has none itself."""
     reader = formats.find_reader(path)
     if reader is None:
         return _load_preset(path)
@@ -69,7 +69,7 @@ def _load(path, published):
 
 
 def _load_preset(path):
-    """The task or backbone of a preset directory, and a tokenizer it doesn't have."""
+    """Load a task or backbone of a preset, and a tokenizer if it has none itself."""
     task = (
         preset_checks.read_json(path, preset_checks.TASK_FILE)
         if os.path.isdir(path)
@@ -83,7 +83,7 @@ def _load_preset(path):
 
 
 def _load_foreign(source, published=None):
-    """The same for a checkpoint of another library, with a summary."""
+    """Load the same of another library's checkpoint, with a summary."""
     if published is not None:
         source = published.complete(source)
     family = published and published.backbone

@@ -104,7 +104,7 @@ def _say(title, text):
 
 
 def _report_accuracy(model, held_out):
-    """How often masked tokens are right, at the paper's share, and the surest words."""
+    """Report how many masked tokens are right, and the words that are surest."""
     tokenizer = model.preprocessor.tokenizer
     length = model.preprocessor.sequence_length
     targets, logits = masked_logits(model, tokenizer, held_out, length)

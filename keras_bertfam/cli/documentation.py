@@ -8,7 +8,7 @@ from keras_bertfam.whole_files import write_text
 
 
 def write_documentation(folder: Path) -> tuple[str, str]:
-    """Writes Python's documentation to `train.txt` and `held_out.txt`.
+    """Write Python's documentation to `train.txt` and `held_out.txt`.
 
     Args:
         folder: where to, which is there.

@@ -29,7 +29,7 @@ def train(
     jit: bool | str = "auto",
     way: Any = finetuning_heads,
 ) -> dict[str, float]:
-    """Trains with early stopping on the first metric of the task.
+    """Train with early stopping on the first metric of the task.
 
     Args:
         model: a task; its weights are those of the best epoch in the end.
@@ -90,7 +90,7 @@ def finetune(
     as_text: bool = False,
     search: bool | None = None,
 ) -> dict[str, Any]:
-    """Fine-tunes by the recipe of a preset's family.
+    """Fine-tune by the recipe of a preset's family.
 
     A table of your own is trained on once, by the middle of the published grid. A
     search, as that for a named task, trains every point of the grid with every seed.
@@ -293,7 +293,7 @@ def _check_data(task, data):
 
 
 def _card(task, scores):
-    """What the model's card is told: of the best epoch, not of the last."""
+    """Give what the model's card is told: scores of the best epoch, not the last."""
     name = getattr(task, "name", task)
     told = {} if name is None else {"description": f"Fine-tuned on {name}."}
     return {**told, "scores": scores}
@@ -308,7 +308,7 @@ def _scores_of(parts, model, way):
 
 
 def _recipe_of(preset, task, way=finetuning_heads):
-    """The recipe, and the longest row that the preset's backbone takes."""
+    """Find the recipe, and the longest row that the preset's backbone takes."""
     backbone_cls = way.CLASSES[task.kind].backbone_cls
     backbone = backbone_cls.from_preset(preset, load_weights=False)
     record, width = backbone.record, backbone.hidden_dim
@@ -318,7 +318,7 @@ def _recipe_of(preset, task, way=finetuning_heads):
 
 
 def formatted(scores: dict[str, float]) -> str:
-    """Metrics in a line."""
+    """Write metrics in a line."""
     return ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
 
 

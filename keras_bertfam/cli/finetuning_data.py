@@ -17,7 +17,7 @@ def load_own(
     limit: int | None,
     kind: str | None = None,
 ) -> tuple[datasets.Examples, datasets.Examples]:
-    """Examples of a table to train on, and to validate on.
+    """Load examples of a table of one's own to train on, and to validate on.
 
     Args:
         data: the table, see `keras_bertfam.datasets.load_examples`.
@@ -52,7 +52,7 @@ def load_parts(
     limit: int | None,
     report: Callable[[str], object],
 ) -> tuple[datasets.Examples, datasets.Examples, dict[str, datasets.Examples]]:
-    """Examples to train on, to validate on, and of further parts, by their names.
+    """Load a task's examples to train on, to validate on, and of its further parts.
 
     Such a part is MNLI's mismatched one.
 

@@ -27,7 +27,7 @@ def make_model(
     end_head: str = "independent",
     packed: bool = False,
 ) -> Model:
-    """A model for a task from a preset, with a new head.
+    """Make a model for a task from a preset, with a new head.
 
     Args:
         task: `keras_bertfam.datasets.TaskData`.
@@ -88,12 +88,12 @@ def make_model(
 
 
 def _settings(config):
-    """Constructor arguments of a preprocessor from its config."""
+    """Pick the constructor's arguments out of a preprocessor's config."""
     return {k: v for k, v in config.items() if k not in ("config_file", "dtype")}
 
 
 def prepare(model: Model, examples: datasets.Examples) -> tuple[Any, Any]:
-    """What `fit()` takes of examples.
+    """Give what `fit()` takes of examples.
 
     Args:
         model: a task of `make_model`.
@@ -108,7 +108,7 @@ def prepare(model: Model, examples: datasets.Examples) -> tuple[Any, Any]:
 def optimizer(
     model: Model, learning_rate: float, recipe: tasks.FineTuningRecipe
 ) -> keras.optimizers.Optimizer:
-    """The optimizer of a recipe.
+    """Make the optimizer of a recipe.
 
     Args:
         model: a task of `make_model`.

@@ -26,7 +26,7 @@ def make_model(
     end_head: str = "independent",
     packed: bool = False,
 ) -> Model:
-    """A `TextToText` from a preset.
+    """Load a `TextToText` from a preset.
 
     Args:
         task: `keras_bertfam.datasets.TaskData`.
@@ -56,7 +56,7 @@ def make_model(
 
 
 def prepare(model: Model, examples: datasets.Examples) -> tuple[Any, Any]:
-    """Pairs of texts, after the model's rows are made to fit them.
+    """Give pairs of texts, after the model's rows are made to fit them.
 
     Args:
         model: what `make_model` gives. Targets get no longer than the longest one.
@@ -86,7 +86,7 @@ def prepare(model: Model, examples: datasets.Examples) -> tuple[Any, Any]:
 def optimizer(
     model: Model, learning_rate: float, recipe: tasks.FineTuningRecipe
 ) -> keras.optimizers.Optimizer:
-    """The optimizer of a recipe: a family's that was pre-trained by Adafactor is that.
+    """Make the recipe's optimizer, or Adafactor if the family was pre-trained by it.
 
     Its rate is constant (Raffel et al., 2019, section 3.1.2).
 

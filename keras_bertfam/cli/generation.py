@@ -7,15 +7,14 @@ from typing import Any
 import keras_hub
 
 from keras_bertfam import tasks
-from keras_bertfam.cli.analysis import load_model
-from keras_bertfam.cli.prediction import check_line, lines_of_input
+from keras_bertfam.cli.prediction import check_line, lines_of_input, load_model
 from keras_bertfam.cli.task_kinds import SAMPLED_BY
 from keras_bertfam.datasets.files import decoded_lines
 from keras_bertfam.types import Model
 
-BATCH = 32
+_PROMPTS_AT_ONCE = 32
 USUAL_LENGTH = 64
-_CLASSES = {
+_SAMPLERS = {
     "random": keras_hub.samplers.RandomSampler,
     "top_k": keras_hub.samplers.TopKSampler,
     "top_p": keras_hub.samplers.TopPSampler,
@@ -96,7 +95,7 @@ def generate(
     given = {name: value for name, value in options.items() if name in known}
     settings: Any = given if model.generation else tasks.GenerationSettings(**given)
     arguments = {own[name]: value for name, value in options.items() if name in own}
-    chosen = _CLASSES[sampler or ""](**arguments) if arguments else sampler
+    chosen = _SAMPLERS[sampler or ""](**arguments) if arguments else sampler
     count = {**model.generation, **given}.get("num_return_sequences", 1)
     name = "texts" if count > 1 else "text"
     batch: list[str] = []
@@ -108,7 +107,7 @@ def generate(
 
     for prompt in prompts:
         batch.append(prompt)
-        if len(batch) == BATCH:
+        if len(batch) == _PROMPTS_AT_ONCE:
             yield from written()
             batch.clear()
     if batch:

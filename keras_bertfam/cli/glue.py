@@ -38,7 +38,7 @@ def finetune_all(
     output: Path | None,
     report: Callable[[str], object],
 ) -> dict[str, Any]:
-    """Fine-tunes on each task of GLUE that is there, and reports the table.
+    """Fine-tune on each task of GLUE that is there, and report the table.
 
     Args:
         finetune: takes the name of a task, its folder and that for its model, and
@@ -84,7 +84,7 @@ def finetune_all(
 
 
 def find_tasks(data: Path | None) -> tuple[dict[str, Any], dict[str, str]]:
-    """The folders of GLUE's tasks, and why there are none of others.
+    """Find the folders of GLUE's tasks, and say why there are none of others.
 
     Args:
         data: folder, or `None`: then each task is to be downloaded.
@@ -110,7 +110,7 @@ def find_tasks(data: Path | None) -> tuple[dict[str, Any], dict[str, str]]:
 def summary(
     results: Mapping[str, Mapping[str, Any]], missing: Mapping[str, str]
 ) -> dict[str, Any]:
-    """GLUE's scores, in percent.
+    """Compute GLUE's scores, in percent.
 
     Args:
         results: dict from names of tasks to their metrics, from -1 to 1.
@@ -138,7 +138,7 @@ def summary(
 
 
 def table(found: Mapping[str, Any]) -> str:
-    """What `summary` gives, as Markdown."""
+    """Write what `summary` gives as Markdown."""
     lines = ["| task | metrics | score |", "|---|---|---:|"]
     for task, scores in found["tasks"].items():
         metrics = ", ".join(f"{k} {v:.1f}" for k, v in scores["metrics"].items())

@@ -24,7 +24,7 @@ _DATASETS = ("tfds:", "hf:")
 
 
 def check_files(name: str, files: Sequence[str]) -> None:
-    """Raises a `FileNotFoundError` for files that aren't there.
+    """Raise a `FileNotFoundError` for files that aren't there.
 
     Args:
         name: of the argument.
@@ -41,7 +41,7 @@ def check_files(name: str, files: Sequence[str]) -> None:
 
 
 def check_texts(files: Sequence[str], name: str = "files") -> None:
-    """Raises an `OSError` or a `ValueError` for what are no paths of files."""
+    """Raise an `OSError` or a `ValueError` for paths that aren't of files."""
     for file in files:
         if not os.path.exists(file):
             raise FileNotFoundError(
@@ -54,7 +54,7 @@ def check_texts(files: Sequence[str], name: str = "files") -> None:
 
 
 def check_new_file(output: str) -> None:
-    """Raises an error for a path that no file could be written to."""
+    """Raise an error for a path that no file could be written to."""
     folder = os.path.dirname(os.path.abspath(output))
     if os.path.isdir(output) or not os.path.isdir(folder):
         raise ValueError(
@@ -66,7 +66,7 @@ def check_new_file(output: str) -> None:
 
 
 def check_task_folder(preset: str) -> None:
-    """Raises a `ValueError` for what isn't the directory of any task."""
+    """Raise a `ValueError` for what isn't the directory of any task."""
     if not os.path.exists(os.path.join(preset, TASK_FILE)):
         raise ValueError(
             "`preset` must be the directory of a fine-tuned task. "
@@ -75,7 +75,7 @@ def check_task_folder(preset: str) -> None:
 
 
 def check_run(run: PretrainingRun) -> None:
-    """Checks the files, presets and folders that a run names.
+    """Check the files, presets and folders that a run names.
 
     Args:
         run: `PretrainingRun`.
@@ -122,7 +122,7 @@ def check_run(run: PretrainingRun) -> None:
 
 
 def check_vocabulary(run: PretrainingRun) -> None:
-    """Checks the text of a run whose vocabulary is to be learned, and the place of it.
+    """Check the text that a vocabulary is to be learned of, and where it is to go.
 
     Args:
         run: `PretrainingRun`.
@@ -162,7 +162,7 @@ def check_prepared(
     new_vocabulary: int | None,
     test_sets: Sequence[str],
 ) -> None:
-    """Checks what a corpus is to be prepared of; see `preparing.prepare`."""
+    """Check what a corpus is to be prepared of; see `preparing.prepare`."""
     check_files("sources", sources)
     check_files("test_set", test_sets)
     check_output(output)
@@ -179,7 +179,7 @@ def check_prepared(
 def check_finetuning(
     preset: str, task: str | None, data: str | None, output: str | None, **own: Any
 ) -> None:
-    """Checks what is to be fine-tuned on; see `finetuning.finetune`.
+    """Check what is to be fine-tuned on; see `finetuning.finetune`.
 
     Args:
         preset, task, data, output: see there.
@@ -200,7 +200,7 @@ def check_finetuning(
 
 
 def check_something(task: Any, data: Any) -> None:
-    """Raises a `ValueError` for neither a task nor a table."""
+    """Raise a `ValueError` if there is neither a task nor a table."""
     if task is None and data is None:
         raise ValueError(
             "`task` must be the name of a task, or `data` a table of your own. "
@@ -209,7 +209,7 @@ def check_something(task: Any, data: Any) -> None:
 
 
 def check_without_own(task: Any, own: Mapping[str, Any]) -> None:
-    """Raises a `ValueError` for a task with what is for a table of one's own."""
+    """Raise a `ValueError` for a task with arguments that are for an own table."""
     given = {name: value for name, value in own.items() if value is not None}
     if given:
         raise ValueError(
@@ -219,7 +219,7 @@ def check_without_own(task: Any, own: Mapping[str, Any]) -> None:
 
 
 def check_conversion(source: str, destination: str, to: str) -> None:
-    """Checks the places of a conversion; see `conversion.convert`."""
+    """Check the places of a conversion; see `conversion.convert`."""
     if os.path.realpath(source) == os.path.realpath(destination):
         raise ValueError(
             f"`destination` must be another folder than `source`. Received: {source!r} "
@@ -232,5 +232,5 @@ def check_conversion(source: str, destination: str, to: str) -> None:
 
 
 def check_sampler(sampler: str) -> None:
-    """Raises a `ValueError` for a name of no sampler."""
+    """Raise a `ValueError` for what isn't the name of a sampler."""
     check_choice("sampler", sampler, SAMPLERS)

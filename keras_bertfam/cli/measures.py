@@ -58,7 +58,7 @@ class Trained:
 def masked_logits(
     model: Model, tokenizer: Any, documents: TFDataset, sequence_length: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """What a model says of masked tokens, 15 % of rows of documents, as in BERT.
+    """Compute logits of masked tokens, 15 % of rows of documents, as in BERT.
 
     Args:
         model: a task with `masked_lm_logits`.
@@ -86,7 +86,7 @@ def masked_logits(
 
 
 def docstring_parts() -> list[tuple[list[str], list[str]]]:
-    """Docstrings and their packages, a fifth of them to test on, and the others."""
+    """Give docstrings and their packages: a fifth to test on, and the others."""
     examples = python_docstrings(PACKAGES)
     order = np.random.default_rng(0).permutation(len(examples))
     count = len(examples) // 5
@@ -131,7 +131,7 @@ def _sentence_accuracy(objective, trained):
 
 
 def _mean_states(trained, texts):
-    """The mean of the last states of each text, of T5 those of its encoder."""
+    """Average the last states of each text, of T5 those of its encoder."""
     from keras import ops
 
     from keras_bertfam.tasks.summary import is_encoder_decoder, mean_states
@@ -158,7 +158,7 @@ def _mean_states(trained, texts):
 
 
 def _frozen(trained):
-    """A linear classifier of the means of states, by least squares with a penalty."""
+    """Fit a linear classifier of mean states by least squares with a penalty."""
     (test, labels), (train, train_labels) = docstring_parts()
     x = _mean_states(trained, [*test, *train])
     learned = x[len(test) :]
@@ -173,7 +173,7 @@ def _frozen(trained):
 
 
 def _fine_tuned(trained):
-    """The accuracy of a `TextClassifier` after three epochs; its weights go back."""
+    """Fine-tune a `TextClassifier` for three epochs, and put the weights back."""
     length = trained.run.sequence_length
     preprocessor = tasks.TextClassifierPreprocessor(
         trained.tokenizer,
@@ -253,7 +253,7 @@ MEASURES = {
 
 
 def measure(trained: Trained, names: Sequence[str]) -> dict[str, float | int | None]:
-    """Measures a model.
+    """Measure a model.
 
     Args:
         trained: `Trained`.

@@ -22,7 +22,7 @@ def takes_a_run(
     only: Collection[str] | None = None,
     **defaults: Any,
 ) -> Any:
-    """A function for typer with an option for each setting of a run.
+    """Make a function for typer with an option for each setting of a run.
 
     `--config` reads settings from a file, and `--recipe` has some by a name; options
     given beside them take their place. `--set` has arguments of classes.

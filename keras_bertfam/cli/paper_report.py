@@ -15,7 +15,7 @@ _NONE = "–"
 
 
 def as_markdown(table: PaperTable, scores: Scores) -> str:
-    """The table, and what its columns say, in Markdown.
+    """Write the table, and what its columns say, in Markdown.
 
     Args:
         table: `PaperTable`.
@@ -29,7 +29,7 @@ def as_markdown(table: PaperTable, scores: Scores) -> str:
 
 
 def as_text(table: PaperTable, scores: Scores) -> str:
-    """The same for a terminal, in columns."""
+    """Write the same for a terminal, in columns."""
     cells = _cells(table, scores)
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = [
@@ -43,7 +43,7 @@ def as_text(table: PaperTable, scores: Scores) -> str:
 
 
 def remarks(table: PaperTable, scores: Scores) -> list[str]:
-    """What is to be known of the numbers: of how many seeds, and what they tell.
+    """Say what is to be known of the numbers: of how many seeds, and what they tell.
 
     Rows are told apart in a column if the means of the best and the worst are further
     from each other than any row's seeds.
@@ -89,7 +89,7 @@ def _equal(scores):
 
 
 def draw(table: PaperTable, scores: Scores, path: Path) -> None:
-    """Draws a panel for each column, the paper's last, with a line for each row.
+    """Draw a panel for each column, the paper's last, with a line for each row.
 
     Args:
         table: `PaperTable`.
@@ -139,7 +139,7 @@ def _cells(table, scores):
 
 
 def _of(found, column):
-    """The values of a column of one row's seeds."""
+    """Give the values of a column of one row's seeds."""
     values = [scores.get(column) for scores in found]
     return [value for value in values if value is not None]
 

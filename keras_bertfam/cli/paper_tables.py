@@ -41,7 +41,7 @@ class Arguments:
     published: Config = dataclasses.field(default_factory=dict)
 
     def at(self, published: bool) -> Config:
-        """Those of one of the sizes."""
+        """Give the settings in one of the sizes."""
         return merged(self.settings, self.published if published else self.small)
 
 
@@ -81,7 +81,7 @@ class PaperTable(Arguments):
         scale: float | str = 1.0,
         changes: Config | None = None,
     ) -> PretrainingRun:
-        """The settings of a row.
+        """Make the run of a row.
 
         Args:
             row: str, its name, or `None` for the teacher.
@@ -106,13 +106,13 @@ class PaperTable(Arguments):
 
 
 def names() -> list[str]:
-    """Those of the tables that come with the library."""
+    """List the tables that come with the library."""
     files = (file.name for file in _FOLDER.iterdir())
     return sorted(name[:-5] for name in files if name.endswith(".yaml"))
 
 
 def read_table(name: Path) -> PaperTable:
-    """A table that comes with the library, or one of a file.
+    """Read a table that comes with the library, or one of a file.
 
     Args:
         name: one of `names()`, or the path of a YAML file that ends in `.yaml`, with
@@ -171,7 +171,7 @@ def check_request(
     held_out: Sequence[str] = (),
     changes: Config | None = None,
 ) -> tuple[PaperTable, list[str]]:
-    """Checks what is asked of a table; see `reproducing.reproduce`.
+    """Check what is asked of a table; see `reproducing.reproduce`.
 
     Returns:
         The table, and the names of the rows that are asked for.
@@ -213,13 +213,13 @@ def check_request(
 
 
 def folder_name(row: str) -> str:
-    """What the folder of a row is called."""
+    """Name the folder of a row."""
     parts = "".join(c if c.isalnum() else " " for c in row).split()
     return "-".join(parts)
 
 
 def _fields(cls, given, what):
-    """What makes an object of a class, of a file; lists and dicts where they are."""
+    """Check a file's value and read the arguments of a class from it."""
     fields = {field.name: field for field in dataclasses.fields(cls)}
     if not isinstance(given, Mapping):
         raise ValueError(f"{what} must have {[*fields]}. Received: {given!r}.")

@@ -3,18 +3,22 @@
 import contextlib
 import itertools
 import json
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
-from keras_bertfam import tasks
+from keras_bertfam import models, tasks
 from keras_bertfam.cli.writing import write_texts
 from keras_bertfam.datasets import tables
 from keras_bertfam.datasets.files import decoded_lines
 from keras_bertfam.datasets.tables import TableRequest
 from keras_bertfam.parsing import parse_json
-from keras_bertfam.presets import preset_checks
+from keras_bertfam.presets import hub, preset_checks
+from keras_bertfam.presets.checkpoints import formats
+from keras_bertfam.presets.converting.heads import task_name
+from keras_bertfam.presets.names import list_presets
 from keras_bertfam.types import Model
 
 BATCH = 256
@@ -23,7 +27,7 @@ _LONGEST = 10_000_000  # characters of a line
 
 
 def load_task(preset: str) -> Model:
-    """The fine-tuned task that a preset directory holds.
+    """Load the fine-tuned task of a preset preset_checks.
 
     Raises:
         ValueError: if there is none.
@@ -40,10 +44,37 @@ def load_task(preset: str) -> Model:
     return cls.from_preset(preset)
 
 
+def load_model(preset: str) -> Model:
+    """Load the task of a checkpoint, or one without a head for a backbone.
+
+    Args:
+        preset: name or folder of a checkpoint.
+    """
+    published = list_presets().get(preset)
+    path = os.fspath(hub.locate(published or preset))
+    reader = formats.find_reader(path)
+    if reader is not None:
+        name = task_name(reader.open_source(path))
+    else:
+        saved = preset_checks.read_json(path, preset_checks.TASK_FILE) or {}
+        name = saved.get("registered_name")
+    name = str(name).removeprefix("keras_bertfam>")
+    cls = getattr(tasks, name, None) or _headless(preset)
+    return cls.from_preset(preset)
+
+
+def _headless(preset):
+    """Give the class of task whose preprocessor lays out rows for a backbone."""
+    backbone = models.Backbone.from_preset(preset, load_weights=False)
+    if isinstance(backbone, models.EncoderDecoderBackbone):
+        return tasks.TextToText
+    return tasks.CausalLM if getattr(backbone, "causal", False) else tasks.TextEmbedder
+
+
 def predict(
     model: Model, files: Sequence[str], text: Sequence[str], lines: TextIO | None = None
 ) -> Iterator[dict[str, Any]]:
-    """The answers of a fine-tuned task.
+    """Yield the answers of a fine-tuned task.
 
     Args:
         model: a fine-tuned task.
@@ -70,7 +101,7 @@ def predict(
 def fill_mask(
     preset: str, files: Sequence[str], top_k: int, lines: TextIO | None = None
 ) -> Iterator[dict[str, Any]]:
-    """The tokens that a masked language model puts in the place of masks.
+    """Yield the tokens that a masked language model puts in the place of masks.
 
     Args:
         preset: name or folder of a checkpoint.
@@ -99,7 +130,7 @@ def fill_mask(
 
 
 def write(answers: Iterable[dict[str, Any]], report: Callable[[str], Any]) -> None:
-    """Writes each answer as a line of JSON."""
+    """Write each answer as a line of JSON."""
     for answer in answers:
         report(json.dumps(answer, ensure_ascii=False))
 
@@ -116,7 +147,7 @@ def _rows(files, columns, lines):
 
 
 def check_line(name: str, number: int, line: str) -> None:
-    """Raises a `ValueError` for a line that is no text of a model's length."""
+    """Raise a `ValueError` for a line that is longer than any model's text."""
     if len(line) > _LONGEST:
         raise ValueError(
             f"{name}, line {number}: expected at most {_LONGEST:,} characters. "

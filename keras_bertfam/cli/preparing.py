@@ -26,7 +26,7 @@ def prepare(
     report: Callable[[str], Any] = print,
     **options: Any,
 ) -> None:
-    """Prepares a corpus.
+    """Prepare a corpus.
 
     Args:
         sources: see `corpora.prepare`.
@@ -56,11 +56,12 @@ def prepare(
         )
     with loading():
         from keras_bertfam.cli.building import make_tokenizer
+        from keras_bertfam.corpora.preparing.word_counts import count_words
     if new_vocabulary is not None:
-        names = inspect.signature(corpora.count_words).parameters
+        names = inspect.signature(count_words).parameters
         counting = {name: options[name] for name in names if name in options}
         report(f"Learning a vocabulary of at most {new_vocabulary} tokens.")
-        made = make_tokenizer(run, corpora.count_words(sources, **counting))
+        made = make_tokenizer(run, count_words(sources, **counting))
     else:
         options["family"] = family
     manifest = corpora.prepare(
@@ -81,7 +82,7 @@ def prepare(
 
 
 def quality_rules(rules: Sequence[str]) -> corpora.QualityRules:
-    """Rules by names and values; later ones take the place of those before.
+    """Read rules by names and values; later ones take the place of those before.
 
     Args:
         rules: such as `["gopher", "min_words=20"]`.
@@ -106,7 +107,7 @@ def quality_rules(rules: Sequence[str]) -> corpora.QualityRules:
 
 
 def _value(name, value, kind):
-    """A value of the kind that an argument has."""
+    """Read a value of the kind that an argument has."""
     kinds = typing.get_args(kind) or (kind,)
     if kinds[0] is bool and value in ("", "true", "false"):
         return value != "false"

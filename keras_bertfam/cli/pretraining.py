@@ -30,7 +30,7 @@ _LEARNED = (None, *TOKENIZERS)
 
 
 def pretrain(run: PretrainingRun, report: Callable[[str], Any] = print) -> Model:
-    """Pre-trains by the settings of a run, and writes its preset.
+    """Pre-train by the settings of a run, and write its preset.
 
     With a `distribution` all processes are to call it, with the same settings, files
     and shared folders; the first one writes.
@@ -76,7 +76,7 @@ def _pretrain(run, report):
 
 
 def learn_vocabulary(run: PretrainingRun) -> int:
-    """Learns the vocabulary of a run, and writes its tokenizer.
+    """Learn the vocabulary of a run, and write its tokenizer.
 
     Args:
         run: `PretrainingRun`.
@@ -91,7 +91,7 @@ def learn_vocabulary(run: PretrainingRun) -> int:
 
 
 def begin(run: PretrainingRun) -> TFDataset | TokenCorpus:
-    """Sets seed and precision, and checks all that can be before anything is learned.
+    """Set seed and precision, and check all that can be before anything is learned.
 
     Args:
         run: `PretrainingRun`.
@@ -134,7 +134,7 @@ def _check_prepared(run, corpus):
 
 
 def read(run: PretrainingRun, files: Sequence[str]) -> TFDataset | TokenCorpus:
-    """The documents of files of a run, or the prepared corpus that is the only one."""
+    """Read the documents of a run's files, or its one prepared corpus."""
     if len(files) == 1 and os.path.isdir(files[0]):
         return read_tokens(files[0])
     names = ("feature", "one_per_file", "encoding", "max_line_length")
@@ -144,7 +144,7 @@ def read(run: PretrainingRun, files: Sequence[str]) -> TFDataset | TokenCorpus:
 def train(
     run: PretrainingRun, model: Model, documents: TFDataset | TokenCorpus
 ) -> keras.callbacks.History:
-    """Trains a compiled task and writes its preset and settings, as a whole.
+    """Train a compiled task, and write its preset and settings as a whole.
 
     Args:
         run: `PretrainingRun`.
@@ -188,7 +188,7 @@ def train(
 
 @contextlib.contextmanager
 def _alone(run):
-    """The folder of a run's state, which no other process has; it goes at its end."""
+    """Hold the folder of a run's state for this process; remove it at the end."""
     folder = backup_folder(run)
     with held(folder, run.output):
         try:
@@ -202,7 +202,7 @@ def _alone(run):
 
 @contextlib.contextmanager
 def held(folder: str, output: str) -> Iterator[None]:
-    """Makes a folder, and holds it as long as no other process does.
+    """Make a folder, and hold it unless another process does.
 
     Args:
         folder: path.
@@ -226,7 +226,7 @@ def held(folder: str, output: str) -> Iterator[None]:
 
 
 def save(run: PretrainingRun, model: Model) -> None:
-    """Writes what a task has trained, and the settings beside it."""
+    """Write what a task has trained, and the settings beside it."""
     if hasattr(model, "generator"):  # an encoder of its own
         model.generator.save_to_preset(f"{run.output}-generator")
     with folders.write_aside(run.output) as folder:

@@ -22,7 +22,7 @@ RECIPES: dict[str, Config] = {
 
 
 def with_recipe(name: str, given: Config) -> Config:
-    """Settings of a run by a recipe, but for those that are given.
+    """Give the settings of a recipe, but for those that are given.
 
     Args:
         name: str, a key of `RECIPES`.
@@ -37,7 +37,7 @@ def with_recipe(name: str, given: Config) -> Config:
 
 
 def merged(*parts: Config) -> Config:
-    """Settings of a run of which later ones take the place of earlier ones.
+    """Merge settings of runs; later ones take the place of earlier ones.
 
     Args:
         *parts: dicts. Of arguments that are dicts, the earlier ones' other keys stay.

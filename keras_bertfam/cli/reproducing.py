@@ -40,7 +40,7 @@ def reproduce(
     changes: Config | None = None,
     report: Callable[[str], Any] = print,
 ) -> dict[str, list[dict[str, Any]]]:
-    """Pre-trains the rows of a paper's table, and writes ours beside the paper's.
+    """Pre-train the rows of a paper's table, and write ours beside the paper's.
 
     What `output` holds is kept: a row and seed that is finished isn't trained again,
     so a killed call goes on, and another may have more rows or seeds.
@@ -107,7 +107,7 @@ class _Runner:
                 ) from error
 
     def run(self, row: str, seed: int, scale: float | str) -> PretrainingRun:
-        """The settings of a row, or of the teacher."""
+        """Make the run of a row, or of the teacher."""
         changes = {
             **self.changes,
             "files": self.files[0],
@@ -120,16 +120,16 @@ class _Runner:
         return self.table.run(None if row == _TEACHER else row, scale, changes)
 
     def _paper(self, row, seed):
-        """The paper's run, if a column asks for it."""
+        """Make the paper's run, if a column asks for it."""
         asked = row != _TEACHER and "published_parameters" in self.table.columns
         return self.run(row, seed, PAPER if asked else self.scale)
 
     def place(self, row: str, seed: int) -> str:
-        """Where the preset of a row is written."""
+        """Tell where the preset of a row is written."""
         return os.path.join(self.output, f"{folder_name(row or 'teacher')}-{seed}")
 
     def check(self, rows: Sequence[str]) -> None:
-        """Raises a `ValueError` for what would fail later, or has other results."""
+        """Raise a `ValueError` for what would fail later, or has other results."""
         teacher = [] if self.table.teacher is None else [_TEACHER]
         for row in (*teacher, *rows):
             self.run(row, 0, self.scale)
@@ -150,14 +150,14 @@ class _Runner:
                 )
 
     def _settings(self, run):
-        """A run's settings as JSON has them, without where it is."""
+        """Give a run's settings as JSON has them, without where it is."""
         settings = dataclasses.asdict(run)
         kept = {name: v for name, v in settings.items() if name not in _PLACES}
         text = [[*files] for files in self.files] if self.given else []
         return json.loads(json.dumps({**kept, "text": text}))
 
     def finish(self, row: str, seed: int) -> None:
-        """Pre-trains and measures, unless that is done."""
+        """Pre-train and measure, unless that is done."""
         if row != _TEACHER and self.table.teacher is not None:
             self.finish(_TEACHER, seed)
         columns = [] if row == _TEACHER else self.table.columns
@@ -180,20 +180,20 @@ class _Runner:
         keras.utils.clear_session()
 
     def scores(self) -> dict[str, list[dict[str, Any]]]:
-        """What is measured of each row, by seed, in the table's order."""
+        """Give what is measured of each row, by seed, in the table's order."""
         return {
             row: [found["scores"] for found in self.results.get(row, {}).values()]
             for row in self.table.rows
         }
 
     def write(self) -> None:
-        """Writes the table as far as it is."""
+        """Write the table as far as it is."""
         text = paper_report.as_markdown(self.table, self.scores())
         path = os.path.join(self.output, "table.md")
         write_text(path, f"{self.table.source}\n\n{text}\n")
 
     def draw(self) -> None:
-        """Draws the table, if that is possible."""
+        """Draw the table, if `matplotlib` is there."""
         path = os.path.join(self.output, "table.png")
         try:
             paper_report.draw(self.table, self.scores(), path)

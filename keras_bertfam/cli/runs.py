@@ -47,14 +47,14 @@ SHAPES = {
 
 
 def families() -> list[str]:
-    """The families whose pre-training is one of the objectives here."""
+    """List the families whose pre-training is one of the objectives here."""
     tasks = {objective.task for objective in OBJECTIVES.values()}
     recipes = {name: record.pretraining for name, record in FAMILIES.items()}
     return sorted(n for n, each in recipes.items() if each and each[""].task in tasks)
 
 
 def _listed(names: Iterable[str]) -> str:
-    """Names as the help of an option has them."""
+    """Join names as the help of an option has them."""
     *others, last = names
     return f"{', '.join(others)} or {last}" if others else last
 
@@ -65,7 +65,7 @@ def _described(objective: str) -> str:
 
 
 def _setting(default: Any, description: str) -> Any:
-    """A field with what its option's help says."""
+    """Make a field with what its option's help says."""
     metadata = {"help": description}
     if isinstance(default, dict):
         return dataclasses.field(default_factory=default.copy, metadata=metadata)
@@ -193,7 +193,7 @@ class PretrainingRun:
         )
 
     def published_size(self) -> tuple[str, Config]:
-        """A published name, and the arguments that make another size of it."""
+        """Find a published name, and the arguments that make another size of it."""
         sizes = FAMILIES[self.family].sizes
         asked = self.size or "mini"
         if asked in sizes:
@@ -212,7 +212,7 @@ class PretrainingRun:
         return next(iter(sizes)), shape
 
     def longest_row(self) -> int | None:
-        """How many tokens have positions in a new encoder; `None` for any number."""
+        """Tell how many positions a new encoder has; `None` for any number."""
         name, shape = self.published_size()
         record = FAMILIES[self.family]
         if trunk_of(record.pretraining[""].task) == "PermutationLM":
@@ -222,12 +222,12 @@ class PretrainingRun:
         return {**known, **shape, **self.backbone_arguments}["max_sequence_length"]
 
     def changed(self, **changes: Any) -> "PretrainingRun":
-        """The same but for the changes."""
+        """Copy the run with some changes."""
         return dataclasses.replace(self, **changes)
 
     @classmethod
     def read(cls, path: Path, **changes: Any) -> "PretrainingRun":
-        """Reads what `write` wrote, or who runs it: settings, and a `recipe` by name.
+        """Read settings that `write` or a user wrote, `recipe` naming some of them.
 
         Args:
             path: of the file.
@@ -256,7 +256,7 @@ class PretrainingRun:
         return cls(**merged(with_recipe(recipe, settings), changes))
 
     def write(self, path: Path) -> None:
-        """Writes the settings as YAML, by which the run can be repeated.
+        """Write the settings as YAML, by which the run can be repeated.
 
         Args:
             path: of the file, which appears whole.

@@ -25,7 +25,7 @@ _quiet = False
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keeps the frameworks' logs from the screen, and shows a warning in a line.
+    """Keep the frameworks' logs from the screen, and show a warning in a line.
 
     What fails raises an exception, which says so without the logs. Variables of the
     environment that are set stay as they are.
@@ -56,7 +56,7 @@ def _in_a_line(message, category, filename, lineno, line=None):
 
 @contextlib.contextmanager
 def loading() -> Iterator[None]:
-    """Loads the library and the frameworks; what these say meanwhile isn't shown.
+    """Load the library and the frameworks; what these print meanwhile isn't shown.
 
     C++ writes to the descriptor of standard error, in part before a level of logging
     could be set. If an import fails, all that was written is shown.

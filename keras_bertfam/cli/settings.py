@@ -8,13 +8,13 @@ from typing import Any
 
 
 def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
-    """Raises a `ValueError` for a value that isn't one of the choices."""
+    """Raise a `ValueError` for a value that isn't one of the choices."""
     if value not in choices:
         raise ValueError(f"`{name}` must be one of {[*choices]}. Received: {value!r}.")
 
 
 def checked(name: str, kind: Any, value: Any) -> Any:
-    """A value as its field's type; YAML has lists, and takes `1e-4` for a string.
+    """Convert a value to its field's type; YAML has lists, and `1e-4` is a string.
 
     Args:
         name: of the setting.

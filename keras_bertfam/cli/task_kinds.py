@@ -47,7 +47,7 @@ _EVERY = ("analyse", "export", "finetune")
 
 
 def check_taken(command: str, preset: str) -> None:
-    """Raises a `ValueError` for a preset of a task that a command doesn't take.
+    """Raise a `ValueError` for a preset of a task that a command doesn't take.
 
     Args:
         command: a key of `TAKEN`.
@@ -68,7 +68,7 @@ def check_taken(command: str, preset: str) -> None:
 
 
 def check_sampling(sampler: str, given: Mapping[str, Any]) -> None:
-    """Raises a `ValueError` for options of `generate` that a sampler doesn't read.
+    """Raise a `ValueError` for options of `generate` that a sampler doesn't read.
 
     Args:
         sampler: its name.
@@ -97,7 +97,7 @@ def saved_task(preset: str) -> str | None:
 
 
 def check_export(preset: str, options: Mapping[str, Any]) -> None:
-    """Raises a `ValueError` for options that the task in a folder has no use for."""
+    """Raise a `ValueError` for options that the task in a folder has no use for."""
     task = saved_task(preset)
     for name, value in options.items():
         if task is not None and task not in _EXPORTED.get(name, (task,)):

@@ -70,7 +70,7 @@ def as_options(message: str) -> str:
 
 
 def _names():
-    """What arguments are called on the command line: `--option`, or `FILES`."""
+    """Name arguments as the command line does: `--option`, or `FILES`."""
     names = {}
     for parameter in getattr(_command.get(), "params", ()):
         called = max(parameter.opts, key=len)

@@ -7,7 +7,7 @@ from keras_bertfam.types import Model
 
 
 def write_texts(model: Model, texts: Sequence[str], batch_size: int = 32) -> list[str]:
-    """What a `TextToText` writes, by greedy search, in rows as those of its training.
+    """Write texts by greedy search with a `TextToText`, in rows like those of training.
 
     Args:
         model: a `TextToText` with a `TextToTextPreprocessor`.

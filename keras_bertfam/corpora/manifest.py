@@ -9,7 +9,6 @@ import re
 import tempfile
 from typing import Any, NamedTuple
 
-import keras
 import numpy as np
 
 from keras_bertfam.parsing import read_json
@@ -213,6 +212,8 @@ def tokenizer_digest(tokenizer: Tokenizer) -> str:
         Str, the SHA-256 in hexadecimal. A tokenizer that was saved and loaded has
         the same.
     """
+    import keras  # commands check a folder without it
+
     config = {k: v for k, v in tokenizer.get_config().items() if k not in _UNRELATED}
     name = keras.saving.get_registered_name(type(tokenizer))
     digest = hashlib.sha256(_canonical([name, config]))

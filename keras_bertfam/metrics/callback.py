@@ -63,7 +63,7 @@ class TaskMetrics(keras.callbacks.Callback):
         self.prefix = prefix
 
     def compute(self, model: Model | None = None) -> dict[str, float]:
-        """The metrics of a model, by default of the one being trained.
+        """Compute the metrics of a model, by default of the one being trained.
 
         Args:
             model: a fine-tuning task, or `None`.
@@ -97,7 +97,7 @@ def _has_unanswerable(examples):
 
 
 def predicted_labels(model: Model, examples: Any, batch_size: int = 32) -> list[Any]:
-    """What a fine-tuning task predicts for examples, in the form of their labels.
+    """Predict examples with a fine-tuning task, in the form of their labels.
 
     Args:
         model: a fine-tuning task.
@@ -133,7 +133,7 @@ def predicted_labels(model: Model, examples: Any, batch_size: int = 32) -> list[
 
 
 def _numbers_by_name(task, names):
-    """A task's numbers of a model's classes, which may come in another order."""
+    """Map a task's numbers of classes to a model's, which may have another order."""
     known = {name.casefold(): k for k, name in enumerate(task.label_names)}
     if known.keys() != {name.casefold() for name in names}:
         raise ValueError(

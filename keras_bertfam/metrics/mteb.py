@@ -53,7 +53,7 @@ class MtebEncoder:
         batch_size: int | None = None,
         **kwargs: Any,
     ) -> np.ndarray:
-        """Vectors of texts.
+        """Compute vectors of texts.
 
         Args:
             inputs: texts, or batches with a list of them as `"text"`.
@@ -73,13 +73,13 @@ class MtebEncoder:
         return np.asarray(self.model.predict(texts, batch_size=size, verbose=0))
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
-        """Cosines of all vectors of one array with all of another, `(m, n)`."""
+        """Compute cosines of all vectors of one array with all of another, `(m, n)`."""
         from mteb.similarity_functions import cos_sim
 
         return cos_sim(embeddings1, embeddings2)
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
-        """Cosines of the vectors of two arrays, one by one, `(n,)`."""
+        """Compute cosines of the vectors of two arrays, one by one, `(n,)`."""
         from mteb.similarity_functions import pairwise_cos_sim
 
         return pairwise_cos_sim(embeddings1, embeddings2)

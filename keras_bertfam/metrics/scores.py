@@ -27,7 +27,7 @@ class _Metric:
     tags: bool = False  # whether there is a scheme to it
 
     def load(self):
-        """The library, a module.
+        """Import the library.
 
         Raises:
             ImportError: if it isn't installed.
@@ -114,7 +114,7 @@ def _sacrebleu(name):
 
 
 def _references(texts):
-    """The texts that one is compared with, a list."""
+    """List the texts that an answer is compared with."""
     return [texts] if isinstance(texts, str) else [*texts]
 
 
@@ -146,7 +146,7 @@ def compute_metrics(
     y_pred: Sequence[Any],
     scheme: str | None = None,
 ) -> dict[str, float]:
-    """Computes metrics of the predictions for a whole data set.
+    """Compute metrics of the predictions for a whole data set.
 
     - `"accuracy"`; `"f1"`, that of class 1; `"macro_f1"`, the mean over the classes
       that are there; `"matthews"`: of class numbers;
@@ -195,7 +195,7 @@ def compute_metrics(
 
 
 def check_metrics(names: Sequence[str], argument: str = "names") -> None:
-    """Raises unless metrics are known, and their libraries installed.
+    """Raise an error unless metrics are known, and their libraries installed.
 
     Args:
         names: list of names of metrics.

@@ -28,7 +28,7 @@ def normalize_answer(text: str) -> str:
 
 
 def right_texts(answers: dict[str, Any]) -> list[str]:
-    """The texts that count as right, none for a question without an answer.
+    """List the texts that count as right, none for a question without an answer.
 
     Args:
         answers: dict with `text`, a string or a list of strings. None of them, blank
@@ -45,7 +45,7 @@ def right_texts(answers: dict[str, Any]) -> list[str]:
 
 
 def _compared(text):
-    """What is compared of an answer: all of it where only articles are in it."""
+    """Normalise an answer for comparison; one of articles alone stays as it is."""
     return normalize_answer(text) or " ".join(text.lower().split())
 
 
@@ -58,7 +58,7 @@ def _token_f1(gold, predicted):
 
 
 def _per_question(answers, predictions):
-    """Exact match and F1 of each question, in `[0, 1]`."""
+    """Compute exact match and F1 of each question, in `[0, 1]`."""
     scores = []
     for gold, prediction in zip(answers, predictions, strict=True):
         if prediction is None:
@@ -76,7 +76,7 @@ def _per_question(answers, predictions):
 def squad_scores(
     answers: Sequence[dict[str, Any]], predictions: Sequence[str | None]
 ) -> dict[str, float]:
-    """Exact match and F1 by SQuAD's official rules.
+    """Compute exact match and F1 by SQuAD's official rules.
 
     The greatest score over a question's answers counts, and questions count
     alike. A question without answers is right if the prediction is `""`, or no
@@ -127,7 +127,7 @@ def best_null_threshold(
     null_odds: Sequence[float],
     metric: str = "f1",
 ) -> tuple[float, float]:
-    """The odds of having no answer from which on `""` should be the prediction.
+    """Find the odds of no answer from which on `""` should be the prediction.
 
     Args:
         answers: list of dicts, see `squad_scores`.
@@ -180,7 +180,7 @@ def best_null_threshold(
 def answer_texts(
     answers: Sequence[dict[str, Any]], null_threshold: float = float("inf")
 ) -> list[str]:
-    """The texts of predicted answers, `""` where the odds of none are too high.
+    """Give the texts of predicted answers, `""` where the odds of none are too high.
 
     Args:
         answers: list of dicts, what `SpanQuestionAnswering.predict` gives.

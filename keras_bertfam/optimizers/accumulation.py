@@ -31,18 +31,18 @@ class Weighing:
 
 
 def accumulates(optimizer: keras.optimizers.Optimizer | None) -> bool:
-    """Whether an update is of several batches."""
+    """Tell whether an update is of several batches."""
     return bool(getattr(inner(optimizer), "gradient_accumulation_steps", None))
 
 
 def weighing_of(optimizer: keras.optimizers.Optimizer) -> Weighing | None:
-    """What an optimizer knows if `weigh_batches` was called with it."""
+    """Give what `weigh_batches` keeps of an optimizer, or `None`."""
     return getattr(inner(optimizer), "_weighing", None)
 
 
 @checked
 def weigh_batches(optimizer: keras.optimizers.Optimizer, parts: int = 1) -> None:
-    """Makes an update of several batches the one of all their tokens.
+    """Have an update of several batches be the mean over all their tokens.
 
     Keras takes the mean of the batches' gradients. Here each counts by its weight,
     which `weighed` tells. A loss may have parts, each of which has weights of its own:
@@ -113,7 +113,7 @@ def weigh_batches(optimizer: keras.optimizers.Optimizer, parts: int = 1) -> None
 
 @contextlib.contextmanager
 def weighed(weights: Tensor, losses: Tensor) -> Iterator[None]:
-    """Tells what the batch of the step within weighs; else all batches are alike.
+    """Set what the batch of the step within weighs; else all batches are alike.
 
     Args:
         weights: Float tensor `(parts,)`, what the parts of its loss are divided by.
@@ -127,12 +127,12 @@ def weighed(weights: Tensor, losses: Tensor) -> Iterator[None]:
 
 
 def batch_weighed() -> tuple[Tensor, Tensor] | None:
-    """What `weighed` tells, `None` outside of it."""
+    """Give what `weighed` has set, weights and losses; `None` outside of it."""
     return _batch.get()
 
 
 def weights_of_batch(optimizer: keras.optimizers.Optimizer) -> Tensor:
-    """The weights that `weighed` tells, ones outside of it, float32 `(parts,)`."""
+    """Give the weights set by `weighed`, ones outside of it, float32 `(parts,)`."""
     batch = batch_weighed()
     if batch is None:
         return ops.ones(inner(optimizer)._weighing.weights.shape)
@@ -145,7 +145,7 @@ def merge(
     indices: Sequence[int],
     read: Callable[[Any], Tensor] = ops.convert_to_tensor,
 ) -> tuple[list[Tensor], list[list[Tensor]]]:
-    """What an update has accumulated with the gradients of one more batch.
+    """Add the gradients of one more batch to what an update has accumulated.
 
     Args:
         core: An optimizer that `weigh_batches` was called with.

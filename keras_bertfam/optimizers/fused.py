@@ -68,13 +68,13 @@ class FusedUpdate(Mixin):
             )
 
     def _as_torch_counts(self, updates: int) -> tuple[float, float]:
-        """The updates so far, and the epsilon beside the corrected second moment."""
+        """Give the count of updates, and epsilon for the corrected second moment."""
         # Keras has it beside the raw one.
         corrected = (1 - self.beta_2 ** (updates + 1)) ** 0.5
         return float(updates), self.epsilon / corrected
 
     def _scale_and_decay(self, variable: Any) -> tuple[float, float]:
-        """What a variable's rate is multiplied by, and its weight decay in the update.
+        """Give the factor of a variable's rate, and its weight decay in the update.
 
         Keras's own decay comes before the update.
         """

@@ -79,7 +79,7 @@ class BertAdamW(FusedUpdate, SettableRate, keras.optimizers.Optimizer):
         )
 
     def _apply_weight_decay(self, variables):
-        """Nothing: `update_step` decays, where LAMB's ratio can reach it."""
+        """Do nothing: `update_step` decays, where LAMB's ratio can reach it."""
 
     def _as_torch_counts(self, updates: int) -> tuple[float, float]:
         # Moments after many updates have no bias to correct.
@@ -118,7 +118,7 @@ class BertAdamW(FusedUpdate, SettableRate, keras.optimizers.Optimizer):
         return ops.divide(m, ops.add(ops.sqrt(v), self.epsilon))
 
     def _ratio(self, variable, update):
-        """What the rate of a variable with weight decay is multiplied by."""
+        """Compute the factor of the rate of a variable with weight decay."""
         return 1.0
 
     def get_config(self) -> Config:

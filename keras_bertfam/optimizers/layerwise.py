@@ -109,7 +109,7 @@ class LayerwiseAdamW(FusedUpdate, SettableRate, keras.optimizers.Adam):
 def layerwise_scales(
     model: Model, decay: float, offset: int = 0, scale_embeddings: bool = True
 ) -> dict[str, float]:
-    """Learning rates that fall by a factor from each layer to the one below.
+    """Compute factors of the rate that fall from each layer to the one below.
 
     With `n` layers, layer `i` (from 1) has the scale `decay ** (n + offset - i)`,
     embeddings `decay ** (n + offset)`, and the task's head 1. A layer that several
@@ -155,7 +155,7 @@ def _paths(layers):
 
 
 def fine_tuning_epsilon(model: Model) -> float:
-    """Adam's epsilon to fine-tune with, 1e-8 unless weights are float16.
+    """Give Adam's epsilon to fine-tune with, 1e-8 unless weights are float16.
 
     The published 1e-6 is of an Adam without correction of the moments' bias. Keras
     adds epsilon beside the raw moments: in the first hundreds of steps, often all
@@ -185,7 +185,7 @@ def fine_tuning_optimizer(
     scale_gradients: bool = False,
     **kwargs: Any,
 ) -> LayerwiseAdamW:
-    """AdamW with warm-up, linear decay, and smaller rates for lower layers.
+    """Make AdamW with warm-up, linear decay, and smaller rates for lower layers.
 
     Args:
         model: a task with a `backbone`.

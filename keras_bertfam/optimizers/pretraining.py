@@ -1,8 +1,9 @@
 """The published pre-training optimizer, and what `fit()` settles about it."""
 
+import functools
 import warnings
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 from keras import ops
@@ -19,6 +20,16 @@ from keras_bertfam.optimizers.schedules import (
 from keras_bertfam.optimizers.settable import AdamW
 from keras_bertfam.optimizers.weight_decay import exclude_norms_and_biases, inner
 
+# By the names that recipes have.
+OPTIMIZERS: dict[str, Callable[..., keras.optimizers.Optimizer]] = {
+    "adamw": AdamW,
+    "lamb": Lamb,
+    "adafactor": Adafactor,
+    "adagrad": functools.partial(
+        keras.optimizers.Adagrad, initial_accumulator_value=1.0
+    ),
+}
+
 
 @checked
 def pretraining_optimizer(
@@ -30,14 +41,14 @@ def pretraining_optimizer(
     beta_2: float = 0.999,
     epsilon: float = 1e-6,
     global_clipnorm: float | None = 1.0,
-    optimizer: Literal["adamw", "lamb", "adafactor", "adagrad"] = "adamw",
+    optimizer: str = "adamw",
     bias_correction: bool | None = None,
     power: float = 1.0,
     decay_steps: float = 0.1,
     warmup_bounds: Sequence[int] | None = None,
     **kwargs: Any,
 ) -> keras.optimizers.Optimizer:
-    """Returns BERT's pre-training optimizer, or another family's.
+    """Make BERT's pre-training optimizer, or another family's.
 
     The defaults are BERT's: peak rate 1e-4, 1 % warm-up (10k of 1M steps),
     linear decay to 0, decoupled weight decay .01 except on biases and on the
@@ -95,9 +106,9 @@ def pretraining_optimizer(
     Reference: Devlin et al. 2019, appendix A.2; Lan et al. 2019, section 4.1; Raffel
     et al. 2019, section 3.1.2.
     """
-    if optimizer not in ("adamw", "lamb", "adafactor", "adagrad"):
+    if optimizer not in OPTIMIZERS:
         raise ValueError(
-            '`optimizer` must be "adamw", "lamb", "adafactor" or "adagrad". '
+            f"`optimizer` must be one of {[*OPTIMIZERS]}. "
             f"Received: optimizer={optimizer!r}."
         )
     if not isinstance(learning_rate, keras.optimizers.schedules.LearningRateSchedule):
@@ -116,18 +127,14 @@ def pretraining_optimizer(
                 decay_steps=decay_steps,
                 warmup_bounds=warmup_bounds,
             )
-    cls: Any = AdamW
-    if optimizer == "adafactor":
-        cls = Adafactor
-    elif optimizer == "adagrad":
-        cls = keras.optimizers.Adagrad
-        kwargs.setdefault("initial_accumulator_value", 1.0)
-    else:
+    make = OPTIMIZERS[optimizer]
+    if optimizer in ("adamw", "lamb"):
         kwargs |= {"beta_2": beta_2, "epsilon": epsilon}
-    if optimizer == "lamb" or (optimizer == "adamw" and bias_correction is False):
-        cls = Lamb if optimizer == "lamb" else BertAdamW
-        kwargs["bias_correction"] = bool(bias_correction)
-    made = cls(
+        if optimizer == "adamw" and bias_correction is False:
+            make = BertAdamW
+        if make is not AdamW:
+            kwargs["bias_correction"] = bool(bias_correction)
+    made = make(
         learning_rate,
         weight_decay=weight_decay,
         global_clipnorm=global_clipnorm,
@@ -139,7 +146,7 @@ def pretraining_optimizer(
 
 
 def needs_total_steps(optimizer: keras.optimizers.Optimizer | None) -> bool:
-    """Whether the optimizer's schedule waits for `resolve_schedule`.
+    """Tell whether the optimizer's schedule waits for `resolve_schedule`.
 
     Args:
         optimizer: A `keras.optimizers.Optimizer`, or `None`.
@@ -152,7 +159,7 @@ def needs_total_steps(optimizer: keras.optimizers.Optimizer | None) -> bool:
 def resolve_schedule(
     optimizer: keras.optimizers.Optimizer | None, steps: int | None
 ) -> None:
-    """Tells the optimizer's schedule how many batches `fit()` is about to run.
+    """Tell the optimizer's schedule how many batches `fit()` is about to run.
 
     A schedule without `total_steps` gets the updates that the batches so far and
     those to come make, with gradient accumulation one for each
@@ -194,7 +201,7 @@ def resolve_schedule(
 
 
 def count_updates(optimizer: keras.optimizers.Optimizer | None) -> None:
-    """Tells the optimizer's schedule how many batches an update is of.
+    """Tell the optimizer's schedule how many batches an update is of.
 
     Keras asks schedules by batches. Those of this library count updates, and so
     have to know. Tasks call this in `compile()` and `fit()`.

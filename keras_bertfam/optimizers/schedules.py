@@ -124,7 +124,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
             self.resolve(total_steps)
 
     def resolve(self, total_steps: int) -> None:
-        """Sets `total_steps` unless it is set already.
+        """Set `total_steps` unless it is set already.
 
         Must be called before the train step is traced: the number of steps is
         a constant of the compiled step.
@@ -182,7 +182,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         return ops.where(step < warmup, self.peak_learning_rate * ramp, rate)
 
     def _warmup(self, total):
-        """The number of warm-up steps."""
+        """Compute the number of warm-up steps."""
         steps = _steps(self.warmup_steps, total)
         if self.warmup_bounds is None:
             return steps
@@ -197,7 +197,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         return self.end_learning_rate + span * ops.power(left, self.power)
 
     def _fall(self, step, total):
-        """The peak, and what is left of it in the last steps."""
+        """Give the peak, and what is left of it in the last steps."""
         steps = _steps(self.decay_steps, total)
         if not steps:
             return ops.full_like(step, self.peak_learning_rate)
@@ -273,7 +273,7 @@ class InverseSquareRootDecay(keras.optimizers.schedules.LearningRateSchedule):
         self.gradient_accumulation_steps = gradient_accumulation_steps
 
     def resolve(self, total_steps: int) -> None:
-        """Does nothing: the rate doesn't depend on the number of steps."""
+        """Do nothing: the rate doesn't depend on the number of steps."""
 
     def __call__(self, step: int | Tensor) -> Tensor:
         if self.gradient_accumulation_steps:
@@ -295,12 +295,12 @@ COUNTING = (WarmupPolynomialDecay, InverseSquareRootDecay)
 
 
 def _steps(part, total):
-    """A number of steps, that may be given as a part of all."""
+    """Turn a number of steps, that may be a part of all, into a count."""
     return int(part * total) if isinstance(part, float) else part
 
 
 def check_rate(name: str, value: Any) -> None:
-    """Raises a `ValueError` for what is no positive number.
+    """Raise a `ValueError` for what is no positive number.
 
     Args:
         name: of the argument.
@@ -322,7 +322,7 @@ def _check_part(name, steps):
 
 
 def check_accumulation(steps: int | None) -> None:
-    """Raises a `ValueError` for what is no number of batches of an update."""
+    """Raise a `ValueError` for what can't be the number of batches of an update."""
     if steps is not None and (int(steps) != steps or steps < 1):
         raise ValueError(
             "`gradient_accumulation_steps` must be a positive integer or None. "

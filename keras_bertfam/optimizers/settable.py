@@ -134,7 +134,7 @@ def rates_set_by(
     optimizer: keras.optimizers.Optimizer | None,
     callbacks: list[keras.callbacks.Callback],
 ) -> Iterator[None]:
-    """Lets the callbacks of a `fit()` set the rates of a schedule as they mean it.
+    """Let the callbacks of a `fit()` set the rates of a schedule as they mean it.
 
     `ReduceLROnPlateau` lowers the rest of the schedule. `LearningRateScheduler`, and
     whatever else sets a rate, sets that rate, until it sets the next.

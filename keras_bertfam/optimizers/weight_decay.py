@@ -10,7 +10,7 @@ _NO_DECAY = r"(bias|gamma|beta|scale)(/replica_\d+)?(:\d+)?$"
 
 
 def exclude_norms_and_biases(optimizer: keras.optimizers.Optimizer) -> None:
-    """Switches weight decay off for biases and normalisation weights.
+    """Switch weight decay off for biases and normalisation weights.
 
     Variables are told by the ends of their own names (`bias`, `gamma`, `beta`,
     `scale`): a layer's name, such as "LayerNorm", is no part of a variable's name.
@@ -32,17 +32,17 @@ def exclude_norms_and_biases(optimizer: keras.optimizers.Optimizer) -> None:
 
 
 def excludes_norms_and_biases(optimizer: keras.optimizers.Optimizer) -> bool:
-    """Whether `exclude_norms_and_biases` was called on an optimizer, or `None`."""
+    """Tell whether `exclude_norms_and_biases` was called on an optimizer, or `None`."""
     # Keras has no public way to what is excluded.
     pattern = getattr(inner(optimizer), "_exclude_from_weight_decay_pattern", None)
     return pattern is not None and pattern.pattern == _NO_DECAY
 
 
 def decays(variable: keras.Variable) -> bool:
-    """Whether weight decay is of a variable: not of biases and norms."""
+    """Tell whether a variable is decayed: not biases and norms."""
     return re.search(_NO_DECAY, variable.name) is None
 
 
 def inner(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
-    """The optimizer inside a `LossScaleOptimizer`, or the optimizer itself."""
+    """Give the optimizer inside a `LossScaleOptimizer`, or the optimizer itself."""
     return getattr(optimizer, "inner_optimizer", optimizer)

@@ -33,7 +33,10 @@ def label_backbone():
     """A model whose layers all give each word's one-hot label, and nothing else."""
     size = len(SPECIALS) + len(WORDS)
     backbone = EncoderBackbone(
-        size, 2, 2, CLASSES, 4, None, None, None, norm_first=True, embedding_norm=False
+        *(size, 2, 2, CLASSES, 4),
+        max_sequence_length=None,
+        norm_first=True,
+        embedding_norm=False,
     )
     for weight in backbone.weights:
         if not weight.path.endswith("gamma"):

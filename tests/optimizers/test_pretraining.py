@@ -12,6 +12,8 @@ from keras_bertfam.optimizers import (
     pretraining_optimizer,
     resolve_schedule,
 )
+from keras_bertfam.optimizers.pretraining import OPTIMIZERS
+from keras_bertfam.tasks import PretrainingRecipe
 
 RATE = 0.1
 
@@ -139,3 +141,10 @@ def test_other_optimizers_are_left_alone():
 def test_numbers_that_are_none(arguments, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         pretraining_optimizer(**arguments)
+
+
+def test_one_line_adds_an_optimizer(monkeypatch):
+    monkeypatch.setitem(OPTIMIZERS, "sgd", keras.optimizers.SGD)
+    recipe = PretrainingRecipe("MaskedLM", "me", 1e-3, 2, 10, 8, optimizer="sgd")
+    made = pretraining_optimizer(**{**recipe.optimizer_arguments(), "total_steps": 10})
+    assert type(made) is keras.optimizers.SGD
