@@ -39,14 +39,6 @@ class Namespace(ModuleType):
         setattr(self, name, value)
         return value
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        # Python binds each module in its package once it is loaded. Where a public
-        # function has the name of its module, that would hide the function.
-        if isinstance(value, ModuleType):
-            if self._imports.get(name, (self.__name__,))[0] != self.__name__:
-                return
-        super().__setattr__(name, value)
-
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self._imports})
 

@@ -69,7 +69,7 @@ if os.environ["KERAS_BACKEND"] == "jax" and were_tried(TRIED):
 # What no backend takes part in runs once, on TensorFlow: tf.data, files that are read
 # and checked, the package's own text. In other files the marker `any_backend` says so.
 ONCE = """
-    analysis/test_attention_page.py analysis/test_plots.py analysis/test_report.py
+    analysis/heads/test_attention_view.py analysis/test_plots.py analysis/test_report.py
     conformance/test_hf_tokenizers.py corpora datasets layers/corruption layers/data
     models/test_parameter_counts.py metrics/test_squad.py tasks/*/*_preprocessor.py
     tasks/test_recipes.py test_cli.py test_prediction.py test_pretraining_examples.py

@@ -18,11 +18,11 @@ from keras_bertfam.cli import (
     finetuning_heads,
     finetuning_text,
     glue,
-    paper_tables,
     preparing,
-    recipes,
+    runs,
 )
 from keras_bertfam.cli.building import pretraining_preprocessor
+from keras_bertfam.cli.reproduce import paper_tables
 from keras_bertfam.cli.runs import PretrainingRun, families
 from keras_bertfam.datasets import text_to_text
 from keras_bertfam.layers.blocks import recomputation
@@ -103,7 +103,7 @@ def test_pretrain_has_sizes_kinds_and_recipes():
     known_kinds = {record.tokenizer for record in FAMILIES.values()} - {"words"}
     assert {*re.split(", | or ", kinds)} == known_kinds
     assert others.rstrip(".") in help_of("prepare", "tokenizer")
-    assert help_of("pretrain", "recipe").endswith(f"{', '.join(recipes.RECIPES)}.")
+    assert help_of("pretrain", "recipe").endswith(f"{', '.join(runs.RECIPES)}.")
 
 
 def test_objectives_are_those_of_tasks():
@@ -169,7 +169,8 @@ def test_finetune():
 def test_other_commands():
     assert listed("prepare", "rule") == {*preparing.RULES}
     text = help_of("reproduce", "table")
-    tables = {p.stem for p in (PACKAGE / "cli" / "tables").iterdir() if p.is_file()}
+    folder = PACKAGE / "cli" / "reproduce" / "tables"
+    tables = {path.stem for path in folder.iterdir()}
     tables -= {"__init__"}
     assert text.startswith(", ".join(paper_tables.names()))
     assert {*paper_tables.names()} == tables

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from keras_bertfam.cli import finetuning, finetuning_heads
 from keras_bertfam.cli.app import app
-from keras_bertfam.cli.finetuning_data import load_own
+from keras_bertfam.cli.finetuning import load_own
 from keras_bertfam.datasets import TASKS, TaskData, load_examples
 from keras_bertfam.metrics import TaskMetrics, squad_scores
 from keras_bertfam.tasks import (

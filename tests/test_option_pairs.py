@@ -10,7 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from keras_bertfam import tasks
-from keras_bertfam.cli import building, inputs, pretraining, task_kinds
+from keras_bertfam.cli import building, inputs, pretraining
 from keras_bertfam.cli.app import app
 from keras_bertfam.cli.runs import TOKENIZERS, PretrainingRun, families
 from keras_bertfam.corpus import python_documentation
@@ -229,9 +229,9 @@ def test_what_commands_know_of_tasks():
     public = {name: getattr(tasks, name) for name in tasks.__all__}
     classes = {n: cls for n, cls in public.items() if isinstance(cls, type)}
     masked = {n for n, cls in classes.items() if issubclass(cls, FillMask)}
-    assert masked - {"FillMask"} == {*task_kinds.FILL_MASKS}
+    assert masked - {"FillMask"} == {*inputs.FILL_MASKS}
     writing = {n for n, cls in classes.items() if hasattr(cls, "generate")}
-    assert writing == {*task_kinds.WRITE}
+    assert writing == {*inputs.WRITE}
 
 
 def test_longest_rows_are_those_of_encoders():

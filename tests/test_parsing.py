@@ -8,7 +8,7 @@ import pytest
 
 import keras_bertfam
 from keras_bertfam import corpora, parsing, retrieval
-from keras_bertfam.cli import paper_tables
+from keras_bertfam.cli.reproduce import paper_tables
 from keras_bertfam.cli.runs import PretrainingRun
 from keras_bertfam.datasets import files
 from keras_bertfam.presets.checkpoints import reading
@@ -106,7 +106,7 @@ def test_nothing_else_reads_json_or_yaml():
     allowed = {
         *("cli/demo.py", "corpora/batch_source.py", "corpora/manifest.py"),
         *("corpora/preparing/word_counts.py", "models/exported.py"),
-        *("cli/reproducing.py", "parsing.py", "tokenizers/training.py"),
+        *("cli/reproduce/reproducing.py", "parsing.py", "tokenizers/training.py"),
     }
     root = pathlib.Path(keras_bertfam.__file__).parent
     found = set()

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from keras_bertfam import tasks
-from keras_bertfam.cli import inputs, pretraining, recipes
+from keras_bertfam.cli import inputs, pretraining, runs
 from keras_bertfam.cli.app import app
 from keras_bertfam.cli.runs import PretrainingRun, families
 from keras_bertfam.corpus import python_documentation
@@ -180,10 +180,10 @@ def test_options_take_the_place_of_a_file_s_settings(tmp_path, received):
 def test_recipes_are_settings(received):
     code, text = command("a.txt", "--recipe", "quick", "--learning-rate", 2e-4)
     assert code == 0, text
-    settings = {**recipes.RECIPES["quick"], "learning_rate": 2e-4}
+    settings = {**runs.RECIPES["quick"], "learning_rate": 2e-4}
     assert received == [PretrainingRun(files=("a.txt",), **settings)]
     others = {"num_layers": 3}
-    merged = recipes.with_recipe("quick", {"backbone_arguments": others})
+    merged = runs.with_recipe("quick", {"backbone_arguments": others})
     assert merged["backbone_arguments"] == {"dropout": 0.0, **others}
 
 

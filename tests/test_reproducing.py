@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from keras_bertfam.cli import measures, paper_report, pretraining, reproducing
+from keras_bertfam.cli import pretraining
 from keras_bertfam.cli.app import app
-from keras_bertfam.cli.paper_tables import names, read_table
+from keras_bertfam.cli.reproduce import measures, paper_report, reproducing
+from keras_bertfam.cli.reproduce.paper_tables import names, read_table
 from keras_bertfam.cli.runs import PretrainingRun
 from tests import tiny_sentence_pair, tiny_text_to_text
 

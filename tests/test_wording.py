@@ -7,7 +7,7 @@ import typer
 
 from keras_bertfam.cli import screen
 from keras_bertfam.cli.app import app
-from keras_bertfam.cli.wording import as_options, of_command
+from keras_bertfam.cli.screen import as_options, of_command
 
 pytestmark = pytest.mark.any_backend
 COMMANDS = typer.main.get_command(app).commands

@@ -6,29 +6,37 @@ from keras_bertfam import lazy
 
 if TYPE_CHECKING:
     from keras_bertfam.analysis import plots
-    from keras_bertfam.analysis.attention_measures import word_attention
-    from keras_bertfam.analysis.attention_view import AttentionView, attention_view
-    from keras_bertfam.analysis.head_importance import head_importance
-    from keras_bertfam.analysis.head_pruning import add_head_gates, prune_heads
-    from keras_bertfam.analysis.head_roles import HeadRoles, head_roles
+    from keras_bertfam.analysis.heads.attention_view import (
+        AttentionView,
+        attention_view,
+    )
+    from keras_bertfam.analysis.heads.importance import head_importance
+    from keras_bertfam.analysis.heads.measures import word_attention
+    from keras_bertfam.analysis.heads.pruning import (
+        add_head_gates,
+        least_important,
+        plot_pruning,
+        prune_heads,
+        pruning_curve,
+    )
+    from keras_bertfam.analysis.heads.roles import HeadRoles, head_roles
     from keras_bertfam.analysis.layerwise import (
         layer_transitions,
         plot_layer_transitions,
     )
-    from keras_bertfam.analysis.likelihood import log_likelihood, pseudo_log_likelihood
-    from keras_bertfam.analysis.minimal_pairs import minimal_pairs, read_blimp
+    from keras_bertfam.analysis.likelihood import (
+        log_likelihood,
+        minimal_pairs,
+        pseudo_log_likelihood,
+        read_blimp,
+    )
     from keras_bertfam.analysis.occurrences import WordVectors, word_vectors
-    from keras_bertfam.analysis.probe_data import arcs, entities
-    from keras_bertfam.analysis.probe_report import (
+    from keras_bertfam.analysis.probes.data import arcs, entities
+    from keras_bertfam.analysis.probes.probe import probe
+    from keras_bertfam.analysis.probes.report import (
         ProbeReport,
         center_of_gravity,
         expected_layer,
-    )
-    from keras_bertfam.analysis.probing import probe
-    from keras_bertfam.analysis.pruning_curve import (
-        least_important,
-        plot_pruning,
-        pruning_curve,
     )
     from keras_bertfam.analysis.reliability import calibration, plot_calibration
     from keras_bertfam.analysis.report import Report

@@ -4,10 +4,13 @@ import contextlib
 import json
 import os
 import pathlib
+import signal
 import sys
+import threading
 import time
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from types import FrameType
 from typing import Any
 
 import keras
@@ -18,7 +21,6 @@ from keras_bertfam import distribution
 from keras_bertfam.arguments import checked
 from keras_bertfam.callbacks.skipped_batches import LOOP_READS_FIRST, SkippedBatches
 from keras_bertfam.callbacks.stream_position import SetStreamPosition
-from keras_bertfam.callbacks.termination import EXIT_CODE, Termination
 from keras_bertfam.parsing import parse_json
 from keras_bertfam.types import Path
 
@@ -372,3 +374,83 @@ def _assign(variable, array):
     pairs = zip(parts, array, strict=True) if parts else [(variable, array)]
     for part, value in pairs:
         part.assign(value)
+
+
+# What shells and schedulers take for "ended by SIGTERM".
+EXIT_CODE = 128 + signal.SIGTERM
+
+
+class Termination:
+    """Notes SIGTERM from `start()` to `stop()`, in place of dying of it at once.
+
+    A second one ends the process at once. TensorFlow and JAX ignore the signal in runs
+    of several processes; they have set their handler before.
+
+    Attributes:
+        received: bool. Whether the signal has come.
+    """
+
+    def __init__(self) -> None:
+        self.received = False
+        self._before: Any = None
+        self._watches = False
+
+    def start(self) -> None:
+        """Watch, if this is the main thread; only there Python can."""
+        self.received = False
+        if not self._watches and threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGTERM, self._note)
+            self._watches = True
+
+    def stop(self) -> None:
+        """Leave the signal to whoever had it before."""
+        if self._watches:
+            self._watches = False
+            # `None` is a handler that isn't Python's, as TensorFlow's.
+            signal.signal(signal.SIGTERM, self._before or signal.SIG_DFL)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.received:
+            self.stop()
+            signal.raise_signal(signal.SIGTERM)
+        self.received = True
+
+
+def end_at_once() -> None:
+    """Let SIGTERM end this process again where a framework has it ignored."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def progress_of_run(
+    callbacks: Sequence[keras.callbacks.Callback], verbose: Any
+) -> list[keras.callbacks.Callback]:
+    """Give the progress bar of a run that may go on, if it has none yet.
+
+    Args:
+        callbacks: those of a `fit()`.
+        verbose: as in `fit()`.
+    """
+    bars = keras.callbacks.ProgbarLogger
+    has_bar = any(isinstance(callback, bars) for callback in callbacks)
+    goes_on = any(isinstance(callback, BackupAndResume) for callback in callbacks)
+    return [ProgressOfThisRun()] if verbose and goes_on and not has_bar else []
+
+
+class ProgressOfThisRun(keras.callbacks.ProgbarLogger):
+    """Keras's progress bar, whose time for a step is that of the steps of this run.
+
+    Keras divides by all steps of an epoch, and so by those before a kill, too.
+    """
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        super().on_epoch_begin(epoch, logs)
+        skipped = getattr(self.model.train_function, "__self__", None)
+        if not isinstance(skipped, SkippedBatches):
+            return
+        estimate = self.progbar._estimate_step_duration
+
+        def of_this_run(current, now):
+            return estimate(max(current - skipped.count, 0), now)
+
+        self.progbar._estimate_step_duration = of_this_run

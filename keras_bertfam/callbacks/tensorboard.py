@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_bertfam.arguments import checked
 from keras_bertfam.callbacks.skipped_batches import is_skipped
-from keras_bertfam.optimizers.weight_decay import inner
+from keras_bertfam.optimizers.base import inner
 from keras_bertfam.types import Path
 
 

@@ -5,9 +5,11 @@ from collections.abc import Sequence
 from typing import Any, TextIO
 
 from keras_bertfam import datasets, tasks
-from keras_bertfam.analysis.overview import SECTIONS, Section, overview
-from keras_bertfam.analysis.overview_data import (
+from keras_bertfam.analysis.overview import (
+    SECTIONS,
+    Section,
     labelled_sections,
+    overview,
     probes_section,
     relations_section,
     words_section,

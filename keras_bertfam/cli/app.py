@@ -11,18 +11,12 @@ from typing import Annotated, Any
 
 import typer
 
-from keras_bertfam.cli import (
-    combinations,
-    inputs,
-    paper_tables,
-    preparing,
-    screen,
-    task_kinds,
-)
+from keras_bertfam.cli import combinations, inputs, preparing, screen
 from keras_bertfam.cli.glue import NAME as ALL_GLUE
 from keras_bertfam.cli.options import as_setting, takes_a_run
+from keras_bertfam.cli.reproduce import paper_tables
 from keras_bertfam.cli.runs import VOCABULARY, PretrainingRun
-from keras_bertfam.cli.wording import as_options, of_command
+from keras_bertfam.cli.screen import as_options, of_command
 from keras_bertfam.datasets.task_data import TASKS
 from keras_bertfam.presets.checkpoints.source import TOKENIZERS
 from keras_bertfam.presets.inspection import check_export_paths
@@ -162,7 +156,7 @@ def reproduce(
             table, rows or (), seeds, factor, data or (), held_out or (), changes
         )
         with screen.loading():
-            from keras_bertfam.cli import paper_report, reproducing
+            from keras_bertfam.cli.reproduce import paper_report, reproducing
         scores = reproducing.reproduce(
             table,
             output,
@@ -365,7 +359,7 @@ _LINES = "Tables, or files with a text a line. Default: standard input."
 def predict(
     preset: Annotated[
         str,
-        typer.Argument(help=f"Directory of one of {', '.join(task_kinds.PREDICT)}."),
+        typer.Argument(help=f"Directory of one of {', '.join(inputs.PREDICT)}."),
     ],
     files: Annotated[list[str] | None, typer.Argument(help=_LINES)] = None,
     text: Annotated[
@@ -375,7 +369,7 @@ def predict(
     """Answer examples from files or standard input, each with a line of JSON."""
     with _errors_as_messages():
         inputs.check_task_folder(preset)
-        task_kinds.check_taken("predict", preset)
+        inputs.check_taken("predict", preset)
         inputs.check_texts(files or ())
         with screen.loading():
             from keras_bertfam.cli import prediction
@@ -393,7 +387,7 @@ def fill_mask(
     """Fill the masks in texts from files or standard input, in lines of JSON."""
     with _errors_as_messages():
         inputs.check_findable(preset)
-        task_kinds.check_taken("fill-mask", preset)
+        inputs.check_taken("fill-mask", preset)
         inputs.check_texts(files or ())
         with screen.loading():
             from keras_bertfam.cli import prediction
@@ -473,15 +467,15 @@ def generate(
     options = {name: value for name, value in options.items() if value is not None}
     with _errors_as_messages():
         inputs.check_sampler(sampler or "greedy")
-        task_kinds.check_sampling(sampler or "greedy", options)
+        inputs.check_sampling(sampler or "greedy", options)
         inputs.check_findable(preset)
-        task_kinds.check_taken("generate", preset)
+        inputs.check_taken("generate", preset)
         inputs.check_texts(file or (), "file")
         with screen.loading():
-            from keras_bertfam.cli import generation, prediction
-        model = generation.load_writer(preset)
-        texts = generation.prompts_of(prompts or (), file or (), sys.stdin)
-        answers = generation.generate(model, texts, max_length, sampler, options)
+            from keras_bertfam.cli import prediction
+        model = prediction.load_writer(preset)
+        texts = prediction.prompts_of(prompts or (), file or (), sys.stdin)
+        answers = prediction.generate(model, texts, max_length, sampler, options)
         prediction.write(answers, typer.echo)
 
 
@@ -562,7 +556,7 @@ def export(
         check_export_paths(preset, path)
         if sampler is not None:
             inputs.check_sampler(sampler)
-        task_kinds.check_export(preset, given)
+        inputs.check_export(preset, given)
         with screen.loading():
             from keras_bertfam.export import export_saved_model
         export_saved_model(preset, path, **given)

@@ -42,7 +42,7 @@ def cluster(kind: str, model_parallel: int = 1) -> Iterator[int]:
     """
     import keras
 
-    from keras_bertfam.callbacks.termination import end_at_once
+    from keras_bertfam.callbacks.backup import end_at_once
 
     backend = keras.backend.backend()
     if backend != BACKENDS[kind]:

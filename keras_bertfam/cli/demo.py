@@ -13,14 +13,18 @@ import typer
 
 from keras_bertfam.analysis import plots
 from keras_bertfam.cli import building, pretraining
-from keras_bertfam.cli.documentation import write_documentation
 from keras_bertfam.cli.inputs import backup_folder
-from keras_bertfam.cli.measures import PACKAGES, docstring_parts, masked_logits
-from keras_bertfam.cli.recipes import with_recipe
-from keras_bertfam.cli.runs import PretrainingRun
+from keras_bertfam.cli.reproduce.measures import (
+    PACKAGES,
+    docstring_parts,
+    masked_logits,
+)
+from keras_bertfam.cli.runs import PretrainingRun, with_recipe
 from keras_bertfam.corpus import python_documentation
 from keras_bertfam.export import export_saved_model
 from keras_bertfam.tasks import MaskedLM, TextClassifier
+from keras_bertfam.types import Path
+from keras_bertfam.whole_files import write_text
 
 SENTENCES = (
     "[MASK] the object is not found , an exception is raised .",
@@ -191,3 +195,23 @@ def _serve(model, path, answers):
     _say(
         "Served", f"{path}; a process with only tensorflow answers {', '.join(served)}"
     )
+
+
+def write_documentation(folder: Path) -> tuple[str, str]:
+    """Write Python's documentation to `train.txt` and `held_out.txt`.
+
+    Args:
+        folder: where to, which is there.
+
+    Returns:
+        The paths of the two. Every tenth document is held out.
+    """
+    texts = python_documentation()
+    parts = {
+        "train.txt": [text for i, text in enumerate(texts) if i % 10],
+        "held_out.txt": texts[::10],
+    }
+    for name, documents in parts.items():
+        write_text(os.path.join(folder, name), "\n\n".join(documents) + "\n")
+    train, held_out = (os.path.join(folder, name) for name in parts)
+    return train, held_out

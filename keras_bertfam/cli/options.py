@@ -10,9 +10,8 @@ import typer
 
 from keras_bertfam import parsing
 from keras_bertfam.cli.combinations import check_effects, check_mask_rate
-from keras_bertfam.cli.recipes import RECIPES, with_recipe
-from keras_bertfam.cli.runs import PretrainingRun
-from keras_bertfam.cli.wording import as_options, of_command
+from keras_bertfam.cli.runs import RECIPES, PretrainingRun, with_recipe
+from keras_bertfam.cli.screen import as_options, of_command
 
 _GROUPS = ("backbone", "preprocessor", "dataset", "task", "optimizer")
 

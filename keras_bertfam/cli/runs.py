@@ -1,7 +1,9 @@
 """The settings of a pre-training run: from options or a file, and back to one."""
 
+import contextlib
 import dataclasses
 import difflib
+import types
 import typing
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -11,8 +13,6 @@ import yaml
 from keras_bertfam import parsing
 from keras_bertfam.cli.clusters import BACKENDS
 from keras_bertfam.cli.combinations import check_together, trunk_of
-from keras_bertfam.cli.recipes import merged, with_recipe
-from keras_bertfam.cli.settings import check_choice, checked
 from keras_bertfam.presets.checkpoints.source import TOKENIZERS as GIVEN
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.families.parts.objectives import OBJECTIVES, strategies
@@ -267,3 +267,83 @@ class PretrainingRun:
         text = yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
         head = f"# keras_bertfam {__version__}: pretrain --config {FILE_NAME}\n"
         write_text(path, head + text)
+
+
+# What is published is for days on accelerators. `quick` is what taught the most of what
+# was tried in minutes on two cores (BENCHMARKS.md, "Learned per minute"). Positions
+# from 64 on stay untrained.
+RECIPES: dict[str, Config] = {
+    "published": {},
+    "quick": {
+        "sequence_length": 64,
+        "batch_size": 64,
+        "learning_rate": 1e-3,
+        "warmup_steps": 0.1,
+        "backbone_arguments": {"dropout": 0.0},
+        # From the peak straight down, where BERT's begin below it.
+        "optimizer_arguments": {"schedule_form": "join"},
+    },
+}
+
+
+def with_recipe(name: str, given: Config) -> Config:
+    """Give the settings of a recipe, but for those that are given.
+
+    Args:
+        name: str, a key of `RECIPES`.
+        given: dict. Of arguments that are dicts, the recipe's other keys stay.
+
+    Raises:
+        ValueError: for an unknown name.
+    """
+    if name not in RECIPES:
+        raise ValueError(f"`recipe` must be one of {[*RECIPES]}. Received: {name!r}.")
+    return merged(RECIPES[name], given)
+
+
+def merged(*parts: Config) -> Config:
+    """Merge settings of runs; later ones take the place of earlier ones.
+
+    Args:
+        *parts: dicts. Of arguments that are dicts, the earlier ones' other keys stay.
+    """
+    found: dict[str, Any] = {}
+    for part in parts:
+        for name, value in part.items():
+            both = isinstance(value, dict) and isinstance(found.get(name), dict)
+            found[name] = {**found[name], **value} if both else value
+    return found
+
+
+def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
+    """Raise a `ValueError` for a value that isn't one of the choices."""
+    if value not in choices:
+        raise ValueError(f"`{name}` must be one of {[*choices]}. Received: {value!r}.")
+
+
+def checked(name: str, kind: Any, value: Any) -> Any:
+    """Convert a value to its field's type; YAML has lists, and `1e-4` is a string.
+
+    Args:
+        name: of the setting.
+        kind: type of the field, or a union of it and `None`.
+        value: what is given.
+
+    Raises:
+        ValueError: for a value of another type.
+    """
+    kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+    wanted = typing.get_origin(kinds[0]) or kinds[0]
+    if value is None and type(None) in kinds:
+        return None
+    if wanted is tuple:
+        value = (value,) if isinstance(value, str) else value
+        if isinstance(value, (list, tuple)) and all(isinstance(v, str) for v in value):
+            return tuple(value)
+    elif wanted is float and isinstance(value, (str, int)):
+        with contextlib.suppress(ValueError):
+            return float(value)
+    elif isinstance(value, wanted) and (wanted is bool or not isinstance(value, bool)):
+        return value
+    what = "a list of strings" if wanted is tuple else wanted.__name__
+    raise ValueError(f"`{name}` must be of type {what}. Received: {value!r}.")

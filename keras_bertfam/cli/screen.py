@@ -1,18 +1,17 @@
-"""What a command shows: its own lines and errors, and what the frameworks log if asked.
-
-Only commands are quiet. Who imports the library sees all that the frameworks say.
-"""
+"""What a command shows: its lines, its errors in a user's words, the logs if asked."""
 
 import contextlib
+import contextvars
 import logging
 import os
+import re
 import sys
 import tempfile
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 from keras_bertfam import lazy
-from keras_bertfam.cli.wording import as_options
 
 # Below what C++ logs nothing: of TensorFlow, of gRPC, of glog in others.
 _VARIABLES = {
@@ -91,3 +90,82 @@ def _restore(screen):
     sys.stderr.flush()
     os.dup2(screen, 2)
     os.close(screen)
+
+
+# Arguments of the library by other names than those of their options.
+_OTHER_NAMES = {
+    "gradient_accumulation_steps": "accumulate",
+    "learning_rates": "learning_rate",
+    "batch_sizes": "batch_size",
+    "seeds": "seed",
+    "rules": "rule",
+    "test_sets": "test_set",
+    "threshold": "near_duplicates",
+    "documents": "files",
+}
+
+
+_command: contextvars.ContextVar[Any] = contextvars.ContextVar("command", default=None)
+
+
+@contextlib.contextmanager
+def of_command(command: Any) -> Iterator[None]:
+    """Tell within whose options `as_options` names.
+
+    Args:
+        command: typer's object of a command, with its `params`.
+    """
+    before = _command.set(command)
+    try:
+        yield
+    finally:
+        _command.reset(before)
+
+
+def as_options(message: str) -> str:
+    """Name options where a message names arguments, of the command that is running.
+
+    Args:
+        message: such as "`learning_rate` must be ...".
+
+    Returns:
+        The same with "`--learning-rate`", or as it was outside of a command.
+    """
+    names = _names()
+    if not names:
+        return message
+    known = "|".join(sorted(names, key=len, reverse=True))
+
+    def option(match):
+        name, value = names[match["name"]], match["value"]
+        if value == "None":
+            return f"no {name}"
+        return f"{name} {value}"
+
+    message = re.sub(
+        rf"\b(?P<name>{known})=(?P<value>[^\s,]+) in `compile\(\)`",
+        lambda match: f"`{option(match)}`",
+        message,
+    )
+    message = re.sub(rf"`({known})`", lambda match: f"`{names[match[1]]}`", message)
+    return re.sub(
+        rf"(?<![\w`.(-])(?P<name>{known})=(?P<value>[^\s,;)]*[^\s,;.)])",
+        option,
+        message,
+    )
+
+
+def _names():
+    """Name arguments as the command line does: `--option`, or `FILES`."""
+    names = {}
+    for parameter in getattr(_command.get(), "params", ()):
+        called = max(parameter.opts, key=len)
+        if called.startswith("-"):
+            names[called.strip("-").replace("-", "_")] = called
+        else:
+            called = called.upper()
+        names[parameter.name] = called
+    for name, other in _OTHER_NAMES.items():
+        if other in names:
+            names.setdefault(name, names[other])
+    return names

@@ -12,6 +12,12 @@ if TYPE_CHECKING:
         weighed,
     )
     from keras_bertfam.optimizers.adafactor import Adafactor
+    from keras_bertfam.optimizers.base import (
+        AdamW,
+        exclude_norms_and_biases,
+        excludes_norms_and_biases,
+        rates_set_by,
+    )
     from keras_bertfam.optimizers.lamb import BertAdamW, Lamb
     from keras_bertfam.optimizers.layerwise import (
         LayerwiseAdamW,
@@ -29,11 +35,6 @@ if TYPE_CHECKING:
         InverseSquareRootDecay,
         WarmupPolynomialDecay,
         check_accumulation,
-    )
-    from keras_bertfam.optimizers.settable import AdamW, rates_set_by
-    from keras_bertfam.optimizers.weight_decay import (
-        exclude_norms_and_biases,
-        excludes_norms_and_biases,
     )
 
 __all__ = [

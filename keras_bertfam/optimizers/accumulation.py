@@ -10,7 +10,7 @@ import keras
 from keras import ops
 
 from keras_bertfam.arguments import checked
-from keras_bertfam.optimizers.weight_decay import inner
+from keras_bertfam.optimizers.base import inner
 from keras_bertfam.types import Tensor
 
 _batch: contextvars.ContextVar[Any] = contextvars.ContextVar("batch", default=None)

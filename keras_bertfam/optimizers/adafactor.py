@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from keras_bertfam.arguments import checked
-from keras_bertfam.optimizers.settable import SettableRate
+from keras_bertfam.optimizers.base import SettableRate
 from keras_bertfam.types import Config, Tensor
 
 

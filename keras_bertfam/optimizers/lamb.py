@@ -7,9 +7,11 @@ import keras
 from keras import ops
 
 from keras_bertfam.arguments import checked
-from keras_bertfam.optimizers.fused import FusedUpdate
-from keras_bertfam.optimizers.settable import SettableRate
-from keras_bertfam.optimizers.weight_decay import exclude_norms_and_biases
+from keras_bertfam.optimizers.base import (
+    FusedUpdate,
+    SettableRate,
+    exclude_norms_and_biases,
+)
 from keras_bertfam.types import Config, Tensor
 
 

@@ -7,11 +7,9 @@ import keras
 from keras import ops
 
 from keras_bertfam.arguments import checked
-from keras_bertfam.optimizers.fused import FusedUpdate
+from keras_bertfam.optimizers.base import FusedUpdate, SettableRate, decays
 from keras_bertfam.optimizers.pretraining import count_updates
 from keras_bertfam.optimizers.schedules import WarmupPolynomialDecay, check_rate
-from keras_bertfam.optimizers.settable import SettableRate
-from keras_bertfam.optimizers.weight_decay import decays
 from keras_bertfam.types import Config, Model, Tensor
 
 

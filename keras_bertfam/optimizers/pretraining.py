@@ -10,6 +10,7 @@ from keras import ops
 
 from keras_bertfam.arguments import checked
 from keras_bertfam.optimizers.adafactor import Adafactor
+from keras_bertfam.optimizers.base import AdamW, exclude_norms_and_biases, inner
 from keras_bertfam.optimizers.lamb import BertAdamW, Lamb
 from keras_bertfam.optimizers.schedules import (
     COUNTING,
@@ -17,8 +18,6 @@ from keras_bertfam.optimizers.schedules import (
     WarmupPolynomialDecay,
     check_rate,
 )
-from keras_bertfam.optimizers.settable import AdamW
-from keras_bertfam.optimizers.weight_decay import exclude_norms_and_biases, inner
 
 # By the names that recipes have.
 OPTIMIZERS: dict[str, Callable[..., keras.optimizers.Optimizer]] = {

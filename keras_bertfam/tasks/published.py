@@ -7,8 +7,8 @@ from typing import Any
 import keras
 
 from keras_bertfam import optimizers
+from keras_bertfam.optimizers.base import inner
 from keras_bertfam.optimizers.schedules import COUNTING
-from keras_bertfam.optimizers.weight_decay import inner
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.families.parts.recipes import (
     FineTuningRecipe,

@@ -18,8 +18,7 @@ from keras import ops
 from keras_bertfam import distribution, optimizers
 from keras_bertfam.autograph import as_written
 from keras_bertfam.callbacks import show_total, with_stream_position
-from keras_bertfam.callbacks.backup import released
-from keras_bertfam.callbacks.progress import progress_of_run
+from keras_bertfam.callbacks.backup import progress_of_run, released
 from keras_bertfam.layers.blocks.recomputation import set_recomputation
 from keras_bertfam.layers.data.pipelines import (
     checked_batch_size,

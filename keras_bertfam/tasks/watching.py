@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_bertfam import distribution
 from keras_bertfam.optimizers.accumulation import merge, weighing_of
-from keras_bertfam.optimizers.weight_decay import inner
+from keras_bertfam.optimizers.base import inner
 from keras_bertfam.types import Model
 
 # No attributes of the models, which would save them.

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from keras_bertfam import callbacks
-from keras_bertfam.callbacks.termination import Termination
+from keras_bertfam.callbacks.backup import Termination
 from tests import tiny_masked_lm as tiny
 from tests.resume_worker import At, train
 

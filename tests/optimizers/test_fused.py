@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 from keras_bertfam import optimizers
-from keras_bertfam.optimizers.fused import FusedUpdate
+from keras_bertfam.optimizers.base import FusedUpdate
 
 RATE = keras.optimizers.schedules.PolynomialDecay(0.1, 10)
 MAKERS = {

@@ -8,7 +8,7 @@ import pytest
 from keras import ops
 
 from keras_bertfam import callbacks, optimizers
-from keras_bertfam.optimizers.weight_decay import inner
+from keras_bertfam.optimizers.base import inner
 from tests import tiny_masked_lm as tiny
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from keras_bertfam import models, tasks
-from keras_bertfam.cli import task_kinds
+from keras_bertfam.cli import inputs
 from keras_bertfam.presets import CheckpointError, inspection
 from keras_bertfam.presets.families import FAMILIES
 from tests import tiny_masked_lm
@@ -73,12 +73,12 @@ def test_commands_and_presets(presets):
         path = presets / preset
         given = str(path) if path.exists() else preset
         with pytest.raises(ValueError, match=words) as caught:
-            task_kinds.check_taken(command, given)
+            inputs.check_taken(command, given)
         assert str(caught.value).startswith("`preset` must be of one of ")
-    task_kinds.check_taken("fill-mask", str(presets / "masked"))
-    task_kinds.check_taken("fill-mask", "bert_tiny_en_uncased")
-    task_kinds.check_taken("fill-mask", str(presets / "t5"))  # the loader says it
-    task_kinds.check_taken("predict", str(presets / "classifier"))
+    inputs.check_taken("fill-mask", str(presets / "masked"))
+    inputs.check_taken("fill-mask", "bert_tiny_en_uncased")
+    inputs.check_taken("fill-mask", str(presets / "t5"))  # the loader says it
+    inputs.check_taken("predict", str(presets / "classifier"))
 
 
 def test_the_nearest_names():

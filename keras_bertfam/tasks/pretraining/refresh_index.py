@@ -16,7 +16,7 @@ from keras import ops
 from keras_bertfam.arguments import checked
 from keras_bertfam.callbacks.skipped_batches import is_skipped
 from keras_bertfam.layers.data.pipelines import check_at_least
-from keras_bertfam.optimizers.weight_decay import inner
+from keras_bertfam.optimizers.base import inner
 from keras_bertfam.presets import folders
 from keras_bertfam.retrieval.index import Index
 from keras_bertfam.types import Model, Path

@@ -3,7 +3,7 @@ import pytest
 from keras import ops
 
 from keras_bertfam.analysis import head_importance
-from keras_bertfam.analysis.head_importance import labelled_batches, score
+from keras_bertfam.analysis.heads.importance import labelled_batches, score
 from keras_bertfam.models import EncoderDecoderBackbone
 from keras_bertfam.tasks import (
     MultipleChoice,

@@ -10,12 +10,11 @@ from typing import Any
 
 from keras_bertfam import parsing
 from keras_bertfam.cli.inputs import check_files
-from keras_bertfam.cli.measures import MEASURES
-from keras_bertfam.cli.recipes import merged, with_recipe
-from keras_bertfam.cli.runs import PretrainingRun
+from keras_bertfam.cli.reproduce.measures import MEASURES
+from keras_bertfam.cli.runs import PretrainingRun, merged, with_recipe
 from keras_bertfam.types import Config, Path
 
-_FOLDER = importlib.resources.files("keras_bertfam.cli") / "tables"
+_FOLDER = importlib.resources.files("keras_bertfam.cli.reproduce") / "tables"
 # In the place of a number of updates: the settings that the paper had.
 PAPER = "paper"
 # What values in a file are, if not keys and values.

@@ -9,10 +9,11 @@ from typing import Any
 import keras
 
 from keras_bertfam import parsing
-from keras_bertfam.cli import paper_report, pretraining
-from keras_bertfam.cli.documentation import write_documentation
-from keras_bertfam.cli.measures import Trained, measure
-from keras_bertfam.cli.paper_tables import (
+from keras_bertfam.cli import pretraining
+from keras_bertfam.cli.demo import write_documentation
+from keras_bertfam.cli.reproduce import paper_report
+from keras_bertfam.cli.reproduce.measures import Trained, measure
+from keras_bertfam.cli.reproduce.paper_tables import (
     PAPER,
     PaperTable,
     check_request,

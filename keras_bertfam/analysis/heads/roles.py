@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from keras_bertfam.analysis.attention_measures import (
+from keras_bertfam.analysis.heads.attention import HeadRows
+from keras_bertfam.analysis.heads.measures import (
     ArcCounts,
     HeadMeasures,
     RelationScore,
 )
-from keras_bertfam.analysis.head_rows import HeadRows
 from keras_bertfam.analysis.plots import legend_beside, new_figure, written
 from keras_bertfam.analysis.report import as_text
 from keras_bertfam.arguments import checked

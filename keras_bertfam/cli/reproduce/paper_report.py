@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from keras_bertfam.analysis import plots
-from keras_bertfam.cli.measures import MEASURES
-from keras_bertfam.cli.paper_tables import PaperTable
+from keras_bertfam.cli.reproduce.measures import MEASURES
+from keras_bertfam.cli.reproduce.paper_tables import PaperTable
 from keras_bertfam.types import Path
 
 # For each row, the scores of its seeds.

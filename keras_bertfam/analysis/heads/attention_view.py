@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_bertfam.analysis.attention import (
+from keras_bertfam.analysis.heads.attention import (
     TextAttention,
     checked_texts,
     text_attentions,

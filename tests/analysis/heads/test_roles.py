@@ -6,7 +6,7 @@ from scipy import stats
 from scipy.spatial import distance
 
 from keras_bertfam.analysis import head_roles, prune_heads, word_attention
-from keras_bertfam.analysis.attention_measures import (
+from keras_bertfam.analysis.heads.measures import (
     divergences,
     entropies,
     plane_of,

@@ -5,7 +5,7 @@ from keras import ops
 
 from keras_bertfam import tasks
 from keras_bertfam.analysis import attention_view, prune_heads
-from keras_bertfam.analysis.attention import text_attentions
+from keras_bertfam.analysis.heads.attention import text_attentions
 from tests import tiny_fine_tuning as tiny
 from tests import tiny_text_to_text
 

@@ -5,8 +5,8 @@ import re
 import numpy as np
 import pytest
 
-from keras_bertfam.analysis.attention import TextAttention
-from keras_bertfam.analysis.attention_view import AttentionView, attention_page
+from keras_bertfam.analysis.heads.attention import TextAttention
+from keras_bertfam.analysis.heads.attention_view import AttentionView, attention_page
 from keras_bertfam.analysis.pages import page
 from tests.chromium import Chromium
 

@@ -8,9 +8,10 @@ import pytest
 from keras import ops
 from sklearn.linear_model import LogisticRegression
 
-from keras_bertfam.analysis import cached_states, probe, probing
-from keras_bertfam.analysis.probe_data import read_targets
-from keras_bertfam.analysis.probe_models import Probes, Spans, shuffled, train
+from keras_bertfam.analysis import probe
+from keras_bertfam.analysis.probes import probe as probing
+from keras_bertfam.analysis.probes.classifiers import Probes, Spans, shuffled, train
+from keras_bertfam.analysis.probes.data import read_targets
 from keras_bertfam.layers import BertTokenizer
 from keras_bertfam.models import EncoderBackbone
 from tests.tiny_masked_lm import SPECIALS
@@ -78,10 +79,10 @@ def test_one_hot_labels_are_found_and_the_control_task_is_not(tmp_path, monkeypa
     np.testing.assert_allclose(first.selectivity, 1 - chance, atol=0.12)
     # The states are there now; with other weights they are others.
     with monkeypatch.context() as patched:
-        patched.setattr(cached_states, "_fill", None)
+        patched.setattr(probing, "_fill", None)
         np.testing.assert_array_equal(report().scores, first.scores)
     backbone.token_embedding.embeddings.assign(np.ones((30, CLASSES)))
-    other = cached_states.layer_states(backbone, words, "first", tmp_path, **given)
+    other = probing.layer_states(backbone, words, "first", tmp_path, **given)
     np.testing.assert_array_equal(other[:, 0], 1)
     assert len([*tmp_path.glob("*.npy")]) == 2
 
@@ -261,13 +262,13 @@ def test_what_cannot_be_probed(arguments, message):
 def test_damaged_states_are_made_anew(tmp_path):
     backbone, tokenizer = label_backbone()
     arguments = {"cache": tmp_path, "tokenizer": tokenizer}
-    states = cached_states.layer_states(backbone, [WORDS], **arguments)
+    states = probing.layer_states(backbone, [WORDS], **arguments)
     expected = np.array(states)
     assert states.shape == (len(WORDS), 3, CLASSES)
     for path in tmp_path.iterdir():
         content = path.read_bytes()
         for damaged in (bytes(len(content)), content[:-1] + b"z"):
             path.write_bytes(damaged)
-            states = cached_states.layer_states(backbone, [WORDS], **arguments)
+            states = probing.layer_states(backbone, [WORDS], **arguments)
             np.testing.assert_array_equal(states, expected)
             assert path.read_bytes() == content

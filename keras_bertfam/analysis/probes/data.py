@@ -8,7 +8,7 @@ import numpy as np
 
 from keras_bertfam.arguments import checked
 from keras_bertfam.metrics import METRICS, scheme_of
-from keras_bertfam.metrics.tags import entity_spans
+from keras_bertfam.metrics.scores import entity_spans
 
 
 @checked

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_bertfam.analysis.head_rows import HeadRow
+from keras_bertfam.analysis.heads.attention import HeadRow
 from keras_bertfam.tokenizers.byte_pair import token_strings
 
 PATTERNS = (

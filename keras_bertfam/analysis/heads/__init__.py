@@ -1,0 +1,1 @@
+"""Attention heads: what they attend to, what they are for, and models without them."""

@@ -1,0 +1,1 @@
+"""Probes: small classifiers that read labels off the states of each layer."""
