@@ -87,6 +87,8 @@ class PretrainingTask(
             doesn't read isn't trained.
         has_global_tokens: whether rows have global tokens, if the backbone can. The
             projections of a task without aren't trained.
+        memory: in a task whose rows go on from batch to batch, the layer that remembers
+            the batch before, or `None`.
         recipe_family: name of the family whose recipe is the objective's. `None` for
             an objective that more than one family has: its recipe is the backbone's
             family's.
@@ -386,12 +388,16 @@ class PretrainingTask(
 
     def _batched(self, data, batch_size, position=None):
         """Make batches of rows, in order or shuffled for each pass of a position."""
-        if position is None:
+        # With memory each row goes on where that of the batch before ended.
+        if position is None or self._memory() is not None:
             return ready_to_iterate(data.batch(batch_size))
         seed = getattr(self.preprocessor, "seed", 0)
         batches = ready_to_iterate(shuffled_batches(data, batch_size, seed, position))
         remember_shapes(batches, 1 + (len(data) % batch_size > 0))
         return remember_count(batches, -(-len(data) // batch_size))
+
+    def _memory(self):
+        return getattr(self, "memory", None)
 
     def fit(
         self,
@@ -471,13 +477,16 @@ class PretrainingTask(
         sample_weight: Any = None,
         **kwargs: Any,
     ) -> Any:
+        """Measure loss and metrics, as in Keras; with memory by one of its own."""
         check_given(self, x, y)
         if is_arrays(x):
             rows = self._rows(x, y, sample_weight)
             x = self._batched(rows, checked_batch_size(batch_size))
             y = batch_size = sample_weight = None
         kwargs |= {"batch_size": batch_size, "sample_weight": sample_weight}
-        with self._usable_after_errors(), may_end(kwargs.get("steps")):
+        memory = self._memory()
+        aside = contextlib.nullcontext() if memory is None else memory.put_aside()
+        with aside, self._usable_after_errors(), may_end(kwargs.get("steps")):
             if yields_batches(x):
                 return keras.Model.evaluate(self, x, y, **kwargs)
             return super().evaluate(x, y, **kwargs)
