@@ -148,7 +148,7 @@ class PretrainingTask(
     def default_loss(self) -> Any:
         """Make the loss that `compile()` takes when none is given.
 
-        `None` for a task that defines `compute_loss`, and then takes no other.
+        `None` for a task that computes its `own_loss`, and takes no other.
         """
         raise TypeError(f"{type(self).__name__} must define `default_loss`.")
 
@@ -166,6 +166,35 @@ class PretrainingTask(
         gradient, which costs a pass backwards.
         """
         return 1
+
+    def own_loss(
+        self, x: Any, y: Any, y_pred: Any, sample_weight: Any
+    ) -> Tensor | None:
+        """Compute a loss that is no function of labels and predictions alone.
+
+        Args:
+            x: the inputs of a batch.
+            y: its labels.
+            y_pred: what `call` returned.
+            sample_weight: the labels' weights, or `None`.
+
+        Returns:
+            float scalar, `added_losses()` included; `None`, unless a task defines it,
+            for the loss that it was compiled with.
+        """
+
+    def compute_loss(
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        training: bool = True,
+    ) -> Tensor | None:
+        loss = self.own_loss(x, y, y_pred, sample_weight)
+        if loss is not None:
+            return loss
+        return super().compute_loss(x, y, y_pred, sample_weight, training)
 
     def added_losses(self) -> Tensor:
         """Sum what layers add to the loss, as `HeadGates`; 0 if there is nothing.

@@ -1,5 +1,6 @@
 """The right one of some choices: RACE, SWAG."""
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -65,6 +66,8 @@ class MultipleChoice(SummaryTask):
 
     preprocessor_cls = MultipleChoicePreprocessor
     data_kind = "multiple_choice"
+    pipeline = "multiple-choice"
+    text_columns = ("context", "choices")
     label_kind = "choice"
     choices = True
 
@@ -83,6 +86,11 @@ class MultipleChoice(SummaryTask):
 
     def as_outputs(self, scores: Tensor) -> Tensor:
         return scores[..., 0]
+
+    def answers(self, columns: Sequence[Sequence[Any]]) -> Iterator[dict[str, Any]]:
+        names = ("context", "choices", "question")
+        for choice, probability in self.choose(dict(zip(names, columns, strict=False))):
+            yield {"choice": choice, "probability": probability}
 
     def default_loss(self) -> MaskedCrossentropy:
         return MaskedCrossentropy(name="crossentropy")

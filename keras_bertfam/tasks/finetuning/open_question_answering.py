@@ -194,14 +194,7 @@ class OpenQuestionAnswering(FineTuningTask, PassageReader):
             outputs["passage_scores"], outputs["span_scores"], self.normalization
         )
 
-    def compute_loss(
-        self,
-        x: Any = None,
-        y: Any = None,
-        y_pred: Any = None,
-        sample_weight: Any = None,
-        training: bool = True,
-    ) -> Tensor:
+    def own_loss(self, x: Any, y: Any, y_pred: Any, sample_weight: Any) -> Tensor:
         targets = ops.cast(y, "bool")
         losses = -answer_marginal(self.log_probabilities(y_pred), targets)
         if self.retrieval_weight:

@@ -1,6 +1,6 @@
 """Answers that are spans of a text: SQuAD 1.1 and 2.0."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -96,6 +96,8 @@ class SpanQuestionAnswering(FineTuningTask):
 
     preprocessor_cls = SpanQuestionAnsweringPreprocessor
     data_kind = "question_answering"
+    pipeline = "question-answering"
+    text_columns = ("question", "context")
     label_kind = "place"
     one_row_each = False  # but one for each window
     has_global_tokens = True
@@ -187,17 +189,16 @@ class SpanQuestionAnswering(FineTuningTask):
         names = ("starts", "ends", "scores")
         return {**dict(zip(names, spans, strict=True)), "no_answer": no_answer}
 
+    def answers(self, columns: Sequence[Sequence[Any]]) -> Iterator[dict[str, Any]]:
+        x = dict(zip(("question", "context"), columns, strict=True))
+        for answer in self.predict(x, verbose=0):
+            found = {name: answer[name] for name in ("start", "end", "score")}
+            yield {"answer": answer["text"], **found}
+
     def default_loss(self) -> None:
         return None
 
-    def compute_loss(
-        self,
-        x: Any = None,
-        y: Any = None,
-        y_pred: Any = None,
-        sample_weight: Any = None,
-        training: bool = True,
-    ) -> Tensor:
+    def own_loss(self, x: Any, y: Any, y_pred: Any, sample_weight: Any) -> Tensor:
         losses = 0.5 * sum(
             token_crossentropy(y[:, k], y_pred[name])
             for k, name in enumerate(("start_logits", "end_logits"))

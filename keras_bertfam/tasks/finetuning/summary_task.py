@@ -177,21 +177,16 @@ class SummaryTask(FineTuningTask):
         total = ops.sum(losses * weights, axis=1)
         return total / ops.maximum(ops.sum(weights, axis=1), 1.0)
 
-    def compute_loss(
-        self,
-        x: Any = None,
-        y: Any = None,
-        y_pred: Any = None,
-        sample_weight: Any = None,
-        training: bool = True,
-    ) -> Tensor:
+    def own_loss(
+        self, x: Any, y: Any, y_pred: Any, sample_weight: Any
+    ) -> Tensor | None:
         if not isinstance(y_pred, dict):
-            return super().compute_loss(x, y, y_pred, sample_weight, training)
+            return None
         outputs, losses = y_pred["outputs"], y_pred["token_losses"]
         weights = ops.ones_like(losses)
         if sample_weight is not None:
             weights *= ops.reshape(ops.cast(sample_weight, "float32"), (-1,))
-        total = super().compute_loss(x, y, outputs, sample_weight, training)
+        total = self.compute_loss(x, y, outputs, sample_weight)
         mean = distribution.global_mean(ops.sum(losses * weights), ops.sum(weights))
         return total + self.lm_weight * mean
 

@@ -1,11 +1,12 @@
 """Classification of texts and pairs of texts."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
+from keras_bertfam.tasks.finetuning.fine_tuning import inputs_of
 from keras_bertfam.tasks.finetuning.labelled import (
     LabelledTask,
     check_activation,
@@ -119,6 +120,8 @@ class TextClassifier(LabelledTask, SummaryTask):
 
     preprocessor_cls = TextClassifierPreprocessor
     data_kind = "classification"
+    pipeline = "text-classification"
+    text_columns = ("text",)
     fixed_arguments = (*SummaryTask.fixed_arguments, "num_classes")
 
     def __init__(
@@ -174,6 +177,11 @@ class TextClassifier(LabelledTask, SummaryTask):
         if not self.multi_label:
             return super().activate(logits)
         return ops.sigmoid(logits) if self.activation else logits
+
+    def answers(self, columns: Sequence[Sequence[Any]]) -> Iterator[dict[str, Any]]:
+        for pairs in self.classify(inputs_of(columns)):
+            label, probability = pairs[0]
+            yield {"label": label, "probability": float(probability)}
 
     def default_loss(self) -> Any:
         if not self.multi_label:

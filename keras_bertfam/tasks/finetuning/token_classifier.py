@@ -1,7 +1,7 @@
 """A label for each word: named entities, parts of speech, chunks."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -85,6 +85,8 @@ class TokenClassifier(LabelledTask, FineTuningTask):
 
     preprocessor_cls = TokenClassifierPreprocessor
     data_kind = "tagging"
+    pipeline = "token-classification"
+    text_columns = ("text",)
     fixed_arguments = ("num_classes", "dropout")
 
     def __init__(
@@ -234,6 +236,12 @@ class TokenClassifier(LabelledTask, FineTuningTask):
             for each in (numbers, probabilities.argmax(axis=1))
         )
         return compute_metrics(["entity_f1"], *tags, scheme=scheme_of(names))
+
+    def answers(self, columns: Sequence[Sequence[Any]]) -> Iterator[dict[str, Any]]:
+        sentences = [t.split() if isinstance(t, str) else t for t in columns[0]]
+        for tagged in self.tag(sentences, verbose=0):
+            words, tags = [w for w, _, _ in tagged], [t for _, t, _ in tagged]
+            yield {"words": words, "tags": tags}
 
     def get_config(self) -> Config:
         return {**super().get_config(), "dropout": self.dropout}

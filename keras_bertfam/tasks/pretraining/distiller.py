@@ -217,14 +217,7 @@ class Distiller(PretrainingTask):
         # Masked tokens, and all of a row's.
         return 2 if self.cosine_weight or self._compares_all_logits else 1
 
-    def compute_loss(
-        self,
-        x: Any = None,
-        y: Any = None,
-        y_pred: Any = None,
-        sample_weight: Any = None,
-        training: bool = True,
-    ) -> Tensor:
+    def own_loss(self, x: Any, y: Any, y_pred: Any, sample_weight: Any) -> Tensor:
         slots = ops.ones_like(y) if sample_weight is None else sample_weight
         slots = ops.cast(slots, "float32")
         tokens = x.get("padding_mask")

@@ -231,14 +231,7 @@ class DualEncoder(TextVectors, PretrainingTask):
         rows = ops.arange(ops.shape(queries)[0], dtype="int32")
         return scores, first + rows * count
 
-    def compute_loss(
-        self,
-        x: Any = None,
-        y: Any = None,
-        y_pred: Any = None,
-        sample_weight: Any = None,
-        training: bool = True,
-    ) -> Tensor:
+    def own_loss(self, x: Any, y: Any, y_pred: Any, sample_weight: Any) -> Tensor:
         scores, right = self._scores(y_pred)
         losses = crossentropy(right, scores)
         weights = ops.ones_like(losses)

@@ -24,7 +24,7 @@ from keras_bertfam.types import Model, Path
 _STEP = re.compile(r"step-\d{9}")
 _RETRIEVER, _WEIGHTS, _SAID = "retriever.keras", "weights.npz", "said.txt"
 _WORK = (
-    "import sys; from keras_bertfam.tasks.pretraining import refresh_index; "
+    f"import sys; import {__name__} as refresh_index; "
     "refresh_index.end_with_parent(); refresh_index.make_index(*sys.argv[1:])"
 )
 

@@ -73,14 +73,7 @@ class TokensOfPassages(PassageReader):
         likelihoods = -token_crossentropy(labels, logits)
         return token_losses(self.marginalization, scores, likelihoods, weights), weights
 
-    def compute_loss(
-        self,
-        x: Any = None,
-        y: Any = None,
-        y_pred: Any = None,
-        sample_weight: Any = None,
-        training: bool = True,
-    ) -> Tensor:
+    def own_loss(self, x: Any, y: Any, y_pred: Any, sample_weight: Any) -> Tensor:
         losses, weights = self._token_losses(y, y_pred, sample_weight)
         total, count = ops.sum(losses * weights), ops.sum(weights)
         return distribution.global_mean(total, count) + self.added_losses()
