@@ -11,7 +11,7 @@ from keras_bertfam.types import Config, Mixin, Tensor
 
 
 def without_last(values: Tensor, rank: int) -> Tensor:
-    """Drops a last axis of size 1 from labels or weights of more axes than `rank`.
+    """Drop a last axis of size 1 from labels or weights of more axes than `rank`.
 
     Keras's own losses take `(batch, 1)` for `(batch,)`; subtracted or multiplied as
     it is, it would be broadcast to `(batch, batch)`.
@@ -46,7 +46,7 @@ def token_crossentropy(token_ids: Tensor, logits: Tensor) -> Tensor:
 
 
 def logit_statistics(token_ids: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
-    """The log-sum-exp and the mean of each position's logits, in float32.
+    """Compute log-sum-exp and mean of each position's logits, in float32.
 
     Takes the arguments of `token_crossentropy`; of scores these must be a part.
     """

@@ -111,7 +111,7 @@ class FineTuningTask(PretrainingTask):
         metrics: Any = None,
         **kwargs: Any,
     ) -> None:
-        """As `PretrainingTask.compile`; `metrics` take the place of the default ones.
+        """Compile as other tasks do, with `metrics` in place of the default ones.
 
         `optimizer="auto"` is the family's fine-tuning: its greatest rate, its warm-up
         and weight decay, and its smaller rates of lower layers, if it has any.

@@ -101,7 +101,7 @@ class MultipleChoice(SummaryTask):
     def choose(
         self, x: dict[str, Any], batch_size: int = 32
     ) -> list[tuple[Any, float]]:
-        """The most probable choices.
+        """Find the most probable choices.
 
         Args:
             x: dict of `context`, `choices` and, if wanted, `question`, a batch.

@@ -181,7 +181,7 @@ class OpenQuestionAnswering(FineTuningTask, PassageReader):
         }
 
     def log_probabilities(self, outputs: dict[str, Tensor]) -> Tensor:
-        """`log p(z, s | x)` of each span of each passage.
+        """Compute `log p(z, s | x)` of each span of each passage.
 
         Args:
             outputs: dict of tensors, what the call gives.
@@ -255,7 +255,7 @@ class OpenQuestionAnswering(FineTuningTask, PassageReader):
     def predict(
         self, x: Any = None, batch_size: int | None = None, **kwargs: Any
     ) -> Any:
-        """Answers of questions, with the passages that they are from.
+        """Answer questions, with the passages that the answers are from.
 
         Spans with the same text, in any case, are one answer, whose probability is the
         sum of theirs.

@@ -217,7 +217,7 @@ class SpanQuestionAnswering(FineTuningTask):
     def predict(
         self, x: Any = None, batch_size: int | None = None, **kwargs: Any
     ) -> Any:
-        """Answers of questions.
+        """Answer questions.
 
         Args:
             x: dict of `question` and `context`, strings or lists of strings; or
@@ -256,7 +256,7 @@ class SpanQuestionAnswering(FineTuningTask):
         return [self._described(*row) for row in zip(*found.values(), strict=True)]
 
     def null_odds(self, best_score: Any, no_answer: Any) -> Any:
-        """The odds of having no answer, which `null_threshold` is compared with."""
+        """Compute the odds of no answer, which `null_threshold` is compared with."""
         conditional = self.end_head == "conditional"
         return no_answer if conditional else no_answer - best_score
 
@@ -290,7 +290,7 @@ class SpanQuestionAnswering(FineTuningTask):
         metric: str = "f1",
         answers: list[dict[str, Any]] | None = None,
     ) -> tuple[float, float]:
-        """Sets `null_threshold` to what is best for questions with known answers.
+        """Set `null_threshold` to what is best for questions with known answers.
 
         Args:
             x: dict of `question` and `context`.
@@ -339,7 +339,7 @@ def check_end_head(end_head: str) -> None:
 
 
 def make_span_head(end_head: str, backbone: Model) -> SpanHead:
-    """A head of the kind that the backbone's family has.
+    """Make a head of the kind that the backbone's family has.
 
     Args:
         end_head: a key of `END_HEADS`.

@@ -34,7 +34,7 @@ LINEAR = HeadStyle("linear", activation=None)
 
 
 def head_styles() -> dict[str, HeadStyle]:
-    """The styles of the families' heads, and `LINEAR`, by name."""
+    """List the styles of the families' heads, and `LINEAR`, by name."""
     records = FAMILIES.values()
     styles = [style for r in records for style in (r.head_style, *r.other_styles)]
     return {style.name: style for style in (*styles, LINEAR)}
@@ -121,7 +121,7 @@ class SummaryTask(FineTuningTask):
         return row_specs(signature, rank=3) if grouped else signature
 
     def as_outputs(self, scores: Tensor) -> Tensor:
-        """What the model returns, of the head's float32 `(..., num_outputs)`."""
+        """Make what the model returns of the head's float32 `(..., num_outputs)`."""
         return scores
 
     def call(self, inputs: dict[str, Tensor], training: bool | None = None) -> Any:
@@ -150,7 +150,7 @@ class SummaryTask(FineTuningTask):
         return {"outputs": outputs, "token_losses": losses}
 
     def _states(self, rows, in_step, training):
-        """The states that the head reads, and the losses of tokens by row or `None`."""
+        """Give the states that the head reads; losses of tokens by row or `None`."""
         if not in_step:
             states = summary_states(self.backbone, rows, self._token, training)
             return states, None

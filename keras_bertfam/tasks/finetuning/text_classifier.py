@@ -195,7 +195,7 @@ class TextClassifier(LabelledTask, SummaryTask):
         return [AccuracyOfLabels(from_logits=logits), F1OfLabels(from_logits=logits)]
 
     def classify(self, texts: Any, batch_size: int = 32) -> list[Any]:
-        """Labels of texts with their probabilities.
+        """Label texts, with probabilities.
 
         Args:
             texts: str, list of str, or a tuple of two of either, pairs; or a list of

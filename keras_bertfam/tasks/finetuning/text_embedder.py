@@ -73,7 +73,7 @@ class CosineSimilarityError(WeightedMeanLoss):
 
 
 def cosine(a: Tensor, b: Tensor) -> Tensor:
-    """The cosine of the angle between vectors, along the last axis."""
+    """Compute the cosine of the angle between vectors, along the last axis."""
     return ops.sum(_unit(a) * _unit(b), axis=-1)
 
 
@@ -213,7 +213,7 @@ class TextEmbedder(TextVectors, FineTuningTask):
         return _unit(vectors) if self.normalize else vectors
 
     def _pooled(self, inputs, training):
-        """What stands for each sequence, of its tokens' states."""
+        """Pool what stands for each sequence, of its tokens' states."""
         inputs = dict(inputs)
         starts = inputs.pop("sequence_starts", None)
         states = states_of(self.backbone, inputs, training=training)

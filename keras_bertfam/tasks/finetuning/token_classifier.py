@@ -152,7 +152,7 @@ class TokenClassifier(LabelledTask, FineTuningTask):
         batch_size: int = 32,
         verbose: int | str | None = None,
     ) -> list[Any]:
-        """Labels of words with their probabilities.
+        """Label words, with probabilities.
 
         Args:
             sentences: list of words, or a list of such lists.
@@ -187,7 +187,7 @@ class TokenClassifier(LabelledTask, FineTuningTask):
         return tagged
 
     def _probabilities_of_words(self, sentences, batch_size, verbose=0):
-        """For each sentence an array `(words, num_classes)`."""
+        """Compute for each sentence an array `(words, num_classes)`."""
         parts, owners = self.preprocessor.fitting_parts(sentences)
         found: list[Any] = [[np.zeros((0, self.num_classes))] for _ in sentences]
         if parts:
@@ -226,7 +226,7 @@ class TokenClassifier(LabelledTask, FineTuningTask):
         return class_report(title, texts, numbers, probabilities, names, worst, scores)
 
     def _entity_scores(self, sizes, numbers, probabilities):
-        """seqeval's F1, where the labels are such that mark entities."""
+        """Measure seqeval's F1, where the labels are such that mark entities."""
         names = self.label_names or [""]
         if not all(re.fullmatch("O|[BIESLU]-.+", name) for name in names):
             return {}

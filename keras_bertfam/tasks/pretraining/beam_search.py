@@ -91,7 +91,7 @@ class BeamSearch(keras_hub.samplers.Sampler):
             return ops.repeat(x, count, axis=0)
 
         def chosen(x, parents):
-            """Of rows `(batch * num_beams, ...)` those of some beams, `(batch, k)`."""
+            """Take some beams, `(batch, k)`, of rows `(batch * num_beams, ...)`."""
             return ops.take(x, ops.reshape(of_rows + parents, (-1,)), axis=0)
 
         all_starts = beams(starts)
@@ -106,7 +106,7 @@ class BeamSearch(keras_hub.samplers.Sampler):
             return ops.any(open_rows)
 
         def of_group(texts, index, found, scores, done, done_scores, open_rows, first):
-            """A step of the beams from `first`: what they become, and by which."""
+            """Make a step of the beams from `first`: what they become, and by which."""
             begun = index >= starts  # (batch, 1): no longer in the prompt
             size = found.shape[-1]
             found = found + ops.expand_dims(scores, 2)
@@ -221,7 +221,7 @@ class BeamSearch(keras_hub.samplers.Sampler):
 
 
 def _best(scores, count):
-    """The `count` best of each row, the first of equals, and their places."""
+    """Find the `count` best of each row, the first of equals, and their places."""
     best, places = ops.top_k(scores, count)
     # TensorFlow forgets how many there are.
     best, places = (ops.reshape(x, (-1, count)) for x in (best, places))

@@ -276,7 +276,7 @@ class Distiller(PretrainingTask):
             cards.write(folder, self.student, self.training_facts(), card)
 
     def input_signature(self) -> dict[str, keras.InputSpec]:
-        """What the student takes, as its own `input_signature` says."""
+        """Say what the student takes, as its own `input_signature`."""
         return self.student.input_signature()
 
     def export(self, *args: Any, **kwargs: Any) -> None:
@@ -287,7 +287,7 @@ class Distiller(PretrainingTask):
     def from_preset(
         cls, preset: Path, load_weights: bool = True, **kwargs: Any
     ) -> Self:
-        """Presets hold students: this always raises a `ValueError`."""
+        """Refuse, by a `ValueError`: presets hold students."""
         raise ValueError(
             "A preset holds no distiller. Load student and teacher with "
             "`MaskedLM.from_preset` or `CausalLM.from_preset` and pass them to "

@@ -162,7 +162,7 @@ class DualEncoder(TextVectors, PretrainingTask):
     def query_vectors(
         self, inputs: dict[str, Tensor], training: bool | None = False
     ) -> Tensor:
-        """Vectors of queries.
+        """Compute vectors of queries.
 
         Args:
             inputs: dict of tensors, the backbone's inputs, `(batch, length)`.
@@ -176,7 +176,7 @@ class DualEncoder(TextVectors, PretrainingTask):
     def passage_vectors(
         self, inputs: dict[str, Tensor], training: bool | None = False
     ) -> Tensor:
-        """Vectors of passages.
+        """Compute vectors of passages.
 
         Args:
             inputs: dict of tensors, the backbone's inputs, `(batch, length)` or
@@ -220,7 +220,7 @@ class DualEncoder(TextVectors, PretrainingTask):
         }
 
     def _scores(self, y_pred):
-        """Scores of queries for all passages, and which of these answer."""
+        """Score queries for all passages, and tell which of these answer."""
         queries, passages = y_pred["query"], y_pred["passage"]
         count = 1 if len(passages.shape) == 2 else passages.shape[1]
         passages = ops.reshape(passages, (-1, self.vector_dim))

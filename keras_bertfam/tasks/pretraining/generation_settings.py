@@ -131,7 +131,7 @@ class GenerationSettings:
         object.__setattr__(self, "bad_words", words)
 
     def replace(self, **values: Any) -> "GenerationSettings":
-        """These settings with other values for some."""
+        """Make a copy with other values for some settings."""
         return dataclasses.replace(self, **values)
 
 
