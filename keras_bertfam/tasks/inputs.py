@@ -66,14 +66,14 @@ def count_batches(x: Any, verbose: Any = 0) -> int | None:
     known = known_count(x)
     if known is not None or not hasattr(x, "cardinality") or int(x.cardinality()) == -1:
         return known
-    say("Counting the batches of a pass over the data...", verbose)
+    print_line("Counting the batches of a pass over the data...", verbose)
     batches = sum(1 for _ in x)
-    say(f"There are {batches}.", verbose)
+    print_line(f"There are {batches}.", verbose)
     remember_count(x, batches)
     return batches
 
 
-def say(text: str, verbose: Any) -> None:
+def print_line(text: str, verbose: Any) -> None:
     """Print a line at once, unless `verbose=0`, as in `fit()`."""
     if verbose:
         print(text, flush=True)

@@ -47,9 +47,9 @@ from keras_bertfam.tasks.inputs import (
     known_count,
     known_shapes,
     may_end,
+    print_line,
     remember_shapes,
     rows_of_batches,
-    say,
     split_off_last,
     yields_batches,
 )
@@ -490,7 +490,7 @@ class PretrainingTask(
             self._choose_compilation(known_shapes(x), in_all and in_all * epochs)
             if self.train_function is None:
                 callbacks.append(compilation.FirstStep(verbose))
-                say(compilation.preparation(self._compiles_step), verbose)
+                print_line(compilation.preparation(self._compiles_step), verbose)
             callbacks += progress_of_run(callbacks, verbose)
             kwargs |= {"epochs": epochs, "callbacks": callbacks}
             x = able_to_begin_later(x, callbacks)
@@ -635,7 +635,7 @@ class PretrainingTask(
         compiles = (
             self._compiles_as_it_pays
             and not (self.jit_compile or self.run_eagerly)
-            and compilation.pays(shapes, steps)
+            and compilation.saves_time(shapes, steps)
             and distribution.may_compile_steps(self)
         )
         if compiles != self._compiles_step:

@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_bertfam.layers.data.labels import check_labels
-from keras_bertfam.tasks.losses import AccuracyOfEach, MaskedCrossentropy
+from keras_bertfam.tasks.losses import MaskedCrossentropy, UnweightedAccuracy
 from keras_bertfam.types import Config, Mixin, Tensor
 
 
@@ -30,7 +30,7 @@ class LabelledTask(Mixin):
         return MaskedCrossentropy(name="crossentropy", from_logits=from_logits)
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
-        return [AccuracyOfEach(name="accuracy")]
+        return [UnweightedAccuracy(name="accuracy")]
 
     @classmethod
     def _adapt_config(cls, config, kwargs):

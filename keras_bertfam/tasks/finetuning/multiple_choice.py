@@ -12,7 +12,7 @@ from keras_bertfam.tasks.finetuning.multiple_choice_preprocessor import (
 )
 from keras_bertfam.tasks.finetuning.reporting import report_of_classes
 from keras_bertfam.tasks.finetuning.summary_task import SummaryTask
-from keras_bertfam.tasks.losses import AccuracyOfEach, MaskedCrossentropy
+from keras_bertfam.tasks.losses import MaskedCrossentropy, UnweightedAccuracy
 from keras_bertfam.types import Model, Tensor
 
 
@@ -96,7 +96,7 @@ class MultipleChoice(SummaryTask):
         return MaskedCrossentropy(name="crossentropy")
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
-        return [AccuracyOfEach(name="accuracy")]
+        return [UnweightedAccuracy(name="accuracy")]
 
     def choose(
         self, x: dict[str, Any], batch_size: int = 32

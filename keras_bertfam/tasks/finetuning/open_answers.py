@@ -112,8 +112,8 @@ def _with_best(answers: Iterable[dict[str, Any]]) -> dict[str, Any]:
     return {**n_best[0], "n_best": n_best}
 
 
-@keras.saving.register_keras_serializable("keras_bertfam")
-class ShareOfEach(keras.metrics.Mean):
+@keras.saving.register_keras_serializable("keras_bertfam", name="ShareOfEach")
+class UnweightedShare(keras.metrics.Mean):
     """The mean of a column of what is predicted, weights but 0 being equal.
 
     Args:

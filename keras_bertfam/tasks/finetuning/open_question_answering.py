@@ -13,7 +13,7 @@ from keras_bertfam.layers.modeling.span_scores import SpanScores
 from keras_bertfam.tasks.finetuning.fine_tuning import FineTuningTask
 from keras_bertfam.tasks.finetuning.open_answers import (
     Places,
-    ShareOfEach,
+    UnweightedShare,
     found_answers,
 )
 from keras_bertfam.tasks.finetuning.open_question_answering_preprocessor import (
@@ -225,7 +225,10 @@ class OpenQuestionAnswering(FineTuningTask, PassageReader):
         return None
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
-        return [ShareOfEach(0, name="answers_found"), ShareOfEach(1, "exact_match")]
+        return [
+            UnweightedShare(0, name="answers_found"),
+            UnweightedShare(1, "exact_match"),
+        ]
 
     def fit(
         self,

@@ -19,9 +19,9 @@ from keras_bertfam.tasks.finetuning.text_classifier_preprocessor import (
     TextClassifierPreprocessor,
 )
 from keras_bertfam.tasks.losses import (
-    AccuracyOfLabels,
-    F1OfLabels,
+    LabelSetAccuracy,
     LabelSetCrossentropy,
+    LabelSetF1,
 )
 from keras_bertfam.tasks.ranges import check_given
 from keras_bertfam.types import Config, Model, Tensor
@@ -192,7 +192,7 @@ class TextClassifier(LabelledTask, SummaryTask):
         if not self.multi_label:
             return super().default_metrics()
         logits = not self.activation
-        return [AccuracyOfLabels(from_logits=logits), F1OfLabels(from_logits=logits)]
+        return [LabelSetAccuracy(from_logits=logits), LabelSetF1(from_logits=logits)]
 
     def classify(self, texts: Any, batch_size: int = 32) -> list[Any]:
         """Label texts, with probabilities.

@@ -15,7 +15,7 @@ from keras_bertfam.tasks.finetuning.text_classifier_preprocessor import (
 )
 from keras_bertfam.tasks.losses import (
     DetectionCrossentropy,
-    ErrorOfEach,
+    UnweightedError,
     WeightedMeanSquaredError,
 )
 from keras_bertfam.types import Config, Model, Tensor
@@ -106,7 +106,7 @@ class TextRegressor(SummaryTask):
         return WeightedMeanSquaredError()
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
-        return [ErrorOfEach(name="rmse")]
+        return [UnweightedError(name="rmse")]
 
     def _report(self, x, labels, given, batch_size, worst):
         outputs = self.predict(x, batch_size=batch_size, verbose=0)

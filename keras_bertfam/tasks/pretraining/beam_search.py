@@ -8,7 +8,7 @@ import keras_hub
 from keras import ops
 
 from keras_bertfam.tasks.pretraining.generation_settings import GenerationSettings
-from keras_bertfam.tasks.pretraining.token_rules import BANNED, ruled
+from keras_bertfam.tasks.pretraining.token_rules import BANNED, apply_rules
 from keras_bertfam.types import Tensor
 
 # Less likely than any text that can be written.
@@ -71,7 +71,7 @@ class BeamSearch(keras_hub.samplers.Sampler):
                 `index`.
             index: int32 scalar, where writing begins: at most the shortest prompt.
             starts: int32 tensor `(batch,)`, the prompts' lengths.
-            stop: int32 tensor `(batch, count)`, see `ruled`, or `None`.
+            stop: int32 tensor `(batch, count)`, see `apply_rules`, or `None`.
             model: the task, for the loop that the backend compiles.
 
         Returns:
@@ -159,7 +159,7 @@ class BeamSearch(keras_hub.samplers.Sampler):
             logits, _, cache = following(texts, cache, index)
             logits = ops.cast(logits, "float32") / self.temperature
             found = ops.log_softmax(logits, axis=-1)
-            found = ruled(found, texts, index, all_starts, all_stop, settings)
+            found = apply_rules(found, texts, index, all_starts, all_stop, settings)
             size = found.shape[-1]
             found = ops.reshape(found, (-1, count, size))
             parts, said = [], ops.zeros_like(found[:, :1])

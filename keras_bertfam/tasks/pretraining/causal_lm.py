@@ -11,8 +11,8 @@ from keras_bertfam.tasks.pretraining.causal_lm_preprocessor import (
 )
 from keras_bertfam.tasks.pretraining.generation import (
     TextWriter,
-    decoder_of_itself,
-    go_on_with,
+    checked_decoder,
+    continue_texts,
     logits_by,
 )
 from keras_bertfam.tasks.pretraining.generation_settings import GenerationSettings
@@ -150,11 +150,13 @@ class CausalLM(LanguageModel):
         model.generate([[5, 6, 7], [8]], max_length=6)
         ```
         """
-        return go_on_with(self, inputs, max_length, sampler, stop_token_ids, settings)
+        return continue_texts(
+            self, inputs, max_length, sampler, stop_token_ids, settings
+        )
 
     def text_writer(self, inputs: dict[str, Tensor]) -> TextWriter:
         """Give what writes a text: the backbone itself, and no context."""
-        return TextWriter(decoder_of_itself(self.backbone), {}, logits_by(self.head))
+        return TextWriter(checked_decoder(self.backbone), {}, logits_by(self.head))
 
     @classmethod
     def from_teacher(

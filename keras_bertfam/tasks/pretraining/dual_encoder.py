@@ -14,7 +14,7 @@ from keras_bertfam.models.exported import row_specs
 from keras_bertfam.presets import dpr
 from keras_bertfam.presets.families.recipes import PretrainingRecipe
 from keras_bertfam.tasks.global_tokens import with_summaries_global
-from keras_bertfam.tasks.losses import AccuracyOfEach
+from keras_bertfam.tasks.losses import UnweightedAccuracy
 from keras_bertfam.tasks.pretraining.dual_encoder_preprocessor import (
     DualEncoderPreprocessor,
 )
@@ -250,7 +250,7 @@ class DualEncoder(TextVectors, PretrainingTask):
         return None
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
-        return [AccuracyOfEach(name="accuracy")]
+        return [UnweightedAccuracy(name="accuracy")]
 
     @property
     def optimizer_defaults(self) -> dict[str, Any]:

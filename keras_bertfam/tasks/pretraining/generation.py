@@ -41,7 +41,7 @@ from keras_bertfam.tasks.pretraining.sampled_texts import (
     copies_of_rows,
     sample,
 )
-from keras_bertfam.tasks.pretraining.token_rules import ruled
+from keras_bertfam.tasks.pretraining.token_rules import apply_rules
 from keras_bertfam.types import Model, Tensor
 
 # Tokens that are not written yet: no stop token of any vocabulary.
@@ -75,7 +75,7 @@ def logits_by(head: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return lambda states, context: head(states)[:, 0]
 
 
-def decoder_of_itself(backbone: Model) -> Model:
+def checked_decoder(backbone: Model) -> Model:
     """Check that a backbone can go on with texts, and return it.
 
     Raises:
@@ -90,7 +90,7 @@ def decoder_of_itself(backbone: Model) -> Model:
     return backbone
 
 
-def go_on_with(
+def continue_texts(
     task: Model,
     inputs: Any,
     max_length: int | None,
@@ -99,7 +99,7 @@ def go_on_with(
     settings: GenerationSettings | Mapping[str, Any] | None,
 ) -> Any:
     """Go on with texts, as `CausalLM.generate` says."""
-    decoder_of_itself(task.backbone)  # or an error before anything is compiled
+    checked_decoder(task.backbone)  # or an error before anything is compiled
     inputs = as_prompts(inputs)
     rows, strings = token_rows(task, inputs)
     stop = stop_ids(task, stop_token_ids)
@@ -333,7 +333,7 @@ def write_rows(
     def allowed(prompt, cache, index):
         _, starts, ends = of_rows if cache is begun else copied
         logits, *others = following(prompt, cache, index)
-        return ruled(logits, prompt, index, starts, ends, settings), *others
+        return apply_rules(logits, prompt, index, starts, ends, settings), *others
 
     more = length - ops.shape(start)[1]
     # A column for each token that ends a text, as rows may have their own.

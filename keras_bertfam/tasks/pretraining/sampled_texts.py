@@ -10,7 +10,7 @@ from keras import ops
 from keras_bertfam.tasks.losses import token_crossentropy
 from keras_bertfam.tasks.pretraining.generation_settings import GenerationSettings
 from keras_bertfam.tasks.pretraining.samplers import SAMPLERS
-from keras_bertfam.tasks.pretraining.token_rules import ruled
+from keras_bertfam.tasks.pretraining.token_rules import apply_rules
 from keras_bertfam.types import Tensor
 
 
@@ -51,7 +51,9 @@ def as_sampler(sampler: Any, settings: GenerationSettings | None = None) -> Any:
             "`num_beam_groups` must divide the number of beams, "
             f"{found.num_beams}. Received: num_beam_groups={settings.num_beam_groups}."
         )
-    samples = is_plain(found) and type(found) is not keras_hub.samplers.GreedySampler
+    samples = (
+        uses_library_loop(found) and type(found) is not keras_hub.samplers.GreedySampler
+    )
     beams = found.num_beams if searches else 1
     if settings.num_return_sequences > beams and not samples:
         raise ValueError(
@@ -59,7 +61,7 @@ def as_sampler(sampler: Any, settings: GenerationSettings | None = None) -> Any:
             f"where nothing is sampled. Expected: at most {beams}. Received: "
             f"num_return_sequences={settings.num_return_sequences}."
         )
-    if settings.return_scores and not searches and not is_plain(found):
+    if settings.return_scores and not searches and not uses_library_loop(found):
         raise ValueError(
             "`return_scores` must be `False` for a sampler with a loop of its own. "
             f"Received: return_scores={settings.return_scores} and "
@@ -94,7 +96,7 @@ def copies_of_rows(sampler: Any, settings: GenerationSettings) -> int:
     return settings.num_return_sequences
 
 
-def is_plain(sampler: Any) -> bool:
+def uses_library_loop(sampler: Any) -> bool:
     """Tell whether a sampler only chooses tokens, by KerasHub's loop over them."""
     return type(sampler).__call__ is keras_hub.samplers.Sampler.__call__
 
@@ -116,13 +118,13 @@ def sample(
     it was sampled with, divided by `length ** length_penalty`.
 
     Args:
-        sampler: `keras_hub.samplers.Sampler` that `is_plain`.
+        sampler: `keras_hub.samplers.Sampler` that `uses_library_loop`.
         following: as `BeamSearch` takes it, for `num_return_sequences` copies of rows.
         prompt: int32 tensor `(batch, length)` of prompts, with -1 after them.
         cache: nested structure of tensors `(batch, ...)`, of the tokens before `index`.
         index: int32 scalar, at most the shortest prompt.
         starts: int32 tensor `(batch,)`, the prompts' lengths.
-        stop: int32 tensor `(batch, count)`, see `ruled`, or `None`.
+        stop: int32 tensor `(batch, count)`, see `apply_rules`, or `None`.
         settings: `GenerationSettings`, with ids for `bad_words`.
         model: the task, for the loop that the backend compiles.
 
@@ -145,7 +147,7 @@ def sample(
 
     def step(texts, cache, index, total, written, open_rows):
         logits, _, cache = following(texts, cache, index)
-        allowed = ruled(logits, texts, index, starts, stop, settings)
+        allowed = apply_rules(logits, texts, index, starts, stop, settings)
         tokens = sampler.get_next_token(sampler.compute_probabilities(allowed))
         given = ops.slice(texts, [0, index], [ops.shape(texts)[0], 1])
         begun = index >= starts

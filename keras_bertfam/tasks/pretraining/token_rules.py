@@ -13,7 +13,7 @@ from keras_bertfam.types import Tensor
 BANNED = -1e9
 
 
-def ruled(
+def apply_rules(
     scores: Tensor,
     texts: Tensor,
     index: Any,

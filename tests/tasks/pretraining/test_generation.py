@@ -9,7 +9,7 @@ import pytest
 from keras import ops
 
 from keras_bertfam import tasks
-from keras_bertfam.tasks.pretraining.generation import decoder_of_itself
+from keras_bertfam.tasks.pretraining.generation import checked_decoder
 from keras_bertfam.tasks.pretraining.generation_inputs import as_texts, token_rows
 from keras_bertfam.tasks.pretraining.sampled_texts import FastGreedySampler
 from keras_bertfam.tokenizers import GPTTokenizer
@@ -272,4 +272,4 @@ def test_errors(causal, seq2seq):
     with pytest.raises(ValueError, match="`max_length` must be .* at least 2"):
         seq2seq.generate([[5]], 1)
     with pytest.raises(ValueError, match="an `EncoderBackbone` with causal=True"):
-        decoder_of_itself(object())
+        checked_decoder(object())
