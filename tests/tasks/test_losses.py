@@ -12,7 +12,7 @@ from keras_bertfam.tasks import (
     WeightedMeanSquaredError,
     losses,
 )
-from keras_bertfam.tasks.finetuning import open_answers
+from keras_bertfam.tasks.finetuning.open_answers import UnweightedShare
 
 
 def batch():
@@ -146,6 +146,6 @@ def test_saved_files_name_metrics_as_they_were_called():
         ("ErrorOfEach", losses.UnweightedError),
         ("AccuracyOfLabels", losses.LabelSetAccuracy),
         ("F1OfLabels", losses.LabelSetF1),
-        ("ShareOfEach", open_answers.UnweightedShare),
+        ("ShareOfEach", UnweightedShare),
     ):
         assert keras.saving.get_registered_object(f"keras_bertfam>{name}") is cls
