@@ -178,8 +178,10 @@ def _write(model, given):
 
 # The usual columns, and what gives the answers.
 _TASKS: dict[Any, tuple[tuple[str, ...], Callable[..., Iterator[dict[str, Any]]]]] = {
-    cls: (cls.text_columns, cls.answers)
-    for cls in (getattr(tasks, name) for name in tasks.__all__)
-    if getattr(cls, "text_columns", ())
+    **{
+        cls: (cls.text_columns, cls.answers)
+        for cls in (getattr(tasks, name) for name in tasks.__all__)
+        if getattr(cls, "text_columns", ())
+    },
+    tasks.TextToText: (("text",), _write),
 }
-_TASKS[tasks.TextToText] = (("text",), _write)

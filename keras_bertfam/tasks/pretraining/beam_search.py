@@ -16,7 +16,7 @@ _IMPOSSIBLE = -1e8
 
 
 class BeamSearch(keras_hub.samplers.Sampler):
-    """Keep the best texts of each row, and those of them that ended, by their scores.
+    """A search that keeps the best texts of each row, and those of them that ended.
 
     Each step takes the likeliest continuations of a row's beams. Those that end, by a
     stop token or for want of room, and are among the best `num_beams`, go to the row's
