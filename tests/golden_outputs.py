@@ -25,8 +25,11 @@ from tests import objective_worker, test_product, tiny_families, tiny_masked_lm
 
 STEPS = 10
 OBJECTIVES = {"masked_lm": tiny_masked_lm, **objective_worker.OBJECTIVES}
-# An index of passages is no part of a preset.
-WITHOUT_PRESET = ("knowledge_augmented", "open_questions", "retrieval_augmented")
+# An index of passages is no part of a preset, and a distiller's is its student's.
+WITHOUT_PRESET = (
+    *("distillation", "knowledge_augmented", "open_questions"),
+    "retrieval_augmented",
+)
 JAX = keras.backend.backend() == "jax"
 
 

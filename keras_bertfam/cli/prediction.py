@@ -201,45 +201,6 @@ def _named(pairs, name):
     return [{name: value, "probability": float(p)} for value, p in pairs]
 
 
-def _texts(given):
-    return given[0] if len(given) == 1 else tuple(given)
-
-
-def _classify(model, given):
-    for pairs in model.classify(_texts(given)):
-        label, probability = pairs[0]
-        yield {"label": label, "probability": float(probability)}
-
-
-def _measure(model, given):
-    for score in model.predict(_texts(given), verbose=0).reshape(-1):
-        yield {"score": float(score)}
-
-
-def _embed(model, given):
-    for vector in model.predict(_texts(given), verbose=0):
-        yield {"embedding": vector.tolist()}
-
-
-def _tag(model, given):
-    sentences = [t.split() if isinstance(t, str) else t for t in given[0]]
-    for tagged in model.tag(sentences, verbose=0):
-        yield {"words": [w for w, _, _ in tagged], "tags": [t for _, t, _ in tagged]}
-
-
-def _choose(model, given):
-    names = ("context", "choices", "question")
-    for choice, probability in model.choose(dict(zip(names, given, strict=False))):
-        yield {"choice": choice, "probability": probability}
-
-
-def _find(model, given):
-    x = dict(zip(("question", "context"), given, strict=True))
-    for answer in model.predict(x, verbose=0):
-        found = {n: answer[n] for n in ("start", "end", "score")}
-        yield {"answer": answer["text"], **found}
-
-
 def _write(model, given):
     if len(given) > 1:
         raise ValueError(
@@ -252,12 +213,11 @@ def _write(model, given):
 
 # The usual columns, and what gives the answers.
 _TASKS: dict[Any, tuple[tuple[str, ...], Callable[..., Iterator[dict[str, Any]]]]] = {
-    tasks.TextClassifier: (("text",), _classify),
-    tasks.TextRegressor: (("text",), _measure),
-    tasks.TokenClassifier: (("text",), _tag),
-    tasks.TextEmbedder: (("text",), _embed),
-    tasks.MultipleChoice: (("context", "choices"), _choose),
-    tasks.SpanQuestionAnswering: (("question", "context"), _find),
+    **{
+        cls: (cls.text_columns, cls.answers)
+        for cls in (getattr(tasks, name) for name in tasks.__all__)
+        if getattr(cls, "text_columns", ())
+    },
     tasks.TextToText: (("text",), _write),
 }
 

@@ -15,7 +15,7 @@ from keras_bertfam.export.signatures import (
 from keras_bertfam.models.decoder import DecoderBackbone
 from keras_bertfam.models.families.transformer_xl import TransformerXLBackbone
 from keras_bertfam.tasks.pretraining.causal_lm import CausalLM
-from keras_bertfam.tasks.pretraining.generation import UNWRITTEN
+from keras_bertfam.tasks.pretraining.generation import UNWRITTEN, write_rows
 from keras_bertfam.tasks.pretraining.generation_inputs import (
     begun_ids,
     check_max_length,
@@ -206,7 +206,7 @@ def _writer(
         rows = {"prompt": prompt, "start": prompt[:, :shortest], "index": shortest}
         if stop:
             rows["stop"] = tf.constant([stop], tf.int32)
-        found = model.write_rows({**inputs, **rows}, sampler, settings)
+        found = write_rows(model, {**inputs, **rows}, sampler, settings)
         written = found["token_ids"]  # (batch, texts, length)
         new = tf.range(length) >= lengths[:, None, None]
         stops = tf.zeros_like(written, tf.bool)

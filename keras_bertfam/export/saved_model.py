@@ -28,7 +28,6 @@ from keras_bertfam.presets import folders, preset_checks
 from keras_bertfam.presets.inspection import check_export_paths
 from keras_bertfam.tasks.pretraining.bidirectional_lm import BidirectionalLM
 from keras_bertfam.tasks.pretraining.causal_lm import CausalLM
-from keras_bertfam.tasks.pretraining.generation import as_sampler
 from keras_bertfam.tasks.pretraining.generation_defaults import (
     merged,
     usual_length,
@@ -39,6 +38,7 @@ from keras_bertfam.tasks.pretraining.generation_inputs import begun_ids
 from keras_bertfam.tasks.pretraining.generation_settings import GenerationSettings
 from keras_bertfam.tasks.pretraining.masked_lm import MaskedLM
 from keras_bertfam.tasks.pretraining.recurrent_lm import RecurrentLM
+from keras_bertfam.tasks.pretraining.sampled_texts import as_sampler
 from keras_bertfam.tasks.pretraining.text_to_text import TextToText
 from keras_bertfam.types import Model, Path
 

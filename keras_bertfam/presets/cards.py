@@ -28,17 +28,7 @@ KEYS = (*sorted((*_LISTS, *_STRINGS)), "scores")
 _MARK = "\n<!-- Written by keras_bertfam, {}, which replaces it while unchanged. -->"
 _MARKED = re.compile(re.escape(_MARK).replace(r"\{\}", "([0-9a-f]{16})") + "\n")
 _MOST = 1 << 20
-# What hubs call the things that tasks do, by the names of classes.
-_PIPELINES = {
-    "MultipleChoice": "multiple-choice",
-    "SpanQuestionAnswering": "question-answering",
-    "TextClassifier": "text-classification",
-    "TextEmbedder": "sentence-similarity",
-    "TextRegressor": "text-classification",
-    "TokenBackbone": "feature-extraction",
-    "TokenClassifier": "token-classification",
-}
-# And the metrics.
+# What hubs call metrics.
 _METRICS = {
     "accuracy": "accuracy",
     "entity_f1": "seqeval",
@@ -159,8 +149,9 @@ def _metadata(model, card, scores):
 def _pipeline(model):
     if hasattr(model, "fill_mask"):
         return "fill-mask"
-    classes = (_PIPELINES.get(cls.__name__) for cls in type(model).__mro__)
-    return next(filter(None, classes), None)
+    if any(cls.__name__ == "TokenBackbone" for cls in type(model).__mro__):
+        return "feature-extraction"
+    return getattr(model, "pipeline", None)
 
 
 def _license(backbone, card):

@@ -10,13 +10,13 @@ from typing import Any
 
 import keras
 
-from keras_bertfam.tasks.inputs import say
+from keras_bertfam.tasks.inputs import print_line
 
 # A compiled step of 4 x 256 spares a third of a second, and compiling takes ten.
 LEAST_STEPS = 50
 
 
-def pays(shapes: int | None, steps: int | None) -> bool:
+def saves_time(shapes: int | None, steps: int | None) -> bool:
     """Tell whether a run has enough steps for each shape of its batches.
 
     Args:
@@ -57,4 +57,4 @@ class FirstStep(keras.callbacks.Callback):
         if self._began is not None:
             took = time.perf_counter() - self._began
             self._began = None
-            say(f"The first step took {took:.0f} s", self.verbose)
+            print_line(f"The first step took {took:.0f} s", self.verbose)

@@ -14,7 +14,7 @@ _GIVEN = ("global_attention_mask", "global_positions")
 def with_summaries_global(
     backbone: Model, inputs: dict[str, Tensor], token: str
 ) -> dict[str, Tensor]:
-    """Inputs in which the tokens that stand for sequences are global.
+    """Make the tokens that stand for sequences global.
 
     Args:
         backbone: a backbone.
@@ -38,7 +38,7 @@ def with_summaries_global(
 
 
 def with_second_global(backbone: Model, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Inputs in which the second segment is global: a question with a choice.
+    """Make the second segment global: a question with a choice.
 
     Raises:
         ValueError: for inputs without `segment_ids`, by which it is told.
@@ -60,7 +60,7 @@ def with_question_global(
     span_mask: Tensor | None,
     preprocessor: Any = None,
 ) -> dict[str, Tensor]:
-    """Inputs in which the start token and the question before a context are global.
+    """Make the start token and the question before a context global.
 
     Args:
         backbone: a backbone.

@@ -21,7 +21,7 @@ from keras_bertfam.types import TFDataset
 
 @contextlib.contextmanager
 def may_end(steps: int | None) -> Iterator[None]:
-    """Spares Keras's warning about data that ends, where no length was asked for."""
+    """Spare Keras's warning about data that ends, where no length was asked for."""
     with warnings.catch_warnings():
         if steps is None:
             warnings.filterwarnings("ignore", "Your input ran out of data")
@@ -29,7 +29,7 @@ def may_end(steps: int | None) -> Iterator[None]:
 
 
 def as_tensors(data: Any) -> Any:
-    """`x`, `y` and `sample_weight` of a batch as tensors, `None` as it is."""
+    """Make tensors of a batch's `x`, `y` and `sample_weight`, `None` as it is."""
     data = keras.utils.unpack_x_y_sample_weight(data)
     return keras.tree.map_structure(
         lambda x: None if x is None else keras.ops.convert_to_tensor(x), data
@@ -37,7 +37,7 @@ def as_tensors(data: Any) -> Any:
 
 
 def split_off_last(data: TFDataset, share: float) -> tuple[TFDataset, TFDataset]:
-    """A dataset without its last examples, and these: a share of them, as in Keras."""
+    """Split a share of the last examples off a dataset, as Keras does."""
     count = len(data)
     kept = int(count * (1 - share))
     if not 0 < kept < count:
@@ -53,7 +53,7 @@ _shapes: Any = weakref.WeakKeyDictionary()
 
 
 def known_count(x: Any) -> int | None:
-    """How many batches one pass over the training data has, if it needn't be read."""
+    """Count the batches of a pass over the training data, if it needn't be read."""
     if hasattr(x, "cardinality"):
         length = int(x.cardinality())
         return length if length >= 0 else remembered_count(x)
@@ -62,41 +62,41 @@ def known_count(x: Any) -> int | None:
 
 
 def count_batches(x: Any, verbose: Any = 0) -> int | None:
-    """How many batches one pass over the training data has; `None` if endless.
+    """Count the batches of a pass over the training data; `None` if endless.
 
     A dataset of unknown length is read once, which is said unless `verbose=0`.
     """
     known = known_count(x)
     if known is not None or not hasattr(x, "cardinality") or int(x.cardinality()) == -1:
         return known
-    say("Counting the batches of a pass over the data...", verbose)
+    print_line("Counting the batches of a pass over the data...", verbose)
     batches = sum(1 for _ in x)
-    say(f"There are {batches}.", verbose)
+    print_line(f"There are {batches}.", verbose)
     remember_count(x, batches)
     return batches
 
 
-def say(text: str, verbose: Any) -> None:
-    """Prints a line at once, unless `verbose=0`, as in `fit()`."""
+def print_line(text: str, verbose: Any) -> None:
+    """Print a line at once, unless `verbose=0`, as in `fit()`."""
     if verbose:
         print(text, flush=True)
 
 
 def rows_of_batches(x: Any) -> int | None:
-    """How many rows the batches of a dataset have; `None` if that isn't static."""
+    """Tell the rows of a dataset's batches; `None` if that isn't static."""
     spec = keras.tree.flatten(getattr(x, "element_spec", None))
     shape = getattr(spec[0], "shape", None) if spec else None
     return shape[0] if shape else None
 
 
 def remember_shapes(dataset: TFDataset, shapes: int) -> TFDataset:
-    """The dataset, of which `known_shapes` knows how many shapes its batches have."""
+    """Tell `known_shapes` how many shapes a dataset's batches have, and return it."""
     _shapes[dataset] = shapes
     return dataset
 
 
 def known_shapes(x: Any) -> int | None:
-    """How many shapes the batches of a dataset have at most, if it says so."""
+    """Tell how many shapes a dataset's batches have at most, if it says so."""
     spec = keras.tree.flatten(getattr(x, "element_spec", None))
     shapes = [getattr(part, "shape", None) for part in spec]
     if all(shape is not None and shape.is_fully_defined() for shape in shapes):
@@ -105,7 +105,7 @@ def known_shapes(x: Any) -> int | None:
 
 
 def able_to_begin_later(x: Any, callbacks: list[Any]) -> Any:
-    """The data; to be resumed and without a known end, as what can begin later."""
+    """Make data without a known end able to begin later, if it is to be resumed."""
     backups = [each for each in callbacks if isinstance(each, BackupAndResume)]
     if not (backups and LOOP_READS_FIRST):
         return x
@@ -117,19 +117,19 @@ def able_to_begin_later(x: Any, callbacks: list[Any]) -> Any:
 
 
 def is_arrays(x: Any) -> bool:
-    """Whether it is arrays, tensors or lists."""
+    """Tell whether it is arrays, tensors or lists."""
     return isinstance(x, (str, list, tuple, dict)) or hasattr(x, "shape")
 
 
 def is_preprocessed(x: Any) -> bool:
-    """Whether it is what preprocessors make, and models take."""
+    """Tell whether it is what preprocessors make, and models take."""
     return isinstance(x, dict) and not x.keys().isdisjoint(
         ("token_ids", "encoder_token_ids", "query_token_ids", "passage_token_ids")
     )
 
 
 def yields_batches(x: Any) -> bool:
-    """Whether it is a `PyDataset`, a PyTorch `DataLoader` or a generator.
+    """Tell whether it is a `PyDataset`, a PyTorch `DataLoader` or a generator.
 
     KerasHub's `fit()`, which preprocesses, can't take these; Keras's can.
     """
@@ -138,6 +138,6 @@ def yields_batches(x: Any) -> bool:
 
 
 def is_of_grain(x: Any) -> bool:
-    """Whether it is a dataset of Grain, which needn't be installed."""
+    """Tell whether it is a dataset of Grain, which needn't be installed."""
     modules = (cls.__module__ for cls in type(x).__mro__)
     return any(module.partition(".")[0] == "grain" for module in modules)

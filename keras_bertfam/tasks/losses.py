@@ -11,7 +11,7 @@ from keras_bertfam.types import Config, Mixin, Tensor
 
 
 def without_last(values: Tensor, rank: int) -> Tensor:
-    """Drops a last axis of size 1 from labels or weights of more axes than `rank`.
+    """Drop a last axis of size 1 from labels or weights of more axes than `rank`.
 
     Keras's own losses take `(batch, 1)` for `(batch,)`; subtracted or multiplied as
     it is, it would be broadcast to `(batch, batch)`.
@@ -46,7 +46,7 @@ def token_crossentropy(token_ids: Tensor, logits: Tensor) -> Tensor:
 
 
 def logit_statistics(token_ids: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
-    """The log-sum-exp and the mean of each position's logits, in float32.
+    """Compute log-sum-exp and mean of each position's logits, in float32.
 
     Takes the arguments of `token_crossentropy`; of scores these must be a part.
     """
@@ -330,7 +330,7 @@ def token_metrics() -> list[keras.metrics.Metric]:
     return [TokenAccuracy(), Perplexity()]
 
 
-class _EachOnce(Mixin):
+class _CountingOnce(Mixin):
     """Mixin of metrics that count what has a weight once, whatever the weight.
 
     So are `metrics` in Keras, and a weight of 0 says here that there is nothing: rows
@@ -345,17 +345,17 @@ class _EachOnce(Mixin):
         super().update_state(y_true, y_pred, sample_weight)
 
 
-@keras.saving.register_keras_serializable("keras_bertfam")
-class AccuracyOfEach(_EachOnce, keras.metrics.SparseCategoricalAccuracy):
+@keras.saving.register_keras_serializable("keras_bertfam", name="AccuracyOfEach")
+class UnweightedAccuracy(_CountingOnce, keras.metrics.SparseCategoricalAccuracy):
     """The share of right classes, weights but 0 being equal."""
 
 
-@keras.saving.register_keras_serializable("keras_bertfam")
-class ErrorOfEach(_EachOnce, keras.metrics.RootMeanSquaredError):
+@keras.saving.register_keras_serializable("keras_bertfam", name="ErrorOfEach")
+class UnweightedError(_CountingOnce, keras.metrics.RootMeanSquaredError):
     """The root of the mean squared error, weights but 0 being equal."""
 
 
-class _OfLabelSets(_EachOnce):
+class _OnLabelSets(_CountingOnce):
     """Mixin of metrics of probabilities, for outputs that may be logits."""
 
     from_logits = True
@@ -372,8 +372,8 @@ class _OfLabelSets(_EachOnce):
         return {"name": self.name, "from_logits": self.from_logits}
 
 
-@keras.saving.register_keras_serializable("keras_bertfam")
-class AccuracyOfLabels(_OfLabelSets, keras.metrics.BinaryAccuracy):
+@keras.saving.register_keras_serializable("keras_bertfam", name="AccuracyOfLabels")
+class LabelSetAccuracy(_OnLabelSets, keras.metrics.BinaryAccuracy):
     """The share of right decisions, one for each label of each example."""
 
     def __init__(self, name: str = "accuracy", from_logits: bool = True) -> None:
@@ -381,8 +381,8 @@ class AccuracyOfLabels(_OfLabelSets, keras.metrics.BinaryAccuracy):
         self.from_logits = from_logits
 
 
-@keras.saving.register_keras_serializable("keras_bertfam")
-class F1OfLabels(_OfLabelSets, keras.metrics.F1Score):
+@keras.saving.register_keras_serializable("keras_bertfam", name="F1OfLabels")
+class LabelSetF1(_OnLabelSets, keras.metrics.F1Score):
     """F1 of all labels of all examples together."""
 
     def __init__(self, name: str = "micro_f1", from_logits: bool = True) -> None:

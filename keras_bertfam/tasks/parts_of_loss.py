@@ -125,7 +125,7 @@ STEPS: dict[str, Callable[..., Any]] = {
 
 
 def _weights_and_losses(model, means, loss, parts):
-    """What the parts of a loss weigh over all replicas, and the parts."""
+    """Give what the parts of a loss weigh over all replicas, and the parts."""
     # A loss that divides by nothing is the mean of batches that are alike.
     weights = [ops.cast(x, "float32") for x in means.weights] or [ops.ones(())]
     weights = weights[: model.loss_counts]
@@ -135,7 +135,7 @@ def _weights_and_losses(model, means, loss, parts):
 
 
 def _stacked(grads):
-    """The gradients of parts, `(parts, ...)` if there are several, and `None`.
+    """Stack the gradients of parts, `(parts, ...)` if there are several, or `None`.
 
     Args:
         grads: lists of the gradients of the whole loss, and of each part but the first.

@@ -64,7 +64,7 @@ def training_facts(task: Model) -> dict[str, Any]:
 
 
 def checked_accumulation(steps: int | None, optimizer: Any) -> int | None:
-    """The batches of an update for `compile()`'s own optimizer, `None` for one.
+    """Check the batches of an update for `compile()`'s own optimizer, `None` for one.
 
     Raises:
         ValueError: if it is no positive int, or the optimizer is another one.
@@ -82,7 +82,7 @@ def checked_accumulation(steps: int | None, optimizer: Any) -> int | None:
 
 
 def recipe_of(task: Model) -> PretrainingRecipe:
-    """The recipe that a task is compiled with by default.
+    """Find the recipe that a task is compiled with by default.
 
     That of the family that the objective is from; else that of the backbone's
     family, by its width; else BERT's.
@@ -104,7 +104,7 @@ def recipe_of(task: Model) -> PretrainingRecipe:
 def compare_with_published(
     task: Model, recipe: PretrainingRecipe | FineTuningRecipe
 ) -> str:
-    """A table of the settings of a compiled task beside those of a recipe.
+    """Make a table of a compiled task's settings beside those of a recipe.
 
     Args:
         task: a `PretrainingTask` or a `FineTuningTask`.
@@ -138,7 +138,7 @@ def compare_with_published(
 def used_settings(
     task: Model, recipe: PretrainingRecipe | FineTuningRecipe
 ) -> dict[str, Any]:
-    """What a compiled task is trained by, of the settings that a recipe has.
+    """Collect a compiled task's settings, of those that a recipe has.
 
     Args:
         task: a `PretrainingTask` or a `FineTuningTask`.
@@ -177,7 +177,7 @@ def _short(value):
 
 
 def _optimizer_settings(optimizer):
-    """What an optimizer does, by the names of the arguments that it was made with."""
+    """Collect an optimizer's settings, by the names of its arguments."""
     optimizer = inner(optimizer)
     if optimizer is None:
         return {}
@@ -207,7 +207,7 @@ def _optimizer_settings(optimizer):
 
 
 def _data_settings(task, names):
-    """What the preprocessor masks, and which arguments the task has."""
+    """Collect what the preprocessor masks, and which arguments the task has."""
     settings = {}
     for name in names:
         for holder in (task, task.preprocessor):

@@ -25,7 +25,7 @@ _LABELS = {
 def checked(
     task: Model, x: Any, y: Any = None, sample_weight: Any = None
 ) -> tuple[Any, Any, Any]:
-    """What a task takes, refused by `check_ranges` if it can't compute with it.
+    """Check, by `check_ranges`, that a task can compute with what it is given.
 
     Text, which is still to be preprocessed, is returned as it is.
     """
@@ -35,7 +35,7 @@ def checked(
 
 
 def check_given(task: Model, x: Any, y: Any = None, labelled: bool = True) -> None:
-    """Raises a `ValueError` without data, or the labels that a task needs, or targets.
+    """Raise a `ValueError` without data, or the labels that a task needs, or targets.
 
     Args:
         task: a `PretrainingTask`.
@@ -64,7 +64,7 @@ def check_given(task: Model, x: Any, y: Any = None, labelled: bool = True) -> No
 
 
 def _is_text(x):
-    """Whether it is a string, a list or array of them, or of what a dataset yields."""
+    """Tell whether it is a string, strings, or what a dataset yields of them."""
     if isinstance(x, str):
         return True
     if isinstance(x, list):
@@ -74,7 +74,7 @@ def _is_text(x):
 
 
 def ranges_of(task: Model) -> dict[str, Any]:
-    """The ranges of what a task is trained on, for `check_ranges`.
+    """Give the ranges of what a task is trained on, for `check_ranges`.
 
     Args:
         task: a `PretrainingTask`.
@@ -109,7 +109,7 @@ def ranges_of(task: Model) -> dict[str, Any]:
 
 
 def _of_rows(backbone):
-    """The ranges of a backbone's rows, by the names of its inputs."""
+    """Give the ranges of a backbone's rows, by the names of its inputs."""
     longest = getattr(backbone, "max_sequence_length", None)
     # Without a table, or with one row, segments are only compared, or not read at all.
     segments = getattr(backbone, "num_segments", None) or None
@@ -137,7 +137,7 @@ def _labels_of(task, kind, loss):
 
 
 def _takes_numbers(loss):
-    """Whether labels are numbers of classes, as for all losses of this library."""
+    """Tell whether labels are numbers of classes, as for all losses of this library."""
     if isinstance(loss, keras.losses.SparseCategoricalCrossentropy):
         return loss.ignore_class is None
     return loss in (None, "sparse_categorical_crossentropy") or isinstance(

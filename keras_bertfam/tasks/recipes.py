@@ -37,7 +37,7 @@ FINE_TUNING_RECIPES = _Recipes()
 
 
 def _fine_tuning() -> dict[str, Mapping[str, FineTuningRecipe]]:
-    """Recipes by task, by the names of families and of their variants."""
+    """Collect recipes by task, by the names of families and of their variants."""
     recipes = {}
     for name, record in FAMILIES.items():
         recipes[name] = record.fine_tuning
@@ -47,7 +47,7 @@ def _fine_tuning() -> dict[str, Mapping[str, FineTuningRecipe]]:
 
 
 def _record(family: str) -> Family:
-    """The record of a family's name, or of the name of a backbone's class."""
+    """Find a record by its family's name, or the name of a backbone's class."""
     for name, record in FAMILIES.items():
         if family in (name, record.backbone):
             return record
@@ -59,7 +59,7 @@ def _record(family: str) -> Family:
 def fine_tuning_recipe(
     family: str, task: str | None = None, hidden_dim: int | None = None
 ) -> FineTuningRecipe:
-    """The recipe of a family for a task, or the family's where it has no own.
+    """Find the recipe of a family for a task, or the family's where it has no own.
 
     Args:
         family: str, a family's name, or the name of a backbone's class.
@@ -86,7 +86,7 @@ def fine_tuning_recipe(
 
 
 def pretraining_recipe(family: str, size: str | None = None) -> PretrainingRecipe:
-    """How the authors of a family pre-trained it.
+    """Tell how the authors of a family pre-trained it.
 
     Args:
         family: str, a family's name, or the name of a backbone's class.

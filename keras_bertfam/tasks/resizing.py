@@ -14,7 +14,7 @@ from keras_bertfam.types import Model, Tokenizer
 
 
 def resize_vocabulary(task: Model, tokenizer: Tokenizer) -> Model:
-    """The same model for a tokenizer with more tokens.
+    """Make the same model for a tokenizer with more tokens.
 
     A new token's row, in the table and in what else has a row for each token, such as
     the output's table where that is another, is the mean of the rows of the pieces that
@@ -78,7 +78,7 @@ def resize_vocabulary(task: Model, tokenizer: Tokenizer) -> Model:
 
 
 def add_special_tokens(task: Model, tokens: Iterable[Any]) -> Model:
-    """The same model with special tokens of one's own, which are found in texts.
+    """Make the same model with special tokens of one's own, to be found in texts.
 
     Args:
         task: see `resize_vocabulary`.
@@ -107,7 +107,7 @@ def add_special_tokens(task: Model, tokens: Iterable[Any]) -> Model:
 
 
 def with_new_tokens(backbone: Model, preprocessor: Any) -> Model:
-    """A backbone whose table has rows for the new tokens of a preprocessor's layout.
+    """Give a backbone's table rows for the new tokens of a preprocessor's layout.
 
     Args:
         backbone: a backbone.
@@ -148,7 +148,7 @@ def with_new_tokens(backbone: Model, preprocessor: Any) -> Model:
 
 
 def _rebuilt(task, tokenizer, vocabulary_size):
-    """A new task with another tokenizer, whose table has as many rows as are said."""
+    """Make a task anew with another tokenizer and a table of so many rows."""
     backbone = task.backbone
     config = backbone.get_config() | {"vocabulary_size": vocabulary_size}
     resized = type(backbone).from_config(config)
@@ -166,7 +166,7 @@ def _pieces(tokenizer, token):
 
 
 def _with_rows(value, pieces, sizes):
-    """Adds a row for each new token to a table with a row per token.
+    """Add a row for each new token to a table with a row per token.
 
     Tables may have had more rows than the tokenizer has tokens.
     """

@@ -40,7 +40,8 @@ def call_takes_labels(task: Model) -> bool:
 
 
 def _is_ours(task):
-    methods = (type(task).compute_loss, type(task).compute_metrics)
+    cls = type(task)
+    methods = (cls.compute_loss, cls.own_loss, cls.compute_metrics)
     return {_package(method) for method in methods} <= {"keras", "keras_bertfam"}
 
 

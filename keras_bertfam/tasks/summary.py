@@ -10,7 +10,7 @@ from keras_bertfam.types import Model, Tensor
 
 
 def summary_token(backbone: Model, token: str | None = None) -> str:
-    """Which token stands for a row: `"first"`, `"last"` or `"end"`, by family.
+    """Name the token that stands for a row: `"first"`, `"last"` or `"end"`.
 
     `"last"` is the start token where rows end with it, and `"end"` what ends the text,
     the only one that has seen all of it in a causal backbone, and in a decoder.
@@ -27,7 +27,7 @@ def summary_token(backbone: Model, token: str | None = None) -> str:
 
 
 def is_encoder_decoder(backbone: Model) -> bool:
-    """Whether a backbone takes two texts."""
+    """Tell whether a backbone takes two texts."""
     return isinstance(backbone, EncoderDecoderBackbone)
 
 
@@ -62,7 +62,7 @@ def _check_not_packed(token, packed=True):
 
 
 def token_positions(inputs: dict[str, Tensor], token: str) -> Tensor:
-    """Positions, int32 `(batch, 1)`, of the tokens that stand for rows.
+    """Find the tokens that stand for rows: positions, int32 `(batch, 1)`.
 
     Padding may be on either side of one that isn't the first.
     """
@@ -81,7 +81,7 @@ def states_of(
     positions: Tensor = None,
     training: bool | None = None,
 ) -> Tensor:
-    """The last states of rows, of the decoder where a backbone has one.
+    """Compute the last states of rows, of the decoder where a backbone has one.
 
     An encoder-decoder gets the row on both sides, and the decoder's is shifted by one:
     it begins with the token that texts are written from.
@@ -121,7 +121,7 @@ def _both_sides(inputs, start_token_ids):
 
 
 def mean_states(states: Tensor, padding_mask: Tensor | None) -> Tensor:
-    """The mean of a row's states, without those of padding: `(batch, 1, width)`."""
+    """Average a row's states, without those of padding: `(batch, 1, width)`."""
     if padding_mask is None:
         return ops.mean(states, axis=1, keepdims=True)
     weights = ops.expand_dims(ops.cast(padding_mask, states.dtype), -1)
@@ -132,7 +132,7 @@ def mean_states(states: Tensor, padding_mask: Tensor | None) -> Tensor:
 def summary_states(
     backbone: Model, inputs: dict[str, Tensor], token: str, training: bool | None
 ) -> Tensor:
-    """The states that stand for the sequences of rows, of the last block only these.
+    """Compute the states that stand for sequences, of the last block only these.
 
     Args:
         backbone: a backbone.
@@ -161,7 +161,7 @@ def summary_states(
 
 
 def flat_rows(inputs: dict[str, Tensor]) -> tuple[dict[str, Tensor], tuple[Any, Any]]:
-    """Inputs with groups of rows as one batch of rows.
+    """Flatten groups of rows to one batch of rows.
 
     Args:
         inputs: dict of tensors `(batch, group, length)`.

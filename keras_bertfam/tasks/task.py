@@ -49,9 +49,9 @@ from keras_bertfam.tasks.inputs import (
     known_count,
     known_shapes,
     may_end,
+    print_line,
     remember_shapes,
     rows_of_batches,
-    say,
     split_off_last,
     yields_batches,
 )
@@ -89,6 +89,8 @@ class PretrainingTask(
             doesn't read isn't trained.
         has_global_tokens: whether rows have global tokens, if the backbone can. The
             projections of a task without aren't trained.
+        memory: in a task whose rows go on from batch to batch, the layer that remembers
+            the batch before, or `None`.
         recipe_family: name of the family whose recipe is the objective's. `None` for
             an objective that more than one family has: its recipe is the backbone's
             family's.
@@ -148,7 +150,7 @@ class PretrainingTask(
     def default_loss(self) -> Any:
         """Make the loss that `compile()` takes when none is given.
 
-        `None` for a task that defines `compute_loss`, and then takes no other.
+        `None` for a task that computes its `own_loss`, and takes no other.
         """
         raise TypeError(f"{type(self).__name__} must define `default_loss`.")
 
@@ -166,6 +168,35 @@ class PretrainingTask(
         gradient, which costs a pass backwards.
         """
         return 1
+
+    def own_loss(
+        self, x: Any, y: Any, y_pred: Any, sample_weight: Any
+    ) -> Tensor | None:
+        """Compute a loss that is no function of labels and predictions alone.
+
+        Args:
+            x: the inputs of a batch.
+            y: its labels.
+            y_pred: what `call` returned.
+            sample_weight: the labels' weights, or `None`.
+
+        Returns:
+            float scalar, `added_losses()` included; `None`, unless a task defines it,
+            for the loss that it was compiled with.
+        """
+
+    def compute_loss(
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        training: bool = True,
+    ) -> Tensor | None:
+        loss = self.own_loss(x, y, y_pred, sample_weight)
+        if loss is not None:
+            return loss
+        return super().compute_loss(x, y, y_pred, sample_weight, training)
 
     def added_losses(self) -> Tensor:
         """Sum what layers add to the loss, as `HeadGates`; 0 if there is nothing.
@@ -388,12 +419,16 @@ class PretrainingTask(
 
     def _batched(self, data, batch_size, position=None):
         """Make batches of rows, in order or shuffled for each pass of a position."""
-        if position is None:
+        # With memory each row goes on where that of the batch before ended.
+        if position is None or self._memory() is not None:
             return ready_to_iterate(data.batch(batch_size))
         seed = getattr(self.preprocessor, "seed", 0)
         batches = ready_to_iterate(shuffled_batches(data, batch_size, seed, position))
         remember_shapes(batches, 1 + (len(data) % batch_size > 0))
         return remember_count(batches, -(-len(data) // batch_size))
+
+    def _memory(self):
+        return getattr(self, "memory", None)
 
     def fit(
         self,
@@ -457,7 +492,7 @@ class PretrainingTask(
             self._choose_compilation(known_shapes(x), in_all and in_all * epochs)
             if self.train_function is None:
                 callbacks.append(compilation.FirstStep(verbose))
-                say(compilation.preparation(self._compiles_step), verbose)
+                print_line(compilation.preparation(self._compiles_step), verbose)
             callbacks += progress_of_run(callbacks, verbose)
             kwargs |= {"epochs": epochs, "callbacks": callbacks}
             x = able_to_begin_later(x, callbacks)
@@ -473,13 +508,16 @@ class PretrainingTask(
         sample_weight: Any = None,
         **kwargs: Any,
     ) -> Any:
+        """Measure loss and metrics, as in Keras; with memory by one of its own."""
         check_given(self, x, y)
         if is_arrays(x):
             rows = self._rows(x, y, sample_weight)
             x = self._batched(rows, checked_batch_size(batch_size))
             y = batch_size = sample_weight = None
         kwargs |= {"batch_size": batch_size, "sample_weight": sample_weight}
-        with self._usable_after_errors(), may_end(kwargs.get("steps")):
+        memory = self._memory()
+        aside = contextlib.nullcontext() if memory is None else memory.put_aside()
+        with aside, self._usable_after_errors(), may_end(kwargs.get("steps")):
             if yields_batches(x):
                 return keras.Model.evaluate(self, x, y, **kwargs)
             return super().evaluate(x, y, **kwargs)
@@ -599,7 +637,7 @@ class PretrainingTask(
         compiles = (
             self._compiles_as_it_pays
             and not (self.jit_compile or self.run_eagerly)
-            and compilation.pays(shapes, steps)
+            and compilation.saves_time(shapes, steps)
             and distribution.may_compile_steps(self)
         )
         if compiles != self._compiles_step:

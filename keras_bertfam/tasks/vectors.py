@@ -26,7 +26,7 @@ class TextVectors(Mixin):
         batch_size: int = 32,
         too_long: str | None = None,
     ) -> np.ndarray:
-        """Vectors of texts.
+        """Compute vectors of texts.
 
         Args:
             texts: list of strings; passages may be tuples of title and text.
@@ -71,7 +71,7 @@ class TextVectors(Mixin):
         return np.asarray(vectors, "float32")
 
     def passage_sample(self) -> list[float]:
-        """A number of each weight that the vectors of passages depend on.
+        """Take a number of each weight that the vectors of passages depend on.
 
         Any training changes it, and it takes no time beside `passage_digest`.
 
@@ -83,7 +83,7 @@ class TextVectors(Mixin):
         return [float(keras.ops.convert_to_numpy(x)[0]) for x in firsts]
 
     def passage_digest(self) -> str:
-        """A digest of all that the vectors of passages depend on.
+        """Make a digest of all that the vectors of passages depend on.
 
         An index keeps it, and knows by it an encoder that isn't, or is no longer, the
         one that its vectors are of.

@@ -38,7 +38,7 @@ class StepWatch(keras.metrics.Metric):
         self._pending = None  # the norm, in a step of JAX that is being traced
 
     def update_state(self, x: Any) -> None:
-        """Counts the tokens of a batch's inputs."""
+        """Count the tokens of a batch's inputs."""
         for mask in _masks(x):
             mask = ops.cast(mask, self.tokens.dtype)
             self.tokens.assign_add(ops.sum(mask))
@@ -55,7 +55,7 @@ class StepWatch(keras.metrics.Metric):
         """Nothing: whoever reads the counts takes differences."""
 
     def watch(self, optimizer: keras.optimizers.Optimizer) -> bool:
-        """Keeps the norms of an optimizer; returns whether it's another than before."""
+        """Keep the norms of an optimizer; return whether it's another than before."""
         if self._optimizer is optimizer:
             return False
         self._optimizer = optimizer
@@ -89,7 +89,7 @@ class StepWatch(keras.metrics.Metric):
 
 
 def _norm_of_update(optimizer, values, grads):
-    """Whether a batch ends an update, and the norm of that update's gradient."""
+    """Tell whether a batch ends an update, and give the norm of its gradient."""
     core = inner(optimizer)
     scale = core.loss_scale_factor or 1.0
     if core is not optimizer:
@@ -117,7 +117,7 @@ def _global_norm(grads):
 
 
 def _masks(x):
-    """The padding masks of a batch's inputs; without any, ones for their tokens."""
+    """Give the padding masks of a batch; without any, ones for its tokens."""
     leaves = [
         (path[-1] if path else "", leaf)
         for path, leaf in keras.tree.flatten_with_path(x)

@@ -32,7 +32,7 @@ def weigh_batches(task: Model, loss: Any) -> bool:
 
 
 def _weigh_losses(tracker, parts):
-    """Makes the mean of the batches' losses that of their parts, by what they weigh."""
+    """Make the mean of the batches' losses that of their parts, by what they weigh."""
     update, result, reset = tracker.update_state, tracker.result, tracker.reset_state
     totals = tracker.add_variable((parts,), "zeros", name="totals")
     weights = tracker.add_variable((parts,), "zeros", name="weights")

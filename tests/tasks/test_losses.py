@@ -10,7 +10,9 @@ from keras_bertfam.tasks import (
     Perplexity,
     TokenAccuracy,
     WeightedMeanSquaredError,
+    losses,
 )
+from keras_bertfam.tasks.finetuning.open_answers import UnweightedShare
 
 
 def batch():
@@ -135,3 +137,15 @@ def test_serialisation(cls):
         keras.saving.serialize_keras_object(cls())
     )
     assert type(other) is cls
+
+
+@pytest.mark.any_backend
+def test_saved_files_name_metrics_as_they_were_called():
+    for name, cls in (
+        ("AccuracyOfEach", losses.UnweightedAccuracy),
+        ("ErrorOfEach", losses.UnweightedError),
+        ("AccuracyOfLabels", losses.LabelSetAccuracy),
+        ("F1OfLabels", losses.LabelSetF1),
+        ("ShareOfEach", UnweightedShare),
+    ):
+        assert keras.saving.get_registered_object(f"keras_bertfam>{name}") is cls

@@ -32,11 +32,11 @@ class _Characters(Mixin):
         super().__init__(tokenizer, *args, **kwargs)
 
     def tokenize(self, texts: TFTensor) -> TFRagged:
-        """Words of a batch of strings, a ragged string tensor. Works in a graph."""
+        """Split a batch of strings into words, a ragged tensor. Works in a graph."""
         return self.tokenizer.split_words(to_utf8(texts))
 
     def lay_out(self, segments: list[TFRagged]) -> dict[str, TFRagged]:
-        """Segments of words between `<S>` and `</S>`."""
+        """Put segments of words between `<S>` and `</S>`."""
         rows = segments[0].nrows()
         start, end = (
             tf.fill([rows, 1], token)

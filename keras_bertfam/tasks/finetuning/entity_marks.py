@@ -18,7 +18,7 @@ def mark_entities(
     types: Sequence[str] | None = None,
     batch_size: int = 32,
 ) -> Any:
-    """Marks what a tagger finds in texts, for `KnowledgeMasking`.
+    """Mark what a tagger finds in texts, for `KnowledgeMasking`.
 
     A line is a sentence, and its words are those of `keras_bertfam.layers.Lexicon`.
     Marks of that kind that texts have are taken away.
@@ -91,7 +91,7 @@ def _is_word(unit, marks):
 
 
 def _split_lines(row, places):
-    """The places of the words of each line that has any."""
+    """Find the places of the words of each line that has any."""
     lines: list[list[int]] = [[]]
     for place in places:
         if row[place] == "\n":

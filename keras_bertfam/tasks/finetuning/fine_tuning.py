@@ -1,5 +1,6 @@
 """What every fine-tuning task shares: raw inputs, defaults and a report."""
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -51,10 +52,15 @@ class FineTuningTask(PretrainingTask):
         usual_learning_rate: what `compile()` takes by default; `None` is the greatest
             rate that the backbone's family was tried with.
         one_row_each: whether each example is one row.
+        pipeline: what model hubs call the thing that it does, or `None`.
+        text_columns: the columns of a table that `answers` reads unless told others;
+            none if it answers no tables.
     """
 
     backbone_cls = TokenBackbone
     data_kind: str | None = None
+    pipeline: str | None = None
+    text_columns: tuple[str, ...] = ()
     one_row_each = True
     usual_learning_rate: float | None = None
 
@@ -105,7 +111,7 @@ class FineTuningTask(PretrainingTask):
         metrics: Any = None,
         **kwargs: Any,
     ) -> None:
-        """As `PretrainingTask.compile`; `metrics` take the place of the default ones.
+        """Compile as other tasks do, with `metrics` in place of the default ones.
 
         `optimizer="auto"` is the family's fine-tuning: its greatest rate, its warm-up
         and weight decay, and its smaller rates of lower layers, if it has any.
@@ -170,6 +176,18 @@ class FineTuningTask(PretrainingTask):
         outputs = super().predict(batches, **kwargs)
         return keras.tree.map_structure(lambda part: part[places], outputs)
 
+    def answers(self, columns: Sequence[Sequence[Any]]) -> Iterator[dict[str, Any]]:
+        """Answer the rows of a table, as the command `predict` writes it.
+
+        Args:
+            columns: a sequence for each of `text_columns`, or for those that are
+                given in their place, of what the rows have there.
+
+        Yields:
+            For each row a dict that JSON can hold.
+        """
+        raise TypeError(f"{type(self).__name__} must define `answers`.")
+
     def report(
         self, x: Any, y: Any, batch_size: int = 32, worst: int | None = 10
     ) -> Report:
@@ -211,3 +229,8 @@ class FineTuningTask(PretrainingTask):
     def _report(self, x, labels, given, batch_size, worst):
         """Make the report of strings and labels as tensors, which are checked."""
         raise TypeError(f"{type(self).__name__} must define `_report`.")
+
+
+def inputs_of(columns: Sequence[Sequence[Any]]) -> Any:
+    """Make of columns what `fit()` takes: texts, or a tuple with the parts of pairs."""
+    return columns[0] if len(columns) == 1 else tuple(columns)

@@ -91,11 +91,11 @@ class FineTuningPreprocessor(
         self.built = True
 
     def tokenize(self, texts: TFTensor) -> TFRagged:
-        """Ids of a batch of strings, a ragged int32 tensor. Works in a graph."""
+        """Turn a batch of strings into ids, a ragged tensor. Works in a graph."""
         return tokenize(self.tokenizer, to_utf8(texts))
 
     def features(self, x: Any) -> dict[str, TFTensor]:
-        """Turns a batch of inputs into named tensors, ragged where rows differ.
+        """Turn a batch of inputs into named tensors, ragged where rows differ.
 
         Runs in a graph.
 
@@ -110,11 +110,11 @@ class FineTuningPreprocessor(
         return self.lay_out(truncate_pair(segments, budget))
 
     def lay_out(self, segments: list[TFRagged]) -> dict[str, TFRagged]:
-        """Segments that fit as rows; see `layouts.lay_out`."""
+        """Lay out segments that fit as rows; see `layouts.lay_out`."""
         return lay_out(segments, self.tokenizer, self._layout)
 
     def targets(self, x: Any, y: TFTensor) -> TFTensor:
-        """Turns labels into what the loss takes, a tensor, ragged where rows differ.
+        """Turn labels into what the loss takes, a tensor, ragged where rows differ.
 
         Args:
             x: what `features` gives.
@@ -123,7 +123,7 @@ class FineTuningPreprocessor(
         raise TypeError(f"{type(self).__name__} must define `targets`.")
 
     def as_labels(self, y: Any, x: Any) -> Any:
-        """Labels of a call as a tensor; checks them where it runs eagerly.
+        """Make a tensor of the labels of a call; check them where it runs eagerly.
 
         Args:
             y: labels.
@@ -135,7 +135,7 @@ class FineTuningPreprocessor(
         return as_label_tensor(y)
 
     def weights_of_classes(self, y: Any, class_weight: dict[Any, float]) -> list[float]:
-        """Weights of examples, a list of floats, from those of their classes.
+        """List the weights of examples, from those of their classes.
 
         Args:
             y: labels.
@@ -153,7 +153,7 @@ class FineTuningPreprocessor(
     def target_weights(
         self, x: dict[str, TFTensor], sample_weight: TFTensor
     ) -> TFTensor:
-        """Turns the weights of examples into those of the slots of the targets."""
+        """Turn the weights of examples into those of the slots of the targets."""
         return tf.cast(one_each(sample_weight, "sample_weight"), tf.float32)
 
     def call(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
@@ -170,7 +170,7 @@ class FineTuningPreprocessor(
         return keras.utils.pack_x_y_sample_weight(*out)
 
     def encode(self, x: Any) -> dict[str, TFTensor]:
-        """Rows of a batch of inputs, as the call gives them. Works in a graph."""
+        """Make rows of a batch of inputs, as the call does. Works in a graph."""
         return self._call(x, None, None)[0]
 
     def _call(self, x, y, sample_weight, single=False):
@@ -188,7 +188,7 @@ class FineTuningPreprocessor(
     def pad(
         self, example: tuple[Any, Any, Any], buckets: list[int] | None = None
     ) -> tuple[Any, Any, Any]:
-        """Pads the ragged parts of `(x, y, sample_weight)`.
+        """Pad the ragged parts of `(x, y, sample_weight)`.
 
         Args:
             example: see `pad_rows`.
@@ -200,7 +200,7 @@ class FineTuningPreprocessor(
         return pad_rows(example, buckets, self.tokenizer.pad_token_id)
 
     def as_tensors(self, x: Any) -> Any:
-        """The inputs of a call as tensors.
+        """Make tensors of the inputs of a call.
 
         Raises:
             ValueError: if they aren't strings of the right rank.
@@ -217,7 +217,7 @@ class FineTuningPreprocessor(
         shuffle_buffer: int = 10_000,
         pool: int = 50,
     ) -> TFDataset:
-        """Returns batches of rows of like length, or of packed rows, ready for `fit`.
+        """Make batches of rows of like length, or of packed rows, ready for `fit`.
 
         Examples are shuffled; `pool` batches at a time are sorted by length and
         come in random order, so that little padding is computed. Order depends on
@@ -273,16 +273,16 @@ class FineTuningPreprocessor(
         return ready_to_iterate(passes.map(lambda _, x: self.pad(x), **PARALLEL))
 
     def batcher(self, examples: TFDataset, batch_size: int) -> Batcher:
-        """What cuts the featurised chunks of a pass into batches, by a seed."""
+        """Make what cuts the featurised chunks of a pass into batches, by a seed."""
         return lambda chunks, seed: batches_by_length(chunks, batch_size, seed)
 
     @as_written
     def from_dataset(self, data: TFDataset) -> TFDataset:
-        """A dataset of unbatched examples, its labels as `as_labels` has them."""
+        """Prepare a dataset of unbatched examples, its labels by `as_labels`."""
         return data
 
     def from_arrays(self, x: Any, y: Any, sample_weight: Any = None) -> TFDataset:
-        """Arrays or lists as an unbatched dataset.
+        """Make an unbatched dataset of arrays or lists.
 
         Args:
             x: what the call takes, a batch.
@@ -302,19 +302,19 @@ class FineTuningPreprocessor(
         return as_rows(self._as_batch(x), self.as_labels(y, x), w)
 
     def as_weights(self, sample_weight: Any) -> TFTensor:
-        """Weights of examples as a tensor."""
+        """Make a tensor of the weights of examples."""
         return tf.convert_to_tensor(sample_weight)
 
     def _as_batch(self, x):
         return refuse_single(self.as_tensors(x), self.single_rank)
 
     def batch(self, rows: TFDataset, size: int) -> TFDataset:
-        """Batches of an unbatched dataset of examples."""
+        """Batch an unbatched dataset of examples."""
         return rows.batch(size)
 
     @as_written
     def inputs(self, x: Any, batch_size: int = 32, steps: int | None = None) -> Any:
-        """Batches of what the call gives for texts of like length, for `predict`.
+        """Make batches of texts of like length, as the call does, for `predict`.
 
         Args:
             x: what the call takes, a batch.

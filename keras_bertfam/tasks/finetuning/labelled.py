@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_bertfam.layers.data.labels import check_labels
-from keras_bertfam.tasks.losses import AccuracyOfEach, MaskedCrossentropy
+from keras_bertfam.tasks.losses import MaskedCrossentropy, UnweightedAccuracy
 from keras_bertfam.types import Config, Mixin, Tensor
 
 
@@ -18,11 +18,11 @@ class LabelledTask(Mixin):
     label_kind = "class"
 
     def probabilities(self, outputs: Tensor) -> Tensor:
-        """Probabilities of the classes from what the model returns."""
+        """Compute probabilities of the classes from what the model returns."""
         return outputs if self.activation == "softmax" else ops.softmax(outputs)
 
     def activate(self, logits: Tensor) -> Tensor:
-        """What the model returns."""
+        """Apply the activation to what the model returns."""
         return ops.softmax(logits) if self.activation == "softmax" else logits
 
     def default_loss(self) -> MaskedCrossentropy:
@@ -30,7 +30,7 @@ class LabelledTask(Mixin):
         return MaskedCrossentropy(name="crossentropy", from_logits=from_logits)
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
-        return [AccuracyOfEach(name="accuracy")]
+        return [UnweightedAccuracy(name="accuracy")]
 
     @classmethod
     def _adapt_config(cls, config, kwargs):
@@ -59,7 +59,7 @@ class LabelledTask(Mixin):
 def settle_classes(
     preprocessor: Any, num_classes: int | None, label_names: Sequence[str] | None
 ) -> tuple[int, Sequence[str] | None]:
-    """Classes of a task and of its preprocessor, told by each other.
+    """Settle the classes of a task and of its preprocessor by each other's.
 
     Args:
         preprocessor: a `LabelledPreprocessor` or `None`.
@@ -85,7 +85,7 @@ def settle_classes(
 
 
 def check_activation(activation: str | None, known: str = "softmax") -> None:
-    """Raises a `ValueError` for an activation that has no loss here."""
+    """Raise a `ValueError` for an activation that has no loss here."""
     if activation not in (None, known):
         raise ValueError(
             f'`activation` must be `None` or "{known}". '
@@ -96,7 +96,7 @@ def check_activation(activation: str | None, known: str = "softmax") -> None:
 def ranked_labels(
     probabilities: np.ndarray, label_names: Sequence[str] | None
 ) -> list[list[tuple[str | int, float]]]:
-    """`(label, probability)` pairs of each row, the most probable first.
+    """Pair labels and probabilities of each row, the most probable first.
 
     Args:
         probabilities: float array `(rows, num_classes)`.

@@ -1,5 +1,6 @@
 """The right one of some choices: RACE, SWAG."""
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -11,7 +12,7 @@ from keras_bertfam.tasks.finetuning.multiple_choice_preprocessor import (
 )
 from keras_bertfam.tasks.finetuning.reporting import report_of_classes
 from keras_bertfam.tasks.finetuning.summary_task import SummaryTask
-from keras_bertfam.tasks.losses import AccuracyOfEach, MaskedCrossentropy
+from keras_bertfam.tasks.losses import MaskedCrossentropy, UnweightedAccuracy
 from keras_bertfam.types import Model, Tensor
 
 
@@ -65,6 +66,8 @@ class MultipleChoice(SummaryTask):
 
     preprocessor_cls = MultipleChoicePreprocessor
     data_kind = "multiple_choice"
+    pipeline = "multiple-choice"
+    text_columns = ("context", "choices")
     label_kind = "choice"
     choices = True
 
@@ -84,16 +87,21 @@ class MultipleChoice(SummaryTask):
     def as_outputs(self, scores: Tensor) -> Tensor:
         return scores[..., 0]
 
+    def answers(self, columns: Sequence[Sequence[Any]]) -> Iterator[dict[str, Any]]:
+        names = ("context", "choices", "question")
+        for choice, probability in self.choose(dict(zip(names, columns, strict=False))):
+            yield {"choice": choice, "probability": probability}
+
     def default_loss(self) -> MaskedCrossentropy:
         return MaskedCrossentropy(name="crossentropy")
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
-        return [AccuracyOfEach(name="accuracy")]
+        return [UnweightedAccuracy(name="accuracy")]
 
     def choose(
         self, x: dict[str, Any], batch_size: int = 32
     ) -> list[tuple[Any, float]]:
-        """The most probable choices.
+        """Find the most probable choices.
 
         Args:
             x: dict of `context`, `choices` and, if wanted, `question`, a batch.

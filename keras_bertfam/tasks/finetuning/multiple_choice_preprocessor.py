@@ -169,7 +169,7 @@ class MultipleChoicePreprocessor(FineTuningPreprocessor):
 
 
 def _join(question, choices):
-    """The choice in the place of the question's `_`, or after the question."""
+    """Put the choice in the place of the question's `_`, or after the question."""
     question = tf.broadcast_to(question[:, None], tf.shape(choices))
     gap = tf.strings.regex_replace(question, "_+", "_", replace_global=False)
     before = tf.strings.regex_replace(gap, r"(?s)_.*", "")

@@ -40,7 +40,7 @@ class Places:
     def span(
         self, question: int, passage: int, begin: int, more: int
     ) -> tuple[str, int, int]:
-        """The text of a span, and where it is in its passage, in characters.
+        """Give the text of a span, and where it is in its passage, in characters.
 
         Args:
             question: int.
@@ -63,7 +63,7 @@ def found_answers(
     passages: Sequence[Any],
     n_best: int,
 ) -> dict[str, Any]:
-    """The answers to a question, spans of the same text being one.
+    """Collect the answers to a question, spans of the same text being one.
 
     Args:
         log_probabilities: float array `(passages, length, tokens)`, of spans.
@@ -102,7 +102,7 @@ def found_answers(
 
 
 def _with_best(answers: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """The best of the answers to a question, with all of them."""
+    """Give the best of the answers to a question, with all of them."""
     ordered = sorted(answers, key=lambda answer: -answer["probability"])
     with np.errstate(divide="ignore"):
         n_best = [
@@ -112,8 +112,8 @@ def _with_best(answers: Iterable[dict[str, Any]]) -> dict[str, Any]:
     return {**n_best[0], "n_best": n_best}
 
 
-@keras.saving.register_keras_serializable("keras_bertfam")
-class ShareOfEach(keras.metrics.Mean):
+@keras.saving.register_keras_serializable("keras_bertfam", name="ShareOfEach")
+class UnweightedShare(keras.metrics.Mean):
     """The mean of a column of what is predicted, weights but 0 being equal.
 
     Args:

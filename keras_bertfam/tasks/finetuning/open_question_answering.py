@@ -13,7 +13,7 @@ from keras_bertfam.layers.heads.span_heads import SpanScores
 from keras_bertfam.tasks.finetuning.fine_tuning import FineTuningTask
 from keras_bertfam.tasks.finetuning.open_answers import (
     Places,
-    ShareOfEach,
+    UnweightedShare,
     found_answers,
 )
 from keras_bertfam.tasks.finetuning.open_question_answering_preprocessor import (
@@ -181,7 +181,7 @@ class OpenQuestionAnswering(FineTuningTask, PassageReader):
         }
 
     def log_probabilities(self, outputs: dict[str, Tensor]) -> Tensor:
-        """`log p(z, s | x)` of each span of each passage.
+        """Compute `log p(z, s | x)` of each span of each passage.
 
         Args:
             outputs: dict of tensors, what the call gives.
@@ -194,14 +194,7 @@ class OpenQuestionAnswering(FineTuningTask, PassageReader):
             outputs["passage_scores"], outputs["span_scores"], self.normalization
         )
 
-    def compute_loss(
-        self,
-        x: Any = None,
-        y: Any = None,
-        y_pred: Any = None,
-        sample_weight: Any = None,
-        training: bool = True,
-    ) -> Tensor:
+    def own_loss(self, x: Any, y: Any, y_pred: Any, sample_weight: Any) -> Tensor:
         targets = ops.cast(y, "bool")
         losses = -answer_marginal(self.log_probabilities(y_pred), targets)
         if self.retrieval_weight:
@@ -232,7 +225,10 @@ class OpenQuestionAnswering(FineTuningTask, PassageReader):
         return None
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
-        return [ShareOfEach(0, name="answers_found"), ShareOfEach(1, "exact_match")]
+        return [
+            UnweightedShare(0, name="answers_found"),
+            UnweightedShare(1, "exact_match"),
+        ]
 
     def fit(
         self,
@@ -262,7 +258,7 @@ class OpenQuestionAnswering(FineTuningTask, PassageReader):
     def predict(
         self, x: Any = None, batch_size: int | None = None, **kwargs: Any
     ) -> Any:
-        """Answers of questions, with the passages that they are from.
+        """Answer questions, with the passages that the answers are from.
 
         Spans with the same text, in any case, are one answer, whose probability is the
         sum of theirs.

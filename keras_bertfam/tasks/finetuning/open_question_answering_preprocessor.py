@@ -161,7 +161,7 @@ class OpenQuestionAnsweringPreprocessor(PassagesPreprocessor, FineTuningPreproce
         shuffle_buffer: int = 10_000,
         **kwargs: Any,
     ) -> TFDataset:
-        """Returns batches of rows of one shape with their passages, ready for `fit`.
+        """Make batches of rows of one shape with their passages, ready for `fit`.
 
         Order depends on `seed` and the pass alone; passages depend on the index
         besides. Batches that are made ahead of a step have those of the index before.
@@ -197,7 +197,7 @@ class OpenQuestionAnsweringPreprocessor(PassagesPreprocessor, FineTuningPreproce
 
     @as_written
     def read(self, x: TFTensor) -> tuple[dict[str, TFTensor], dict[str, TFTensor]]:
-        """Rows of questions and the passages that are found. Works in a graph.
+        """Make rows of questions and passages that are found. Works in a graph.
 
         Args:
             x: string tensor `(batch,)`.
@@ -256,7 +256,7 @@ class OpenQuestionAnsweringPreprocessor(PassagesPreprocessor, FineTuningPreproce
         return pad_rows(example, length, pad)[0], places
 
     def _grouped(self, rows):
-        """Rows `(batch, num_passages, length)`."""
+        """Group rows as `(batch, num_passages, length)`."""
         return tf.reshape(rows, [-1, self.num_passages, rows.shape[-1]])
 
     def _featurize(self, x, y, sample_weight):
@@ -287,7 +287,7 @@ class OpenQuestionAnsweringPreprocessor(PassagesPreprocessor, FineTuningPreproce
     def pad(
         self, example: tuple[Any, Any, Any], buckets: list[int] | None = None
     ) -> tuple[Any, Any, Any]:
-        """The example as it is: rows have one length."""
+        """Leave the example as it is: rows have one length."""
         return example
 
     def get_config(self) -> Config:

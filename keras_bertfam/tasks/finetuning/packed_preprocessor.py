@@ -86,7 +86,7 @@ class PackedPreprocessor(FineTuningPreprocessor):
         return batches
 
     def _rows_for(self, examples, count):
-        """The rows of a batch, told from examples out of the whole of the data."""
+        """Estimate the rows of a batch, from examples out of the whole of the data."""
         known = int(examples.cardinality())
         count = min(count, known) if known > 0 else count
         apart = max(1, known // _SAMPLE)
@@ -108,7 +108,7 @@ class PackedPreprocessor(FineTuningPreprocessor):
 
 
 def check_packed(preprocessor: Any, backbone: Model) -> None:
-    """Raises a `ValueError` if a backbone can't take a preprocessor's packed rows."""
+    """Raise a `ValueError` if a backbone can't take a preprocessor's packed rows."""
     if not getattr(preprocessor, "packed", False):
         return
     if not isinstance(preprocessor, PackedPreprocessor):
@@ -132,5 +132,5 @@ def check_packed(preprocessor: Any, backbone: Model) -> None:
 
 
 def _sizes(token_ids):
-    """The number of tokens of each example, of all its texts."""
+    """Count the tokens of each example, of all its texts."""
     return token_ids.merge_dims(1, token_ids.shape.rank - 1).row_lengths()

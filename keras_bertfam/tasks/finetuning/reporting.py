@@ -20,7 +20,7 @@ from keras_bertfam.types import Model, Tensor
 def open_answers_report(
     task: Model, x: Any, labels: Any, answers: list[dict[str, Any]], worst: int | None
 ) -> Report:
-    """The report of questions, the ragged strings of their answers, and predictions."""
+    """Report on questions, the ragged strings of their answers, and predictions."""
     y = [{"text": [text.decode() for text in row]} for row in labels.to_list()]
     title = report_title(task, len(y), "questions")
     return answer_report(
@@ -31,7 +31,7 @@ def open_answers_report(
 def report_of_classes(
     task: Model, x: Any, y: Any, outputs: Tensor, names: Any, worst: int | None
 ) -> Report:
-    """The report of tensors of strings and labels, and probabilities `outputs`."""
+    """Report on tensors of strings and labels, and probabilities `outputs`."""
     probabilities = ops.convert_to_numpy(outputs)
     numbers = class_numbers(y, probabilities.shape[1], names).numpy()
     title = report_title(task, len(numbers))
@@ -45,7 +45,7 @@ def report_of_classes(
 def report_of_sets(
     task: Model, x: Any, y: Any, outputs: Tensor, names: Any, worst: int | None
 ) -> Report:
-    """The report of tensors of strings and sets of labels, and probabilities."""
+    """Report on tensors of strings and sets of labels, and probabilities."""
     title = report_title(task, len(y))
     probabilities = ops.convert_to_numpy(outputs)
     return label_set_report(
@@ -56,19 +56,19 @@ def report_of_sets(
 def report_of_numbers(
     task: Model, x: Any, y: Any, outputs: Tensor, worst: int | None
 ) -> Report:
-    """The report of tensors of strings and numbers, and the predictions `outputs`."""
+    """Report on tensors of strings and numbers, and the predictions `outputs`."""
     predicted = ops.convert_to_numpy(outputs).astype(float)
     title = report_title(task, len(predicted))
     return number_report(title, texts_of(x), y.numpy().astype(float), predicted, worst)
 
 
 def report_title(task: Model, count: int, what: str = "examples") -> str:
-    """What a report is of."""
+    """Name what a report is of."""
     return f"{type(task).__name__} on {count:,} {what}"
 
 
 def texts_of(x: Any) -> dict[str, list[Any]]:
-    """Named lists of what `as_tensors` of a preprocessor gives, choices last."""
+    """Make named lists of what `as_tensors` of a preprocessor gives, choices last."""
     if isinstance(x, tuple):
         x = dict(zip(("text", "text_pair"), x, strict=True))
     named = x if isinstance(x, dict) else {"text": x}

@@ -1,6 +1,6 @@
 """Answers that are spans of a text: SQuAD 1.1 and 2.0."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -96,6 +96,8 @@ class SpanQuestionAnswering(FineTuningTask):
 
     preprocessor_cls = SpanQuestionAnsweringPreprocessor
     data_kind = "question_answering"
+    pipeline = "question-answering"
+    text_columns = ("question", "context")
     label_kind = "place"
     one_row_each = False  # but one for each window
     has_global_tokens = True
@@ -187,17 +189,16 @@ class SpanQuestionAnswering(FineTuningTask):
         names = ("starts", "ends", "scores")
         return {**dict(zip(names, spans, strict=True)), "no_answer": no_answer}
 
+    def answers(self, columns: Sequence[Sequence[Any]]) -> Iterator[dict[str, Any]]:
+        x = dict(zip(("question", "context"), columns, strict=True))
+        for answer in self.predict(x, verbose=0):
+            found = {name: answer[name] for name in ("start", "end", "score")}
+            yield {"answer": answer["text"], **found}
+
     def default_loss(self) -> None:
         return None
 
-    def compute_loss(
-        self,
-        x: Any = None,
-        y: Any = None,
-        y_pred: Any = None,
-        sample_weight: Any = None,
-        training: bool = True,
-    ) -> Tensor:
+    def own_loss(self, x: Any, y: Any, y_pred: Any, sample_weight: Any) -> Tensor:
         losses = 0.5 * sum(
             token_crossentropy(y[:, k], y_pred[name])
             for k, name in enumerate(("start_logits", "end_logits"))
@@ -216,7 +217,7 @@ class SpanQuestionAnswering(FineTuningTask):
     def predict(
         self, x: Any = None, batch_size: int | None = None, **kwargs: Any
     ) -> Any:
-        """Answers of questions.
+        """Answer questions.
 
         Args:
             x: dict of `question` and `context`, strings or lists of strings; or
@@ -255,7 +256,7 @@ class SpanQuestionAnswering(FineTuningTask):
         return [self._described(*row) for row in zip(*found.values(), strict=True)]
 
     def null_odds(self, best_score: Any, no_answer: Any) -> Any:
-        """The odds of having no answer, which `null_threshold` is compared with."""
+        """Compute the odds of no answer, which `null_threshold` is compared with."""
         conditional = self.end_head == "conditional"
         return no_answer if conditional else no_answer - best_score
 
@@ -289,7 +290,7 @@ class SpanQuestionAnswering(FineTuningTask):
         metric: str = "f1",
         answers: list[dict[str, Any]] | None = None,
     ) -> tuple[float, float]:
-        """Sets `null_threshold` to what is best for questions with known answers.
+        """Set `null_threshold` to what is best for questions with known answers.
 
         Args:
             x: dict of `question` and `context`.
@@ -338,7 +339,7 @@ def check_end_head(end_head: str) -> None:
 
 
 def make_span_head(end_head: str, backbone: Model) -> SpanHead:
-    """A head of the kind that the backbone's family has.
+    """Make a head of the kind that the backbone's family has.
 
     Args:
         end_head: a key of `END_HEADS`.

@@ -189,7 +189,7 @@ class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
         return data.map(self._with_first_answer)
 
     def _with_first_answer(self, x, y, *weight):
-        """An example of a dataset with its answers' dict as `as_labels` has it."""
+        """Give an example of a dataset its answers' dict as `as_labels` has it."""
         texts, starts = (tf.reshape(y[k], [-1]) for k in ("text", "answer_start"))
         text = tf.concat([texts, [""]], 0)[0]
         start = tf.concat([tf.cast(starts, tf.int32), [_NO_ANSWER]], 0)[0]
@@ -216,7 +216,7 @@ class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
     def windows(
         self, x: dict[str, TFTensor]
     ) -> tuple[dict[str, TFTensor], tuple[TFRagged, TFRagged]]:
-        """Windows and what is needed to find answers in them. Works in a graph.
+        """Make windows, and what finds answers in them. Works in a graph.
 
         Args:
             x: dict of `question` and `context`, string tensors `(batch,)`.
@@ -264,7 +264,7 @@ class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
 
     @as_written
     def _positions(self, contexts, y, windows, offsets):
-        """Where the answer's first and last tokens are in each window."""
+        """Find the answer's first and last tokens in each window."""
         starts, ends = offsets
         skipped = tf.strings.substr(
             contexts,
@@ -290,7 +290,7 @@ class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
     def prediction_batches(
         self, windows: dict[str, TFTensor], batch_size: int
     ) -> tuple[TFDataset, np.ndarray]:
-        """Batches of windows of like length, and their places.
+        """Make batches of windows of like length, and their places.
 
         Args:
             windows: what `windows` gives first.
@@ -308,7 +308,7 @@ class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
         return batches, np.argsort(order)
 
     def prediction_rows(self, rows: dict[str, TFRagged]) -> dict[str, TFTensor]:
-        """Pads ragged rows, as the task takes them to predict spans."""
+        """Pad ragged rows, as the task takes them to predict spans."""
         names = ("token_ids", "segment_ids", "span_mask", "start_mask")
         return self.pad(({name: rows[name] for name in names}, None, None))[0]
 
@@ -320,7 +320,7 @@ class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
         x: dict[str, TFTensor],
         count: int,
     ) -> dict[str, TFTensor]:
-        """The texts of predicted spans; see `join_answers`."""
+        """Find the texts of predicted spans; see `join_answers`."""
         return join_answers(spans, windows, offsets, to_utf8(x["context"]), count)
 
     def get_config(self) -> Config:
@@ -333,7 +333,7 @@ class SpanQuestionAnsweringPreprocessor(FineTuningPreprocessor):
 
 
 def _rows(columns):
-    """The dicts of a dict of columns."""
+    """Turn a dict of columns into dicts."""
     values = zip(*columns.values(), strict=True)
     return [dict(zip(columns, row, strict=True)) for row in values]
 

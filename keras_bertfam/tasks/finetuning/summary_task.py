@@ -34,7 +34,7 @@ LINEAR = HeadStyle("linear", activation=None)
 
 
 def head_styles() -> dict[str, HeadStyle]:
-    """The styles of the families' heads, and `LINEAR`, by name."""
+    """List the styles of the families' heads, and `LINEAR`, by name."""
     records = FAMILIES.values()
     styles = [style for r in records for style in (r.head_style, *r.other_styles)]
     return {style.name: style for style in (*styles, LINEAR)}
@@ -121,7 +121,7 @@ class SummaryTask(FineTuningTask):
         return row_specs(signature, rank=3) if grouped else signature
 
     def as_outputs(self, scores: Tensor) -> Tensor:
-        """What the model returns, of the head's float32 `(..., num_outputs)`."""
+        """Make what the model returns of the head's float32 `(..., num_outputs)`."""
         return scores
 
     def call(self, inputs: dict[str, Tensor], training: bool | None = None) -> Any:
@@ -150,7 +150,7 @@ class SummaryTask(FineTuningTask):
         return {"outputs": outputs, "token_losses": losses}
 
     def _states(self, rows, in_step, training):
-        """The states that the head reads, and the losses of tokens by row or `None`."""
+        """Give the states that the head reads; losses of tokens by row or `None`."""
         if not in_step:
             states = summary_states(self.backbone, rows, self._token, training)
             return states, None
@@ -177,21 +177,16 @@ class SummaryTask(FineTuningTask):
         total = ops.sum(losses * weights, axis=1)
         return total / ops.maximum(ops.sum(weights, axis=1), 1.0)
 
-    def compute_loss(
-        self,
-        x: Any = None,
-        y: Any = None,
-        y_pred: Any = None,
-        sample_weight: Any = None,
-        training: bool = True,
-    ) -> Tensor:
+    def own_loss(
+        self, x: Any, y: Any, y_pred: Any, sample_weight: Any
+    ) -> Tensor | None:
         if not isinstance(y_pred, dict):
-            return super().compute_loss(x, y, y_pred, sample_weight, training)
+            return None
         outputs, losses = y_pred["outputs"], y_pred["token_losses"]
         weights = ops.ones_like(losses)
         if sample_weight is not None:
             weights *= ops.reshape(ops.cast(sample_weight, "float32"), (-1,))
-        total = super().compute_loss(x, y, outputs, sample_weight, training)
+        total = self.compute_loss(x, y, outputs, sample_weight)
         mean = distribution.global_mean(ops.sum(losses * weights), ops.sum(weights))
         return total + self.lm_weight * mean
 

@@ -1,11 +1,12 @@
 """Classification of texts and pairs of texts."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
+from keras_bertfam.tasks.finetuning.fine_tuning import inputs_of
 from keras_bertfam.tasks.finetuning.labelled import (
     LabelledTask,
     check_activation,
@@ -18,9 +19,9 @@ from keras_bertfam.tasks.finetuning.text_classifier_preprocessor import (
     TextClassifierPreprocessor,
 )
 from keras_bertfam.tasks.losses import (
-    AccuracyOfLabels,
-    F1OfLabels,
+    LabelSetAccuracy,
     LabelSetCrossentropy,
+    LabelSetF1,
 )
 from keras_bertfam.tasks.ranges import check_given
 from keras_bertfam.types import Config, Model, Tensor
@@ -119,6 +120,8 @@ class TextClassifier(LabelledTask, SummaryTask):
 
     preprocessor_cls = TextClassifierPreprocessor
     data_kind = "classification"
+    pipeline = "text-classification"
+    text_columns = ("text",)
     fixed_arguments = (*SummaryTask.fixed_arguments, "num_classes")
 
     def __init__(
@@ -175,6 +178,11 @@ class TextClassifier(LabelledTask, SummaryTask):
             return super().activate(logits)
         return ops.sigmoid(logits) if self.activation else logits
 
+    def answers(self, columns: Sequence[Sequence[Any]]) -> Iterator[dict[str, Any]]:
+        for pairs in self.classify(inputs_of(columns)):
+            label, probability = pairs[0]
+            yield {"label": label, "probability": float(probability)}
+
     def default_loss(self) -> Any:
         if not self.multi_label:
             return super().default_loss()
@@ -184,10 +192,10 @@ class TextClassifier(LabelledTask, SummaryTask):
         if not self.multi_label:
             return super().default_metrics()
         logits = not self.activation
-        return [AccuracyOfLabels(from_logits=logits), F1OfLabels(from_logits=logits)]
+        return [LabelSetAccuracy(from_logits=logits), LabelSetF1(from_logits=logits)]
 
     def classify(self, texts: Any, batch_size: int = 32) -> list[Any]:
-        """Labels of texts with their probabilities.
+        """Label texts, with probabilities.
 
         Args:
             texts: str, list of str, or a tuple of two of either, pairs; or a list of

@@ -95,7 +95,7 @@ class LabelledPreprocessor(PackedPreprocessor):
     def set_classes(
         self, num_classes: int | None, label_names: Sequence[str] | None
     ) -> None:
-        """Says what the classes are, unless they are known.
+        """Say what the classes are, unless they are known.
 
         Args:
             num_classes: int or `None`.
@@ -118,7 +118,7 @@ class LabelledPreprocessor(PackedPreprocessor):
         )
 
     def forget_classes(self) -> None:
-        """Makes the preprocessor one whose classes a task has yet to say."""
+        """Make the preprocessor one whose classes a task has yet to say."""
         self.num_classes = self.label_names = None
 
     def targets(self, x: Any, y: TFTensor) -> TFTensor:
@@ -225,7 +225,7 @@ class TextClassifierPreprocessor(BothOrders, LabelledPreprocessor):
         self.set_multi_label(multi_label)
 
     def set_multi_label(self, multi_label: bool) -> None:
-        """Says whether texts have any number of classes.
+        """Say whether texts have any number of classes.
 
         Raises:
             ValueError: if they share rows.

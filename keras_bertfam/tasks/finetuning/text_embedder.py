@@ -1,7 +1,7 @@
 """A vector for each text."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -9,7 +9,7 @@ from keras import ops
 
 from keras_bertfam.presets.checkpoints import sentence_transformers
 from keras_bertfam.presets.checkpoints.sentence_transformers import POOLINGS
-from keras_bertfam.tasks.finetuning.fine_tuning import FineTuningTask
+from keras_bertfam.tasks.finetuning.fine_tuning import FineTuningTask, inputs_of
 from keras_bertfam.tasks.finetuning.reporting import report_of_numbers, texts_of
 from keras_bertfam.tasks.finetuning.text_embedder_preprocessor import (
     TextEmbedderPreprocessor,
@@ -73,7 +73,7 @@ class CosineSimilarityError(WeightedMeanLoss):
 
 
 def cosine(a: Tensor, b: Tensor) -> Tensor:
-    """The cosine of the angle between vectors, along the last axis."""
+    """Compute the cosine of the angle between vectors, along the last axis."""
     return ops.sum(_unit(a) * _unit(b), axis=-1)
 
 
@@ -148,6 +148,8 @@ class TextEmbedder(TextVectors, FineTuningTask):
     label_kind = "number"
     # Section 3.1 of the Sentence-BERT paper.
     usual_learning_rate = 2e-5
+    pipeline = "sentence-similarity"
+    text_columns = ("text",)
 
     def __init__(
         self,
@@ -211,7 +213,7 @@ class TextEmbedder(TextVectors, FineTuningTask):
         return _unit(vectors) if self.normalize else vectors
 
     def _pooled(self, inputs, training):
-        """What stands for each sequence, of its tokens' states."""
+        """Pool what stands for each sequence, of its tokens' states."""
         inputs = dict(inputs)
         starts = inputs.pop("sequence_starts", None)
         states = states_of(self.backbone, inputs, training=training)
@@ -239,6 +241,10 @@ class TextEmbedder(TextVectors, FineTuningTask):
             weights = inside
         total = ops.maximum(ops.sum(weights, axis=2, keepdims=True), 1.0)
         return ops.matmul(weights, states) / total
+
+    def answers(self, columns: Sequence[Sequence[Any]]) -> Iterator[dict[str, Any]]:
+        for vector in self.predict(inputs_of(columns), verbose=0):
+            yield {"embedding": vector.tolist()}
 
     def default_loss(self) -> CosineSimilarityError:
         return CosineSimilarityError()

@@ -82,7 +82,7 @@ class TextEmbedderPreprocessor(PackedPreprocessor):
         }
 
     def check_lengths(self, texts: Any) -> None:
-        """Raises a `ValueError` for a text, of a list of strings, that is too long."""
+        """Raise a `ValueError` for a text, of a list of strings, that is too long."""
         with tf.device("CPU:0"):
             sizes = self._sizes_in_graph(as_strings(texts, name="texts"))
             over = sizes.numpy() + self._layout.specials(1) - self.sequence_length

@@ -1,10 +1,12 @@
 """A number for a text or a pair of texts."""
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
+from keras_bertfam.tasks.finetuning.fine_tuning import inputs_of
 from keras_bertfam.tasks.finetuning.labelled import check_activation
 from keras_bertfam.tasks.finetuning.reporting import report_of_numbers
 from keras_bertfam.tasks.finetuning.summary_task import SummaryTask
@@ -13,7 +15,7 @@ from keras_bertfam.tasks.finetuning.text_classifier_preprocessor import (
 )
 from keras_bertfam.tasks.losses import (
     DetectionCrossentropy,
-    ErrorOfEach,
+    UnweightedError,
     WeightedMeanSquaredError,
 )
 from keras_bertfam.types import Config, Model, Tensor
@@ -70,6 +72,8 @@ class TextRegressor(SummaryTask):
 
     preprocessor_cls = TextRegressorPreprocessor
     data_kind = "regression"
+    pipeline = "text-classification"
+    text_columns = ("text",)
     label_kind = "number"
 
     def __init__(
@@ -92,13 +96,17 @@ class TextRegressor(SummaryTask):
         scores = scores[..., 0]
         return ops.sigmoid(scores) if self.activation else scores
 
+    def answers(self, columns: Sequence[Sequence[Any]]) -> Iterator[dict[str, Any]]:
+        for score in self.predict(inputs_of(columns), verbose=0).reshape(-1):
+            yield {"score": float(score)}
+
     def default_loss(self) -> Any:
         if self.activation:
             return DetectionCrossentropy("crossentropy", from_logits=False)
         return WeightedMeanSquaredError()
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
-        return [ErrorOfEach(name="rmse")]
+        return [UnweightedError(name="rmse")]
 
     def _report(self, x, labels, given, batch_size, worst):
         outputs = self.predict(x, batch_size=batch_size, verbose=0)

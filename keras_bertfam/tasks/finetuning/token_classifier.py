@@ -1,7 +1,7 @@
 """A label for each word: named entities, parts of speech, chunks."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -85,6 +85,8 @@ class TokenClassifier(LabelledTask, FineTuningTask):
 
     preprocessor_cls = TokenClassifierPreprocessor
     data_kind = "tagging"
+    pipeline = "token-classification"
+    text_columns = ("text",)
     fixed_arguments = ("num_classes", "dropout")
 
     def __init__(
@@ -150,7 +152,7 @@ class TokenClassifier(LabelledTask, FineTuningTask):
         batch_size: int = 32,
         verbose: int | str | None = None,
     ) -> list[Any]:
-        """Labels of words with their probabilities.
+        """Label words, with probabilities.
 
         Args:
             sentences: list of words, or a list of such lists.
@@ -185,7 +187,7 @@ class TokenClassifier(LabelledTask, FineTuningTask):
         return tagged
 
     def _probabilities_of_words(self, sentences, batch_size, verbose=0):
-        """For each sentence an array `(words, num_classes)`."""
+        """Compute for each sentence an array `(words, num_classes)`."""
         parts, owners = self.preprocessor.fitting_parts(sentences)
         found: list[Any] = [[np.zeros((0, self.num_classes))] for _ in sentences]
         if parts:
@@ -224,7 +226,7 @@ class TokenClassifier(LabelledTask, FineTuningTask):
         return class_report(title, texts, numbers, probabilities, names, worst, scores)
 
     def _entity_scores(self, sizes, numbers, probabilities):
-        """seqeval's F1, where the labels are such that mark entities."""
+        """Measure seqeval's F1, where the labels are such that mark entities."""
         names = self.label_names or [""]
         if not all(re.fullmatch("O|[BIESLU]-.+", name) for name in names):
             return {}
@@ -234,6 +236,12 @@ class TokenClassifier(LabelledTask, FineTuningTask):
             for each in (numbers, probabilities.argmax(axis=1))
         )
         return compute_metrics(["entity_f1"], *tags, scheme=scheme_of(names))
+
+    def answers(self, columns: Sequence[Sequence[Any]]) -> Iterator[dict[str, Any]]:
+        sentences = [t.split() if isinstance(t, str) else t for t in columns[0]]
+        for tagged in self.tag(sentences, verbose=0):
+            words, tags = [w for w, _, _ in tagged], [t for _, t, _ in tagged]
+            yield {"words": words, "tags": tags}
 
     def get_config(self) -> Config:
         return {**super().get_config(), "dropout": self.dropout}

@@ -142,7 +142,7 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
     def fitting_parts(
         self, sentences: Sequence[Sequence[str]], whole: bool = False
     ) -> tuple[list[list[str]], list[int]]:
-        """Cuts sentences into parts whose words all begin within a row.
+        """Cut sentences into parts whose words all begin within a row.
 
         Args:
             sentences: list of lists of words.
@@ -184,12 +184,12 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
         return self.sequence_length - self._layout.specials(1)
 
     def _sizes(self, words):
-        """How many tokens words have by themselves, at least one."""
+        """Count the tokens that words have by themselves, at least one."""
         pieces = self.tokenize(word_prefix(self.tokenizer) + words)
         return tf.maximum(pieces.row_lengths(), 1)
 
     def _begins(self, words, whole):
-        """Where parts of sentences begin, and the sizes of words, both flat.
+        """Find where parts of sentences begin, and the sizes of words, both flat.
 
         A part takes words while there is room, for the first token of one, or with
         `whole` for all of them.
@@ -209,7 +209,7 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
         return tf.boolean_mask(tf.transpose(begins), given), sizes.flat_values
 
     def _cut(self, x, y, sample_weight=None):
-        """A dense batch of sentences as one of their parts."""
+        """Cut a dense batch of sentences to one of their parts."""
         given = tf.not_equal(x, "")
         words, *others = (tf.ragged.boolean_mask(part, given) for part in (x, y))
         if sample_weight is not None and sample_weight.shape.rank == 1:
@@ -342,7 +342,7 @@ class TokenClassifierPreprocessor(LabelledPreprocessor):
         return super()._featurize(x, y, sample_weight)
 
     def _most(self, words):
-        """The words, or what belongs to them, that can be in a row at all."""
+        """Cut off words, or what belongs to them, that can't be in a row at all."""
         return words[:, : self.sequence_length]
 
     @as_written
@@ -391,7 +391,7 @@ def _checked(words, row, name="x"):
 
 
 def _filled_up(rows, blank):
-    """Rows of unequal length as an array; at least one column."""
+    """Fill up rows of unequal length to an array of at least one column."""
     width = max([1, *map(len, rows)])
     dtype = {str: object, int: "int32", float: "float32"}[type(blank)]
     filled = np.full((len(rows), width), blank, dtype)
@@ -401,7 +401,7 @@ def _filled_up(rows, blank):
 
 
 def _at_least_one(pieces, stand_in):
-    """Pieces of words, with one that stands in where there are none."""
+    """Put a piece that stands in where words have none."""
     empty = tf.equal(pieces.row_lengths(), 0)
     count = tf.reduce_sum(tf.cast(empty, tf.int32))
     masks = tf.RaggedTensor.from_row_lengths(

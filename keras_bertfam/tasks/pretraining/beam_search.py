@@ -8,7 +8,7 @@ import keras_hub
 from keras import ops
 
 from keras_bertfam.tasks.pretraining.generation_settings import GenerationSettings
-from keras_bertfam.tasks.pretraining.token_rules import BANNED, ruled
+from keras_bertfam.tasks.pretraining.token_rules import BANNED, apply_rules
 from keras_bertfam.types import Tensor
 
 # Less likely than any text that can be written.
@@ -16,7 +16,7 @@ _IMPOSSIBLE = -1e8
 
 
 class BeamSearch(keras_hub.samplers.Sampler):
-    """Keep the best texts of each row, and those of them that ended, by their scores.
+    """A search that keeps the best texts of each row, and those of them that ended.
 
     Each step takes the likeliest continuations of a row's beams. Those that end, by a
     stop token or for want of room, and are among the best `num_beams`, go to the row's
@@ -71,7 +71,7 @@ class BeamSearch(keras_hub.samplers.Sampler):
                 `index`.
             index: int32 scalar, where writing begins: at most the shortest prompt.
             starts: int32 tensor `(batch,)`, the prompts' lengths.
-            stop: int32 tensor `(batch, count)`, see `ruled`, or `None`.
+            stop: int32 tensor `(batch, count)`, see `apply_rules`, or `None`.
             model: the task, for the loop that the backend compiles.
 
         Returns:
@@ -91,7 +91,7 @@ class BeamSearch(keras_hub.samplers.Sampler):
             return ops.repeat(x, count, axis=0)
 
         def chosen(x, parents):
-            """Of rows `(batch * num_beams, ...)` those of some beams, `(batch, k)`."""
+            """Take some beams, `(batch, k)`, of rows `(batch * num_beams, ...)`."""
             return ops.take(x, ops.reshape(of_rows + parents, (-1,)), axis=0)
 
         all_starts = beams(starts)
@@ -106,7 +106,7 @@ class BeamSearch(keras_hub.samplers.Sampler):
             return ops.any(open_rows)
 
         def of_group(texts, index, found, scores, done, done_scores, open_rows, first):
-            """A step of the beams from `first`: what they become, and by which."""
+            """Make a step of the beams from `first`: what they become, and by which."""
             begun = index >= starts  # (batch, 1): no longer in the prompt
             size = found.shape[-1]
             found = found + ops.expand_dims(scores, 2)
@@ -159,7 +159,7 @@ class BeamSearch(keras_hub.samplers.Sampler):
             logits, _, cache = following(texts, cache, index)
             logits = ops.cast(logits, "float32") / self.temperature
             found = ops.log_softmax(logits, axis=-1)
-            found = ruled(found, texts, index, all_starts, all_stop, settings)
+            found = apply_rules(found, texts, index, all_starts, all_stop, settings)
             size = found.shape[-1]
             found = ops.reshape(found, (-1, count, size))
             parts, said = [], ops.zeros_like(found[:, :1])
@@ -221,7 +221,7 @@ class BeamSearch(keras_hub.samplers.Sampler):
 
 
 def _best(scores, count):
-    """The `count` best of each row, the first of equals, and their places."""
+    """Find the `count` best of each row, the first of equals, and their places."""
     best, places = ops.top_k(scores, count)
     # TensorFlow forgets how many there are.
     best, places = (ops.reshape(x, (-1, count)) for x in (best, places))

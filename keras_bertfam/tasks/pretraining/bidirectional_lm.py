@@ -15,13 +15,12 @@ from keras_bertfam.tasks.losses import MaskedCrossentropy, token_metrics
 from keras_bertfam.tasks.pretraining.bidirectional_lm_preprocessor import (
     BidirectionalLMPreprocessor,
 )
-from keras_bertfam.tasks.pretraining.remembering import Remembering
 from keras_bertfam.tasks.task import LABELS, PretrainingTask
 from keras_bertfam.types import Config, Model, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class BidirectionalLM(Remembering, PretrainingTask):
+class BidirectionalLM(PretrainingTask):
     """Predicts the next word of each direction, by ELMo's LSTMs and one softmax.
 
     Call `fit()` to train, and `evaluate()` for its perplexity.

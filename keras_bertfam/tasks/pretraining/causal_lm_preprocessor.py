@@ -100,7 +100,7 @@ class CausalLMPreprocessor(PackingPreprocessor):
     def generate_preprocess(
         self, x: Any, sequence_length: int | None = None
     ) -> dict[str, TFTensor]:
-        """Encodes prompts, with padding where text is to be written. In a graph too.
+        """Encode prompts, with padding where text is to be written. In a graph too.
 
         A prompt begins with the start token, unless that is the end token as well, as
         GPT-2's: then only an empty prompt does, since there is nothing else to go on
@@ -142,7 +142,7 @@ class CausalLMPreprocessor(PackingPreprocessor):
         return {"token_ids": ids, "padding_mask": inside}, longest
 
     def generate_postprocess(self, x: dict[str, Any]) -> Any:
-        """The text of rows, without padding and special tokens. In a graph too.
+        """Decode rows, without padding and special tokens. In a graph too.
 
         Args:
             x: dict of `token_ids`, ints `(batch, length)`, and `padding_mask`.

@@ -1,13 +1,17 @@
-"""Which texts the same compiled function writes, and the numbers that it is given."""
+"""What is compiled once: functions by their kind, and steps of a loop as graphs."""
 
 import copy
 import json
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
+
+import keras
 
 from keras_bertfam.tasks.pretraining.generation_settings import GenerationSettings
 from keras_bertfam.types import Tensor
 
+# A step is traced once for arguments of these shapes.
+Graphs = dict[tuple, Callable[..., Any]]
 # By what an operation's numbers are changed, and not what is computed.
 _OF_SAMPLERS = ("temperature", "p", "alpha")
 _OF_SETTINGS = (
@@ -21,7 +25,9 @@ _OFF = {"repetition_penalty": 1, "diversity_penalty": 0, "min_new_tokens": 0}
 
 
 def kind_of(sampler: Any, settings: GenerationSettings) -> Hashable:
-    """What samplers and settings have in common that are written by one function.
+    """Make the key of the function that writes with a sampler and settings.
+
+    Those that differ only in numbers that the function is given have one key.
 
     Args:
         sampler: `keras_hub.samplers.Sampler`.
@@ -40,7 +46,7 @@ def kind_of(sampler: Any, settings: GenerationSettings) -> Hashable:
 
 
 def numbers_of(sampler: Any, settings: GenerationSettings) -> dict[str, float | int]:
-    """The numbers that a compiled function is given, by their names."""
+    """Collect the numbers that a compiled function is given, by their names."""
     of_settings = {
         name: getattr(settings, name)
         for name in _OF_SETTINGS
@@ -52,7 +58,7 @@ def numbers_of(sampler: Any, settings: GenerationSettings) -> dict[str, float | 
 def with_numbers(
     sampler: Any, settings: GenerationSettings, numbers: Mapping[str, Tensor]
 ) -> tuple[Any, GenerationSettings]:
-    """A sampler and settings with tensors for their numbers.
+    """Copy a sampler and settings, with tensors for their numbers.
 
     The sampler's random numbers are those of the one that is given.
     """
@@ -66,7 +72,7 @@ def with_numbers(
 
 
 def is_known_as(value: Any, number: float | None) -> bool:
-    """Whether a value is known before anything is computed, and a certain number."""
+    """Tell whether a value is a number, not a tensor, and a certain one."""
     return isinstance(value, float | int) and value == number
 
 
@@ -75,3 +81,27 @@ def _of_sampler(sampler):
         return {}
     config = sampler.get_config()
     return {name: config[name] for name in _OF_SAMPLERS if name in config}
+
+
+def as_graph(step: Callable[..., Any], arguments: tuple, known: Graphs) -> Any:
+    """Trace a step for arguments like these, to go without the Python of its layers.
+
+    Args:
+        step: function of tensors and nested structures of them.
+        arguments: tuple of what it is called with.
+        known: dict of the graphs that were made of the same step, to which a new one
+            is added.
+
+    Returns:
+        A function of the same arguments: under PyTorch, where a layer's call costs
+        several times what it computes for a single token, its operations. Elsewhere
+        the loop is compiled, and `step` is returned as it is.
+    """
+    if keras.backend.backend() != "torch":
+        return step
+    key = tuple((tuple(x.shape), x.dtype) for x in keras.tree.flatten(arguments))
+    if key not in known:
+        from torch.fx.experimental.proxy_tensor import make_fx
+
+        known[key] = make_fx(step)(*arguments)
+    return known[key]

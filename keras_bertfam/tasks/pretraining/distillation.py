@@ -29,7 +29,7 @@ DISTILLATION_RECIPES = {
 def soft_target_loss(
     logits: Tensor, teacher_logits: Tensor, temperature: float
 ) -> Tensor:
-    """`temperature**2 * KL(teacher || student)` at each position, float32."""
+    """Compute `temperature**2 * KL(teacher || student)` at each position, float32."""
     log_student = ops.log_softmax(logits / temperature)
     log_teacher = ops.log_softmax(teacher_logits / temperature)
     divergence = ops.exp(log_teacher) * (log_teacher - log_student)
@@ -37,7 +37,7 @@ def soft_target_loss(
 
 
 def cosine_distance(x: Tensor, y: Tensor) -> Tensor:
-    """`1 - cos` of the angle between two states at each position, float32."""
+    """Compute `1 - cos` of the angle between two states at each position, float32."""
     x, y = ops.cast(x, "float32"), ops.cast(y, "float32")
     squares = ops.sum(ops.square(x), -1) * ops.sum(ops.square(y), -1)
     return 1 - ops.sum(x * y, -1) * ops.rsqrt(ops.maximum(squares, 1e-24))

@@ -217,14 +217,7 @@ class Distiller(PretrainingTask):
         # Masked tokens, and all of a row's.
         return 2 if self.cosine_weight or self._compares_all_logits else 1
 
-    def compute_loss(
-        self,
-        x: Any = None,
-        y: Any = None,
-        y_pred: Any = None,
-        sample_weight: Any = None,
-        training: bool = True,
-    ) -> Tensor:
+    def own_loss(self, x: Any, y: Any, y_pred: Any, sample_weight: Any) -> Tensor:
         slots = ops.ones_like(y) if sample_weight is None else sample_weight
         slots = ops.cast(slots, "float32")
         tokens = x.get("padding_mask")
@@ -283,7 +276,7 @@ class Distiller(PretrainingTask):
             cards.write(folder, self.student, self.training_facts(), card)
 
     def input_signature(self) -> dict[str, keras.InputSpec]:
-        """What the student takes, as its own `input_signature` says."""
+        """Say what the student takes, as its own `input_signature`."""
         return self.student.input_signature()
 
     def export(self, *args: Any, **kwargs: Any) -> None:
@@ -294,7 +287,7 @@ class Distiller(PretrainingTask):
     def from_preset(
         cls, preset: Path, load_weights: bool = True, **kwargs: Any
     ) -> Self:
-        """Presets hold students: this always raises a `ValueError`."""
+        """Refuse, by a `ValueError`: presets hold students."""
         raise ValueError(
             "A preset holds no distiller. Load student and teacher with "
             "`MaskedLM.from_preset` or `CausalLM.from_preset` and pass them to "

@@ -14,7 +14,7 @@ from keras_bertfam.models.exported import row_specs
 from keras_bertfam.presets.checkpoints import dpr
 from keras_bertfam.presets.families.parts.recipes import PretrainingRecipe
 from keras_bertfam.tasks.global_tokens import with_summaries_global
-from keras_bertfam.tasks.losses import AccuracyOfEach
+from keras_bertfam.tasks.losses import UnweightedAccuracy
 from keras_bertfam.tasks.pretraining.dual_encoder_preprocessor import (
     DualEncoderPreprocessor,
 )
@@ -162,7 +162,7 @@ class DualEncoder(TextVectors, PretrainingTask):
     def query_vectors(
         self, inputs: dict[str, Tensor], training: bool | None = False
     ) -> Tensor:
-        """Vectors of queries.
+        """Compute vectors of queries.
 
         Args:
             inputs: dict of tensors, the backbone's inputs, `(batch, length)`.
@@ -176,7 +176,7 @@ class DualEncoder(TextVectors, PretrainingTask):
     def passage_vectors(
         self, inputs: dict[str, Tensor], training: bool | None = False
     ) -> Tensor:
-        """Vectors of passages.
+        """Compute vectors of passages.
 
         Args:
             inputs: dict of tensors, the backbone's inputs, `(batch, length)` or
@@ -220,7 +220,7 @@ class DualEncoder(TextVectors, PretrainingTask):
         }
 
     def _scores(self, y_pred):
-        """Scores of queries for all passages, and which of these answer."""
+        """Score queries for all passages, and tell which of these answer."""
         queries, passages = y_pred["query"], y_pred["passage"]
         count = 1 if len(passages.shape) == 2 else passages.shape[1]
         passages = ops.reshape(passages, (-1, self.vector_dim))
@@ -231,14 +231,7 @@ class DualEncoder(TextVectors, PretrainingTask):
         rows = ops.arange(ops.shape(queries)[0], dtype="int32")
         return scores, first + rows * count
 
-    def compute_loss(
-        self,
-        x: Any = None,
-        y: Any = None,
-        y_pred: Any = None,
-        sample_weight: Any = None,
-        training: bool = True,
-    ) -> Tensor:
+    def own_loss(self, x: Any, y: Any, y_pred: Any, sample_weight: Any) -> Tensor:
         scores, right = self._scores(y_pred)
         losses = crossentropy(right, scores)
         weights = ops.ones_like(losses)
@@ -257,7 +250,7 @@ class DualEncoder(TextVectors, PretrainingTask):
         return None
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
-        return [AccuracyOfEach(name="accuracy")]
+        return [UnweightedAccuracy(name="accuracy")]
 
     @property
     def optimizer_defaults(self) -> dict[str, Any]:

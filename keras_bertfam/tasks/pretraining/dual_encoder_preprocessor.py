@@ -124,7 +124,7 @@ class DualEncoderPreprocessor(PackingPreprocessor):
         self.build_if_ready()
 
     def rows_of(self, kind: str) -> TitledRows:
-        """How the rows of a kind of texts are laid out.
+        """Give the layout of the rows of a kind of texts.
 
         Args:
             kind: `"query"` or `"passage"`.
@@ -212,7 +212,7 @@ class DualEncoderPreprocessor(PackingPreprocessor):
         return tf.cast(ids.row_lengths(), tf.int32)
 
     def encode_texts(self, kind: str, texts: Any) -> dict[str, TFTensor]:
-        """Rows of queries or passages. Works in a graph.
+        """Make rows of queries or passages. Works in a graph.
 
         Args:
             kind: `"query"` or `"passage"`.
@@ -234,7 +234,7 @@ class DualEncoderPreprocessor(PackingPreprocessor):
     def inputs(
         self, kind: str, texts: Any, batch_size: int, too_long: str
     ) -> tuple[TFDataset, np.ndarray]:
-        """Batches of texts of like length, for `DualEncoder.encode`.
+        """Make batches of texts of like length, for `DualEncoder.encode`.
 
         Args:
             kind: `"query"` or `"passage"`.
@@ -287,7 +287,7 @@ class DualEncoderPreprocessor(PackingPreprocessor):
 
 
 def _as_texts(x):
-    """Queries, passages and perhaps titles as string tensors, and if it is one pair."""
+    """Make string tensors of queries, passages and titles; tell if it is one pair."""
     given = dict(zip(_NAMES, x, strict=False)) if isinstance(x, tuple) else x
     if not isinstance(given, dict) or not {"query", "passage"} <= {*given} <= {*_NAMES}:
         raise ValueError(

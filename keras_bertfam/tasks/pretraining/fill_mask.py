@@ -29,7 +29,7 @@ class FillMask(Mixin):
         return outputs["masked_lm"] if isinstance(outputs, dict) else outputs
 
     def token_strings(self) -> list[str]:
-        """The string of each token id, readable also for byte-level tokenizers.
+        """Give the string of each token id, readable also for byte-level tokenizers.
 
         Returns:
             List of `vocabulary_size` str of the preprocessor's tokenizer.

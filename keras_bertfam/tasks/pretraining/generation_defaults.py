@@ -20,7 +20,7 @@ _PLACED = ("forced_bos_token_id", "forced_eos_token_id", "decoder_start_token_id
 def checked_generation(
     generation: Mapping[str, Any] | None, vocabulary_size: int
 ) -> dict[str, Any]:
-    """The argument `generation` of a task, of which `None` values say nothing.
+    """Check the argument `generation` of a task, and leave out `None` values.
 
     Args:
         generation: dict or `None`.
@@ -53,7 +53,7 @@ def checked_generation(
 def usual_settings(
     generation: Mapping[str, Any], begun: int, forced_first: bool = True
 ) -> GenerationSettings:
-    """The settings that a task's `generation` comes to.
+    """Make the settings that a task's `generation` comes to.
 
     Args:
         generation: dict, see `checked_generation`.
@@ -78,7 +78,7 @@ def usual_settings(
 def merged(
     settings: GenerationSettings | Mapping[str, Any] | None, usual: GenerationSettings
 ) -> GenerationSettings:
-    """Settings that are given, or those by default with some in their place.
+    """Merge settings that are given with those by default.
 
     Raises:
         TypeError: for what is no setting.
@@ -89,7 +89,7 @@ def merged(
 
 
 def usual_sampler(generation: Mapping[str, Any]) -> Any:
-    """The sampler that a task's `generation` comes to.
+    """Make the sampler that a task's `generation` comes to.
 
     Raises:
         ValueError: for beams whose tokens are drawn.
@@ -113,7 +113,7 @@ def usual_sampler(generation: Mapping[str, Any]) -> Any:
 
 
 def usual_length(generation: Mapping[str, Any], begun: int) -> int:
-    """How long texts are that begin with so many tokens.
+    """Say how long texts are that begin with so many tokens.
 
     Raises:
         ValueError: if nothing says so.
@@ -129,5 +129,5 @@ def usual_length(generation: Mapping[str, Any], begun: int) -> int:
 
 
 def as_ids(value: Any) -> list[int] | None:
-    """A list of ids, of which there may be one; `None` for `None`."""
+    """Make a list of ids, of which there may be one; `None` for `None`."""
     return [value] if isinstance(value, int) else value

@@ -17,7 +17,7 @@ _NO_STOP = -2
 
 
 def padded_width(length: int, most: int | None) -> int:
-    """The next of the few lengths of what is read, so that few are compiled."""
+    """Round a length up to one of few, so that few are compiled."""
     width = -(-length // _STEP) * _STEP
     return width if most is None else max(length, min(width, most))
 
@@ -25,7 +25,7 @@ def padded_width(length: int, most: int | None) -> int:
 def check_rows(
     rows: Sequence[Sequence[int]], vocabulary_size: int, most: int | None = None
 ) -> None:
-    """Raises a `ValueError` for no texts, an empty or long one, or ids that are none.
+    """Raise a `ValueError` for no texts, an empty or long one, or ids that are none.
 
     Args:
         rows: list of lists of ids.
@@ -54,7 +54,7 @@ def check_rows(
 def check_max_length(
     max_length: int, longest: int, most: int, by_settings: bool = False
 ) -> None:
-    """Raises a `ValueError` unless there is room for a token, and positions for all.
+    """Raise a `ValueError` unless there is room for a token, and positions for all.
 
     Args:
         max_length: int. Tokens of a text.
@@ -73,7 +73,7 @@ def check_max_length(
 
 
 def words_as_ids(task: Model, settings: GenerationSettings) -> GenerationSettings:
-    """Settings whose `bad_words` are ids, as the task's tokenizer makes them.
+    """Turn `bad_words` of settings into ids, by the task's tokenizer.
 
     Raises:
         ValueError: for strings without a preprocessor.
@@ -92,7 +92,7 @@ def words_as_ids(task: Model, settings: GenerationSettings) -> GenerationSetting
 
 
 def stop_table(stop: Any, count: int) -> np.ndarray | None:
-    """The ids that end texts, an int32 array `(count, most)`, filled up with -2.
+    """Make an int32 array `(count, most)` of ids that end texts, filled up with -2.
 
     If they are the same for all it has a single row.
 
@@ -116,7 +116,7 @@ def stop_table(stop: Any, count: int) -> np.ndarray | None:
 
 
 def stop_ids(task: Model, stop_token_ids: Any) -> list[Any] | None:
-    """The ids to stop at, `None` for none.
+    """Find the ids to stop at, `None` for none.
 
     Args:
         task: a `LanguageModel`.
@@ -151,7 +151,7 @@ def stop_ids(task: Model, stop_token_ids: Any) -> list[Any] | None:
 
 
 def as_prompts(inputs: Any) -> Any:
-    """Prompts with strings for all that is text: bytes, and tensors of strings.
+    """Turn all that is text into strings: bytes, and tensors of strings.
 
     Args:
         inputs: string, bytes, lists of them, ids, or tensors and arrays of either.
@@ -169,7 +169,7 @@ def as_prompts(inputs: Any) -> Any:
 
 
 def _is_text(x):
-    """Whether it is text, or a tensor or an array of texts."""
+    """Tell whether it is text, or a tensor or an array of texts."""
     kind = getattr(x, "dtype", None)
     of_strings = kind is not None and (
         getattr(kind, "name", None) == "string" or getattr(kind, "kind", "") in "OSU"
@@ -180,7 +180,7 @@ def _is_text(x):
 def token_rows(
     task: Model, inputs: Any, specials: bool = False
 ) -> tuple[list[list[int]], bool]:
-    """Prompts as lists of ids, and whether they were strings.
+    """Turn prompts into lists of ids, and tell whether they were strings.
 
     Args:
         task: a `LanguageModel`.
@@ -225,7 +225,7 @@ def token_rows(
 
 
 def _with_masks(tokenizer, text):
-    """The ids of a text, as `tokenize_with_masks` gives them in a graph."""
+    """Tokenise a text as `tokenize_with_masks` does in a graph."""
     mask = getattr(tokenizer, "mask_token", None)
     if mask is None:
         return np.asarray(tokenizer(text)).tolist()
@@ -236,7 +236,7 @@ def _with_masks(tokenizer, text):
 
 
 def special_ids(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
-    """The ids before and after a text that an encoder reads, none or one each."""
+    """Give the ids before and after a text that an encoder reads, none or one each."""
     names = ("start_token_id", "end_token_id")
     start, end = (getattr(tokenizer, name, None) for name in names)
     if start == end:  # as GPT-2's: texts only end with it
@@ -245,7 +245,7 @@ def special_ids(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
 
 
 def begun_ids(task: Model) -> list[int]:
-    """What a `TextToText` begins texts with: as the preprocessor lays out targets.
+    """Give what a `TextToText` begins texts with, as targets are laid out.
 
     Unless the preprocessor was told, what the task's `generation` says comes first.
     Without a preprocessor it is what the family's checkpoints begin with.
@@ -273,7 +273,7 @@ def _integers(row, number):
 def as_texts(
     task: Model, rows: Sequence[Sequence[int]], stop: Any, specials: bool = False
 ) -> list[str]:
-    """Ids as strings, without stop tokens at the end.
+    """Turn ids into strings, without stop tokens at the end.
 
     Args:
         task: a `LanguageModel`.
@@ -305,7 +305,7 @@ def as_answer(
     first: int = 0,
     specials: bool = False,
 ) -> Any:
-    """What `generate` gives of the texts that were written.
+    """Make what `generate` returns of the texts that were written.
 
     Args:
         task: a `LanguageModel`.

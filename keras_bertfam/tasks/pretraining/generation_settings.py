@@ -11,7 +11,7 @@ from keras_bertfam.arguments import check_number, checked
 @checked
 @dataclasses.dataclass(frozen=True)
 class GenerationSettings:
-    """Say what a text may be that `generate()` writes, and how a beam search chooses.
+    """What a text may be that `generate()` writes, and how a beam search chooses.
 
     They mean what `generate` of `transformers` means by these names. Rules of tokens
     hold for every sampler, and the text is what it begins with as well: of a
@@ -131,7 +131,7 @@ class GenerationSettings:
         object.__setattr__(self, "bad_words", words)
 
     def replace(self, **values: Any) -> "GenerationSettings":
-        """These settings with other values for some."""
+        """Make a copy with other values for some settings."""
         return dataclasses.replace(self, **values)
 
 

@@ -6,6 +6,7 @@ import numpy as np
 from keras import ops
 
 from keras_bertfam.tasks.losses import token_crossentropy
+from keras_bertfam.tasks.pretraining.generation import write_texts
 from keras_bertfam.tasks.pretraining.generation_inputs import padded_width
 from keras_bertfam.tasks.pretraining.generation_settings import GenerationSettings
 from keras_bertfam.tasks.pretraining.marginals import sequence_marginal
@@ -24,7 +25,7 @@ def likeliest_texts(
     fast: bool,
     settings: GenerationSettings,
 ) -> list[list[int]]:
-    """The likeliest text for each question, of those that its passages suggest.
+    """Find the likeliest text for each question, of those that its passages suggest.
 
     Args:
         task: a `RetrievalAugmentedGenerator`.
@@ -70,7 +71,7 @@ def likeliest_texts(
 
 
 def _suggested(task, batch, start, max_length, stop, settings):
-    """The texts of a beam search with each passage alone, as lists of tuples."""
+    """Search for texts with each passage alone, as lists of tuples."""
     sources = {
         name: np.reshape(value, (-1, np.shape(value)[-1]))
         for name, value in batch.items()
@@ -80,12 +81,13 @@ def _suggested(task, batch, start, max_length, stop, settings):
     count = settings.num_beams
     settings = settings.replace(num_return_sequences=count, return_scores=False)
     sampler = "beam" if count > 1 else "greedy"
-    found = task.generator._generate(rows, sources, max_length, sampler, stop, settings)
+    generator = task.generator
+    found = write_texts(generator, rows, sources, max_length, sampler, stop, settings)
     return [[tuple(text) for text, _ in texts] for texts in found]
 
 
 def _log_likelihoods(task, context, pairs, begun):
-    """`log p(y | x, z)` of pairs of a text and a passage, as an array."""
+    """Compute `log p(y | x, z)` of pairs of a text and a passage, as an array."""
     positions = task.backbone.max_sequence_length
     longest = padded_width(max(len(text) for *_, text in pairs), positions)
     scores = []
@@ -105,7 +107,7 @@ def _log_likelihoods(task, context, pairs, begun):
 
 
 def _losses(task, context, ids, rows, passages):
-    """Cross-entropies `(rows, length - 1)` of each token but the first."""
+    """Compute cross-entropies `(rows, length - 1)` of each token but the first."""
     count = context["cross_mask"].shape[1]
     index = ops.convert_to_tensor((rows * count + passages).astype("int32"))
 

@@ -202,7 +202,7 @@ class KnowledgeAugmentedMaskedLMPreprocessor(
         }
 
     def _reader_rows(self, x, texts):
-        """`[start] masked text [end] passage [end]`, a row for each passage."""
+        """Lay out `[start] masked text [end] passage [end]`, a row for each passage."""
         length = self.sequence_length + self.passage_length
         masked = tf.RaggedTensor.from_tensor(
             x["token_ids"], tf.reduce_sum(tf.cast(x["padding_mask"], tf.int64), 1)
@@ -226,7 +226,7 @@ class KnowledgeAugmentedMaskedLMPreprocessor(
         }
 
     def _by_candidate(self, rows):
-        """Rows `(batch, num_candidates, length)`."""
+        """Group rows as `(batch, num_candidates, length)`."""
         return {
             name: tf.reshape(value, [-1, self.num_candidates, value.shape[-1]])
             for name, value in rows.items()
@@ -243,7 +243,7 @@ class KnowledgeAugmentedMaskedLMPreprocessor(
         drop_remainder: bool | None = None,
         **kwargs: Any,
     ) -> TFDataset:
-        """Returns masked batches with their passages, ready for `fit`.
+        """Make masked batches with their passages, ready for `fit`.
 
         Order and masks depend on `seed`, the pass and the batch alone; passages depend
         on the index besides. Batches that are made ahead of a step have those of the

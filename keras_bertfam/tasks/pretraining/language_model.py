@@ -9,7 +9,6 @@ import keras
 from keras_bertfam.layers.heads.lm_head import LanguageModelHead
 from keras_bertfam.tasks.losses import token_metrics
 from keras_bertfam.tasks.pretraining.generated_losses import LanguageModelCrossentropy
-from keras_bertfam.tasks.pretraining.generation import Generation
 from keras_bertfam.tasks.pretraining.generation_defaults import checked_generation
 from keras_bertfam.tasks.published import recipe_of
 from keras_bertfam.tasks.task import PretrainingTask
@@ -17,7 +16,7 @@ from keras_bertfam.types import Config, Model
 
 
 def make_head(backbone: Model) -> LanguageModelHead:
-    """A head of a backbone's tables."""
+    """Make a head of a backbone's tables."""
     # Those of unit variance need states of that of their inverse.
     unit = getattr(backbone, "initializer_range", 1.0) is None
     scaled = unit and getattr(backbone, "tie_embeddings", True)
@@ -33,7 +32,7 @@ def make_head(backbone: Model) -> LanguageModelHead:
     return head
 
 
-class LanguageModel(Generation, PretrainingTask):
+class LanguageModel(PretrainingTask):
     """Base of the tasks whose targets are the tokens that follow.
 
     Args:

@@ -12,7 +12,7 @@ NORMALIZATIONS = ("passage", "joint")
 
 
 def check_marginalization(marginalization: str) -> str:
-    """The name of a way to marginalise.
+    """Check the name of a way to marginalise, and return it.
 
     Raises:
         ValueError: for another than those of `MARGINALIZATIONS`.
@@ -28,7 +28,9 @@ def check_marginalization(marginalization: str) -> str:
 def sequence_marginal(
     scores: Tensor, log_likelihoods: Tensor, weights: Tensor | None = None
 ) -> Tensor:
-    """`log sum_z p(z) prod_j p(y_j | z)` of each row, as if one passage wrote it all.
+    """Sum over passages as if one wrote the whole row.
+
+    The result is `log sum_z p(z) prod_j p(y_j | z)` of each row.
 
     Args:
         scores: float tensor `(batch, passages)`, whose softmax is `p(z)`.
@@ -59,7 +61,9 @@ def sequence_marginal(
 
 
 def token_marginal(scores: Tensor, log_likelihoods: Tensor) -> Tensor:
-    """`log sum_z p(z) p(y_j | z)` of each token, as if each had a passage of its own.
+    """Sum over passages as if each token had a passage of its own.
+
+    The result is `log sum_z p(z) p(y_j | z)` of each token.
 
     Args:
         scores: float tensor `(batch, passages)`, whose softmax is `p(z)`.
@@ -93,7 +97,7 @@ def _log_prior(scores):
 def token_losses(
     marginalization: str, scores: Tensor, log_likelihoods: Tensor, weights: Tensor
 ) -> Tensor:
-    """Losses of tokens, whose weighted sum is that of the rows.
+    """Compute losses of tokens, whose weighted sum is that of the rows.
 
     Args:
         marginalization: one of `MARGINALIZATIONS`. Of `"sequence"` each token of a
@@ -116,7 +120,7 @@ def token_losses(
 def span_log_probabilities(
     scores: Tensor, span_scores: Tensor, normalization: str = "passage"
 ) -> Tensor:
-    """`log p(z, s)` of each span of each passage.
+    """Compute `log p(z, s)` of each span of each passage.
 
     Args:
         scores: float tensor `(batch, passages)`.
@@ -160,7 +164,7 @@ def _log_softmax_over(x, axes):
 
 
 def check_normalization(normalization: str) -> None:
-    """Raises a `ValueError` for another than those of `NORMALIZATIONS`."""
+    """Raise a `ValueError` for another than those of `NORMALIZATIONS`."""
     if normalization not in NORMALIZATIONS:
         raise ValueError(
             f"`normalization` must be one of {NORMALIZATIONS}. "
@@ -169,7 +173,7 @@ def check_normalization(normalization: str) -> None:
 
 
 def answer_marginal(log_probabilities: Tensor, targets: Tensor) -> Tensor:
-    """The log of the sum of the probabilities that are targets, of each row.
+    """Compute the log of the sum of each row's probabilities that are targets.
 
     Args:
         log_probabilities: float tensor `(batch, ...)`.

@@ -147,7 +147,7 @@ def masked_lm_head(
     cls: Callable[..., Any] = MaskedLMHead,
     name: str = "masked_lm_head",
 ) -> Any:
-    """A built vocabulary head, tied to a backbone's table and of its kind.
+    """Build a vocabulary head, tied to a backbone's table and of its kind.
 
     Args:
         backbone: `keras_bertfam.models.EncoderBackbone`.

@@ -135,7 +135,7 @@ class MaskingPreprocessor(PackingPreprocessor):
         return with_spans(rows, self.tokenizer.vocabulary_size())
 
     def packed_rows(self, packing: str) -> PackedRows:
-        """Blocks between start and end tokens, for `make_rows`.
+        """Make rows of blocks between start and end tokens, for `make_rows`.
 
         Args:
             packing: `"full"`, `"doc"` or `"best_fit"`, the default of `dataset`.
@@ -174,7 +174,7 @@ class MaskingPreprocessor(PackingPreprocessor):
         )
 
     def adapt(self, documents: TFDataset | TokenCorpus) -> None:
-        """Counts tokens where the strategy needs that and has no counts yet.
+        """Count tokens where the strategy needs that and has no counts yet.
 
         Args:
             documents: `tf.data.Dataset` of scalar strings, or a prepared corpus; gone
@@ -205,7 +205,7 @@ class MaskingPreprocessor(PackingPreprocessor):
         return super()._of_tokens(corpus, options)
 
     def _random_tokens(self):
-        """The ids that replace tokens, `None` for all, and how likely each is."""
+        """Give the ids that replace tokens, `None` for all, and how likely each is."""
         weights = self.random_token_weights
         tokenizer, vocabulary = self.tokenizer, self.tokenizer.get_vocabulary()
         left_out = {*special_token_ids(tokenizer)}
@@ -220,13 +220,13 @@ class MaskingPreprocessor(PackingPreprocessor):
         return ids, None if weights is None else [weights[i] for i in ids]
 
     def slots(self) -> int | None:
-        """How many mask slots a row has; `None` leaves that to `MaskTokens`."""
+        """Count a row's mask slots; `None` leaves that to `MaskTokens`."""
         return self.mask_selection_length
 
     def masked_inputs(
         self, rows: dict[str, TFTensor], masked: dict[str, TFTensor]
     ) -> dict[str, TFTensor]:
-        """What the model is given: rows with masks, and where they are.
+        """Make what the model is given: rows with masks, and where they are.
 
         Args:
             rows: see `example`. `span_ids`, int32 `(batch, length)`, was for the
@@ -257,7 +257,7 @@ class MaskingPreprocessor(PackingPreprocessor):
 
 
 def _registered(segmenter):
-    """A function, given itself or the name that it is registered by."""
+    """Find a function, given itself or the name that it is registered by."""
     if isinstance(segmenter, str):
         segmenter = keras.saving.get_registered_object(name := segmenter)
         if segmenter is None:
@@ -291,7 +291,7 @@ _USUAL: Config = {
 
 
 def or_published(tokenizer: Tokenizer, **settings: Any) -> Config:
-    """Settings, with those that are `None` as a tokenizer's family has them.
+    """Fill in settings that are `None` as a tokenizer's family has them.
 
     Args:
         tokenizer: a tokenizer layer.

@@ -16,7 +16,7 @@ class PackingPreprocessor(TextPreprocessor):
         packing: str | None = None,
         break_lines: bool = True,
     ) -> TFDataset:
-        """Does what is the same in all passes: tokenises documents, packs blocks.
+        """Do what is the same in all passes: tokenise documents, pack blocks.
 
         `dataset` takes the result in place of documents, so that it can be
         cached: `preprocessor.pack(documents).cache()`.

@@ -49,7 +49,7 @@ class PassageReader(PretrainingTask):
     def passage_scores(
         self, inputs: dict[str, Tensor], training: bool | None = None
     ) -> Tensor:
-        """What `p(z | x)` is the softmax of, by today's weights.
+        """Score passages by today's weights; `p(z | x)` is the softmax of it.
 
         Args:
             inputs: dict of tensors, those of the call.
@@ -114,14 +114,14 @@ class PassageReader(PretrainingTask):
         max_shard_size: float = 10,
         card: Mapping[str, Any] | None = None,
     ) -> None:
-        """As that of other tasks; a folder `retriever` in it is the retriever's."""
+        """Save as other tasks do, the retriever in a folder `retriever`."""
         with folders.write_aside(preset_dir) as folder:
             super().save_to_preset(folder, max_shard_size, card)
             self.retriever.save_to_preset(os.path.join(folder, _FOLDER))
 
 
 def inputs_of(inputs: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The inputs whose names begin with a prefix, by their names without it."""
+    """Pick the inputs whose names begin with a prefix, by their names without it."""
     return {
         name.removeprefix(prefix): value
         for name, value in inputs.items()
@@ -130,19 +130,19 @@ def inputs_of(inputs: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def rows_of(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The inputs that are rows of an encoder."""
+    """Pick the inputs that are rows of an encoder."""
     return {name: inputs[name] for name in _ROWS if name in inputs}
 
 
 def flat(parts: Any) -> Any:
-    """Tensors `(batch, passages, ...)` as `(batch * passages, ...)`."""
+    """Flatten tensors `(batch, passages, ...)` to `(batch * passages, ...)`."""
     return keras.tree.map_structure(
         lambda x: ops.reshape(x, (-1, *ops.shape(x)[2:])), parts
     )
 
 
 def by_row(parts: Any, passages: int) -> Any:
-    """Tensors `(batch * passages, ...)` as `(batch, passages, ...)`."""
+    """Unflatten tensors `(batch * passages, ...)` to `(batch, passages, ...)`."""
     return keras.tree.map_structure(
         lambda x: ops.reshape(x, (-1, passages, *ops.shape(x)[1:])), parts
     )

@@ -85,7 +85,7 @@ class PassageSearch:
         self.step = 0
 
     def copied_retriever(self) -> Model:
-        """A `DualEncoder` with the weights that the retriever has now.
+        """Copy the weights that the retriever has now into a `DualEncoder` of its own.
 
         What a step trains is left to the step: under JAX `predict` takes the memory
         of what it reads.
@@ -116,7 +116,7 @@ class PassageSearch:
         return int(np.unique(self.sources, return_counts=True)[1].max())
 
     def check_count(self, count: int, excluding: bool = False) -> None:
-        """Raises a `ValueError` unless there are so many passages for each query.
+        """Raise a `ValueError` unless there are so many passages for each query.
 
         Args:
             count: int.
@@ -137,7 +137,7 @@ class PassageSearch:
             )
 
     def adopt(self, index: Any, weights: Any, step: int) -> None:
-        """Goes on with another index, and the weights that made it.
+        """Go on with another index, and the weights that made it.
 
         Args:
             index: `keras_bertfam.retrieval.Index` of the same passages.
@@ -164,7 +164,7 @@ class PassageSearch:
     def find(
         self, query: dict[str, Any], count: int, sources: Any = None
     ) -> np.ndarray:
-        """The passages with the greatest products of vectors.
+        """Find the passages with the greatest products of vectors.
 
         Args:
             query: dict of arrays, rows of a query encoder such as `token_ids`.
@@ -183,7 +183,7 @@ class PassageSearch:
     def look_up(
         self, query: dict[str, Any], count: int, sources: Any = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """As `find`, with the vectors that the index has of these passages.
+        """Find passages, with the vectors that the index has of them.
 
         Returns:
             int32 array `(rows, count)`, and float32 array `(rows, count, dim)`.
@@ -209,7 +209,7 @@ class PassageSearch:
             return found.astype("int32"), self._index.vectors(found)
 
     def texts(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Titles and texts of passages, arrays of bytes; -1 is an empty passage."""
+        """Give titles and texts of passages in bytes; -1 is an empty passage."""
         pairs = [("", "") if i < 0 else _titled(self.passages[i]) for i in numbers.flat]
         columns = [*zip(*pairs, strict=True)]
         titles, texts = (

@@ -33,13 +33,13 @@ class PassagesPreprocessor(Mixin):
         self.trace_again()
 
     def check_fits(self, search: Any) -> None:
-        """Raises a `ValueError` for a search that the rows can't be read with."""
+        """Raise a `ValueError` for a search that the rows can't be read with."""
 
     def trace_again(self) -> None:
-        """Forgets the graphs that were made with another `search`."""
+        """Forget the graphs that were made with another `search`."""
 
     def check_search(self) -> None:
-        """Raises a `ValueError` unless `search` is set."""
+        """Raise a `ValueError` unless `search` is set."""
         if self._search is None:
             raise ValueError(
                 "`search` must be set to a `PassageSearch` before texts are read. "
@@ -50,7 +50,7 @@ class PassagesPreprocessor(Mixin):
     def rows_of(
         self, kind: str, texts: TFTensor, titles: TFTensor | None = None
     ) -> dict[str, TFTensor]:
-        """Rows of texts as the retriever reads them, of equal length. Works in a graph.
+        """Make rows as the retriever reads them, of equal length. Works in a graph.
 
         Args:
             kind: `"query"` or `"passage"`. A query that is too long is an error, and a
@@ -78,7 +78,7 @@ class PassagesPreprocessor(Mixin):
     def find_passages(
         self, query: dict[str, TFTensor], sources: TFTensor | None = None
     ) -> tuple[TFTensor, ...]:
-        """Asks `search`, which is the host's work. Works in a graph.
+        """Ask `search`, which is the host's work. Works in a graph.
 
         Args:
             query: dict of tensors `(batch, length)`, rows of the query encoder.
@@ -109,7 +109,7 @@ class PassagesPreprocessor(Mixin):
 
 
 def refuse_over(over: TFTensor, expected: str) -> None:
-    """Raises a `tf.errors.InvalidArgumentError` for tokens over. Works in a graph.
+    """Raise a `tf.errors.InvalidArgumentError` for tokens over. Works in a graph.
 
     Args:
         over: int32 tensor `(rows,)`, the tokens that each row has too many.

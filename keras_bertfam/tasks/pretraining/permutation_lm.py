@@ -13,13 +13,12 @@ from keras_bertfam.tasks.losses import MaskedCrossentropy, token_metrics
 from keras_bertfam.tasks.pretraining.permutation_lm_preprocessor import (
     PermutationLMPreprocessor,
 )
-from keras_bertfam.tasks.pretraining.remembering import Remembering
 from keras_bertfam.tasks.task import LABELS, PretrainingTask
 from keras_bertfam.types import Config, Model, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class PermutationLM(Remembering, PretrainingTask):
+class PermutationLM(PretrainingTask):
     """Predicts tokens in random orders by XLNet's two streams.
 
     Call `fit()` to train, and `evaluate()` for its perplexity.

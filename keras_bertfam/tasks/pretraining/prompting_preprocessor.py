@@ -36,7 +36,7 @@ class PromptingPreprocessor(Mixin):
     def generate_preprocess(
         self, x: Any, sequence_length: int | None = None
     ) -> dict[str, TFTensor]:
-        """Encodes what a text is to be written for. Works in a graph.
+        """Encode what a text is to be written for. Works in a graph.
 
         Args:
             x: the inputs, a string, list of strings or string tensor of shape
@@ -86,7 +86,7 @@ class PromptingPreprocessor(Mixin):
         }, longest
 
     def generate_postprocess(self, x: dict[str, Any]) -> Any:
-        """The text of rows, without padding and special tokens. Works in a graph.
+        """Decode rows, without padding and special tokens. Works in a graph.
 
         Args:
             x: dict of `decoder_token_ids`, ints `(batch, length)`, and

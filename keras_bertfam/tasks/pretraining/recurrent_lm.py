@@ -1,5 +1,7 @@
 """Language modelling from left to right, with a memory of what came before."""
 
+import types
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -12,17 +14,22 @@ from keras_bertfam.layers.heads.tied_logits import TiedLogits
 from keras_bertfam.layers.recurrent.memory import SegmentMemory
 from keras_bertfam.models.families.transformer_xl import TransformerXLBackbone
 from keras_bertfam.tasks.losses import MaskedCrossentropy, token_metrics
-from keras_bertfam.tasks.pretraining.continuation import Continuation
+from keras_bertfam.tasks.pretraining.generation import (
+    TextWriter,
+    checked_decoder,
+    continue_texts,
+    logits_by,
+)
+from keras_bertfam.tasks.pretraining.generation_settings import GenerationSettings
 from keras_bertfam.tasks.pretraining.recurrent_lm_preprocessor import (
     RecurrentLMPreprocessor,
 )
-from keras_bertfam.tasks.pretraining.remembering import Remembering
 from keras_bertfam.tasks.task import LABELS, PretrainingTask
 from keras_bertfam.types import Config, Model, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class RecurrentLM(Remembering, Continuation, PretrainingTask):
+class RecurrentLM(PretrainingTask):
     """Predicts each token from those before it, those of earlier batches included.
 
     Call `fit()` to train, `generate()` to write texts, and `perplexity()` for that of
@@ -83,6 +90,8 @@ class RecurrentLM(Remembering, Continuation, PretrainingTask):
     label_kind = "token"
     reads_labels = True
     fixed_arguments = ("memory_length", "batch_size")
+    # What `generate()` does unless it is told, see `CausalLM`: nothing is said.
+    generation: Mapping[str, Any] = types.MappingProxyType({})
 
     def __init__(
         self,
@@ -150,6 +159,54 @@ class RecurrentLM(Remembering, Continuation, PretrainingTask):
                 f"replica. Received: token_ids.shape={tuple(token_ids.shape)}."
             )
 
+    def generate(
+        self,
+        inputs: Any,
+        max_length: int | None = None,
+        sampler: Any = None,
+        stop_token_ids: Any = "auto",
+        settings: GenerationSettings | Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Go on with texts; see `CausalLM.generate` for what it has in common with it.
+
+        Args:
+            inputs: a string, a list of strings, also as bytes or a tensor, or ids:
+                lists or an array, or a dict of the arrays `token_ids` and
+                `padding_mask`. Lengths may differ.
+            max_length: int. Tokens of a text, the prompt's included.
+            sampler: name or one of `keras_hub.samplers`; `None` for `"greedy"`.
+            stop_token_ids: sequence of ids that end a text, a sequence of them for
+                each text, or `None`. `"auto"` is the end token of the preprocessor's
+                tokenizer, and none without one.
+            settings: `GenerationSettings`, what texts may be and how many are given; or
+                a dict of its arguments; `None` for the default ones.
+
+        Returns:
+            What `inputs` were with what follows, as `CausalLM.generate` gives it.
+
+        Raises:
+            ValueError: for an empty prompt, no `max_length`, one that leaves no token
+                to write or is beyond the settings' `max_tokens`, strings without a
+                preprocessor, or settings that the sampler can't follow.
+
+        Example:
+
+        ```python
+        backbone = keras_bertfam.models.TransformerXLBackbone(
+            vocabulary_size=100, num_layers=2, num_heads=2, hidden_dim=16,
+            intermediate_dim=32)
+        model = keras_bertfam.tasks.RecurrentLM(backbone)
+        model.generate([[5, 6, 7], [8]], max_length=6)
+        ```
+        """
+        return continue_texts(
+            self, inputs, max_length, sampler, stop_token_ids, settings
+        )
+
+    def text_writer(self, inputs: dict[str, Tensor]) -> TextWriter:
+        """Give what writes a text: the backbone itself, and no context."""
+        return TextWriter(checked_decoder(self.backbone), {}, logits_by(self.head))
+
     def perplexity(
         self,
         text: Any,
@@ -158,9 +215,10 @@ class RecurrentLM(Remembering, Continuation, PretrainingTask):
         same_length: bool | None = None,
         clamp_length: int | None = None,
     ) -> float:
-        """The perplexity of a long text, read in segments with a memory of its own.
+        """Measure the perplexity of a long text.
 
-        The first token is given. The last segment may be shorter.
+        It is read in segments with a memory of its own, the last of which may be
+        shorter. The first token is given.
 
         Args:
             text: str, or its ids.

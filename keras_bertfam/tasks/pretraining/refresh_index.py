@@ -24,7 +24,7 @@ from keras_bertfam.types import Model, Path
 _STEP = re.compile(r"step-\d{9}")
 _RETRIEVER, _WEIGHTS, _SAID = "retriever.keras", "weights.npz", "said.txt"
 _WORK = (
-    "import sys; from keras_bertfam.tasks.pretraining import refresh_index; "
+    f"import sys; import {__name__} as refresh_index; "
     "refresh_index.end_with_parent(); refresh_index.make_index(*sys.argv[1:])"
 )
 
@@ -143,13 +143,13 @@ class RefreshIndex(keras.callbacks.Callback):
             shutil.rmtree(self._work_of(self._making), ignore_errors=True)
 
     def wait(self) -> None:
-        """Waits for the index that is being made, and goes on with it."""
+        """Wait for the index that is being made, and go on with it."""
         if self._process is not None:
             self._process.wait()
             self._take_up()
 
     def _go_on(self, step):
-        """Begins with the newest index that isn't of a later step."""
+        """Begin with the newest index that isn't of a later step."""
         os.makedirs(self.folder, exist_ok=True)
         for name in os.listdir(self.folder):
             if name.startswith("making-"):
@@ -213,13 +213,13 @@ class RefreshIndex(keras.callbacks.Callback):
             shutil.rmtree(self._path(old))
 
     def _ended(self):
-        """Waits for the end of the process, and returns its code."""
+        """Wait for the end of the process, and return its code."""
         process, self._process = self._process, None
         process.stdin.close()
         return process.wait()
 
     def _kept(self):
-        """The steps of the indices in the folder, in order."""
+        """List the steps of the indices in the folder, in order."""
         names = filter(_STEP.fullmatch, os.listdir(self.folder))
         return sorted(int(name.partition("-")[2]) for name in names)
 
@@ -231,14 +231,14 @@ class RefreshIndex(keras.callbacks.Callback):
 
 
 def _anew(index: Index, retriever: Model, batch_size: int) -> Index:
-    """The index of the same passages, by a retriever's weights of today."""
+    """Index the same passages by a retriever's weights of today."""
     return Index.build(
         index.passages, retriever, index.kind, batch_size, **index.settings
     )
 
 
 def write_index(index: Index, retriever: Model, path: Path) -> None:
-    """Writes an index and the weights that made it, as a whole or not at all.
+    """Write an index and the weights that made it, as a whole or not at all.
 
     Args:
         index: `Index`.
@@ -257,7 +257,7 @@ def _array(variable):
 
 
 def end_with_parent() -> None:
-    """Ends this process as soon as its standard input does, as that of a child.
+    """End this process as soon as its standard input does, as that of a child.
 
     The other end of the pipe closes with the process that holds it, also where that is
     killed and can't say so.
@@ -271,7 +271,7 @@ def end_with_parent() -> None:
 
 
 def make_index(work: str, old: str, new: str, batch_size: str) -> None:
-    """What the process beside training does: an index by a retriever of one step.
+    """Make an index by a retriever of one step, in the process beside training.
 
     Args:
         work: folder with the retriever.

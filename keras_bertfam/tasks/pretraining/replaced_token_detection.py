@@ -259,14 +259,7 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
         both = self.train_generator and self._variant.where == "everywhere"
         return 2 if both else 1
 
-    def compute_loss(
-        self,
-        x: Any = None,
-        y: Any = None,
-        y_pred: Any = None,
-        sample_weight: Any = None,
-        training: bool = True,
-    ) -> Tensor:
+    def own_loss(self, x: Any, y: Any, y_pred: Any, sample_weight: Any) -> Tensor:
         targets, weights = self._variant.targets(x, y_pred["token_ids"])
         loss = self.discriminator_weight * self._variant.loss()(
             targets["discriminator"], y_pred["discriminator"], weights["discriminator"]

@@ -25,7 +25,7 @@ class Variant(typing.NamedTuple):
     def targets(
         self, x: dict[str, Tensor], token_ids: Tensor
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """What generator and discriminator should say about a batch.
+        """Say what generator and discriminator should say about a batch.
 
         Args:
             x: dict of tensors, the inputs of a call with masks.
@@ -56,7 +56,7 @@ class Variant(typing.NamedTuple):
         )
 
     def loss(self) -> WeightedMeanLoss:
-        """A new loss of the discriminator."""
+        """Make a loss of the discriminator."""
         detects = self.kind == "detect"
         return DetectionCrossentropy() if detects else MaskedCrossentropy()
 
@@ -72,7 +72,7 @@ class Variant(typing.NamedTuple):
     def metric_inputs(
         self, x: dict[str, Tensor], outputs: dict[str, Tensor]
     ) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
-        """Targets, predictions and weights as `compute_metrics` takes them."""
+        """Give targets, predictions and weights as `compute_metrics` takes them."""
         targets, weights = self.targets(x, outputs["token_ids"])
         predictions = {name: outputs[name] for name in targets}
         if self.kind == "detect":

@@ -9,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_bertfam.models.encoder_decoder import EncoderDecoderBackbone, side_of
-from keras_bertfam.tasks.pretraining.generation import Generation
+from keras_bertfam.tasks.pretraining.generation import TextWriter, write_texts
 from keras_bertfam.tasks.pretraining.generation_inputs import (
     as_answer,
     as_prompts,
@@ -33,7 +33,7 @@ DECODINGS = ("token", "thorough", "fast")
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
-class RetrievalAugmentedGenerator(Generation, TokensOfPassages):
+class RetrievalAugmentedGenerator(TokensOfPassages):
     """Writes an answer from a question and passages that are found for it, as RAG.
 
     Call `fit()` to train, and `generate()` to write answers.
@@ -162,7 +162,7 @@ class RetrievalAugmentedGenerator(Generation, TokensOfPassages):
         return_sources: bool = False,
         settings: GenerationSettings | None = None,
     ) -> Any:
-        """Writes an answer to each question.
+        """Write an answer to each question.
 
         Args:
             inputs: a question, a list of questions, also as bytes or a tensor, or a
@@ -177,7 +177,7 @@ class RetrievalAugmentedGenerator(Generation, TokensOfPassages):
             stop_token_ids: see `TextToText.generate`.
             start_token_ids: see `TextToText.generate`.
             return_sources: bool. Whether the passages are given, too.
-            settings: `GenerationSettings`, what texts may be; `None` for the usual
+            settings: `GenerationSettings`, what texts may be; `None` for the default
                 ones. Each question gets one text, without its score, and `num_beams`
                 is this method's argument.
 
@@ -251,12 +251,12 @@ class RetrievalAugmentedGenerator(Generation, TokensOfPassages):
         )
 
     def _search_tokens(self, batch, start, max_length, stop, settings):
-        """Texts that are likely token by token, as lists of ids."""
+        """Write texts that are likely token by token, as lists of ids."""
         rows = [start] * len(batch["encoder_token_ids"])
         names = [n for n in batch if n.startswith(("encoder_", "query_"))]
         inputs = {name: batch[name] for name in (*names, "passage_vectors")}
         sampler = "beam" if settings.num_beams > 1 else "greedy"
-        found = self._generate(rows, inputs, max_length, sampler, stop, settings)
+        found = write_texts(self, rows, inputs, max_length, sampler, stop, settings)
         return [texts[0][0] for texts in found]
 
     def _sources(self, batch, strings):
@@ -272,7 +272,7 @@ class RetrievalAugmentedGenerator(Generation, TokensOfPassages):
         return found
 
     def read(self, batch: dict[str, Tensor]) -> dict[str, Any]:
-        """What the decoder needs of the passages of each question.
+        """Compute what the decoder needs of the passages of each question.
 
         Args:
             batch: dict of tensors, the inputs of the call without the decoder's.
@@ -292,12 +292,15 @@ class RetrievalAugmentedGenerator(Generation, TokensOfPassages):
             "passage_scores": self.passage_scores(batch),
         }
 
-    def _context(self, inputs):
-        return self.read(inputs)
+    def text_writer(self, inputs: dict[str, Tensor]) -> TextWriter:
+        """Give what writes an answer: a decoder that reads all passages side by side.
 
-    def _decoder(self, inputs):
+        Args:
+            inputs: dict of tensors, the inputs of the call without the decoder's.
+        """
         count = inputs["encoder_token_ids"].shape[1]
-        return _DecoderOfPassages(self.backbone.decoder, count)
+        decoder = _DecoderOfPassages(self.backbone.decoder, count)
+        return TextWriter(decoder, self.read(inputs), self._next_logits)
 
     def _next_logits(self, states, context):
         width = self.backbone.hidden_dim

@@ -118,7 +118,7 @@ class RetrievalAugmentedGeneratorPreprocessor(
 
     @as_written
     def _question_rows(self, questions):
-        """What is read for questions: all that a batch has but the decoder's part."""
+        """Make all that a batch of questions has but the decoder's part."""
         query = self.rows_of("query", questions)
         found, titles, texts, vectors = self.find_passages(query)
         ids, mask = self._passage_rows(questions, titles, texts)
@@ -131,7 +131,7 @@ class RetrievalAugmentedGeneratorPreprocessor(
         }
 
     def _passage_rows(self, questions, titles, texts):
-        """Ids and mask `(batch, num_passages, length)` of `passage // question`."""
+        """Make ids, mask of `passage // question`: `(batch, num_passages, length)`."""
         titles, texts = tf.reshape(titles, [-1]), tf.reshape(texts, [-1])
         titles = tf.where(titles == "", "", titles + self.title_separator)
         passages = self._tokenize(titles + texts)
@@ -156,7 +156,7 @@ class RetrievalAugmentedGeneratorPreprocessor(
     def generate_preprocess(
         self, x: Any, sequence_length: int | None = None
     ) -> dict[str, TFTensor]:
-        """Finds passages for questions, and encodes them. Works in a graph.
+        """Find passages for questions, and encode them. Works in a graph.
 
         Args:
             x: the questions, a list of strings or string tensor of shape `(batch,)`.

@@ -1,4 +1,4 @@
-"""Texts that are sampled with their scores, several for each prompt."""
+"""Samplers of tokens: by name, with settings checked, and several texts with scores."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,12 +9,95 @@ from keras import ops
 
 from keras_bertfam.tasks.losses import token_crossentropy
 from keras_bertfam.tasks.pretraining.generation_settings import GenerationSettings
-from keras_bertfam.tasks.pretraining.token_rules import ruled
+from keras_bertfam.tasks.pretraining.samplers import SAMPLERS
+from keras_bertfam.tasks.pretraining.token_rules import apply_rules
 from keras_bertfam.types import Tensor
 
 
-def is_plain(sampler: Any) -> bool:
-    """Whether a sampler only chooses tokens, by KerasHub's loop over them."""
+def as_sampler(sampler: Any, settings: GenerationSettings | None = None) -> Any:
+    """Find a sampler by its name or config, and check that it can do what is asked.
+
+    Args:
+        sampler: name, config, or `keras_hub.samplers.Sampler`.
+        settings: `GenerationSettings`, or `None` for the default ones.
+
+    Returns:
+        A `keras_hub.samplers.Sampler`. A `BeamSampler` only says how many beams there
+        are: the search is our own.
+
+    Raises:
+        ValueError: for another name, or what is none; or settings that it can't follow.
+    """
+    settings = settings or GenerationSettings()
+    by_config = isinstance(sampler, dict | keras_hub.samplers.Sampler)
+    if not by_config and sampler not in SAMPLERS:
+        raise ValueError(
+            f"`sampler` must be one of {SAMPLERS} or a `keras_hub.samplers.Sampler`. "
+            f"Received: sampler={sampler!r}."
+        )
+    if sampler == "beam":
+        found = keras_hub.samplers.BeamSampler(settings.num_beams)
+    else:
+        found = keras_hub.samplers.get(sampler)
+    if getattr(found, "return_all_beams", False):
+        raise ValueError(
+            "`sampler` must give one text for each prompt, or as many as "
+            "`num_return_sequences` of the settings says. Expected: "
+            "return_all_beams=False. Received: return_all_beams=True."
+        )
+    searches = type(found) is keras_hub.samplers.BeamSampler
+    if searches and found.num_beams % settings.num_beam_groups:
+        raise ValueError(
+            "`num_beam_groups` must divide the number of beams, "
+            f"{found.num_beams}. Received: num_beam_groups={settings.num_beam_groups}."
+        )
+    samples = (
+        uses_library_loop(found) and type(found) is not keras_hub.samplers.GreedySampler
+    )
+    beams = found.num_beams if searches else 1
+    if settings.num_return_sequences > beams and not samples:
+        raise ValueError(
+            "`num_return_sequences` must be at most the beams of a beam search, and 1 "
+            f"where nothing is sampled. Expected: at most {beams}. Received: "
+            f"num_return_sequences={settings.num_return_sequences}."
+        )
+    if settings.return_scores and not searches and not uses_library_loop(found):
+        raise ValueError(
+            "`return_scores` must be `False` for a sampler with a loop of its own. "
+            f"Received: return_scores={settings.return_scores} and "
+            f"{type(found).__name__}."
+        )
+    return found
+
+
+class FastGreedySampler(keras_hub.samplers.GreedySampler):
+    """Greedy search without a softmax, by operations that compilers make fast."""
+
+    def compute_probabilities(self, logits: Tensor) -> Tensor:
+        return logits  # in the order of their probabilities
+
+    def get_next_token(self, probabilities: Tensor) -> Tensor:
+        if keras.backend.backend() == "torch":
+            return ops.argmax(probabilities, axis=-1)
+        # XLA's takes several times as long on a CPU.
+        count = probabilities.shape[-1]
+        best = ops.max(probabilities, axis=-1, keepdims=True)
+        places = ops.arange(count, dtype="int32")
+        first = ops.min(ops.where(probabilities >= best, places, count), axis=-1)
+        return ops.minimum(first, count - 1)  # if no number is the largest
+
+
+def copies_of_rows(sampler: Any, settings: GenerationSettings) -> int:
+    """Count the texts that a sampler tries for each row."""
+    if isinstance(sampler, keras_hub.samplers.BeamSampler):
+        return sampler.num_beams
+    if isinstance(sampler, keras_hub.samplers.ContrastiveSampler):
+        return sampler.k
+    return settings.num_return_sequences
+
+
+def uses_library_loop(sampler: Any) -> bool:
+    """Tell whether a sampler only chooses tokens, by KerasHub's loop over them."""
     return type(sampler).__call__ is keras_hub.samplers.Sampler.__call__
 
 
@@ -35,13 +118,13 @@ def sample(
     it was sampled with, divided by `length ** length_penalty`.
 
     Args:
-        sampler: `keras_hub.samplers.Sampler` that `is_plain`.
+        sampler: `keras_hub.samplers.Sampler` that `uses_library_loop`.
         following: as `BeamSearch` takes it, for `num_return_sequences` copies of rows.
         prompt: int32 tensor `(batch, length)` of prompts, with -1 after them.
         cache: nested structure of tensors `(batch, ...)`, of the tokens before `index`.
         index: int32 scalar, at most the shortest prompt.
         starts: int32 tensor `(batch,)`, the prompts' lengths.
-        stop: int32 tensor `(batch, count)`, see `ruled`, or `None`.
+        stop: int32 tensor `(batch, count)`, see `apply_rules`, or `None`.
         settings: `GenerationSettings`, with ids for `bad_words`.
         model: the task, for the loop that the backend compiles.
 
@@ -64,7 +147,7 @@ def sample(
 
     def step(texts, cache, index, total, written, open_rows):
         logits, _, cache = following(texts, cache, index)
-        allowed = ruled(logits, texts, index, starts, stop, settings)
+        allowed = apply_rules(logits, texts, index, starts, stop, settings)
         tokens = sampler.get_next_token(sampler.compute_probabilities(allowed))
         given = ops.slice(texts, [0, index], [ops.shape(texts)[0], 1])
         begun = index >= starts

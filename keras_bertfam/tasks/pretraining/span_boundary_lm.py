@@ -163,14 +163,7 @@ class SpanBoundaryLM(FillMask, PretrainingTask):
     def loss_counts(self) -> int:
         return 1 if self.reduction == "per_token" else 2
 
-    def compute_loss(
-        self,
-        x: Any = None,
-        y: Any = None,
-        y_pred: Any = None,
-        sample_weight: Any = None,
-        training: bool = True,
-    ) -> Tensor:
+    def own_loss(self, x: Any, y: Any, y_pred: Any, sample_weight: Any) -> Tensor:
         if "span_boundary" not in y_pred:
             raise ValueError(
                 f"`x` must have `span_bounds` for the loss. Received: {sorted(x)}."

@@ -117,7 +117,7 @@ class SpanBoundaryLMPreprocessor(MaskingPreprocessor):
         allowed &= x["mask_positions"] - first < self.max_span_length
 
         def beside(values):
-            """What the tokens beside the spans have of some values."""
+            """Pick some values' entries of the tokens beside the spans."""
             places = (tf.clip_by_value(place, 0, length - 1) for place in (left, right))
             return [tf.gather(values, p, axis=-1, batch_dims=-1) for p in places]
 

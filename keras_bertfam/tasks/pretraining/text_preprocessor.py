@@ -94,7 +94,7 @@ class TextPreprocessor(
         self.built = True
 
     def parts(self) -> tuple[Any, Any]:
-        """What `make_rows` and `make_corruption` gave."""
+        """Give what `make_rows` and `make_corruption` made."""
         # A `.keras` file brings the vocabulary without a word to the preprocessor.
         if self._made is None:
             with tf.init_scope():
@@ -116,11 +116,11 @@ class TextPreprocessor(
         return self.text_tokenizer
 
     def make_rows(self) -> Rows:
-        """The kind of rows that documents become, such as `PackedRows`."""
+        """Make the kind of rows that documents become, such as `PackedRows`."""
         raise TypeError(f"{type(self).__name__} must define `make_rows`.")
 
     def make_corruption(self) -> Any:
-        """The layer that corrupts batches of rows, such as `MaskTokens`, or `None`.
+        """Make the layer that corrupts batches, such as `MaskTokens`, or `None`.
 
         It is called with `token_ids` and `seed`, and with what else of the rows its
         attribute `row_arguments` names, and returns a dict of tensors.
@@ -128,7 +128,7 @@ class TextPreprocessor(
         return None
 
     def example(self, rows: dict[str, TFTensor], corrupted: dict[str, TFTensor]) -> Any:
-        """Makes a training example. Works in a graph.
+        """Make a training example. Works in a graph.
 
         Args:
             rows: dict of `token_ids`, int32 `(batch, length)` or `(length,)`,
@@ -142,14 +142,14 @@ class TextPreprocessor(
         raise TypeError(f"{type(self).__name__} must define `example`.")
 
     def adapt(self, documents: TFDataset | TokenCorpus) -> None:
-        """Learns of what is trained on what the corruption has to know, if anything.
+        """Collect the corpus statistics that the corruption needs, if any.
 
         Args:
             documents: `tf.data.Dataset` of scalar strings, or a prepared corpus.
         """
 
     def corrupt(self, rows: dict[str, TFTensor], seed: TFTensor | None = None) -> Any:
-        """Turns rows of token ids into a training example.
+        """Turn rows of token ids into a training example.
 
         Args:
             rows: see `example`.
@@ -178,7 +178,7 @@ class TextPreprocessor(
             return self.corrupt(self._encode_texts(x, "max_length", True), seed)
 
     def encode(self, texts: Any, padding: str = "longest") -> dict[str, TFTensor]:
-        """Encodes strings, mask tokens in them included, without corruption.
+        """Encode strings, mask tokens in them included, without corruption.
 
         The space before RoBERTa's `<mask>` is part of it. Texts are truncated
         to `sequence_length`. Works in a graph.
@@ -231,7 +231,7 @@ class TextPreprocessor(
         shuffle_documents: int = 0,
         drop_remainder: bool | None = None,
     ) -> TFDataset:
-        """Returns the dataset of corrupted batches, ready for `fit`.
+        """Make the dataset of corrupted batches, ready for `fit`.
 
         Order and corruption depend on `seed`, the pass and the batch alone. Each
         iteration is a new pass, from where `position` says.
@@ -325,7 +325,7 @@ class TextPreprocessor(
     def grain_dataset(
         self, corpus: TokenCorpus, batch_size: int | None = None, **options: Any
     ) -> Any:
-        """Returns a dataset of Grain with the batches that `dataset` has.
+        """Make a dataset of Grain with the batches that `dataset` has.
 
         A batch is the same to the bit, of NumPy arrays, and so is the order: each
         iteration is a new pass, from where `position` says. The iterator's state, by

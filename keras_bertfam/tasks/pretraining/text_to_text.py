@@ -7,6 +7,11 @@ import keras
 import numpy as np
 
 from keras_bertfam.models.encoder_decoder import EncoderDecoderBackbone, side_of
+from keras_bertfam.tasks.pretraining.generation import (
+    TextWriter,
+    logits_by,
+    write_by_default,
+)
 from keras_bertfam.tasks.pretraining.generation_inputs import (
     as_answer,
     as_prompts,
@@ -99,7 +104,7 @@ class TextToText(LanguageModel):
         start_token_ids: Sequence[int] | None = None,
         settings: GenerationSettings | Mapping[str, Any] | None = None,
     ) -> Any:
-        """Writes a text for each.
+        """Write a text for each.
 
         See `CausalLM.generate` for what it has in common with it.
 
@@ -160,20 +165,23 @@ class TextToText(LanguageModel):
         batch = {"encoder_token_ids": token_ids, "encoder_padding_mask": mask}
         stop = stop_ids(self, stop_token_ids)
         rows = [start] * len(sources)
-        found, chosen = self._generate_as_usual(
-            rows, batch, max_length, sampler, stop, settings
+        found, chosen = write_by_default(
+            self, rows, batch, max_length, sampler, stop, settings
         )
         single = isinstance(inputs, str)
         return as_answer(
             self, found, stop, chosen, single, strings, len(start), specials=True
         )
 
-    def _decoder(self, inputs):
-        return self.backbone.decoder
+    def text_writer(self, inputs: dict[str, Tensor]) -> TextWriter:
+        """Give what writes a text: the decoder, which attends to the encoder's states.
 
-    def _context(self, inputs):
+        Args:
+            inputs: dict of tensors, those of the encoder.
+        """
         states = self.backbone.encoder(side_of(inputs, "encoder"))["sequence_output"]
-        return {
+        context = {
             "context": self.backbone.decoder.project_context(states),
             "cross_mask": inputs["encoder_padding_mask"],
         }
+        return TextWriter(self.backbone.decoder, context, logits_by(self.head))

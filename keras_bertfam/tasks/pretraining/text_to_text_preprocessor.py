@@ -176,7 +176,7 @@ class TextToTextPreprocessor(
         training: bool = True,
         shuffle_buffer: int = 10_000,
     ) -> TFDataset:
-        """Returns batches of rows of one shape, ready for `fit`.
+        """Make batches of rows of one shape, ready for `fit`.
 
         Order depends on `seed` and the pass alone. Each iteration is a new pass, from
         where `position` says. The last batch of a pass is filled up with rows of
@@ -226,7 +226,7 @@ class TextToTextPreprocessor(
     def from_arrays(
         self, x: Any, y: Any = None, sample_weight: Any = None
     ) -> TFDataset:
-        """Arrays or lists as an unbatched dataset, for `dataset`.
+        """Make an unbatched dataset of arrays or lists, for `dataset`.
 
         Args:
             x: what the call takes, a batch.
@@ -242,7 +242,7 @@ class TextToTextPreprocessor(
         return as_rows(as_pairs(x, y, sample_weight))
 
     def _packed(self, pairs, size, seed):
-        """Rows of several pairs, in random order."""
+        """Pack several pairs into a row, in random order."""
         rows = pairs.batch(_TEXTS_AT_ONCE).map(
             lambda example: self.layout.packed_rows(self._rows(example, padded=False)),
             **PARALLEL,

@@ -13,7 +13,7 @@ from keras_bertfam.types import Tensor
 BANNED = -1e9
 
 
-def ruled(
+def apply_rules(
     scores: Tensor,
     texts: Tensor,
     index: Any,
@@ -21,7 +21,7 @@ def ruled(
     stop: Tensor | None,
     settings: GenerationSettings,
 ) -> Tensor:
-    """Scores of the next token as the settings have them.
+    """Change scores of the next token as the settings say.
 
     Args:
         scores: float tensor `(rows, vocabulary)`: logits or log-probabilities.
@@ -63,14 +63,14 @@ def ruled(
 
 
 def _forced(scores, where, token):
-    """Scores of one token that has to come, 0, and of the others."""
+    """Give scores of one token that has to come, 0, and of the others."""
     place = ops.arange(scores.shape[-1], dtype="int32") == token
     only = ops.cast(ops.where(place, 0.0, BANNED), scores.dtype)
     return ops.where(where, ops.expand_dims(only, 0), scores)
 
 
 def _marked(ids, size):
-    """Which of the ids below `size` a row has: bool `(rows, size)`.
+    """Mark which of the ids below `size` a row has: bool `(rows, size)`.
 
     Of `[[2, -1, 0]]` and 4 these are `[[True, False, True, False]]`: what is no id goes
     to a column of its own, which is cut off.
@@ -85,13 +85,13 @@ def _marked(ids, size):
 
 
 def _last(texts, index, count):
-    """The `count` tokens before `index`, -1 before a text: `(rows, count)`."""
+    """Take the `count` tokens before `index`, -1 before a text: `(rows, count)`."""
     padded = ops.pad(texts, [[0, 0], [count, 0]], constant_values=-1)
     return ops.slice(padded, [0, index], [ops.shape(texts)[0], count])
 
 
 def _ends_of_ngrams(texts, index, count):
-    """What made an n-gram of tokens such as the last, -1 elsewhere.
+    """Find what made an n-gram of tokens such as the last, -1 elsewhere.
 
     Of a text 5 6 7 5 and n-grams of 2 the last token is 5, and 6 came after it: the
     windows 56, 67 and 75 begin with 5, 6 and 7, so the ends are 6, -1, -1.
@@ -106,7 +106,7 @@ def _ends_of_ngrams(texts, index, count):
 
 
 def _ends_of_words(texts, index, words):
-    """The last tokens of words of one length that a text has come to, -1 elsewhere."""
+    """Find the last tokens of words that a text has come to, -1 elsewhere."""
     count = len(words[0]) - 1
     ends = ops.expand_dims(ops.array([word[-1] for word in words], "int32"), 0)
     if not count:

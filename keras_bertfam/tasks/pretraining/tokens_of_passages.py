@@ -48,7 +48,7 @@ class TokensOfPassages(PassageReader):
         self.marginalization = check_marginalization(marginalization)
 
     def log_probabilities(self, outputs: dict[str, Tensor]) -> Tensor:
-        """The log-probabilities of each token over all passages.
+        """Compute the log-probabilities of each token over all passages.
 
         Args:
             outputs: dict of tensors, what the call gives.
@@ -65,7 +65,7 @@ class TokensOfPassages(PassageReader):
         return None if labels is None else ops.repeat(labels, count, axis=0)
 
     def _token_losses(self, y, y_pred, sample_weight):
-        """Losses of tokens and their weights, both `(batch, tokens)`."""
+        """Compute losses of tokens and their weights, both `(batch, tokens)`."""
         weights = ops.ones_like(y) if sample_weight is None else sample_weight
         weights = ops.cast(weights, "float32")
         logits, scores = y_pred["logits"], y_pred["passage_scores"]
@@ -73,14 +73,7 @@ class TokensOfPassages(PassageReader):
         likelihoods = -token_crossentropy(labels, logits)
         return token_losses(self.marginalization, scores, likelihoods, weights), weights
 
-    def compute_loss(
-        self,
-        x: Any = None,
-        y: Any = None,
-        y_pred: Any = None,
-        sample_weight: Any = None,
-        training: bool = True,
-    ) -> Tensor:
+    def own_loss(self, x: Any, y: Any, y_pred: Any, sample_weight: Any) -> Tensor:
         losses, weights = self._token_losses(y, y_pred, sample_weight)
         total, count = ops.sum(losses * weights), ops.sum(weights)
         return distribution.global_mean(total, count) + self.added_losses()

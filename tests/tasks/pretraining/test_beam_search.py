@@ -12,7 +12,7 @@ from keras_bertfam import tasks
 from keras_bertfam.tasks import GenerationSettings
 from keras_bertfam.tasks.pretraining.beam_search import BeamSearch
 from keras_bertfam.tasks.pretraining.generation_inputs import as_prompts
-from keras_bertfam.tasks.pretraining.token_rules import ruled
+from keras_bertfam.tasks.pretraining.token_rules import apply_rules
 from tests.tiny_text_to_text import make
 
 # Ids: 0 is padding, 1 begins a text, 2 ends it, 3 is a and 4 b. Rows of the tables are
@@ -236,7 +236,7 @@ def test_rules():
 
     def of(index=3, **settings):
         index = ops.convert_to_tensor(np.array(index, "int32"))
-        found = ruled(
+        found = apply_rules(
             scores, texts, index, starts, stop, GenerationSettings(**settings)
         )
         found = ops.convert_to_numpy(found)

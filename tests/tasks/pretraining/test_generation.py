@@ -9,8 +9,9 @@ import pytest
 from keras import ops
 
 from keras_bertfam import tasks
-from keras_bertfam.tasks.pretraining.generation import _Greedy
+from keras_bertfam.tasks.pretraining.generation import checked_decoder
 from keras_bertfam.tasks.pretraining.generation_inputs import as_texts, token_rows
+from keras_bertfam.tasks.pretraining.sampled_texts import FastGreedySampler
 from keras_bertfam.tokenizers import GPTTokenizer
 from tests.tasks.pretraining.text_to_text_tokenizers import word_piece
 from tests.tiny_families import backbone_of
@@ -89,15 +90,16 @@ def test_seeds_and_new_weights(causal):
         sampler = SAMPLERS.TopKSampler(k=20, seed=seed)
         return causal.generate([[5, 6]], 14, sampler)
 
-    known = len(causal._writers.known) if causal._writers else 0
+    compiled = getattr(causal, "compiled_writers", None)
+    known = len(compiled.known) if compiled else 0
     assert text(1) == text(1)
     assert text(1) != text(2)
-    assert len(causal._writers.known) <= known + 1  # one for all seeds
+    assert len(causal.compiled_writers.known) <= known + 1  # one for all seeds
     sampler = SAMPLERS.TopKSampler(k=20, seed=1)
     both = [causal.generate([[5, 6]], 14, sampler) for _ in range(2)]
     assert both[0] == text(1) != both[1]
     before = causal.generate([[5, 6, 7]], 12)
-    graphs = causal._writers.graphs  # of a step, by the shapes of its arguments
+    graphs = causal.compiled_writers.graphs  # of a step, by the shapes of its arguments
     assert bool(graphs) == (keras.backend.backend() == "torch")
     table = causal.backbone.token_embedding.embeddings
     kept = array(table)
@@ -154,7 +156,7 @@ def test_other_numbers_are_written_by_what_is_compiled():
     found = [
         task.generate(prompts, 9, sampler(), stop, each) for sampler, each in asked
     ]
-    assert len(task._writers.known) == 2
+    assert len(task.compiled_writers.known) == 2
     for texts, (sampler, each) in zip(found, asked, strict=True):
         alone = tasks.CausalLM(make("GPT2"))
         assert alone.generate(prompts, 9, sampler(), stop, each) == texts
@@ -237,7 +239,7 @@ def test_texts_are_strings():
 def test_greedy_takes_the_first_of_the_largest():
     nan = float("nan")
     logits = ops.array([[1.0, 3, 3, 2], [5, 1, 1, 1], [0, -9, -9, 0.5], [nan] * 4])
-    *found, of_none = array(_Greedy().get_next_token(logits)).tolist()
+    *found, of_none = array(FastGreedySampler().get_next_token(logits)).tolist()
     assert found == [1, 0, 3] and of_none in range(4)
 
 
@@ -269,6 +271,5 @@ def test_errors(causal, seq2seq):
         causal.generate([[5]], 17)
     with pytest.raises(ValueError, match="`max_length` must be .* at least 2"):
         seq2seq.generate([[5]], 1)
-    other = types.SimpleNamespace(backbone=object())
     with pytest.raises(ValueError, match="an `EncoderBackbone` with causal=True"):
-        tasks.CausalLM._decoder(other, {})
+        checked_decoder(object())
