@@ -71,7 +71,7 @@ if os.environ["KERAS_BACKEND"] == "jax" and were_tried(TRIED):
 ONCE = """
     analysis/heads/test_attention_view.py analysis/test_plots.py analysis/test_report.py
     conformance/test_hf_tokenizers.py corpora datasets layers/corruption layers/data
-    models/test_parameter_counts.py metrics/test_squad.py tasks/*/*_preprocessor.py
+    models/test_parameter_counts.py metrics/test_squad.py tasks/*_preprocessor.py
     tasks/test_recipes.py test_cli.py test_prediction.py test_pretraining_examples.py
     test_pretraining_runs.py test_analyse.py test_benchmarks.py test_whole_files.py
     test_corpus.py test_imports.py test_readme_names.py test_screen.py tokenizers

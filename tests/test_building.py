@@ -5,7 +5,7 @@ import pytest
 from keras_bertfam.cli import building
 from keras_bertfam.cli.runs import PretrainingRun
 from keras_bertfam.tokenizers.t5 import sentinel_ids
-from tests.tasks.pretraining import text_to_text_tokenizers as tokenizers
+from tests.tasks.generation import text_to_text_tokenizers as tokenizers
 from tests.tiny_text_to_text import make
 
 

@@ -17,7 +17,7 @@ from keras_bertfam.datasets import (
     score_texts,
 )
 from keras_bertfam.tasks import fine_tuning_recipe
-from tests.tasks.pretraining import text_to_text_tokenizers as tokenizers
+from tests.tasks.generation import text_to_text_tokenizers as tokenizers
 from tests.tiny_text_to_text import make
 
 PAIRS = [("the cat", "a dog"), ("a mat sat", "old"), ("big bat", "the red dog ran")]

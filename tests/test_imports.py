@@ -124,7 +124,7 @@ def test_no_imports_in_a_circle():
 
 
 def test_names_that_load_when_they_are_used_are_imports():
-    assert "tasks/pretraining/masked_lm.py" in IMPORTS["tasks/__init__.py"]
+    assert "tasks/masking/masked_lm.py" in IMPORTS["tasks/__init__.py"]
     assert "layers/data/__init__.py" in IMPORTS["layers/__init__.py"]
 
 

@@ -81,7 +81,7 @@ def test_other_ways_to_a_name():
     assert scope["MaskTokens"] is keras_bertfam.layers.MaskTokens
     cls = keras_bertfam.tasks.MaskedLM
     assert pickle.loads(pickle.dumps(cls)) is cls
-    assert inspect.getmodule(cls).__name__.endswith("pretraining.masked_lm")
+    assert inspect.getmodule(cls).__name__.endswith("masking.masked_lm")
     assert ("MaskedLM", cls) in inspect.getmembers(keras_bertfam.tasks)
     assert "BackupAndResume" in pydoc.render_doc(keras_bertfam.callbacks)
     assert importlib.reload(keras_bertfam.callbacks).BackupAndResume

@@ -15,7 +15,7 @@ from keras_bertfam.cli.app import app
 from keras_bertfam.cli.runs import TOKENIZERS, PretrainingRun, families
 from keras_bertfam.corpus import python_documentation
 from keras_bertfam.presets.families.parts.objectives import OBJECTIVES, strategies
-from keras_bertfam.tasks.pretraining.fill_mask import FillMask
+from keras_bertfam.tasks.masking.masked_lm import FillMask
 from tests import tiny_masked_lm
 
 pytestmark = pytest.mark.any_backend

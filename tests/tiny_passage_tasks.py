@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras_bertfam import tasks
 from keras_bertfam.optimizers import pretraining_optimizer
 from tests import tiny_passages, tiny_text_to_text
-from tests.tasks.pretraining.text_to_text_tokenizers import word_piece
+from tests.tasks.generation.text_to_text_tokenizers import word_piece
 
 TEXTS = tiny_passages.passages() * 3
 BATCH_SIZE = 4

@@ -8,7 +8,7 @@ import numpy as np
 from keras_bertfam.models import BertBackbone
 from keras_bertfam.retrieval import Index
 from keras_bertfam.tasks import DualEncoder, DualEncoderPreprocessor, PassageSearch
-from tests.tasks.pretraining.text_to_text_tokenizers import WORDS, word_piece
+from tests.tasks.generation.text_to_text_tokenizers import WORDS, word_piece
 
 SIZES = {"num_layers": 1, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 12}
 

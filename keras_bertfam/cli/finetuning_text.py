@@ -10,7 +10,7 @@ import keras
 from keras_bertfam import datasets, metrics, optimizers, tasks
 from keras_bertfam.cli.prediction import write_texts
 from keras_bertfam.datasets import text_to_text
-from keras_bertfam.tasks.published import recipe_of
+from keras_bertfam.tasks.recipes import recipe_of
 from keras_bertfam.types import Model
 
 OWN_KIND = "text_to_text"

@@ -25,7 +25,7 @@ from keras_bertfam.presets.inspection import (
     published_family,
     tasks_of,
 )
-from keras_bertfam.tasks.pretraining.samplers import SAMPLERS
+from keras_bertfam.tasks.generation.settings import SAMPLERS
 from keras_bertfam.text_files.sources import Reading
 
 _DATASETS = ("tfds:", "hf:")

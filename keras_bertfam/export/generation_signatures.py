@@ -14,18 +14,18 @@ from keras_bertfam.export.signatures import (
 )
 from keras_bertfam.models.decoder import DecoderBackbone
 from keras_bertfam.models.families.transformer_xl import TransformerXLBackbone
-from keras_bertfam.tasks.pretraining.causal_lm import CausalLM
-from keras_bertfam.tasks.pretraining.generation import UNWRITTEN, write_rows
-from keras_bertfam.tasks.pretraining.generation_inputs import (
-    begun_ids,
+from keras_bertfam.tasks.generation.causal_lm import CausalLM
+from keras_bertfam.tasks.generation.prompts import (
     check_max_length,
+    first_token_ids,
     special_ids,
     stop_ids,
     words_as_ids,
 )
-from keras_bertfam.tasks.pretraining.generation_settings import GenerationSettings
-from keras_bertfam.tasks.pretraining.recurrent_lm import RecurrentLM
-from keras_bertfam.tasks.pretraining.text_to_text import TextToText
+from keras_bertfam.tasks.generation.settings import GenerationSettings
+from keras_bertfam.tasks.generation.text_to_text import TextToText
+from keras_bertfam.tasks.generation.writing import UNWRITTEN, write_rows
+from keras_bertfam.tasks.recurrent.recurrent_lm import RecurrentLM
 from keras_bertfam.tokenizers.pipeline_ops import tokenize, tokenize_with_masks
 from keras_bertfam.tokenizers.texts import to_utf8
 from keras_bertfam.types import Model
@@ -83,7 +83,7 @@ def _(
     **options: Any,
 ) -> dict[str, Signature]:
     positions = model.backbone.max_sequence_length
-    first = begun_ids(model)
+    first = first_token_ids(model)
     usual = preprocessor.layout.target_length
     length = _text_length(max_length, usual, len(first), positions, options["settings"])
     most = most_tokens(max_input_tokens, preprocessor.sequence_length, positions)

@@ -26,20 +26,20 @@ from keras_bertfam.models.exported import run_with_tensorflow
 from keras_bertfam.models.features import FeatureBackbone
 from keras_bertfam.presets import folders, preset_checks
 from keras_bertfam.presets.inspection import check_export_paths
-from keras_bertfam.tasks.pretraining.bidirectional_lm import BidirectionalLM
-from keras_bertfam.tasks.pretraining.causal_lm import CausalLM
-from keras_bertfam.tasks.pretraining.generation_defaults import (
+from keras_bertfam.tasks.generation.causal_lm import CausalLM
+from keras_bertfam.tasks.generation.defaults import (
+    default_length,
+    default_sampler,
+    default_settings,
     merged,
-    usual_length,
-    usual_sampler,
-    usual_settings,
 )
-from keras_bertfam.tasks.pretraining.generation_inputs import begun_ids
-from keras_bertfam.tasks.pretraining.generation_settings import GenerationSettings
-from keras_bertfam.tasks.pretraining.masked_lm import MaskedLM
-from keras_bertfam.tasks.pretraining.recurrent_lm import RecurrentLM
-from keras_bertfam.tasks.pretraining.sampled_texts import as_sampler
-from keras_bertfam.tasks.pretraining.text_to_text import TextToText
+from keras_bertfam.tasks.generation.prompts import first_token_ids
+from keras_bertfam.tasks.generation.samplers import as_sampler
+from keras_bertfam.tasks.generation.settings import GenerationSettings
+from keras_bertfam.tasks.generation.text_to_text import TextToText
+from keras_bertfam.tasks.masking.masked_lm import MaskedLM
+from keras_bertfam.tasks.recurrent.bidirectional_lm import BidirectionalLM
+from keras_bertfam.tasks.recurrent.recurrent_lm import RecurrentLM
 from keras_bertfam.types import Model, Path
 
 # Settings that count the tokens of a prompt.
@@ -224,13 +224,13 @@ def export_saved_model(
 def _with_defaults(model, max_length, sampler, settings):
     """Fill in options by what a task's `generation` says."""
     usual = dict(getattr(model, "generation", {}))
-    begun = len(begun_ids(model)) if isinstance(model, TextToText) else None
+    begun = len(first_token_ids(model)) if isinstance(model, TextToText) else None
     if begun is None:  # prompts have any lengths
         usual = {key: x for key, x in usual.items() if key not in _BY_LENGTH}
     elif max_length is None and {"max_length", "max_new_tokens"} & usual.keys():
-        max_length = usual_length(usual, begun)
-    settings = merged(settings, usual_settings(usual, begun or 1))
-    sampler = usual_sampler(usual) if sampler is None else sampler
+        max_length = default_length(usual, begun)
+    settings = merged(settings, default_settings(usual, begun or 1))
+    sampler = default_sampler(usual) if sampler is None else sampler
     return {
         "max_length": max_length,
         "sampler": as_sampler(sampler, settings),

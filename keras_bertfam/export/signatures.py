@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bertfam.models.encoder import EncoderBackbone
-from keras_bertfam.tasks.pretraining.fill_mask import FillMask
+from keras_bertfam.tasks.masking.masked_lm import FillMask
 from keras_bertfam.types import Model
 
 

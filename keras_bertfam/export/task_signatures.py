@@ -12,11 +12,10 @@ from keras_bertfam.export.signatures import (
 )
 from keras_bertfam.tasks.finetuning.multiple_choice import MultipleChoice
 from keras_bertfam.tasks.finetuning.span_question_answering import SpanQuestionAnswering
-from keras_bertfam.tasks.finetuning.text_classifier import TextClassifier
+from keras_bertfam.tasks.finetuning.text_classifier import TextClassifier, TextRegressor
 from keras_bertfam.tasks.finetuning.text_embedder import TextEmbedder
-from keras_bertfam.tasks.finetuning.text_regressor import TextRegressor
 from keras_bertfam.tasks.finetuning.token_classifier import TokenClassifier
-from keras_bertfam.tasks.pretraining.dual_encoder import DualEncoder
+from keras_bertfam.tasks.retrieval.dual_encoder import DualEncoder
 
 
 def _text_signatures(model, preprocessor, name_outputs, options, pairs=True):

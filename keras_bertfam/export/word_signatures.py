@@ -15,7 +15,7 @@ from keras_bertfam.export.signatures import (
 from keras_bertfam.layers.data.streams.word_streams import with_sentence_tokens
 from keras_bertfam.models.families.elmo import ElmoBackbone
 from keras_bertfam.models.features import FeatureBackbone
-from keras_bertfam.tasks.pretraining.bidirectional_lm import BidirectionalLM
+from keras_bertfam.tasks.recurrent.bidirectional_lm import BidirectionalLM
 from keras_bertfam.tokenizers.texts import to_utf8
 
 # LSTMs have no last position, and rows of training go on in the next ones.

@@ -14,19 +14,16 @@ if TYPE_CHECKING:
     from keras_bertfam.tasks.finetuning.multiple_choice_preprocessor import (
         MultipleChoicePreprocessor,
     )
-    from keras_bertfam.tasks.finetuning.open_question_answering import (
-        OpenQuestionAnswering,
-    )
-    from keras_bertfam.tasks.finetuning.open_question_answering_preprocessor import (
-        OpenQuestionAnsweringPreprocessor,
-    )
     from keras_bertfam.tasks.finetuning.span_question_answering import (
         SpanQuestionAnswering,
     )
     from keras_bertfam.tasks.finetuning.span_question_answering_preprocessor import (
         SpanQuestionAnsweringPreprocessor,
     )
-    from keras_bertfam.tasks.finetuning.text_classifier import TextClassifier
+    from keras_bertfam.tasks.finetuning.text_classifier import (
+        TextClassifier,
+        TextRegressor,
+    )
     from keras_bertfam.tasks.finetuning.text_classifier_preprocessor import (
         TextClassifierPreprocessor,
         TextRegressorPreprocessor,
@@ -38,10 +35,24 @@ if TYPE_CHECKING:
     from keras_bertfam.tasks.finetuning.text_embedder_preprocessor import (
         TextEmbedderPreprocessor,
     )
-    from keras_bertfam.tasks.finetuning.text_regressor import TextRegressor
     from keras_bertfam.tasks.finetuning.token_classifier import TokenClassifier
     from keras_bertfam.tasks.finetuning.token_classifier_preprocessor import (
         TokenClassifierPreprocessor,
+    )
+    from keras_bertfam.tasks.generation.causal_lm import CausalLM
+    from keras_bertfam.tasks.generation.causal_lm_preprocessor import (
+        CausalLMPreprocessor,
+    )
+    from keras_bertfam.tasks.generation.denoising_preprocessor import (
+        DenoisingPreprocessor,
+    )
+    from keras_bertfam.tasks.generation.language_model import (
+        LanguageModelCrossentropy,
+    )
+    from keras_bertfam.tasks.generation.settings import GenerationSettings
+    from keras_bertfam.tasks.generation.text_to_text import TextToText
+    from keras_bertfam.tasks.generation.text_to_text_preprocessor import (
+        TextToTextPreprocessor,
     )
     from keras_bertfam.tasks.losses import (
         DetectionCrossentropy,
@@ -51,75 +62,27 @@ if TYPE_CHECKING:
         TokenAccuracy,
         WeightedMeanSquaredError,
     )
-    from keras_bertfam.tasks.pretraining.bidirectional_lm import BidirectionalLM
-    from keras_bertfam.tasks.pretraining.bidirectional_lm_preprocessor import (
-        BidirectionalLMPreprocessor,
-    )
-    from keras_bertfam.tasks.pretraining.causal_lm import CausalLM
-    from keras_bertfam.tasks.pretraining.causal_lm_preprocessor import (
-        CausalLMPreprocessor,
-    )
-    from keras_bertfam.tasks.pretraining.denoising_preprocessor import (
-        DenoisingPreprocessor,
-    )
-    from keras_bertfam.tasks.pretraining.distillation import DISTILLATION_RECIPES
-    from keras_bertfam.tasks.pretraining.distiller import Distiller
-    from keras_bertfam.tasks.pretraining.distiller_preprocessor import (
+    from keras_bertfam.tasks.masking.distiller import DISTILLATION_RECIPES, Distiller
+    from keras_bertfam.tasks.masking.masked_lm import MaskedLM
+    from keras_bertfam.tasks.masking.masked_lm_preprocessor import (
         DistillerPreprocessor,
-    )
-    from keras_bertfam.tasks.pretraining.dual_encoder import DualEncoder
-    from keras_bertfam.tasks.pretraining.dual_encoder_preprocessor import (
-        DualEncoderPreprocessor,
-    )
-    from keras_bertfam.tasks.pretraining.generated_losses import (
-        LanguageModelCrossentropy,
-    )
-    from keras_bertfam.tasks.pretraining.generation_settings import GenerationSettings
-    from keras_bertfam.tasks.pretraining.knowledge_augmented_masked_lm import (
-        KnowledgeAugmentedMaskedLM,
-    )
-    from keras_bertfam.tasks.pretraining.knowledge_augmented_masked_lm_preprocessor import (  # noqa: E501
-        KnowledgeAugmentedMaskedLMPreprocessor,
-    )
-    from keras_bertfam.tasks.pretraining.masked_lm import MaskedLM
-    from keras_bertfam.tasks.pretraining.masked_lm_preprocessor import (
         MaskedLMPreprocessor,
     )
-    from keras_bertfam.tasks.pretraining.masked_lm_sentence_pair import (
+    from keras_bertfam.tasks.masking.masked_lm_sentence_pair import (
         MaskedLMSentencePair,
     )
-    from keras_bertfam.tasks.pretraining.masked_lm_sentence_pair_preprocessor import (
+    from keras_bertfam.tasks.masking.masked_lm_sentence_pair_preprocessor import (
         MaskedLMSentencePairPreprocessor,
     )
-    from keras_bertfam.tasks.pretraining.passage_search import PassageSearch
-    from keras_bertfam.tasks.pretraining.permutation_lm import PermutationLM
-    from keras_bertfam.tasks.pretraining.permutation_lm_preprocessor import (
-        PermutationLMPreprocessor,
-    )
-    from keras_bertfam.tasks.pretraining.recurrent_lm import RecurrentLM
-    from keras_bertfam.tasks.pretraining.recurrent_lm_preprocessor import (
-        RecurrentLMPreprocessor,
-    )
-    from keras_bertfam.tasks.pretraining.refresh_index import RefreshIndex
-    from keras_bertfam.tasks.pretraining.replaced_token_detection import (
+    from keras_bertfam.tasks.masking.replaced_token_detection import (
         ReplacedTokenDetection,
     )
-    from keras_bertfam.tasks.pretraining.replaced_token_detection_preprocessor import (
+    from keras_bertfam.tasks.masking.replaced_token_detection_preprocessor import (
         ReplacedTokenDetectionPreprocessor,
     )
-    from keras_bertfam.tasks.pretraining.retrieval_augmented_generator import (
-        RetrievalAugmentedGenerator,
-    )
-    from keras_bertfam.tasks.pretraining.retrieval_augmented_generator_preprocessor import (  # noqa: E501
-        RetrievalAugmentedGeneratorPreprocessor,
-    )
-    from keras_bertfam.tasks.pretraining.span_boundary_lm import SpanBoundaryLM
-    from keras_bertfam.tasks.pretraining.span_boundary_lm_preprocessor import (
+    from keras_bertfam.tasks.masking.span_boundary_lm import SpanBoundaryLM
+    from keras_bertfam.tasks.masking.span_boundary_lm_preprocessor import (
         SpanBoundaryLMPreprocessor,
-    )
-    from keras_bertfam.tasks.pretraining.text_to_text import TextToText
-    from keras_bertfam.tasks.pretraining.text_to_text_preprocessor import (
-        TextToTextPreprocessor,
     )
     from keras_bertfam.tasks.recipes import (
         FINE_TUNING_RECIPES,
@@ -128,7 +91,43 @@ if TYPE_CHECKING:
         fine_tuning_recipe,
         pretraining_recipe,
     )
+    from keras_bertfam.tasks.recurrent.bidirectional_lm import BidirectionalLM
+    from keras_bertfam.tasks.recurrent.bidirectional_lm_preprocessor import (
+        BidirectionalLMPreprocessor,
+    )
+    from keras_bertfam.tasks.recurrent.permutation_lm import PermutationLM
+    from keras_bertfam.tasks.recurrent.permutation_lm_preprocessor import (
+        PermutationLMPreprocessor,
+    )
+    from keras_bertfam.tasks.recurrent.recurrent_lm import RecurrentLM
+    from keras_bertfam.tasks.recurrent.recurrent_lm_preprocessor import (
+        RecurrentLMPreprocessor,
+    )
     from keras_bertfam.tasks.resizing import add_special_tokens, resize_vocabulary
+    from keras_bertfam.tasks.retrieval.dual_encoder import DualEncoder
+    from keras_bertfam.tasks.retrieval.dual_encoder_preprocessor import (
+        DualEncoderPreprocessor,
+    )
+    from keras_bertfam.tasks.retrieval.knowledge_augmented_masked_lm import (
+        KnowledgeAugmentedMaskedLM,
+    )
+    from keras_bertfam.tasks.retrieval.knowledge_augmented_masked_lm_preprocessor import (  # noqa: E501
+        KnowledgeAugmentedMaskedLMPreprocessor,
+    )
+    from keras_bertfam.tasks.retrieval.open_question_answering import (
+        OpenQuestionAnswering,
+    )
+    from keras_bertfam.tasks.retrieval.open_question_answering_preprocessor import (
+        OpenQuestionAnsweringPreprocessor,
+    )
+    from keras_bertfam.tasks.retrieval.passages_preprocessor import PassageSearch
+    from keras_bertfam.tasks.retrieval.refresh_index import RefreshIndex
+    from keras_bertfam.tasks.retrieval.retrieval_augmented_generator import (
+        RetrievalAugmentedGenerator,
+    )
+    from keras_bertfam.tasks.retrieval.retrieval_augmented_generator_preprocessor import (  # noqa: E501
+        RetrievalAugmentedGeneratorPreprocessor,
+    )
 
 __all__ = [
     "BidirectionalLM",

@@ -1,13 +1,223 @@
-"""The published settings of pre-training and fine-tuning, from families' records."""
+"""Published settings of training: what `compile()` takes when told nothing."""
 
+import math
+import warnings
 from collections.abc import Iterator, Mapping
+from typing import Any
 
+import keras
+
+from keras_bertfam import optimizers
 from keras_bertfam.arguments import checked
+from keras_bertfam.optimizers.base import inner
+from keras_bertfam.optimizers.schedules import COUNTING
 from keras_bertfam.presets.families import FAMILIES, Family
 from keras_bertfam.presets.families.parts.recipes import (
     FineTuningRecipe,
     PretrainingRecipe,
 )
+from keras_bertfam.types import Model
+
+
+def warn_of_small_batches(task: Model, rows: int | None) -> None:
+    """Warn where the published rate is for updates of over four times the rows.
+
+    Args:
+        task: a compiled `PretrainingTask`.
+        rows: int, the rows of a batch; `None` if that isn't known.
+    """
+    recipe = task.published_recipe()
+    if not isinstance(recipe, PretrainingRecipe):
+        return  # batches of fine-tuning are small
+    if recipe.optimizer == "adafactor":
+        return  # its rates are relative to the weights
+    rows = (rows or 0) * (inner(task.optimizer).gradient_accumulation_steps or 1)
+    if not rows or 4 * rows >= recipe.batch_size:
+        return
+    root = recipe.learning_rate * math.sqrt(rows / recipe.batch_size)
+    linear = recipe.learning_rate * rows / recipe.batch_size
+    warnings.warn(
+        f"The published learning rate, {recipe.learning_rate:g}, is for updates of "
+        f"{recipe.batch_size} rows, and these have {rows}. Rates for Adam and LAMB "
+        f"usually scale with the square root of the batch size, "
+        f"learning_rate={root:.2g} in `compile()`; those for SGD with the batch size, "
+        f"{linear:.2g}.",
+        stacklevel=3,
+    )
+
+
+def training_facts(task: Model) -> dict[str, Any]:
+    """Give what a model card says of a task's training, see `TaskPresets`."""
+    optimizer = inner(task.optimizer)
+    steps = 0
+    if optimizer is not None:
+        steps = int(keras.ops.convert_to_numpy(optimizer.iterations))
+    if not steps:
+        return {}
+    recipe = task.published_recipe()
+    history = getattr(task, "history", None)
+    epochs = history.history if history is not None else {}
+    return {
+        "steps": steps,
+        "settings": used_settings(task, recipe),
+        "source": recipe.source,
+        "scores": {name: float(each[-1]) for name, each in epochs.items() if each},
+    }
+
+
+def checked_accumulation(steps: int | None, optimizer: Any) -> int | None:
+    """Check the batches of an update for `compile()`'s own optimizer, `None` for one.
+
+    Raises:
+        ValueError: if it is no positive int, or the optimizer is another one.
+    """
+    optimizers.check_accumulation(steps)
+    if steps in (None, 1):
+        return None
+    if optimizer != "auto":
+        raise ValueError(
+            "`gradient_accumulation_steps` must be given to the optimizer itself, "
+            f'unless it is "auto". Received: optimizer={optimizer!r}, '
+            f"gradient_accumulation_steps={steps}."
+        )
+    return int(steps)
+
+
+def recipe_of(task: Model) -> PretrainingRecipe:
+    """Find the recipe that a task is compiled with by default.
+
+    That of the family that the objective is from; else that of the backbone's
+    family, by its width; else BERT's.
+
+    Args:
+        task: a `PretrainingTask`.
+
+    Returns:
+        `PretrainingRecipe`.
+    """
+    record = task.backbone.record
+    if task.recipe_family is not None:
+        record = FAMILIES[task.recipe_family]
+    elif record is None or not record.pretraining:
+        record = FAMILIES["bert"]
+    return record.pretraining_recipe(task.backbone.hidden_dim)
+
+
+def compare_with_published(
+    task: Model, recipe: PretrainingRecipe | FineTuningRecipe
+) -> str:
+    """Make a table of a compiled task's settings beside those of a recipe.
+
+    Args:
+        task: a `PretrainingTask` or a `FineTuningTask`.
+        recipe: what was published for it.
+
+    Returns:
+        String: a line for each setting, with `*` where it isn't the published one, and
+        lines that explain these marks and the names of schedules.
+    """
+    published, used = recipe.settings(), used_settings(task, recipe)
+    lines = [("", "used", "published")]
+    for name, theirs in published.items():
+        known = name in used
+        ours = _short(used[name]) if known else "fit()'s" if name in _OF_FIT else "-"
+        searched = theirs if isinstance(theirs, tuple) else (theirs,)
+        texts = [_short(value) for value in searched]
+        marked = f"{ours} *" if known and ours not in texts else ours
+        lines.append((name, marked, ", ".join(texts)))
+    widths = [max(len(line[i]) for line in lines) for i in range(2)]
+    rows = [f"{a:{widths[0]}}  {b:{widths[1]}}  {c}" for a, b, c in lines]
+    title = f"{type(task).__name__} of {type(task.backbone).__name__}"
+    said = "\n".join(rows)
+    notes = [
+        f"{name}: {what}" for name, what in _MEANINGS.items() if f" {name}" in said
+    ]
+    if " *" in said:
+        notes.insert(0, "*: not as it was published")
+    return "\n".join([title, said, f"published in: {recipe.source}", *notes])
+
+
+def used_settings(
+    task: Model, recipe: PretrainingRecipe | FineTuningRecipe
+) -> dict[str, Any]:
+    """Collect a compiled task's settings, of those that a recipe has.
+
+    Args:
+        task: a `PretrainingTask` or a `FineTuningTask`.
+        recipe: what was published for it.
+
+    Returns:
+        Dict by the names of the recipe's settings, those left out that aren't known.
+    """
+    names = recipe.settings()
+    used = {**_optimizer_settings(task.optimizer), **_data_settings(task, names)}
+    return {name: used[name] for name in names if name in used}
+
+
+# What names in such a table mean, of which the same settings have others elsewhere.
+_MEANINGS = {
+    "join": "the rate climbs to its peak, and falls from there to 0 in equal steps",
+    "hold": (
+        "it falls over all steps, those of the warm-up included, and so drops a little "
+        "when the warm-up ends"
+    ),
+    "product": "the warm-up is times the fall, which begins with the first step",
+    "cosine": "it falls as half a wave of a cosine",
+    "stable": "it stays at the peak, and falls in the last decay_steps",
+    "rsqrt": (
+        "1 over the root of the step, and of warmup_steps until then; learning_rate is "
+        "what that is multiplied by"
+    ),
+    "adafactor": "its rates are relative to the size of each weight",
+    "fit()'s": "as the call of fit() has it",
+}
+_OF_FIT = ("total_steps", "batch_size", "epochs")
+
+
+def _short(value):
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _optimizer_settings(optimizer):
+    """Collect an optimizer's settings, by the names of its arguments."""
+    optimizer = inner(optimizer)
+    if optimizer is None:
+        return {}
+    names = {"Lamb": "lamb", "AdamW": "adamw", "BertAdamW": "adamw"}
+    names["Adafactor"] = "adafactor"
+    settings = {
+        "optimizer": names.get(type(optimizer).__name__, type(optimizer).__name__),
+        "bias_correction": getattr(optimizer, "bias_correction", True),
+    }
+    for name in ("weight_decay", "beta_2", "epsilon", "global_clipnorm"):
+        settings[name] = getattr(optimizer, name, None)
+    rate = optimizer._learning_rate
+    if not isinstance(rate, COUNTING):
+        scheduled = isinstance(rate, keras.optimizers.schedules.LearningRateSchedule)
+        rate = type(rate).__name__ if scheduled else float(rate)
+        return {**settings, "learning_rate": rate, "schedule_form": None}
+    settings |= {
+        "learning_rate": rate.peak_learning_rate,
+        "schedule_form": rate.form,
+        "warmup_steps": rate.warmup_steps,
+        "power": getattr(rate, "power", None),
+        "decay_steps": getattr(rate, "decay_steps", None),
+    }
+    if rate.total_steps not in (None, math.inf):
+        settings["total_steps"] = rate.total_steps
+    return settings
+
+
+def _data_settings(task, names):
+    """Collect what the preprocessor masks, and which arguments the task has."""
+    settings = {}
+    for name in names:
+        for holder in (task, task.preprocessor):
+            if hasattr(holder, name) and name not in ("optimizer", "batch_size"):
+                settings[name] = getattr(holder, name)
+    for name in {"strategy", "objective"} & settings.keys():
+        settings[name] = settings[name].name
+    return settings
 
 
 class _Recipes(Mapping[str, FineTuningRecipe]):

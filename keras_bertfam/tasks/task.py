@@ -38,10 +38,13 @@ from keras_bertfam.presets.families.parts.recipes import (
 )
 from keras_bertfam.presets.task_presets import TaskPresets
 from keras_bertfam.presets.tokenizer_presets import has_vocabulary
-from keras_bertfam.tasks import compilation, published, scored_tokens, watching
+from keras_bertfam.tasks import compilation, compiled_losses, recipes, step_watch
+from keras_bertfam.tasks.compiled_losses import weigh_batches
 from keras_bertfam.tasks.inputs import (
     able_to_begin_later,
     as_tensors,
+    check_given,
+    checked,
     count_batches,
     is_arrays,
     is_of_grain,
@@ -56,8 +59,6 @@ from keras_bertfam.tasks.inputs import (
     yields_batches,
 )
 from keras_bertfam.tasks.parts_of_loss import STEPS
-from keras_bertfam.tasks.ranges import check_given, checked
-from keras_bertfam.tasks.weighing import weigh_batches
 from keras_bertfam.types import Config, Model, Tensor
 
 # The labels' name among the inputs of a step.
@@ -247,7 +248,7 @@ class PretrainingTask(
 
     def published_recipe(self) -> PretrainingRecipe | FineTuningRecipe:
         """Give the recipe that `compile()` goes by."""
-        return published.recipe_of(self)
+        return recipes.recipe_of(self)
 
     @property
     def optimizer_defaults(self) -> dict[str, Any]:
@@ -277,11 +278,11 @@ class PretrainingTask(
         keras_bertfam.tasks.MaskedLM(backbone).recipe()
         ```
         """
-        report = published.compare_with_published(self, self.published_recipe())
+        report = recipes.compare_with_published(self, self.published_recipe())
         (print_fn or print)(report)
 
     def training_facts(self) -> dict[str, Any]:
-        return published.training_facts(self)
+        return recipes.training_facts(self)
 
     def compile(
         self,
@@ -342,7 +343,7 @@ class PretrainingTask(
                 f'loss="auto". Received: loss={loss!r}.'
             )
         distribution.check_compilation(self, kwargs.get("jit_compile"))
-        accumulation = published.checked_accumulation(
+        accumulation = recipes.checked_accumulation(
             gradient_accumulation_steps, optimizer
         )
         if optimizer == "auto":
@@ -357,15 +358,15 @@ class PretrainingTask(
         loss = default_loss if loss == "auto" else loss
         if weighted_metrics == "auto":
             weighted_metrics = self.default_metrics()
-        watching.forget(self)
+        step_watch.forget(self)
         super().compile(
             optimizer=optimizer, loss=loss, weighted_metrics=weighted_metrics, **kwargs
         )
         distribution.prepare_optimizer(self)
         self._weighs_batches = weigh_batches(self, loss)
         readers = (loss, kwargs.get("metrics"), weighted_metrics)
-        self._scoring = scored_tokens.scoring_of(self, readers)
-        self._gives_labels = scored_tokens.call_takes_labels(self)
+        self._scoring = compiled_losses.scoring_of(self, readers)
+        self._gives_labels = compiled_losses.call_takes_labels(self)
         self._compiles_as_it_pays = kwargs.get("jit_compile", "auto") == "auto"
         self._compiles_step = False
         optimizers.count_updates(self.optimizer)
@@ -469,7 +470,7 @@ class PretrainingTask(
             held_out = self._batched(self._rows(*held_out), held_out_size)
             kwargs["validation_data"] = held_out
         if self._has_published_rate:
-            published.warn_of_small_batches(self, rows)
+            recipes.warn_of_small_batches(self, rows)
         steps = kwargs.get("steps_per_epoch")
         callbacks = with_stream_position(
             kwargs.pop("callbacks", None), x, steps, position
@@ -608,26 +609,26 @@ class PretrainingTask(
         statistics = {"statistics": True} if self._scoring == "statistics" else {}
         return ops.expand_dims(head(states, *args, targets=labels, **statistics), -2)
 
-    def watch_steps(self) -> watching.StepWatch:
+    def watch_steps(self) -> step_watch.StepWatch:
         """Count tokens and keep gradients' norms, from now until the next `compile()`.
 
         Returns:
             `StepWatch`.
         """
-        watch, is_new = watching.begin(self)
+        watch, is_new = step_watch.begin(self)
         if is_new:
             self.make_train_function(force=True)
         return watch
 
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
-        watch = watching.watch_of(self)
+        watch = step_watch.watch_of(self)
         return [*super().metrics, *([] if watch is None else [watch])]
 
     def compute_metrics(
         self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
     ) -> dict[str, Tensor]:
-        watch = watching.watch_of(self)
+        watch = step_watch.watch_of(self)
         if watch is not None:
             watch.update_state(x)
         return super().compute_metrics(x, y, y_pred, sample_weight)

@@ -176,8 +176,8 @@ def test_what_cannot_be(generation, message):
     ],
 )
 def test_what_tokens_are_drawn_by(generation, name, values):
-    from keras_bertfam.tasks.pretraining.generation_defaults import usual_sampler
+    from keras_bertfam.tasks.generation.defaults import default_sampler
 
-    sampler = usual_sampler({"do_sample": True, **generation})
+    sampler = default_sampler({"do_sample": True, **generation})
     assert type(sampler).__name__ == name
     assert values.items() <= sampler.get_config().items()

@@ -12,7 +12,7 @@ from keras_bertfam.tasks import (
     WeightedMeanSquaredError,
     losses,
 )
-from keras_bertfam.tasks.finetuning.open_answers import UnweightedShare
+from keras_bertfam.tasks.retrieval.open_question_answering import UnweightedShare
 
 
 def batch():

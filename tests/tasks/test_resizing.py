@@ -16,7 +16,7 @@ from keras_bertfam.tasks import (
     resize_vocabulary,
 )
 from keras_bertfam.tokenizers import T5Tokenizer
-from tests.tasks.pretraining import text_to_text_tokenizers
+from tests.tasks.generation import text_to_text_tokenizers
 from tests.tiny_preset import make
 
 SIZES = dict(num_layers=1, num_heads=2, hidden_dim=8, intermediate_dim=8)

@@ -11,7 +11,7 @@ import tensorflow as tf
 from keras_bertfam import tasks, tokenizers
 from tests import every_task as every
 from tests import tiny_passages
-from tests.tasks.pretraining.text_to_text_tokenizers import WORDS, word_piece
+from tests.tasks.generation.text_to_text_tokenizers import WORDS, word_piece
 from tests.tiny_masked_lm import SPECIALS
 
 GUIDE = pathlib.Path(__file__).parents[2] / "docs" / "fine_tuning.md"

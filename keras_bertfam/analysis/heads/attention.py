@@ -15,10 +15,10 @@ from keras_bertfam.layers.data.pipelines import checked_batch_size
 from keras_bertfam.tasks.finetuning.text_classifier_preprocessor import (
     TextClassifierPreprocessor,
 )
-from keras_bertfam.tasks.pretraining.causal_lm_preprocessor import (
+from keras_bertfam.tasks.generation.causal_lm_preprocessor import (
     CausalLMPreprocessor,
 )
-from keras_bertfam.tasks.pretraining.text_to_text_preprocessor import (
+from keras_bertfam.tasks.generation.text_to_text_preprocessor import (
     TextToTextPreprocessor,
 )
 from keras_bertfam.tokenizers.pipeline_ops import token_strings

@@ -1,1 +1,1 @@
-"""A file for each task to fine-tune on, its preprocessor beside it."""
+"""Tasks to fine-tune on, each beside its preprocessor."""

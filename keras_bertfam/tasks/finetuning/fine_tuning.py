@@ -1,12 +1,22 @@
-"""What every fine-tuning task shares: raw inputs, defaults and a report."""
+"""What fine-tuning tasks share: raw inputs, defaults, labels by name, and a report."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
+import numpy as np
+from keras import ops
 
 from keras_bertfam import optimizers
-from keras_bertfam.analysis.report import Report
+from keras_bertfam.analysis.reliability import calibration
+from keras_bertfam.analysis.report import (
+    Report,
+    answer_report,
+    class_report,
+    label_set_report,
+    number_report,
+)
+from keras_bertfam.layers.data.labels import check_labels, class_numbers
 from keras_bertfam.layers.data.pipelines import (
     check_at_least,
     checked_batch_size,
@@ -23,12 +33,13 @@ from keras_bertfam.tasks.inputs import (
     is_preprocessed,
     remember_shapes,
 )
+from keras_bertfam.tasks.losses import MaskedCrossentropy, UnweightedAccuracy
 from keras_bertfam.tasks.resizing import with_new_tokens
 from keras_bertfam.tasks.summary import (
     is_encoder_decoder,
 )
 from keras_bertfam.tasks.task import PretrainingTask
-from keras_bertfam.types import Model
+from keras_bertfam.types import Config, Mixin, Model, Tensor
 
 
 class FineTuningTask(PretrainingTask):
@@ -234,3 +245,169 @@ class FineTuningTask(PretrainingTask):
 def inputs_of(columns: Sequence[Sequence[Any]]) -> Any:
     """Make of columns what `fit()` takes: texts, or a tuple with the parts of pairs."""
     return columns[0] if len(columns) == 1 else tuple(columns)
+
+
+class LabelledTask(Mixin):
+    """Mixin of tasks with `num_classes`, `label_names` and `activation`."""
+
+    label_kind = "class"
+
+    def probabilities(self, outputs: Tensor) -> Tensor:
+        """Compute probabilities of the classes from what the model returns."""
+        return outputs if self.activation == "softmax" else ops.softmax(outputs)
+
+    def activate(self, logits: Tensor) -> Tensor:
+        """Apply the activation to what the model returns."""
+        return ops.softmax(logits) if self.activation == "softmax" else logits
+
+    def default_loss(self) -> MaskedCrossentropy:
+        from_logits = self.activation != "softmax"
+        return MaskedCrossentropy(name="crossentropy", from_logits=from_logits)
+
+    def default_metrics(self) -> list[keras.metrics.Metric]:
+        return [UnweightedAccuracy(name="accuracy")]
+
+    @classmethod
+    def _adapt_config(cls, config, kwargs):
+        same = super()._adapt_config(config, kwargs)
+        classes = ("num_classes", "label_names")
+        given = {name: kwargs[name] for name in classes if name in kwargs}
+        if given.get("label_names") is not None:
+            given["label_names"] = check_labels(None, given["label_names"])[1]
+        if all(config.get(name) == value for name, value in given.items()):
+            return same
+        for name in classes:
+            config.pop(name, None)
+        if config.get("preprocessor") is not None:
+            config["preprocessor"].forget_classes()
+        return False
+
+    def get_config(self) -> Config:
+        return {
+            **super().get_config(),
+            "num_classes": self.num_classes,
+            "label_names": self.label_names,
+            "activation": self.activation,
+        }
+
+
+def settle_classes(
+    preprocessor: Any, num_classes: int | None, label_names: Sequence[str] | None
+) -> tuple[int, Sequence[str] | None]:
+    """Settle the classes of a task and of its preprocessor by each other's.
+
+    Args:
+        preprocessor: a `LabelledPreprocessor` or `None`.
+        num_classes: int or `None`.
+        label_names: sequence of strings or `None`.
+
+    Returns:
+        A tuple of the number of classes and the list of their names, or `None`.
+
+    Raises:
+        ValueError: if they contradict each other, or the number isn't known.
+    """
+    num_classes, label_names = check_labels(num_classes, label_names)
+    if preprocessor is not None:
+        preprocessor.set_classes(num_classes, label_names)
+        num_classes, label_names = preprocessor.num_classes, preprocessor.label_names
+    if num_classes is None or num_classes < 1:
+        raise ValueError(
+            "`num_classes` must be a positive int, or `label_names` given. "
+            f"Received: num_classes={num_classes}."
+        )
+    return num_classes, label_names
+
+
+def check_activation(activation: str | None, known: str = "softmax") -> None:
+    """Raise a `ValueError` for an activation that has no loss here."""
+    if activation not in (None, known):
+        raise ValueError(
+            f'`activation` must be `None` or "{known}". '
+            f"Received: activation={activation!r}."
+        )
+
+
+def ranked_labels(
+    probabilities: np.ndarray, label_names: Sequence[str] | None
+) -> list[list[tuple[str | int, float]]]:
+    """Pair labels and probabilities of each row, the most probable first.
+
+    Args:
+        probabilities: float array `(rows, num_classes)`.
+        label_names: list of strings, or `None` for the numbers of the classes.
+
+    Returns:
+        A list for each row.
+    """
+    names = label_names or range(probabilities.shape[-1])
+    order = np.argsort(-probabilities, axis=-1, kind="stable")
+    return [
+        [(names[k], float(row[k])) for k in ranks]
+        for row, ranks in zip(probabilities, order, strict=True)
+    ]
+
+
+def open_answers_report(
+    task: Model, x: Any, labels: Any, answers: list[dict[str, Any]], worst: int | None
+) -> Report:
+    """Report on questions, the ragged strings of their answers, and predictions."""
+    y = [{"text": [text.decode() for text in row]} for row in labels.to_list()]
+    title = report_title(task, len(y), "questions")
+    return answer_report(
+        title, {"question": _decoded(x.numpy().tolist())}, y, answers, worst
+    )
+
+
+def report_of_classes(
+    task: Model, x: Any, y: Any, outputs: Tensor, names: Any, worst: int | None
+) -> Report:
+    """Report on tensors of strings and labels, and probabilities `outputs`."""
+    probabilities = ops.convert_to_numpy(outputs)
+    numbers = class_numbers(y, probabilities.shape[1], names).numpy()
+    title = report_title(task, len(numbers))
+    finite = np.isfinite(probabilities).all()
+    error = calibration(probabilities, numbers)["error"] if finite else float("nan")
+    scores = {"calibration_error": error}
+    texts = texts_of(x)
+    return class_report(title, texts, numbers, probabilities, names, worst, scores)
+
+
+def report_of_sets(
+    task: Model, x: Any, y: Any, outputs: Tensor, names: Any, worst: int | None
+) -> Report:
+    """Report on tensors of strings and sets of labels, and probabilities."""
+    title = report_title(task, len(y))
+    probabilities = ops.convert_to_numpy(outputs)
+    return label_set_report(
+        title, texts_of(x), y.numpy() > 0, probabilities, names, worst
+    )
+
+
+def report_of_numbers(
+    task: Model, x: Any, y: Any, outputs: Tensor, worst: int | None
+) -> Report:
+    """Report on tensors of strings and numbers, and the predictions `outputs`."""
+    predicted = ops.convert_to_numpy(outputs).astype(float)
+    title = report_title(task, len(predicted))
+    return number_report(title, texts_of(x), y.numpy().astype(float), predicted, worst)
+
+
+def report_title(task: Model, count: int, what: str = "examples") -> str:
+    """Name what a report is of."""
+    return f"{type(task).__name__} on {count:,} {what}"
+
+
+def texts_of(x: Any) -> dict[str, list[Any]]:
+    """Make named lists of what `as_tensors` of a preprocessor gives, choices last."""
+    if isinstance(x, tuple):
+        x = dict(zip(("text", "text_pair"), x, strict=True))
+    named = x if isinstance(x, dict) else {"text": x}
+    names = sorted(named, key=lambda name: name == "choices")
+    return {name: _decoded(named[name].numpy().tolist()) for name in names}
+
+
+def _decoded(texts):
+    if isinstance(texts, list):
+        return [_decoded(text) for text in texts]
+    return texts.decode(errors="replace")

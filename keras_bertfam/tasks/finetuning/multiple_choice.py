@@ -7,10 +7,10 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_bertfam.tasks.finetuning.fine_tuning import report_of_classes
 from keras_bertfam.tasks.finetuning.multiple_choice_preprocessor import (
     MultipleChoicePreprocessor,
 )
-from keras_bertfam.tasks.finetuning.reporting import report_of_classes
 from keras_bertfam.tasks.finetuning.summary_task import SummaryTask
 from keras_bertfam.tasks.losses import MaskedCrossentropy, UnweightedAccuracy
 from keras_bertfam.types import Model, Tensor

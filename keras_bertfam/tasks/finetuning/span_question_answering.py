@@ -18,13 +18,16 @@ from keras_bertfam.layers.heads.span_heads import (
 )
 from keras_bertfam.metrics import answer_texts, best_null_threshold
 from keras_bertfam.tasks import summary
-from keras_bertfam.tasks.finetuning.fine_tuning import FineTuningTask
-from keras_bertfam.tasks.finetuning.reporting import report_title, texts_of
+from keras_bertfam.tasks.finetuning.fine_tuning import (
+    FineTuningTask,
+    report_title,
+    texts_of,
+)
 from keras_bertfam.tasks.finetuning.span_question_answering_preprocessor import (
     SpanQuestionAnsweringPreprocessor,
 )
-from keras_bertfam.tasks.global_tokens import with_question_global
 from keras_bertfam.tasks.losses import token_crossentropy
+from keras_bertfam.tasks.summary import with_question_global
 from keras_bertfam.types import Config, Model, Tensor, Tokenizer
 
 _QUESTIONS_AT_ONCE = 1024

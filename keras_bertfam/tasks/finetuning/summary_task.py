@@ -12,11 +12,7 @@ from keras_bertfam.models.exported import row_specs
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.families.parts.record import HeadStyle
 from keras_bertfam.tasks.finetuning.fine_tuning import FineTuningTask
-from keras_bertfam.tasks.global_tokens import (
-    with_second_global,
-    with_summaries_global,
-)
-from keras_bertfam.tasks.pretraining.language_model import make_head
+from keras_bertfam.tasks.generation.language_model import make_head
 from keras_bertfam.tasks.summary import (
     check_layout,
     flat_rows,
@@ -25,6 +21,8 @@ from keras_bertfam.tasks.summary import (
     summary_states,
     summary_token,
     token_positions,
+    with_second_global,
+    with_summaries_global,
 )
 from keras_bertfam.tasks.task import LABELS
 from keras_bertfam.types import Config, Model, Tensor

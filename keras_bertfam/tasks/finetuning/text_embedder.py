@@ -9,8 +9,12 @@ from keras import ops
 
 from keras_bertfam.presets.checkpoints import sentence_transformers
 from keras_bertfam.presets.checkpoints.sentence_transformers import POOLINGS
-from keras_bertfam.tasks.finetuning.fine_tuning import FineTuningTask, inputs_of
-from keras_bertfam.tasks.finetuning.reporting import report_of_numbers, texts_of
+from keras_bertfam.tasks.finetuning.fine_tuning import (
+    FineTuningTask,
+    inputs_of,
+    report_of_numbers,
+    texts_of,
+)
 from keras_bertfam.tasks.finetuning.text_embedder_preprocessor import (
     TextEmbedderPreprocessor,
 )

@@ -14,14 +14,15 @@ from keras_bertfam.layers.data.pipelines import checked_batch_size
 from keras_bertfam.layers.data.user_inputs import as_label_tensor
 from keras_bertfam.layers.heads.summary_head import SummaryHead
 from keras_bertfam.metrics import compute_metrics, scheme_of
-from keras_bertfam.tasks.finetuning.fine_tuning import FineTuningTask
-from keras_bertfam.tasks.finetuning.labelled import (
+from keras_bertfam.tasks.finetuning.fine_tuning import (
+    FineTuningTask,
     LabelledTask,
     check_activation,
     ranked_labels,
+    report_title,
     settle_classes,
+    texts_of,
 )
-from keras_bertfam.tasks.finetuning.reporting import report_title, texts_of
 from keras_bertfam.tasks.finetuning.token_classifier_preprocessor import (
     TokenClassifierPreprocessor,
 )

@@ -20,7 +20,7 @@ from keras_bertfam.presets.tokenizer_formats.tokenizer_files import (
     export_tokenizer,
     load_tokenizer,
 )
-from tests.tasks.pretraining import text_to_text_tokenizers
+from tests.tasks.generation import text_to_text_tokenizers
 
 TEXTS = [
     "This is a Test, naïve Café ``quoted'' it's 9,9.",

@@ -8,7 +8,7 @@ from keras_bertfam.layers.data.documents.marked_spans import (
 )
 from keras_bertfam.tokenizers.pipeline_ops import tokenize
 from keras_bertfam.tokenizers.texts import split_units, units_of
-from tests.tasks.pretraining import text_to_text_tokenizers as tokenizers
+from tests.tasks.generation import text_to_text_tokenizers as tokenizers
 
 TEXTS = [
     "the ⟦big cat⟧ sat on ⟦the⟧ ⟦mat⟧.",

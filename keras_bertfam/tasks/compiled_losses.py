@@ -1,0 +1,114 @@
+"""What `compile()` finds of losses: how batches weigh, whether logits are read."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_bertfam import distribution, optimizers
+from keras_bertfam.tasks.losses import WeightedMeanLoss
+from keras_bertfam.types import Model
+
+
+def weigh_batches(task: Model, loss: Any) -> bool:
+    """Make updates of several batches those of one large batch, if there are such.
+
+    Args:
+        task: a `PretrainingTask` that was just compiled.
+        loss: its losses.
+
+    Returns:
+        Whether its steps are to be those of `parts_of_loss`.
+    """
+    losses = [each for each in keras.tree.flatten(loss) if each is not None]
+    # What a loss of the user's divides by isn't known: there batches are alike.
+    known = all(isinstance(each, WeightedMeanLoss) for each in losses)
+    if not (known and optimizers.accumulates(task.optimizer)):
+        return False
+    with distribution.scope_of(task):
+        optimizers.weigh_batches(task.optimizer, task.loss_counts)
+        _weigh_losses(task._loss_tracker, task.loss_counts)
+    return True
+
+
+def _weigh_losses(tracker, parts):
+    """Make the mean of the batches' losses that of their parts, by what they weigh."""
+    update, result, reset = tracker.update_state, tracker.result, tracker.reset_state
+    totals = tracker.add_variable((parts,), "zeros", name="totals")
+    weights = tracker.add_variable((parts,), "zeros", name="weights")
+
+    def update_weighed(values, sample_weight=None):
+        batch = optimizers.batch_weighed()
+        if batch is None:
+            return update(values, sample_weight)
+        weights.assign_add(batch[0])
+        totals.assign_add(ops.multiply(*batch))
+        return None
+
+    def result_of_parts():
+        return result() + ops.sum(ops.divide_no_nan(totals, weights))
+
+    def reset_parts():
+        reset()
+        for variable in (totals, weights):
+            variable.assign(ops.zeros(variable.shape))
+
+    # Not another metric in its place: the model would have both.
+    tracker.update_state, tracker.result = update_weighed, result_of_parts
+    tracker.reset_state = reset_parts
+
+
+def scoring_of(task: Model, readers: Iterable[Any]) -> str | None:
+    """Find what the losses and metrics of tokens read of vocabulary heads.
+
+    Args:
+        task: a `PretrainingTask`.
+        readers: its losses and metrics, each as `compile()` takes them. A class that
+            can read scores has `reads_scores = True`.
+
+    Returns:
+        `"scores"`, `"statistics"` if they also read those of the logits, or `None` if
+        one of them, or a method of a user's subclass, reads the logits.
+    """
+    found = keras.tree.flatten([_of_tokens(task, reader) for reader in readers])
+    found = [reader for reader in found if reader is not None]
+    if not (_is_ours(task) and all(map(_reads_scores, found))):
+        return None
+    names = ("z_loss", "label_smoothing")
+    statistics = any(getattr(reader, name, 0) for reader in found for name in names)
+    return "statistics" if statistics else "scores"
+
+
+def call_takes_labels(task: Model) -> bool:
+    """Tell whether a task's `call` is one that `reads_labels` is said of.
+
+    A user's subclass with a `call` of its own says so again, if it is.
+    """
+    cls = next(base for base in type(task).__mro__ if "call" in vars(base))
+    known = _package(cls) == "keras_bertfam" or "reads_labels" in vars(cls)
+    return bool(task.reads_labels) and known
+
+
+def _is_ours(task):
+    cls = type(task)
+    methods = (cls.compute_loss, cls.own_loss, cls.compute_metrics)
+    return {_package(method) for method in methods} <= {"keras", "keras_bertfam"}
+
+
+def _package(part):
+    return part.__module__.partition(".")[0]
+
+
+def _of_tokens(task, readers):
+    """Keep those that read predicted tokens, of losses or metrics by output."""
+    if not isinstance(readers, dict) or not isinstance(task.label_kind, dict):
+        return readers
+    kinds = task.label_kind
+    return [r for name, r in readers.items() if kinds.get(name) == "token"]
+
+
+def _reads_scores(reader):
+    # Of its own class: a subclass, maybe a user's, reads logits until it says so.
+    says_so = vars(type(reader)).get("reads_scores", False)
+    return says_so and getattr(reader, "from_logits", True)

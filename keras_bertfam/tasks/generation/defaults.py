@@ -1,0 +1,133 @@
+"""What `generate()` does unless it is told: a `generation_config.json`'s values."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import keras_hub
+
+from keras_bertfam.presets.checkpoints.generation_keys import USED, checked
+from keras_bertfam.tasks.generation.settings import GenerationSettings
+
+# What `transformers` samples from where it isn't said.
+_TOP_K = 50
+_FIELDS = {field.name for field in dataclasses.fields(GenerationSettings)}
+# What isn't read without beams, and then needn't fit them.
+_OF_GROUPS = {"num_beam_groups", "diversity_penalty"}
+_PLACED = ("forced_bos_token_id", "forced_eos_token_id", "decoder_start_token_id")
+
+
+def checked_generation(
+    generation: Mapping[str, Any] | None, vocabulary_size: int
+) -> dict[str, Any]:
+    """Check the argument `generation` of a task, and leave out `None` values.
+
+    Args:
+        generation: dict or `None`.
+        vocabulary_size: int.
+
+    Raises:
+        ValueError: for keys that aren't known, or values that can't be.
+    """
+    values = dict(generation or {})
+    unknown = [*values.keys() - USED.keys()]
+    if unknown:
+        raise ValueError(
+            f"`generation` must have keys among {', '.join(USED)}. Received: "
+            f"{min(unknown)!r}."
+        )
+    values = {key: value for key, value in values.items() if value is not None}
+    checked(values, "generation")
+    for key in _PLACED:
+        for number in as_ids(values.get(key)) or ():
+            if number >= vocabulary_size:
+                raise ValueError(
+                    f"`{key}` of `generation` must be below vocabulary_size="
+                    f"{vocabulary_size}. Received: {number}."
+                )
+    default_settings(values, 1)
+    default_sampler(values)
+    return values
+
+
+def default_settings(
+    generation: Mapping[str, Any], begun: int, forced_first: bool = True
+) -> GenerationSettings:
+    """Make the settings that a task's `generation` comes to.
+
+    Args:
+        generation: dict, see `checked_generation`.
+        begun: int. The tokens that a text begins with.
+        forced_first: bool. Whether the first new token may be forced.
+    """
+    alone = generation.get("num_beams", 1) == 1
+    fields = _FIELDS - {"num_beams", *_OF_GROUPS} if alone else _FIELDS
+    given = {key: generation[key] for key in fields & generation.keys()}
+    least = max(generation.get("min_length", 0) - begun, given.get("min_new_tokens", 0))
+    words = [*generation.get("bad_words_ids", ())]
+    words += [[token] for token in as_ids(generation.get("suppress_tokens")) or ()]
+    first = generation.get("forced_bos_token_id") if forced_first else None
+    return GenerationSettings(
+        **{**given, "min_new_tokens": least},
+        bad_words=words,
+        forced_first_token=first,
+        forced_last_token=generation.get("forced_eos_token_id"),
+    )
+
+
+def merged(
+    settings: GenerationSettings | Mapping[str, Any] | None, usual: GenerationSettings
+) -> GenerationSettings:
+    """Merge settings that are given with those by default.
+
+    Raises:
+        TypeError: for what is no setting.
+    """
+    if isinstance(settings, Mapping):
+        return usual.replace(**settings)
+    return usual if settings is None else settings
+
+
+def default_sampler(generation: Mapping[str, Any]) -> Any:
+    """Make the sampler that a task's `generation` comes to.
+
+    Raises:
+        ValueError: for beams whose tokens are drawn.
+    """
+    beams = generation.get("num_beams", 1) > 1
+    if not generation.get("do_sample"):
+        return "beam" if beams else "greedy"
+    if beams:
+        raise ValueError(
+            "`generation` must have `num_beams` 1 where tokens are drawn. Received: "
+            f"do_sample=True and num_beams={generation['num_beams']}."
+        )
+    samplers = keras_hub.samplers
+    top_k, top_p = generation.get("top_k", _TOP_K), generation.get("top_p", 1.0)
+    given = {"temperature": generation.get("temperature", 1.0)}
+    if top_p < 1:
+        return samplers.TopPSampler(p=top_p, k=top_k or None, **given)
+    if top_k:
+        return samplers.TopKSampler(k=top_k, **given)
+    return samplers.RandomSampler(**given)
+
+
+def default_length(generation: Mapping[str, Any], begun: int) -> int:
+    """Say how long texts are that begin with so many tokens.
+
+    Raises:
+        ValueError: if nothing says so.
+    """
+    if "max_new_tokens" in generation:
+        return begun + int(generation["max_new_tokens"])
+    if "max_length" in generation:
+        return int(generation["max_length"])
+    raise ValueError(
+        "`max_length` must be given where the task's `generation` doesn't say it. "
+        "Received: None."
+    )
+
+
+def as_ids(value: Any) -> list[int] | None:
+    """Make a list of ids, of which there may be one; `None` for `None`."""
+    return [value] if isinstance(value, int) else value

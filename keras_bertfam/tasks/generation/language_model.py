@@ -1,0 +1,165 @@
+"""What tasks that write texts token by token have in common: head, loss, defaults."""
+
+import types
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_bertfam.arguments import checked
+from keras_bertfam.layers.heads.lm_head import LanguageModelHead
+from keras_bertfam.tasks.generation.defaults import checked_generation
+from keras_bertfam.tasks.losses import (
+    MaskedCrossentropy,
+    logit_statistics,
+    token_crossentropy,
+    token_metrics,
+)
+from keras_bertfam.tasks.recipes import recipe_of
+from keras_bertfam.tasks.task import PretrainingTask
+from keras_bertfam.types import Config, Model, Tensor
+
+
+@checked
+@keras.saving.register_keras_serializable("keras_bertfam")
+class LanguageModelCrossentropy(MaskedCrossentropy):
+    """`MaskedCrossentropy` with T5's z-loss and label smoothing.
+
+    With `Z` the sum of the exponentials of a token's logits, and `s` the label
+    smoothing, a token's loss is `(1 - s) * -log p(target) + s * mean(-log p)`, and
+    `z_loss * log(Z) ** 2` besides, which keeps logits from drifting.
+
+    T5's released code divides by all positions, padding included; here, as everywhere,
+    the divisor is the sum of the weights.
+
+    Args:
+        z_loss: float, not negative.
+        label_smoothing: float in `[0, 1)`.
+
+    Call arguments are those of `MaskedCrossentropy`.
+
+    Raises:
+        ValueError: for values out of these ranges.
+
+    Example:
+
+    ```python
+    loss = keras_bertfam.tasks.LanguageModelCrossentropy(z_loss=1e-4)
+    loss([[1, 0]], keras.ops.zeros((1, 2, 4)))  # ln 4 + 1e-4 * (ln 4) ** 2
+    ```
+
+    References: z-loss: [Raffel et al., 2019](https://arxiv.org/abs/1910.10683), its
+    released code; smoothing: [Szegedy et al., 2015](https://arxiv.org/abs/1512.00567),
+    section 7.
+    """
+
+    reads_scores = True
+
+    def __init__(
+        self,
+        z_loss: float = 0.0,
+        label_smoothing: float = 0.0,
+        name: str = "crossentropy",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(name=name)
+        if not z_loss >= 0:
+            raise ValueError(f"`z_loss` must not be negative. Received: {z_loss}.")
+        if not 0 <= label_smoothing < 1:
+            raise ValueError(
+                f"`label_smoothing` must be in [0, 1). Received: {label_smoothing}."
+            )
+        self.z_loss = z_loss
+        self.label_smoothing = label_smoothing
+
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
+        losses = token_crossentropy(y_true, y_pred)
+        if not (self.z_loss or self.label_smoothing):
+            return losses
+        log_sum, mean = logit_statistics(y_true, y_pred)
+        if self.label_smoothing:
+            losses = losses + self.label_smoothing * (log_sum - mean - losses)
+        if self.z_loss:
+            losses = losses + self.z_loss * ops.square(log_sum)
+        return losses
+
+    def get_config(self) -> Config:
+        return {
+            "name": self.name,
+            "z_loss": self.z_loss,
+            "label_smoothing": self.label_smoothing,
+        }
+
+
+def make_head(backbone: Model) -> LanguageModelHead:
+    """Make a head of a backbone's tables."""
+    # Those of unit variance need states of that of their inverse.
+    unit = getattr(backbone, "initializer_range", 1.0) is None
+    scaled = unit and getattr(backbone, "tie_embeddings", True)
+    scaled = getattr(backbone, "scale_outputs", scaled)
+    head = LanguageModelHead(
+        backbone.token_embedding,
+        scale=backbone.hidden_dim**-0.5 if scaled else 1.0,
+        initializer=backbone.make_initializer(),
+        dtype=backbone.dtype_policy,
+        name="language_model_head",
+    )
+    head.build((None, None, backbone.hidden_dim))
+    return head
+
+
+class LanguageModel(PretrainingTask):
+    """Base of the tasks whose targets are the tokens that follow.
+
+    Args:
+        backbone: a backbone with a token embedding.
+        preprocessor: what makes batches of texts, or `None`.
+        z_loss: float or `None`, see `LanguageModelCrossentropy`; `None` for that of the
+            recipe.
+        label_smoothing: float, see `LanguageModelCrossentropy`.
+        generation: dict or `None`. What `generate()` does unless it is told: keys and
+            values of a `generation_config.json` of `transformers`, such as
+            `{"num_beams": 4, "max_new_tokens": 60, "forced_bos_token_id": 0}`. It is
+            read from the folders of `transformers`, and written there.
+        **kwargs: arguments of `keras.Model`.
+    """
+
+    label_kind = "token"
+    reads_labels = True
+
+    def __init__(
+        self,
+        backbone: Model,
+        preprocessor: Any = None,
+        z_loss: float | None = None,
+        label_smoothing: float = 0.0,
+        generation: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(backbone, preprocessor, **kwargs)
+        if z_loss is None:
+            z_loss = recipe_of(self).task_arguments.get("z_loss", 0.0)
+        self.z_loss = z_loss
+        self.label_smoothing = label_smoothing
+        self.generation = types.MappingProxyType(
+            checked_generation(generation, backbone.vocabulary_size)
+        )
+        self.default_loss()  # or an error
+        self.head = make_head(backbone)
+        self.built = True
+        self.compile_by_default()
+
+    def default_loss(self) -> LanguageModelCrossentropy:
+        return LanguageModelCrossentropy(self.z_loss, self.label_smoothing)
+
+    def default_metrics(self) -> list[keras.metrics.Metric]:
+        return token_metrics()
+
+    def get_config(self) -> Config:
+        return {
+            **super().get_config(),
+            "z_loss": self.z_loss,
+            "label_smoothing": self.label_smoothing,
+            **({"generation": {**self.generation}} if self.generation else {}),
+        }

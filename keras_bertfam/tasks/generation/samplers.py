@@ -1,0 +1,186 @@
+"""Samplers of tokens by name, and several sampled texts with their scores."""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import keras_hub
+from keras import ops
+
+from keras_bertfam.tasks.generation.settings import SAMPLERS, GenerationSettings
+from keras_bertfam.tasks.generation.token_rules import apply_rules
+from keras_bertfam.tasks.losses import token_crossentropy
+from keras_bertfam.types import Tensor
+
+
+def as_sampler(sampler: Any, settings: GenerationSettings | None = None) -> Any:
+    """Find a sampler by its name or config, and check that it can do what is asked.
+
+    Args:
+        sampler: name, config, or `keras_hub.samplers.Sampler`.
+        settings: `GenerationSettings`, or `None` for the default ones.
+
+    Returns:
+        A `keras_hub.samplers.Sampler`. A `BeamSampler` only says how many beams there
+        are: the search is our own.
+
+    Raises:
+        ValueError: for another name, or what is none; or settings that it can't follow.
+    """
+    settings = settings or GenerationSettings()
+    by_config = isinstance(sampler, dict | keras_hub.samplers.Sampler)
+    if not by_config and sampler not in SAMPLERS:
+        raise ValueError(
+            f"`sampler` must be one of {SAMPLERS} or a `keras_hub.samplers.Sampler`. "
+            f"Received: sampler={sampler!r}."
+        )
+    if sampler == "beam":
+        found = keras_hub.samplers.BeamSampler(settings.num_beams)
+    else:
+        found = keras_hub.samplers.get(sampler)
+    if getattr(found, "return_all_beams", False):
+        raise ValueError(
+            "`sampler` must give one text for each prompt, or as many as "
+            "`num_return_sequences` of the settings says. Expected: "
+            "return_all_beams=False. Received: return_all_beams=True."
+        )
+    searches = type(found) is keras_hub.samplers.BeamSampler
+    if searches and found.num_beams % settings.num_beam_groups:
+        raise ValueError(
+            "`num_beam_groups` must divide the number of beams, "
+            f"{found.num_beams}. Received: num_beam_groups={settings.num_beam_groups}."
+        )
+    samples = (
+        uses_library_loop(found) and type(found) is not keras_hub.samplers.GreedySampler
+    )
+    beams = found.num_beams if searches else 1
+    if settings.num_return_sequences > beams and not samples:
+        raise ValueError(
+            "`num_return_sequences` must be at most the beams of a beam search, and 1 "
+            f"where nothing is sampled. Expected: at most {beams}. Received: "
+            f"num_return_sequences={settings.num_return_sequences}."
+        )
+    if settings.return_scores and not searches and not uses_library_loop(found):
+        raise ValueError(
+            "`return_scores` must be `False` for a sampler with a loop of its own. "
+            f"Received: return_scores={settings.return_scores} and "
+            f"{type(found).__name__}."
+        )
+    return found
+
+
+class FastGreedySampler(keras_hub.samplers.GreedySampler):
+    """Greedy search without a softmax, by operations that compilers make fast."""
+
+    def compute_probabilities(self, logits: Tensor) -> Tensor:
+        return logits  # in the order of their probabilities
+
+    def get_next_token(self, probabilities: Tensor) -> Tensor:
+        if keras.backend.backend() == "torch":
+            return ops.argmax(probabilities, axis=-1)
+        # XLA's takes several times as long on a CPU.
+        count = probabilities.shape[-1]
+        best = ops.max(probabilities, axis=-1, keepdims=True)
+        places = ops.arange(count, dtype="int32")
+        first = ops.min(ops.where(probabilities >= best, places, count), axis=-1)
+        return ops.minimum(first, count - 1)  # if no number is the largest
+
+
+def copies_of_rows(sampler: Any, settings: GenerationSettings) -> int:
+    """Count the texts that a sampler tries for each row."""
+    if isinstance(sampler, keras_hub.samplers.BeamSampler):
+        return sampler.num_beams
+    if isinstance(sampler, keras_hub.samplers.ContrastiveSampler):
+        return sampler.k
+    return settings.num_return_sequences
+
+
+def uses_library_loop(sampler: Any) -> bool:
+    """Tell whether a sampler only chooses tokens, by KerasHub's loop over them."""
+    return type(sampler).__call__ is keras_hub.samplers.Sampler.__call__
+
+
+def sample(
+    sampler: Any,
+    following: Callable[..., Any],
+    prompt: Tensor,
+    cache: Any,
+    index: Tensor,
+    starts: Tensor,
+    stop: Tensor | None,
+    settings: GenerationSettings,
+    model: Any = None,
+) -> tuple[Tensor, Tensor]:
+    """Sample texts of each row, and order them by how likely the model finds them.
+
+    A text's score is its log-probability by the model, whatever temperature and rules
+    it was sampled with, divided by `length ** length_penalty`.
+
+    Args:
+        sampler: `keras_hub.samplers.Sampler` that `uses_library_loop`.
+        following: as `BeamSearch` takes it, for `num_return_sequences` copies of rows.
+        prompt: int32 tensor `(batch, length)` of prompts, with -1 after them.
+        cache: nested structure of tensors `(batch, ...)`, of the tokens before `index`.
+        index: int32 scalar, at most the shortest prompt.
+        starts: int32 tensor `(batch,)`, the prompts' lengths.
+        stop: int32 tensor `(batch, count)`, see `apply_rules`, or `None`.
+        settings: `GenerationSettings`, with ids for `bad_words`.
+        model: the task, for the loop that the backend compiles.
+
+    Returns:
+        The texts, the likeliest first, int32 `(batch, num_return_sequences, length)`,
+        and their scores, float32. What follows a stop token is arbitrary.
+
+    Reference: [Adiwardana et al., 2020](https://arxiv.org/abs/2001.09977), section 3.1,
+    which orders samples by their probability.
+    """
+    count, length = settings.num_return_sequences, prompt.shape[1]
+
+    def copies(x):
+        return ops.repeat(x, count, axis=0)
+
+    starts, stop = copies(starts), None if stop is None else copies(stop)
+
+    def is_open(texts, cache, index, total, written, open_rows):
+        return ops.any(open_rows)
+
+    def step(texts, cache, index, total, written, open_rows):
+        logits, _, cache = following(texts, cache, index)
+        allowed = apply_rules(logits, texts, index, starts, stop, settings)
+        tokens = sampler.get_next_token(sampler.compute_probabilities(allowed))
+        given = ops.slice(texts, [0, index], [ops.shape(texts)[0], 1])
+        begun = index >= starts
+        tokens = ops.where(begun, ops.cast(tokens, "int32"), given[:, 0])
+        new = ops.cast(begun & open_rows, "float32")
+        losses = token_crossentropy(ops.maximum(tokens, 0), logits)
+        total, written = total - new * losses, written + new
+        tokens = ops.expand_dims(tokens, 1)
+        if stop is not None:
+            ended = begun & ops.any(tokens == stop, axis=1)
+            open_rows = open_rows & ops.logical_not(ended)
+        texts = ops.slice_update(texts, [0, index], tokens)
+        return texts, cache, index + 1, total, written, open_rows
+
+    texts = copies(prompt)
+    index = ops.cast(index, "int32")
+    nothing = ops.zeros_like(texts[:, 0], dtype="float32")
+    texts, *_, total, written, _ = sampler.run_loop(
+        is_open,
+        step,
+        loop_vars=(
+            texts,
+            keras.tree.map_structure(copies, cache),
+            index,
+            nothing,
+            nothing,
+            starts < length,
+        ),
+        maximum_iterations=length - index,
+        model=model,
+    )
+    lengths = ops.power(ops.maximum(written, 1.0), settings.length_penalty)
+    scores = ops.reshape(total / lengths, (-1, count))
+    scores, order = ops.top_k(scores, count)
+    texts = ops.reshape(texts, (-1, count, length))
+    order = ops.expand_dims(ops.cast(order, "int32"), 2)
+    return ops.take_along_axis(texts, order, axis=1), ops.reshape(scores, (-1, count))

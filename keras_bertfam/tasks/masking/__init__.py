@@ -1,0 +1,1 @@
+"""Objectives that hide or replace tokens, each beside its preprocessor."""

@@ -1,0 +1,269 @@
+"""Masked language modelling, and filling in the masks of texts."""
+
+import numbers
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_bertfam.layers.data.user_inputs import as_strings
+from keras_bertfam.layers.heads.heads import MaskedLMHead
+from keras_bertfam.models.families.distilbert import DistilBertBackbone
+from keras_bertfam.tasks.losses import MaskedCrossentropy, token_metrics
+from keras_bertfam.tasks.masking.masked_lm_preprocessor import (
+    MaskedLMPreprocessor,
+)
+from keras_bertfam.tasks.task import LABELS, PretrainingTask
+from keras_bertfam.tokenizers import pipeline_ops
+from keras_bertfam.types import Mixin, Model, Tensor
+
+
+class FillMask(Mixin):
+    """Mixin of tasks that predict masked tokens: `fill_mask`."""
+
+    def masked_lm_logits(self, inputs: dict[str, Tensor]) -> Tensor:
+        """Vocabulary logits at the `mask_positions` of a batch.
+
+        Args:
+            inputs: dict of arrays: those of the backbone and `mask_positions`.
+
+        Returns:
+            float32 tensor `(batch, count, vocabulary_size)`. By default the
+            task's output, or that named `"masked_lm"` of several.
+        """
+        outputs = self(inputs, training=False)
+        return outputs["masked_lm"] if isinstance(outputs, dict) else outputs
+
+    def token_strings(self) -> list[str]:
+        """Give the string of each token id, readable also for byte-level tokenizers.
+
+        Returns:
+            List of `vocabulary_size` str of the preprocessor's tokenizer.
+        """
+        return pipeline_ops.token_strings(self.preprocessor.tokenizer)
+
+    def fill_mask(self, texts: str | Sequence[str], top_k: int = 5) -> list[Any]:
+        """Predict the mask tokens in texts.
+
+        Args:
+            texts: str or list of str, with the tokenizer's mask token
+                (`[MASK]` for BERT, `<mask>` for RoBERTa) where a token is
+                wanted.
+            top_k: int. How many tokens for each mask.
+
+        Returns:
+            For each text a list with one entry for each mask: a list of
+            `(token, probability)` pairs, the most probable first. For a single
+            str that text's list.
+
+        Raises:
+            ValueError: if the task has no preprocessor, there is no text, a text
+                has no mask token, or there are fewer tokens than `top_k`.
+
+        Example:
+
+        ```python
+        model = keras_bertfam.tasks.MaskedLM.from_preset("my_bert")
+        model.fill_mask("The capital of France is [MASK].", top_k=1)
+        # [[("paris", 0.42)]]
+        ```
+        """
+        if self.preprocessor is None:
+            raise ValueError("`fill_mask` needs a task with a preprocessor.")
+        if isinstance(texts, str):
+            return self.fill_mask([texts], top_k)[0]
+        if texts is None or not np.size(texts):
+            raise ValueError(f"`texts` must be at least one text. Received: {texts!r}.")
+        texts = [text.decode() for text in as_strings(texts, name="texts").numpy()]
+        tokenizer = self.preprocessor.tokenizer
+        if not isinstance(top_k, numbers.Integral):
+            raise ValueError(f"`top_k` must be an int. Received: {top_k!r}.")
+        if not 1 <= top_k <= tokenizer.vocabulary_size():
+            raise ValueError(
+                f"`top_k` must be in [1, {tokenizer.vocabulary_size()}], the tokens "
+                f"there are. Received: {top_k}."
+            )
+        inputs = self.preprocessor.encode(texts)
+        inputs = {name: np.asarray(value) for name, value in inputs.items()}
+        masked = inputs["token_ids"] == tokenizer.mask_token_id
+        for text, count in zip(texts, masked.sum(axis=1), strict=True):
+            if count == 0:
+                raise ValueError(
+                    f"`texts` must contain {tokenizer.mask_token!r} within "
+                    f"{inputs['token_ids'].shape[1]} tokens. Received: {text!r}."
+                )
+        order = np.argsort(~masked, axis=1, kind="stable")
+        positions = order[:, : masked.sum(axis=1).max()].astype("int32")
+        strings = self.token_strings()
+        logits = self.masked_lm_logits({**inputs, "mask_positions": positions})
+        logits = logits[..., : len(strings)]  # a table may have more rows
+        values, ids = ops.top_k(ops.softmax(logits), top_k)
+        values, ids = ops.convert_to_numpy(values), ops.convert_to_numpy(ids)
+        return [
+            [
+                [
+                    (strings[token], float(value))
+                    for token, value in zip(
+                        ids[row, slot], values[row, slot], strict=True
+                    )
+                ]
+                for slot in range(masked[row].sum())
+            ]
+            for row in range(len(texts))
+        ]
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class MaskedLM(FillMask, PretrainingTask):
+    """Predicts masked tokens with any backbone of the library.
+
+    Call `fit()` to train, `fill_mask()` to fill masks in texts, and `from_teacher()`
+    for a smaller model to distil into.
+
+    Only the masked positions are computed in the last block and projected onto
+    the vocabulary.
+
+    Args:
+        backbone: `keras_bertfam.models.EncoderBackbone`.
+        preprocessor: `MaskedLMPreprocessor`, or `None` for batches that are
+            masked already.
+        **kwargs: arguments of `keras.Model`.
+
+    Call arguments:
+        inputs: dict of tensors: those of the backbone and `mask_positions`, int
+            `(batch, count)`, the positions to predict. Without
+            `mask_positions` every position is predicted.
+
+    Returns:
+        float32 tensor of shape `(batch, count or length, vocabulary_size)`,
+        logits.
+
+    `fit()` takes what `MaskedLMPreprocessor.dataset()` gives, which masks anew in
+    each epoch, or raw strings, whose masks depend on the text alone.
+    `compile()` without arguments is the training of the backbone's family, see
+    `recipe()`: the loss is `sum(weight * crossentropy) / sum(weight)`, the metrics
+    are masked accuracy and perplexity.
+
+    Reference: [Devlin et al., 2018](https://arxiv.org/abs/1810.04805), section
+    3.1.
+
+    Example:
+
+    ```python
+    backbone = keras_bertfam.models.BertBackbone.from_preset(
+        "bert_tiny_en_uncased", load_weights=False)
+    model = keras_bertfam.tasks.MaskedLM(backbone)
+    logits = model({
+        "token_ids": keras.ops.array([[101, 103, 102]]),
+        "mask_positions": keras.ops.array([[1]]),
+    })  # (1, 1, 30522)
+    ```
+    """
+
+    preprocessor_cls = MaskedLMPreprocessor
+    label_kind = "token"
+    extra_inputs = ("mask_positions",)
+    reads_labels = True
+
+    def __init__(
+        self,
+        backbone: Model,
+        preprocessor: MaskedLMPreprocessor | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(backbone, preprocessor, **kwargs)
+        self.head = masked_lm_head(backbone)
+        self.built = True
+        self.compile_by_default()
+
+    def call(self, inputs: dict[str, Tensor], training: bool | None = None) -> Tensor:
+        inputs = dict(inputs)
+        positions = inputs.pop("mask_positions", None)
+        labels = inputs.pop(LABELS, None)
+        outputs = self.backbone(
+            inputs, positions=positions, return_pooled=False, training=training
+        )
+        return self.predict_tokens(self.head, outputs["sequence_output"], labels=labels)
+
+    @classmethod
+    def from_teacher(
+        cls,
+        teacher: "MaskedLM",
+        layers: Sequence[int] | None = None,
+        copy_transform: bool = False,
+        **kwargs: Any,
+    ) -> "MaskedLM":
+        """Build a student that begins with parts of a teacher, as DistilBERT does.
+
+        Backbone and table are those of `DistilBertBackbone.from_teacher`, and so is
+        the bias of the vocabulary head the teacher's. Its dense layer and norm are
+        new, as in the released code, unless they are asked for.
+
+        Args:
+            teacher: `MaskedLM`.
+            layers: sequence of ints, the teacher's layers to take; see
+                `keras_bertfam.models.teacher_layers` for the default.
+            copy_transform: bool. Whether the head's dense layer and norm are copied.
+            **kwargs: arguments of the backbone to override, such as `dropout`.
+
+        Returns:
+            A `MaskedLM` with the teacher's preprocessor.
+
+        Raises:
+            ValueError: for a layer that the teacher doesn't have.
+
+        Example:
+
+        ```python
+        teacher = keras_bertfam.tasks.MaskedLM.from_preset("my_bert")
+        student = keras_bertfam.tasks.MaskedLM.from_teacher(teacher)
+        ```
+
+        Reference: [Sanh et al., 2019](https://arxiv.org/abs/1910.01108), section 2,
+        and its released code, extract_distilbert.py.
+        """
+        backbone = DistilBertBackbone.from_teacher(teacher.backbone, layers, **kwargs)
+        student = cls(backbone, teacher.preprocessor)
+        theirs, ours = [teacher.head.bias], [student.head.bias]
+        if copy_transform:
+            for head, variables in ((teacher.head, theirs), (student.head, ours)):
+                variables += [*head.dense.weights, *head.norm.weights]
+        for source, target in zip(theirs, ours, strict=True):
+            target.assign(keras.ops.copy(source))  # JAX would share the buffer
+        return student
+
+    def default_loss(self) -> MaskedCrossentropy:
+        return MaskedCrossentropy()
+
+    def default_metrics(self) -> list[keras.metrics.Metric]:
+        return token_metrics()
+
+
+def masked_lm_head(
+    backbone: Model,
+    cls: Callable[..., Any] = MaskedLMHead,
+    name: str = "masked_lm_head",
+) -> Any:
+    """Build a vocabulary head, tied to a backbone's table and of its kind.
+
+    Args:
+        backbone: `keras_bertfam.models.EncoderBackbone`.
+        cls: `MaskedLMHead` or a subclass.
+        name: str.
+
+    Returns:
+        A layer.
+    """
+    head = cls(
+        backbone.token_embedding,
+        activation=backbone.activation,
+        layer_norm_epsilon=backbone.layer_norm_epsilon,
+        initializer=backbone.make_initializer(),
+        use_bias=getattr(backbone, "norm_bias", True),
+        dtype=backbone.dtype_policy,
+        name=name,
+    )
+    head.build((None, None, backbone.hidden_dim))
+    return head

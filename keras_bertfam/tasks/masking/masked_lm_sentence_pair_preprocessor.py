@@ -1,0 +1,191 @@
+"""Raw text to masked batches of segment pairs with a sentence label."""
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from keras_bertfam.arguments import checked
+from keras_bertfam.layers.data.pairs.sentence_pair_rows import PairedRows
+from keras_bertfam.layers.data.user_inputs import map_given
+from keras_bertfam.tasks.masking.masking_preprocessor import (
+    MaskingPreprocessor,
+    or_published,
+)
+from keras_bertfam.tokenizers.pipeline_ops import tokenize
+from keras_bertfam.tokenizers.texts import to_utf8
+from keras_bertfam.types import Config, TFTensor, Tokenizer
+
+
+@checked
+@keras.saving.register_keras_serializable("keras_bertfam")
+class MaskedLMSentencePairPreprocessor(MaskingPreprocessor):
+    """Makes masked segment pairs with a sentence label from text.
+
+    `dataset` pairs segments of documents by `PairSegments` and masks them by
+    `MaskTokens`, both anew in each pass, for `fit`. `dataset(duplicates=n)`
+    repeats the pairs and masks of `n` passes, as BERT's `n` copies do.
+
+    Args:
+        tokenizer: a tokenizer layer with a mask token.
+        sequence_length: int. Tokens in a row, special ones included. Defaults
+            to `128`.
+        sentence_objective: `"nsp"` or `"sop"`; see `PairSegments`. Defaults to
+            `"sop"` for ALBERT's tokenizer, `"nsp"` for others.
+        short_sequence_rate: float in [0, 1]. Defaults to `0.1`.
+        single_sentence: `"unlabelled"` or `"random"`: what SOP makes of a chunk
+            of one sentence; see `PairSegments`. Defaults to `"unlabelled"`.
+        separators: int. How many end tokens are between the segments. Defaults to 2
+            for RoBERTa's tokenizer, 1 for others.
+        documents_at_once: int. How many documents are a window: a random segment
+            comes from this window or the last one. Defaults to `256`.
+        max_pairs: int or `None`. The most pairs that share a row where `packing` is
+            `"best_fit"` (segment pairs) or `"best_fit_sentences"` (sentence pairs).
+            Defaults to one for each 16 tokens.
+        **kwargs: other arguments of `MaskedLMPreprocessor`.
+
+    Call arguments:
+        x: a tuple of two strings or batches of them, the segments; or one,
+            rows of a single segment. KerasHub takes a tuple that is the only
+            argument for `(x, y)`: pass `None` as `y` then.
+        y: int tensor `(batch,)`, the labels: 0 for text as it was. Without
+            them the labels get weight 0.
+        sample_weight: float tensor `(batch,)`: weights of the labels.
+        seed: integer tensor of shape `(2,)` or `None`: the seed of the masks.
+
+    Returns:
+        `(x, y, sample_weight)`: a dict of `token_ids` and `segment_ids`, int32
+        `(batch, length)`, `padding_mask`, bool of that shape, and
+        `mask_positions`, int32 `(batch, slots)`; a dict of `masked_lm`, the
+        original ids, int32 `(batch, slots)`, and `sentence`, int32 `(batch,)`;
+        and a dict of their float32 weights. Where several pairs share a row,
+        `sentence` and its weights are of shape `(batch, max_pairs)`, 0 where there is
+        no pair, and the dict has `sequence_ids`, int32 `(batch, length)`, and
+        `sequence_starts`, int32 `(batch, max_pairs)`, besides.
+
+    Raises:
+        ValueError: If an argument is out of its range.
+
+    Example:
+
+    ```python
+    documents = keras_bertfam.layers.read_documents("corpus/*.txt")
+    tokenizer = keras_bertfam.tokenizers.BertTokenizer("vocab.txt", lowercase=True)
+    preprocessor = keras_bertfam.tasks.MaskedLMSentencePairPreprocessor(
+        tokenizer, sequence_length=128, sentence_objective="sop")
+    batches = preprocessor.dataset(documents, batch_size=32)
+    ```
+
+    References:
+        [Devlin et al., 2018](https://arxiv.org/abs/1810.04805), section 3.1;
+        [Lan et al., 2019](https://arxiv.org/abs/1909.11942), section 3.1;
+        [Liu et al., 2019](https://arxiv.org/abs/1907.11692), section 4.2.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        sequence_length: int = 128,
+        sentence_objective: str | None = None,
+        short_sequence_rate: float = 0.1,
+        single_sentence: str = "unlabelled",
+        separators: int | None = None,
+        documents_at_once: int = 256,
+        max_pairs: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        settings = or_published(
+            tokenizer, sentence_objective=sentence_objective, separators=separators
+        )
+        self.sentence_objective = settings["sentence_objective"]
+        self.short_sequence_rate = short_sequence_rate
+        self.single_sentence = single_sentence
+        self.separators = settings["separators"]
+        self.documents_at_once = documents_at_once
+        self.max_pairs = max_pairs
+        super().__init__(tokenizer, sequence_length, **kwargs)
+        if self.sequence_ids:
+            raise ValueError(
+                "A row of a segment pair holds one sequence, or, by "
+                '`packing="best_fit"`, tells its pairs apart. Expected '
+                "`sequence_ids=False`. Received: sequence_ids=True."
+            )
+        self._encode_pairs_in_graph = self.in_graph(self._encode_pairs)
+
+    def make_rows(self) -> PairedRows:
+        return PairedRows(
+            self.text_tokenizer,
+            self.sequence_length,
+            objective=self.sentence_objective,
+            short_sequence_rate=self.short_sequence_rate,
+            single_sentence=self.single_sentence,
+            separators=self.separators,
+            documents_at_once=self.documents_at_once,
+            max_pairs=self.max_pairs,
+        )
+
+    def call(
+        self, x: Any, y: Any = None, sample_weight: Any = None, seed: Any = None
+    ) -> Any:
+        with tf.device("CPU:0"):
+            single = False
+            if isinstance(x, tuple):
+                first, second = _checked_pair(*x)
+                single = first.shape.rank == 0
+                texts = (tf.reshape(text, [-1]) for text in (first, second))
+                rows = self._encode_pairs_in_graph(*texts)
+            else:
+                rows = self._encode_texts(x, "max_length", True)
+                rows["segment_ids"] = tf.zeros_like(rows["token_ids"])
+            labels = tf.zeros(tf.shape(rows["token_ids"])[:-1], tf.int32)
+            weights = tf.cast(labels, tf.float32)
+            if y is not None:
+                labels = tf.reshape(tf.cast(y, tf.int32), tf.shape(labels))
+                weights = tf.ones_like(weights)
+            if sample_weight is not None:
+                weights *= tf.reshape(
+                    tf.cast(sample_weight, tf.float32), tf.shape(weights)
+                )
+            label = {"sentence_label": labels, "sentence_weight": weights}
+            example = self.corrupt({**rows, **label}, seed)
+            return map_given(lambda value: value[0], example) if single else example
+
+    def example(
+        self, rows: dict[str, TFTensor], corrupted: dict[str, TFTensor]
+    ) -> tuple[dict[str, TFTensor], dict[str, TFTensor], dict[str, TFTensor]]:
+        x = self.masked_inputs(rows, corrupted)
+        label, weight = x.pop("sentence_label"), x.pop("sentence_weight")
+        x.pop("sequence_mask", None)  # the weights say it
+        return (
+            x,
+            {"masked_lm": corrupted["mask_ids"], "sentence": label},
+            {"masked_lm": corrupted["mask_weights"], "sentence": weight},
+        )
+
+    def _encode_pairs(self, first, second):
+        a = tokenize(self.text_tokenizer, to_utf8(first))
+        b = tokenize(self.text_tokenizer, to_utf8(second))
+        rows, _ = self.parts()
+        return rows.lay_out_pairs(a, b)
+
+    def get_config(self) -> Config:
+        return {
+            **super().get_config(),
+            "sentence_objective": self.sentence_objective,
+            "short_sequence_rate": self.short_sequence_rate,
+            "single_sentence": self.single_sentence,
+            "separators": self.separators,
+            "documents_at_once": self.documents_at_once,
+            "max_pairs": self.max_pairs,
+        }
+
+
+def _checked_pair(first, second):
+    """Two batches of strings, or two strings, as tensors."""
+    first, second = tf.convert_to_tensor(first), tf.convert_to_tensor(second)
+    if first.shape.rank != second.shape.rank or first.shape.rank not in (0, 1):
+        raise ValueError(
+            "A tuple `x` must hold two strings, or two batches of them. "
+            f"Received: shapes {first.shape} and {second.shape}."
+        )
+    return first, second

@@ -1,0 +1,312 @@
+"""What the preprocessors share whose corruption is masking."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar, Literal
+
+import keras
+
+from keras_bertfam.arguments import checked
+from keras_bertfam.layers.corruption.mask_tokens import MaskTokens
+from keras_bertfam.layers.corruption.strategies import MaskingStrategy, get_strategy
+from keras_bertfam.layers.data.documents.marked_spans import (
+    MarkedTokenizer,
+    SegmentedTokenizer,
+    with_spans,
+)
+from keras_bertfam.layers.data.prepared.token_corpus import TokenCorpus
+from keras_bertfam.layers.data.rows.rows import PackedRows, is_prepared
+from keras_bertfam.presets.families import family_of_tokenizer
+from keras_bertfam.tasks.text_preprocessor import PackingPreprocessor
+from keras_bertfam.tokenizers.counting import count_tokens
+from keras_bertfam.tokenizers.pipeline_ops import special_token_ids, word_start_table
+from keras_bertfam.types import Config, TFDataset, TFTensor, Tokenizer
+
+Segmenter = Callable[[str], Iterable[int]]
+
+
+@checked
+class MaskingPreprocessor(PackingPreprocessor):
+    """Base of the preprocessors that mask tokens.
+
+    A subclass says in `make_rows` which rows it masks, and in `example` what the
+    inputs and targets are. It sets attributes of its own before it calls this
+    constructor, which builds the preprocessor if the tokenizer is ready.
+
+    Args:
+        tokenizer: a tokenizer layer with a mask token.
+        sequence_length: see `MaskedLMPreprocessor`, and so are all others.
+        mask_selection_rate: float in [0, 1].
+        mask_selection_length: int or `None`.
+        mask_token_rate: float.
+        random_token_rate: float.
+        selections_per_row: `"bert"`, `"fairseq"`, `"spanbert"` or `None`.
+        sequence_ids: bool.
+        seed: int.
+        strategy: a `MaskingStrategy`, its config, its name or `None`.
+        replacement_unit: `"token"`, `"word"` or `"span"`.
+        random_token_weights: sequence of floats or `None`.
+        mask_special_tokens: bool or `None`.
+        random_special_tokens: bool or `None`.
+        segmenter: function or `None`.
+    """
+
+    return_span_bounds: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        sequence_length: int = 128,
+        mask_selection_rate: float = 0.15,
+        mask_selection_length: int | None = None,
+        mask_token_rate: float = 0.8,
+        random_token_rate: float = 0.1,
+        selections_per_row: Literal["bert", "fairseq", "spanbert"] | None = None,
+        sequence_ids: bool = False,
+        seed: int = 0,
+        strategy: MaskingStrategy | Config | str | None = None,
+        replacement_unit: Literal["token", "word", "span"] = "token",
+        random_token_weights: Sequence[float] | None = None,
+        mask_special_tokens: bool | None = None,
+        random_special_tokens: bool | None = None,
+        segmenter: Segmenter | str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if getattr(tokenizer, "mask_token", None) is None:
+            raise ValueError(
+                "`tokenizer` must have a mask token. "
+                f"Received: {type(tokenizer).__name__}."
+            )
+        super().__init__(tokenizer, sequence_length, seed, **kwargs)
+        settings = or_published(
+            tokenizer,
+            strategy=strategy,
+            selections_per_row=selections_per_row,
+            mask_special_tokens=mask_special_tokens,
+            random_special_tokens=random_special_tokens,
+        )
+        self.mask_selection_rate = mask_selection_rate
+        self.mask_selection_length = mask_selection_length
+        self.mask_token_rate = mask_token_rate
+        self.random_token_rate = random_token_rate
+        self.selections_per_row = settings["selections_per_row"]
+        self.sequence_ids = sequence_ids
+        self.strategy = get_strategy(settings["strategy"])
+        self.replacement_unit = replacement_unit
+        self.random_token_weights = (
+            None
+            if random_token_weights is None
+            else [float(weight) for weight in random_token_weights]
+        )
+        self.mask_special_tokens = settings["mask_special_tokens"]
+        self.random_special_tokens = settings["random_special_tokens"]
+        if segmenter is not None and self.strategy.uses_marks:
+            raise ValueError(
+                "`segmenter` must be `None` with a strategy that reads marks of the "
+                f"text. Received: {type(self.strategy).__name__}, segmenter="
+                f"{segmenter!r}."
+            )
+        self.segmenter = _registered(segmenter)
+        self.build_if_ready()
+
+    @property
+    def text_tokenizer(self) -> Any:
+        if self.segmenter is not None:
+            return SegmentedTokenizer(self.tokenizer, self.segmenter)
+        if not self.strategy.uses_marks:
+            return self.tokenizer
+        return MarkedTokenizer(self.tokenizer, self.strategy.marked)
+
+    @property
+    def prompt_tokenizer(self) -> Any:
+        # Nothing is masked by words there; and what is exported runs without Python.
+        return self.text_tokenizer if self.segmenter is None else self.tokenizer
+
+    def encode(self, texts: Any, padding: str = "longest") -> dict[str, TFTensor]:
+        rows = self._with_spans(super().encode(texts, padding))
+        return {name: value for name, value in rows.items() if name != "span_ids"}
+
+    def corrupt(self, rows: dict[str, TFTensor], seed: TFTensor | None = None) -> Any:
+        return super().corrupt(self._with_spans(rows), seed)
+
+    def _with_spans(self, rows):
+        marked = self.strategy.uses_marks or self.segmenter is not None
+        if not marked or "span_ids" in rows:
+            return rows  # rows of the user's own may have them
+        return with_spans(rows, self.tokenizer.vocabulary_size())
+
+    def packed_rows(self, packing: str) -> PackedRows:
+        """Make rows of blocks between start and end tokens, for `make_rows`.
+
+        Args:
+            packing: `"full"`, `"doc"` or `"best_fit"`, the default of `dataset`.
+        """
+        return PackedRows(
+            self.text_tokenizer,
+            self.sequence_length,
+            start_token_id=self.tokenizer.start_token_id,
+            end_token_id=self.tokenizer.end_token_id,
+            packing=packing,
+            sequence_ids=self.sequence_ids,
+        )
+
+    def make_corruption(self) -> MaskTokens:
+        tokenizer = self.tokenizer
+        words = self.strategy.uses_words or self.replacement_unit == "word"
+        drawn, weights = self._random_tokens()
+        kept = [] if self.mask_special_tokens else special_token_ids(tokenizer)
+        return MaskTokens(
+            vocabulary_size=tokenizer.vocabulary_size(),
+            mask_token_id=tokenizer.mask_token_id,
+            pad_token_id=tokenizer.pad_token_id,
+            unselectable_token_ids=kept,
+            mask_selection_rate=self.mask_selection_rate,
+            mask_selection_length=self.slots(),
+            mask_token_rate=self.mask_token_rate,
+            random_token_rate=self.random_token_rate,
+            random_token_ids=drawn,
+            random_token_weights=weights,
+            starts_word=word_start_table(tokenizer) if words else None,
+            strategy=self.strategy,
+            replacement_unit=self.replacement_unit,
+            selections_per_row=self.selections_per_row,
+            return_span_bounds=self.return_span_bounds,
+            seed=self.seed,
+        )
+
+    def adapt(self, documents: TFDataset | TokenCorpus) -> None:
+        """Count tokens where the strategy needs that and has no counts yet.
+
+        Args:
+            documents: `tf.data.Dataset` of scalar strings, or a prepared corpus; gone
+                through once.
+
+        Raises:
+            ValueError: for documents that are packed already.
+        """
+        strategy: Any = self.strategy
+        if not strategy.uses_counts or strategy.token_counts is not None:
+            return
+        if isinstance(documents, TokenCorpus):
+            strategy.set_counts(documents.count_tokens())
+            return
+        if is_prepared(documents):
+            raise ValueError(
+                "`documents` must be strings where their tokens are to be counted: "
+                "call `adapt` with them first. Received: packed documents."
+            )
+        strategy.set_counts(count_tokens(self.tokenizer, documents))
+
+    def _of_tokens(self, corpus, options):
+        if self.segmenter is not None:
+            raise ValueError(
+                "`segmenter` must be `None` with a prepared corpus, whose text is "
+                f"tokens already. Received: {self.segmenter!r}."
+            )
+        return super()._of_tokens(corpus, options)
+
+    def _random_tokens(self):
+        """Give the ids that replace tokens, `None` for all, and how likely each is."""
+        weights = self.random_token_weights
+        tokenizer, vocabulary = self.tokenizer, self.tokenizer.get_vocabulary()
+        left_out = {*special_token_ids(tokenizer)}
+        if self.random_special_tokens:  # those of the rows, not those of the user
+            left_out -= {tokenizer.start_token_id, tokenizer.end_token_id}
+            if not left_out:
+                return None, weights
+        else:
+            left_out |= {tokenizer.pad_token_id}
+            left_out |= {i for i, token in enumerate(vocabulary) if token == "<unk>"}
+        ids = [i for i in range(len(vocabulary)) if i not in left_out]
+        return ids, None if weights is None else [weights[i] for i in ids]
+
+    def slots(self) -> int | None:
+        """Count a row's mask slots; `None` leaves that to `MaskTokens`."""
+        return self.mask_selection_length
+
+    def masked_inputs(
+        self, rows: dict[str, TFTensor], masked: dict[str, TFTensor]
+    ) -> dict[str, TFTensor]:
+        """Make what the model is given: rows with masks, and where they are.
+
+        Args:
+            rows: see `example`. `span_ids`, int32 `(batch, length)`, was for the
+                strategy `GivenSpans`.
+            masked: what `MaskTokens` gives.
+        """
+        x = {name: value for name, value in rows.items() if name != "span_ids"}
+        x["token_ids"] = masked["token_ids"]
+        x["mask_positions"] = masked["mask_positions"]
+        return x
+
+    def get_config(self) -> Config:
+        return {
+            **super().get_config(),
+            "mask_selection_rate": self.mask_selection_rate,
+            "mask_selection_length": self.mask_selection_length,
+            "mask_token_rate": self.mask_token_rate,
+            "random_token_rate": self.random_token_rate,
+            "random_token_weights": self.random_token_weights,
+            "strategy": keras.saving.serialize_keras_object(self.strategy),
+            "replacement_unit": self.replacement_unit,
+            "selections_per_row": self.selections_per_row,
+            "sequence_ids": self.sequence_ids,
+            "mask_special_tokens": self.mask_special_tokens,
+            "random_special_tokens": self.random_special_tokens,
+            "segmenter": _name(self.segmenter),
+        }
+
+
+def _registered(segmenter):
+    """Find a function, given itself or the name that it is registered by."""
+    if isinstance(segmenter, str):
+        segmenter = keras.saving.get_registered_object(name := segmenter)
+        if segmenter is None:
+            raise ValueError(
+                "`segmenter` must be a function or the name of one that is registered "
+                "by `keras.saving.register_keras_serializable`, in a module that has "
+                f"been imported. Received: {name!r}."
+            )
+    if segmenter is not None and not callable(segmenter):
+        raise ValueError(
+            f"`segmenter` must be a function of a string. Received: {segmenter!r}."
+        )
+    return segmenter
+
+
+def _name(segmenter):
+    if segmenter is None:
+        return None
+    return keras.saving.get_registered_name(segmenter)
+
+
+# What families differ in, as BERT has it.
+_USUAL: Config = {
+    "strategy": "tokens",
+    "selections_per_row": "bert",
+    "mask_special_tokens": False,
+    "random_special_tokens": True,
+    "sentence_objective": "nsp",
+    "separators": 1,
+}
+
+
+def or_published(tokenizer: Tokenizer, **settings: Any) -> Config:
+    """Fill in settings that are `None` as a tokenizer's family has them.
+
+    Args:
+        tokenizer: a tokenizer layer.
+        **settings: of those that families differ in.
+
+    Returns:
+        Dict of the same names.
+    """
+    published = dict(_USUAL)
+    record = family_of_tokenizer(tokenizer)
+    if record is not None:
+        recipe = record.pretraining[""]
+        published |= {**recipe.masking, **recipe.task_arguments}
+        published["separators"] = record.layout.separators
+    return {
+        name: published[name] if value is None else value
+        for name, value in settings.items()
+    }

@@ -1,0 +1,411 @@
+"""Replaced token detection, and the variants that it was compared with."""
+
+import typing
+from typing import Any, Self
+
+import keras
+from keras import ops
+
+from keras_bertfam.layers.heads.detection import (
+    CopyingMaskedLMHead,
+    ReplacedTokenHead,
+)
+from keras_bertfam.layers.heads.heads import MaskedLMHead
+from keras_bertfam.layers.heads.sampling import SampleTokens, replace_at
+from keras_bertfam.models.families.electra import make_generator
+from keras_bertfam.tasks.losses import (
+    DetectionCrossentropy,
+    MaskedCrossentropy,
+    WeightedMeanLoss,
+    token_metrics,
+)
+from keras_bertfam.tasks.masking.masked_lm import FillMask, MaskedLM, masked_lm_head
+from keras_bertfam.tasks.masking.replaced_token_detection_preprocessor import (
+    ReplacedTokenDetectionPreprocessor,
+)
+from keras_bertfam.tasks.masking.span_boundary_lm import SpanBoundaryLM
+from keras_bertfam.tasks.recipes import recipe_of
+from keras_bertfam.tasks.task import (
+    PretrainingTask,
+    global_variables,
+    pooler_variables,
+)
+from keras_bertfam.types import Config, Model, Tensor
+
+
+class Variant(typing.NamedTuple):
+    """What the discriminator says, where it says it, and its loss's weight."""
+
+    kind: str  # "detect", "predict" or "copy"
+    where: str  # "everywhere" or "masked"
+    weight: float
+
+    def targets(
+        self, x: dict[str, Tensor], token_ids: Tensor
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Say what generator and discriminator should say about a batch.
+
+        Args:
+            x: dict of tensors, the inputs of a call with masks.
+            token_ids: int tensor `(batch, length)`, the tokens that the
+                discriminator saw.
+
+        Returns:
+            A pair of dicts with the keys `generator` and `discriminator`: targets,
+            and float32 weights. The targets of a detecting discriminator are 1 for
+            replaced.
+        """
+        positions = ops.cast(x["mask_positions"], "int32")
+        if self.where == "masked":
+            originals, weights = x["mask_ids"], x["mask_weights"]
+            token_ids = ops.take_along_axis(token_ids, positions, axis=1)
+        else:
+            real = x["mask_weights"] > 0
+            originals = replace_at(x["token_ids"], positions, x["mask_ids"], real)
+            weights = x.get("padding_mask")
+            weights = ops.ones_like(originals) if weights is None else weights
+        targets = ops.cast(originals, "int32")
+        if self.kind == "detect":
+            targets = ops.cast(ops.not_equal(targets, token_ids), "float32")
+        weights = {"generator": x["mask_weights"], "discriminator": weights}
+        return (
+            {"generator": x["mask_ids"], "discriminator": targets},
+            {name: ops.cast(value, "float32") for name, value in weights.items()},
+        )
+
+    def loss(self) -> WeightedMeanLoss:
+        """Make a loss of the discriminator."""
+        detects = self.kind == "detect"
+        return DetectionCrossentropy() if detects else MaskedCrossentropy()
+
+    def metrics(self) -> dict[str, list[keras.metrics.Metric]]:
+        """New weighted metrics of generator and discriminator."""
+        return {
+            "generator": token_metrics(),
+            "discriminator": _detecting_metrics()
+            if self.kind == "detect"
+            else token_metrics(),
+        }
+
+    def metric_inputs(
+        self, x: dict[str, Tensor], outputs: dict[str, Tensor]
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
+        """Give targets, predictions and weights as `compute_metrics` takes them."""
+        targets, weights = self.targets(x, outputs["token_ids"])
+        predictions = {name: outputs[name] for name in targets}
+        if self.kind == "detect":
+            predictions["discriminator"] = ops.sigmoid(outputs["discriminator"])
+            # Keras's binary metrics average over the last axis.
+            for part in (targets, predictions, weights):
+                part["discriminator"] = ops.expand_dims(part["discriminator"], -1)
+        return targets, predictions, weights
+
+
+def _detecting_metrics():
+    return [
+        keras.metrics.BinaryCrossentropy(name="loss"),
+        keras.metrics.BinaryAccuracy(name="accuracy"),
+        keras.metrics.Precision(name="precision"),
+        keras.metrics.Recall(name="recall"),
+        keras.metrics.AUC(name="auc"),
+    ]
+
+
+VARIANTS = {
+    "electra": Variant("detect", "everywhere", 50.0),
+    "electra_15": Variant("detect", "masked", 50.0),
+    "replace_mlm": Variant("predict", "masked", 1.0),
+    "all_tokens_mlm": Variant("copy", "everywhere", 1.0),
+}
+
+
+_SLOTS = ("mask_positions", "mask_ids", "mask_weights")
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class ReplacedTokenDetection(FillMask, PretrainingTask):
+    """ELECTRA: a generator fills masks in, a discriminator finds what it replaced.
+
+    Call `fit()` to train, and `fill_mask()` to fill masks in texts by its generator.
+
+    The loss is `L_G + discriminator_weight * L_D`: the generator's cross-entropy
+    at the masked positions, and the discriminator's binary cross-entropy over all
+    tokens but padding. A sampled token that equals the original counts as
+    original. No gradient flows from the discriminator through the samples.
+
+    Args:
+        backbone: `keras_bertfam.models.EncoderBackbone`, the discriminator.
+        preprocessor: `ReplacedTokenDetectionPreprocessor`, or `None` for batches
+            that are masked already.
+        generator: `None` for a generator made to measure; or an `EncoderBackbone`
+            or a `MaskedLM` (whose head is used too) with embeddings of its own:
+            pass `tie="none"`.
+        generator_size: float in (0, 1]. Width of the generator as a share of the
+            discriminator's. Defaults to that of the published size that is nearest
+            in width: 1/4 (small and large) or 1/3 (base).
+        tie: `"embeddings"`, `"tokens"`, `"none"` or `"all"`: what the two share,
+            see `keras_bertfam.models.make_generator`.
+        variant: the paper's ablations. `"electra"`; `"electra_15"`: the
+            discriminator's loss covers the masked positions only;
+            `"replace_mlm"`: the discriminator predicts the original tokens at the
+            masked positions; `"all_tokens_mlm"`: at all positions, and may copy.
+        discriminator_weight: float, or `None`: 50 for the detecting variants, and
+            1 for the others, of whose weight the paper doesn't tell.
+        temperature: float, of the sampling.
+        disallow_correct: bool. Never sample the original token.
+        train_generator: bool. `False` leaves the generator as it is, runs it
+            without dropout and drops its part of the loss.
+        seed: int or `None`. Seed of the sampling.
+        **kwargs: arguments of `keras.Model`.
+
+    Call arguments:
+        inputs: dict of tensors: those of the backbone and, of shape `(batch,
+            count)`, `mask_positions` (int, distinct where the weight isn't 0),
+            `mask_ids` (int, the original tokens) and `mask_weights` (1, or 0 for
+            empty slots). Without these three nothing is replaced, and the
+            discriminator judges the given tokens.
+
+    Returns:
+        Dict of tensors. `discriminator`: float32 logits `(batch, length)`, positive
+        for replaced; `(batch, count)` at the masked positions in `"electra_15"`;
+        `(batch, count or length, vocabulary_size)` in the predicting variants.
+        With masks also `generator`, float32 logits `(batch, count,
+        vocabulary_size)`, and `token_ids`, int32 `(batch, length)`, the tokens that
+        the discriminator saw.
+
+    `fill_mask` asks the generator, which is what learns from mask tokens.
+
+    `compile()` without arguments is ELECTRA's training. After training,
+    `model.discriminator` and `model.generator` are backbones with
+    `save_to_preset`.
+
+    Two-stage training (the paper's alternative, which needs equal sizes): train the
+    generator, as "my_bert", begin the discriminator as a copy, and train only that:
+
+    ```python
+    masked_lm = keras_bertfam.tasks.MaskedLM.from_preset("my_bert")
+    discriminator = keras_bertfam.models.BertBackbone.from_preset("my_bert")
+    preprocessor = keras_bertfam.tasks.ReplacedTokenDetectionPreprocessor(
+        masked_lm.preprocessor.tokenizer)
+    model = keras_bertfam.tasks.ReplacedTokenDetection(
+        discriminator, preprocessor,
+        generator=masked_lm, tie="none", train_generator=False)
+    ```
+
+    Samples are drawn independently on each replica of a `tf.distribute` strategy:
+    two replicas equal one device in distribution, and exactly as `temperature`
+    goes to 0. Unlike the released code's, masked positions are distinct.
+
+    Reference: [Clark et al., 2020](https://arxiv.org/abs/2003.10555), section 2;
+    variants: "Efficiency Analysis".
+
+    Example:
+
+    ```python
+    backbone = keras_bertfam.models.ElectraBackbone.from_preset(
+        "electra_small_discriminator_uncased_en", load_weights=False)
+    model = keras_bertfam.tasks.ReplacedTokenDetection(backbone)
+    inputs = {"token_ids": keras.ops.array([[101, 7592, 102]])}
+    model(inputs)["discriminator"].shape  # (1, 3)
+    ```
+    """
+
+    preprocessor_cls = ReplacedTokenDetectionPreprocessor
+    recipe_family = "electra"
+    fixed_arguments = ("variant", "generator_size", "tie", "temperature", "seed")
+
+    def __init__(
+        self,
+        backbone: Model,
+        preprocessor: ReplacedTokenDetectionPreprocessor | None = None,
+        generator: Model | None = None,
+        generator_size: float | None = None,
+        tie: str = "embeddings",
+        variant: str = "electra",
+        discriminator_weight: float | None = None,
+        temperature: float = 1.0,
+        disallow_correct: bool = False,
+        train_generator: bool = True,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if variant not in VARIANTS:
+            raise ValueError(
+                f"`variant` must be one of {tuple(VARIANTS)}. Received: {variant!r}."
+            )
+        super().__init__(backbone, preprocessor, **kwargs)
+        self.variant = variant
+        if generator_size is None:
+            generator_size = recipe_of(self).task_arguments["generator_size"]
+        self.generator_size = generator_size
+        self.tie = tie
+        self.discriminator_weight = (
+            self._variant.weight
+            if discriminator_weight is None
+            else discriminator_weight
+        )
+        self.temperature = temperature
+        self.disallow_correct = disallow_correct
+        self.train_generator = train_generator
+        self.seed = seed
+
+        # === Layers ===
+        self._generator_is_given = generator is not None
+        if self._generator_is_given:
+            self._check_generator(generator)
+        else:
+            generator = make_generator(backbone, self.generator_size, tie)
+        if isinstance(generator, (MaskedLM, SpanBoundaryLM)):
+            self.generator, self.generator_head = generator.backbone, generator.head
+        else:
+            self.generator = generator
+            self.generator_head = masked_lm_head(generator, name="generator_head")
+        self.sampler = SampleTokens(temperature, seed, name="sampler")
+        if self._variant.kind == "detect":
+            self.head = ReplacedTokenHead(
+                activation=backbone.activation,
+                initializer=backbone.make_initializer(),
+                dtype=backbone.dtype_policy,
+                name="head",
+            )
+            self.head.build((None, None, backbone.hidden_dim))
+        else:
+            copies = self._variant.kind == "copy"
+            cls = CopyingMaskedLMHead if copies else MaskedLMHead
+            self.head = masked_lm_head(backbone, cls, "head")
+        self.built = True
+        self.compile_by_default()
+
+    def _check_generator(self, generator):
+        if self.tie != "none":
+            raise ValueError(
+                "A given `generator` has embeddings of its own. Expected: "
+                f'tie="none". Received: tie={self.tie!r}.'
+            )
+        backbone = getattr(generator, "backbone", generator)
+        if backbone.vocabulary_size != self.backbone.vocabulary_size:
+            raise ValueError(
+                "`generator` must have the discriminator's vocabulary. Expected: "
+                f"vocabulary_size={self.backbone.vocabulary_size}. "
+                f"Received: vocabulary_size={backbone.vocabulary_size}."
+            )
+
+    @property
+    def _variant(self):
+        return VARIANTS[self.variant]
+
+    @property
+    def discriminator(self) -> Model:
+        """`EncoderBackbone`: the backbone that the task trains."""
+        return self.backbone
+
+    def masked_lm_logits(self, inputs: dict[str, Tensor]) -> Tensor:
+        inputs = dict(inputs)
+        return self._generate(inputs, inputs.pop("mask_positions"), training=False)
+
+    def _generate(self, inputs, positions, training):
+        states = self.generator(
+            inputs, positions=positions, return_pooled=False, training=training
+        )
+        return self.generator_head(states["sequence_output"])
+
+    def call(
+        self, inputs: dict[str, Tensor], training: bool | None = None
+    ) -> dict[str, Tensor]:
+        inputs = dict(inputs)
+        slots = {name: inputs.pop(name) for name in _SLOTS if name in inputs}
+        if not slots:
+            return {"discriminator": self._discriminate(inputs, None, training)}
+        if len(slots) < len(_SLOTS):
+            raise ValueError(
+                f"`inputs` must have all of {_SLOTS}, or none. "
+                f"Received: {tuple(slots)}."
+            )
+        positions, ids, weights = slots.values()
+        training_generator = training if self.train_generator else False
+        logits = self._generate(inputs, positions, training_generator)
+        samples = self.sampler(logits, ids if self.disallow_correct else None)
+        token_ids = replace_at(inputs["token_ids"], positions, samples, weights > 0)
+        inputs["token_ids"] = token_ids
+        return {
+            "generator": logits,
+            "discriminator": self._discriminate(inputs, positions, training),
+            "token_ids": token_ids,
+        }
+
+    def _discriminate(self, inputs, positions, training):
+        outputs = self.backbone(
+            inputs,
+            positions=positions if self._variant.where == "masked" else None,
+            return_pooled=False,
+            training=training,
+        )
+        states = outputs["sequence_output"]
+        if self._variant.kind != "copy":
+            return self.head(states)
+        return self.head(states, inputs["token_ids"])
+
+    @property
+    def loss_counts(self) -> int:
+        # At masked positions both count the same tokens.
+        both = self.train_generator and self._variant.where == "everywhere"
+        return 2 if both else 1
+
+    def own_loss(self, x: Any, y: Any, y_pred: Any, sample_weight: Any) -> Tensor:
+        targets, weights = self._variant.targets(x, y_pred["token_ids"])
+        loss = self.discriminator_weight * self._variant.loss()(
+            targets["discriminator"], y_pred["discriminator"], weights["discriminator"]
+        )
+        if self.train_generator:
+            loss += MaskedCrossentropy()(
+                targets["generator"], y_pred["generator"], weights["generator"]
+            )
+        return loss + self.added_losses()
+
+    def compute_metrics(
+        self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
+    ) -> dict[str, Any]:
+        return super().compute_metrics(x, *self._variant.metric_inputs(x, y_pred))
+
+    def default_loss(self) -> None:
+        return None
+
+    def default_metrics(self) -> dict[str, list[keras.metrics.Metric]]:
+        return self._variant.metrics()
+
+    def unused_variables(self) -> list[keras.Variable]:
+        unused = [*super().unused_variables(), *pooler_variables(self.generator)]
+        unused += global_variables(self.generator)
+        if not self.train_generator:
+            used = {id(v) for v in self.backbone.variables}
+            frozen = [*self.generator.variables, *self.generator_head.variables]
+            unused += [v for v in frozen if id(v) not in used]
+        return unused
+
+    def get_config(self) -> Config:
+        generator = None
+        if self._generator_is_given:
+            generator = keras.layers.serialize(self.generator)
+        return {
+            **super().get_config(),
+            "generator": generator,
+            "generator_size": self.generator_size,
+            "tie": self.tie,
+            "variant": self.variant,
+            "discriminator_weight": self.discriminator_weight,
+            "temperature": self.temperature,
+            "disallow_correct": self.disallow_correct,
+            "train_generator": self.train_generator,
+            "seed": self.seed,
+        }
+
+    @classmethod
+    def from_config(cls, config: Config) -> Self:
+        generator = keras.saving.deserialize_keras_object(config["generator"])
+        return super().from_config({**config, "generator": generator})
+
+    @classmethod
+    def _config_from(cls, preset, backbone):
+        config = super()._config_from(preset, backbone)
+        generator = keras.saving.deserialize_keras_object(config.get("generator"))
+        return {**config, "generator": generator}

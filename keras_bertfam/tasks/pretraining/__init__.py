@@ -1,1 +1,0 @@
-"""A file for each objective of pre-training, its preprocessor beside it."""

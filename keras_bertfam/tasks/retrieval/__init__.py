@@ -1,0 +1,1 @@
+"""Tasks that find passages, or read those that were found."""

@@ -1,0 +1,315 @@
+"""Queries and passages: pairs of them, the inverse cloze task, and texts to encode."""
+
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_bertfam.arguments import checked
+from keras_bertfam.autograph import as_written
+from keras_bertfam.layers.data.labels import finite_numbers, one_each
+from keras_bertfam.layers.data.pairs.passages import (
+    InverseClozeRows,
+    TitledRows,
+    refuse_too_long,
+)
+from keras_bertfam.layers.data.pairs.segments import get_layout
+from keras_bertfam.layers.data.pipeline_warnings import count_cut
+from keras_bertfam.layers.data.pipelines import PARALLEL, ready_to_iterate
+from keras_bertfam.layers.data.rows.batches import length_buckets
+from keras_bertfam.layers.data.user_inputs import (
+    as_strings,
+    as_texts,
+    map_given,
+    rows_by_size,
+)
+from keras_bertfam.tasks.text_preprocessor import PackingPreprocessor
+from keras_bertfam.tokenizers.pipeline_ops import tokenize
+from keras_bertfam.tokenizers.texts import to_utf8
+from keras_bertfam.types import Config, TFDataset, TFTensor, Tokenizer
+
+_SIDES = ("query", "passage")
+_NAMES = ("query", "passage", "title")
+
+
+@checked
+@keras.saving.register_keras_serializable("keras_bertfam")
+class DualEncoderPreprocessor(PackingPreprocessor):
+    """Makes rows of queries and of passages for `DualEncoder`.
+
+    `dataset` makes the inverse cloze task of raw documents, for `fit`: a sentence of a
+    block is the query, and the block without it, or for the rest of `mask_rate` with
+    it, the passage. Called, it makes rows of pairs that are given.
+
+    Args:
+        tokenizer: a tokenizer layer.
+        sequence_length: int. Tokens of a passage, special ones and its title's
+            included. Defaults to `288`.
+        query_length: int or `None`. Tokens of a query, special ones included. Defaults
+            to `64`, or `sequence_length` if that is less.
+        mask_rate: float in [0, 1]. Share of the blocks that their query is left out
+            of. Defaults to `0.9`.
+        titles: bool. Whether the first line of a document is its title: each block
+            begins with it, `[start] title [end] block [end]`. Defaults to `False`.
+        documents_at_once: int. How many documents are tokenised together. Defaults to
+            `256`.
+        seed: int. Decides every order, query and coin. Defaults to `0`.
+
+    Call arguments:
+        x: a tuple of queries and passages, or a dict of `query`, `passage` and, if
+            there are any, `title`. Queries are a list of strings or a string tensor
+            `(batch,)`; so are passages and titles, or `(batch, count)`: the first of a
+            row answers the query, and the others are hard negatives. Of one pair, all
+            have no batch axis, nor what is returned. KerasHub takes a
+            tuple that is the only argument for `(x, y)`: pass `None` as `y` then.
+        y: `None`.
+        sample_weight: numbers, one for each query, or `None`.
+
+    Returns:
+        `(x, y, sample_weight)`: a dict of `query_token_ids` and `query_segment_ids`,
+        int32 `(batch, query_length)`, `query_padding_mask`, bool of that shape, and the
+        same of `passage`, `(batch, sequence_length)`, or `(batch, count,
+        sequence_length)`; int32 zeros `(batch,)`: which passage of a row answers; and
+        float32 weights `(batch,)`. What is too long is cut.
+
+    Raises:
+        ValueError: If an argument is out of its range.
+
+    Example:
+
+    ```python
+    documents = keras_bertfam.layers.read_documents("corpus/*.txt")
+    tokenizer = keras_bertfam.tokenizers.BertTokenizer("vocab.txt", lowercase=True)
+    preprocessor = keras_bertfam.tasks.DualEncoderPreprocessor(
+        tokenizer, sequence_length=128)
+    batches = preprocessor.dataset(documents, batch_size=32)
+    ```
+
+    References:
+        [Lee et al., 2019](https://arxiv.org/abs/1906.00300), section 4;
+        [Karpukhin et al., 2020](https://arxiv.org/abs/2004.04906), section 3.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        sequence_length: int = 288,
+        query_length: int | None = None,
+        mask_rate: float = 0.9,
+        titles: bool = False,
+        documents_at_once: int = 256,
+        seed: int = 0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(tokenizer, sequence_length, seed, **kwargs)
+        if query_length is None:
+            query_length = min(64, sequence_length)
+        if query_length < 3:
+            raise ValueError(
+                f"`query_length` must be at least 3. Received: {query_length}."
+            )
+        if not 0 <= mask_rate <= 1:
+            raise ValueError(f"`mask_rate` must be in [0, 1]. Received: {mask_rate}.")
+        self.query_length = query_length
+        self.mask_rate = mask_rate
+        self.titles = titles
+        self.documents_at_once = documents_at_once
+        self._layout = get_layout(None, tokenizer)
+        self.start_last = self._layout.start_last
+        self.new_tokens = self._layout.new_tokens
+        self.layout = self._layout.name
+        self._pairs_in_graph = self.in_graph(self._pairs)
+        self._sizes_in_graph = self.in_graph(self._sizes)
+        self.build_if_ready()
+
+    def rows_of(self, kind: str) -> TitledRows:
+        """Give the layout of the rows of a kind of texts.
+
+        Args:
+            kind: `"query"` or `"passage"`.
+
+        Raises:
+            ValueError: for another one.
+        """
+        if kind not in _SIDES:
+            raise ValueError(f"`kind` must be one of {_SIDES}. Received: {kind!r}.")
+        length = self.query_length if kind == "query" else self.sequence_length
+        return TitledRows(self.tokenizer, self._layout, length)
+
+    def make_rows(self) -> InverseClozeRows:
+        return InverseClozeRows(
+            self.rows_of("query"),
+            self.rows_of("passage"),
+            self.mask_rate,
+            self.titles,
+            self.documents_at_once,
+        )
+
+    def example(
+        self, rows: dict[str, TFTensor], corrupted: dict[str, TFTensor]
+    ) -> tuple[dict[str, TFTensor], TFTensor, TFTensor]:
+        x = dict(rows)
+        weight = x.pop("weight")
+        return x, tf.zeros_like(weight, tf.int32), weight
+
+    def corrupt(self, rows: dict[str, TFTensor], seed: TFTensor | None = None) -> Any:
+        return self.example(rows, {})
+
+    def call(
+        self, x: Any, y: None = None, sample_weight: Any = None, seed: Any = None
+    ) -> Any:
+        if y is not None:
+            raise ValueError(
+                "`y` must be None: `x` has the passages that answer its queries. "
+                f"Received: {type(y).__name__}."
+            )
+        with tf.device("CPU:0"):
+            texts, single = _as_texts(x)
+            # Of one rank: the graph that is traced for several knows none.
+            shape = texts["passage"].shape
+            flat = {n: tf.reshape(x, [-1]) for n, x in texts.items()}
+            rows = self._pairs_in_graph(flat)
+            length = self.sequence_length
+            for name in (n for n in rows if n.startswith("passage")):
+                rows[name] = tf.reshape(
+                    rows[name], [-1, *([shape[1]] if shape.rank == 2 else []), length]
+                )
+            weight = tf.ones(tf.shape(texts["query"]))
+            if sample_weight is not None:
+                given = finite_numbers(
+                    tf.convert_to_tensor(sample_weight), "sample_weight"
+                )
+                weight *= tf.cast(one_each(given, "sample_weight"), tf.float32)
+        example = self.example({**rows, "weight": weight}, {})
+        return map_given(lambda value: value[0], example) if single else example
+
+    def _pairs(self, texts):
+        sides = {
+            "query": self._laid_out("query", texts["query"]),
+            "passage": self._laid_out("passage", texts["passage"], texts.get("title")),
+        }
+        return {f"{s}_{n}": x for s, rows in sides.items() for n, x in rows.items()}
+
+    def _laid_out(self, kind, texts, titles=None, buckets=None):
+        ids = tokenize(self.tokenizer, to_utf8(texts))
+        rows = self.rows_of(kind)
+        sizes = tf.cast(ids.row_lengths(), tf.int32)
+        beside, over = tf.zeros_like(sizes), False
+        if titles is not None:
+            titles = tokenize(self.tokenizer, to_utf8(titles))
+            beside = tf.cast(titles.row_lengths(), tf.int32)
+            over = beside > rows.title_length
+            beside = tf.minimum(beside, rows.title_length)
+        if kind == "query":
+            count_cut(sizes > rows.room(beside), "queries", "query_length")
+        else:
+            count_cut(over | (sizes > rows.room(beside)), "passages")
+        return rows(ids, titles, buckets)
+
+    def _sizes(self, texts):
+        ids = tokenize(self.tokenizer, to_utf8(texts))
+        return tf.cast(ids.row_lengths(), tf.int32)
+
+    def encode_texts(self, kind: str, texts: Any) -> dict[str, TFTensor]:
+        """Make rows of queries or passages. Works in a graph.
+
+        Args:
+            kind: `"query"` or `"passage"`.
+            texts: string tensor `(batch,)`, or for passages a tuple of two, titles and
+                texts.
+
+        Returns:
+            A dict of `token_ids`, `segment_ids` and `padding_mask`, `(batch, length)`,
+            of one of few lengths, by the longest row.
+
+        Raises:
+            ValueError: for another kind.
+        """
+        titles, texts = texts if isinstance(texts, tuple) else (None, texts)
+        buckets = length_buckets(None, self.rows_of(kind).sequence_length)
+        return self._laid_out(kind, texts, titles, buckets)
+
+    @as_written
+    def inputs(
+        self, kind: str, texts: Any, batch_size: int, too_long: str
+    ) -> tuple[TFDataset, np.ndarray]:
+        """Make batches of texts of like length, for `DualEncoder.encode`.
+
+        Args:
+            kind: `"query"` or `"passage"`.
+            texts: list of strings, or for passages of tuples of title and text.
+            batch_size: int.
+            too_long: `"error"` or `"cut"`: what becomes of texts that don't fit.
+
+        Returns:
+            A `tf.data.Dataset` of dicts, and an int array: the place of each text in
+            it.
+
+        Raises:
+            ValueError: for what isn't texts, or is too long.
+        """
+        given = as_texts(texts)
+        if kind == "query" and isinstance(given, tuple):
+            raise ValueError(
+                '`texts` must be strings where `kind` is "query". Received: pairs.'
+            )
+        if too_long == "error":
+            self._check_lengths(given, self.rows_of(kind))
+        rows, places = rows_by_size(given)
+
+        def encode(*parts):
+            row = self.encode_texts(kind, parts if len(parts) == 2 else parts[0])
+            return {f"{kind}_{name}": x for name, x in row.items()}
+
+        with self.counted("encoding", len(places)):
+            batches = rows.batch(batch_size).map(encode, **PARALLEL)
+        return ready_to_iterate(batches), places
+
+    def _check_lengths(self, given, rows_of):
+        titles, texts = given if isinstance(given, tuple) else (None, given)
+        with tf.device("CPU:0"):
+            sizes = self._sizes_in_graph(texts)
+            beside = tf.zeros_like(sizes)
+            if titles is not None:
+                beside = tf.minimum(self._sizes_in_graph(titles), rows_of.title_length)
+            over = (sizes - rows_of.room(beside)).numpy()
+        refuse_too_long(over, rows_of.sequence_length)
+
+    def get_config(self) -> Config:
+        return {
+            **super().get_config(),
+            "query_length": self.query_length,
+            "mask_rate": self.mask_rate,
+            "titles": self.titles,
+            "documents_at_once": self.documents_at_once,
+        }
+
+
+def _as_texts(x):
+    """Make string tensors of queries, passages and titles; tell if it is one pair."""
+    given = dict(zip(_NAMES, x, strict=False)) if isinstance(x, tuple) else x
+    if not isinstance(given, dict) or not {"query", "passage"} <= {*given} <= {*_NAMES}:
+        raise ValueError(
+            "`x` must be a tuple of queries and passages, or a dict of `query`, "
+            "`passage` and perhaps `title`; `dataset` takes documents. Received: "
+            f"{sorted(given) if isinstance(given, dict) else type(x).__name__}."
+        )
+    query = as_strings(given["query"], 1, "query")
+    single = query.shape.rank == 0
+    others = [name for name in _NAMES if name in given and name != "query"]
+    texts = {n: as_strings(given[n], 1 if single else 2, n) for n in others}
+    texts = {"query": query, **texts}
+    if single:
+        texts = {name: value[None] for name, value in texts.items()}
+    shapes = {name: value.shape for name, value in texts.items()}
+    shape = shapes["passage"]
+    if (shapes["query"].rank, shape[1:].is_fully_defined()) != (1, True) or not (
+        shapes["query"].is_compatible_with(shape[:1])
+        and shapes.get("title", shape).is_compatible_with(shape)
+    ):
+        raise ValueError(
+            "`x` must have a query for each passage, or row of so many passages, and "
+            f"as many titles as passages. Received: shapes {shapes}."
+        )
+    return texts, single

@@ -1,0 +1,444 @@
+"""Answers to questions from passages that are looked up, as ORQA and REALM give."""
+
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_bertfam import distribution
+from keras_bertfam.layers.data.pairs.questions import as_characters
+from keras_bertfam.layers.data.pipelines import check_at_least
+from keras_bertfam.layers.heads.span_heads import NOWHERE, SpanScores
+from keras_bertfam.tasks.finetuning.fine_tuning import (
+    FineTuningTask,
+    open_answers_report,
+)
+from keras_bertfam.tasks.retrieval.marginals import (
+    answer_marginal,
+    check_normalization,
+    span_log_probabilities,
+)
+from keras_bertfam.tasks.retrieval.open_question_answering_preprocessor import (
+    OpenQuestionAnsweringPreprocessor,
+)
+from keras_bertfam.tasks.retrieval.passage_reader import (
+    PassageReader,
+    by_row,
+    flat,
+    rows_of,
+)
+from keras_bertfam.tasks.summary import states_of
+from keras_bertfam.types import Config, Model, Tensor
+
+_NONE = {
+    "text": "",
+    "probability": 0.0,
+    "passage": None,
+    "passage_id": -1,
+    "start": -1,
+    "end": -1,
+}
+
+
+class Places:
+    """Where the tokens of rows are in the passages.
+
+    Args:
+        places: dict of tensors, what `read` of the preprocessor gives second.
+        passage_ids: int array `(batch, passages)`.
+    """
+
+    def __init__(self, places: dict[str, Any], passage_ids: np.ndarray) -> None:
+        bounds = places["bounds"]
+        splits = bounds.row_splits.numpy()[1:-1]
+        self._passages = places["passages"].numpy()
+        self._bounds = np.split(bounds.flat_values.numpy(), splits)
+        self._first = places["first"].numpy()
+        self.passage_ids = passage_ids
+
+    def span(
+        self, question: int, passage: int, begin: int, more: int
+    ) -> tuple[str, int, int]:
+        """Give the text of a span, and where it is in its passage, in characters.
+
+        Args:
+            question: int.
+            passage: int, which of the question's.
+            begin: int, the place of its first token in the row.
+            more: int, how many tokens follow.
+        """
+        row = question * self.passage_ids.shape[1] + passage
+        content, bounds = self._passages[row], self._bounds[row]
+        begin -= int(self._first[row])
+        first, last = bounds[begin], bounds[begin + more]
+        start, end = as_characters(content, int(first[0]), int(last[1]))
+        return content.decode()[start:end], start, end
+
+
+def found_answers(
+    log_probabilities: np.ndarray,
+    question: int,
+    places: Places,
+    passages: Sequence[Any],
+    n_best: int,
+) -> dict[str, Any]:
+    """Collect the answers to a question, spans of the same text being one.
+
+    Args:
+        log_probabilities: float array `(passages, length, tokens)`, of spans.
+        question: int, its number in the batch.
+        places: `Places` of the batch.
+        passages: sequence of all passages, by their ids.
+        n_best: int. How many spans are considered.
+
+    Returns:
+        A dict as `OpenQuestionAnswering.predict` gives.
+    """
+    flat = log_probabilities.reshape(-1)
+    count = min(n_best, flat.size)
+    best = np.argpartition(-flat, count - 1)[:count]
+    answers: dict[str, Any] = {}
+    for place in best[np.argsort(-flat[best], kind="stable")]:
+        if flat[place] <= NOWHERE / 2:
+            break
+        indices = np.unravel_index(place, log_probabilities.shape)
+        column, begin, more = map(int, indices)
+        text, start, end = places.span(question, column, begin, more)
+        if not text:
+            continue
+        number = int(places.passage_ids[question, column])
+        found = {
+            "text": text,
+            "probability": 0.0,
+            "passage": passages[number],
+            "passage_id": number,
+            "start": start,
+            "end": end,
+        }
+        answer = answers.setdefault(" ".join(text.lower().split()), found)
+        answer["probability"] += float(np.exp(flat[place]))
+    return _with_best(answers.values())
+
+
+def _with_best(answers: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Give the best of the answers to a question, with all of them."""
+    ordered = sorted(answers, key=lambda answer: -answer["probability"])
+    with np.errstate(divide="ignore"):
+        n_best = [
+            {**answer, "score": float(np.log(answer["probability"]))}
+            for answer in ordered or [_NONE]
+        ]
+    return {**n_best[0], "n_best": n_best}
+
+
+@keras.saving.register_keras_serializable("keras_bertfam", name="ShareOfEach")
+class UnweightedShare(keras.metrics.Mean):
+    """The mean of a column of what is predicted, weights but 0 being equal.
+
+    Args:
+        column: int.
+        name: str or `None`.
+        dtype: see `keras.metrics.Metric`.
+    """
+
+    def __init__(
+        self, column: int = 0, name: str | None = None, dtype: Any = None
+    ) -> None:
+        super().__init__(name=name, dtype=dtype)
+        self.column = column
+
+    def update_state(
+        self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
+    ) -> None:
+        if sample_weight is not None:
+            sample_weight = ops.cast(ops.not_equal(sample_weight, 0), self.dtype)
+        super().update_state(y_pred[..., self.column], sample_weight)
+
+    def get_config(self) -> Config:
+        return {**super().get_config(), "column": self.column}
+
+
+_QUESTIONS_AT_ONCE = 128
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class OpenQuestionAnswering(FineTuningTask, PassageReader):
+    """Finds passages for a question, and the answer in them.
+
+    Call `fit()` to train, `predict()` for answers, and `report()` for scores and
+    errors.
+
+    A retriever's index gives passages. The reader scores their spans, and an answer is
+    as likely as all spans together that are it: `p(y | x)` is the sum over passages `z`
+    of `p(z | x) p(y | z, x)`, where `p(z | x)` is the softmax of the products of
+    vectors, by the weights of the step, and `p(y | z, x)` the part that spans of the
+    answer have of the softmax of all spans of the passage. Questions and answers alone
+    train it: no passage is given.
+
+    Args:
+        backbone: a backbone, the reader.
+        preprocessor: `OpenQuestionAnsweringPreprocessor`, or `None` for batches that
+            have their passages already.
+        retriever: `keras_bertfam.tasks.DualEncoder`, that of REALM, or trained by the
+            inverse cloze task.
+        normalization: `"passage"`, the paper's, where the spans of each passage have a
+            probability of 1 together; or `"joint"`, the released code's, one softmax of
+            all spans of all passages, whose scores are the sums of both.
+        retrieval_weight: float. Of a second loss, `-log` of the probability of the
+            passages that have an answer, 1 in the released code. Defaults to `0.0`, as
+            in REALM's paper.
+        train_passages: bool. Whether the retriever's tower of passages is trained,
+            which wants `passage_rows` of the preprocessor, and an index that
+            `RefreshIndex` makes anew. Defaults to `False`, as in both papers: passages
+            keep the vectors that they have in the index.
+        max_answer_length: int. The most tokens of an answer, as the preprocessor's.
+            Defaults to `10`.
+        n_best: int. How many spans `predict()` considers. Defaults to `20`.
+        **kwargs: arguments of `keras.Model`.
+
+    Call arguments:
+        inputs: dict of tensors, as the preprocessor makes them: the reader's rows and
+            `span_mask`, `(batch, passages, length)`; `query_token_ids` and others,
+            `(batch, query_length)`; and `passage_vectors`, `(batch, passages, dim)`, or
+            with `train_passages` `passage_token_ids` and others.
+
+    Returns:
+        Dict of float32 tensors: `span_scores`, `(batch, passages, length,
+        max_answer_length)`, see `SpanScores`, and `passage_scores`, `(batch,
+        passages)`; `log_probabilities` makes one of them.
+
+    `fit()` and `evaluate()` take questions and their answers, a string or a list of
+    strings for each. A question without an answer in any of its passages has no part in
+    the loss; `answers_found` in the logs is the share of questions that have one, and
+    `exact_match` of those whose likeliest span is an answer. In `fit()` passages are
+    looked up by the weights that the search had before; afterwards it has the trained
+    ones. `compile()` without arguments is the fine-tuning of the backbone's family at
+    ORQA's rate, 1e-5.
+
+    Raises:
+        ValueError: for an argument out of its range, without a `retriever`, or for a
+            preprocessor that doesn't fit.
+
+    Example:
+
+    ```python
+    tokenizer = keras_bertfam.tokenizers.BertTokenizer("vocab.txt", lowercase=True)
+    retriever = keras_bertfam.tasks.DualEncoder(
+        keras_bertfam.models.Backbone.from_preset("my_bert"),
+        keras_bertfam.tasks.DualEncoderPreprocessor(tokenizer, sequence_length=32))
+    passages = ["Jane Austen wrote Emma.", ("Paris", "It is in France.")]
+    index = keras_bertfam.retrieval.Index.build(passages, retriever)
+    preprocessor = keras_bertfam.tasks.OpenQuestionAnsweringPreprocessor(
+        tokenizer, sequence_length=16, num_passages=2)
+    preprocessor.search = keras_bertfam.tasks.PassageSearch(retriever, index)
+    reader = keras_bertfam.models.Backbone.from_preset("my_bert")
+    model = keras_bertfam.tasks.OpenQuestionAnswering(reader, preprocessor, retriever)
+    model.fit(["Who wrote Emma?"], [["Jane Austen", "Austen"]])
+    answer = model.predict("Who wrote Emma?")
+    print(answer["text"], answer["probability"], answer["passage"])
+    ```
+
+    References: [Guu et al., 2020](https://arxiv.org/abs/2002.08909), sections 3.1 and
+    3.2; [Lee et al., 2019](https://arxiv.org/abs/1906.00300), section 3, and the
+    released code.
+    """
+
+    preprocessor_cls = OpenQuestionAnsweringPreprocessor
+    label_kind = "span"
+    usual_learning_rate = 1e-5
+    fixed_arguments = ("train_passages", "max_answer_length")
+
+    def __init__(
+        self,
+        backbone: Model,
+        preprocessor: OpenQuestionAnsweringPreprocessor | None = None,
+        retriever: Any = None,
+        normalization: str = "passage",
+        retrieval_weight: float = 0.0,
+        train_passages: bool = False,
+        max_answer_length: int = 10,
+        n_best: int = 20,
+        **kwargs: Any,
+    ) -> None:
+        check_normalization(normalization)
+        if retrieval_weight < 0:
+            raise ValueError(
+                "`retrieval_weight` must be at least 0. Received: "
+                f"retrieval_weight={retrieval_weight}."
+            )
+        check_at_least(1, max_answer_length=max_answer_length, n_best=n_best)
+        wanted = {
+            "passage_rows": train_passages,
+            "max_answer_length": max_answer_length,
+        }
+        for name, value in wanted.items() if preprocessor else ():
+            if getattr(preprocessor, name) != value:
+                raise ValueError(
+                    f"`preprocessor` must have {name}={value}, as the task's arguments "
+                    f"say. Received: {name}={getattr(preprocessor, name)}."
+                )
+        super().__init__(backbone, preprocessor, retriever=retriever, **kwargs)
+        self.normalization = normalization
+        self.retrieval_weight = retrieval_weight
+        self.train_passages = self.trains_passages = train_passages
+        self.max_answer_length, self.n_best = max_answer_length, n_best
+        self.head = SpanScores(
+            max_answer_length,
+            initializer=backbone.make_initializer(),
+            dtype=backbone.dtype_policy,
+            name="head",
+        )
+        self.head.build((None, None, backbone.hidden_dim))
+        self.built = True
+        self.compile_by_default()
+
+    def call(
+        self, inputs: dict[str, Tensor], training: bool | None = None
+    ) -> dict[str, Tensor]:
+        count = inputs["token_ids"].shape[1]
+        rows = flat(rows_of(inputs))
+        states = states_of(self.backbone, rows, training=training)
+        scores = self.head(states, flat(inputs["span_mask"]))
+        return {
+            "span_scores": by_row(scores, count),
+            "passage_scores": self.passage_scores(inputs, training),
+        }
+
+    def log_probabilities(self, outputs: dict[str, Tensor]) -> Tensor:
+        """Compute `log p(z, s | x)` of each span of each passage.
+
+        Args:
+            outputs: dict of tensors, what the call gives.
+
+        Returns:
+            float32 tensor `(batch, passages, length, max_answer_length)`, -1e30 where
+            there is no span.
+        """
+        return span_log_probabilities(
+            outputs["passage_scores"], outputs["span_scores"], self.normalization
+        )
+
+    def own_loss(self, x: Any, y: Any, y_pred: Any, sample_weight: Any) -> Tensor:
+        targets = ops.cast(y, "bool")
+        losses = -answer_marginal(self.log_probabilities(y_pred), targets)
+        if self.retrieval_weight:
+            prior = ops.log_softmax(y_pred["passage_scores"])
+            right = answer_marginal(prior, ops.any(targets, axis=(2, 3)))
+            losses = losses - self.retrieval_weight * right
+        found = ops.any(targets, axis=(1, 2, 3))
+        losses = ops.where(found, losses, 0.0)
+        weights = ops.cast(found, losses.dtype)
+        if sample_weight is not None:
+            weights = weights * ops.cast(sample_weight, losses.dtype)
+        loss = distribution.global_mean(ops.sum(losses * weights), ops.sum(weights))
+        return loss + self.added_losses()
+
+    def compute_metrics(
+        self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
+    ) -> dict[str, Any]:
+        targets = ops.cast(y, "float32")
+        size = int(np.prod(targets.shape[1:]))
+        targets = ops.reshape(targets, (-1, size))
+        spans = ops.reshape(self.log_probabilities(y_pred), (-1, size))
+        best = ops.expand_dims(ops.argmax(spans, axis=1), 1)
+        right = ops.take_along_axis(targets, best, axis=1)
+        shares = ops.concatenate([ops.max(targets, axis=1, keepdims=True), right], 1)
+        return super().compute_metrics(x, shares, shares, sample_weight)
+
+    def default_loss(self) -> None:
+        return None
+
+    def default_metrics(self) -> list[keras.metrics.Metric]:
+        return [
+            UnweightedShare(0, name="answers_found"),
+            UnweightedShare(1, "exact_match"),
+        ]
+
+    def fit(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        epochs: int = 1,
+        **kwargs: Any,
+    ) -> keras.callbacks.History:
+        history = super().fit(x, y, batch_size, epochs, **kwargs)
+        found = history.history.get("answers_found", [1.0])
+        if not any(found):
+            warnings.warn(
+                "No question had an answer in a passage that was found for it, so that "
+                "nothing was learnt: answers must be in the passages of the index, "
+                f"within the first {self._length()} tokens of a row.",
+                stacklevel=2,
+            )
+        search = getattr(self.preprocessor, "search", None)
+        if search is not None and not self.train_passages:
+            search.adopt(search.index, None, search.step)
+        return history
+
+    def _length(self):
+        return getattr(self.preprocessor, "sequence_length", "")
+
+    def predict(
+        self, x: Any = None, batch_size: int | None = None, **kwargs: Any
+    ) -> Any:
+        """Answer questions, with the passages that the answers are from.
+
+        Spans with the same text, in any case, are one answer, whose probability is the
+        sum of theirs.
+
+        Args:
+            x: a question, or a list of them; or preprocessed rows, of which it returns
+                arrays.
+            batch_size: int, questions at a time. Defaults to `32`.
+            **kwargs: arguments of `keras.Model.predict`.
+
+        Returns:
+            For each question a dict: `text`, as in the passage; `probability`, and
+            `score`, its logarithm; `passage`, a string or a tuple of title and text,
+            that of the likeliest span, and `passage_id`, its number in the index;
+            `start` and `end`, where it is in the passage's text, in characters; and
+            `n_best`, a list of such dicts, the best first. `text` is `""` and `passage`
+            `None` where no passage has a span. For a single question its dict.
+
+        Raises:
+            ValueError: without a `search`, or for a question that is too long.
+        """
+        if not self._takes_raw(x):
+            return super().predict(x, batch_size=batch_size, **kwargs)
+        single = isinstance(x, str)
+        questions = self.preprocessor.as_tensors(x)
+        answers = []
+        for at in range(0, len(questions), _QUESTIONS_AT_ONCE):
+            part = questions[at : at + _QUESTIONS_AT_ONCE]
+            answers += self._answers(part, batch_size or 32, **kwargs)
+        return answers[0] if single else answers
+
+    def _answers(self, questions, batch_size, **kwargs):
+        rows, places = self.preprocessor.read_in_graph(questions)
+        rows = {name: value.numpy() for name, value in rows.items()}
+        outputs = super().predict(rows, batch_size=batch_size, **kwargs)
+        found = ops.convert_to_numpy(self.log_probabilities(outputs))
+        passages = self.preprocessor.search.passages
+        places = Places(places, rows["passage_ids"])
+        return [
+            found_answers(spans, number, places, passages, self.n_best)
+            for number, spans in enumerate(found)
+        ]
+
+    def _report(self, x, labels, given, batch_size, worst):
+        answers = self.predict(x, batch_size=batch_size, verbose=0)
+        return open_answers_report(self, x, labels, answers, worst)
+
+    def get_config(self) -> Config:
+        return {
+            **super().get_config(),
+            "normalization": self.normalization,
+            "retrieval_weight": self.retrieval_weight,
+            "train_passages": self.train_passages,
+            "max_answer_length": self.max_answer_length,
+            "n_best": self.n_best,
+        }

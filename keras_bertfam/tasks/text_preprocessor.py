@@ -1,0 +1,431 @@
+"""Raw text to batches that depend on a seed, the pass and the batch alone."""
+
+from typing import Any
+
+import keras_hub
+import tensorflow as tf
+
+from keras_bertfam.autograph import as_graph, as_written
+from keras_bertfam.layers.data.base import AdjustableLength
+from keras_bertfam.layers.data.documents import reading as whole_documents
+from keras_bertfam.layers.data.pipelines import (
+    PARALLEL,
+    ready_to_iterate,
+    remember_count,
+)
+from keras_bertfam.layers.data.prepared.token_corpus import TokenCorpus, token_batches
+from keras_bertfam.layers.data.rows.rows import BatchOptions, Rows
+from keras_bertfam.layers.data.seeding import (
+    StreamPosition,
+    batch_seed,
+    seeded_passes,
+)
+from keras_bertfam.presets.tokenizer_presets import (
+    PresetPreprocessor,
+    has_vocabulary,
+)
+from keras_bertfam.tokenizers.pipeline_ops import (
+    as_graph_layer,
+    tokenize_with_masks,
+)
+from keras_bertfam.tokenizers.texts import to_utf8
+from keras_bertfam.types import Config, Path, TFDataset, TFTensor, Tokenizer
+
+
+class TextPreprocessor(
+    AdjustableLength, PresetPreprocessor, keras_hub.models.Preprocessor
+):
+    """Base of the preprocessors that make training examples of raw text.
+
+    A preprocessor is composed of three parts, and a subclass says each in a method:
+    which rows documents become (`make_rows`), which layer corrupts them, if any
+    (`make_corruption`), and what is made of both (`example`): inputs, targets, and
+    their weights, of whatever shapes. It takes its own arguments, and ends its
+    `__init__` with `self.build_if_ready()`.
+
+    Args:
+        tokenizer: a tokenizer layer.
+        sequence_length: int. Tokens in a row, special ones included.
+        seed: int. Decides every order and corruption.
+
+    Call arguments:
+        x: string, list of strings or string tensor of shape `(batch,)`.
+        seed: integer tensor of shape `(2,)` or `None`: the seed of the
+            corruption, by default a function of the ids and `seed`.
+
+    Returns:
+        What `example` gives.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        sequence_length: int = 128,
+        seed: int = 0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if not hasattr(tokenizer, "vocabulary_size"):
+            raise ValueError(
+                "`tokenizer` must be a tokenizer layer. "
+                f"Received: {type(tokenizer).__name__}."
+            )
+        if sequence_length < 3:
+            raise ValueError(
+                f"`sequence_length` must be at least 3. Received: {sequence_length}."
+            )
+        self.tokenizer = as_graph_layer(tokenizer)
+        self.sequence_length = sequence_length
+        self.seed = seed
+        self.position = StreamPosition()
+        # In eager mode KerasHub's tokenizers return Python lists.
+        self._encode_in_graph = self.in_graph(self._encode)
+
+    def build_if_ready(self) -> None:
+        """Builds, unless a preset's vocabulary is still to be loaded."""
+        if has_vocabulary(self.tokenizer):
+            self.build(None)
+
+    def build(self, input_shape: Any = None) -> None:
+        # A preset's vocabulary comes after the constructor.
+        # In a function, as Keras takes no new layers in the attributes of a built one.
+        made = (self.make_rows(), self.make_corruption())
+        self._made = lambda: made
+        self.built = True
+
+    def parts(self) -> tuple[Any, Any]:
+        """Give what `make_rows` and `make_corruption` made."""
+        # A `.keras` file brings the vocabulary without a word to the preprocessor.
+        if self._made is None:
+            with tf.init_scope():
+                self.build(None)
+        return self._made()
+
+    def load_preset_assets(self, preset: Path) -> None:
+        super().load_preset_assets(preset)
+        self.build(None)
+
+    @property
+    def text_tokenizer(self) -> Any:
+        """What makes ids of texts for rows: the tokenizer, or one around it."""
+        return self.tokenizer
+
+    @property
+    def prompt_tokenizer(self) -> Any:
+        """What makes ids of texts that nothing is to be done to."""
+        return self.text_tokenizer
+
+    def make_rows(self) -> Rows:
+        """Make the kind of rows that documents become, such as `PackedRows`."""
+        raise TypeError(f"{type(self).__name__} must define `make_rows`.")
+
+    def make_corruption(self) -> Any:
+        """Make the layer that corrupts batches, such as `MaskTokens`, or `None`.
+
+        It is called with `token_ids` and `seed`, and with what else of the rows its
+        attribute `row_arguments` names, and returns a dict of tensors.
+        """
+        return None
+
+    def example(self, rows: dict[str, TFTensor], corrupted: dict[str, TFTensor]) -> Any:
+        """Make a training example. Works in a graph.
+
+        Args:
+            rows: dict of `token_ids`, int32 `(batch, length)` or `(length,)`,
+                and what else the rows have, such as `padding_mask`.
+            corrupted: dict, what the layer of `make_corruption` gives; empty
+                without one.
+
+        Returns:
+            `(x, y, sample_weight)` of `tf.Tensor`s or dicts of them, or `x` alone.
+        """
+        raise TypeError(f"{type(self).__name__} must define `example`.")
+
+    def adapt(self, documents: TFDataset | TokenCorpus) -> None:
+        """Collect the corpus statistics that the corruption needs, if any.
+
+        Args:
+            documents: `tf.data.Dataset` of scalar strings, or a prepared corpus.
+        """
+
+    def corrupt(self, rows: dict[str, TFTensor], seed: TFTensor | None = None) -> Any:
+        """Turn rows of token ids into a training example.
+
+        Args:
+            rows: see `example`.
+            seed: integer tensor of shape `(2,)`, or `None` for a seed that
+                depends on the ids alone.
+
+        Returns:
+            See `example`.
+        """
+        _, layer = self.parts()
+        if layer is None:
+            return self.example(rows, {})
+        others = {name: rows.get(name) for name in layer.row_arguments}
+        return self.example(rows, layer(rows["token_ids"], seed=seed, **others))
+
+    def call(
+        self, x: Any, y: None = None, sample_weight: None = None, seed: Any = None
+    ) -> Any:
+        for name, value in (("y", y), ("sample_weight", sample_weight)):
+            if value is not None:
+                raise ValueError(
+                    f"`{name}` must be None: {type(self).__name__} makes labels and "
+                    f"weights of the text itself. Received: {type(value).__name__}."
+                )
+        with tf.device("CPU:0"):
+            return self.corrupt(self._encode_texts(x, "max_length", True), seed)
+
+    def encode(self, texts: Any, padding: str = "longest") -> dict[str, TFTensor]:
+        """Encode strings, mask tokens in them included, without corruption.
+
+        The space before RoBERTa's `<mask>` is part of it. Texts are truncated
+        to `sequence_length`. Works in a graph.
+
+        Args:
+            texts: string, list of strings or string tensor of rank 0 or 1.
+            padding: `"longest"` or `"max_length"`.
+
+        Returns:
+            A dict of `token_ids`, int32 `(batch, length)`, and `padding_mask`,
+            bool of that shape; without the batch axis for a single string.
+        """
+        return self._encode_texts(texts, padding)
+
+    def _encode_texts(self, texts, padding, corrupted=False):
+        if padding not in ("longest", "max_length"):
+            raise ValueError(
+                f'`padding` must be "longest" or "max_length". Received: {padding!r}.'
+            )
+        with tf.device("CPU:0"):
+            texts = tf.convert_to_tensor(texts)
+            if texts.dtype != tf.string or texts.shape.rank not in (0, 1):
+                raise ValueError(
+                    "`texts` must be strings of rank 0 or 1. "
+                    f"Received: dtype={texts.dtype.name}, shape={texts.shape}."
+                )
+            texts, single = to_utf8(tf.reshape(texts, [-1])), texts.shape.rank == 0
+            out = self._encode_in_graph(texts, padding, corrupted)
+            return {k: v[0] for k, v in out.items()} if single else out
+
+    def _encode(self, texts, padding, corrupted=False):
+        tokenizer = self.text_tokenizer if corrupted else self.prompt_tokenizer
+        ids = tokenize_with_masks(tokenizer, texts)
+        rows, _ = self.parts()
+        length = rows.sequence_length if padding == "max_length" else None
+        return rows.lay_out(ids, length)
+
+    @as_written
+    def dataset(
+        self,
+        documents: TFDataset | TokenCorpus,
+        batch_size: int | None = None,
+        *,
+        training: bool = True,
+        shuffle_buffer: int = 10_000,
+        packing: str | None = None,
+        break_lines: bool = True,
+        duplicates: int | None = None,
+        tokens_per_batch: int | None = None,
+        shuffle_documents: int = 0,
+        drop_remainder: bool | None = None,
+    ) -> TFDataset:
+        """Make the dataset of corrupted batches, ready for `fit`.
+
+        Order and corruption depend on `seed`, the pass and the batch alone. Each
+        iteration is a new pass, from where `position` says.
+
+        With `duplicates=n`, pass `e` equals pass `e % n`, corruption and order: each
+        mask is seen again every `n` passes, as with BERT's `n` masked copies.
+        Unlike those, the copies aren't mixed within a pass, and packed text is cut
+        into blocks the same way in each.
+
+        Args:
+            documents: `tf.data.Dataset` of scalar strings; or what `pack` gives,
+                where there is that method; or a prepared corpus (`read_tokens`),
+                all of whose rows are shuffled.
+            batch_size: int or `None`. Rows in a batch. Defaults to 32, as Keras's
+                `fit` does, unless there are `tokens_per_batch`.
+            training: bool. `False` gives the same batches in each pass, without
+                shuffling, and the last one even if it is smaller.
+            shuffle_buffer: int. How many pieces of data are held in memory to
+                shuffle among; `0` for none. A piece is what stands for itself: a
+                row, or a whole document where rows go on from batch to batch; of
+                a prepared corpus nothing is held. Defaults to `10_000`.
+            packing: string or `None`. How text is cut into rows, of those that the
+                preprocessor knows; see `pack`. `None` is its default.
+            break_lines: bool. Whether to break lines into sentences.
+            duplicates: int or `None`. Static masking. Defaults to `None`.
+            tokens_per_batch: int or `None`. Batches of any number of rows with up
+                to so many tokens, see `BatchByTokens`, for rows of unequal length.
+            shuffle_documents: int. How many documents are held in memory to shuffle
+                among, anew in each pass, before rows are made of them: for files
+                whose order means something, and for the partners of sentence pairs,
+                which come from documents nearby. They are tokenised in each pass,
+                then. Defaults to `0`: documents come in the order of the data.
+            drop_remainder: bool or `None`. Whether a pass leaves out its last batch if
+                that isn't full: of 400 rows in batches of 30, the last 10, which are
+                others in each pass if rows are shuffled. Steps of one shape are
+                compiled once; `False` compiles another one for the last batch. Rows
+                that go on from batch to batch have no such batch, and take no `False`,
+                nor does a prepared corpus in slices. Defaults to `training`.
+
+        Returns:
+            A `tf.data.Dataset` of what the call gives. A pass without a single
+            batch ends in `tf.errors.InvalidArgumentError`.
+
+        Raises:
+            ValueError: for an argument that is out of its range, or makes no sense
+                for the rows of this preprocessor.
+        """
+        options = BatchOptions(
+            batch_size,
+            training,
+            shuffle_buffer,
+            packing,
+            break_lines,
+            duplicates,
+            tokens_per_batch,
+            shuffle_documents,
+            drop_remainder,
+        )
+        self._learn_of(documents, training)
+        if isinstance(documents, TokenCorpus):
+            return self._of_tokens(documents, options)
+        rows, _ = self.parts()
+        prepared = rows.prepare(documents, options)
+        shuffled = training and shuffle_documents > 0
+        if shuffled and prepared is documents:
+            raise ValueError(
+                "`shuffle_documents` must be 0 where `documents` are packed already, "
+                "or shuffled by `shuffle_buffer`. "
+                f"Received: shuffle_documents={shuffle_documents}."
+            )
+
+        def batches(epoch):
+            order, content, whole = (
+                batch_seed(self.seed, epoch, k) for k in (-1, -2, -3)
+            )
+            data = prepared
+            if shuffled:
+                data = whole_documents.shuffle_documents(
+                    documents, options.shuffle_documents, whole
+                )
+                data = rows.prepare(data, options)
+            return rows.batches(data, options, order, content)
+
+        def corrupt(seed, batch):
+            return as_graph(self.corrupt)(rows.complete(batch, seed), seed)
+
+        position = self.position if training else None
+        passes = seeded_passes(batches, self.seed, position, duplicates)
+        return ready_to_iterate(passes.map(corrupt, **PARALLEL))
+
+    def grain_dataset(
+        self, corpus: TokenCorpus, batch_size: int | None = None, **options: Any
+    ) -> Any:
+        """Make a dataset of Grain with the batches that `dataset` has.
+
+        A batch is the same to the bit, of NumPy arrays, and so is the order: each
+        iteration is a new pass, from where `position` says. The iterator's state, by
+        Grain's `get_state` and `set_state`, is the number of the next batch since the
+        first pass.
+
+        Args:
+            corpus: a prepared corpus, see `read_tokens`.
+            batch_size: see `dataset`.
+            **options: other arguments of `dataset`.
+
+        Returns:
+            A `grain.IterDataset`. Its attribute `source` is a `grain.MapDataset` of
+            any batch by its number, pass after pass: for worker processes,
+            `data.source.repeat(3).to_iter_dataset().mp_prefetch(...)`.
+
+        Raises:
+            ImportError: if Grain isn't installed.
+            ValueError: for documents that aren't prepared, and as `dataset`.
+
+        Example:
+
+        ```py
+        corpus = keras_bertfam.layers.read_tokens("prepared")
+        data = preprocessor.grain_dataset(corpus, batch_size=64)
+        model.fit(data, epochs=3)
+        ```
+        """
+        from keras_bertfam.layers.data.prepared import grain_batches
+
+        if not isinstance(corpus, TokenCorpus):
+            raise ValueError(
+                "`corpus` must be a prepared corpus, as `read_tokens` gives it; other "
+                f"documents are read by `dataset`. Received: {type(corpus).__name__}."
+            )
+        checked = BatchOptions(batch_size, **options)
+        self._learn_of(corpus, checked.training)
+        source = grain_batches.GrainSource(self, corpus, checked)
+        position = self.position if checked.training else None
+        if position is not None:
+            position.batches = len(source)
+        return grain_batches.GrainPasses(source, position)
+
+    def _learn_of(self, documents, training):
+        if isinstance(documents, TokenCorpus):
+            documents.manifest.check_tokenizer(self.tokenizer)
+        if training:  # what is held out teaches nothing
+            self.adapt(documents)
+            self.position.batches = None
+
+    def _of_tokens(self, corpus, options):
+        position = self.position if options.training else None
+        batches, count = token_batches(
+            corpus, self.parts()[0], options, self.seed, position, self.corrupt
+        )
+        if position is not None:
+            position.batches = count
+        return remember_count(ready_to_iterate(batches), count)
+
+    def get_config(self) -> Config:
+        return {
+            **super().get_config(),
+            "sequence_length": self.sequence_length,
+            "seed": self.seed,
+        }
+
+
+class PackingPreprocessor(TextPreprocessor):
+    """Base of the text preprocessors that can pack documents once for all passes."""
+
+    @as_written
+    def pack(
+        self,
+        documents: TFDataset,
+        packing: str | None = None,
+        break_lines: bool = True,
+    ) -> TFDataset:
+        """Do what is the same in all passes: tokenise documents, pack blocks.
+
+        `dataset` takes the result in place of documents, so that it can be
+        cached: `preprocessor.pack(documents).cache()`.
+
+        Args:
+            documents: `tf.data.Dataset` of scalar strings.
+            packing: `"full"` (FULL-SENTENCES), `"doc"` (DOC-SENTENCES), or
+                `"best_fit"`: each element of `documents` is a sequence of its own, and
+                rows hold as many as fit, told apart by `sequence_ids`; a longer one is
+                cut into pieces, each a sequence. For ELECTRA, `"segments"` as well. For
+                `DenoisingPreprocessor` and `CausalLMPreprocessor`, `"stream"` as well:
+                documents one after the other, cut into full rows. For segment pairs,
+                `"segments"` (RoBERTa's SEGMENT-PAIR) or `"sentences"` (SENTENCE-PAIR),
+                one to a row, or `"best_fit"` or `"best_fit_sentences"`, the same with
+                several to a row; it is given to `dataset`, too. `None` is the
+                preprocessor's default.
+            break_lines: bool. Whether to break lines into sentences; where texts are
+                the sequences of `"best_fit"`, which aren't broken, it has to be `True`.
+
+        Returns:
+            A `tf.data.Dataset` of dicts of tensors.
+        """
+        options = BatchOptions(packing=packing, break_lines=break_lines)
+        rows, _ = self.parts()
+        return rows.prepare(documents, options)
