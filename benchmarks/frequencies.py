@@ -11,7 +11,7 @@ import numpy as np
 import typer
 
 from keras_bertfam import layers, models
-from keras_bertfam.export.saved_model import usual_task
+from keras_bertfam.export.saved_model import default_task
 
 PASSES = 4  # over the training text: each has other masks
 
@@ -42,7 +42,7 @@ def main(
 ):
     """Print both losses."""
     keras.utils.set_random_seed(0)
-    cls = usual_task(models.Backbone.from_preset(preset, load_weights=False))
+    cls = default_task(models.Backbone.from_preset(preset, load_weights=False))
     model = cls.from_preset(preset)
     text, others = (
         layers.read_documents(each, one_per_file=one_per_file)

@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from keras_bertfam import lazy, with_keras
+from keras_bertfam import lazy
+from keras_bertfam.keras_quirks import saved_names
 from keras_bertfam.version import __version__
 
 if TYPE_CHECKING:
@@ -44,4 +45,4 @@ __all__ = [
 ]
 
 lazy.attach(__name__)
-with_keras.when_imported()
+saved_names.when_imported()

@@ -25,13 +25,13 @@ else:
     tf = None
 
 
-def _replica_context():
+def replica_context():
     """Give the context of one of several replicas, or `None`."""
     if tf is None or not tf.distribute.has_strategy():
         return None
     if tf.distribute.get_strategy().num_replicas_in_sync == 1:
         return None
-    return tf.distribute.get_replica_context()
+    return tf.distribute.getreplica_context()
 
 
 def replica_id() -> Any:
@@ -42,7 +42,7 @@ def replica_id() -> Any:
     Returns:
         An int, or an int32 scalar tensor inside of a replica.
     """
-    context = _replica_context()
+    context = replica_context()
     return 0 if context is None else context.replica_id_in_sync_group
 
 
@@ -68,7 +68,7 @@ def global_sum(x: Tensor) -> Tensor:
     share = keras.ops.sum(weights * losses) / total
     ```
     """
-    context = _replica_context()
+    context = replica_context()
     if context is None:
         return x
     return context.all_reduce(tf.distribute.ReduceOp.SUM, x)
@@ -87,7 +87,7 @@ def rows_of_all(x: Tensor) -> tuple[Tensor, Tensor | None, Any]:
         tensor of which are there, or `None` if all are; and where those of this replica
         begin. Outside of a replica `(x, None, 0)`.
     """
-    context = _replica_context()
+    context = replica_context()
     if context is None:
         return x, None, 0
     replicas, own = context.num_replicas_in_sync, context.replica_id_in_sync_group
@@ -178,7 +178,7 @@ def global_mean(total: Tensor, weight: Tensor) -> Tensor:
 
 
 def _global_mean(total, weight):
-    context = _replica_context()
+    context = replica_context()
     if context is None:
         return ops.divide_no_nan(total, weight)
     sums = ops.stop_gradient(ops.stack([total, weight]))
@@ -291,7 +291,7 @@ def sum_over_processes(model: Model, values: Sequence[float]) -> list[float]:
             found = multihost_utils.process_allgather(np.array(values, "float32"))
             return [float(x) for x in found.sum(0)]
     strategy = getattr(model, "distribute_strategy", None)
-    if tf is None or strategy is None or not _across_workers(strategy):
+    if tf is None or strategy is None or not across_workers(strategy):
         return [*values]
     with strategy.scope():
         # Each replica has a part, so that the sum over a worker's is its own.
@@ -304,178 +304,8 @@ def sum_over_processes(model: Model, values: Sequence[float]) -> list[float]:
         return [float(x) for x in strategy.reduce("SUM", given, axis=None)]
 
 
-def _across_workers(strategy):
+def across_workers(strategy):
     multi_worker = tf.distribute.MultiWorkerMirroredStrategy
     if not isinstance(strategy, multi_worker):
         return False
     return strategy.cluster_resolver.cluster_spec().num_tasks("worker") > 1
-
-
-def prepare_optimizer(model: Model) -> None:
-    """Make the optimizer of a model that was just compiled right under `tf.distribute`.
-
-    Gradients are then summed over the replicas before they are clipped and checked for
-    overflow, so that clipping acts on the gradient of the global batch, and an update
-    may be of several batches. Without replicas, see `leave_gradients`.
-
-    Args:
-        model: `keras.Model`.
-    """
-    if tf is None or model.optimizer is None:
-        return
-    if model.distribute_strategy.num_replicas_in_sync > 1:
-        sum_gradients_first(model.optimizer)
-    else:
-        leave_gradients(model.optimizer)
-
-
-def only_with(data: Any) -> contextlib.AbstractContextManager[Any]:
-    """Let nothing of a step happen unless there is data.
-
-    At the end of data of unknown length Keras runs one step too many, of which
-    TensorFlow does what doesn't need the data: it counts an iteration, and a
-    batch of loss zero.
-
-    Args:
-        data: the batch of the step.
-    """
-    if tf is None:
-        return contextlib.nullcontext()
-    return tf.control_dependencies(
-        [x for x in keras.tree.flatten(data) if isinstance(x, tf.Tensor)]
-    )
-
-
-def as_workers_reduce(model: Model, logs: Any) -> Any:
-    """Give the logs of a step an axis, if a model is trained by several workers.
-
-    Across workers Keras reduces logs over axis 0, which scalars lack (keras issue
-    20585).
-    """
-    if tf is None or not _across_workers(model.distribute_strategy):
-        return logs
-    return {name: ops.expand_dims(log, 0) for name, log in logs.items()}
-
-
-def build_before_first_step(
-    model: Model, iterator: Any = None, data_batch: Any = None
-) -> None:
-    """Build metrics and loss, as under JAX and PyTorch, for `on_train_begin`.
-
-    It takes the place of TensorFlow's `_maybe_symbolic_build`, since no public hook
-    comes as early. Keras averages the replicas' batches to learn their shapes, which
-    fails across workers (keras issue 20585) and for booleans. One replica's batch has
-    them.
-    """
-    if iterator is not None:
-        _, _, batches = next(iter(iterator))
-        try:
-            data_batch = next(batches)
-        except StopIteration:
-            return  # no data: fit() itself says so
-    strategy = model.distribute_strategy
-    data_batch = keras.tree.map_structure(
-        lambda x: strategy.experimental_local_results(x)[0], data_batch
-    )
-    with strategy.scope():
-        model._symbolic_build(data_batch=data_batch)
-
-
-def leave_gradients(optimizer: keras.optimizers.Optimizer) -> None:
-    """Make an optimizer leave out the sum over replicas, where there is only one.
-
-    TensorFlow notes each such sum in a list that lasts as long as the process, and with
-    it all of the training step: 80 MB for each `fit()` of a tiny model.
-    """
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
-    inner._all_reduce_sum_gradients = list
-
-
-def sum_gradients_first(optimizer: keras.optimizers.Optimizer) -> None:
-    """Make an optimizer sum gradients over the replicas as its first act.
-
-    Keras's optimizers do so after clipping each replica's gradient by itself
-    and, with a loss scale, after asking only the first replica for overflow.
-    """
-    if hasattr(optimizer, "_sums_gradients_first"):
-        return
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
-    if inner.gradient_accumulation_steps:
-        accumulate_over_replicas(inner)
-    apply = optimizer.apply
-
-    def apply_summed(grads, trainable_variables=None):
-        context = _replica_context()
-        known = [grad for grad in grads if grad is not None]
-        if context is not None and known:
-            known = context.all_reduce(tf.distribute.ReduceOp.SUM, known)
-        summed = iter(known)
-        grads = [None if grad is None else next(summed) for grad in grads]
-        return apply(grads, trainable_variables)
-
-    optimizer.apply = apply_summed
-    optimizer._sums_gradients_first = True
-    # The optimizer's own sum, for which Keras has no public switch.
-    inner._all_reduce_sum_gradients = list
-
-
-def accumulate_over_replicas(optimizer: keras.optimizers.Optimizer) -> None:
-    """Make an optimizer accumulate gradients in the context of a replica.
-
-    Keras asks there whether an update is due, and both answers would leave that
-    context, which TensorFlow forbids. Here the replicas have left it by then.
-
-    Args:
-        optimizer: One with `gradient_accumulation_steps`, given summed gradients.
-
-    Raises:
-        ValueError: if the optimizer keeps moving averages of the weights.
-    """
-    if optimizer.use_ema:
-        raise ValueError(
-            "`use_ema` doesn't go with `gradient_accumulation_steps` on several "
-            "replicas. Expected use_ema=False. Received: use_ema=True."
-        )
-    steps = optimizer.gradient_accumulation_steps
-
-    def accumulators(variables):
-        indices = [optimizer._get_variable_index(variable) for variable in variables]
-        return [optimizer._accumulated_gradients[index] for index in indices]
-
-    def update(grads, variables):
-        sums = accumulators(variables)
-        values = [ops.convert_to_tensor(x) for x in sums]
-        grads = [(g + x) / steps for g, x in zip(grads, values, strict=True)]
-        grads = optimizer._clip_gradients(grads)
-        optimizer._apply_weight_decay(variables)
-        optimizer._backend_update_step(grads, variables, optimizer.learning_rate)
-        optimizer._backend_increment_gradient_accumulators([-x for x in values], sums)
-
-    def add(grads, variables):
-        optimizer._backend_increment_gradient_accumulators(
-            grads, accumulators(variables)
-        )
-
-    def apply(grads, variables):
-        due = tf.equal((optimizer._iterations.value + 1) % steps, 0)
-        context = _replica_context()
-        if (
-            context is None
-            or tf.__internal__.distribute.strategy_supports_no_merge_call()
-        ):
-            tf.cond(
-                due, lambda: update(grads, variables), lambda: add(grads, variables)
-            )
-            return
-
-        def across(strategy, due, grads):
-            def each(function):
-                run = strategy.extended.call_for_each_replica
-                run(lambda grads: function(grads, variables), args=(grads,))
-
-            due = strategy.experimental_local_results(due)[0]
-            tf.cond(due, lambda: each(update), lambda: each(add))
-
-        context.merge_call(across, args=(due, grads))
-
-    optimizer._backend_apply_gradients = apply

@@ -9,6 +9,7 @@ from typing import Any
 
 import keras
 
+from keras_bertfam.keras_quirks.model_layers import layers_of
 from keras_bertfam.types import Config, Model
 
 # Modes that keep two values in a byte.
@@ -45,7 +46,7 @@ def quantize(
         config.quantization_layer_structure = structure
         # The others would be saved as zeros, as nothing is measured for them.
         blocks = structure["sequential_blocks"]
-        among = {id(x) for block in blocks for x in block._flatten_layers()}
+        among = {id(x) for block in blocks for x in layers_of(block)}
     else:
         _check_default(config)
 
@@ -58,7 +59,7 @@ def quantize(
         for text in ("Layer .* does not have a", "Invalid quantization mode"):
             warnings.filterwarnings("ignore", text)
         keras_quantize(mode, config=config, filters=is_one, **kwargs)
-    for layer in model._flatten_layers():
+    for layer in layers_of(model):
         save_zero_points(layer)
 
 
@@ -141,7 +142,7 @@ def own_policies(model: Model) -> None:
 
     A quantised layer with a map computes, but Keras doesn't save it.
     """
-    for layer in model._flatten_layers():
+    for layer in layers_of(model):
         policy = layer.dtype_policy
         if isinstance(policy, keras.dtype_policies.DTypePolicyMap):
             # Those without a path, such as dropout, have no weights.

@@ -17,6 +17,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_bertfam import distribution, tasks
+from keras_bertfam.keras_quirks import replicas
 from keras_bertfam.layers.blocks.dropout import Dropout
 from keras_bertfam.layers.blocks.embedding import TokenEmbedding
 from keras_bertfam.optimizers import Lamb, pretraining_optimizer
@@ -93,7 +94,7 @@ def overflow_on_one_replica(strategy):
         inner = pretraining_optimizer(0.1, total_steps=10, warmup_steps=0)
         optimizer = keras.optimizers.LossScaleOptimizer(inner)
         optimizer.build([variable])
-        distribution.sum_gradients_first(optimizer)
+        replicas.sum_gradients_first(optimizer)
 
     @tf.function
     def step(second):
@@ -163,7 +164,7 @@ def lamb(strategy):
         variable = keras.Variable([3.0, 4.0], name="kernel")
         optimizer = Lamb(0.1)
         optimizer.build([variable])
-        distribution.sum_gradients_first(optimizer)
+        replicas.sum_gradients_first(optimizer)
 
     @tf.function
     def step():

@@ -10,7 +10,7 @@ import pytest
 
 from keras_bertfam import analysis, arguments, datasets, models, optimizers, retrieval
 from keras_bertfam import tasks as all_tasks
-from keras_bertfam.models.subclassed import Subclassed
+from keras_bertfam.keras_quirks.functional_bases import Subclassed
 from tests import tiny_fine_tuning as tiny
 
 # Those that may be any number, or are lists of them.

@@ -122,7 +122,7 @@ def test_keras_is_prepared_when_it_is_imported(first, tmp_path):
 import sys
 sys.path.insert(0, {str(tmp_path)!r})
 import {first}
-import keras_bertfam.with_keras as ours
+import keras_bertfam.keras_quirks.saved_names as ours
 if {first == "keras_bertfam"}:
     ours.keep_freed_memory = lambda: print("kept")
 ours.load_all = lambda: print("loaded")

@@ -10,7 +10,7 @@ import typing
 import pytest
 
 from keras_bertfam import arguments
-from keras_bertfam.models.subclassed import Subclassed
+from keras_bertfam.keras_quirks.functional_bases import Subclassed
 
 SPACES = """analysis callbacks corpora datasets distribution export layers metrics
     models optimizers presets retrieval tasks tokenizers""".split()

@@ -10,9 +10,10 @@ import keras
 import keras_hub
 import numpy as np
 
+from keras_bertfam.keras_quirks.functional_bases import Subclassed
+from keras_bertfam.keras_quirks.model_layers import layers_of
 from keras_bertfam.models.exported import row_specs
 from keras_bertfam.models.library_model import LibraryModel
-from keras_bertfam.models.subclassed import Subclassed
 from keras_bertfam.presets.backbone_presets import BackbonePresets
 from keras_bertfam.presets.converting.conversion import initialization_is_skipped
 from keras_bertfam.quantization import own_policies, quantized_layers
@@ -178,7 +179,7 @@ class TokenBackbone(
         Keras was told `trainable=False` before there were any.
         """
         if self._policies is not None:
-            self._policies.of_layers(self._flatten_layers(include_self=False))
+            self._policies.of_layers(layers_of(self, include_self=False))
             own_policies(self)
         if not self.trainable:
             for layer in self._layers:
@@ -229,14 +230,14 @@ class TokenBackbone(
         self, rank: int, target_layer_names: Sequence[str] | None = None
     ) -> None:
         super().enable_lora(rank, target_layer_names)
-        for layer in self._flatten_layers(include_self=False):
+        for layer in layers_of(self, include_self=False):
             bias = getattr(layer, "bias", None)
             if getattr(layer, "lora_enabled", False) and bias is not None:
                 bias.trainable = False  # `save_lora_weights` leaves it out
 
     def get_config(self) -> Config:
         # KerasHub's forgets the float policy of a quantised model.
-        layers = [*self._flatten_layers(include_self=False)]
+        layers = layers_of(self, include_self=False)
         dtype = quantized_layers(layers, self.dtype_policy)
         if self._policies is not None:
             policies = self._policies.of_layers(layers)

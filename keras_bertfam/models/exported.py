@@ -13,6 +13,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_bertfam.keras_quirks.model_layers import layers_of
 from keras_bertfam.models import verified
 from keras_bertfam.types import Model, Path
 
@@ -115,7 +116,7 @@ def run_with_tensorflow(*arguments: str) -> None:
 
 def _half_dtype(model):
     """Find the 16-bit dtype that a layer computes in, or `None`."""
-    dtypes = {layer.compute_dtype for layer in model._flatten_layers()}
+    dtypes = {layer.compute_dtype for layer in layers_of(model)}
     return next((dtype for dtype in _HALF if dtype in dtypes), None)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import keras
 
+from keras_bertfam.keras_quirks.model_layers import layers_of
 from keras_bertfam.presets import cards, folders, hub, names, preset_checks
 from keras_bertfam.presets.checkpoints import formats, kerashub
 from keras_bertfam.presets.converting import conversion, exporting
@@ -234,8 +235,8 @@ class TaskPresets(Mixin):
         It has `quantized_layers`, which `from_config` takes out, if the task has any
         besides the backbone's.
         """
-        backbone = {id(layer) for layer in self.backbone._flatten_layers()}
-        own = (layer for layer in self._flatten_layers() if id(layer) not in backbone)
+        backbone = {id(layer) for layer in layers_of(self.backbone)}
+        own = (layer for layer in layers_of(self) if id(layer) not in backbone)
         layers = quantized_layers(own, self.backbone.dtype_policy)
         config = super().get_config()
         if config.get("preprocessor") is not None:
@@ -272,7 +273,7 @@ class TaskPresets(Mixin):
         return kerashub.to_keras_hub(self)
 
     def _not_task_weights(self):
-        return [*self.backbone._flatten_layers(), self.optimizer]
+        return [*layers_of(self.backbone), self.optimizer]
 
     def save_task_weights(self, filepath: Path) -> None:
         # KerasHub's method writes the optimizer's state along with the heads.

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
+from keras_bertfam.keras_quirks.model_layers import layers_of
 from keras_bertfam.presets.tokenizer_presets import has_vocabulary
 from keras_bertfam.tokenizers.added_tokens import as_added_tokens
 from keras_bertfam.tokenizers.text_tokenizer import add_tokens
@@ -43,7 +44,7 @@ def resize_vocabulary(task: Model, tokenizer: Tokenizer) -> Model:
     """
     if task.preprocessor is None:
         raise ValueError("`task` must have a preprocessor. Received: none.")
-    if any(layer.quantization_mode for layer in task._flatten_layers()):
+    if any(layer.quantization_mode for layer in layers_of(task)):
         raise ValueError("`task` must be a float model. Received: a quantised one.")
     old = task.preprocessor.tokenizer
     before, after = old.get_vocabulary(), tokenizer.get_vocabulary()
@@ -127,7 +128,7 @@ def with_new_tokens(backbone: Model, preprocessor: Any) -> Model:
     size = backbone.vocabulary_size
     if tokens + count <= size or tokens > size:  # too many are refused with the task
         return backbone
-    layers = backbone._flatten_layers()
+    layers = layers_of(backbone)
     if any(x.quantization_mode or getattr(x, "lora_enabled", False) for x in layers):
         raise ValueError(
             f"`backbone` must have vocabulary_size={tokens + count}, rows for the new "
@@ -140,8 +141,7 @@ def with_new_tokens(backbone: Model, preprocessor: Any) -> Model:
         value = np.array(ops.convert_to_numpy(target))
         value[tuple(map(slice, source.shape))] = ops.convert_to_numpy(source)
         target.assign(value)
-    layers = zip(backbone._flatten_layers(), grown._flatten_layers(), strict=True)
-    for source, target in layers:
+    for source, target in zip(layers_of(backbone), layers_of(grown), strict=True):
         target.trainable = source.trainable
     grown.origin = backbone.origin
     return grown

@@ -19,6 +19,11 @@ from keras_bertfam import distribution, optimizers
 from keras_bertfam.autograph import as_written
 from keras_bertfam.callbacks import show_total, with_stream_position
 from keras_bertfam.callbacks.backup import progress_of_run, released
+from keras_bertfam.keras_quirks import replicas
+from keras_bertfam.keras_quirks.functional_bases import (
+    Subclassed,
+    functional_bases_kept,
+)
 from keras_bertfam.layers.blocks.recomputation import set_recomputation
 from keras_bertfam.layers.data.pipelines import (
     checked_batch_size,
@@ -31,7 +36,6 @@ from keras_bertfam.layers.data.value_ranges import plain_error
 from keras_bertfam.models.encoder import EncoderBackbone
 from keras_bertfam.models.exported import row_specs
 from keras_bertfam.models.library_model import LibraryModel
-from keras_bertfam.models.subclassed import Subclassed, functional_bases_kept
 from keras_bertfam.presets.families.parts.recipes import (
     FineTuningRecipe,
     PretrainingRecipe,
@@ -362,7 +366,7 @@ class PretrainingTask(
         super().compile(
             optimizer=optimizer, loss=loss, weighted_metrics=weighted_metrics, **kwargs
         )
-        distribution.prepare_optimizer(self)
+        replicas.prepare_optimizer(self)
         self._weighs_batches = weigh_batches(self, loss)
         readers = (loss, kwargs.get("metrics"), weighted_metrics)
         self._scoring = compiled_losses.scoring_of(self, readers)
@@ -561,20 +565,20 @@ class PretrainingTask(
             The logs; under JAX a tuple of these and the state after it.
         """
         *state, data = args
-        with distribution.only_with(data):
+        with replicas.only_with(data):
             data = self._with_labels(data)
             if self._weighs_batches:
                 logs = STEPS[keras.backend.backend()](self, *state, data)
             else:
                 logs = super().train_step(*state, data)
-            return distribution.as_workers_reduce(self, logs)
+            return replicas.as_workers_reduce(self, logs)
 
     def test_step(self, *args: Any) -> Any:
         """Evaluate one batch; see `train_step`."""
         *state, data = args
-        with distribution.only_with(data):
+        with replicas.only_with(data):
             logs = super().test_step(*state, self._with_labels(data))
-            return distribution.as_workers_reduce(self, logs)
+            return replicas.as_workers_reduce(self, logs)
 
     def _with_labels(self, data):
         """Put the labels of a batch among its inputs, if `call` takes them there."""
@@ -657,7 +661,7 @@ class PretrainingTask(
             self.jit_compile = usual
 
     if keras.backend.backend() == "tensorflow":
-        _maybe_symbolic_build = distribution.build_before_first_step
+        _maybe_symbolic_build = replicas.build_before_first_step
 
     def _purge_model_variables(self, **kwargs: Any) -> None:
         """Leave the variables their values until the first step, under JAX.

@@ -6,10 +6,12 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import keras
 import numpy as np
 from keras import ops
 
 from keras_bertfam.analysis.word_states import WordRows, reads_rows, tokenizer_of
+from keras_bertfam.keras_quirks.model_layers import layers_of
 from keras_bertfam.layers.attention.cross_attention import CrossAttention
 from keras_bertfam.layers.data.pipelines import checked_batch_size
 from keras_bertfam.tasks.finetuning.text_classifier_preprocessor import (
@@ -180,7 +182,7 @@ def _attention_layers(backbone):
     return [
         (layer, "cross" if isinstance(layer, CrossAttention) else name)
         for name, side in (sides or {"self": backbone}).items()
-        for layer in getattr(side, "_flatten_layers", list)()
+        for layer in (layers_of(side) if isinstance(side, keras.Layer) else ())
         if hasattr(layer, "watcher")
     ]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from keras_bertfam.analysis.heads.attention import HeadRow
-from keras_bertfam.tokenizers.byte_pair import token_strings
+from keras_bertfam.tokenizers.pipeline_ops import token_strings
 
 PATTERNS = (
     "start",

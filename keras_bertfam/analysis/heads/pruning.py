@@ -9,6 +9,7 @@ from keras import ops
 from keras_bertfam.analysis.heads.importance import labelled_batches, score, trunk_of
 from keras_bertfam.analysis.plots import new_figure, written
 from keras_bertfam.arguments import checked
+from keras_bertfam.keras_quirks.model_layers import layers_of
 from keras_bertfam.layers.attention.stack_heads import NoAttention
 from keras_bertfam.presets.converting.conversion import skip_initialization
 from keras_bertfam.types import Model, Path
@@ -140,7 +141,7 @@ def _remade(model, **arguments):
 
 def _check_plain(model):
     """Raise a `ValueError` for weights that aren't what they seem."""
-    for layer in model._flatten_layers():
+    for layer in layers_of(model):
         changed = [
             name
             for name in ("quantization_mode", "lora_enabled")

@@ -13,6 +13,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_bertfam.keras_quirks.model_layers import layers_of
 from keras_bertfam.layers.blocks.dropout import Dropout
 
 RECOMPUTED = ("none", "attention", "block")
@@ -36,7 +37,7 @@ def recomputed(call: Callable[..., Any], layers: Iterable[Any]) -> Callable[...,
     dropouts = {
         id(each): each
         for layer in layers
-        for each in layer._flatten_layers()
+        for each in layers_of(layer)
         if isinstance(each, Dropout) and each.kept_rate < 1
     }.values()
 
@@ -97,7 +98,7 @@ def set_recomputation(model: keras.Model, part: str) -> None:
         raise ValueError(
             f"`rematerialize` must be one of {RECOMPUTED}. Received: {part!r}."
         )
-    layers = [x for x in model._flatten_layers() if hasattr(x, "recomputes")]
+    layers = [x for x in layers_of(model) if hasattr(x, "recomputes")]
     if part != "none" and not layers:
         raise ValueError(
             f'`rematerialize` must be "none" for {type(model).__name__}, which has no '

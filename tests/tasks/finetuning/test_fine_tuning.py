@@ -4,10 +4,10 @@ import ast
 import pathlib
 
 import pytest
-from keras_bertfam.presets.kinds import FINE_TUNED
 
 import keras_bertfam
 from keras_bertfam import tasks
+from keras_bertfam.presets.inspection import FINE_TUNED
 from keras_bertfam.tasks.finetuning.fine_tuning import FineTuningTask
 
 pytestmark = pytest.mark.any_backend
