@@ -119,6 +119,8 @@ def default_of(argument):
         parameter = own and inspect.signature(own).parameters.get(argument)
         if parameter is not None:
             return parameter.default
+        if argument in vars(each).get("settings", {}):
+            return each.settings[argument].default
     raise AssertionError(f"{name} has no {argument}")
 
 
