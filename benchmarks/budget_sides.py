@@ -93,6 +93,7 @@ def keras_bertfam(work):
     import tensorflow as tf
 
     from keras_bertfam import models, optimizers, tasks, tokenizers
+    from keras_bertfam.optimizers.base import exclude_norms_and_biases
 
     recipe = work.recipe
     electra = recipe.objective == "electra"
@@ -121,7 +122,7 @@ def keras_bertfam(work):
     )
     model = objective(backbone)
     optimizer = optimizers.AdamW(**_adamw(recipe))
-    optimizers.exclude_norms_and_biases(optimizer)
+    exclude_norms_and_biases(optimizer)
     model.compile(optimizer)
 
     def logits(token_ids, padding_mask, positions):
@@ -158,7 +159,7 @@ def keras_hub(work):
     import keras_hub
     import tensorflow as tf
 
-    from keras_bertfam import optimizers
+    from keras_bertfam.optimizers.base import exclude_norms_and_biases
 
     recipe = work.recipe
     keras.utils.set_random_seed(work.seed)
@@ -179,7 +180,7 @@ def keras_hub(work):
         preprocessor,
     )
     optimizer = keras.optimizers.AdamW(**_adamw(recipe))
-    optimizers.exclude_norms_and_biases(optimizer)
+    exclude_norms_and_biases(optimizer)
     model.compile(
         optimizer=optimizer,
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),

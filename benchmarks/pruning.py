@@ -17,12 +17,8 @@ import typer
 
 from benchmarks.quality import SETTINGS, load, trained_weights
 from keras_bertfam import optimizers
-from keras_bertfam.analysis import (
-    head_importance,
-    least_important,
-    plot_pruning,
-    prune_heads,
-)
+from keras_bertfam.analysis import head_importance, prune_heads
+from keras_bertfam.analysis.heads.pruning import least_important, plot_pruning
 from keras_bertfam.cli.finetuning import make_model
 
 SHARES = [k / 10 for k in range(11)]

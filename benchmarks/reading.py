@@ -72,6 +72,7 @@ class Reader:
     def scores(self, ids):
         """Exact match from the first, and the first five, of the ids of paragraphs."""
         import keras_bertfam
+        from keras_bertfam.metrics.squad import answer_texts
 
         count = min(max(READ), ids.shape[1])
         asked = {
@@ -83,7 +84,7 @@ class Reader:
             ],
         }
         found = self._model.predict(asked, batch_size=32, verbose=0)
-        texts = keras_bertfam.metrics.answer_texts(found)
+        texts = answer_texts(found)
         odds = np.array([answer["no_answer_odds"] for answer in found])
         odds, y = odds.reshape(-1, count), []
         for _, (*_, answers) in self._test:

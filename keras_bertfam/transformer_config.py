@@ -101,7 +101,7 @@ class TransformerConfig:
             output table of its own beside it.
         pruned_heads: for each layer a list of the heads that it lacks, or `None`; see
             `keras_bertfam.analysis.prune_heads`. Heads keep the numbers they had.
-        head_gates: dict of arguments of `keras_bertfam.layers.HeadGates`, such as
+        head_gates: dict of arguments of `HeadGates`, such as
             `penalty`, or `None` for no gates.
         norm_bias: bool. Whether norms have biases.
         first_norm: bool. Whether pre-norm begins with the first block's attention.

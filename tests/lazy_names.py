@@ -174,7 +174,8 @@ def main(folder, backend):
     import keras
 
     keras.config.set_dtype_policy("mixed_bfloat16")
-    layer = importlib.import_module(OURS).layers.Pooler(4)
+    heads = importlib.import_module("keras_bertfam.layers.heads.heads")
+    layer = heads.Pooler(4)
     assert keras.backend.backend() == backend
     assert layer.dtype_policy.name == "mixed_bfloat16"
     keras.config.set_dtype_policy("float32")

@@ -11,7 +11,7 @@ import typing
 import pytest
 import typer
 
-from keras_bertfam import datasets, layers, tasks
+from keras_bertfam import layers, tasks
 from keras_bertfam.cli import app as commands
 from keras_bertfam.cli import (
     finetuning,
@@ -25,6 +25,7 @@ from keras_bertfam.cli.building import pretraining_preprocessor
 from keras_bertfam.cli.reproduce import paper_tables
 from keras_bertfam.cli.runs import PretrainingRun, families
 from keras_bertfam.datasets import text_to_text
+from keras_bertfam.datasets.task_data import TASKS
 from keras_bertfam.layers.blocks import recomputation
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.families.parts.objectives import OBJECTIVES, strategies
@@ -151,12 +152,12 @@ def test_what_is_defined_later_is_taken():
 
 def test_finetune():
     taken = set()
-    for name in datasets.TASKS:
+    for name in TASKS:
         with contextlib.suppress(ValueError):
             taken.add(finetuning._supported(name, finetuning_heads).name)
     assert listed("finetune", "task") == {*taken, glue.NAME}
-    assert {*datasets.TASKS} - taken == {"ax", "wikipedia", "lm1b"}
-    kinds = {task.kind for task in datasets.TASKS.values()} - {"text"}
+    assert {*TASKS} - taken == {"ax", "wikipedia", "lm1b"}
+    kinds = {task.kind for task in TASKS.values()} - {"text"}
     several = "multi_label"  # which only tables of one's own have
     assert finetuning_heads.CLASSES.keys() == {*kinds, several}
     for kind, cls in finetuning_heads.CLASSES.items():

@@ -3,7 +3,8 @@ import pathlib
 
 import pytest
 
-from keras_bertfam.datasets import Examples, get_task
+from keras_bertfam.datasets import Examples
+from keras_bertfam.datasets.task_data import get_task
 from tests.tiny_questions import make_model, questions
 
 FOLDER = pathlib.Path(__file__).parents[1] / "examples"

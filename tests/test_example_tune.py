@@ -6,7 +6,8 @@ import pathlib
 import pytest
 
 from keras_bertfam import tasks
-from keras_bertfam.datasets import TASKS
+from keras_bertfam.datasets.task_data import TASKS
+from keras_bertfam.tasks.recipes import FineTuningRecipe
 from tests import tiny_fine_tuning as tiny
 
 keras_tuner = pytest.importorskip("keras_tuner")
@@ -43,7 +44,7 @@ def test_the_grid_is_the_published_one(example, preset):
 
 @pytest.mark.slow("release")
 def test_two_trials(example, preset, tmp_path, monkeypatch):
-    recipe = tasks.FineTuningRecipe((1e-2, 1e-7), (8,), (1,))
+    recipe = FineTuningRecipe((1e-2, 1e-7), (8,), (1,))
     monkeypatch.setattr(tasks, "fine_tuning_recipe", lambda *args: recipe)
     rows = [f"{k}\t1\t2\t{t}\ta cat" for t, k in zip(*tiny.texts(8), strict=True)]
     table = "\n".join(["label\tid1\tid2\tsentence1\tsentence2", *rows])

@@ -10,15 +10,16 @@ from typer.testing import CliRunner
 from keras_bertfam.cli import finetuning, finetuning_heads
 from keras_bertfam.cli.app import app
 from keras_bertfam.cli.finetuning import load_own
-from keras_bertfam.datasets import TASKS, TaskData, load_examples
+from keras_bertfam.datasets import load_examples
+from keras_bertfam.datasets.task_data import TASKS, TaskData
 from keras_bertfam.metrics import TaskMetrics, squad_scores
 from keras_bertfam.tasks import (
-    FINE_TUNING_RECIPES,
     SpanQuestionAnswering,
     TextClassifier,
     TokenClassifier,
     fine_tuning_recipe,
 )
+from keras_bertfam.tasks.recipes import FINE_TUNING_RECIPES
 from tests import tiny_questions
 from tests.tiny_fine_tuning import make_backbone, make_tokenizer, texts
 

@@ -12,10 +12,10 @@ from keras_bertfam.cli.app import app
 from keras_bertfam.datasets import (
     Examples,
     as_text_pairs,
-    get_task,
     load_examples,
     score_texts,
 )
+from keras_bertfam.datasets.task_data import get_task
 from keras_bertfam.tasks import fine_tuning_recipe
 from tests.tasks.generation import text_to_text_tokenizers as tokenizers
 from tests.tiny_text_to_text import make

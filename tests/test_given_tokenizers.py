@@ -6,11 +6,11 @@ import re
 import pytest
 from typer.testing import CliRunner
 
-from keras_bertfam import corpora
 from keras_bertfam.cli import building, pretraining
 from keras_bertfam.cli.app import app
 from keras_bertfam.cli.preparing import prepare
 from keras_bertfam.cli.runs import PretrainingRun
+from keras_bertfam.corpora.manifest import Manifest
 from keras_bertfam.presets.tokenizer_presets import load_tokenizer
 from tests.tiny_masked_lm import SPECIALS, WORDS
 
@@ -92,7 +92,7 @@ def test_prepare_takes_a_vocabulary(files):
         prepare(["text.txt"], "out", "my own", family="albert", **settings)
     prepare(["text.txt"], "out", "my own/vocab.txt", family="electra", **settings)
     tokenizer = load_tokenizer("out/tokenizer")
-    corpora.Manifest.read("out").check_tokenizer(tokenizer)
+    Manifest.read("out").check_tokenizer(tokenizer)
     assert not tokenizer.lowercase
     # Which another run is trained by.
     run = PretrainingRun(("out",), "preset", tokenizer="my own/vocab.txt")

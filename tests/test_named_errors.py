@@ -13,6 +13,7 @@ from keras_bertfam import analysis, corpora, datasets, layers, models, tasks
 from keras_bertfam.analysis.plots import new_figure, written
 from keras_bertfam.cli import demo, prediction
 from keras_bertfam.cli.app import app
+from keras_bertfam.corpora.shards import ShardReader
 from keras_bertfam.retrieval import Index
 from tests.tiny_preset import VOCABULARY, make
 
@@ -179,7 +180,7 @@ def test_damage_of_lengths_is_named(tmp_path):
     for damaged in (content[:50], b"", content.replace(b"sentences", b"sentencez")):
         lengths.write_bytes(damaged)
         with pytest.raises(ValueError, match=f"{lengths.name}.* is damaged"):
-            corpora.ShardReader(f"{folder}/{tokens.name}", "uint32")
+            ShardReader(f"{folder}/{tokens.name}", "uint32")
 
 
 def test_a_full_disk_is_named_while_shards_are_written(tmp_path):

@@ -7,9 +7,10 @@ import pathlib
 import pytest
 
 import keras_bertfam
-from keras_bertfam import corpora, parsing, retrieval
+from keras_bertfam import parsing, retrieval
 from keras_bertfam.cli.reproduce import paper_tables
 from keras_bertfam.cli.runs import PretrainingRun
+from keras_bertfam.corpora.manifest import Manifest
 from keras_bertfam.datasets import files
 from keras_bertfam.presets.checkpoints import reading
 from tests.huge_numbers import seconds
@@ -71,7 +72,7 @@ READERS = [
     ("x.json", reading.read_json),
     ("x.json", files.read_squad),
     ("x.jsonl", files.read_json),
-    folder_of("manifest.json", corpora.Manifest.read),
+    folder_of("manifest.json", Manifest.read),
     folder_of("manifest.json", retrieval.Index.load),
     ("x.yaml", parsing.read_yaml),
     ("run.yaml", PretrainingRun.read),

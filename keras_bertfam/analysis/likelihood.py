@@ -91,6 +91,7 @@ def log_likelihood(
     Example:
 
     ```python
+    from keras_bertfam.analysis.likelihood import log_likelihood
     documents = keras_bertfam.layers.read_documents("corpus/*.txt")
     tokenizer = keras_bertfam.tokenizers.train_byte_pair(
         documents, 300, family="gpt2")
@@ -99,7 +100,7 @@ def log_likelihood(
         intermediate_dim=32)
     model = keras_bertfam.tasks.CausalLM(
         backbone, keras_bertfam.tasks.CausalLMPreprocessor(tokenizer))
-    sums, counts = keras_bertfam.analysis.log_likelihood(
+    sums, counts = log_likelihood(
         model, ["The cats sleep.", "The cats sleeps."])
     perplexity = np.exp(-sums.sum() / counts.sum())
     ```
@@ -259,12 +260,13 @@ def read_blimp(path: Path, limit: int | None = None) -> dict[str, list]:
 
     ```python
     import json, pathlib
+    from keras_bertfam.analysis.likelihood import read_blimp
 
     line = {"sentence_good": "the cat sat", "sentence_bad": "cat the sat",
             "linguistics_term": "order"}
     pathlib.Path("blimp").mkdir()
     pathlib.Path("blimp/order.jsonl").write_text(json.dumps(line))
-    keras_bertfam.analysis.read_blimp("blimp")
+    read_blimp("blimp")
     ```
 
     Reference: [Warstadt et al., 2019](https://arxiv.org/abs/1912.00582).

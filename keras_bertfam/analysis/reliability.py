@@ -82,7 +82,8 @@ def plot_calibration(
     Example:
 
     ```python
-    keras_bertfam.analysis.plot_calibration(
+    from keras_bertfam.analysis.reliability import plot_calibration
+    plot_calibration(
         [[0.9, 0.1], [0.4, 0.6]], [0, 0], "calibration.png")
     ```
     """

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from keras_bertfam.analysis import plots
-from keras_bertfam.metrics import METRICS, compute_metrics, squad_scores
+from keras_bertfam.metrics import compute_metrics, squad_scores
+from keras_bertfam.metrics.scores import METRICS
 from keras_bertfam.types import Path
 
 # Texts are cut to this where they have to fit on a line.

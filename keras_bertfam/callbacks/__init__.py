@@ -7,20 +7,12 @@ from keras_bertfam import lazy
 if TYPE_CHECKING:
     from keras_bertfam.callbacks.backup import BackupAndResume
     from keras_bertfam.callbacks.preset_checkpoint import PresetCheckpoint
-    from keras_bertfam.callbacks.stream_position import (
-        SetStreamPosition,
-        show_total,
-        with_stream_position,
-    )
     from keras_bertfam.callbacks.tensorboard import TensorBoard
 
 __all__ = [
     "BackupAndResume",
     "PresetCheckpoint",
-    "SetStreamPosition",
     "TensorBoard",
-    "show_total",
-    "with_stream_position",
 ]
 
 lazy.attach(__name__)

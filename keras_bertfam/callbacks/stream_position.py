@@ -18,7 +18,7 @@ class SetStreamPosition(keras.callbacks.Callback):
     pass over several epochs; only the first position is set then.
 
     Args:
-        position: `keras_bertfam.layers.StreamPosition` of the data, or `None`
+        position: `StreamPosition` of the data, or `None`
             for that of `model.preprocessor`, if there is one.
         steps_per_epoch: Int or `None`, as given to `fit()`.
         cardinality: Int, the number of batches in a pass, -1 for endless data and
@@ -31,13 +31,14 @@ class SetStreamPosition(keras.callbacks.Callback):
     Example, for a `keras.Model` that isn't a task of this library:
 
     ```python
+    from keras_bertfam.callbacks.stream_position import SetStreamPosition
     documents = keras_bertfam.layers.read_documents("corpus/*.txt")
     task = keras_bertfam.tasks.MaskedLM.from_preset("my_bert")
     preprocessor = task.preprocessor
     model = keras.Sequential([task])
     model.compile("adamw", keras_bertfam.tasks.MaskedCrossentropy())
     data = preprocessor.dataset(documents, batch_size=64)
-    follow = keras_bertfam.callbacks.SetStreamPosition(preprocessor.position)
+    follow = SetStreamPosition(preprocessor.position)
     model.fit(data, epochs=3, callbacks=[follow])
     ```
     """

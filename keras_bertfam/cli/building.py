@@ -4,7 +4,7 @@ from typing import Any
 
 from keras_bertfam import models, optimizers, tasks, tokenizers
 from keras_bertfam.cli.runs import TOKENIZERS, PretrainingRun
-from keras_bertfam.layers import TokenCorpus
+from keras_bertfam.layers.data.prepared.token_corpus import TokenCorpus
 from keras_bertfam.presets import names
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.families.parts.objectives import OBJECTIVES

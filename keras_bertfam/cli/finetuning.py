@@ -15,7 +15,9 @@ import keras
 from keras_bertfam import datasets, tasks
 from keras_bertfam.cli import finetuning_heads, finetuning_text, glue
 from keras_bertfam.cli.inputs import check_something, check_without_own
+from keras_bertfam.datasets.task_data import TaskData, get_task
 from keras_bertfam.presets import folders
+from keras_bertfam.tasks.recipes import FineTuningRecipe
 from keras_bertfam.types import Model, Path
 
 
@@ -24,7 +26,7 @@ def train(
     train_set: datasets.Examples,
     validation_set: datasets.Examples,
     settings: tuple[float, int, int],
-    recipe: tasks.FineTuningRecipe,
+    recipe: FineTuningRecipe,
     seed: int = 0,
     jit: bool | str = "auto",
     way: Any = finetuning_heads,
@@ -69,7 +71,7 @@ def train(
 
 
 def finetune(
-    task: str | datasets.TaskData | None,
+    task: str | TaskData | None,
     preset: str,
     data: Any = None,
     output: Path | None = None,
@@ -98,7 +100,7 @@ def finetune(
     single run is saved.
 
     Args:
-        task: name of a task, see `keras_bertfam.datasets.get_task`. `None` for a
+        task: name of a task, see `get_task`. `None` for a
             table of your own; `"all-glue"` for all tasks of GLUE.
         preset: str.
         data: see `keras_bertfam.datasets.load_examples`; without a `task` the table,
@@ -274,7 +276,7 @@ def _nan_last(score):
 
 
 def _supported(task, way):
-    task = datasets.get_task(task)
+    task = get_task(task)
     if task.kind not in way.CLASSES:
         raise ValueError(
             f"`task` must be one of kind {', '.join(way.CLASSES)}. "
@@ -289,7 +291,7 @@ def _supported(task, way):
 
 
 def _check_data(task, data):
-    load_parts(datasets.get_task(task), data, limit=1, report=lambda line: None)
+    load_parts(get_task(task), data, limit=1, report=lambda line: None)
 
 
 def _card(task, scores):
@@ -365,7 +367,7 @@ def load_own(
 
 
 def load_parts(
-    task: datasets.TaskData,
+    task: TaskData,
     data: Any,
     limit: int | None,
     report: Callable[[str], object],
@@ -375,7 +377,7 @@ def load_parts(
     Such a part is MNLI's mismatched one.
 
     Args:
-        task: `keras_bertfam.datasets.TaskData`.
+        task: `keras_bertfam.datasets.task_data.TaskData`.
         data: folder, or `None` to download.
         limit: int or `None`. Only so many of each.
         report: function that takes a line of text: which part isn't there.

@@ -5,7 +5,9 @@ from typing import Any
 import keras
 
 from keras_bertfam import datasets, metrics, optimizers, tasks
+from keras_bertfam.datasets.task_data import TaskData
 from keras_bertfam.tasks.finetuning.packed_preprocessor import PackedPreprocessor
+from keras_bertfam.tasks.recipes import FineTuningRecipe
 from keras_bertfam.types import Model
 
 # By the kind of data that each public task says.
@@ -20,7 +22,7 @@ OWN_KIND = None
 
 
 def make_model(
-    task: datasets.TaskData,
+    task: TaskData,
     preset: str,
     load_weights: bool = True,
     sequence_length: int | None = None,
@@ -30,7 +32,7 @@ def make_model(
     """Make a model for a task from a preset, with a new head.
 
     Args:
-        task: `keras_bertfam.datasets.TaskData`.
+        task: `keras_bertfam.datasets.task_data.TaskData`.
         preset: str.
         load_weights: bool.
         sequence_length: int, or `None` for the preprocessor's default.
@@ -106,7 +108,7 @@ def prepare(model: Model, examples: datasets.Examples) -> tuple[Any, Any]:
 
 
 def optimizer(
-    model: Model, learning_rate: float, recipe: tasks.FineTuningRecipe
+    model: Model, learning_rate: float, recipe: FineTuningRecipe
 ) -> keras.optimizers.Optimizer:
     """Make the optimizer of a recipe.
 

@@ -10,7 +10,8 @@ import keras
 from keras_bertfam import datasets, metrics, optimizers, tasks
 from keras_bertfam.cli.prediction import write_texts
 from keras_bertfam.datasets import text_to_text
-from keras_bertfam.tasks.recipes import recipe_of
+from keras_bertfam.datasets.task_data import TaskData
+from keras_bertfam.tasks.recipes import FineTuningRecipe, recipe_of
 from keras_bertfam.types import Model
 
 OWN_KIND = "text_to_text"
@@ -19,7 +20,7 @@ CLASSES: dict[str, Any] = dict.fromkeys(text_to_text.KINDS, tasks.TextToText)
 
 
 def make_model(
-    task: datasets.TaskData,
+    task: TaskData,
     preset: str,
     load_weights: bool = True,
     sequence_length: int | None = None,
@@ -29,7 +30,7 @@ def make_model(
     """Load a `TextToText` from a preset.
 
     Args:
-        task: `keras_bertfam.datasets.TaskData`.
+        task: `keras_bertfam.datasets.task_data.TaskData`.
         preset: str.
         load_weights: bool.
         sequence_length: int, or `None` for the preset's.
@@ -84,7 +85,7 @@ def prepare(model: Model, examples: datasets.Examples) -> tuple[Any, Any]:
 
 
 def optimizer(
-    model: Model, learning_rate: float, recipe: tasks.FineTuningRecipe
+    model: Model, learning_rate: float, recipe: FineTuningRecipe
 ) -> keras.optimizers.Optimizer:
     """Make the recipe's optimizer, or Adafactor if the family was pre-trained by it.
 

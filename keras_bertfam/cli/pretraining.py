@@ -15,12 +15,9 @@ from keras_bertfam.cli.building import build, make_tokenizer
 from keras_bertfam.cli.clusters import cluster
 from keras_bertfam.cli.inputs import backup_folder, check_run, has_backup
 from keras_bertfam.cli.runs import FILE_NAME, PRECISIONS, TOKENIZERS, PretrainingRun
-from keras_bertfam.layers import (
-    TokenCorpus,
-    full_batches,
-    read_documents,
-    read_tokens,
-)
+from keras_bertfam.layers import read_documents, read_tokens
+from keras_bertfam.layers.data.prepared.token_corpus import TokenCorpus
+from keras_bertfam.layers.data.rows.batches import full_batches
 from keras_bertfam.presets import folders, locks
 from keras_bertfam.presets.tokenizer_formats.tokenizer_sources import open_tokenizer
 from keras_bertfam.types import Model, TFDataset

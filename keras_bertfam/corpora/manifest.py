@@ -40,8 +40,10 @@ class Shard(NamedTuple):
     Example:
 
     ```python
-    shard = keras_bertfam.corpora.Manifest.read("prepared").shards[0]
-    lengths = keras_bertfam.corpora.read_lengths("prepared", shard)
+    from keras_bertfam.corpora.shards import read_lengths
+    from keras_bertfam.corpora.manifest import Manifest
+    shard = Manifest.read("prepared").shards[0]
+    lengths = read_lengths("prepared", shard)
     ```
     """
 
@@ -79,7 +81,8 @@ class Manifest:
     Example:
 
     ```python
-    manifest = keras_bertfam.corpora.Manifest.read("prepared")
+    from keras_bertfam.corpora.manifest import Manifest
+    manifest = Manifest.read("prepared")
     manifest.counts["tokens"]
     ```
     """

@@ -240,9 +240,11 @@ class ShardReader:
     Example:
 
     ```python
-    manifest = keras_bertfam.corpora.Manifest.read("prepared")
+    from keras_bertfam.corpora.shards import ShardReader
+    from keras_bertfam.corpora.manifest import Manifest
+    manifest = Manifest.read("prepared")
     path = f"prepared/{manifest.shards[0].file}"
-    reader = keras_bertfam.corpora.ShardReader(path, manifest.dtype)
+    reader = ShardReader(path, manifest.dtype)
     ids, lengths = reader.record(0)
     ```
     """

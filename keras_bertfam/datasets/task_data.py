@@ -48,9 +48,10 @@ class TaskData:
     Example:
 
     ```python
-    keras_bertfam.datasets.TASKS["sst2"].label_names  # ("negative", "positive")
+    from keras_bertfam.datasets.task_data import TASKS, TaskData
+    TASKS["sst2"].label_names  # ("negative", "positive")
     # A line: {"context": "a", "question": "b", "choices": ["c", "d"], "label": 1}
-    mine = keras_bertfam.datasets.TaskData(
+    mine = TaskData(
         "mine",
         "multiple_choice",
         columns=("context", "question", "choices"),

@@ -38,7 +38,8 @@ def as_text_pairs(examples: Examples) -> tuple[list[str], list[str] | None]:
     Example:
 
     ```python
-    task = keras_bertfam.datasets.get_task("rte")
+    from keras_bertfam.datasets.task_data import get_task
+    task = get_task("rte")
     pair = (["A cat sat."], ["A cat."])
     examples = keras_bertfam.datasets.Examples(pair, [0], task)
     inputs, targets = keras_bertfam.datasets.as_text_pairs(examples)
@@ -122,7 +123,8 @@ def score_texts(examples: Examples, texts: Sequence[str]) -> dict[str, float]:
     Example:
 
     ```python
-    task = keras_bertfam.datasets.get_task("sst2")
+    from keras_bertfam.datasets.task_data import get_task
+    task = get_task("sst2")
     examples = keras_bertfam.datasets.Examples(["good", "bad"], [1, 0], task)
     keras_bertfam.datasets.score_texts(examples, ["positive", "a film"])
     # {"accuracy": 0.5}

@@ -3,14 +3,7 @@
 from typing import TYPE_CHECKING
 
 from keras_bertfam import lazy, tokenizers
-from keras_bertfam.layers import (
-    attention,
-    blocks,
-    corruption,
-    data,
-    heads,
-    recurrent,
-)
+from keras_bertfam.layers import attention, blocks, corruption, data, heads
 
 if TYPE_CHECKING:
     from keras_bertfam.layers.attention import *  # noqa: F403
@@ -18,7 +11,6 @@ if TYPE_CHECKING:
     from keras_bertfam.layers.corruption import *  # noqa: F403
     from keras_bertfam.layers.data import *  # noqa: F403
     from keras_bertfam.layers.heads import *  # noqa: F403
-    from keras_bertfam.layers.recurrent import *  # noqa: F403
     from keras_bertfam.tokenizers import *  # noqa: F403
 
 __all__ = [
@@ -27,7 +19,6 @@ __all__ = [
     *corruption.__all__,
     *data.__all__,
     *heads.__all__,
-    *recurrent.__all__,
     *tokenizers.__all__,  # where they were public before
 ]
 

@@ -146,8 +146,9 @@ def best_null_threshold(
     Example:
 
     ```python
+    from keras_bertfam.metrics.squad import best_null_threshold
     answers = [{"text": ["a mat"]}, {"text": []}]
-    keras_bertfam.metrics.best_null_threshold(answers, ["mat", "Bert"], [-2.0, 3.0])
+    best_null_threshold(answers, ["mat", "Bert"], [-2.0, 3.0])
     # (100.0, -2.0)
     ```
 
@@ -192,9 +193,10 @@ def answer_texts(
     Example:
 
     ```python
+    from keras_bertfam.metrics.squad import answer_texts
     model = keras_bertfam.tasks.SpanQuestionAnswering.from_preset("my_bert")
     answers = model.predict({"question": ["Where?"], "context": ["On a mat."]})
-    keras_bertfam.metrics.answer_texts(answers, null_threshold=0.0)
+    answer_texts(answers, null_threshold=0.0)
     ```
     """
     return [

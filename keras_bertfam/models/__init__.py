@@ -13,11 +13,7 @@ if TYPE_CHECKING:
     from keras_bertfam.models.families.bart import BartBackbone
     from keras_bertfam.models.families.bert import BertBackbone
     from keras_bertfam.models.families.camembert import CamembertBackbone
-    from keras_bertfam.models.families.distilbert import (
-        DistilBertBackbone,
-        copy_layers,
-        teacher_layers,
-    )
+    from keras_bertfam.models.families.distilbert import DistilBertBackbone
     from keras_bertfam.models.families.electra import ElectraBackbone, make_generator
     from keras_bertfam.models.families.elmo import ElmoBackbone
     from keras_bertfam.models.families.ernie import ErnieBackbone
@@ -62,10 +58,8 @@ __all__ = [
     "TransformerXLBackbone",
     "XLMRobertaBackbone",
     "XLNetBackbone",
-    "copy_layers",
     "make_generator",
     "make_longformer",
-    "teacher_layers",
 ]
 
 lazy.attach(__name__)

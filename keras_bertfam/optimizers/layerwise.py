@@ -37,8 +37,9 @@ class LayerwiseAdamW(FusedUpdate, SettableRate, keras.optimizers.Adam):
     Example:
 
     ```python
+    from keras_bertfam.optimizers.layerwise import layerwise_scales
     model = keras_bertfam.tasks.TextClassifier.from_preset("my_bert", num_classes=2)
-    scales = keras_bertfam.optimizers.layerwise_scales(model, 0.8)
+    scales = layerwise_scales(model, 0.8)
     model.compile(keras_bertfam.optimizers.LayerwiseAdamW(3e-4, scales))
     ```
 
@@ -130,8 +131,9 @@ def layerwise_scales(
     Example:
 
     ```python
+    from keras_bertfam.optimizers.layerwise import layerwise_scales
     model = keras_bertfam.tasks.TextClassifier.from_preset("my_bert", num_classes=2)
-    keras_bertfam.optimizers.layerwise_scales(model, 0.8, offset=2)
+    layerwise_scales(model, 0.8, offset=2)
     ```
     """
     if not 0 < decay <= 1:

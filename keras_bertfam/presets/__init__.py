@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING
 from keras_bertfam import lazy
 
 if TYPE_CHECKING:
-    from keras_bertfam.presets.checkpoints.source import (
-        CheckpointError,
-        CheckpointSource,
-    )
+    from keras_bertfam.presets.checkpoints.source import CheckpointError
     from keras_bertfam.presets.hub import upload_preset
     from keras_bertfam.presets.names import list_presets
 
-__all__ = ["CheckpointError", "CheckpointSource", "list_presets", "upload_preset"]
+__all__ = [
+    "CheckpointError",
+    "list_presets",
+    "upload_preset",
+]
 
 lazy.attach(__name__)

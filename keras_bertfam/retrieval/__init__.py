@@ -6,8 +6,9 @@ from keras_bertfam import lazy
 
 if TYPE_CHECKING:
     from keras_bertfam.retrieval.index import Index
-    from keras_bertfam.retrieval.passages import Found
 
-__all__ = ["Found", "Index"]
+__all__ = [
+    "Index",
+]
 
 lazy.attach(__name__)

@@ -28,10 +28,7 @@ if TYPE_CHECKING:
         TextClassifierPreprocessor,
         TextRegressorPreprocessor,
     )
-    from keras_bertfam.tasks.finetuning.text_embedder import (
-        CosineSimilarityError,
-        TextEmbedder,
-    )
+    from keras_bertfam.tasks.finetuning.text_embedder import TextEmbedder
     from keras_bertfam.tasks.finetuning.text_embedder_preprocessor import (
         TextEmbedderPreprocessor,
     )
@@ -46,22 +43,12 @@ if TYPE_CHECKING:
     from keras_bertfam.tasks.generation.denoising_preprocessor import (
         DenoisingPreprocessor,
     )
-    from keras_bertfam.tasks.generation.language_model import (
-        LanguageModelCrossentropy,
-    )
     from keras_bertfam.tasks.generation.settings import GenerationSettings
     from keras_bertfam.tasks.generation.text_to_text import TextToText
     from keras_bertfam.tasks.generation.text_to_text_preprocessor import (
         TextToTextPreprocessor,
     )
-    from keras_bertfam.tasks.losses import (
-        DetectionCrossentropy,
-        LabelSetCrossentropy,
-        MaskedCrossentropy,
-        Perplexity,
-        TokenAccuracy,
-        WeightedMeanSquaredError,
-    )
+    from keras_bertfam.tasks.losses import MaskedCrossentropy
     from keras_bertfam.tasks.masking.distiller import DISTILLATION_RECIPES, Distiller
     from keras_bertfam.tasks.masking.masked_lm import MaskedLM
     from keras_bertfam.tasks.masking.masked_lm_preprocessor import (
@@ -84,13 +71,7 @@ if TYPE_CHECKING:
     from keras_bertfam.tasks.masking.span_boundary_lm_preprocessor import (
         SpanBoundaryLMPreprocessor,
     )
-    from keras_bertfam.tasks.recipes import (
-        FINE_TUNING_RECIPES,
-        FineTuningRecipe,
-        PretrainingRecipe,
-        fine_tuning_recipe,
-        pretraining_recipe,
-    )
+    from keras_bertfam.tasks.recipes import fine_tuning_recipe, pretraining_recipe
     from keras_bertfam.tasks.recurrent.bidirectional_lm import BidirectionalLM
     from keras_bertfam.tasks.recurrent.bidirectional_lm_preprocessor import (
         BidirectionalLMPreprocessor,
@@ -134,23 +115,17 @@ __all__ = [
     "BidirectionalLMPreprocessor",
     "CausalLM",
     "CausalLMPreprocessor",
-    "CosineSimilarityError",
     "DISTILLATION_RECIPES",
     "DenoisingPreprocessor",
-    "DetectionCrossentropy",
     "Distiller",
     "DistillerPreprocessor",
     "DualEncoder",
     "DualEncoderPreprocessor",
     "ElmoTextClassifierPreprocessor",
     "ElmoTokenClassifierPreprocessor",
-    "FINE_TUNING_RECIPES",
-    "FineTuningRecipe",
     "GenerationSettings",
     "KnowledgeAugmentedMaskedLM",
     "KnowledgeAugmentedMaskedLMPreprocessor",
-    "LabelSetCrossentropy",
-    "LanguageModelCrossentropy",
     "MaskedCrossentropy",
     "MaskedLM",
     "MaskedLMPreprocessor",
@@ -163,8 +138,6 @@ __all__ = [
     "PassageSearch",
     "PermutationLM",
     "PermutationLMPreprocessor",
-    "Perplexity",
-    "PretrainingRecipe",
     "RecurrentLM",
     "RecurrentLMPreprocessor",
     "RefreshIndex",
@@ -184,10 +157,8 @@ __all__ = [
     "TextRegressorPreprocessor",
     "TextToText",
     "TextToTextPreprocessor",
-    "TokenAccuracy",
     "TokenClassifier",
     "TokenClassifierPreprocessor",
-    "WeightedMeanSquaredError",
     "add_special_tokens",
     "fine_tuning_recipe",
     "mark_entities",

@@ -6,7 +6,9 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_bertfam import distribution, optimizers
+from keras_bertfam import distribution
+from keras_bertfam.optimizers import accumulation
+from keras_bertfam.optimizers.accumulation import accumulates, batch_weighed
 from keras_bertfam.tasks.losses import WeightedMeanLoss
 from keras_bertfam.types import Model
 
@@ -24,10 +26,10 @@ def weigh_batches(task: Model, loss: Any) -> bool:
     losses = [each for each in keras.tree.flatten(loss) if each is not None]
     # What a loss of the user's divides by isn't known: there batches are alike.
     known = all(isinstance(each, WeightedMeanLoss) for each in losses)
-    if not (known and optimizers.accumulates(task.optimizer)):
+    if not (known and accumulates(task.optimizer)):
         return False
     with distribution.scope_of(task):
-        optimizers.weigh_batches(task.optimizer, task.loss_counts)
+        accumulation.weigh_batches(task.optimizer, task.loss_counts)
         _weigh_losses(task._loss_tracker, task.loss_counts)
     return True
 
@@ -39,7 +41,7 @@ def _weigh_losses(tracker, parts):
     weights = tracker.add_variable((parts,), "zeros", name="weights")
 
     def update_weighed(values, sample_weight=None):
-        batch = optimizers.batch_weighed()
+        batch = batch_weighed()
         if batch is None:
             return update(values, sample_weight)
         weights.assign_add(batch[0])

@@ -162,7 +162,8 @@ class DetectionCrossentropy(WeightedMeanLoss):
     Example:
 
     ```python
-    loss = keras_bertfam.tasks.DetectionCrossentropy()
+    from keras_bertfam.tasks.losses import DetectionCrossentropy
+    loss = DetectionCrossentropy()
     loss([[1, 0]], [[0.0, 9.0]], sample_weight=[[1.0, 0.0]])  # ln 2
     ```
 
@@ -210,7 +211,8 @@ class LabelSetCrossentropy(DetectionCrossentropy):
     Example:
 
     ```python
-    loss = keras_bertfam.tasks.LabelSetCrossentropy()
+    from keras_bertfam.tasks.losses import LabelSetCrossentropy
+    loss = LabelSetCrossentropy()
     loss([[1.0, 0.0, 1.0]], keras.ops.zeros((1, 3)))  # ln 2
     ```
     """
@@ -250,7 +252,8 @@ class WeightedMeanSquaredError(WeightedMeanLoss):
     Example:
 
     ```python
-    loss = keras_bertfam.tasks.WeightedMeanSquaredError()
+    from keras_bertfam.tasks.losses import WeightedMeanSquaredError
+    loss = WeightedMeanSquaredError()
     loss([1.0, 0.0], [3.0, 0.0], sample_weight=[1.0, 3.0])  # 1.0
     ```
     """
@@ -273,7 +276,8 @@ class Perplexity(keras.metrics.Mean):
     Example:
 
     ```python
-    metric = keras_bertfam.tasks.Perplexity()
+    from keras_bertfam.tasks.losses import Perplexity
+    metric = Perplexity()
     metric.update_state([[1, 0]], keras.ops.zeros((1, 2, 4)))
     metric.result()  # 4.0
     ```
@@ -303,7 +307,8 @@ class TokenAccuracy(keras.metrics.SparseCategoricalAccuracy):
     Example:
 
     ```python
-    metric = keras_bertfam.tasks.TokenAccuracy()
+    from keras_bertfam.tasks.losses import TokenAccuracy
+    metric = TokenAccuracy()
     metric.update_state([[1, 0]], [[[0.1, 0.9], [0.2, 0.8]]])
     metric.result()  # 0.5
     ```

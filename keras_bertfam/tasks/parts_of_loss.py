@@ -11,7 +11,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_bertfam import distribution, optimizers
+from keras_bertfam import distribution
+from keras_bertfam.optimizers.accumulation import weighed
 from keras_bertfam.types import Model, Tensor
 
 
@@ -31,7 +32,7 @@ def _under_tensorflow(model: Model, data: Any) -> dict[str, Tensor]:
         parts = tf.unstack(inner.gradient(loss, factors))[1:] if several else []
         scaled = [model.optimizer.scale_loss(each) for each in (loss, *parts)]
     grads = [tape.gradient(each, variables) for each in scaled]
-    with optimizers.weighed(*_weights_and_losses(model, means, loss, parts)):
+    with weighed(*_weights_and_losses(model, means, loss, parts)):
         model._loss_tracker.update_state(loss)
         model.optimizer.apply(_stacked(grads), variables)
     return model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
@@ -60,7 +61,7 @@ def _under_torch(model: Model, data: Any) -> dict[str, Tensor]:
     loss, parts = loss.detach(), [part.detach() for part in parts]
     with (
         torch.no_grad(),
-        optimizers.weighed(*_weights_and_losses(model, means, loss, parts)),
+        weighed(*_weights_and_losses(model, means, loss, parts)),
     ):
         model._loss_tracker.update_state(loss)
         model.optimizer.apply(_stacked(grads), variables)
@@ -107,7 +108,7 @@ def _under_jax(model: Model, state: Any, data: Any) -> tuple[dict[str, Tensor], 
         scale = model.optimizer.scale_loss(ops.ones(()))
     parts = [part / scale for part in scaled[1:]]
     losses = ops.stack([loss - sum(parts), *parts])
-    with optimizers.weighed(weights, losses):
+    with weighed(weights, losses):
         trainable, of_optimizer = model.optimizer.stateless_apply(
             of_optimizer, _stacked(grads), trainable
         )

@@ -7,10 +7,9 @@ from typing import Any
 
 import keras
 
-from keras_bertfam import optimizers
 from keras_bertfam.arguments import checked
 from keras_bertfam.optimizers.base import inner
-from keras_bertfam.optimizers.schedules import COUNTING
+from keras_bertfam.optimizers.schedules import COUNTING, check_accumulation
 from keras_bertfam.presets.families import FAMILIES, Family
 from keras_bertfam.presets.families.parts.recipes import (
     FineTuningRecipe,
@@ -71,7 +70,7 @@ def checked_accumulation(steps: int | None, optimizer: Any) -> int | None:
     Raises:
         ValueError: if it is no positive int, or the optimizer is another one.
     """
-    optimizers.check_accumulation(steps)
+    check_accumulation(steps)
     if steps in (None, 1):
         return None
     if optimizer != "auto":
@@ -273,7 +272,7 @@ def fine_tuning_recipe(
 
     Args:
         family: str, a family's name, or the name of a backbone's class.
-        task: name of a task in `keras_bertfam.datasets.TASKS`, or `None`.
+        task: name of a task in `keras_bertfam.datasets.task_data.TASKS`, or `None`.
         hidden_dim: int or `None`. The width of the backbone: some sizes, such as
             BERT's miniatures, have recipes of their own.
 

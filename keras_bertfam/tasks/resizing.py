@@ -83,7 +83,7 @@ def add_special_tokens(task: Model, tokens: Iterable[Any]) -> Model:
 
     Args:
         task: see `resize_vocabulary`.
-        tokens: list of str or `keras_bertfam.tokenizers.AddedToken`. None of them is
+        tokens: list of str or `AddedToken`. None of them is
             masked or drawn at random.
 
     Returns:

@@ -17,8 +17,8 @@ from keras import ops
 
 from keras_bertfam import distribution, optimizers
 from keras_bertfam.autograph import as_written
-from keras_bertfam.callbacks import show_total, with_stream_position
 from keras_bertfam.callbacks.backup import progress_of_run, released
+from keras_bertfam.callbacks.stream_position import show_total, with_stream_position
 from keras_bertfam.keras_quirks import replicas
 from keras_bertfam.keras_quirks.functional_bases import (
     Subclassed,
@@ -36,6 +36,16 @@ from keras_bertfam.layers.data.value_ranges import plain_error
 from keras_bertfam.models.encoder import EncoderBackbone
 from keras_bertfam.models.exported import row_specs
 from keras_bertfam.models.library_model import LibraryModel
+from keras_bertfam.optimizers.base import (
+    exclude_norms_and_biases,
+    excludes_norms_and_biases,
+    rates_set_by,
+)
+from keras_bertfam.optimizers.pretraining import (
+    count_updates,
+    needs_total_steps,
+    resolve_schedule,
+)
 from keras_bertfam.presets.families.parts.recipes import (
     FineTuningRecipe,
     PretrainingRecipe,
@@ -373,7 +383,7 @@ class PretrainingTask(
         self._gives_labels = compiled_losses.call_takes_labels(self)
         self._compiles_as_it_pays = kwargs.get("jit_compile", "auto") == "auto"
         self._compiles_step = False
-        optimizers.count_updates(self.optimizer)
+        count_updates(self.optimizer)
 
     def compile_by_default(self) -> None:
         """Compile without arguments, unless `compile=False` was given."""
@@ -388,7 +398,7 @@ class PretrainingTask(
             # Keras writes what it made of "auto", which is for this machine.
             config = {**config, "jit_compile": "auto"}
         # An optimizer's config lacks the variables without weight decay.
-        excluded = optimizers.excludes_norms_and_biases(self.optimizer)
+        excluded = excludes_norms_and_biases(self.optimizer)
         return {
             **config,
             "excludes_norms_and_biases": excluded,
@@ -400,7 +410,7 @@ class PretrainingTask(
         excluded = config.pop("excludes_norms_and_biases")
         self.compile(**keras.saving.deserialize_keras_object(config))
         if excluded:
-            optimizers.exclude_norms_and_biases(self.optimizer)
+            exclude_norms_and_biases(self.optimizer)
         if self.optimizer is not None:
             self.optimizer.build(self.trainable_variables)
 
@@ -485,13 +495,13 @@ class PretrainingTask(
             released(callbacks),
             self._usable_after_errors(),
             may_end(steps),
-            optimizers.rates_set_by(self.optimizer, callbacks),
+            rates_set_by(self.optimizer, callbacks),
         ):
             verbose = kwargs.get("verbose", "auto")
-            if optimizers.needs_total_steps(self.optimizer) and steps is None:
+            if needs_total_steps(self.optimizer) and steps is None:
                 steps = count_batches(x, verbose)
             left = epochs - kwargs.get("initial_epoch", 0)
-            optimizers.resolve_schedule(self.optimizer, steps and steps * left)
+            resolve_schedule(self.optimizer, steps and steps * left)
             show_total(callbacks, known_count(x))
             in_all = known_count(x) if steps is None else steps
             self._choose_compilation(known_shapes(x), in_all and in_all * epochs)

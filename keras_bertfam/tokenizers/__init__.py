@@ -5,19 +5,17 @@ from typing import TYPE_CHECKING
 from keras_bertfam import lazy
 
 if TYPE_CHECKING:
-    from keras_bertfam.tokenizers.added_tokens import AddedToken
     from keras_bertfam.tokenizers.byte_level import (
         BartTokenizer,
         GPT2Tokenizer,
         ModernBertTokenizer,
         RobertaTokenizer,
     )
-    from keras_bertfam.tokenizers.counting import count_tokens, extend_vocabulary
+    from keras_bertfam.tokenizers.counting import extend_vocabulary
     from keras_bertfam.tokenizers.elmo import ElmoTokenizer, train_words
     from keras_bertfam.tokenizers.gpt import GPTTokenizer
     from keras_bertfam.tokenizers.sentence_piece import AlbertTokenizer, XLNetTokenizer
     from keras_bertfam.tokenizers.t5 import T5Tokenizer
-    from keras_bertfam.tokenizers.text_tokenizer import add_tokens
     from keras_bertfam.tokenizers.training import (
         train_byte_pair,
         train_sentence_piece,
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "AddedToken",
     "AlbertTokenizer",
     "BartTokenizer",
     "BertTokenizer",
@@ -43,8 +40,6 @@ __all__ = [
     "T5Tokenizer",
     "XLMRobertaTokenizer",
     "XLNetTokenizer",
-    "add_tokens",
-    "count_tokens",
     "extend_vocabulary",
     "train_byte_pair",
     "train_sentence_piece",

@@ -32,7 +32,8 @@ class AddedToken:
     Example:
 
     ```python
-    keras_bertfam.tokenizers.AddedToken("<entity>", special=True)
+    from keras_bertfam.tokenizers.added_tokens import AddedToken
+    AddedToken("<entity>", special=True)
     ```
     """
 

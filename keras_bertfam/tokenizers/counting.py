@@ -29,9 +29,10 @@ def count_tokens(tokenizer: Tokenizer, documents: TFDataset) -> np.ndarray:
     Example:
 
     ```python
+    from keras_bertfam.tokenizers.counting import count_tokens
     documents = tf.data.Dataset.from_tensor_slices(["a bat", "a cat sat"])
     tokenizer = keras_bertfam.tokenizers.train_word_piece(documents, 40)
-    counts = keras_bertfam.tokenizers.count_tokens(tokenizer, documents)
+    counts = count_tokens(tokenizer, documents)
     ```
     """
     size = tokenizer.vocabulary_size()

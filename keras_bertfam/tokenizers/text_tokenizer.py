@@ -197,10 +197,12 @@ def add_tokens(
     Example:
 
     ```python
+    from keras_bertfam.tokenizers.added_tokens import AddedToken
+    from keras_bertfam.tokenizers.text_tokenizer import add_tokens
     tokenizer = keras_bertfam.tokenizers.BertTokenizer.from_preset(
         "bert_base_en_uncased")
-    token = keras_bertfam.tokenizers.AddedToken("<entity>", special=True)
-    tokenizer = keras_bertfam.tokenizers.add_tokens(tokenizer, [token])
+    token = AddedToken("<entity>", special=True)
+    tokenizer = add_tokens(tokenizer, [token])
     ```
     """
     if not isinstance(tokenizer, TextTokenizer):

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_bertfam.analysis import log_likelihood, pseudo_log_likelihood
+from keras_bertfam.analysis import pseudo_log_likelihood
+from keras_bertfam.analysis.likelihood import log_likelihood
 from keras_bertfam.tasks import CausalLM, CausalLMPreprocessor
 from tests import tiny_fine_tuning, tiny_text_to_text
 from tests import tiny_masked_lm as tiny

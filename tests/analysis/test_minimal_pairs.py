@@ -4,12 +4,8 @@ import zipfile
 import numpy as np
 import pytest
 
-from keras_bertfam.analysis import (
-    log_likelihood,
-    minimal_pairs,
-    pseudo_log_likelihood,
-    read_blimp,
-)
+from keras_bertfam.analysis import minimal_pairs, pseudo_log_likelihood
+from keras_bertfam.analysis.likelihood import log_likelihood, read_blimp
 from keras_bertfam.tasks import CausalLM, CausalLMPreprocessor, TextEmbedder
 from tests import tiny_fine_tuning, tiny_text_to_text
 from tests import tiny_masked_lm as tiny

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 from sklearn.decomposition import PCA
 
-from keras_bertfam.analysis import WordVectors, embed_words, word_vectors
+from keras_bertfam.analysis import embed_words, word_vectors
+from keras_bertfam.analysis.occurrences import WordVectors
 from keras_bertfam.analysis.word_states import words_of
 from tests import tiny_fine_tuning as tiny
 

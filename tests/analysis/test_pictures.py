@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from keras_bertfam.analysis import WordVectors, plots
+from keras_bertfam.analysis import plots
+from keras_bertfam.analysis.occurrences import WordVectors
 from keras_bertfam.analysis.report import class_report
 
 pytestmark = pytest.mark.any_backend

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 from sklearn.calibration import calibration_curve
 
-from keras_bertfam.analysis import calibration, plot_calibration
+from keras_bertfam.analysis import calibration
+from keras_bertfam.analysis.reliability import plot_calibration
 
 pytestmark = pytest.mark.any_backend
 

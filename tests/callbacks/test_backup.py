@@ -15,6 +15,10 @@ import pytest
 
 from keras_bertfam import callbacks
 from keras_bertfam.callbacks.backup import Termination
+from keras_bertfam.callbacks.stream_position import (
+    SetStreamPosition,
+    with_stream_position,
+)
 from tests import tiny_masked_lm as tiny
 from tests.resume_worker import At, train
 
@@ -335,7 +339,7 @@ def test_bad_backups_and_arguments(tmp_path):
     with pytest.raises(ValueError, match="is of another model"):
         run(tmp_path)
     with pytest.raises(ValueError, match="may hold one"):
-        callbacks.with_stream_position([callbacks.SetStreamPosition()] * 2, None)
+        with_stream_position([SetStreamPosition()] * 2, None)
 
 
 @pytest.mark.slow
@@ -348,7 +352,7 @@ def test_a_plain_fit_moves_the_position():
             self.calls.append((epoch, batch))
 
     position = Position()
-    train(extra=[callbacks.SetStreamPosition(position)], initial_epoch=1)
+    train(extra=[SetStreamPosition(position)], initial_epoch=1)
     assert position.calls == [(1, 0), (2, 0)]
 
 

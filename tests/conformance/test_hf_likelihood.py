@@ -5,7 +5,7 @@ import types
 import numpy as np
 import pytest
 
-from keras_bertfam.analysis import log_likelihood
+from keras_bertfam.analysis.likelihood import log_likelihood
 from keras_bertfam.tasks import CausalLM
 from tests.from_transformers import convert, randomize
 

@@ -62,7 +62,7 @@ def _assign_dense(layer, linear):
 
 def test_conditional_head_equals_that_of_xlnet():
     """The logits of XLNetForQuestionAnswering's three heads."""
-    from keras_bertfam.layers import ConditionalSpanHead
+    from keras_bertfam.layers.heads.span_heads import ConditionalSpanHead
 
     config = transformers.XLNetConfig(d_model=16, n_head=2, n_layer=1, vocab_size=9)
     source = randomize(transformers.XLNetForQuestionAnswering(config))

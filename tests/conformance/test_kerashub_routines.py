@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bertfam import layers, models, tasks
-from keras_bertfam.layers import attention, blocks, heads, recurrent
+from keras_bertfam import models, tasks
+from keras_bertfam.layers.attention.relative_bias import RelativePositionBias
+from keras_bertfam.layers.blocks.embedding import TokenEmbedding
+from keras_bertfam.layers.heads.sampling import SampleTokens
+from keras_bertfam.layers.heads.scalar_mix import ScalarMix
 from keras_bertfam.presets.families import FAMILIES
 from tests import every_task as every
-from tests import public_layers as public
-
-MODELING = (attention, blocks, heads, recurrent)
+from tests import model_layers as public
 
 pytest.importorskip("grain", reason="KerasHub's routines import it: extra `grain`")
 from keras_hub.src.tests import test_case  # noqa: E402
@@ -118,7 +119,7 @@ def built_by_first(monkeypatch, cls):
 def arguments_of_layer(case):
     arguments = dict(case.arguments)
     if case.embedding:
-        table = layers.TokenEmbedding(public.VOCABULARY, public.WIDTH)
+        table = TokenEmbedding(public.VOCABULARY, public.WIDTH)
         table.build()
         arguments["token_embedding"] = table
     return arguments
@@ -126,7 +127,7 @@ def arguments_of_layer(case):
 
 @pytest.mark.parametrize("name", marked(public.CASES, "Highway"))
 def test_layers(name, routines, monkeypatch):
-    case, cls = public.CASES[name], getattr(layers, name)
+    case, cls = public.CASES[name], public.model_layers()[name]
     arguments, inputs = arguments_of_layer(case), as_tensors(case.inputs)
     several = isinstance(case.inputs, dict)
     if several:
@@ -152,30 +153,24 @@ def test_layers(name, routines, monkeypatch):
 
 
 def test_layers_that_take_or_give_no_floats(routines):
-    sample = layers.SampleTokens(seed=1)
+    sample = SampleTokens(seed=1)
     routines.run_serialization_test(sample)
     assert dtype_of(sample(public.x)) == "int32"
     assert sample(keras.KerasTensor(public.STATES)).shape == public.STATES[:-1]
-    bias = layers.RelativePositionBias(2)
+    bias = RelativePositionBias(2)
     routines.run_serialization_test(bias)
     assert shapes_of(bias(queries=5, keys=7)) == (1, 2, 5, 7)
-    mix = layers.ScalarMix(2)
+    mix = ScalarMix(2)
     routines.run_serialization_test(mix)
     assert shapes_of(mix([public.x, public.x])) == public.STATES
 
 
 @pytest.mark.any_backend
-def test_every_public_layer_is_here():
-    public_names = {
-        name
-        for space in MODELING
-        for name in space.__all__
-        if isinstance(getattr(layers, name), type)
-    }
+def test_every_layer_of_models_is_here():
     elsewhere = {"RelativePositionBias", "SampleTokens", "ScalarMix"}
     # What a layer of Keras calls, with states of its own.
     elsewhere |= {"AdaptiveSoftmax", "ProjectedLSTMCell", "ResidualSublayer"}
-    assert public_names == {*public.CASES} | elsewhere
+    assert {*public.model_layers()} == {*public.CASES} | elsewhere
 
 
 def given_to(task):

@@ -3,8 +3,12 @@ import json
 import keras_hub
 import pytest
 
-from keras_bertfam.corpora import Manifest, shards, tokenizer_digest
-from keras_bertfam.corpora.manifest import describe_tokenizer
+from keras_bertfam.corpora import shards
+from keras_bertfam.corpora.manifest import (
+    Manifest,
+    describe_tokenizer,
+    tokenizer_digest,
+)
 from keras_bertfam.tokenizers import BertTokenizer, train_byte_pair
 from tests.corpora.tiny_shards import documents
 

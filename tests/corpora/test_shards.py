@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from keras_bertfam.corpora import ShardReader, check_shard, read_lengths, shards
+from keras_bertfam.corpora import shards
+from keras_bertfam.corpora.shards import ShardReader, check_shard, read_lengths
 from tests.corpora.tiny_shards import documents
 
 

@@ -3,7 +3,8 @@ import json
 
 import pytest
 
-from keras_bertfam.datasets import Examples, get_task, load_examples
+from keras_bertfam.datasets import Examples, load_examples
+from keras_bertfam.datasets.task_data import get_task
 
 
 def test_articles_are_kept_together(tmp_path):

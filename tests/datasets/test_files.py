@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from keras_bertfam.datasets import TaskData, load_examples
+from keras_bertfam.datasets import load_examples
+from keras_bertfam.datasets.task_data import TaskData
 from tests.written_files import write
 
 

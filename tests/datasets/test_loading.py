@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bertfam.datasets import TASKS, TaskData, get_task, load_examples
+from keras_bertfam.datasets import load_examples
+from keras_bertfam.datasets.task_data import TASKS, TaskData, get_task
 from tests.written_files import write
 
 TABLES = {

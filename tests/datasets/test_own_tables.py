@@ -10,7 +10,8 @@ import pandas
 import pytest
 from pyarrow import Table, parquet
 
-from keras_bertfam.datasets import TaskData, load_examples
+from keras_bertfam.datasets import load_examples
+from keras_bertfam.datasets.task_data import TaskData
 from keras_bertfam.metrics import compute_metrics
 from tests.written_files import write
 

@@ -6,10 +6,10 @@ import pytest
 from keras_bertfam.datasets import (
     Examples,
     as_text_pairs,
-    get_task,
     load_examples,
     score_texts,
 )
+from keras_bertfam.datasets.task_data import get_task
 
 
 def pairs(name, x, y):

@@ -5,9 +5,11 @@ import numpy as np
 import pytest
 
 from keras_bertfam import analysis
-from keras_bertfam.datasets import Examples, get_task
-from keras_bertfam.metrics import METRICS, TaskMetrics, compute_metrics, scheme_of
+from keras_bertfam.datasets import Examples
+from keras_bertfam.datasets.task_data import get_task
+from keras_bertfam.metrics import TaskMetrics, compute_metrics, scheme_of
 from keras_bertfam.metrics.callback import predicted_labels
+from keras_bertfam.metrics.scores import METRICS
 
 
 def test_class_metrics_against_their_formulas():
@@ -177,6 +179,6 @@ def test_callback_refuses_what_it_cannot_score():
 
 
 def test_every_metric_of_the_tasks_exists():
-    from keras_bertfam.datasets import TASKS
+    from keras_bertfam.datasets.task_data import TASKS
 
     assert {name for task in TASKS.values() for name in task.metrics} <= METRICS.keys()

@@ -4,12 +4,8 @@ import numpy as np
 import pytest
 
 from keras_bertfam.datasets import load_examples
-from keras_bertfam.metrics import (
-    best_null_threshold,
-    compute_metrics,
-    normalize_answer,
-    squad_scores,
-)
+from keras_bertfam.metrics import compute_metrics, squad_scores
+from keras_bertfam.metrics.squad import best_null_threshold, normalize_answer
 
 
 def gold(*texts):

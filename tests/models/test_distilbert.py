@@ -7,9 +7,8 @@ from keras_bertfam.models import (
     DistilBertBackbone,
     EncoderBackbone,
     RobertaBackbone,
-    copy_layers,
-    teacher_layers,
 )
+from keras_bertfam.models.families.distilbert import copy_layers, teacher_layers
 
 COUNTS = {
     "distil_bert_base_en_uncased": 66_362_880,

@@ -3,7 +3,7 @@
 import pytest
 
 from keras_bertfam import tasks
-from keras_bertfam.layers import Dropout
+from keras_bertfam.layers.blocks.dropout import Dropout
 from keras_bertfam.models import EncoderBackbone
 from tests import tiny_fine_tuning as tiny
 

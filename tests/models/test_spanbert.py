@@ -1,6 +1,7 @@
 import pytest
 
-from keras_bertfam.layers import SpanBoundaryHead, TokenEmbedding
+from keras_bertfam.layers.blocks.embedding import TokenEmbedding
+from keras_bertfam.layers.heads.span_boundary import SpanBoundaryHead
 from keras_bertfam.models import SpanBertBackbone
 
 # Exact counts of the encoder, with the pooler, and of the head without the table.

@@ -3,8 +3,14 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_bertfam.layers import RelativeTransformerStack, relative_sinusoids
-from keras_bertfam.layers.recurrent.relative_attention import gather_rows, shift_rows
+from keras_bertfam.layers.recurrent.relative_attention import (
+    gather_rows,
+    relative_sinusoids,
+    shift_rows,
+)
+from keras_bertfam.layers.recurrent.relative_transformer import (
+    RelativeTransformerStack,
+)
 from keras_bertfam.layers.recurrent.two_streams import visible_keys
 from keras_bertfam.models import XLNetBackbone
 from tests.compiled import compiled

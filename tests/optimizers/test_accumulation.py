@@ -8,11 +8,10 @@ from keras import ops
 from keras_bertfam.optimizers import (
     LayerwiseAdamW,
     WarmupPolynomialDecay,
-    count_updates,
     fine_tuning_optimizer,
     pretraining_optimizer,
-    resolve_schedule,
 )
+from keras_bertfam.optimizers.pretraining import count_updates, resolve_schedule
 from tests import tiny_masked_lm as tiny
 
 

@@ -7,10 +7,9 @@ from keras_bertfam.optimizers import (
     Adafactor,
     InverseSquareRootDecay,
     WarmupPolynomialDecay,
-    needs_total_steps,
     pretraining_optimizer,
-    resolve_schedule,
 )
+from keras_bertfam.optimizers.pretraining import needs_total_steps, resolve_schedule
 
 SHAPES = {"matrix": (4, 6), "thin": (2, 6), "bias": (5,)}
 

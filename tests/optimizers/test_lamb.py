@@ -8,8 +8,8 @@ from keras_bertfam.optimizers import (
     Lamb,
     WarmupPolynomialDecay,
     pretraining_optimizer,
-    resolve_schedule,
 )
+from keras_bertfam.optimizers.pretraining import resolve_schedule
 from tests import tiny_masked_lm as tiny
 
 BACKEND = keras.backend.backend()

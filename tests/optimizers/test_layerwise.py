@@ -7,9 +7,9 @@ from keras_bertfam.optimizers import (
     LayerwiseAdamW,
     WarmupPolynomialDecay,
     fine_tuning_optimizer,
-    layerwise_scales,
-    resolve_schedule,
 )
+from keras_bertfam.optimizers.layerwise import layerwise_scales
+from keras_bertfam.optimizers.pretraining import resolve_schedule
 from keras_bertfam.tasks import MaskedLM, fine_tuning_recipe
 from tests.tiny_fine_tuning import make_backbone
 

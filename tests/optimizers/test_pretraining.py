@@ -5,15 +5,14 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_bertfam.optimizers import (
-    WarmupPolynomialDecay,
-    exclude_norms_and_biases,
+from keras_bertfam.optimizers import WarmupPolynomialDecay, pretraining_optimizer
+from keras_bertfam.optimizers.base import exclude_norms_and_biases
+from keras_bertfam.optimizers.pretraining import (
+    OPTIMIZERS,
     needs_total_steps,
-    pretraining_optimizer,
     resolve_schedule,
 )
-from keras_bertfam.optimizers.pretraining import OPTIMIZERS
-from keras_bertfam.tasks import PretrainingRecipe
+from keras_bertfam.tasks.recipes import PretrainingRecipe
 
 RATE = 0.1
 

@@ -8,7 +8,7 @@ import pytest
 from keras import ops
 
 from keras_bertfam import callbacks, optimizers
-from keras_bertfam.optimizers.base import inner
+from keras_bertfam.optimizers.base import inner, rates_set_by
 from tests import tiny_masked_lm as tiny
 
 
@@ -68,7 +68,7 @@ def test_on_a_plateau_the_schedule_goes_on_at_a_lower_level(name):
     optimizer, variable = made(name)
     reduce = keras.callbacks.ReduceLROnPlateau("loss", factor=0.5, patience=1)
     reduce.set_model(types.SimpleNamespace(optimizer=optimizer, metrics=[]))
-    with optimizers.rates_set_by(optimizer, [reduce]):
+    with rates_set_by(optimizer, [reduce]):
         reduce.on_train_begin()
         for loss in (1.0, 2.0, 2.0):
             reduce.on_epoch_end(0, {"loss": loss})
@@ -87,12 +87,12 @@ def test_a_scheduler_sets_its_rates_also_where_the_schedule_is_at_zero():
     )
     scheduler.set_model(types.SimpleNamespace(optimizer=optimizer))
     reduce = keras.callbacks.ReduceLROnPlateau()
-    with optimizers.rates_set_by(optimizer, [scheduler, reduce]):
+    with rates_set_by(optimizer, [scheduler, reduce]):
         for epoch in range(3):
             scheduler.on_epoch_begin(epoch)
             move(optimizer, variable, 2)
             assert rate_of(optimizer) == pytest.approx(0.5 / 2**epoch)
-    with optimizers.rates_set_by(None, [reduce]):
+    with rates_set_by(None, [reduce]):
         pass
 
 

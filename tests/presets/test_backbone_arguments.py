@@ -5,7 +5,7 @@ import pytest
 from keras import ops
 
 from keras_bertfam import models, tasks
-from keras_bertfam.layers import Dropout
+from keras_bertfam.layers.blocks.dropout import Dropout
 from tests import tiny_fine_tuning as tiny
 
 RATES = {"dropout": 0.3, "attention_dropout": 0.6}

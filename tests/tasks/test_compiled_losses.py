@@ -9,14 +9,14 @@ from keras_bertfam.layers.heads import token_scores
 from keras_bertfam.models import BertBackbone, XLNetBackbone
 from keras_bertfam.tasks import (
     CausalLM,
-    LanguageModelCrossentropy,
     MaskedCrossentropy,
     MaskedLM,
     MaskedLMSentencePair,
     PermutationLM,
     SpanBoundaryLM,
-    TokenAccuracy,
 )
+from keras_bertfam.tasks.generation.language_model import LanguageModelCrossentropy
+from keras_bertfam.tasks.losses import TokenAccuracy
 from tests.tiny_text_to_text import make as text_to_text_backbone
 
 SIZE = {"num_layers": 1, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 16}

@@ -3,14 +3,13 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_bertfam.tasks import (
-    CosineSimilarityError,
+from keras_bertfam.tasks import MaskedCrossentropy, losses
+from keras_bertfam.tasks.finetuning.text_embedder import CosineSimilarityError
+from keras_bertfam.tasks.losses import (
     DetectionCrossentropy,
-    MaskedCrossentropy,
     Perplexity,
     TokenAccuracy,
     WeightedMeanSquaredError,
-    losses,
 )
 from keras_bertfam.tasks.retrieval.open_question_answering import UnweightedShare
 

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_bertfam.layers import ReplacedTokenHead
+from keras_bertfam.layers.heads.detection import ReplacedTokenHead
 from keras_bertfam.optimizers import pretraining_optimizer
-from keras_bertfam.tasks import DetectionCrossentropy, MaskedLMPreprocessor
+from keras_bertfam.tasks import MaskedLMPreprocessor
+from keras_bertfam.tasks.losses import DetectionCrossentropy
 from keras_bertfam.tasks.task import PretrainingTask
 from tests import tiny_masked_lm as tiny
 

@@ -11,12 +11,11 @@ from tokenizers import models, normalizers, pre_tokenizers
 from keras_bertfam.presets.tokenizer_formats.tokenizer_files import export_tokenizer
 from keras_bertfam.presets.tokenizer_presets import load_given_tokenizer, load_tokenizer
 from keras_bertfam.tokenizers import (
-    AddedToken,
     BertTokenizer,
     train_byte_pair,
     train_sentence_piece,
 )
-from keras_bertfam.tokenizers.added_tokens import split_at
+from keras_bertfam.tokenizers.added_tokens import AddedToken, split_at
 from keras_bertfam.tokenizers.offsets import tokenize_with_offsets
 from keras_bertfam.tokenizers.pipeline_ops import tokenize
 from keras_bertfam.tokenizers.word_piece import SPECIAL_TOKENS

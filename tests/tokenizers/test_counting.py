@@ -1,7 +1,8 @@
 import pytest
 import tensorflow as tf
 
-from keras_bertfam.layers import BertTokenizer, count_tokens, extend_vocabulary
+from keras_bertfam.layers import BertTokenizer, extend_vocabulary
+from keras_bertfam.tokenizers.counting import count_tokens
 from tests.tiny_fine_tuning import make_tokenizer
 
 

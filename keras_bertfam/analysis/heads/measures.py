@@ -46,8 +46,9 @@ def word_attention(attention: np.ndarray, words: np.ndarray) -> np.ndarray:
     Example:
 
     ```python
+    from keras_bertfam.analysis.heads.measures import word_attention
     attention = np.array([[0.2, 0.3, 0.5], [0.1, 0.6, 0.3], [0.4, 0.4, 0.2]])
-    keras_bertfam.analysis.word_attention(attention, np.array([0, 1, 1]))
+    word_attention(attention, np.array([0, 1, 1]))
     # [[0.2, 0.8], [0.25, 0.75]]
     ```
     """

@@ -83,7 +83,7 @@ def add_head_gates(model: Model, **arguments: Any) -> Model:
 
     Args:
         model: see `prune_heads`.
-        **arguments: of `keras_bertfam.layers.HeadGates`, such as `penalty` and
+        **arguments: of `HeadGates`, such as `penalty` and
             `learning_rate_multiplier`.
 
     Returns:
@@ -99,9 +99,10 @@ def add_head_gates(model: Model, **arguments: Any) -> Model:
     Example:
 
     ```python
+    from keras_bertfam.analysis.heads.pruning import add_head_gates
     model = keras_bertfam.tasks.TextClassifier.from_preset(
         "my_bert", label_names=["negative", "positive"])
-    model = keras_bertfam.analysis.add_head_gates(
+    model = add_head_gates(
         model, penalty=0.05, learning_rate_multiplier=1000)
     model.fit(["a fine film", "a dull one"], ["positive", "negative"])
     closed = model.backbone.encoder.gates.closed_heads()
@@ -276,8 +277,9 @@ def least_important(importance: np.ndarray, share: float) -> dict[int, list[int]
     Example:
 
     ```python
+    from keras_bertfam.analysis.heads.pruning import least_important
     importance = np.array([[0.1, 0.9], [0.5, 0.2]])
-    keras_bertfam.analysis.least_important(importance, 0.5)  # {0: [0], 1: [1]}
+    least_important(importance, 0.5)  # {0: [0], 1: [1]}
     ```
     """
     importance = np.asarray(importance)
@@ -320,7 +322,8 @@ def plot_pruning(
     Example:
 
     ```python
-    keras_bertfam.analysis.plot_pruning(
+    from keras_bertfam.analysis.heads.pruning import plot_pruning
+    plot_pruning(
         {"by gradient": {0.0: 0.92, 0.5: 0.9, 1.0: 0.5}}, "pruning.png", "accuracy")
     ```
     """

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from keras_bertfam.arguments import checked
-from keras_bertfam.metrics import METRICS, scheme_of
-from keras_bertfam.metrics.scores import entity_spans
+from keras_bertfam.metrics import scheme_of
+from keras_bertfam.metrics.scores import METRICS, entity_spans
 
 
 @checked
@@ -38,7 +38,8 @@ def arcs(
     Example:
 
     ```python
-    keras_bertfam.analysis.arcs([[2, 0, 2]], [["nsubj", "root", "obj"]])
+    from keras_bertfam.analysis.probes.data import arcs
+    arcs([[2, 0, 2]], [["nsubj", "root", "obj"]])
     # [[(0, 1, "nsubj"), (2, 1, "obj")]]
     ```
 

@@ -22,7 +22,7 @@ from keras_bertfam.analysis.probes.report import ProbeReport
 from keras_bertfam.analysis.word_states import LayerStates, WordRows, words_of
 from keras_bertfam.arguments import check_number, check_one_of, checked
 from keras_bertfam.layers.data.pipelines import check_at_least
-from keras_bertfam.metrics import METRICS
+from keras_bertfam.metrics.scores import METRICS
 from keras_bertfam.types import Model, Path, Tokenizer
 from keras_bertfam.whole_files import file_digest, write_text, written_aside
 
@@ -94,7 +94,7 @@ def probe(
             a probe ends, with its best weights.
 
     Returns:
-        A `keras_bertfam.analysis.ProbeReport`.
+        A `keras_bertfam.analysis.probes.report.ProbeReport`.
 
     Raises:
         ValueError: for labels that don't fit the sentences, fewer than three sentences

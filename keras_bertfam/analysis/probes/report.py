@@ -24,7 +24,8 @@ def expected_layer(scores: Sequence[float]) -> float:
     Example:
 
     ```python
-    keras_bertfam.analysis.expected_layer([0.5, 0.7, 0.8, 0.8])  # 1.333
+    from keras_bertfam.analysis.probes.report import expected_layer
+    expected_layer([0.5, 0.7, 0.8, 0.8])  # 1.333
     ```
 
     Reference: [Tenney et al., 2019](https://arxiv.org/abs/1905.05950), section 2.2.
@@ -47,7 +48,8 @@ def center_of_gravity(weights: Sequence[float]) -> float:
     Example:
 
     ```python
-    keras_bertfam.analysis.center_of_gravity([0.1, 0.2, 0.3, 0.4])  # 2.0
+    from keras_bertfam.analysis.probes.report import center_of_gravity
+    center_of_gravity([0.1, 0.2, 0.3, 0.4])  # 2.0
     ```
 
     Reference: [Tenney et al., 2019](https://arxiv.org/abs/1905.05950), section 2.1.
@@ -82,7 +84,8 @@ class ProbeReport:
     Example:
 
     ```python
-    report = keras_bertfam.analysis.ProbeReport(
+    from keras_bertfam.analysis.probes.report import ProbeReport
+    report = ProbeReport(
         "accuracy", True, scores=np.array([[0.5, 0.7, 0.8]]), control_scores=None,
         mix_weights=np.array([[0.1, 0.4, 0.5]]))
     report.expected_layer, report.center_of_gravity  # 1.33, 1.4

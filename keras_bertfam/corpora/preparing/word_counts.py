@@ -96,7 +96,8 @@ def count_words(
     Example:
 
     ```python
-    counts = keras_bertfam.corpora.count_words("corpus/*.txt", workers=8)
+    from keras_bertfam.corpora.preparing.word_counts import count_words
+    counts = count_words("corpus/*.txt", workers=8)
     tokenizer = keras_bertfam.tokenizers.train_word_piece(counts, 30_000)
     ```
     """

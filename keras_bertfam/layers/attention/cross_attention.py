@@ -40,7 +40,8 @@ class CrossAttention(MultiHeadAttention):
     Example:
 
     ```python
-    attention = keras_bertfam.layers.CrossAttention(num_heads=2, head_dim=4)
+    from keras_bertfam.layers.attention.cross_attention import CrossAttention
+    attention = CrossAttention(num_heads=2, head_dim=4)
     x, context = keras.random.normal((1, 5, 8)), keras.random.normal((1, 7, 8))
     attention(x, context).shape  # (1, 5, 8)
     ```

@@ -21,7 +21,7 @@ class HeadGates(keras.layers.Layer):
     gates don't vary.
 
     A backbone has them by its argument `head_gates`, and a copy of a model by
-    `keras_bertfam.analysis.add_head_gates`.
+    `keras_bertfam.analysis.heads.pruning.add_head_gates`.
 
     Args:
         num_layers: int.
@@ -58,7 +58,8 @@ class HeadGates(keras.layers.Layer):
     Example:
 
     ```python
-    gates = keras_bertfam.layers.HeadGates(num_layers=2, num_heads=4)
+    from keras_bertfam.layers.attention.head_gates import HeadGates
+    gates = HeadGates(num_layers=2, num_heads=4)
     gates(keras.ops.ones((2, 4)))  # all open
     gates.closed_heads()  # {}
     ```

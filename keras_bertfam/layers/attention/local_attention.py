@@ -75,7 +75,8 @@ class LocalSelfAttention(SelfAttention):
     Example:
 
     ```python
-    attention = keras_bertfam.layers.LocalSelfAttention(
+    from keras_bertfam.layers.attention.local_attention import LocalSelfAttention
+    attention = LocalSelfAttention(
         num_heads=2, head_dim=4, window=4)
     attention(keras.random.normal((1, 50, 8))).shape  # (1, 50, 8)
     ```

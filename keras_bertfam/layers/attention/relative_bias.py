@@ -45,7 +45,8 @@ class RelativePositionBias(keras.layers.Layer):
     Example:
 
     ```python
-    bias = keras_bertfam.layers.RelativePositionBias(num_heads=2)
+    from keras_bertfam.layers.attention.relative_bias import RelativePositionBias
+    bias = RelativePositionBias(num_heads=2)
     bias(queries=5, keys=7).shape  # (1, 2, 5, 7)
     ```
 

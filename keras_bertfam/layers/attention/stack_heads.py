@@ -31,7 +31,8 @@ class NoAttention(keras.layers.Layer):
     Example:
 
     ```python
-    keras_bertfam.layers.NoAttention()(keras.random.normal((1, 5, 8)))  # zeros
+    from keras_bertfam.layers.attention.stack_heads import NoAttention
+    NoAttention()(keras.random.normal((1, 5, 8)))  # zeros
     ```
     """
 

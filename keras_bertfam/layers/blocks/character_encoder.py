@@ -22,7 +22,8 @@ class Highway(keras.layers.Layer):
     Example:
 
     ```python
-    keras_bertfam.layers.Highway()(keras.random.normal((2, 8))).shape  # (2, 8)
+    from keras_bertfam.layers.blocks.character_encoder import Highway
+    Highway()(keras.random.normal((2, 8))).shape  # (2, 8)
     ```
 
     Reference: [Srivastava et al., 2015](https://arxiv.org/abs/1505.00387).
@@ -77,7 +78,8 @@ class CharacterEncoder(keras.layers.Layer):
     Example:
 
     ```python
-    layer = keras_bertfam.layers.CharacterEncoder(
+    from keras_bertfam.layers.blocks.character_encoder import CharacterEncoder
+    layer = CharacterEncoder(
         261, embedding_dim=4, filters=[(1, 8), (3, 8)], num_highways=1, output_dim=16)
     layer(keras.ops.ones((2, 5, 50), "int32")).shape  # (2, 5, 16)
     ```

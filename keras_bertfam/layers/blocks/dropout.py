@@ -205,7 +205,8 @@ class Dropout(keras.layers.Layer):
     Example:
 
     ```python
-    layer = keras_bertfam.layers.Dropout(0.1, seed=0)
+    from keras_bertfam.layers.blocks.dropout import Dropout
+    layer = Dropout(0.1, seed=0)
     layer(keras.ops.ones((2, 8)), training=True)
     ```
     """

@@ -28,7 +28,8 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
     Example:
 
     ```python
-    embedding = keras_bertfam.layers.TokenEmbedding(100, 8)
+    from keras_bertfam.layers.blocks.embedding import TokenEmbedding
+    embedding = TokenEmbedding(100, 8)
     states = embedding(keras.ops.array([[1, 2, 3]]))  # (1, 3, 8)
     logits = embedding(states, reverse=True)  # (1, 3, 100)
     ```

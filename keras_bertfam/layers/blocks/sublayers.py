@@ -203,7 +203,8 @@ class ResidualSublayer(keras.layers.Layer):
     Example:
 
     ```python
-    layer = keras_bertfam.layers.ResidualSublayer(
+    from keras_bertfam.layers.blocks.sublayers import ResidualSublayer
+    layer = ResidualSublayer(
         keras_bertfam.layers.FeedForward(32))
     layer(keras.random.normal((1, 5, 8))).shape  # (1, 5, 8)
     ```

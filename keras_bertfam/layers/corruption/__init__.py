@@ -16,30 +16,14 @@ if TYPE_CHECKING:
     )
     from keras_bertfam.layers.corruption.mask_tokens import MaskTokens
     from keras_bertfam.layers.corruption.mixture import Mixture
-    from keras_bertfam.layers.corruption.objectives import (
-        Corrupted,
-        DenoisingObjective,
-        DenoisingVocabulary,
-    )
+    from keras_bertfam.layers.corruption.objectives import Corrupted, DenoisingObjective
     from keras_bertfam.layers.corruption.permute_tokens import PermuteTokens
-    from keras_bertfam.layers.corruption.span_objectives import (
-        IidDrop,
-        IidReplaceSpans,
-        PrefixLM,
-        RandomSpans,
-        random_spans_lengths,
-    )
+    from keras_bertfam.layers.corruption.span_objectives import PrefixLM, RandomSpans
     from keras_bertfam.layers.corruption.strategies import (
-        IndependentTokens,
         MaskingStrategy,
         SmoothedTokens,
     )
-    from keras_bertfam.layers.corruption.text_objectives import (
-        BertStyle,
-        Deshuffling,
-        Mass,
-        MassFragment,
-    )
+    from keras_bertfam.layers.corruption.text_objectives import MassFragment
     from keras_bertfam.layers.corruption.word_strategies import (
         GeometricSpans,
         GivenSpans,
@@ -50,22 +34,15 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "BertStyle",
     "Corrupted",
     "DenoiseTokens",
     "DenoisingObjective",
-    "DenoisingVocabulary",
-    "Deshuffling",
     "DocumentRotation",
     "GeometricSpans",
     "GivenSpans",
-    "IidDrop",
-    "IidReplaceSpans",
-    "IndependentTokens",
     "KnowledgeMasking",
     "MaskTokens",
     "MaskingStrategy",
-    "Mass",
     "MassFragment",
     "Mixture",
     "NGrams",
@@ -80,7 +57,6 @@ __all__ = [
     "TokenDeletion",
     "TokenMasking",
     "WholeWords",
-    "random_spans_lengths",
 ]
 
 lazy.attach(__name__)

@@ -29,7 +29,8 @@ class DenoisingVocabulary:
     Example:
 
     ```python
-    vocabulary = keras_bertfam.layers.DenoisingVocabulary(30522, mask_token_id=103)
+    from keras_bertfam.layers.corruption.objectives import DenoisingVocabulary
+    vocabulary = DenoisingVocabulary(30522, mask_token_id=103)
     tokens = tf.ragged.constant([[7592, 1010, 2026, 3899]], dtype="int32")
     noise = tf.ragged.constant([[False, False, True, True]])
     tokens.with_flat_values(

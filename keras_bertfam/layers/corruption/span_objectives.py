@@ -49,7 +49,8 @@ def random_spans_lengths(
     Example:
 
     ```python
-    keras_bertfam.layers.random_spans_lengths(512)  # (568, 114)
+    from keras_bertfam.layers.corruption.span_objectives import random_spans_lengths
+    random_spans_lengths(512)  # (568, 114)
     ```
 
     Reference: [Raffel et al., 2019](https://arxiv.org/abs/1910.10683), section
@@ -154,7 +155,8 @@ class IidReplaceSpans(DenoisingObjective):
     Example:
 
     ```python
-    objective = keras_bertfam.layers.IidReplaceSpans(rate=0.1)
+    from keras_bertfam.layers.corruption.span_objectives import IidReplaceSpans
+    objective = IidReplaceSpans(rate=0.1)
     ```
 
     Reference: [Raffel et al., 2019](https://arxiv.org/abs/1910.10683), section
@@ -200,7 +202,8 @@ class IidDrop(DenoisingObjective):
     Example:
 
     ```python
-    objective = keras_bertfam.layers.IidDrop(rate=0.25)
+    from keras_bertfam.layers.corruption.span_objectives import IidDrop
+    objective = IidDrop(rate=0.25)
     ```
 
     Reference: [Raffel et al., 2019](https://arxiv.org/abs/1910.10683), section

@@ -147,8 +147,9 @@ class IndependentTokens(MaskingStrategy):
     Example:
 
     ```python
+    from keras_bertfam.layers.corruption.strategies import IndependentTokens
     keras_bertfam.layers.MaskTokens(
-        30522, mask_token_id=103, strategy=keras_bertfam.layers.IndependentTokens()
+        30522, mask_token_id=103, strategy=IndependentTokens()
     )
     ```
 

@@ -37,7 +37,8 @@ class BertStyle(DenoisingObjective):
     Example:
 
     ```python
-    objective = keras_bertfam.layers.BertStyle(mask_token_rate=0.8)
+    from keras_bertfam.layers.corruption.text_objectives import BertStyle
+    objective = BertStyle(mask_token_rate=0.8)
     ```
 
     Reference: [Raffel et al., 2019](https://arxiv.org/abs/1910.10683), section
@@ -89,7 +90,8 @@ class Mass(DenoisingObjective):
     Example:
 
     ```python
-    objective = keras_bertfam.layers.Mass(rate=0.5)
+    from keras_bertfam.layers.corruption.text_objectives import Mass
+    objective = Mass(rate=0.5)
     ```
 
     Reference: [Raffel et al., 2019](https://arxiv.org/abs/1910.10683), section
@@ -179,7 +181,8 @@ class Deshuffling(DenoisingObjective):
     Example:
 
     ```python
-    objective = keras_bertfam.layers.Deshuffling()
+    from keras_bertfam.layers.corruption.text_objectives import Deshuffling
+    objective = Deshuffling()
     ```
 
     Reference: [Raffel et al., 2019](https://arxiv.org/abs/1910.10683), section

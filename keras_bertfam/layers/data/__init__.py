@@ -13,35 +13,20 @@ if TYPE_CHECKING:
     )
     from keras_bertfam.layers.data.pairs.electra_segments import ElectraSegments
     from keras_bertfam.layers.data.pairs.sentence_pairs import PairSegments
-    from keras_bertfam.layers.data.prepared.token_corpus import (
-        TokenCorpus,
-        data_worker,
-        read_tokens,
-    )
-    from keras_bertfam.layers.data.rows.batches import BatchByTokens, full_batches
+    from keras_bertfam.layers.data.prepared.token_corpus import data_worker, read_tokens
+    from keras_bertfam.layers.data.rows.batches import BatchByTokens
     from keras_bertfam.layers.data.rows.sentence_packing import PackSentences
-    from keras_bertfam.layers.data.rows.sequence_packing import PackSequences
-    from keras_bertfam.layers.data.seeding import StreamPosition, seeded_passes
-    from keras_bertfam.layers.data.streams.document_stream import PackStream
-    from keras_bertfam.layers.data.streams.parallel_streams import ParallelStreams
 
 __all__ = [
     "BatchByTokens",
     "ElectraSegments",
     "Lexicon",
     "PackSentences",
-    "PackSequences",
-    "PackStream",
     "PairSegments",
-    "ParallelStreams",
-    "StreamPosition",
-    "TokenCorpus",
     "data_worker",
-    "full_batches",
     "mark_dates",
     "read_documents",
     "read_tokens",
-    "seeded_passes",
     "split_sentences",
 ]
 

@@ -105,7 +105,8 @@ class StreamPosition:
     Example:
 
     ```python
-    position = keras_bertfam.layers.StreamPosition()
+    from keras_bertfam.layers.data.seeding import StreamPosition
+    position = StreamPosition()
     position.set(epoch=3, batch=120)
     ```
     """
@@ -184,9 +185,10 @@ def seeded_passes(
     Example:
 
     ```python
+    from keras_bertfam.layers.data.seeding import StreamPosition, seeded_passes
     batches = tf.data.Dataset.range(1000).batch(10)
-    position = keras_bertfam.layers.StreamPosition()
-    pairs = keras_bertfam.layers.seeded_passes(
+    position = StreamPosition()
+    pairs = seeded_passes(
         lambda epoch: batches, seed=0, position=position)
     pairs.map(lambda seed, batch: tf.random.stateless_uniform((10,), seed))
     ```

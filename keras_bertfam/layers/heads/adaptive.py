@@ -39,7 +39,8 @@ class AdaptiveEmbedding(keras.layers.Layer):
     Example:
 
     ```python
-    layer = keras_bertfam.layers.AdaptiveEmbedding(100, 8, cutoffs=[10, 40], divisor=2)
+    from keras_bertfam.layers.heads.adaptive import AdaptiveEmbedding
+    layer = AdaptiveEmbedding(100, 8, cutoffs=[10, 40], divisor=2)
     layer(keras.ops.array([[3, 20, 99]])).shape  # (1, 3, 8)
     ```
 
@@ -149,9 +150,13 @@ class AdaptiveSoftmax(keras.layers.Layer):
     Example:
 
     ```python
-    embedding = keras_bertfam.layers.AdaptiveEmbedding(100, 8, [10, 40], divisor=2)
+    from keras_bertfam.layers.heads.adaptive import (
+        AdaptiveEmbedding,
+        AdaptiveSoftmax,
+    )
+    embedding = AdaptiveEmbedding(100, 8, [10, 40], divisor=2)
     embedding.build()
-    layer = keras_bertfam.layers.AdaptiveSoftmax(embedding)
+    layer = AdaptiveSoftmax(embedding)
     layer(keras.random.normal((2, 5, 8))).shape  # (2, 5, 100)
     ```
 

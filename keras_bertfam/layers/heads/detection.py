@@ -29,7 +29,8 @@ class ReplacedTokenHead(keras.layers.Layer):
     Example:
 
     ```python
-    head = keras_bertfam.layers.ReplacedTokenHead()
+    from keras_bertfam.layers.heads.detection import ReplacedTokenHead
+    head = ReplacedTokenHead()
     head(keras.random.normal((2, 5, 8))).shape  # (2, 5)
     ```
     """
@@ -96,9 +97,11 @@ class CopyingMaskedLMHead(MaskedLMHead):
     Example:
 
     ```python
-    embedding = keras_bertfam.layers.TokenEmbedding(100, 8)
+    from keras_bertfam.layers.blocks.embedding import TokenEmbedding
+    from keras_bertfam.layers.heads.detection import CopyingMaskedLMHead
+    embedding = TokenEmbedding(100, 8)
     embedding.build()
-    head = keras_bertfam.layers.CopyingMaskedLMHead(embedding)
+    head = CopyingMaskedLMHead(embedding)
     head(keras.random.normal((1, 2, 8)), keras.ops.array([[7, 9]])).shape
     # (1, 2, 100)
     ```

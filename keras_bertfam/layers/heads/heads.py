@@ -24,7 +24,8 @@ class Pooler(keras.layers.Layer):
     Example:
 
     ```python
-    layer = keras_bertfam.layers.Pooler(8)
+    from keras_bertfam.layers.heads.heads import Pooler
+    layer = Pooler(8)
     layer(keras.random.normal((2, 5, 8))).shape  # (2, 8)
     ```
 
@@ -85,7 +86,8 @@ class SentencePairHead(keras.layers.Layer):
     Example:
 
     ```python
-    head = keras_bertfam.layers.SentencePairHead()
+    from keras_bertfam.layers.heads.heads import SentencePairHead
+    head = SentencePairHead()
     head(keras.random.normal((3, 8))).shape  # (3, 2)
     ```
 
@@ -154,7 +156,8 @@ class MaskedLMHead(TiedLogits):
     Example:
 
     ```python
-    embedding = keras_bertfam.layers.TokenEmbedding(100, 8)
+    from keras_bertfam.layers.blocks.embedding import TokenEmbedding
+    embedding = TokenEmbedding(100, 8)
     embedding.build()
     head = keras_bertfam.layers.MaskedLMHead(embedding)
     head(keras.random.normal((2, 5, 8))).shape  # (2, 5, 100)

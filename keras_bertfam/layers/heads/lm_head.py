@@ -37,9 +37,11 @@ class LanguageModelHead(TiedLogits):
     Example:
 
     ```python
-    embedding = keras_bertfam.layers.TokenEmbedding(100, 8)
+    from keras_bertfam.layers.blocks.embedding import TokenEmbedding
+    from keras_bertfam.layers.heads.lm_head import LanguageModelHead
+    embedding = TokenEmbedding(100, 8)
     embedding.build()
-    head = keras_bertfam.layers.LanguageModelHead(embedding, scale=8**-0.5)
+    head = LanguageModelHead(embedding, scale=8**-0.5)
     head(keras.random.normal((2, 5, 8))).shape  # (2, 5, 100)
     ```
 

@@ -31,7 +31,8 @@ class VectorProjection(keras.layers.Layer):
     Example:
 
     ```python
-    layer = keras_bertfam.layers.VectorProjection(4)
+    from keras_bertfam.layers.heads.projection import VectorProjection
+    layer = VectorProjection(4)
     layer(keras.random.normal((2, 8))).shape  # (2, 4)
     ```
 

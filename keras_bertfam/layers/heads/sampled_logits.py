@@ -41,9 +41,11 @@ class SampledLogits(TiedLogits):
     Example:
 
     ```python
-    embedding = keras_bertfam.layers.TokenEmbedding(1000, 8)
+    from keras_bertfam.layers.blocks.embedding import TokenEmbedding
+    from keras_bertfam.layers.heads.sampled_logits import SampledLogits
+    embedding = TokenEmbedding(1000, 8)
     embedding.build()
-    layer = keras_bertfam.layers.SampledLogits(embedding, num_sampled=64)
+    layer = SampledLogits(embedding, num_sampled=64)
     x, targets = keras.random.normal((2, 5, 8)), keras.ops.ones((2, 5), "int32")
     layer(x, targets=targets, training=True).shape  # (2, 5, 2)
     ```

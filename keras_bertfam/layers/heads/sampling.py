@@ -38,7 +38,8 @@ class SampleTokens(keras.layers.Layer):
     Example:
 
     ```python
-    layer = keras_bertfam.layers.SampleTokens(seed=0)
+    from keras_bertfam.layers.heads.sampling import SampleTokens
+    layer = SampleTokens(seed=0)
     layer(keras.ops.zeros((2, 5, 100))).shape  # (2, 5)
     ```
     """

@@ -37,11 +37,12 @@ class ScalarMix(keras.layers.Layer):
     Example:
 
     ```python
+    from keras_bertfam.layers.heads.scalar_mix import ScalarMix
     backbone = keras_bertfam.models.BertBackbone.from_preset(
         "bert_tiny_en_uncased", load_weights=False)
     inputs = {"token_ids": keras.ops.array([[101, 7592, 102]])}
     states = backbone(inputs, return_hidden_states=True)["hidden_states"]
-    keras_bertfam.layers.ScalarMix(len(states))(states).shape  # (1, 3, 128)
+    ScalarMix(len(states))(states).shape  # (1, 3, 128)
     ```
 
     Reference: [Peters et al., 2018](https://arxiv.org/abs/1802.05365), equation 1.

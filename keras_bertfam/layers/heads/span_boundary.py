@@ -43,9 +43,11 @@ class SpanBoundaryHead(MaskedLMHead):
     Example:
 
     ```python
-    embedding = keras_bertfam.layers.TokenEmbedding(100, 8)
+    from keras_bertfam.layers.blocks.embedding import TokenEmbedding
+    from keras_bertfam.layers.heads.span_boundary import SpanBoundaryHead
+    embedding = TokenEmbedding(100, 8)
     embedding.build()
-    head = keras_bertfam.layers.SpanBoundaryHead(embedding)
+    head = SpanBoundaryHead(embedding)
     states = keras.random.normal((2, 5, 8))
     head(states, states, keras.ops.zeros((2, 5), "int32")).shape  # (2, 5, 100)
     ```

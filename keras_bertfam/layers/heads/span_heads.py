@@ -40,7 +40,8 @@ class SpanScores(keras.layers.Layer):
     Example:
 
     ```python
-    layer = keras_bertfam.layers.SpanScores(max_length=3)
+    from keras_bertfam.layers.heads.span_heads import SpanScores
+    layer = SpanScores(max_length=3)
     scores = layer(keras.random.normal((2, 5, 8)), keras.ops.ones((2, 5), "bool"))
     scores.shape  # (2, 5, 3)
     ```
@@ -128,7 +129,8 @@ class SpanHead(keras.layers.Layer):
     Example:
 
     ```python
-    head = keras_bertfam.layers.SpanHead()
+    from keras_bertfam.layers.heads.span_heads import SpanHead
+    head = SpanHead()
     start_logits, end_logits = head(keras.random.normal((2, 5, 8)))
     ```
 
@@ -177,7 +179,8 @@ class TransformedSpanHead(SpanHead):
     Example:
 
     ```python
-    head = keras_bertfam.layers.TransformedSpanHead(8)
+    from keras_bertfam.layers.heads.span_heads import TransformedSpanHead
+    head = TransformedSpanHead(8)
     start_logits, end_logits = head(keras.random.normal((2, 5, 8)))
     ```
 
@@ -242,7 +245,8 @@ class ConditionalSpanHead(SpanHead):
     Example:
 
     ```python
-    head = keras_bertfam.layers.ConditionalSpanHead()
+    from keras_bertfam.layers.heads.span_heads import ConditionalSpanHead
+    head = ConditionalSpanHead()
     states = keras.random.normal((2, 5, 8))
     start_logits = head(states)
     end_logits = head.end_logits(states, keras.ops.array([[1], [3]]))[:, 0]

@@ -36,7 +36,8 @@ class SummaryHead(keras.layers.Layer):
     Example:
 
     ```python
-    head = keras_bertfam.layers.SummaryHead(3, hidden_dim=8)
+    from keras_bertfam.layers.heads.summary_head import SummaryHead
+    head = SummaryHead(3, hidden_dim=8)
     head(keras.random.normal((2, 8))).shape  # (2, 3)
     ```
 

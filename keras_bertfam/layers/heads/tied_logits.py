@@ -32,9 +32,11 @@ class TiedLogits(keras.layers.Layer):
     Example:
 
     ```python
-    embedding = keras_bertfam.layers.TokenEmbedding(100, 8)
+    from keras_bertfam.layers.blocks.embedding import TokenEmbedding
+    from keras_bertfam.layers.heads.tied_logits import TiedLogits
+    embedding = TokenEmbedding(100, 8)
     embedding.build()
-    layer = keras_bertfam.layers.TiedLogits(embedding)
+    layer = TiedLogits(embedding)
     layer(keras.random.normal((2, 5, 8))).shape  # (2, 5, 100)
     ```
 

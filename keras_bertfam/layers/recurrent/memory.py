@@ -81,7 +81,8 @@ class SegmentMemory(_Memory):
     Example:
 
     ```python
-    layer = keras_bertfam.layers.SegmentMemory(
+    from keras_bertfam.layers.recurrent.memory import SegmentMemory
+    layer = SegmentMemory(
         num_layers=2, batch_size=4, memory_length=8, width=16)
     layer(keras.ops.zeros((4,), "bool"))["memory_mask"].shape  # (4, 8)
     ```
@@ -170,7 +171,8 @@ class StateMemory(_Memory):
     Example:
 
     ```python
-    layer = keras_bertfam.layers.StateMemory(batch_size=4, widths=[8, 16])
+    from keras_bertfam.layers.recurrent.memory import StateMemory
+    layer = StateMemory(batch_size=4, widths=[8, 16])
     layer(keras.ops.zeros((4,), "bool"))[1].shape  # (4, 16)
     ```
 

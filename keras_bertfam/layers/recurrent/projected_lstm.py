@@ -36,7 +36,8 @@ class ProjectedLSTMCell(keras.layers.Layer):
     Example:
 
     ```python
-    cell = keras_bertfam.layers.ProjectedLSTMCell(cell_dim=32, projection_dim=8)
+    from keras_bertfam.layers.recurrent.projected_lstm import ProjectedLSTMCell
+    cell = ProjectedLSTMCell(cell_dim=32, projection_dim=8)
     layer = keras.layers.RNN(cell)
     layer(keras.random.normal((2, 5, 128))).shape  # (2, 8)
     ```
@@ -177,7 +178,8 @@ class BidirectionalLSTM(keras.layers.Layer):
     Example:
 
     ```python
-    layer = keras_bertfam.layers.BidirectionalLSTM(
+    from keras_bertfam.layers.recurrent.projected_lstm import BidirectionalLSTM
+    layer = BidirectionalLSTM(
         num_layers=2, cell_dim=32, projection_dim=8)
     outputs, states = layer(keras.random.normal((2, 5, 8)))
     outputs[1].shape  # (2, 5, 16)

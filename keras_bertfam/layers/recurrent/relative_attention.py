@@ -138,9 +138,13 @@ class RelativeAttention(keras.layers.Layer):
     Example:
 
     ```python
-    layer = keras_bertfam.layers.RelativeAttention(num_heads=2, head_dim=4)
+    from keras_bertfam.layers.recurrent.relative_attention import (
+        RelativeAttention,
+        relative_sinusoids,
+    )
+    layer = RelativeAttention(num_heads=2, head_dim=4)
     x = keras.random.normal((1, 5, 8))
-    relative = keras_bertfam.layers.relative_sinusoids(5, 5, 8)
+    relative = relative_sinusoids(5, 5, 8)
     layer(x, x, relative).shape  # (1, 5, 8)
     ```
     """

@@ -43,10 +43,14 @@ class RelativeTransformerBlock(keras.layers.Layer):
     Example:
 
     ```python
-    block = keras_bertfam.layers.RelativeTransformerBlock(
+    from keras_bertfam.layers.recurrent.relative_transformer import (
+        RelativeTransformerBlock,
+    )
+    from keras_bertfam.layers.recurrent.relative_attention import relative_sinusoids
+    block = RelativeTransformerBlock(
         num_heads=2, head_dim=4, intermediate_dim=32)
     x = keras.random.normal((1, 5, 8))
-    relative = keras_bertfam.layers.relative_sinusoids(5, 5, 8)
+    relative = relative_sinusoids(5, 5, 8)
     block(x, x, relative).shape  # (1, 5, 8)
     ```
     """
@@ -215,7 +219,10 @@ class RelativeTransformerStack(StackHeads, keras.layers.Layer):
     Example:
 
     ```python
-    stack = keras_bertfam.layers.RelativeTransformerStack(
+    from keras_bertfam.layers.recurrent.relative_transformer import (
+        RelativeTransformerStack,
+    )
+    stack = RelativeTransformerStack(
         num_layers=2, num_heads=2, head_dim=4, intermediate_dim=32)
     stack(keras.random.normal((1, 5, 8)))[0].shape  # (1, 5, 8)
     ```

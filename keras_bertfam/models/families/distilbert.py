@@ -130,7 +130,8 @@ def teacher_layers(num_layers: int, count: int | None = None) -> list[int]:
     Example:
 
     ```python
-    keras_bertfam.models.teacher_layers(12)  # [0, 2, 4, 7, 9, 11]
+    from keras_bertfam.models.families.distilbert import teacher_layers
+    teacher_layers(12)  # [0, 2, 4, 7, 9, 11]
     ```
     """
     count = max(1, num_layers // 2) if count is None else count

@@ -103,7 +103,8 @@ class CheckpointSource:
     Example:
 
     ```python
-    source = keras_bertfam.presets.CheckpointSource(
+    from keras_bertfam.presets.checkpoints.source import CheckpointSource
+    source = CheckpointSource(
         "in memory",
         "bert",
         {"model_type": "bert", "vocab_size": 30522},

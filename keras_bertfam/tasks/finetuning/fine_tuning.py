@@ -25,6 +25,7 @@ from keras_bertfam.layers.data.pipelines import (
 from keras_bertfam.layers.data.rows.batches import length_buckets
 from keras_bertfam.models.base import TokenBackbone
 from keras_bertfam.models.exported import row_specs
+from keras_bertfam.optimizers.layerwise import fine_tuning_epsilon
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.families.parts.recipes import FineTuningRecipe
 from keras_bertfam.tasks.finetuning.packed_preprocessor import check_packed
@@ -94,7 +95,7 @@ class FineTuningTask(PretrainingTask):
             "learning_rate": self.usual_learning_rate or max(recipe.learning_rates),
             "warmup_steps": recipe.warmup_steps,
             "weight_decay": recipe.weight_decay,
-            "epsilon": optimizers.fine_tuning_epsilon(self),
+            "epsilon": fine_tuning_epsilon(self),
         }
 
     def published_recipe(self) -> FineTuningRecipe:
@@ -211,7 +212,7 @@ class FineTuningTask(PretrainingTask):
             worst: int. How many errors the report has at most; `None` for all.
 
         Returns:
-            A `keras_bertfam.analysis.Report`, with what fits the labels:
+            A `keras_bertfam.analysis.report.Report`, with what fits the labels:
 
             - classes of texts and words, and choices: accuracy, macro F1 and
               Matthews correlation, with two classes the F1 of the second, with tags

@@ -16,7 +16,7 @@ from keras_bertfam.layers.heads.span_heads import (
     best_conditional_spans,
     best_spans,
 )
-from keras_bertfam.metrics import answer_texts, best_null_threshold
+from keras_bertfam.metrics.squad import answer_texts, best_null_threshold
 from keras_bertfam.tasks import summary
 from keras_bertfam.tasks.finetuning.fine_tuning import (
     FineTuningTask,

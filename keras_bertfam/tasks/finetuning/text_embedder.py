@@ -54,7 +54,8 @@ class CosineSimilarityError(WeightedMeanLoss):
     Example:
 
     ```python
-    loss = keras_bertfam.tasks.CosineSimilarityError()
+    from keras_bertfam.tasks.finetuning.text_embedder import CosineSimilarityError
+    loss = CosineSimilarityError()
     loss([1.0], [[[1.0, 0.0], [0.0, 1.0]]])  # 1.0
     ```
 

@@ -169,7 +169,7 @@ class CausalLM(LanguageModel):
         Args:
             teacher: `CausalLM`.
             layers: sequence of ints, the teacher's layers to take; see
-                `keras_bertfam.models.teacher_layers` for the default.
+                `teacher_layers` for the default.
             **kwargs: arguments of the backbone to override, such as `dropout`.
 
         Returns:

@@ -45,7 +45,10 @@ class LanguageModelCrossentropy(MaskedCrossentropy):
     Example:
 
     ```python
-    loss = keras_bertfam.tasks.LanguageModelCrossentropy(z_loss=1e-4)
+    from keras_bertfam.tasks.generation.language_model import (
+        LanguageModelCrossentropy,
+    )
+    loss = LanguageModelCrossentropy(z_loss=1e-4)
     loss([[1, 0]], keras.ops.zeros((1, 2, 4)))  # ln 4 + 1e-4 * (ln 4) ** 2
     ```
 

@@ -204,7 +204,7 @@ class MaskedLM(FillMask, PretrainingTask):
         Args:
             teacher: `MaskedLM`.
             layers: sequence of ints, the teacher's layers to take; see
-                `keras_bertfam.models.teacher_layers` for the default.
+                `teacher_layers` for the default.
             copy_transform: bool. Whether the head's dense layer and norm are copied.
             **kwargs: arguments of the backbone to override, such as `dropout`.
 

@@ -3,12 +3,11 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_bertfam.analysis import (
+from keras_bertfam.analysis import prune_heads, pruning_curve
+from keras_bertfam.analysis.heads.pruning import (
     add_head_gates,
     least_important,
     plot_pruning,
-    prune_heads,
-    pruning_curve,
 )
 from keras_bertfam.models import (
     DecoderBackbone,

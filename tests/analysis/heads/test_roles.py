@@ -5,11 +5,12 @@ import pytest
 from scipy import stats
 from scipy.spatial import distance
 
-from keras_bertfam.analysis import head_roles, prune_heads, word_attention
+from keras_bertfam.analysis import head_roles, prune_heads
 from keras_bertfam.analysis.heads.measures import (
     divergences,
     entropies,
     plane_of,
+    word_attention,
 )
 from keras_bertfam.layers import BertTokenizer
 from keras_bertfam.models import BertBackbone

@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 
-from keras_bertfam.analysis import (
+from keras_bertfam.analysis import entities
+from keras_bertfam.analysis.probes.data import arcs
+from keras_bertfam.analysis.probes.report import (
     ProbeReport,
-    arcs,
     center_of_gravity,
-    entities,
     expected_layer,
 )
 

@@ -7,9 +7,11 @@ import pytest
 import tensorflow as tf
 
 from keras_bertfam import corpora
-from keras_bertfam.corpora import Manifest, QualityRules, ShardReader, read_lengths
+from keras_bertfam.corpora import QualityRules
+from keras_bertfam.corpora.manifest import Manifest
 from keras_bertfam.corpora.preparing import prepare as preparing
 from keras_bertfam.corpora.preparing import sources, steps
+from keras_bertfam.corpora.shards import ShardReader, check_shard, read_lengths
 from keras_bertfam.corpus import python_documentation
 from keras_bertfam.layers.data.documents.reading import tokenize_sentences
 from keras_bertfam.tokenizers import BertTokenizer, train_word_piece
@@ -61,7 +63,7 @@ def read(folder):
     """The lists of sentences of all documents, and in which shard each is."""
     manifest = Manifest.read(folder)
     for number, shard in enumerate(manifest.shards):
-        corpora.check_shard(folder, shard)
+        check_shard(folder, shard)
         reader = ShardReader(folder / shard.file, manifest.dtype)
         sentences = []
         for ids, lengths in reader.records(range(len(reader))):

@@ -9,6 +9,7 @@ import pytest
 
 from keras_bertfam import corpora
 from keras_bertfam.corpora.preparing import processes
+from keras_bertfam.corpora.preparing.word_counts import count_words
 from keras_bertfam.corpus import python_documentation
 from keras_bertfam.tokenizers import train_word_piece
 from tests.written_files import write
@@ -26,7 +27,7 @@ def folder(tmp_path_factory):
         lines = [f"{number}: {line}" for text in texts for line in text.split("\n")]
         text = "\n".join(lines * 3)
         write(folder, {f"corpus/{number}.txt": text})
-    counts = corpora.count_words(folder / "corpus/0.txt")
+    counts = count_words(folder / "corpus/0.txt")
     train_word_piece(counts, 800).save_to_preset(folder / "tokenizer")
     return folder
 

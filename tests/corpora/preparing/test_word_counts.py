@@ -3,8 +3,9 @@ import collections
 import pytest
 import tensorflow as tf
 
-from keras_bertfam import corpora, tokenizers
+from keras_bertfam import tokenizers
 from keras_bertfam.corpora.preparing import word_counts
+from keras_bertfam.corpora.preparing.word_counts import count_words
 from keras_bertfam.corpus import python_documentation
 from tests.written_files import write
 
@@ -19,11 +20,11 @@ def folder(tmp_path_factory):
 
 
 def test_words_are_counted(folder):
-    counts = corpora.count_words(folder / "*.txt")
+    counts = count_words(folder / "*.txt")
     expected = collections.Counter(word for text in TEXTS for word in text.split())
     assert counts == expected
     assert [*counts] == sorted(counts, key=lambda word: (-counts[word], word))
-    few = corpora.count_words(folder / "*.txt", max_words=64)
+    few = count_words(folder / "*.txt", max_words=64)
     assert len(few) == 64
     assert few.items() <= counts.items()
     assert few["the"] == counts["the"]
@@ -32,12 +33,12 @@ def test_words_are_counted(folder):
 def test_long_words_are_cut_and_errors_are_placed(folder, monkeypatch):
     write(folder / "more", {"a.txt": f"猫が{'が' * 30} が", "b.txt": b"\xe9"})
     monkeypatch.setattr(word_counts, "_LONGEST", 10)
-    counts = corpora.count_words(folder / "more/a.txt")
+    counts = count_words(folder / "more/a.txt")
     assert counts == {"が" * 10: 2, "猫が" + "が" * 8: 1, "が": 1, "がが": 1}
     with pytest.raises(ValueError, match=r"b.txt must be text in UTF-8, .* at byte 0"):
-        corpora.count_words(folder / "more/*.txt")
+        count_words(folder / "more/*.txt")
     with pytest.raises(ValueError, match="`max_words` must be at least 1"):
-        corpora.count_words(folder / "*.txt", max_words=0)
+        count_words(folder / "*.txt", max_words=0)
 
 
 @pytest.mark.slow

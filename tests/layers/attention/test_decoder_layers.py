@@ -5,8 +5,12 @@ import pytest
 from keras import ops
 
 from keras_bertfam import layers
+from keras_bertfam.layers.attention.cross_attention import CrossAttention
 from keras_bertfam.layers.attention.masks import seen_keys
-from keras_bertfam.layers.blocks.sublayers import make_norm
+from keras_bertfam.layers.attention.relative_bias import RelativePositionBias
+from keras_bertfam.layers.blocks.embedding import TokenEmbedding
+from keras_bertfam.layers.blocks.sublayers import ResidualSublayer, make_norm
+from keras_bertfam.layers.heads.lm_head import LanguageModelHead
 
 
 def array(x):
@@ -31,7 +35,7 @@ def attend(query, key, value, scale, bias=0.0, mask=True):
 
 
 def test_golden_buckets():
-    layer = layers.RelativePositionBias(1)
+    layer = RelativePositionBias(1)
     both = {-1000: 15, -128: 15, -64: 14, -32: 12, -16: 10, -12: 9, -11: 8, -8: 8}
     both |= {-7: 7, -1: 1, 0: 0, 1: 17, 7: 23, 8: 24, 11: 24, 12: 25, 16: 26, 32: 28}
     both |= {64: 30, 127: 31, 128: 31}
@@ -39,13 +43,13 @@ def test_golden_buckets():
     found = array(layer.bucket(-np.array([*both])))
     assert dict(zip(both, found.tolist(), strict=True)) == both
     causal = {-127: 31, -64: 26, -32: 21, -16: 16, -8: 8, -1: 1, 0: 0, 5: 0, 99: 0}
-    layer = layers.RelativePositionBias(1, bidirectional=False)
+    layer = RelativePositionBias(1, bidirectional=False)
     found = array(layer.bucket(-np.array([*causal])))
     assert dict(zip(causal, found.tolist(), strict=True)) == causal
 
 
 def test_relative_bias_is_the_table_by_bucket():
-    layer = layers.RelativePositionBias(3, 8, 6)
+    layer = RelativePositionBias(3, 8, 6)
     bias = array(layer(queries=4, keys=6))
     distances = np.arange(4)[:, None] - np.arange(6)
     table = array(layer.table)
@@ -71,7 +75,7 @@ def test_relative_bias_is_the_table_by_bucket():
 )
 def test_relative_bias_errors(arguments, match):
     with pytest.raises(ValueError, match=match):
-        layers.RelativePositionBias(2, **arguments)
+        RelativePositionBias(2, **arguments)
 
 
 def test_self_attention_against_numpy():
@@ -129,7 +133,7 @@ def test_initial_scores_are_of_the_usual_size():
 
 
 def test_cross_attention_against_numpy():
-    layer = layers.CrossAttention(2, 3)
+    layer = CrossAttention(2, 3)
     x, context = normal(2, 4, 8), normal(2, 5, 8, seed=1)
     mask = np.array([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]], bool)
     found, scores = layer(x, context, cross_mask=mask, return_scores=True)
@@ -178,18 +182,16 @@ def test_norms():
     np.testing.assert_allclose(array(norm(x)), expected, atol=1e-5)
     assert make_norm("layer", 1e-6).epsilon == 1e-6
     with pytest.raises(ValueError, match="`norm` must be one of .*norm='batch'"):
-        layers.ResidualSublayer(layers.FeedForward(4), norm="batch")
+        ResidualSublayer(layers.FeedForward(4), norm="batch")
 
 
 def test_language_model_head():
-    embedding = layers.TokenEmbedding(
-        11, 4, tie_weights=False, reverse_initializer="ones"
-    )
+    embedding = TokenEmbedding(11, 4, tie_weights=False, reverse_initializer="ones")
     embedding.build()
-    head, x = layers.LanguageModelHead(embedding, scale=0.5), normal(2, 3, 4)
+    head, x = LanguageModelHead(embedding, scale=0.5), normal(2, 3, 4)
     expected = 0.5 * x @ np.ones((4, 11))
     np.testing.assert_allclose(array(head(x)), expected, atol=1e-5)
-    again = layers.LanguageModelHead.from_config(head.get_config())
+    again = LanguageModelHead.from_config(head.get_config())
     assert again.scale == 0.5 and not again.token_embedding.tie_weights
     embedding.quantize("int8")
     assert np.abs(array(head(x)) - expected).max() < 0.1

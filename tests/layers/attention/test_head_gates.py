@@ -3,7 +3,8 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_bertfam.layers import HeadGates, NoAttention
+from keras_bertfam.layers.attention.head_gates import HeadGates
+from keras_bertfam.layers.attention.stack_heads import NoAttention
 
 
 def array(x):

@@ -10,7 +10,7 @@ from keras import ops
 from scipy import stats
 
 from keras_bertfam.analysis.gradients import gradient_of
-from keras_bertfam.layers import Dropout, LocalSelfAttention, SelfAttention
+from keras_bertfam.layers import SelfAttention
 from keras_bertfam.layers.attention.definition import Asked, explicit_attention
 from keras_bertfam.layers.attention.jax_kernels import lowered_for
 from keras_bertfam.layers.attention.kernels import (
@@ -18,8 +18,10 @@ from keras_bertfam.layers.attention.kernels import (
     attend,
     kernel_for,
 )
+from keras_bertfam.layers.attention.local_attention import LocalSelfAttention
 from keras_bertfam.layers.attention.masks import numbers_of, same_sequence
 from keras_bertfam.layers.attention.pattern import VisibleKeys
+from keras_bertfam.layers.blocks.dropout import Dropout
 
 BACKEND = keras.backend.backend()
 only_jax = pytest.mark.skipif(BACKEND != "jax", reason="only JAX has these kernels")

@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_bertfam.layers import LocalSelfAttention, SelfAttention
+from keras_bertfam.layers import SelfAttention
 from keras_bertfam.layers.attention.global_tokens import tokens_at, tokens_of_mask
+from keras_bertfam.layers.attention.local_attention import LocalSelfAttention
 from keras_bertfam.layers.attention.pattern import NearbyKeys
 from keras_bertfam.layers.attention.rotary import rotary_positions, rotate
 from keras_bertfam.layers.attention.windows import (

@@ -5,6 +5,10 @@ from keras import ops
 
 from keras_bertfam import layers
 from keras_bertfam.layers.blocks.dense import get_activation
+from keras_bertfam.layers.blocks.dropout import Dropout
+from keras_bertfam.layers.blocks.embedding import TokenEmbedding
+from keras_bertfam.layers.blocks.sublayers import ResidualSublayer
+from keras_bertfam.layers.heads.heads import Pooler
 from keras_bertfam.models import TransformerConfig
 
 
@@ -24,7 +28,7 @@ LAYERS = {
     "attention": (lambda: layers.SelfAttention(2, 3), (2, 5, 8), (2, 5, 8)),
     "feed-forward": (lambda: layers.FeedForward(12), (2, 5, 8), (2, 5, 8)),
     "sub-layer": (
-        lambda: layers.ResidualSublayer(layers.FeedForward(12), norm_first=True),
+        lambda: ResidualSublayer(layers.FeedForward(12), norm_first=True),
         (2, 5, 8),
         (2, 5, 8),
     ),
@@ -33,8 +37,8 @@ LAYERS = {
         (2, 5, 8),
         (2, 5, 8),
     ),
-    "pooler": (lambda: layers.Pooler(8), (2, 5, 8), (2, 8)),
-    "dropout": (lambda: layers.Dropout(0.1), (2, 5, 8), (2, 5, 8)),
+    "pooler": (lambda: Pooler(8), (2, 5, 8), (2, 8)),
+    "dropout": (lambda: Dropout(0.1), (2, 5, 8), (2, 5, 8)),
 }
 
 
@@ -116,7 +120,7 @@ def test_gelu_forms():
 
 
 def test_masked_lm_head_against_numpy():
-    embedding = layers.TokenEmbedding(11, 4)
+    embedding = TokenEmbedding(11, 4)
     embedding.build()
     head, x = layers.MaskedLMHead(embedding, activation="relu"), normal(2, 3, 6)
     logits = array(head(x))
@@ -147,7 +151,7 @@ def test_factorised_embedding():
 def test_the_gradient_of_the_table_is_dense():
     import tensorflow as tf
 
-    layer = layers.TokenEmbedding(9, 2)
+    layer = TokenEmbedding(9, 2)
     layer.build()
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(layer(tf.constant([[1, 1, 3]])))

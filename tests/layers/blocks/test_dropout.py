@@ -4,8 +4,7 @@ import pytest
 from keras import ops
 from scipy import stats
 
-from keras_bertfam.layers import Dropout
-from keras_bertfam.layers.blocks.dropout import hash_bits
+from keras_bertfam.layers.blocks.dropout import Dropout, hash_bits
 
 
 def dropped(layer, shape):

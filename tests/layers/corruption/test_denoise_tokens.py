@@ -6,6 +6,11 @@ import pytest
 import tensorflow as tf
 
 from keras_bertfam import layers
+from keras_bertfam.layers.corruption.span_objectives import (
+    IidDrop,
+    IidReplaceSpans,
+)
+from keras_bertfam.layers.corruption.text_objectives import BertStyle, Mass
 from tests.layers.corruption.denoised_batches import END, make, random_texts
 
 
@@ -93,11 +98,11 @@ def test_what_is_refused():
     assert layer.target_length == 128
     for cls in (
         layers.RandomSpans,
-        layers.IidReplaceSpans,
-        layers.IidDrop,
+        IidReplaceSpans,
+        IidDrop,
         layers.PrefixLM,
-        layers.BertStyle,
-        layers.Mass,
+        BertStyle,
+        Mass,
         layers.MassFragment,
         layers.TokenMasking,
         layers.TokenDeletion,

@@ -7,6 +7,11 @@ from scipy.stats import chisquare
 
 from keras_bertfam import layers
 from keras_bertfam.layers.corruption.objectives import get_objective
+from keras_bertfam.layers.corruption.span_objectives import (
+    IidReplaceSpans,
+    random_spans_lengths,
+)
+from keras_bertfam.layers.corruption.text_objectives import BertStyle
 from tests.layers.corruption.denoised_batches import (
     END,
     MASK,
@@ -24,12 +29,12 @@ WHOLE_TEXT = (
 
 
 def test_lengths_by_t5s_rule():
-    assert layers.random_spans_lengths(512) == (568, 114)
-    assert layers.random_spans_lengths(128) == (141, 29)
-    assert layers.random_spans_lengths(512, 0.5, 3.0)[1] <= 512
+    assert random_spans_lengths(512) == (568, 114)
+    assert random_spans_lengths(128) == (141, 29)
+    assert random_spans_lengths(512, 0.5, 3.0)[1] <= 512
     for rate, mean in ((0.1, 2), (0.25, 5), (0.5, 10), (0.15, 1)):
         for length in (16, 64, 100):
-            text, targets = layers.random_spans_lengths(length, rate, mean)
+            text, targets = random_spans_lengths(length, rate, mean)
             layer = make(layers.RandomSpans(rate, mean), length, sentinel_ids=range(60))
             assert (layer.text_length, layer.target_length) == (text, targets)
             ids = tf.range(20, 20 + text) % 50 + 60
@@ -69,7 +74,7 @@ def recovered(inputs, targets):
         "random_spans",
         layers.RandomSpans(0.5, 2),
         "iid_replace_spans",
-        layers.IidReplaceSpans(0.5),
+        IidReplaceSpans(0.5),
     ],
 )
 def test_texts_are_recoverable_from_spans(objective):
@@ -129,13 +134,13 @@ def test_dropped_tokens():
 
 
 def test_noise_that_targets_have_no_room_for_stays():
-    layer = make(layers.IidReplaceSpans(0.5), 64, sentinel_ids=SENTINELS[:3])
+    layer = make(IidReplaceSpans(0.5), 64, sentinel_ids=SENTINELS[:3])
     texts, ids = random_texts(layer)
     out = layer(ids, seed=[1, 2])
     pairs = zip(rows(out["encoder_token_ids"]), rows(out["target_ids"]), strict=True)
     for text, (inputs, targets) in zip(texts, pairs, strict=True):
         assert recovered(inputs, targets) == text
-    many = layers.IidReplaceSpans(0.9)
+    many = IidReplaceSpans(0.9)
     many.lengths = lambda inputs: (inputs, 9)
     layer = make(many, 32)
     texts, ids = random_texts(layer)
@@ -169,7 +174,7 @@ def test_mass_as_published():
 
 
 def test_random_tokens_are_no_special_ones():
-    layer = make(layers.BertStyle(0.9, mask_token_rate=0.0, random_token_rate=1.0))
+    layer = make(BertStyle(0.9, mask_token_rate=0.0, random_token_rate=1.0))
     _, ids = random_texts(layer)
     drawn = {*sum(rows(layer(ids, seed=[0, 1])["encoder_token_ids"]), [])}
     assert drawn == set(range(120)) - {0, END, MASK, *SENTINELS}

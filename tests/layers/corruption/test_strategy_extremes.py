@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from keras_bertfam.layers import (
     GeometricSpans,
     GivenSpans,
-    IndependentTokens,
     MaskTokens,
     NGrams,
     SmoothedTokens,
     WholeWords,
 )
+from keras_bertfam.layers.corruption.strategies import IndependentTokens
 from tests.layers.corruption.masked_batches import (
     CLS,
     PIECE,

@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_bertfam.layers import AdaptiveEmbedding, AdaptiveSoftmax
 from keras_bertfam.layers.heads import token_scores
+from keras_bertfam.layers.heads.adaptive import AdaptiveEmbedding, AdaptiveSoftmax
 
 
 def make_layers(divisor):

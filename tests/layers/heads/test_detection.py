@@ -1,7 +1,11 @@
 import numpy as np
 from keras import ops
 
-from keras_bertfam.layers import CopyingMaskedLMHead, ReplacedTokenHead, TokenEmbedding
+from keras_bertfam.layers.blocks.embedding import TokenEmbedding
+from keras_bertfam.layers.heads.detection import (
+    CopyingMaskedLMHead,
+    ReplacedTokenHead,
+)
 
 
 def test_replaced_token_head():

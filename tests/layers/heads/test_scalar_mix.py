@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_bertfam.layers import ScalarMix
+from keras_bertfam.layers.heads.scalar_mix import ScalarMix
 
 
 @pytest.mark.parametrize("layer_norm", [False, True])

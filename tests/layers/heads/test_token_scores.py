@@ -3,8 +3,9 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_bertfam.layers import TiedLogits, TokenEmbedding
+from keras_bertfam.layers.blocks.embedding import TokenEmbedding
 from keras_bertfam.layers.heads import token_scores
+from keras_bertfam.layers.heads.tied_logits import TiedLogits
 
 VOCABULARY, WIDTH, POSITIONS = 37, 8, 13
 

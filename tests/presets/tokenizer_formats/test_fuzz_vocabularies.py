@@ -7,7 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from keras_bertfam.presets import CheckpointError, CheckpointSource
+from keras_bertfam.presets import CheckpointError
+from keras_bertfam.presets.checkpoints.source import CheckpointSource
 from keras_bertfam.presets.tokenizer_formats.piece_models import PieceModel
 from keras_bertfam.presets.tokenizer_formats.tokenizer_files import load_tokenizer
 from keras_bertfam.tokenizers.steps import bert_step

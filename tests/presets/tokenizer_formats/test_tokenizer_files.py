@@ -14,8 +14,9 @@ from keras_bertfam.layers import (
     RobertaTokenizer,
     XLNetTokenizer,
 )
-from keras_bertfam.presets import CheckpointError, CheckpointSource
+from keras_bertfam.presets import CheckpointError
 from keras_bertfam.presets.checkpoints.huggingface import TOKENIZER_FILES
+from keras_bertfam.presets.checkpoints.source import CheckpointSource
 from keras_bertfam.presets.tokenizer_formats.tokenizer_files import (
     export_tokenizer,
     load_tokenizer,

@@ -15,6 +15,7 @@ from keras_bertfam.presets.tokenizer_formats.tokenizer_files import export_token
 from keras_bertfam.presets.tokenizer_presets import load_given_tokenizer
 from keras_bertfam.tokenizers import train_sentence_piece
 from keras_bertfam.tokenizers.pipeline_ops import tokenize
+from keras_bertfam.tokenizers.text_tokenizer import add_tokens
 
 transformers = pytest.importorskip("transformers")
 WORDS = """the river (blue) 1980, 3.14 "so-called" – £5 €7 <extra_id_0> <extra_id_19>
@@ -195,7 +196,7 @@ def test_added_tokens(tmp_path):
     tokenizer = train_sentence_piece(texts, 40, family="xlnet", added_tokens=["<new>"])
     check(tokenizer, tmp_path, ["a <new> cat", "a<new>cat", "<new>", " <new> <new>"])
     token = {"content": "New", "normalized": True}
-    tokenizer = tokenizers.add_tokens(tokenizer, [token])
+    tokenizer = add_tokens(tokenizer, [token])
     with pytest.warns(UserWarning, match="looked for after a clean-up"):
         export_tokenizer(tokenizer, tmp_path)
 

@@ -10,7 +10,7 @@ from keras import ops
 
 from keras_bertfam import models, tasks, tokenizers
 from keras_bertfam.cli.finetuning_heads import make_model
-from keras_bertfam.datasets import get_task
+from keras_bertfam.datasets.task_data import get_task
 from tests.tiny_fine_tuning import compiled
 
 SIZES = dict(num_layers=2, num_heads=2, hidden_dim=8, intermediate_dim=12)

@@ -6,11 +6,11 @@ import tensorflow as tf
 from keras import ops
 
 from keras_bertfam.tasks import (
-    LabelSetCrossentropy,
     TextClassifier,
     TextClassifierPreprocessor,
     TextRegressor,
 )
+from keras_bertfam.tasks.losses import LabelSetCrossentropy
 from tests import tiny_fine_tuning as tiny
 
 NAMES = ["good", "bad", "long"]

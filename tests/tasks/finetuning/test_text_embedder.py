@@ -3,11 +3,8 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_bertfam.tasks import (
-    CosineSimilarityError,
-    TextEmbedder,
-    TextEmbedderPreprocessor,
-)
+from keras_bertfam.tasks import TextEmbedder, TextEmbedderPreprocessor
+from keras_bertfam.tasks.finetuning.text_embedder import CosineSimilarityError
 from tests import tiny_fine_tuning as tiny
 
 TEXTS = ["the cat sat on the mat", "a dog", ""]

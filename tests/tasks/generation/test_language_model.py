@@ -7,6 +7,9 @@ from keras import ops
 
 from keras_bertfam import tasks
 from keras_bertfam.optimizers import Adafactor, InverseSquareRootDecay
+from keras_bertfam.tasks.generation.language_model import (
+    LanguageModelCrossentropy,
+)
 from tests.gradients import loss_and_gradients
 from tests.tiny_text_to_text import ids, make
 
@@ -40,15 +43,15 @@ def test_loss_against_numpy():
     losses, log_sum = crossentropy(targets, logits)
     uniform = log_sum - logits.mean(-1)
     for z_loss, smoothing in ((0.0, 0.0), (0.1, 0.0), (0.0, 0.2), (0.1, 0.2)):
-        loss = tasks.LanguageModelCrossentropy(z_loss, smoothing)
+        loss = LanguageModelCrossentropy(z_loss, smoothing)
         each = (1 - smoothing) * losses + smoothing * uniform + z_loss * log_sum**2
         expected = (each * weights).sum() / weights.sum()
         found = float(array(loss(targets, logits, weights)))
         assert found == pytest.approx(expected, rel=1e-5)
-        again = tasks.LanguageModelCrossentropy.from_config(loss.get_config())
+        again = LanguageModelCrossentropy.from_config(loss.get_config())
         assert again.get_config() == loss.get_config()
     with pytest.raises(ValueError, match="`z_loss` must be .* at least 0.0"):
-        tasks.LanguageModelCrossentropy(-1.0)
+        LanguageModelCrossentropy(-1.0)
     with pytest.raises(ValueError, match="`label_smoothing` must be in"):
         tasks.CausalLM(make("GPT"), label_smoothing=1.0)
 

@@ -6,7 +6,8 @@ import tensorflow as tf
 from keras import ops
 
 from keras_bertfam.corpus import python_documentation
-from keras_bertfam.layers import SentencePairHead, train_word_piece
+from keras_bertfam.layers import train_word_piece
+from keras_bertfam.layers.heads.heads import SentencePairHead
 from keras_bertfam.models import AlbertBackbone, BertBackbone, RobertaBackbone
 from keras_bertfam.tasks import (
     MaskedLMPreprocessor,

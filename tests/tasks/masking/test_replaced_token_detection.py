@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_bertfam.layers import MaskedLMHead, ReplacedTokenHead
+from keras_bertfam.layers import MaskedLMHead
+from keras_bertfam.layers.heads.detection import ReplacedTokenHead
 from keras_bertfam.models import ElectraBackbone, make_generator
 from keras_bertfam.tasks.masking.replaced_token_detection import VARIANTS
 from tests import tiny_electra as tiny

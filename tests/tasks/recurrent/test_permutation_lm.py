@@ -4,7 +4,8 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
-from keras_bertfam.layers import BertTokenizer, SegmentMemory, train_word_piece
+from keras_bertfam.layers import BertTokenizer, train_word_piece
+from keras_bertfam.layers.recurrent.memory import SegmentMemory
 from keras_bertfam.models import XLNetBackbone
 from keras_bertfam.tasks import (
     MaskedCrossentropy,

@@ -121,10 +121,11 @@ def full_batches(dataset: TFDataset, batch_size: int) -> TFDataset:
     Example:
 
     ```python
+    from keras_bertfam.layers.data.rows.batches import full_batches
     documents = keras_bertfam.layers.read_documents("corpus/*.txt")
     model = keras_bertfam.tasks.MaskedLM.from_preset("my_bert")
     held_out = model.preprocessor.dataset(documents, batch_size=8, training=False)
-    held_out = keras_bertfam.layers.full_batches(held_out, 8)
+    held_out = full_batches(held_out, 8)
     ```
     """
 

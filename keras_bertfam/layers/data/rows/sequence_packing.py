@@ -45,10 +45,11 @@ class PackSequences:
     Example:
 
     ```python
+    from keras_bertfam.layers.data.rows.sequence_packing import PackSequences
     tokenizer = keras_bertfam.tokenizers.BertTokenizer("vocab.txt", lowercase=True)
     sentences = tf.data.Dataset.from_tensor_slices(["A cat .", "Two dogs !"])
     batches = sentences.batch(1024).map(lambda x: {"token_ids": tokenizer(x)})
-    rows = batches.apply(keras_bertfam.layers.PackSequences(128))
+    rows = batches.apply(PackSequences(128))
     ```
 
     Reference: [Krell et al., 2021](https://arxiv.org/abs/2107.02027), section 3.

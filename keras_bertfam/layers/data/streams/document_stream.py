@@ -49,8 +49,9 @@ class PackStream:
     Example:
 
     ```python
+    from keras_bertfam.layers.data.streams.document_stream import PackStream
     tokenizer = keras_bertfam.tokenizers.BertTokenizer("vocab.txt", lowercase=True)
-    pack = keras_bertfam.layers.PackStream(tokenizer, 129, document_end_id=102)
+    pack = PackStream(tokenizer, 129, document_end_id=102)
     rows = keras_bertfam.layers.read_documents("corpus/*.txt").apply(pack)
     ```
 

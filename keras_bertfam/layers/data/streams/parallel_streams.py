@@ -47,8 +47,9 @@ class ParallelStreams:
     Example:
 
     ```python
+    from keras_bertfam.layers.data.streams.parallel_streams import ParallelStreams
     tokenizer = keras_bertfam.tokenizers.XLNetTokenizer("spiece.model")
-    streams = keras_bertfam.layers.ParallelStreams(
+    streams = ParallelStreams(
         tokenizer, batch_size=8, window=512, advance=256, end_token_id=4)
     batches = keras_bertfam.layers.read_documents("corpus/*.txt").apply(streams)
     ```

@@ -114,11 +114,11 @@ class FineTuningRecipe:
         epochs: to try; the greatest with early stopping.
         warmup_steps: part of the steps.
         weight_decay: float.
-        layer_decay: see `keras_bertfam.optimizers.layerwise_scales`, as the next two.
+        layer_decay: see `layerwise_scales`, as the next two.
         layer_offset: int.
         scale_embeddings: bool.
         scale_gradients: see `keras_bertfam.optimizers.LayerwiseAdamW`.
-        epsilon: of Adam; `None` for `keras_bertfam.optimizers.fine_tuning_epsilon`.
+        epsilon: of Adam; `None` for `fine_tuning_epsilon`.
         sequence_length: int, or `None` for that of the task's preprocessor.
         end_head: of `SpanQuestionAnswering`.
         lm_weight: of the language model's loss beside that of a task whose head reads
@@ -128,7 +128,8 @@ class FineTuningRecipe:
     Example:
 
     ```python
-    recipe = keras_bertfam.tasks.FINE_TUNING_RECIPES["bert"]
+    from keras_bertfam.tasks.recipes import FINE_TUNING_RECIPES
+    recipe = FINE_TUNING_RECIPES["bert"]
     recipe.learning_rates  # (5e-05, 3e-05, 2e-05)
     ```
     """

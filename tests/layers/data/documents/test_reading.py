@@ -15,7 +15,6 @@ from keras_bertfam.layers import (
     PackSentences,
     PairSegments,
     XLNetTokenizer,
-    count_tokens,
     extend_vocabulary,
     train_byte_pair,
     train_word_piece,
@@ -33,6 +32,7 @@ from keras_bertfam.tasks import (
 )
 from keras_bertfam.text_files import reading
 from keras_bertfam.text_files.reading import CONTINUES
+from keras_bertfam.tokenizers.counting import count_tokens
 from keras_bertfam.tokenizers.pipeline_ops import as_graph_layer
 from tests.tiny_masked_lm import SPECIALS, WORDS
 from tests.tiny_sentence_piece import train_sentence_piece

@@ -4,7 +4,8 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keras_bertfam.layers import BatchByTokens, full_batches
+from keras_bertfam.layers import BatchByTokens
+from keras_bertfam.layers.data.rows.batches import full_batches
 
 LENGTH = 512
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bertfam.layers import PackSequences
+from keras_bertfam.layers.data.rows.sequence_packing import PackSequences
 
 
 def sequences(lengths, at_once):

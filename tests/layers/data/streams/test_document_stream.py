@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bertfam.layers import BertTokenizer, PackStream
+from keras_bertfam.layers import BertTokenizer
+from keras_bertfam.layers.data.streams.document_stream import PackStream
 
 WORDS = [f"w{i}" for i in range(40)]
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]

@@ -3,8 +3,11 @@ import pytest
 import tensorflow as tf
 from scipy import stats
 
-from keras_bertfam.layers import BertTokenizer, ParallelStreams, XLNetTokenizer
-from keras_bertfam.layers.data.streams.parallel_streams import join_segments
+from keras_bertfam.layers import BertTokenizer, XLNetTokenizer
+from keras_bertfam.layers.data.streams.parallel_streams import (
+    ParallelStreams,
+    join_segments,
+)
 from keras_bertfam.tasks import PermutationLMPreprocessor
 from keras_bertfam.tokenizers.pipeline_ops import document_end_id, word_start_table
 from tests.tiny_sentence_piece import train_sentence_piece

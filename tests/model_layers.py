@@ -1,11 +1,14 @@
-"""Each public layer of models: its arguments, what it is called on, what it gives."""
+"""Each layer of models: its arguments, what it is called on, what it gives."""
 
 import dataclasses
+import inspect
 from typing import Any
 
+import keras
 import numpy as np
 
-from keras_bertfam import layers
+from keras_bertfam import lazy
+from keras_bertfam.layers.recurrent.relative_attention import relative_sinusoids
 from keras_bertfam.transformer_config import TransformerConfig
 
 BATCH, LENGTH, WIDTH, VOCABULARY = 2, 5, 8, 20
@@ -37,6 +40,24 @@ class Case:
     embedding: bool = False
 
 
+MODELING = {
+    f"keras_bertfam.layers.{x}" for x in ("attention", "blocks", "heads", "recurrent")
+}
+
+
+def model_layers():
+    """Give all registered layers of models, by name."""
+    lazy.load_all()
+    return {
+        cls.__name__: cls
+        for cls in keras.saving.get_custom_objects().values()
+        if inspect.isclass(cls)
+        and issubclass(cls, keras.layers.Layer)
+        and not issubclass(cls, keras.Model)
+        and cls.__module__.rpartition(".")[0] in MODELING
+    }
+
+
 def normal(*shape):
     return np.random.default_rng(0).normal(size=shape).astype("float32")
 
@@ -46,7 +67,7 @@ def ids(*shape, most=VOCABULARY):
 
 
 def relative():
-    found = layers.relative_sinusoids(LENGTH, LENGTH, WIDTH)
+    found = relative_sinusoids(LENGTH, LENGTH, WIDTH)
     return np.asarray(found, "float32")
 
 
