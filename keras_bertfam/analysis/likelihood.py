@@ -11,7 +11,7 @@ from keras import ops
 
 from keras_bertfam.analysis.report import Report
 from keras_bertfam.arguments import checked
-from keras_bertfam.layers.heads.lm_head import LanguageModelHead
+from keras_bertfam.layers.heads.vocabulary_logits import LanguageModelHead
 from keras_bertfam.parsing import parse_json
 from keras_bertfam.types import Model, Path
 

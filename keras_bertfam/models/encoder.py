@@ -6,14 +6,14 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_bertfam.layers.attention.global_tokens import (
-    tokens_at,
-    tokens_of_mask,
-    with_nan_for_too_many,
-)
 from keras_bertfam.layers.attention.masks import (
     positions_without_padding,
     restarted_positions,
+)
+from keras_bertfam.layers.attention.windows import (
+    tokens_at,
+    tokens_of_mask,
+    with_nan_for_too_many,
 )
 from keras_bertfam.layers.blocks.embedding import EncoderEmbedding
 from keras_bertfam.layers.blocks.transformer import TransformerStack

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from keras_bertfam import models, tasks
-from keras_bertfam.layers.attention.relative_bias import RelativePositionBias
+from keras_bertfam.layers.attention.positions import RelativePositionBias
 from keras_bertfam.presets import CheckpointError
 from tests.compiled import compiled
 from tests.from_transformers import convert, max_difference, randomize

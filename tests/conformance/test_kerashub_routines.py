@@ -10,9 +10,9 @@ import pytest
 import tensorflow as tf
 
 from keras_bertfam import models, tasks
-from keras_bertfam.layers.attention.relative_bias import RelativePositionBias
+from keras_bertfam.layers.attention.positions import RelativePositionBias
 from keras_bertfam.layers.blocks.embedding import TokenEmbedding
-from keras_bertfam.layers.heads.sampling import SampleTokens
+from keras_bertfam.layers.heads.replaced_tokens import SampleTokens
 from keras_bertfam.layers.heads.scalar_mix import ScalarMix
 from keras_bertfam.presets.families import FAMILIES
 from tests import every_task as every

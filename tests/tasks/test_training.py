@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_bertfam.layers.heads.detection import ReplacedTokenHead
+from keras_bertfam.layers.heads.replaced_tokens import ReplacedTokenHead
 from keras_bertfam.optimizers import pretraining_optimizer
 from keras_bertfam.tasks import MaskedLMPreprocessor
 from keras_bertfam.tasks.losses import DetectionCrossentropy

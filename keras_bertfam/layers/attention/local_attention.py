@@ -8,7 +8,6 @@ import numpy as np
 from keras import ops
 
 from keras_bertfam.arguments import checked
-from keras_bertfam.layers.attention.global_tokens import keys_seen_by
 from keras_bertfam.layers.attention.kernels import kernel_for, knows_patterns
 from keras_bertfam.layers.attention.masks import numbers_of
 from keras_bertfam.layers.attention.pattern import NearbyKeys, VisibleKeys
@@ -19,6 +18,7 @@ from keras_bertfam.layers.attention.windows import (
     fold,
     for_each_block,
     join_rows,
+    keys_seen_by,
     unfold,
 )
 from keras_bertfam.layers.blocks.dense import take_positions
@@ -60,7 +60,7 @@ class LocalSelfAttention(SelfAttention):
             `cache_index`. Biases and caches are for whole rows.
         sequence_ids: int tensor `(batch, length)`: tokens attend to those of the same
             sequence only.
-        global_tokens: dict of tensors, what `global_tokens.tokens_at` gives.
+        global_tokens: dict of tensors, what `windows.tokens_at` gives.
         return_scores: bool. Return the attention probabilities as well.
 
     Returns:

@@ -36,7 +36,7 @@ class TokenRows:
             them see as well, or `None`.
         sequence_ids: int tensor `(batch, keys)` or `None`. Tokens see those of their
             own number only.
-        global_tokens: what `global_tokens.tokens_at` gives, or `None`.
+        global_tokens: what `windows.tokens_at` gives, or `None`.
         has_cache: whether keys are of a cache.
     """
 

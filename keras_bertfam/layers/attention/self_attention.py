@@ -11,7 +11,7 @@ from keras_bertfam.layers.attention.definition import Asked, explicit_attention
 from keras_bertfam.layers.attention.kernels import attend, knows_patterns
 from keras_bertfam.layers.attention.masks import causal_mask
 from keras_bertfam.layers.attention.pattern import VisibleKeys
-from keras_bertfam.layers.attention.rotary import rotary_at, rotate
+from keras_bertfam.layers.attention.positions import rotary_at, rotate
 from keras_bertfam.layers.blocks.dense import flat_dense, take_positions
 from keras_bertfam.layers.blocks.dropout import Dropout
 from keras_bertfam.types import Config, Initializer, Shape, Tensor

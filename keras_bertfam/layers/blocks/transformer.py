@@ -8,8 +8,10 @@ from keras import ops
 from keras_bertfam.layers.attention.cross_attention import CrossAttention
 from keras_bertfam.layers.attention.local_attention import LocalSelfAttention
 from keras_bertfam.layers.attention.pattern import TokenRows, patterns_of
-from keras_bertfam.layers.attention.relative_bias import RelativePositionBias
-from keras_bertfam.layers.attention.rotary import rotary_positions
+from keras_bertfam.layers.attention.positions import (
+    RelativePositionBias,
+    rotary_positions,
+)
 from keras_bertfam.layers.attention.self_attention import SelfAttention
 from keras_bertfam.layers.attention.stack_heads import NoAttention, StackHeads
 from keras_bertfam.layers.blocks.dense import take_positions
@@ -52,7 +54,7 @@ class TransformerStack(StackHeads, keras.layers.Layer):
         cache_index: int scalar, the position of the first token of `x`.
         position_ids: int tensor `(batch, length)`, for rotary positions.
         sequence_ids: int tensor `(batch, length)`. Tokens see their own sequence only.
-        global_tokens: what `global_tokens.tokens_at` gives, or `None`.
+        global_tokens: what `windows.tokens_at` gives, or `None`.
         return_hidden_states: bool.
         return_scores: bool.
 

@@ -8,7 +8,7 @@ from keras import ops
 from keras_bertfam.arguments import checked
 from keras_bertfam.layers.blocks.dense import flat_dense, get_activation
 from keras_bertfam.layers.blocks.embedding import TokenEmbedding
-from keras_bertfam.layers.heads.tied_logits import TiedLogits
+from keras_bertfam.layers.heads.vocabulary_logits import TiedLogits
 from keras_bertfam.types import Config, Initializer, Shape, Tensor
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_bertfam.arguments import checked
-from keras_bertfam.layers.attention.relative_bias import shift_rows
+from keras_bertfam.layers.attention.positions import shift_rows
 from keras_bertfam.layers.blocks.dense import flat_dense
 from keras_bertfam.layers.blocks.dropout import Dropout
 from keras_bertfam.layers.blocks.recomputation import recomputed

@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_bertfam import distribution
 from keras_bertfam.layers.blocks.dense import take_positions
-from keras_bertfam.layers.heads.summary_head import SummaryHead
+from keras_bertfam.layers.heads.summary_heads import SummaryHead
 from keras_bertfam.models.exported import row_specs
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.families.parts.record import HeadStyle

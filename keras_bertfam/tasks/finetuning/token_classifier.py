@@ -12,7 +12,7 @@ from keras_bertfam.analysis.report import class_report
 from keras_bertfam.layers.data.labels import class_numbers, have_labels
 from keras_bertfam.layers.data.pipelines import checked_batch_size
 from keras_bertfam.layers.data.user_inputs import as_label_tensor
-from keras_bertfam.layers.heads.summary_head import SummaryHead
+from keras_bertfam.layers.heads.summary_heads import SummaryHead
 from keras_bertfam.metrics import compute_metrics, scheme_of
 from keras_bertfam.tasks.finetuning.fine_tuning import (
     FineTuningTask,

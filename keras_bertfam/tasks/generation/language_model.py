@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from keras_bertfam.arguments import checked
-from keras_bertfam.layers.heads.lm_head import LanguageModelHead
+from keras_bertfam.layers.heads.vocabulary_logits import LanguageModelHead
 from keras_bertfam.tasks.generation.defaults import checked_generation
 from keras_bertfam.tasks.losses import (
     MaskedCrossentropy,

@@ -6,12 +6,13 @@ from typing import Any, Self
 import keras
 from keras import ops
 
-from keras_bertfam.layers.heads.detection import (
+from keras_bertfam.layers.heads.heads import MaskedLMHead
+from keras_bertfam.layers.heads.replaced_tokens import (
     CopyingMaskedLMHead,
     ReplacedTokenHead,
+    SampleTokens,
+    replace_at,
 )
-from keras_bertfam.layers.heads.heads import MaskedLMHead
-from keras_bertfam.layers.heads.sampling import SampleTokens, replace_at
 from keras_bertfam.models.families.electra import make_generator
 from keras_bertfam.tasks.losses import (
     DetectionCrossentropy,

@@ -8,7 +8,7 @@ from keras import ops
 from keras_bertfam import distribution
 from keras_bertfam.layers.blocks.dropout import Dropout
 from keras_bertfam.layers.blocks.embedding import TokenEmbedding
-from keras_bertfam.layers.heads.sampled_logits import SampledLogits
+from keras_bertfam.layers.heads.vocabulary_logits import SampledLogits
 from keras_bertfam.layers.recurrent.memory import StateMemory
 from keras_bertfam.models.families.elmo import ElmoBackbone
 from keras_bertfam.tasks.losses import MaskedCrossentropy, token_metrics

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_bertfam import distribution
-from keras_bertfam.layers.heads.tied_logits import TiedLogits
+from keras_bertfam.layers.heads.vocabulary_logits import TiedLogits
 from keras_bertfam.layers.recurrent.memory import SegmentMemory
 from keras_bertfam.models.families.xlnet import XLNetBackbone
 from keras_bertfam.tasks.losses import MaskedCrossentropy, token_metrics

@@ -10,7 +10,7 @@ from keras import ops
 
 from keras_bertfam import distribution
 from keras_bertfam.layers.heads.adaptive import AdaptiveSoftmax
-from keras_bertfam.layers.heads.tied_logits import TiedLogits
+from keras_bertfam.layers.heads.vocabulary_logits import TiedLogits
 from keras_bertfam.layers.recurrent.memory import SegmentMemory
 from keras_bertfam.models.families.transformer_xl import TransformerXLBackbone
 from keras_bertfam.tasks.generation.settings import GenerationSettings

@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_bertfam import distribution
 from keras_bertfam.layers.data.pipelines import check_at_least
-from keras_bertfam.layers.heads.projection import VectorProjection
+from keras_bertfam.layers.heads.summary_heads import VectorProjection
 from keras_bertfam.layers.heads.token_scores import crossentropy
 from keras_bertfam.models.encoder_decoder import side_of
 from keras_bertfam.models.exported import row_specs

@@ -7,10 +7,10 @@ from keras import ops
 from keras_bertfam import layers
 from keras_bertfam.layers.attention.cross_attention import CrossAttention
 from keras_bertfam.layers.attention.masks import seen_keys
-from keras_bertfam.layers.attention.relative_bias import RelativePositionBias
+from keras_bertfam.layers.attention.positions import RelativePositionBias
 from keras_bertfam.layers.blocks.embedding import TokenEmbedding
 from keras_bertfam.layers.blocks.sublayers import ResidualSublayer, make_norm
-from keras_bertfam.layers.heads.lm_head import LanguageModelHead
+from keras_bertfam.layers.heads.vocabulary_logits import LanguageModelHead
 
 
 def array(x):

@@ -6,13 +6,14 @@ import pytest
 from keras import ops
 
 from keras_bertfam.layers import SelfAttention
-from keras_bertfam.layers.attention.global_tokens import tokens_at, tokens_of_mask
 from keras_bertfam.layers.attention.local_attention import LocalSelfAttention
 from keras_bertfam.layers.attention.pattern import NearbyKeys
-from keras_bertfam.layers.attention.rotary import rotary_positions, rotate
+from keras_bertfam.layers.attention.positions import rotary_positions, rotate
 from keras_bertfam.layers.attention.windows import (
     neighbours_in_blocks,
     neighbours_in_rows,
+    tokens_at,
+    tokens_of_mask,
     uses_blocks,
 )
 

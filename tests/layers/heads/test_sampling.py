@@ -4,7 +4,7 @@ import pytest
 from keras import ops
 from scipy import stats
 
-from keras_bertfam.layers.heads.sampling import (
+from keras_bertfam.layers.heads.replaced_tokens import (
     SampleTokens,
     gumbel_noise,
     replace_at,

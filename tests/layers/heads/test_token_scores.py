@@ -5,7 +5,7 @@ from keras import ops
 
 from keras_bertfam.layers.blocks.embedding import TokenEmbedding
 from keras_bertfam.layers.heads import token_scores
-from keras_bertfam.layers.heads.tied_logits import TiedLogits
+from keras_bertfam.layers.heads.vocabulary_logits import TiedLogits
 
 VOCABULARY, WIDTH, POSITIONS = 37, 8, 13
 

@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 from keras_bertfam.layers import MaskedLMHead
-from keras_bertfam.layers.heads.detection import ReplacedTokenHead
+from keras_bertfam.layers.heads.replaced_tokens import ReplacedTokenHead
 from keras_bertfam.models import ElectraBackbone, make_generator
 from keras_bertfam.tasks.masking.replaced_token_detection import VARIANTS
 from tests import tiny_electra as tiny

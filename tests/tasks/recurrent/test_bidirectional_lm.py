@@ -7,7 +7,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_bertfam.layers.blocks.embedding import TokenEmbedding
-from keras_bertfam.layers.heads.sampled_logits import SampledLogits
+from keras_bertfam.layers.heads.vocabulary_logits import SampledLogits
 from keras_bertfam.tasks import BidirectionalLM, BidirectionalLMPreprocessor
 from tests import tiny_bidirectional_lm as tiny
 from tests.tiny_masked_lm import documents

@@ -2,7 +2,7 @@ import numpy as np
 from keras import ops
 
 from keras_bertfam.layers.blocks.embedding import TokenEmbedding
-from keras_bertfam.layers.heads.detection import (
+from keras_bertfam.layers.heads.replaced_tokens import (
     CopyingMaskedLMHead,
     ReplacedTokenHead,
 )
