@@ -9,6 +9,7 @@ import keras
 
 from keras_bertfam.arguments import checked
 from keras_bertfam.optimizers.base import inner
+from keras_bertfam.optimizers.pretraining import OPTIMIZERS
 from keras_bertfam.optimizers.schedules import COUNTING, check_accumulation
 from keras_bertfam.presets.families import FAMILIES, Family
 from keras_bertfam.presets.families.parts.recipes import (
@@ -182,10 +183,11 @@ def _optimizer_settings(optimizer):
     optimizer = inner(optimizer)
     if optimizer is None:
         return {}
-    names = {"Lamb": "lamb", "AdamW": "adamw", "BertAdamW": "adamw"}
-    names["Adafactor"] = "adafactor"
+    # Keras's of the same name are the same but for what is listed below.
+    names = {getattr(cls, "__name__", ""): name for name, cls in OPTIMIZERS.items()}
+    called = type(optimizer).__name__.removeprefix("Bert")
     settings = {
-        "optimizer": names.get(type(optimizer).__name__, type(optimizer).__name__),
+        "optimizer": names.get(called, called),
         "bias_correction": getattr(optimizer, "bias_correction", True),
     }
     for name in ("weight_decay", "beta_2", "epsilon", "global_clipnorm"):
