@@ -144,7 +144,7 @@ class PretrainingRun:
 
     def __post_init__(self) -> None:
         for name, kind in typing.get_type_hints(type(self)).items():
-            setattr(self, name, checked(name, kind, getattr(self, name)))
+            setattr(self, name, as_field_type(name, kind, getattr(self, name)))
         check_choice("family", self.family, families())
         if self.objective is not None:
             check_choice("objective", self.objective, OBJECTIVES)
@@ -321,7 +321,7 @@ def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
         raise ValueError(f"`{name}` must be one of {[*choices]}. Received: {value!r}.")
 
 
-def checked(name: str, kind: Any, value: Any) -> Any:
+def as_field_type(name: str, kind: Any, value: Any) -> Any:
     """Convert a value to its field's type; YAML has lists, and `1e-4` is a string.
 
     Args:

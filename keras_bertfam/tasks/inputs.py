@@ -158,7 +158,7 @@ _LABELS = {
 }
 
 
-def checked(
+def checked_batch(
     task: Model, x: Any, y: Any = None, sample_weight: Any = None
 ) -> tuple[Any, Any, Any]:
     """Check, by `check_ranges`, that a task can compute with what it is given.

@@ -58,7 +58,7 @@ from keras_bertfam.tasks.inputs import (
     able_to_begin_later,
     as_tensors,
     check_given,
-    checked,
+    checked_batch,
     count_batches,
     is_arrays,
     is_of_grain,
@@ -423,13 +423,13 @@ class PretrainingTask(
         if not is_preprocessed(x):
             data = super().preprocess_samples(x, y, sample_weight)
             x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        data = checked(self, x, y, sample_weight)
+        data = checked_batch(self, x, y, sample_weight)
         return keras.utils.pack_x_y_sample_weight(*data)
 
     def _rows(self, x, y=None, sample_weight=None):
         """Make a dataset of the rows of arrays."""
         rows = as_rows(x, y, sample_weight)
-        checked(self, x, y, sample_weight)
+        checked_batch(self, x, y, sample_weight)
         return rows
 
     def _batched(self, data, batch_size, position=None):

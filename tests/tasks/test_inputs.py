@@ -20,7 +20,7 @@ from keras_bertfam.tasks import (
     TextRegressor,
     TokenClassifier,
 )
-from keras_bertfam.tasks.inputs import checked
+from keras_bertfam.tasks.inputs import checked_batch
 from tests import tiny_fine_tuning as tiny
 from tests import tiny_masked_lm
 
@@ -246,7 +246,7 @@ def made():
 def test_every_task_knows_its_ranges(task, name, value, message, made):
     make, x, y = TASKS[task]
     model = made.setdefault(task, make())
-    assert checked(model, x, y)[1] is y
+    assert checked_batch(model, x, y)[1] is y
     part, _, key = name.rstrip("']").partition("['")
     if key:
         y = {**y, key: with_value(y[key], value)}
@@ -265,18 +265,18 @@ def test_labels_are_what_the_loss_takes():
     model = labelled(TextClassifier, 2)
     shares = np.tile(np.array([0.25, 0.75], "float32"), (ROWS, 1))
     model.compile(loss=keras.losses.CategoricalCrossentropy(from_logits=True))
-    checked(model, inputs(), shares)
+    checked_batch(model, inputs(), shares)
     with pytest.raises(ValueError, match="`y` must be finite"):
-        checked(model, inputs(), with_value(shares, NAN))
+        checked_batch(model, inputs(), with_value(shares, NAN))
     loss = keras.losses.SparseCategoricalCrossentropy
     model.compile(loss=loss(from_logits=True, ignore_class=-1))
-    checked(model, inputs(), -ONE_EACH)
+    checked_batch(model, inputs(), -ONE_EACH)
     for sparse in (loss(from_logits=True), "sparse_categorical_crossentropy"):
         model.compile(loss=sparse)
         with pytest.raises(ValueError, match="num_classes=2"):
-            checked(model, inputs(), -ONE_EACH)
+            checked_batch(model, inputs(), -ONE_EACH)
     # Whole numbers may be floats, as Keras takes them.
-    checked(model, inputs(), ONE_EACH.astype("float32"))
+    checked_batch(model, inputs(), ONE_EACH.astype("float32"))
 
 
 @pytest.mark.any_backend
@@ -284,9 +284,9 @@ def test_labels_are_what_the_loss_takes():
 def test_any_type_of_numbers(dtype, masked):
     x, y, _ = batch()
     x = {name: value.astype(dtype) for name, value in x.items()}
-    checked(masked, x, y)
+    checked_batch(masked, x, y)
     x["token_ids"][3, 4] = 21
     with pytest.raises(ValueError, match="21, in row 3"):
-        checked(masked, x, y)
+        checked_batch(masked, x, y)
     empty = {name: value[:0] for name, value in x.items()}
-    checked(masked, empty, y[:0])
+    checked_batch(masked, empty, y[:0])

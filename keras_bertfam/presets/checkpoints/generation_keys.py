@@ -83,7 +83,7 @@ def read(folder: Path, config: Mapping[str, Any]) -> tuple[dict[str, Any], list[
     where = os.path.join(folder, GENERATION)
     if not os.path.isfile(where):
         kept = {key: config[key] for key in USED if config.get(key) is not None}
-        return checked(kept, os.path.join(folder, "config.json")), []
+        return checked_settings(kept, os.path.join(folder, "config.json")), []
     content = reading.read_json(reading.file_in(folder, GENERATION))
     content = {key: value for key, value in content.items() if value is not None}
     known = {*" ".join(MEANINGLESS.values()).split()}
@@ -93,10 +93,12 @@ def read(folder: Path, config: Mapping[str, Any]) -> tuple[dict[str, Any], list[
         if key not in known | USED.keys() and value not in NEUTRAL.get(key, ())
     }
     used = {key: value for key, value in content.items() if key in USED}
-    return checked(used, where), [f"{k}={str(v)[:60]!r}" for k, v in others.items()]
+    return checked_settings(used, where), [
+        f"{k}={str(v)[:60]!r}" for k, v in others.items()
+    ]
 
 
-def checked(values: Mapping[str, Any], where: Path) -> dict[str, Any]:
+def checked_settings(values: Mapping[str, Any], where: Path) -> dict[str, Any]:
     """Check that values of keys in `USED` are of its types, and return them.
 
     Raises:

@@ -6,7 +6,7 @@ from typing import Any
 
 import keras_hub
 
-from keras_bertfam.presets.checkpoints.generation_keys import USED, checked
+from keras_bertfam.presets.checkpoints.generation_keys import USED, checked_settings
 from keras_bertfam.tasks.generation.settings import GenerationSettings
 
 # What `transformers` samples from where it isn't said.
@@ -37,7 +37,7 @@ def checked_generation(
             f"{min(unknown)!r}."
         )
     values = {key: value for key, value in values.items() if value is not None}
-    checked(values, "generation")
+    checked_settings(values, "generation")
     for key in _PLACED:
         for number in as_ids(values.get(key)) or ():
             if number >= vocabulary_size:
