@@ -112,7 +112,7 @@ def check_sizes(config: Any, shapes: Shapes, where: str) -> None:
 
 
 def _integers(value):
-    """The integers in lists, and one that stands alone."""
+    """Give the integers in lists, and one that stands alone."""
     if isinstance(value, list | tuple):
         for each in value:
             yield from _integers(each)

@@ -22,7 +22,7 @@ def without_last(values: Tensor, rank: int) -> Tensor:
 
 
 def token_crossentropy(token_ids: Tensor, logits: Tensor) -> Tensor:
-    """Cross-entropy of each position, in nats and float32.
+    """Compute the cross-entropy of each position, in nats and float32.
 
     Args:
         token_ids: int tensor of shape `(...)`.
@@ -331,7 +331,7 @@ class TokenAccuracy(keras.metrics.SparseCategoricalAccuracy):
 
 
 def token_metrics() -> list[keras.metrics.Metric]:
-    """New metrics of predicted tokens: accuracy and perplexity."""
+    """Make metrics of predicted tokens: accuracy and perplexity."""
     return [TokenAccuracy(), Perplexity()]
 
 

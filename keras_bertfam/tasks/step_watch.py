@@ -52,7 +52,7 @@ class StepWatch(keras.metrics.Metric):
         return {}
 
     def reset_state(self) -> None:
-        """Nothing: whoever reads the counts takes differences."""
+        """Do nothing: whoever reads the counts takes differences."""
 
     def watch(self, optimizer: keras.optimizers.Optimizer) -> bool:
         """Keep the norms of an optimizer; return whether it's another than before."""

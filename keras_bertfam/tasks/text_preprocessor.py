@@ -82,7 +82,7 @@ class TextPreprocessor(
         self._encode_in_graph = self.in_graph(self._encode)
 
     def build_if_ready(self) -> None:
-        """Builds, unless a preset's vocabulary is still to be loaded."""
+        """Build, unless a preset's vocabulary is still to be loaded."""
         if has_vocabulary(self.tokenizer):
             self.build(None)
 

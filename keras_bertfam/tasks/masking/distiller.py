@@ -230,7 +230,7 @@ class Distiller(PretrainingTask):
         return outputs
 
     def _hidden(self, model, inputs, slots, training):
-        """Last hidden states, at the masked positions if nothing else is read."""
+        """Give the last hidden states, at masked positions if nothing else is read."""
         everywhere = self.cosine_weight or self._compares_all_logits
         outputs = model.backbone(
             inputs,

@@ -24,7 +24,7 @@ class FillMask(Mixin):
     """Mixin of tasks that predict masked tokens: `fill_mask`."""
 
     def masked_lm_logits(self, inputs: dict[str, Tensor]) -> Tensor:
-        """Vocabulary logits at the `mask_positions` of a batch.
+        """Compute vocabulary logits at the `mask_positions` of a batch.
 
         Args:
             inputs: dict of arrays: those of the backbone and `mask_positions`.

@@ -181,7 +181,7 @@ class MaskedLMSentencePairPreprocessor(MaskingPreprocessor):
 
 
 def _checked_pair(first, second):
-    """Two batches of strings, or two strings, as tensors."""
+    """Make tensors of two batches of strings, or of two strings."""
     first, second = tf.convert_to_tensor(first), tf.convert_to_tensor(second)
     if first.shape.rank != second.shape.rank or first.shape.rank not in (0, 1):
         raise ValueError(

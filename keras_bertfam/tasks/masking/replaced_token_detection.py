@@ -80,7 +80,7 @@ class Variant(typing.NamedTuple):
         return DetectionCrossentropy() if detects else MaskedCrossentropy()
 
     def metrics(self) -> dict[str, list[keras.metrics.Metric]]:
-        """New weighted metrics of generator and discriminator."""
+        """Make weighted metrics of generator and discriminator."""
         return {
             "generator": token_metrics(),
             "discriminator": _detecting_metrics()

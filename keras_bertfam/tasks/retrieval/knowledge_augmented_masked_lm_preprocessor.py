@@ -174,7 +174,7 @@ class KnowledgeAugmentedMaskedLMPreprocessor(
         return example
 
     def _with_passages(self, x, source):
-        """Masked texts, `(batch, sequence_length)`, beside passages for each."""
+        """Put masked texts, `(batch, sequence_length)`, beside passages for each."""
         self.check_search()
         query = {
             "token_ids": x["token_ids"],
