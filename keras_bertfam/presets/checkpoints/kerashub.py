@@ -370,7 +370,7 @@ def _read(path, name, used):
 def to_keras_hub(model: Model) -> Model:
     """Build the model of KerasHub with the same weights.
 
-    See `BackbonePresets.to_keras_hub`.
+    See `models.Backbone.to_keras_hub`.
     """
     backbone: Model = getattr(model, "backbone", model)
     family, config = exporting.family_and_config(backbone)
