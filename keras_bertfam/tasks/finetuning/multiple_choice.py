@@ -7,6 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_bertfam.presets.converting.heads import Counterpart
 from keras_bertfam.tasks.finetuning.fine_tuning import report_of_classes
 from keras_bertfam.tasks.finetuning.multiple_choice_preprocessor import (
     MultipleChoicePreprocessor,
@@ -68,6 +69,9 @@ class MultipleChoice(SummaryTask):
     data_kind = "multiple_choice"
     pipeline = "multiple-choice"
     text_columns = ("context", "choices")
+    counterpart = Counterpart(
+        "ForMultipleChoice", {"choice": "head"}, poolers=("head",), styled=True
+    )
     label_kind = "choice"
     choices = True
 

@@ -17,6 +17,7 @@ from keras_bertfam.layers.heads.span_heads import (
     best_spans,
 )
 from keras_bertfam.metrics.squad import answer_texts, best_null_threshold
+from keras_bertfam.presets.converting.heads import Counterpart
 from keras_bertfam.tasks import summary
 from keras_bertfam.tasks.finetuning.fine_tuning import (
     FineTuningTask,
@@ -101,6 +102,7 @@ class SpanQuestionAnswering(FineTuningTask):
     data_kind = "question_answering"
     pipeline = "question-answering"
     text_columns = ("question", "context")
+    counterpart = Counterpart("ForQuestionAnswering", {"span": "head"})
     label_kind = "place"
     one_row_each = False  # but one for each window
     has_global_tokens = True

@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_bertfam.presets.checkpoints import sentence_transformers
 from keras_bertfam.presets.checkpoints.sentence_transformers import POOLINGS
+from keras_bertfam.presets.converting.heads import BACKBONE
 from keras_bertfam.tasks.finetuning.fine_tuning import (
     FineTuningTask,
     inputs_of,
@@ -155,6 +156,7 @@ class TextEmbedder(TextVectors, FineTuningTask):
     usual_learning_rate = 2e-5
     pipeline = "sentence-similarity"
     text_columns = ("text",)
+    counterpart = BACKBONE
 
     def __init__(
         self,
