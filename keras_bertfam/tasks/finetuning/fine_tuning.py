@@ -69,6 +69,8 @@ class FineTuningTask(PretrainingTask):
         text_columns: the columns of a table that `answers` reads unless told others;
             none if it answers no tables.
         counterpart: the class of `transformers` that it is, or `None`.
+        serving_signatures: method that makes the signatures of its SavedModel, from a
+            preprocessor and options of `export_saved_model`; `None` for no SavedModel.
     """
 
     backbone_cls = TokenBackbone
@@ -76,6 +78,7 @@ class FineTuningTask(PretrainingTask):
     pipeline: str | None = None
     text_columns: tuple[str, ...] = ()
     counterpart: Counterpart | None = None
+    serving_signatures: Any = None
     one_row_each = True
     usual_learning_rate: float | None = None
 

@@ -11,6 +11,7 @@ from keras_bertfam.presets.converting.heads import Counterpart
 from keras_bertfam.tasks.finetuning.fine_tuning import report_of_classes
 from keras_bertfam.tasks.finetuning.multiple_choice_preprocessor import (
     MultipleChoicePreprocessor,
+    choice_signatures,
 )
 from keras_bertfam.tasks.finetuning.summary_task import SummaryTask
 from keras_bertfam.tasks.losses import MaskedCrossentropy, UnweightedAccuracy
@@ -72,6 +73,7 @@ class MultipleChoice(SummaryTask):
     counterpart = Counterpart(
         "ForMultipleChoice", {"choice": "head"}, poolers=("head",), styled=True
     )
+    serving_signatures = choice_signatures
     label_kind = "choice"
     choices = True
 

@@ -26,6 +26,7 @@ from keras_bertfam.tasks.finetuning.fine_tuning import (
 )
 from keras_bertfam.tasks.finetuning.span_question_answering_preprocessor import (
     SpanQuestionAnsweringPreprocessor,
+    answer_signatures,
 )
 from keras_bertfam.tasks.losses import token_crossentropy
 from keras_bertfam.tasks.summary import with_question_global
@@ -103,6 +104,7 @@ class SpanQuestionAnswering(FineTuningTask):
     pipeline = "question-answering"
     text_columns = ("question", "context")
     counterpart = Counterpart("ForQuestionAnswering", {"span": "head"})
+    serving_signatures = answer_signatures
     label_kind = "place"
     one_row_each = False  # but one for each window
     has_global_tokens = True

@@ -22,6 +22,8 @@ from keras_bertfam.tasks.finetuning.summary_task import SummaryTask
 from keras_bertfam.tasks.finetuning.text_classifier_preprocessor import (
     TextClassifierPreprocessor,
     TextRegressorPreprocessor,
+    class_signatures,
+    number_signatures,
 )
 from keras_bertfam.tasks.inputs import check_given
 from keras_bertfam.tasks.losses import (
@@ -172,6 +174,7 @@ class TextClassifier(LabelledTask, SummaryTask):
             {"problem_type": _MULTI_LABEL} if task.multi_label else {}
         ),
     )
+    serving_signatures = class_signatures
     fixed_arguments = (*SummaryTask.fixed_arguments, "num_classes")
 
     def __init__(
@@ -349,6 +352,7 @@ class TextRegressor(SummaryTask):
         },
         required_config={"problem_type": (None, "regression")},
     )
+    serving_signatures = number_signatures
     label_kind = "number"
 
     def __init__(

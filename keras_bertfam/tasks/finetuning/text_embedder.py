@@ -18,6 +18,7 @@ from keras_bertfam.tasks.finetuning.fine_tuning import (
 )
 from keras_bertfam.tasks.finetuning.text_embedder_preprocessor import (
     TextEmbedderPreprocessor,
+    vector_signatures,
 )
 from keras_bertfam.tasks.losses import WeightedMeanLoss, without_last
 from keras_bertfam.tasks.summary import (
@@ -157,6 +158,7 @@ class TextEmbedder(TextVectors, FineTuningTask):
     pipeline = "sentence-similarity"
     text_columns = ("text",)
     counterpart = BACKBONE
+    serving_signatures = vector_signatures
 
     def __init__(
         self,

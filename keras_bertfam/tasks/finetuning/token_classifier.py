@@ -26,6 +26,7 @@ from keras_bertfam.tasks.finetuning.fine_tuning import (
 )
 from keras_bertfam.tasks.finetuning.token_classifier_preprocessor import (
     TokenClassifierPreprocessor,
+    tag_signatures,
 )
 from keras_bertfam.tasks.summary import states_of
 from keras_bertfam.types import Config, Model, Tensor
@@ -92,6 +93,7 @@ class TokenClassifier(LabelledTask, FineTuningTask):
     counterpart = Counterpart(
         "ForTokenClassification", {"token": "head"}, labelled=True
     )
+    serving_signatures = tag_signatures
     fixed_arguments = ("num_classes", "dropout")
 
     def __init__(
