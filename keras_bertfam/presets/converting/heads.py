@@ -84,14 +84,14 @@ _OBJECTIVES = {
     "ReplacedTokenDetection": Counterpart(
         "ForPreTraining", {"detector": "head"}, generator=True
     ),
+    "Generator": Counterpart("ForMaskedLM", {"masked_lm": "head"}),
+    "SpanBoundaryLM": Counterpart(
+        "ForMaskedLM",
+        {"masked_lm": "head", "span_boundary": "span_boundary_head"},
+        told={"span_boundary": {"position_table": ("max_span_length", "position_dim")}},
+        own=("span_boundary",),
+    ),
 }
-_OBJECTIVES["Generator"] = _OBJECTIVES["MaskedLM"]
-_OBJECTIVES["SpanBoundaryLM"] = Counterpart(
-    "ForMaskedLM",
-    {"masked_lm": "head", "span_boundary": "span_boundary_head"},
-    told={"span_boundary": {"position_table": ("max_span_length", "position_dim")}},
-    own=("span_boundary",),
-)
 # The roles of heads that give logits of tokens.
 LANGUAGE_MODELS = {"masked_lm", "causal_lm", "seq2seq_lm"}
 # Classes of fine-tuning tasks with a counterpart of their own, by name.
@@ -100,17 +100,18 @@ FINE_TUNING = Registry()
 
 def counterparts() -> dict[str, Counterpart]:
     """Give the counterparts of all tasks that Keras knows as ours, by name."""
-    own = {
-        name: cls.counterpart
+    own = [
+        (name, cls.counterpart)
         for name, cls in FINE_TUNING.items()
         if keras.saving.get_registered_object(f"keras_bertfam>{name}") is cls
-    }
-    return _OBJECTIVES | {name: own[name] for name in sorted(own, key=_breadth(own))}
+    ]
+    # Of two with the same class or the same tensors, the narrower one comes first.
+    own.sort(key=lambda each: (*_breadth(each[1]), each[0]))
+    return _OBJECTIVES | dict(own)
 
 
-def _breadth(own):
-    # Of two for the same class or the same tensors, the narrower one comes first.
-    return lambda n: (-len(own[n].config), not own[n].labelled, not own[n].styled, n)
+def _breadth(ours):
+    return -len(ours.config), not ours.labelled, not ours.styled
 
 
 def counterpart(cls: type) -> Counterpart | None:
