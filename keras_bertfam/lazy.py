@@ -70,6 +70,21 @@ def _source(package):
     return package.__spec__.loader.get_source(package.__name__)
 
 
+def modules_of_names(name: str) -> dict[str, str]:
+    """Tell which modules a package's public names are of; none is loaded.
+
+    It is for those below, as `load_all`.
+
+    Args:
+        name: of a package here, such as `"tasks"`.
+
+    Returns:
+        Dict from public names to names of modules.
+    """
+    package: Any = importlib.import_module(f"{PACKAGE}.{name}")
+    return {public: module for public, (module, _) in package._imports.items()}
+
+
 def load_all() -> None:
     """Load every public name of the library, by which all that registers itself does.
 

@@ -55,6 +55,10 @@ def head_styles():
     return module.head_styles()
 
 
+def fine_tuning():
+    return importlib.import_module(f"{OURS}.presets.converting.heads").FINE_TUNING
+
+
 # What knows its members by their registration, and so has to find those that nobody
 # has used yet.
 REGISTRIES = {
@@ -68,6 +72,7 @@ REGISTRIES = {
         objectives,
         layouts,
         head_styles,
+        fine_tuning,
     )
 }
 

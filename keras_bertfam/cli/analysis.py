@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, TextIO
 
-from keras_bertfam import datasets, tasks
+from keras_bertfam import datasets
 from keras_bertfam.analysis.overview import (
     SECTIONS,
     Section,
@@ -88,7 +88,7 @@ def _examples(model, path, text, label):
             "`label` must be the column of the labels of `labelled`. Received: None."
         )
     names = getattr(model, "label_names", None)
-    kind = "regression" if isinstance(model, tasks.TextRegressor) else None
+    kind = "regression" if model.data_kind == "regression" else None
     return datasets.load_examples(
         path, text=[*text] or None, label=label, label_names=names, kind=kind
     )

@@ -6,6 +6,7 @@ import keras
 
 from keras_bertfam import datasets, metrics, optimizers, tasks
 from keras_bertfam.datasets.task_data import TaskData
+from keras_bertfam.tasks.finetuning.fine_tuning import LabelledTask
 from keras_bertfam.tasks.finetuning.packed_preprocessor import PackedPreprocessor
 from keras_bertfam.tasks.recipes import FineTuningRecipe
 from keras_bertfam.types import Model
@@ -16,7 +17,7 @@ CLASSES: dict[str, Any] = {
     for cls in (getattr(tasks, name) for name in tasks.__all__)
     if (kind := getattr(cls, "data_kind", None)) is not None
 }
-CLASSES["multi_label"] = tasks.TextClassifier
+CLASSES["multi_label"] = CLASSES["classification"]
 # Of tables of one's own; `None` infers it.
 OWN_KIND = None
 
@@ -59,7 +60,8 @@ def make_model(
             f"packed={packed}, for {task.name!r}."
         )
     arguments: dict[str, Any] = {"multi_label": True} if several else {}
-    if task.kind in ("classification", "tagging", "multi_label"):
+    labelled = issubclass(cls, LabelledTask)
+    if labelled:
         if task.label_names is None:
             raise ValueError(f"{task.name!r} must have `label_names`. Received: None.")
         if len(task.label_names) < 2:
@@ -68,7 +70,7 @@ def make_model(
                 f"{list(task.label_names)}."
             )
         arguments["label_names"] = list(task.label_names)
-    elif task.kind == "question_answering":
+    if "end_head" in cls.fixed_arguments:
         arguments["end_head"] = end_head
     model = cls.from_preset(preset, load_weights=load_weights, **arguments)
     if model.preprocessor is None:
@@ -76,7 +78,7 @@ def make_model(
     changes: dict[str, Any] = {}
     if sequence_length is not None:
         changes = {"sequence_length": sequence_length, "buckets": None}
-    if task.kind == "multiple_choice":
+    if not labelled and hasattr(model.preprocessor, "label_names"):
         changes["label_names"] = task.label_names
     if packed:
         changes["packed"] = True

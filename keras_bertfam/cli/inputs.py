@@ -17,11 +17,11 @@ from keras_bertfam.corpora.manifest import check_output
 from keras_bertfam.datasets.task_data import get_task
 from keras_bertfam.presets import folders
 from keras_bertfam.presets.inspection import (
-    FINE_TUNED,
     TASK_FILE,
     check_findable,
     check_no_preset,
     class_of,
+    fine_tuned,
     published_family,
     tasks_of,
 )
@@ -254,7 +254,7 @@ WRITE = ("CausalLM", "RecurrentLM", "RetrievalAugmentedGenerator", "TextToText")
 _EXPORTED = {"top_k": FILL_MASKS, "max_length": WRITE, "sampler": WRITE}
 
 
-PREDICT = (*FINE_TUNED, "TextToText")
+PREDICT = (*fine_tuned(), "TextToText")
 # Options of `generate` that say how a sampler draws, and its arguments.
 SAMPLED_BY = {
     "random": {"temperature": "temperature", "seed": "seed"},

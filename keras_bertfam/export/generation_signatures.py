@@ -5,15 +5,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_bertfam.export.signatures import (
-    Signature,
-    most_tokens,
-    positions_of,
-    serving_signatures,
-    strings,
-)
+from keras_bertfam.export.signatures import serving_signatures
 from keras_bertfam.models.decoder import DecoderBackbone
 from keras_bertfam.models.families.transformer_xl import TransformerXLBackbone
+from keras_bertfam.serving import Signature, most_tokens, positions_of, strings
 from keras_bertfam.tasks.generation.causal_lm import CausalLM
 from keras_bertfam.tasks.generation.prompts import (
     check_max_length,

@@ -4,17 +4,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_bertfam.export.signatures import (
-    Signature,
-    most_tokens,
-    serving_signatures,
-    strings,
-    token_signatures,
-    without_padding,
-)
+from keras_bertfam.export.signatures import serving_signatures, token_signatures
 from keras_bertfam.layers.data.streams.word_streams import with_sentence_tokens
 from keras_bertfam.models.families.elmo import ElmoBackbone
 from keras_bertfam.models.features import FeatureBackbone
+from keras_bertfam.serving import Signature, most_tokens, strings, without_padding
 from keras_bertfam.tasks.recurrent.bidirectional_lm import BidirectionalLM
 from keras_bertfam.tokenizers.texts import to_utf8
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
+from keras_bertfam.lazy import modules_of_names
 from keras_bertfam.presets.checkpoints.source import CheckpointError
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.types import Path
@@ -87,15 +88,17 @@ def check_no_preset(path: Path) -> None:
         )
 
 
-FINE_TUNED = (
-    "MultipleChoice",
-    "SpanQuestionAnswering",
-    "TextClassifier",
-    "TextEmbedder",
-    "TextRegressor",
-    "TokenClassifier",
-)
 _OWN = ("BidirectionalLM", "CausalLM", "PermutationLM", "RecurrentLM", "TextToText")
+
+
+def fine_tuned() -> tuple[str, ...]:
+    """Name the tasks to fine-tune on: what is public in their folder, and is fed."""
+    public = modules_of_names("tasks")
+    return tuple(
+        name
+        for name in sorted(public)
+        if ".tasks.finetuning." in public[name] and f"{name}Preprocessor" in public
+    )
 
 
 def tasks_of(family: str) -> tuple[str, ...]:
@@ -109,7 +112,7 @@ def tasks_of(family: str) -> tuple[str, ...]:
         return ()
     trained_by = record.pretraining[""].task
     own = trained_by if trained_by in _OWN else "MaskedLM"
-    return (own,) if own in ("RecurrentLM", "TextToText") else (own, *FINE_TUNED)
+    return (own,) if own in ("RecurrentLM", "TextToText") else (own, *fine_tuned())
 
 
 def family_of_class(name: str) -> str | None:

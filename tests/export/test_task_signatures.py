@@ -14,9 +14,9 @@ from keras import ops
 from keras_bertfam import tasks
 from keras_bertfam.analysis import prune_heads
 from keras_bertfam.export import export_saved_model
-from keras_bertfam.export.signatures import without_padding
 from keras_bertfam.layers import train_sentence_piece
 from keras_bertfam.models import AlbertBackbone
+from keras_bertfam.serving import without_padding
 from tests import tiny_dual_encoder
 from tests import tiny_fine_tuning as tiny
 

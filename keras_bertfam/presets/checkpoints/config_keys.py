@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from keras_bertfam.presets.converting.heads import COUNTERPARTS
+from keras_bertfam.presets.converting.heads import counterparts
 from keras_bertfam.presets.families import transformers_tables
 
 # Keys without a meaning here, by the reason for it.
@@ -72,6 +72,6 @@ def unknown_keys(family: str, config: Mapping[str, Any]) -> dict[str, Any]:
     known |= {*table.styles}
     for keys in (*table.dropouts.values(), *table.required_heads.values()):
         known |= {*keys}
-    for ours in COUNTERPARTS.values():
+    for ours in counterparts().values():
         known |= {*ours.config, *ours.required_config}
     return {k: v for k, v in config.items() if k not in known and v is not None}

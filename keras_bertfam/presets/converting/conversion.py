@@ -16,6 +16,7 @@ from keras_bertfam.presets.checkpoints.sentence_transformers import PROJECTION
 from keras_bertfam.presets.checkpoints.source import CheckpointError, CheckpointSource
 from keras_bertfam.presets.converting import configs
 from keras_bertfam.presets.converting.heads import (
+    BACKBONE,
     class_names,
     counterpart,
     is_other_head,
@@ -161,7 +162,7 @@ def read_task(
     task = cls(backbone=backbone, preprocessor=preprocessor, **kwargs)
     if load_weights:
         given = getattr(kwargs.get("generator"), "weights", ())
-        if getattr(task, "projection_dim", None) and cls.__name__ == "TextEmbedder":
+        if getattr(task, "projection_dim", None) and counterpart(cls) is BACKBONE:
             _fill(task, PROJECTION, backbone, report, label="task.")
             given = task.projection.weights
         fill_heads(task, source, report, given)

@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 
+from keras_bertfam.lazy import Registry
 from keras_bertfam.presets.checkpoints.source import CheckpointError, CheckpointSource
 from keras_bertfam.presets.converting import configs
 from keras_bertfam.presets.families import BACKBONES, transformers_tables
@@ -69,7 +70,8 @@ class Generator:
 
 
 BACKBONE = Counterpart("Model")
-COUNTERPARTS = {
+# Those of objectives; fine-tuning tasks have theirs as `counterpart`.
+_OBJECTIVES = {
     "MaskedLM": Counterpart("ForMaskedLM", {"masked_lm": "head"}),
     "MaskedLMSentencePair": Counterpart(
         "ForPreTraining",
@@ -82,87 +84,46 @@ COUNTERPARTS = {
     "ReplacedTokenDetection": Counterpart(
         "ForPreTraining", {"detector": "head"}, generator=True
     ),
-}
-_MULTI_LABEL = "multi_label_classification"
-# Where `sentence-transformers` keeps a cross-encoder's activation, and where it did.
-_CROSS_ENCODER, _OLD_CROSS_ENCODER = (
-    "sentence_transformers",
-    "sbert_ce_default_activation_function",
-)
-_SCORES = {
-    None: "torch.nn.modules.linear.Identity",
-    "sigmoid": "torch.nn.modules.activation.Sigmoid",
-}
-
-
-def _activation(config):
-    """Read the activation of a cross-encoder's scores."""
-    now = config.get(_CROSS_ENCODER)
-    named = now.get("activation_fn") if isinstance(now, dict) else None
-    named = named or config.get(_OLD_CROSS_ENCODER)
-    known = {theirs.rpartition(".")[2]: ours for ours, theirs in _SCORES.items()}
-    kind = "Identity" if named is None else str(named).rpartition(".")[2]
-    if kind not in known:
-        raise CheckpointError(
-            "The activation of a cross-encoder must be one of "
-            f"{', '.join(_SCORES.values())}. Received: {named!r}."
-        )
-    return {"activation": known[kind]}
-
-
-_SUMMARY: dict[str, Any] = {"poolers": ("head",), "styled": True}
-COUNTERPARTS |= {
-    # Of two entries for the same class, the narrower one comes first.
-    "TextRegressor": Counterpart(
-        "ForSequenceClassification",
-        {"classifier": "head"},
-        config={"problem_type": "regression", "num_labels": 1},
-        arguments=_activation,
-        config_of=lambda task: {
-            _CROSS_ENCODER: {"activation_fn": _SCORES[task.activation]}
-        },
-        required_config={"problem_type": (None, "regression")},
-        **_SUMMARY,
+    "Generator": Counterpart("ForMaskedLM", {"masked_lm": "head"}),
+    "SpanBoundaryLM": Counterpart(
+        "ForMaskedLM",
+        {"masked_lm": "head", "span_boundary": "span_boundary_head"},
+        told={"span_boundary": {"position_table": ("max_span_length", "position_dim")}},
+        own=("span_boundary",),
     ),
-    "TextClassifier": Counterpart(
-        "ForSequenceClassification",
-        {"classifier": "head"},
-        labelled=True,
-        required_config={
-            "problem_type": (None, "single_label_classification", _MULTI_LABEL)
-        },
-        arguments=lambda config: {
-            "multi_label": config.get("problem_type") == _MULTI_LABEL
-        },
-        config_of=lambda task: (
-            {"problem_type": _MULTI_LABEL} if task.multi_label else {}
-        ),
-        **_SUMMARY,
-    ),
-    "TokenClassifier": Counterpart(
-        "ForTokenClassification", {"token": "head"}, labelled=True
-    ),
-    "SpanQuestionAnswering": Counterpart("ForQuestionAnswering", {"span": "head"}),
-    "MultipleChoice": Counterpart("ForMultipleChoice", {"choice": "head"}, **_SUMMARY),
-    "TextEmbedder": BACKBONE,
 }
-COUNTERPARTS["Generator"] = COUNTERPARTS["MaskedLM"]
-COUNTERPARTS["SpanBoundaryLM"] = Counterpart(
-    "ForMaskedLM",
-    {"masked_lm": "head", "span_boundary": "span_boundary_head"},
-    told={"span_boundary": {"position_table": ("max_span_length", "position_dim")}},
-    own=("span_boundary",),
-)
 # The roles of heads that give logits of tokens.
 LANGUAGE_MODELS = {"masked_lm", "causal_lm", "seq2seq_lm"}
-# The roles of heads that take the place of those of pre-training.
-FINE_TUNED = {"classifier", "choice", "token", "span"}
+# Classes of fine-tuning tasks with a counterpart of their own, by name.
+FINE_TUNING = Registry()
+
+
+def counterparts() -> dict[str, Counterpart]:
+    """Give the counterparts of all tasks that Keras knows as ours, by name."""
+    own = [
+        (name, cls.counterpart)
+        for name, cls in FINE_TUNING.items()
+        if keras.saving.get_registered_object(f"keras_bertfam>{name}") is cls
+    ]
+    # Of two with the same class or the same tensors, the narrower one comes first.
+    own.sort(key=lambda each: (*_breadth(each[1]), each[0]))
+    return _OBJECTIVES | dict(own)
+
+
+def _breadth(ours):
+    return -len(ours.config), not ours.labelled, not ours.styled
 
 
 def counterpart(cls: type) -> Counterpart | None:
     """Find the `Counterpart` of a class of ours, or `None`."""
     names = (base.__name__ for base in cls.__mro__)
-    return next((COUNTERPARTS[name] for name in names if name in COUNTERPARTS), None)
+    known = (_OBJECTIVES[name] for name in names if name in _OBJECTIVES)
+    return getattr(cls, "counterpart", None) or next(known, None)
+
+
+def fine_tuned_roles() -> set[str]:
+    """Give the roles of heads that take the place of those of pre-training."""
+    return {role for cls in FINE_TUNING.values() for role in cls.counterpart.heads}
 
 
 def shared_heads(theirs: type, ours: type) -> list[tuple[str, str]]:
@@ -171,7 +132,7 @@ def shared_heads(theirs: type, ours: type) -> list[tuple[str, str]]:
     Heads of fine-tuning aren't shared: they differ by their classes.
     """
     first, second = (getattr(counterpart(cls), "heads", {}) for cls in (theirs, ours))
-    roles = first.keys() & second.keys() - FINE_TUNED
+    roles = first.keys() & second.keys() - fine_tuned_roles()
     return [(first[role], second[role]) for role in sorted(roles)]
 
 
@@ -181,7 +142,7 @@ def is_other_head(task: Model, source: CheckpointSource, role: str) -> bool:
     Several tasks have tensors of the same names. The head is another task's if the
     config names that task, or other classes, or if its logits are of another shape.
     """
-    if role not in FINE_TUNED or not _has_role(source, role):
+    if role not in fine_tuned_roles() or not _has_role(source, role):
         return False
     kernel = source.tensors.get(_logits(source, role, "kernel"))
     shape = tuple(task.head.logits.kernel.shape)
@@ -201,8 +162,8 @@ def _has_role(source, role):
 def _is_of_another(source, role):
     """Tell whether the config names a task whose head has another role."""
     name = task_name(source)
-    there = COUNTERPARTS[name].heads.keys() if name else set()
-    return bool(there & FINE_TUNED) and role not in there
+    there = counterparts()[name].heads.keys() if name else set()
+    return bool(there & fine_tuned_roles()) and role not in there
 
 
 def _logits(source, role, part):
@@ -224,7 +185,7 @@ def task_name(source: CheckpointSource) -> str | None:
     """
     table, config = transformers_tables()[source.family], source.config
     architectures = config.get("architectures")
-    tasks = {name: ours for name, ours in COUNTERPARTS.items() if ours.heads}
+    tasks = {name: ours for name, ours in counterparts().items() if ours.heads}
     named = architectures if isinstance(architectures, list) else []
     if not isinstance(architectures, list):
         order = sorted(tasks, key=lambda name: _rank(tasks[name]))

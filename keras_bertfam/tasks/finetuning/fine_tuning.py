@@ -26,6 +26,7 @@ from keras_bertfam.layers.data.rows.batches import length_buckets
 from keras_bertfam.models.base import TokenBackbone
 from keras_bertfam.models.exported import row_specs
 from keras_bertfam.optimizers.layerwise import fine_tuning_epsilon
+from keras_bertfam.presets.converting.heads import FINE_TUNING, Counterpart
 from keras_bertfam.presets.families import FAMILIES
 from keras_bertfam.presets.families.parts.recipes import FineTuningRecipe
 from keras_bertfam.tasks.finetuning.packed_preprocessor import check_packed
@@ -67,12 +68,17 @@ class FineTuningTask(PretrainingTask):
         pipeline: what model hubs call the thing that it does, or `None`.
         text_columns: the columns of a table that `answers` reads unless told others;
             none if it answers no tables.
+        counterpart: the class of `transformers` that it is, or `None`.
+        serving_signatures: method that makes the signatures of its SavedModel, from a
+            preprocessor and options of `export_saved_model`; `None` for no SavedModel.
     """
 
     backbone_cls = TokenBackbone
     data_kind: str | None = None
     pipeline: str | None = None
     text_columns: tuple[str, ...] = ()
+    counterpart: Counterpart | None = None
+    serving_signatures: Any = None
     one_row_each = True
     usual_learning_rate: float | None = None
 
@@ -82,6 +88,11 @@ class FineTuningTask(PretrainingTask):
         check_packed(preprocessor, backbone)
         backbone = with_new_tokens(backbone, preprocessor)
         super().__init__(backbone, preprocessor, **kwargs)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if vars(cls).get("counterpart"):
+            FINE_TUNING.enter(cls.__name__, cls)
 
     def input_signature(self) -> dict[str, keras.InputSpec]:
         if not is_encoder_decoder(self.backbone):

@@ -7,9 +7,11 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_bertfam.presets.converting.heads import Counterpart
 from keras_bertfam.tasks.finetuning.fine_tuning import report_of_classes
 from keras_bertfam.tasks.finetuning.multiple_choice_preprocessor import (
     MultipleChoicePreprocessor,
+    choice_signatures,
 )
 from keras_bertfam.tasks.finetuning.summary_task import SummaryTask
 from keras_bertfam.tasks.losses import MaskedCrossentropy, UnweightedAccuracy
@@ -68,6 +70,10 @@ class MultipleChoice(SummaryTask):
     data_kind = "multiple_choice"
     pipeline = "multiple-choice"
     text_columns = ("context", "choices")
+    counterpart = Counterpart(
+        "ForMultipleChoice", {"choice": "head"}, poolers=("head",), styled=True
+    )
+    serving_signatures = choice_signatures
     label_kind = "choice"
     choices = True
 

@@ -19,10 +19,11 @@ from keras_bertfam.layers.data.user_inputs import (
     as_label_tensor,
     as_strings,
 )
+from keras_bertfam.serving import Signature, row_signatures, strings
 from keras_bertfam.tasks.finetuning.fine_tuning_preprocessor import (
     FineTuningPreprocessor,
 )
-from keras_bertfam.types import Config, TFTensor, Tokenizer
+from keras_bertfam.types import Config, Model, TFTensor, Tokenizer
 
 
 @checked
@@ -178,3 +179,36 @@ def _join(question, choices):
     filled = tf.strings.join([before, choices, after])
     joined = tf.strings.strip(tf.strings.join([question, choices], " "))
     return tf.where(has_gap, filled, joined)
+
+
+def choice_signatures(
+    model: Model, preprocessor: Any, **options: Any
+) -> dict[str, Signature]:
+    """Make the signatures of a `MultipleChoice`'s SavedModel."""
+
+    def choose(context, question, choices):
+        x = {"context": context, "question": question, "choices": choices}
+        return name_choices(model(preprocessor.encode(x), training=False))
+
+    def name_choices(logits, mask=None):
+        return {
+            "probabilities": tf.nn.softmax(logits),
+            "choice": tf.argmax(logits, -1, output_type=tf.int32),
+        }
+
+    count = preprocessor.num_choices or 2
+    inputs = {
+        "context": strings("context"),
+        "question": strings("question"),
+        "choices": strings("choices", 2),
+    }
+    example = {
+        "context": ["A text to start with."],
+        "question": ["Which one?"],
+        "choices": [["This one."] * count],
+    }
+    rows = preprocessor({k: tf.constant(v) for k, v in example.items()})
+    return {
+        "serving_default": Signature(choose, inputs, example),
+        **row_signatures(model, preprocessor, rows, name_choices, **options),
+    }

@@ -17,6 +17,7 @@ from keras_bertfam.layers.heads.span_heads import (
     best_spans,
 )
 from keras_bertfam.metrics.squad import answer_texts, best_null_threshold
+from keras_bertfam.presets.converting.heads import Counterpart
 from keras_bertfam.tasks import summary
 from keras_bertfam.tasks.finetuning.fine_tuning import (
     FineTuningTask,
@@ -25,6 +26,7 @@ from keras_bertfam.tasks.finetuning.fine_tuning import (
 )
 from keras_bertfam.tasks.finetuning.span_question_answering_preprocessor import (
     SpanQuestionAnsweringPreprocessor,
+    answer_signatures,
 )
 from keras_bertfam.tasks.losses import token_crossentropy
 from keras_bertfam.tasks.summary import with_question_global
@@ -101,6 +103,8 @@ class SpanQuestionAnswering(FineTuningTask):
     data_kind = "question_answering"
     pipeline = "question-answering"
     text_columns = ("question", "context")
+    counterpart = Counterpart("ForQuestionAnswering", {"span": "head"})
+    serving_signatures = answer_signatures
     label_kind = "place"
     one_row_each = False  # but one for each window
     has_global_tokens = True

@@ -13,12 +13,13 @@ from keras_bertfam.layers.data.pairs.questions import join_answers, make_windows
 from keras_bertfam.layers.data.pipeline_warnings import count_cut
 from keras_bertfam.layers.data.pipelines import ready_to_iterate
 from keras_bertfam.layers.data.user_inputs import as_columns, as_strings
+from keras_bertfam.serving import Signature, row_signatures, strings
 from keras_bertfam.tasks.finetuning.fine_tuning_preprocessor import (
     FineTuningPreprocessor,
 )
 from keras_bertfam.tokenizers.offsets import tokenize_with_offsets
 from keras_bertfam.tokenizers.texts import to_utf8
-from keras_bertfam.types import Config, TFDataset, TFRagged, TFTensor, Tokenizer
+from keras_bertfam.types import Config, Model, TFDataset, TFRagged, TFTensor, Tokenizer
 
 _INPUTS = ("question", "context")
 _NO_ANSWER, _NOT_FOUND = -1, -2
@@ -340,3 +341,41 @@ def _rows(columns):
 
 def _eager(x):
     return all(hasattr(value, "numpy") for value in x.values())
+
+
+def answer_signatures(
+    model: Model, preprocessor: Any, **options: Any
+) -> dict[str, Signature]:
+    """Make the signatures of a `SpanQuestionAnswering`'s SavedModel."""
+
+    def answer(question, context):
+        x = {"question": question, "context": context}
+        windows, offsets = preprocessor.windows(x)
+        spans = model(preprocessor.prediction_rows(windows), training=False)
+        n_best = preprocessor.answers(spans, windows, offsets, x, model.n_best)
+        odds = model.null_odds(n_best["score"][:, 0], n_best["no_answer"])
+        # A context without a token holds no answer.
+        none = n_best["start"][:, 0] < 0
+        if model.null_threshold is not None:
+            none |= odds > model.null_threshold
+        return {
+            "answer": tf.where(none, "", n_best["text"][:, 0]),
+            "answer_start": tf.where(none, -1, n_best["start"][:, 0]),
+            "answer_end": tf.where(none, -1, n_best["end"][:, 0]),
+            "no_answer_odds": odds,
+            "n_best_text": n_best["text"],
+            "n_best_start": n_best["start"],
+            "n_best_end": n_best["end"],
+            "n_best_score": n_best["score"],
+        }
+
+    inputs = {"question": strings("question"), "context": strings("context")}
+    example = {"question": ["Where?"], "context": ["A text to start with."]}
+    windows, _ = preprocessor.windows({k: tf.constant(v) for k, v in example.items()})
+    rows = preprocessor.prediction_rows(windows)
+    return {
+        "serving_default": Signature(answer, inputs, example),
+        **row_signatures(
+            model, preprocessor, rows, lambda spans, mask: spans, **options
+        ),
+    }

@@ -6,6 +6,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_bertfam.presets.checkpoints.source import CheckpointError
+from keras_bertfam.presets.converting.heads import Counterpart
 from keras_bertfam.tasks.finetuning.fine_tuning import (
     LabelledTask,
     check_activation,
@@ -20,6 +22,8 @@ from keras_bertfam.tasks.finetuning.summary_task import SummaryTask
 from keras_bertfam.tasks.finetuning.text_classifier_preprocessor import (
     TextClassifierPreprocessor,
     TextRegressorPreprocessor,
+    class_signatures,
+    number_signatures,
 )
 from keras_bertfam.tasks.inputs import check_given
 from keras_bertfam.tasks.losses import (
@@ -31,6 +35,32 @@ from keras_bertfam.tasks.losses import (
     WeightedMeanSquaredError,
 )
 from keras_bertfam.types import Config, Model, Tensor
+
+_MULTI_LABEL = "multi_label_classification"
+# Where `sentence-transformers` keeps a cross-encoder's activation, and where it did.
+_CROSS_ENCODER, _OLD_CROSS_ENCODER = (
+    "sentence_transformers",
+    "sbert_ce_default_activation_function",
+)
+_SCORES = {
+    None: "torch.nn.modules.linear.Identity",
+    "sigmoid": "torch.nn.modules.activation.Sigmoid",
+}
+
+
+def _activation(config):
+    """Read the activation of a cross-encoder's scores."""
+    now = config.get(_CROSS_ENCODER)
+    named = now.get("activation_fn") if isinstance(now, dict) else None
+    named = named or config.get(_OLD_CROSS_ENCODER)
+    known = {theirs.rpartition(".")[2]: ours for ours, theirs in _SCORES.items()}
+    kind = "Identity" if named is None else str(named).rpartition(".")[2]
+    if kind not in known:
+        raise CheckpointError(
+            "The activation of a cross-encoder must be one of "
+            f"{', '.join(_SCORES.values())}. Received: {named!r}."
+        )
+    return {"activation": known[kind]}
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -128,6 +158,23 @@ class TextClassifier(LabelledTask, SummaryTask):
     data_kind = "classification"
     pipeline = "text-classification"
     text_columns = ("text",)
+    counterpart = Counterpart(
+        "ForSequenceClassification",
+        {"classifier": "head"},
+        poolers=("head",),
+        styled=True,
+        labelled=True,
+        required_config={
+            "problem_type": (None, "single_label_classification", _MULTI_LABEL)
+        },
+        arguments=lambda config: {
+            "multi_label": config.get("problem_type") == _MULTI_LABEL
+        },
+        config_of=lambda task: (
+            {"problem_type": _MULTI_LABEL} if task.multi_label else {}
+        ),
+    )
+    serving_signatures = class_signatures
     fixed_arguments = (*SummaryTask.fixed_arguments, "num_classes")
 
     def __init__(
@@ -293,6 +340,19 @@ class TextRegressor(SummaryTask):
     data_kind = "regression"
     pipeline = "text-classification"
     text_columns = ("text",)
+    counterpart = Counterpart(
+        "ForSequenceClassification",
+        {"classifier": "head"},
+        poolers=("head",),
+        styled=True,
+        config={"problem_type": "regression", "num_labels": 1},
+        arguments=_activation,
+        config_of=lambda task: {
+            _CROSS_ENCODER: {"activation_fn": _SCORES[task.activation]}
+        },
+        required_config={"problem_type": (None, "regression")},
+    )
+    serving_signatures = number_signatures
     label_kind = "number"
 
     def __init__(

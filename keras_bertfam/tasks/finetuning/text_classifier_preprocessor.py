@@ -16,10 +16,12 @@ from keras_bertfam.layers.data.labels import (
     one_each,
 )
 from keras_bertfam.layers.data.user_inputs import as_label_lists, as_label_tensor
+from keras_bertfam.serving import Signature, text_signatures
 from keras_bertfam.tasks.finetuning.packed_preprocessor import PackedPreprocessor
 from keras_bertfam.types import (
     Config,
     Mixin,
+    Model,
     TFDataset,
     TFRagged,
     TFTensor,
@@ -320,3 +322,39 @@ class TextRegressorPreprocessor(BothOrders, PackedPreprocessor):
 
     def as_labels(self, y: Any, x: Any) -> Any:
         return self.targets(None, as_label_tensor(y))
+
+
+def names_of_labels(model: Model) -> list[str]:
+    """Give the names of a task's classes, their numbers where they have none."""
+    return model.label_names or [str(k) for k in range(model.num_classes)]
+
+
+def _label_outputs(model):
+    """Make a function from a task's outputs to probabilities, numbers and names."""
+    names = tf.constant(names_of_labels(model))
+
+    def name_outputs(outputs):
+        ids = tf.argmax(outputs, -1, output_type=tf.int32)
+        return {
+            "probabilities": model.probabilities(outputs),
+            "label_ids": ids,
+            "labels": tf.gather(names, ids),
+        }
+
+    return name_outputs
+
+
+def class_signatures(
+    model: Model, preprocessor: Any, **options: Any
+) -> dict[str, Signature]:
+    """Make the signatures of a `TextClassifier`'s SavedModel."""
+    return text_signatures(model, preprocessor, _label_outputs(model), options)
+
+
+def number_signatures(
+    model: Model, preprocessor: Any, **options: Any
+) -> dict[str, Signature]:
+    """Make the signatures of a `TextRegressor`'s SavedModel."""
+    return text_signatures(
+        model, preprocessor, lambda outputs: {"scores": outputs}, options
+    )

@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_bertfam.presets.checkpoints import sentence_transformers
 from keras_bertfam.presets.checkpoints.sentence_transformers import POOLINGS
+from keras_bertfam.presets.converting.heads import BACKBONE
 from keras_bertfam.tasks.finetuning.fine_tuning import (
     FineTuningTask,
     inputs_of,
@@ -17,6 +18,7 @@ from keras_bertfam.tasks.finetuning.fine_tuning import (
 )
 from keras_bertfam.tasks.finetuning.text_embedder_preprocessor import (
     TextEmbedderPreprocessor,
+    vector_signatures,
 )
 from keras_bertfam.tasks.losses import WeightedMeanLoss, without_last
 from keras_bertfam.tasks.summary import (
@@ -155,6 +157,8 @@ class TextEmbedder(TextVectors, FineTuningTask):
     usual_learning_rate = 2e-5
     pipeline = "sentence-similarity"
     text_columns = ("text",)
+    counterpart = BACKBONE
+    serving_signatures = vector_signatures
 
     def __init__(
         self,

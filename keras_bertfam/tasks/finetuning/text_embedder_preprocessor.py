@@ -13,8 +13,9 @@ from keras_bertfam.layers.data.labels import (
 from keras_bertfam.layers.data.pairs.passages import refuse_too_long
 from keras_bertfam.layers.data.pairs.segments import truncate_pair
 from keras_bertfam.layers.data.user_inputs import as_label_tensor, as_strings, is_pairs
+from keras_bertfam.serving import Signature, text_signatures
 from keras_bertfam.tasks.finetuning.packed_preprocessor import PackedPreprocessor
-from keras_bertfam.types import TFTensor
+from keras_bertfam.types import Model, TFTensor
 
 _SINGLE = (
     "`x` must be pairs, a tuple of two batches of texts or a list of tuples of two, "
@@ -129,3 +130,12 @@ class TextEmbedderPreprocessor(PackedPreprocessor):
             "sequence_starts": tf.stack([starts, seconds], -1),
         }
         return {**x, **both}, y, sample_weight
+
+
+def vector_signatures(
+    model: Model, preprocessor: Any, **options: Any
+) -> dict[str, Signature]:
+    """Make the signatures of a `TextEmbedder`'s SavedModel."""
+    return text_signatures(
+        model, preprocessor, lambda x: {"embeddings": x}, options, False
+    )

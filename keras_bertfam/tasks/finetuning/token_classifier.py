@@ -14,6 +14,7 @@ from keras_bertfam.layers.data.pipelines import checked_batch_size
 from keras_bertfam.layers.data.user_inputs import as_label_tensor
 from keras_bertfam.layers.heads.summary_heads import SummaryHead
 from keras_bertfam.metrics import compute_metrics, scheme_of
+from keras_bertfam.presets.converting.heads import Counterpart
 from keras_bertfam.tasks.finetuning.fine_tuning import (
     FineTuningTask,
     LabelledTask,
@@ -25,6 +26,7 @@ from keras_bertfam.tasks.finetuning.fine_tuning import (
 )
 from keras_bertfam.tasks.finetuning.token_classifier_preprocessor import (
     TokenClassifierPreprocessor,
+    tag_signatures,
 )
 from keras_bertfam.tasks.summary import states_of
 from keras_bertfam.types import Config, Model, Tensor
@@ -88,6 +90,10 @@ class TokenClassifier(LabelledTask, FineTuningTask):
     data_kind = "tagging"
     pipeline = "token-classification"
     text_columns = ("text",)
+    counterpart = Counterpart(
+        "ForTokenClassification", {"token": "head"}, labelled=True
+    )
+    serving_signatures = tag_signatures
     fixed_arguments = ("num_classes", "dropout")
 
     def __init__(

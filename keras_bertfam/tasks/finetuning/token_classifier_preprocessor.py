@@ -18,11 +18,13 @@ from keras_bertfam.layers.data.labels import (
 from keras_bertfam.layers.data.pipeline_warnings import count_cut
 from keras_bertfam.layers.data.pipelines import PARALLEL
 from keras_bertfam.layers.data.user_inputs import as_label_tensor, as_rows, as_strings
+from keras_bertfam.serving import Signature, row_signatures, strings
 from keras_bertfam.tasks.finetuning.text_classifier_preprocessor import (
     LabelledPreprocessor,
+    names_of_labels,
 )
 from keras_bertfam.tokenizers.pipeline_ops import stand_in_id, word_prefix
-from keras_bertfam.types import TFDataset, TFRagged, TFTensor
+from keras_bertfam.types import Model, TFDataset, TFRagged, TFTensor
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -408,3 +410,51 @@ def _at_least_one(pieces, stand_in):
         tf.fill([count], stand_in), tf.cast(empty, tf.int64)
     )
     return tf.concat([pieces, masks], 1)
+
+
+def tag_signatures(
+    model: Model, preprocessor: Any, **options: Any
+) -> dict[str, Signature]:
+    """Make the signatures of a `TokenClassifier`'s SavedModel."""
+    names = tf.constant(names_of_labels(model))
+
+    def tag(words):
+        given = tf.not_equal(words, "")
+        place = tf.cumsum(tf.cast(given, tf.int32), axis=1) - 1
+
+        def unfinished(done, _):
+            return tf.reduce_any(given & (place >= done[:, None]))
+
+        def next_row(done, probabilities):
+            """Label as many more words of each sentence as a row holds."""
+            at = place - done[:, None]
+            inputs = preprocessor.encode(tf.where(at >= 0, words, ""))
+            outputs = model.probabilities(model(inputs, training=False))
+            count = tf.reduce_sum(tf.cast(inputs["word_mask"], tf.int32), 1)
+            now = given & (at >= 0) & (at < count[:, None])
+            found = tf.gather(outputs, tf.where(now, at, 0), batch_dims=1)
+            probabilities = tf.where(now[..., None], found, probabilities)
+            return done + count, probabilities
+
+        none = tf.zeros(tf.shape(words)[:1], tf.int32)
+        empty = tf.zeros([*tf.unstack(tf.shape(words)), model.num_classes])
+        _, probabilities = tf.while_loop(unfinished, next_row, (none, empty))
+        return name_labels(probabilities, given)
+
+    def name_labels(probabilities, given):
+        ids = tf.argmax(probabilities, -1, output_type=tf.int32)
+        return {
+            "probabilities": probabilities,
+            "label_ids": tf.where(given, ids, -1),
+            "labels": tf.where(given, tf.gather(names, ids), ""),
+        }
+
+    def name_tokens(outputs, mask):
+        return name_labels(model.probabilities(outputs), mask)
+
+    example = {"words": [["Words", "to", "start", "with"]]}
+    rows = preprocessor(tf.constant(example["words"]))
+    return {
+        "serving_default": Signature(tag, {"words": strings("words", 2)}, example),
+        **row_signatures(model, preprocessor, rows, name_tokens, **options),
+    }
