@@ -31,7 +31,7 @@ def replica_context():
         return None
     if tf.distribute.get_strategy().num_replicas_in_sync == 1:
         return None
-    return tf.distribute.getreplica_context()
+    return tf.distribute.get_replica_context()
 
 
 def replica_id() -> Any:
