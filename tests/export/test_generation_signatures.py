@@ -71,7 +71,13 @@ LENGTHS = (
 )
 DEFAULTS = [
     pytest.param(family, more, marks=pytest.mark.slow(*["release"] * release))
-    for family, chosen in (("GPT2", 2), ("Bert", 1), ("T5", 0), ("Bart", 2))
+    for family, chosen in (
+        ("GPT2", 2),
+        ("Bert", 1),
+        ("T5", 0),
+        ("Bart", 2),
+        ("TransformerXL", 1),
+    )
     for number, more in enumerate(LENGTHS)
     for release in [number != chosen]
 ]
@@ -85,9 +91,13 @@ def test_what_a_task_does_unless_told(causal, seq2seq, family, more, tmp_path):
         more = {**more, "decoder_start_token_id": 5}
     size = like.backbone.vocabulary_size
     options = {"causal": True} if family == "Bert" else {}
+    preprocessor = like.preprocessor
+    if family == "TransformerXL":
+        cls, tokenizer = tasks.RecurrentLM, preprocessor.tokenizer
+        preprocessor = tasks.RecurrentLMPreprocessor(tokenizer, 16)
+        options = {"max_sequence_length": None}
     backbone = make(family, vocabulary_size=size, **options)
-    generation = {**UNLESS_TOLD, **more}
-    model = cls(backbone, like.preprocessor, generation=generation)
+    model = cls(backbone, preprocessor, generation={**UNLESS_TOLD, **more})
     path = export_saved_model(model, tmp_path / "1", verify=False)
     served = tf.saved_model.load(path).signatures
     rows = [[5, 6, 7], [7], [8, 4]]

@@ -1,6 +1,7 @@
 """What `generate()` does unless it is told: a `generation_config.json`'s values."""
 
 import dataclasses
+import types
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,6 +9,7 @@ import keras_hub
 
 from keras_bertfam.presets.checkpoints.generation_keys import USED, checked_settings
 from keras_bertfam.tasks.generation.settings import GenerationSettings
+from keras_bertfam.types import Config, Model
 
 # What `transformers` samples from where it isn't said.
 _TOP_K = 50
@@ -19,7 +21,7 @@ _PLACED = ("forced_bos_token_id", "forced_eos_token_id", "decoder_start_token_id
 
 def checked_generation(
     generation: Mapping[str, Any] | None, vocabulary_size: int
-) -> dict[str, Any]:
+) -> Mapping[str, Any]:
     """Check the argument `generation` of a task, and leave out `None` values.
 
     Args:
@@ -47,7 +49,12 @@ def checked_generation(
                 )
     default_settings(values)
     default_sampler(values)
-    return values
+    return types.MappingProxyType(values)
+
+
+def generation_config(task: Model) -> Config:
+    """Give what a task's config has of its `generation`: nothing if it's empty."""
+    return {"generation": {**task.generation}} if task.generation else {}
 
 
 def default_settings(
