@@ -10,6 +10,7 @@ import keras
 import keras_hub
 import numpy as np
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.keras_quirks.functional_bases import Subclassed
 from keras_bertfam.keras_quirks.model_layers import layers_of
 from keras_bertfam.models.exported import row_specs
@@ -226,6 +227,7 @@ class TokenBackbone(
             names.append("segment_ids")
         return row_specs(names)
 
+    @checked
     def enable_lora(
         self, rank: int, target_layer_names: Sequence[str] | None = None
     ) -> None:

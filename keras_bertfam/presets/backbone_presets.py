@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.presets import cards, folders, hub, inspection, names, preset_checks
 from keras_bertfam.presets.checkpoints import formats, kerashub
 from keras_bertfam.presets.converting import conversion, exporting
@@ -118,6 +119,7 @@ class BackbonePresets(Mixin):
         with preset_checks.explain_weights_errors(filepath, self.weights):
             super().load_weights(filepath, *args, **kwargs)
 
+    @checked
     def save_to_preset(
         self,
         preset_dir: Path,

@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_bertfam import distribution
+from keras_bertfam.arguments import checked
 from keras_bertfam.layers.heads.adaptive import AdaptiveSoftmax
 from keras_bertfam.layers.heads.vocabulary_logits import TiedLogits
 from keras_bertfam.layers.recurrent.memory import SegmentMemory
@@ -163,6 +164,7 @@ class RecurrentLM(PretrainingTask):
                 f"replica. Received: token_ids.shape={tuple(token_ids.shape)}."
             )
 
+    @checked
     def generate(
         self,
         inputs: Any,
@@ -212,6 +214,7 @@ class RecurrentLM(PretrainingTask):
         """Give what writes a text: the backbone itself, and no context."""
         return TextWriter(checked_decoder(self.backbone), {}, logits_by(self.head))
 
+    @checked
     def perplexity(
         self,
         text: Any,

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.models.encoder_decoder import EncoderDecoderBackbone, side_of
 from keras_bertfam.tasks.generation.defaults import (
     checked_generation,
@@ -169,6 +170,7 @@ class RetrievalAugmentedGenerator(TokensOfPassages):
             "passage_scores": self.passage_scores(inputs, training),
         }
 
+    @checked
     def generate(
         self,
         inputs: Any,
@@ -219,11 +221,6 @@ class RetrievalAugmentedGenerator(TokensOfPassages):
             )
         if num_beams is None:
             num_beams = self.generation.get("num_beams", 4)
-        if not isinstance(num_beams, int) or num_beams < 1:
-            raise ValueError(
-                "`num_beams` must be a positive int. Received: "
-                f"num_beams={num_beams!r}."
-            )
         if decoding == "auto":
             decoding = "token" if self.marginalization == "token" else "thorough"
         settings = merged(settings, default_settings(self.generation, goes_on=False))
