@@ -32,7 +32,8 @@ _NUMBERS: dict[str, Range] = {
     **dict.fromkeys(
         "lstm_dim divisor num_classes batch_size num_inner_repetitions cell_dim "
         "max_characters num_sampled projection_dim max_answer_length n_best "
-        "max_span_length position_dim input_dim output_dim num_characters".split(),
+        "max_span_length position_dim input_dim output_dim num_characters k rank "
+        "num_beams".split(),
         SIZE,
     ),
     **dict.fromkeys(
@@ -47,7 +48,8 @@ _NUMBERS: dict[str, Range] = {
         "num_slices epoch port count min_frequency max_bytes num_shards shard_index "
         "period min_factored offset parts query_length max_pairs separators "
         "choice_length num_choices num_passages doc_stride question_length dilation "
-        "num_queries num_keys gradient_accumulation_steps".split(),
+        "num_queries num_keys gradient_accumulation_steps epochs shuffle_buffer pool "
+        "duplicates shuffle_documents total_steps verbose".split(),
         COUNT,
     ),
     **dict.fromkeys(
@@ -63,7 +65,7 @@ _NUMBERS: dict[str, Range] = {
         "span_boundary_weight generator_size cell_clip projection_clip "
         "lm_weight learning_rate weight_decay epsilon "
         "global_clipnorm clipnorm clipvalue near_duplicates alpha beta mean_length "
-        "clip_threshold epsilon_1 epsilon_2 "
+        "clip_threshold epsilon_1 epsilon_2 max_shard_size warmup_steps "
         "decoupled_weight_decay".split(),
         POSITIVE,
     ),

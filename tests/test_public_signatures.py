@@ -1,6 +1,7 @@
 """What no argument may be is refused by its name: in public signatures and layers."""
 
 import collections
+import functools
 import importlib
 import inspect
 import math
@@ -15,9 +16,9 @@ from tests.model_layers import model_layers
 
 SPACES = """analysis callbacks corpora datasets distribution export layers metrics
     models optimizers presets retrieval tasks tokenizers""".split()
-# Numbers that may be negative.
+# Numbers that may be negative, or what an instance has to say of it.
 ANY_SIGN = set(
-    "seed attention_scale scale initial null_threshold first cardinality target "
+    "share seed attention_scale scale initial null_threshold first cardinality target "
     "length_penalty decay_exponent".split()
 )
 
@@ -61,6 +62,36 @@ def signatures():
         yield name, value, [p for p in named if p.kind != p.VAR_POSITIONAL]
 
 
+# Spaces of classes whose methods users call, and methods that Keras or this library
+# calls: those begin so. Freezing looks at its number by the layers there are.
+OF_METHODS = "datasets metrics models retrieval tasks tokenizers".split()
+CALLED_FOR_USERS = """on_ call compute_ empty_cache batch batcher adopt check_count
+    look_up counted repeated_labels heads_of inputs prediction_batches answers
+    resolve freeze""".split()
+
+
+def methods():
+    """As `signatures()`: functions that take an instance, or a class, besides."""
+    found = {}
+    for name, value in public():
+        if name.partition(".")[0] not in OF_METHODS or not inspect.isclass(value):
+            continue
+        for cls in value.__mro__:
+            if not cls.__module__.startswith("keras_bertfam."):
+                continue
+            for method, function in vars(cls).items():
+                function = getattr(function, "__func__", function)
+                if inspect.isfunction(function) and not method.startswith(
+                    ("_", *CALLED_FOR_USERS)
+                ):
+                    found.setdefault(function, f"{cls.__name__}.{method}")
+    for function, name in found.items():
+        first, *others = inspect.signature(function).parameters.values()
+        fitting = [p for p in others if p.kind in (p.KEYWORD_ONLY, first.kind)]
+        bound = functools.partial(function, None)
+        yield name, bound, fitting
+
+
 def wrong_values(parameter):
     """What a parameter mustn't be: pairs of a kind of mistake and a value."""
     kinds, strings = kinds_of(parameter)
@@ -95,10 +126,10 @@ def placeholder(parameter):
     return None
 
 
-def sweep():
+def sweep(found):
     """Counts of checks by mistake, and those that nothing refused by name."""
     counts, missed = collections.Counter(), []
-    for name, value, parameters in signatures():
+    for name, value, parameters in found:
         needed = {p.name: placeholder(p) for p in parameters if p.default is p.empty}
         for parameter in parameters:
             for kind, odd in wrong_values(parameter):
@@ -117,13 +148,22 @@ def sweep():
 
 @pytest.mark.slow
 def test_every_public_signature():
-    counts, missed = sweep()
+    counts, missed = sweep(signatures())
     print(dict(counts))
     assert not missed
     assert counts["NaN"] > 500 and counts["a bare string"] > 12
 
 
+def test_every_public_method():
+    """No instance is needed to refuse what comes with it."""
+    counts, missed = sweep(methods())
+    print(dict(counts))
+    assert not missed
+    assert counts["NaN"] > 50 and counts["a bare string"] > 2
+
+
 if __name__ == "__main__":
-    found, left = sweep()
-    print(dict(found))
-    print("\n".join(left))
+    for each in (signatures(), methods()):
+        found, left = sweep(each)
+        print(dict(found))
+        print("\n".join(left))

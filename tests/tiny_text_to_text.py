@@ -22,6 +22,7 @@ def make(name, **kwargs):
         settings |= GATED if name == "T5Gated" else {}
         return models.T5Backbone(head_dim=3, relative_distance=20, **settings)
     settings = {"initializer_range": 0.3, "max_sequence_length": 16, **settings}
+    settings = {key: x for key, x in settings.items() if x is not None}
     return getattr(models, f"{name}Backbone")(**settings)
 
 

@@ -54,6 +54,7 @@ class Examples:
     def __len__(self) -> int:
         return len(_first(self.x))
 
+    @checked
     def take(self, count: int) -> Self:
         """Take the first `count` examples."""
         return self[:count]
@@ -67,6 +68,7 @@ class Examples:
         """The classes in order, for `TextClassifier` or `TokenClassifier`."""
         return self.task.label_names
 
+    @checked
     def split(self, share: float, seed: int = 0) -> tuple[Self, Self]:
         """Split examples in two parts, the second of a share that is drawn by a seed.
 
@@ -100,6 +102,7 @@ class Examples:
         second = [number in drawn for number in range(count)]
         return self._where([not here for here in second]), self._where(second)
 
+    @checked
     def split_articles(self, count: int) -> tuple[Self, Self]:
         """Split questions in two parts, the first those on the first `count` articles.
 

@@ -57,9 +57,13 @@ def _(
 ) -> dict[str, Signature]:
     positions = positions_of(model.backbone)
     usual = preprocessor.sequence_length
-    length = _text_length(max_length, usual, 1, positions, options["settings"])
-    most = most_tokens(max_input_tokens, length - 1, length - 1)
-    write = _writer(model, length, **options)
+    new = model.generation.get("max_new_tokens") if max_length is None else None
+    if new is not None:  # after each prompt
+        usual = (max_input_tokens or usual) + new
+    length = _text_length(max_length, usual, new or 1, positions, options["settings"])
+    room = length - (new or 1)
+    most = most_tokens(max_input_tokens, room, room)
+    write = _writer(model, length, new=new, **options)
 
     def go_on(tokens):
         # The written text goes on from the last tokens.
@@ -176,6 +180,7 @@ def _writer(
     settings=None,
     first=0,
     left_out=(),
+    new=None,
     **options,
 ):
     """Make a function from the beginnings of texts, and other inputs, to the outputs.
@@ -188,6 +193,7 @@ def _writer(
         settings: `GenerationSettings`, or `None` for the usual ones.
         first: int, how many tokens of each text aren't given back.
         left_out: ids that aren't part of the strings.
+        new: int or `None`, the most tokens that are written to a text.
     """
     settings = words_as_ids(model, settings or GenerationSettings())
     stop = stop_ids(model, stop_token_ids) or []
@@ -201,14 +207,19 @@ def _writer(
         rows = {"prompt": prompt, "start": prompt[:, :shortest], "index": shortest}
         if stop:
             rows["stop"] = tf.constant([stop], tf.int32)
+        limits = tf.fill(tf.shape(lengths), length)
+        if new is not None:
+            limits = rows["limits"] = tf.minimum(lengths + new, length)
         found = write_rows(model, {**inputs, **rows}, sampler, settings)
         written = found["token_ids"]  # (batch, texts, length)
-        new = tf.range(length) >= lengths[:, None, None]
+        places = tf.range(length)
+        after_prompt = places >= lengths[:, None, None]
         stops = tf.zeros_like(written, tf.bool)
         for token in stop:
-            stops |= new & (written == token)
+            stops |= after_prompt & (written == token)
         after = tf.cumsum(tf.cast(stops, tf.int32), 2, exclusive=True) > 0
         kept = ~after & (written != UNWRITTEN) & good[:, None, None]
+        kept &= places < limits[:, None, None]
         written, stops, kept = (x[..., first:] for x in (written, stops, kept))
         # A table may have more rows than there are tokens.
         said = kept & ~stops & (written < tokenizer.vocabulary_size())

@@ -42,8 +42,6 @@ from keras_bertfam.tasks.recurrent.bidirectional_lm import BidirectionalLM
 from keras_bertfam.tasks.recurrent.recurrent_lm import RecurrentLM
 from keras_bertfam.types import Model, Path
 
-# Settings that count the tokens of a prompt.
-_BY_LENGTH = {"min_length", "max_length", "max_new_tokens", "forced_bos_token_id"}
 _EXPORT = """
 import json, sys
 from keras_bertfam.export import export_saved_model
@@ -154,14 +152,13 @@ def export_saved_model(
         path: str. The directory to make, such as `"served/1"`.
         top_k: int. How many predictions for each mask token.
         max_length: int or `None`. Tokens of a text that is written, as in `generate`.
-            Defaults to what a `TextToText` has in its `generation`, or the length of
+            Defaults to what the task has in its `generation`, or the length of
             the preprocessor's rows, or the positions if they are fewer.
         sampler: name or `keras_hub.samplers.Sampler`, as in `generate`.
         stop_token_ids: as in `generate`, the same for all texts.
         settings: `keras_bertfam.tasks.GenerationSettings` or a dict of its arguments,
             as in `generate`: with a dict the others are those of the task's
-            `generation`. What counts a prompt's tokens there, as `min_length`, isn't
-            done for a `CausalLM`, whose prompts have any.
+            `generation`.
         max_input_tokens: int or `None`. How many tokens of a text are read by what
             writes texts, and by a decoder without a task; how many words by ELMo; and
             of others how many of a row of ids: of texts they read as many as a row of
@@ -224,12 +221,13 @@ def export_saved_model(
 def _with_defaults(model, max_length, sampler, settings):
     """Fill in options by what a task's `generation` says."""
     usual = dict(getattr(model, "generation", {}))
-    begun = len(first_token_ids(model)) if isinstance(model, TextToText) else None
-    if begun is None:  # prompts have any lengths
-        usual = {key: x for key, x in usual.items() if key not in _BY_LENGTH}
-    elif max_length is None and {"max_length", "max_new_tokens"} & usual.keys():
+    goes_on = not isinstance(model, TextToText)
+    begun = 0 if goes_on else len(first_token_ids(model))
+    said = usual.keys() & {"max_length", "max_new_tokens"}
+    # What is new is counted from the prompts, by the signature.
+    if max_length is None and said and not (goes_on and "max_new_tokens" in said):
         max_length = default_length(usual, begun)
-    settings = merged(settings, default_settings(usual, begun or 1))
+    settings = merged(settings, default_settings(usual, goes_on))
     sampler = default_sampler(usual) if sampler is None else sampler
     return {
         "max_length": max_length,

@@ -47,6 +47,7 @@ class MtebEncoder:
         self.batch_size = batch_size
         self.revision = _digest(model)
 
+    @checked
     def encode(
         self,
         inputs: Iterable[str] | Iterable[Mapping[str, list[str]]],

@@ -11,6 +11,7 @@ import keras
 import keras_hub
 import numpy as np
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.keras_quirks.functional_bases import Subclassed
 from keras_bertfam.keras_quirks.layer_policies import LayerPolicies
 from keras_bertfam.keras_quirks.model_layers import layers_of
@@ -241,6 +242,7 @@ class TokenBackbone(
             names.append("segment_ids")
         return row_specs(names)
 
+    @checked
     def enable_lora(
         self, rank: int, target_layer_names: Sequence[str] | None = None
     ) -> None:
@@ -356,6 +358,7 @@ class TokenBackbone(
         with preset_checks.explain_weights_errors(filepath, self.weights):
             super().load_weights(filepath, *args, **kwargs)
 
+    @checked
     def save_to_preset(
         self,
         preset_dir: Path,

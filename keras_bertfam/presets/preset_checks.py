@@ -13,6 +13,7 @@ from typing import Any
 import keras
 
 from keras_bertfam.presets import sizes, untrusted_files
+from keras_bertfam.presets.checkpoints import file_keys
 from keras_bertfam.presets.checkpoints.source import CheckpointError
 from keras_bertfam.presets.inspection import CONFIG_FILE, TASK_FILE, WEIGHTS_FILES
 from keras_bertfam.quantization import values_per_weight
@@ -20,6 +21,7 @@ from keras_bertfam.types import Config, Model, Path, Shapes
 
 PREPROCESSOR_FILE = "preprocessor.json"
 TOKENIZER_FILE = "tokenizer.json"
+METADATA_FILE = "metadata.json"
 TASK_WEIGHTS_FILE = "task.weights.h5"
 
 
@@ -59,6 +61,8 @@ def read_json(preset: Path, name: str) -> Any:
 def inspect_backbone(preset: Path) -> Shapes:
     """Check the files of a preset's backbone before it is built.
 
+    A warning names keys of its metadata that aren't known.
+
     Args:
         preset: path of the directory.
 
@@ -71,6 +75,10 @@ def inspect_backbone(preset: Path) -> Shapes:
     """
     untrusted_files.check_directory(preset)
     config = untrusted_files.read_config(preset, CONFIG_FILE)
+    metadata = untrusted_files.read_json(preset, METADATA_FILE) or {}
+    where = os.path.join(preset, METADATA_FILE)
+    if notes := file_keys.METADATA.notes(metadata, where):
+        warnings.warn(f"{os.fspath(preset)!r}: {notes[0]}", stacklevel=3)
     shapes = untrusted_files.backbone_shapes(preset)
     sizes.check_sizes(config, shapes, os.path.join(preset, CONFIG_FILE))
     return shapes

@@ -9,6 +9,7 @@ from typing import Any
 
 import keras
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.keras_quirks.model_layers import layers_of
 from keras_bertfam.presets import cards, folders, hub, names, preset_checks
 from keras_bertfam.presets.checkpoints import formats, kerashub
@@ -319,6 +320,7 @@ class TaskPresets(Mixin):
         """
         return {}
 
+    @checked
     def save_to_preset(
         self,
         preset_dir: Path,

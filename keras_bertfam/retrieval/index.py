@@ -130,6 +130,7 @@ class Index:
         self._origin = Origin(encoder)
 
     @classmethod
+    @checked
     def build(
         cls,
         passages: Iterable[Any],
@@ -225,6 +226,7 @@ class Index:
         self._passages.extend(given)
         return np.arange(len(self) - len(given), len(self))
 
+    @checked
     def search(self, vectors: Any, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Find the passages with the greatest scores for each query, best first.
 
@@ -249,6 +251,7 @@ class Index:
             )
         return self._vectors.search(vectors, int(k))
 
+    @checked
     def find(
         self, questions: Sequence[str], k: int = 5, batch_size: int = 32
     ) -> list[list[Found]]:

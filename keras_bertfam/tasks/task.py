@@ -16,6 +16,7 @@ import keras_hub
 from keras import ops
 
 from keras_bertfam import distribution, optimizers
+from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
 from keras_bertfam.callbacks.backup import progress_of_run, released
 from keras_bertfam.callbacks.stream_position import show_total, with_stream_position
@@ -298,6 +299,7 @@ class PretrainingTask(
     def training_facts(self) -> dict[str, Any]:
         return recipes.training_facts(self)
 
+    @checked
     def compile(
         self,
         optimizer: str | keras.optimizers.Optimizer = "auto",
@@ -445,6 +447,7 @@ class PretrainingTask(
     def _memory(self):
         return getattr(self, "memory", None)
 
+    @checked
     def fit(
         self,
         x: Any = None,
@@ -515,6 +518,7 @@ class PretrainingTask(
                 return keras.Model.fit(self, x, y, batch_size, **kwargs)
             return super().fit(x, y, batch_size, **kwargs)
 
+    @checked
     def evaluate(
         self,
         x: Any = None,
@@ -537,6 +541,7 @@ class PretrainingTask(
                 return keras.Model.evaluate(self, x, y, **kwargs)
             return super().evaluate(x, y, **kwargs)
 
+    @checked
     def predict(
         self, x: Any = None, batch_size: int | None = None, **kwargs: Any
     ) -> Any:

@@ -5,6 +5,7 @@ from typing import Any
 import keras_hub
 import tensorflow as tf
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_graph, as_written
 from keras_bertfam.layers.data.base import AdjustableLength
 from keras_bertfam.layers.data.documents import reading as whole_documents
@@ -216,6 +217,7 @@ class TextPreprocessor(
         length = rows.sequence_length if padding == "max_length" else None
         return rows.lay_out(ids, length)
 
+    @checked
     @as_written
     def dataset(
         self,
@@ -322,6 +324,7 @@ class TextPreprocessor(
         passes = seeded_passes(batches, self.seed, position, duplicates)
         return ready_to_iterate(passes.map(corrupt, **PARALLEL))
 
+    @checked
     def grain_dataset(
         self, corpus: TokenCorpus, batch_size: int | None = None, **options: Any
     ) -> Any:

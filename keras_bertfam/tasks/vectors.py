@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_bertfam.arguments import check_number, check_several
+from keras_bertfam.arguments import check_number, check_several, checked
 from keras_bertfam.corpora.manifest import tokenizer_digest
 from keras_bertfam.types import Config, Mixin
 
@@ -19,6 +19,7 @@ _UNRELATED = ("name", "trainable", "dtype")
 class TextVectors(Mixin):
     """Mixin of tasks that make vectors of texts."""
 
+    @checked
     def encode(
         self,
         texts: Sequence[Any],

@@ -9,6 +9,7 @@ import pytest
 from keras_bertfam import tasks
 from keras_bertfam.presets.checkpoints import generation_keys, huggingface
 from keras_bertfam.tasks import GenerationSettings
+from tests import tiny_passages
 from tests.conformance.test_hf_beam_search import KINDS, SIZE
 from tests.from_transformers import randomize
 
@@ -107,6 +108,31 @@ def test_what_is_told_wins(models, tmp_path):
         PROMPTS[:1], settings={"num_return_sequences": 2, "return_scores": True}
     )
     assert len(texts[0]) == len(scores[0]) == 2
+
+
+@pytest.mark.slow
+def test_the_texts_of_a_folder_with_passages(models, tmp_path):
+    """A single passage is what a `TextToText` reads."""
+    alone, _ = saved(models("bart"), NEWS, tmp_path)
+    retriever = tasks.DualEncoder(tiny_passages.bert(), projection_dim=None)
+    cls = tasks.RetrievalAugmentedGenerator
+    with pytest.warns(UserWarning, match="loaded in part"):  # the retriever isn't there
+        ours = cls.from_preset(tmp_path, retriever=retriever)
+    assert ours.generation == alone.generation
+    assert ours.get_config()["generation"] == {**alone.generation}
+    source = np.array([PROMPTS[0], PROMPTS[3]], "int32")
+    inputs = {"encoder_token_ids": source[:, None], "query_token_ids": source * 0 + 3}
+    inputs |= {f"{k[:-9]}padding_mask": x > 0 for k, x in inputs.items()}
+    vectors = np.ones((2, 1, retriever.backbone.hidden_dim), "float32")
+    inputs["passage_vectors"] = vectors
+    assert ours.generate(inputs, decoding="token") == alone.generate(source.tolist())
+    told = {"forced_first_token": 6}
+    found = ours.generate(inputs, 5, num_beams=1, settings=told)
+    assert all(row[0] == 6 and len(row) <= 4 for row in found)
+    assert cls(alone, None, retriever).generation == alone.generation
+    for key, value in (("do_sample", True), ("num_return_sequences", 2)):
+        with pytest.raises(ValueError, match=f"{key}={value}"):
+            cls(ours.backbone, None, retriever, generation={key: value})
 
 
 @pytest.mark.any_backend

@@ -49,7 +49,9 @@ def test_parts_have_the_same_share_of_each_class():
     assert len(numbers.split(0.25)[1]) == 25
     unlabelled = dataclasses.replace(examples, y=None)
     assert unlabelled.split(0.25)[1].y is None
-    for share in (0, 1, -0.1, 1.5, 0.001, float("nan")):
+    with pytest.raises(ValueError, match="`share` must be a finite number"):
+        examples.split(float("nan"))
+    for share in (0, 1, -0.1, 1.5, 0.001):
         with pytest.raises(ValueError, match="`validation_split`.* for 100 examples"):
             examples.split(share)
     with pytest.raises(ValueError, match="for 1 examples"):

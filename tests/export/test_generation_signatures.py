@@ -62,18 +62,52 @@ def rows_of(answer):
     return [row[mask].tolist() for row, mask in pairs]
 
 
-@pytest.mark.slow
-def test_what_a_task_does_unless_told(seq2seq, tmp_path):
-    generation = {"num_beams": 2, "max_length": 7, "min_length": 5, "eos_token_id": 9}
-    generation |= {"forced_bos_token_id": 11, "decoder_start_token_id": 5}
-    model = tasks.TextToText(
-        seq2seq.backbone, seq2seq.preprocessor, generation=generation
+UNLESS_TOLD = {"eos_token_id": 9, "forced_bos_token_id": 11, "forced_eos_token_id": 8}
+UNLESS_TOLD |= {"min_length": 5}
+LENGTHS = (
+    {"max_length": 8},
+    {"max_new_tokens": 4},
+    {"max_new_tokens": 3, "num_beams": 2},
+)
+DEFAULTS = [
+    pytest.param(family, more, marks=pytest.mark.slow(*["release"] * release))
+    for family, chosen in (
+        ("GPT2", 2),
+        ("Bert", 1),
+        ("T5", 0),
+        ("Bart", 2),
+        ("TransformerXL", 1),
     )
-    served = tf.saved_model.load(export_saved_model(model, tmp_path / "1")).signatures
-    expected = model.generate(PROMPTS)
-    answer = served["serving_default"](text=tf.constant(PROMPTS))
-    assert texts(answer) == expected
-    assert all(row[0] == 11 and len(row) in (5, 6) for row in rows_of(answer))
+    for number, more in enumerate(LENGTHS)
+    for release in [number != chosen]
+]
+
+
+@pytest.mark.parametrize(("family", "more"), DEFAULTS)
+def test_what_a_task_does_unless_told(causal, seq2seq, family, more, tmp_path):
+    cls, like = tasks.CausalLM, causal
+    if family in ("T5", "Bart"):
+        cls, like = tasks.TextToText, seq2seq
+        more = {**more, "decoder_start_token_id": 5}
+    size = like.backbone.vocabulary_size
+    options = {"causal": True} if family == "Bert" else {}
+    preprocessor = like.preprocessor
+    if family == "TransformerXL":
+        cls, tokenizer = tasks.RecurrentLM, preprocessor.tokenizer
+        preprocessor = tasks.RecurrentLMPreprocessor(tokenizer, 16)
+        options = {"max_sequence_length": None}
+    backbone = make(family, vocabulary_size=size, **options)
+    model = cls(backbone, preprocessor, generation={**UNLESS_TOLD, **more})
+    path = export_saved_model(model, tmp_path / "1", verify=False)
+    served = tf.saved_model.load(path).signatures
+    rows = [[5, 6, 7], [7], [8, 4]]
+    answer = served["token_ids"](**padded(rows))
+    assert rows_of(answer) == model.generate(rows)
+    answer = served["serving_default"](text=tf.constant(PROMPTS[1:2]))
+    assert texts(answer) == model.generate(PROMPTS[1:2])
+    # The forced tokens are there.
+    (row,) = model.generate([[7]])
+    assert row[row[0] == 7] == 11 and row[-1] in (8, 9)
 
 
 @pytest.mark.slow

@@ -76,7 +76,7 @@ def test_total_steps_are_filled_in_once():
         ({"end_learning_rate": -1.0}, "end_learning_rate=-1.0"),
         ({"power": 0}, "power=0"),
         ({"form": "linear"}, "form='linear'"),
-        ({"warmup_steps": -1}, "warmup_steps=-1"),
+        ({"warmup_steps": -1}, "`warmup_steps` must be .*-1"),
         ({"warmup_steps": 1.0}, "warmup_steps=1.0"),
         ({"warmup_steps": 5, "total_steps": 4}, "warmup_steps=5, total_steps=4"),
         ({"decay_steps": 1.0}, "decay_steps=1.0"),

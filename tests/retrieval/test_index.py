@@ -268,7 +268,7 @@ def test_errors(tmp_path, monkeypatch):
             call()
     index.add(random(3), texts(3))
     for k in (0, 4, 1.5):
-        with pytest.raises(ValueError, match=rf"`k` must be in \[1, 3\].*{k}"):
+        with pytest.raises(ValueError, match=rf"`k` must be .*{k}"):
             index.search(random(1), k)
     for call, message in (
         (lambda: index.search(random(1)[:, :5], 1), r"\(count, 8\).*shape \(1, 5\)"),
@@ -277,7 +277,7 @@ def test_errors(tmp_path, monkeypatch):
         (lambda: index.add(random(2), ["a"]), "equally many. Received: 2 and 1"),
         (lambda: index.add(random(1), ["number 2"]), "again: 'number 2', number 0"),
         (lambda: index.add(random(2), ["a", "a"]), "again: 'a', number 1"),
-        (lambda: index.find("number 1"), "needs the encoder"),
+        (lambda: index.find(["number 1"]), "needs the encoder"),
         (lambda: Index(0), "`dim` must be a positive integer. Received: 0"),
         (lambda: Index(DIM, "flat"), r"`kind` must be one of \('exact'.*'flat'"),
         (lambda: Index(DIM, "ivf", m=3), r"\('nlist', 'nprobe'\). Received: \['m'\]"),
@@ -290,7 +290,7 @@ def test_errors(tmp_path, monkeypatch):
     with pytest.raises(IndexError, match=r"\[0, 3\).*3"):
         index.vectors([0, 3])
     index = Index.build(texts(3), Encoder())
-    with pytest.raises(ValueError, match="`questions` must be a list"):
+    with pytest.raises(ValueError, match="`questions` must be several strings"):
         index.find("number 1")
     with pytest.raises(ValueError, match="must fit into rows of 20"):
         index.find(["a question that is too long 1"])

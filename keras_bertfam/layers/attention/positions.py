@@ -243,5 +243,7 @@ def shift_rows(scores: Tensor, num_keys: int | Tensor) -> Tensor:
     """
     shape = ops.shape(scores)
     rows, width = shape[-2:]
+    # For a product of the tensor's own sizes ONNX gets -1, which no empty batch has.
+    width = num_keys + (width - num_keys)
     flat = ops.reshape(scores, (*shape[:-2], rows * width))[..., rows:]
     return ops.reshape(flat, (*shape[:-2], rows, width - 1))[..., :num_keys]

@@ -363,6 +363,16 @@ SERIALIZED = Keys(
         "of other code": "assets weights date_saved keras_version",
     },
 )
+METADATA = Keys(
+    "metadata.json of a preset",
+    meaningless={
+        "who wrote it": "keras_version keras_hub_version keras_nlp_version date_saved",
+        "said by the tensors": "parameter_count",
+        "the tasks that KerasHub has for the class": "tasks",
+    },
+)
+# Each key is a token, and its value the id, which has to be the vocabulary's or new.
+ADDED_TOKENS = Keys("added_tokens.json", used="*")
 ALL = (
     FAIRSEQ,
     FAIRSEQ_ROBERTA,
@@ -372,4 +382,6 @@ ALL = (
     TOKENIZER_CONFIG,
     SPECIAL_TOKENS_MAP,
     SERIALIZED,
+    METADATA,
+    ADDED_TOKENS,
 )

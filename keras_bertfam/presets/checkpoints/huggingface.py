@@ -38,7 +38,7 @@ TOKENIZER_CONFIG = "tokenizer_config.json"
 # What trainers and `torch.compile` put before names.
 WRAPPERS, COMPILED = ("module", "model"), "_orig_mod"
 # Tasks whose texts a generation config is about.
-WRITERS = ("CausalLM", "TextToText")
+WRITERS = ("CausalLM", "TextToText", "RetrievalAugmentedGenerator")
 # A model in a folder of its own that belongs to the one beside it.
 PARTS = ("generator",)
 

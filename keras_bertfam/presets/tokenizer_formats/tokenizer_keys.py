@@ -149,8 +149,13 @@ def _listed(source: CheckpointSource) -> Iterator[tuple[Added, str]]:
                 token.pop("__type", None)
                 yield {**_flags(True), **token, "special": True}, path
     for content, number in _beside(folder, ADDED).items():
+        where = os.path.join(folder, ADDED)
+        if type(number) is not int:
+            raise CheckpointError(
+                f"{where!r} must give {content!r} an id. Received: {number!r}."
+            )
         token = {"content": content, "id": number, **_flags(False)}
-        yield _checked(token, (*FLAGS, "id"), ADDED), os.path.join(folder, ADDED)
+        yield _checked(token, (*FLAGS, "id"), where), where
 
 
 def _flags(special):

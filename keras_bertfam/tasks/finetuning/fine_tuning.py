@@ -16,6 +16,7 @@ from keras_bertfam.analysis.report import (
     label_set_report,
     number_report,
 )
+from keras_bertfam.arguments import checked
 from keras_bertfam.layers.data.labels import check_labels, class_numbers
 from keras_bertfam.layers.data.pipelines import (
     check_at_least,
@@ -150,6 +151,7 @@ class FineTuningTask(PretrainingTask):
         raw = is_arrays(x) and not is_preprocessed(x)
         return self.preprocessor is not None and raw
 
+    @checked
     def fit(
         self,
         x: Any = None,
@@ -188,6 +190,7 @@ class FineTuningTask(PretrainingTask):
         )
         return remember_shapes(batches, len(lengths))
 
+    @checked
     def predict(
         self, x: Any = None, batch_size: int | None = None, **kwargs: Any
     ) -> Any:
@@ -211,6 +214,7 @@ class FineTuningTask(PretrainingTask):
         """
         raise TypeError(f"{type(self).__name__} must define `answers`.")
 
+    @checked
     def report(
         self, x: Any, y: Any, batch_size: int = 32, worst: int | None = 10
     ) -> Report:

@@ -7,6 +7,7 @@ import keras
 import keras_hub
 import tensorflow as tf
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.base import AdjustableLength
 from keras_bertfam.layers.data.labels import finite_numbers, one_each
@@ -207,6 +208,7 @@ class FineTuningPreprocessor(
         """
         return as_texts(x)
 
+    @checked
     @as_written
     def dataset(
         self,

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.presets.converting.heads import Counterpart
 from keras_bertfam.tasks.finetuning.fine_tuning import report_of_classes
 from keras_bertfam.tasks.finetuning.multiple_choice_preprocessor import (
@@ -104,6 +105,7 @@ class MultipleChoice(SummaryTask):
     def default_metrics(self) -> list[keras.metrics.Metric]:
         return [UnweightedAccuracy(name="accuracy")]
 
+    @checked
     def choose(
         self, x: dict[str, Any], batch_size: int = 32
     ) -> list[tuple[Any, float]]:

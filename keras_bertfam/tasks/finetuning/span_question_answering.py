@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_bertfam import distribution
 from keras_bertfam.analysis.report import answer_report
+from keras_bertfam.arguments import checked
 from keras_bertfam.layers.heads.span_heads import (
     ConditionalSpanHead,
     SpanHead,
@@ -221,6 +222,7 @@ class SpanQuestionAnswering(FineTuningTask):
         loss = distribution.global_mean(ops.sum(losses * weights), ops.sum(weights))
         return loss + self.added_losses()
 
+    @checked
     def predict(
         self, x: Any = None, batch_size: int | None = None, **kwargs: Any
     ) -> Any:
@@ -289,6 +291,7 @@ class SpanQuestionAnswering(FineTuningTask):
         chosen = {name: best[name] for name in ("text", "start", "end", "score")}
         return {**chosen, "no_answer_odds": odds, "n_best": n_best}
 
+    @checked
     def tune_null_threshold(
         self,
         x: dict[str, Any],

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.presets.checkpoints.source import CheckpointError
 from keras_bertfam.presets.converting.heads import Counterpart
 from keras_bertfam.tasks.finetuning.fine_tuning import (
@@ -247,6 +248,7 @@ class TextClassifier(LabelledTask, SummaryTask):
         logits = not self.activation
         return [LabelSetAccuracy(from_logits=logits), LabelSetF1(from_logits=logits)]
 
+    @checked
     def classify(self, texts: Any, batch_size: int = 32) -> list[Any]:
         """Label texts, with probabilities.
 

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.labels import (
     check_labels,
@@ -94,6 +95,7 @@ class LabelledPreprocessor(PackedPreprocessor):
         super().__init__(tokenizer, sequence_length, **kwargs)
         self.num_classes, self.label_names = check_labels(num_classes, label_names)
 
+    @checked
     def set_classes(
         self, num_classes: int | None, label_names: Sequence[str] | None
     ) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.presets.checkpoints import sentence_transformers
 from keras_bertfam.presets.checkpoints.sentence_transformers import POOLINGS
 from keras_bertfam.presets.converting.heads import BACKBONE
@@ -258,6 +259,7 @@ class TextEmbedder(TextVectors, FineTuningTask):
     def default_loss(self) -> CosineSimilarityError:
         return CosineSimilarityError()
 
+    @checked
     def similarity(
         self,
         first: str | Sequence[str],

@@ -9,6 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_bertfam.analysis.report import class_report
+from keras_bertfam.arguments import checked
 from keras_bertfam.layers.data.labels import class_numbers, have_labels
 from keras_bertfam.layers.data.pipelines import checked_batch_size
 from keras_bertfam.layers.data.user_inputs import as_label_tensor
@@ -132,6 +133,7 @@ class TokenClassifier(LabelledTask, FineTuningTask):
         states = states_of(self.backbone, inputs, positions, training)
         return self.activate(self.head(states, training=training))
 
+    @checked
     def predict(
         self, x: Any = None, batch_size: int | None = None, **kwargs: Any
     ) -> Any:
@@ -153,6 +155,7 @@ class TokenClassifier(LabelledTask, FineTuningTask):
             done[owner] = end
         return joined
 
+    @checked
     def tag(
         self,
         sentences: Sequence[Any],

@@ -59,6 +59,7 @@ class BeamSearch(keras_hub.samplers.Sampler):
         starts: Tensor,
         stop: Tensor | None = None,
         model: Any = None,
+        limits: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Write the rows' texts.
 
@@ -73,6 +74,8 @@ class BeamSearch(keras_hub.samplers.Sampler):
             starts: int32 tensor `(batch,)`, the prompts' lengths.
             stop: int32 tensor `(batch, count)`, see `apply_rules`, or `None`.
             model: the task, for the loop that the backend compiles.
+            limits: int32 tensor `(batch,)`, the most tokens of each text; `None` for
+                the length of the rows.
 
         Returns:
             The finished texts, the best first, int32 `(batch, num_beams, length)`, and
@@ -96,6 +99,8 @@ class BeamSearch(keras_hub.samplers.Sampler):
 
         all_starts = beams(starts)
         all_stop = None if stop is None else beams(stop)
+        all_limits = None if limits is None else beams(limits)
+        most_tokens = length if limits is None else ops.expand_dims(limits, 1)
         starts = ops.expand_dims(starts, 1)
 
         def over_length(scores, lengths):
@@ -118,7 +123,7 @@ class BeamSearch(keras_hub.samplers.Sampler):
             stops = ops.zeros_like(tokens, dtype="bool")
             for k in range(ending):
                 stops = stops | (tokens == stop[:, k : k + 1])
-            ends = stops | (index + 1 >= length)
+            ends = stops | (index + 1 >= most_tokens)
 
             # Those that end now, if they are among the first, beside those that have.
             # A mask, as XLA finds the largest by a sort if a part of them is cut out.
@@ -145,7 +150,7 @@ class BeamSearch(keras_hub.samplers.Sampler):
 
             hopes = index + 1
             if settings.early_stopping == "never":
-                hopes = ops.where(settings.length_penalty > 0, length, hopes)
+                hopes = ops.where(settings.length_penalty > 0, most_tokens, hopes)
             going = scores[:, :1]
             worst = done_scores[:, -1:]  # -1e9 if fewer than `width` are finished
             better = over_length(going, hopes - starts) > worst
@@ -153,13 +158,15 @@ class BeamSearch(keras_hub.samplers.Sampler):
                 better = worst < _IMPOSSIBLE
             better = better & (going > _IMPOSSIBLE)
             open_rows = open_rows & (better | ops.logical_not(begun))
+            open_rows = open_rows & (index + 1 < most_tokens)
             return parents, tokens, scores, done, done_scores, open_rows
 
         def step(texts, cache, index, scores, done, done_scores, open_rows):
             logits, _, cache = following(texts, cache, index)
             logits = ops.cast(logits, "float32") / self.temperature
             found = ops.log_softmax(logits, axis=-1)
-            found = apply_rules(found, texts, index, all_starts, all_stop, settings)
+            of_texts = (all_starts, all_stop, settings, all_limits)
+            found = apply_rules(found, texts, index, *of_texts)
             size = found.shape[-1]
             found = ops.reshape(found, (-1, count, size))
             parts, said = [], ops.zeros_like(found[:, :1])

@@ -5,6 +5,7 @@ from typing import Any
 
 import keras
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.models.families.distilbert import student_of
 from keras_bertfam.tasks.generation.causal_lm_preprocessor import (
     CausalLMPreprocessor,
@@ -97,6 +98,7 @@ class CausalLM(LanguageModel):
         outputs = self.backbone(inputs, return_pooled=False, training=training)
         return self.predict_tokens(self.head, outputs["sequence_output"], labels=labels)
 
+    @checked
     def generate(
         self,
         inputs: Any,

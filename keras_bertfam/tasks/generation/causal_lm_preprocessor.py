@@ -97,6 +97,7 @@ class CausalLMPreprocessor(PackingPreprocessor):
         x = {name: value[..., :-1] for name, value in rows.items()}
         return x, rows["token_ids"][..., 1:], tf.cast(inside, tf.float32)
 
+    @checked
     def generate_preprocess(
         self, x: Any, sequence_length: int | None = None
     ) -> dict[str, TFTensor]:

@@ -18,10 +18,12 @@ _OF_SETTINGS = (
     "repetition_penalty",
     "length_penalty",
     "diversity_penalty",
+    "min_length",
     "min_new_tokens",
 )
 # Values with which something isn't computed at all.
-_OFF = {"repetition_penalty": 1, "diversity_penalty": 0, "min_new_tokens": 0}
+_OFF = {"repetition_penalty": 1, "diversity_penalty": 0}
+_OFF |= {"min_length": 0, "min_new_tokens": 0}
 
 
 def kind_of(sampler: Any, settings: GenerationSettings) -> Hashable:

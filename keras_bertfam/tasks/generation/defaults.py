@@ -1,6 +1,7 @@
 """What `generate()` does unless it is told: a `generation_config.json`'s values."""
 
 import dataclasses
+import types
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,6 +9,7 @@ import keras_hub
 
 from keras_bertfam.presets.checkpoints.generation_keys import USED, checked_settings
 from keras_bertfam.tasks.generation.settings import GenerationSettings
+from keras_bertfam.types import Config, Model
 
 # What `transformers` samples from where it isn't said.
 _TOP_K = 50
@@ -19,7 +21,7 @@ _PLACED = ("forced_bos_token_id", "forced_eos_token_id", "decoder_start_token_id
 
 def checked_generation(
     generation: Mapping[str, Any] | None, vocabulary_size: int
-) -> dict[str, Any]:
+) -> Mapping[str, Any]:
     """Check the argument `generation` of a task, and leave out `None` values.
 
     Args:
@@ -45,32 +47,35 @@ def checked_generation(
                     f"`{key}` of `generation` must be below vocabulary_size="
                     f"{vocabulary_size}. Received: {number}."
                 )
-    default_settings(values, 1)
+    default_settings(values)
     default_sampler(values)
-    return values
+    return types.MappingProxyType(values)
+
+
+def generation_config(task: Model) -> Config:
+    """Give what a task's config has of its `generation`: nothing if it's empty."""
+    return {"generation": {**task.generation}} if task.generation else {}
 
 
 def default_settings(
-    generation: Mapping[str, Any], begun: int, forced_first: bool = True
+    generation: Mapping[str, Any], goes_on: bool = True
 ) -> GenerationSettings:
     """Make the settings that a task's `generation` comes to.
 
     Args:
         generation: dict, see `checked_generation`.
-        begun: int. The tokens that a text begins with.
-        forced_first: bool. Whether the first new token may be forced.
+        goes_on: bool. Whether texts go on from prompts, of which those of several
+            tokens have a first one already.
     """
     alone = generation.get("num_beams", 1) == 1
     fields = _FIELDS - {"num_beams", *_OF_GROUPS} if alone else _FIELDS
     given = {key: generation[key] for key in fields & generation.keys()}
-    least = max(generation.get("min_length", 0) - begun, given.get("min_new_tokens", 0))
     words = [*generation.get("bad_words_ids", ())]
     words += [[token] for token in as_ids(generation.get("suppress_tokens")) or ()]
-    first = generation.get("forced_bos_token_id") if forced_first else None
+    first = "forced_second_token" if goes_on else "forced_first_token"
     return GenerationSettings(
-        **{**given, "min_new_tokens": least},
+        **{**given, first: generation.get("forced_bos_token_id")},
         bad_words=words,
-        forced_first_token=first,
         forced_last_token=generation.get("forced_eos_token_id"),
     )
 

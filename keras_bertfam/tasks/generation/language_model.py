@@ -1,6 +1,5 @@
 """What tasks that write texts token by token have in common: head, loss, defaults."""
 
-import types
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +8,10 @@ from keras import ops
 
 from keras_bertfam.arguments import checked
 from keras_bertfam.layers.heads.vocabulary_logits import LanguageModelHead
-from keras_bertfam.tasks.generation.defaults import checked_generation
+from keras_bertfam.tasks.generation.defaults import (
+    checked_generation,
+    generation_config,
+)
 from keras_bertfam.tasks.losses import (
     MaskedCrossentropy,
     logit_statistics,
@@ -145,9 +147,7 @@ class LanguageModel(PretrainingTask):
             z_loss = recipe_of(self).task_arguments.get("z_loss", 0.0)
         self.z_loss = z_loss
         self.label_smoothing = label_smoothing
-        self.generation = types.MappingProxyType(
-            checked_generation(generation, backbone.vocabulary_size)
-        )
+        self.generation = checked_generation(generation, backbone.vocabulary_size)
         self.default_loss()  # or an error
         self.head = make_head(backbone)
         self.built = True
@@ -164,5 +164,5 @@ class LanguageModel(PretrainingTask):
             **super().get_config(),
             "z_loss": self.z_loss,
             "label_smoothing": self.label_smoothing,
-            **({"generation": {**self.generation}} if self.generation else {}),
+            **generation_config(self),
         }

@@ -110,6 +110,7 @@ def sample(
     stop: Tensor | None,
     settings: GenerationSettings,
     model: Any = None,
+    limits: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Sample texts of each row, and order them by how likely the model finds them.
 
@@ -126,6 +127,8 @@ def sample(
         stop: int32 tensor `(batch, count)`, see `apply_rules`, or `None`.
         settings: `GenerationSettings`, with ids for `bad_words`.
         model: the task, for the loop that the backend compiles.
+        limits: int32 tensor `(batch,)`, the most tokens of each text; `None` for the
+            length of the rows.
 
     Returns:
         The texts, the likeliest first, int32 `(batch, num_return_sequences, length)`,
@@ -139,14 +142,16 @@ def sample(
     def copies(x):
         return ops.repeat(x, count, axis=0)
 
-    starts, stop = copies(starts), None if stop is None else copies(stop)
+    starts, stop, limits = (
+        None if x is None else copies(x) for x in (starts, stop, limits)
+    )
 
     def is_open(texts, cache, index, total, written, open_rows):
         return ops.any(open_rows)
 
     def step(texts, cache, index, total, written, open_rows):
         logits, _, cache = following(texts, cache, index)
-        allowed = apply_rules(logits, texts, index, starts, stop, settings)
+        allowed = apply_rules(logits, texts, index, starts, stop, settings, limits)
         tokens = sampler.get_next_token(sampler.compute_probabilities(allowed))
         given = ops.slice(texts, [0, index], [ops.shape(texts)[0], 1])
         begun = index >= starts
@@ -158,6 +163,8 @@ def sample(
         if stop is not None:
             ended = begun & ops.any(tokens == stop, axis=1)
             open_rows = open_rows & ops.logical_not(ended)
+        if limits is not None:
+            open_rows = open_rows & (index + 1 < limits)
         texts = ops.slice_update(texts, [0, index], tokens)
         return texts, cache, index + 1, total, written, open_rows
 

@@ -18,6 +18,8 @@ class GenerationSettings:
     `TextToText` its first tokens, not what it reads.
 
     Args:
+        min_length: int. A text with what it begins with has so many tokens before one
+            that ends it.
         min_new_tokens: int. So many tokens come before one that ends a text.
         repetition_penalty: float. Scores of tokens that a text has already are divided
             by it, or multiplied if negative: above 1 they become less likely. Scores
@@ -27,6 +29,8 @@ class GenerationSettings:
             string, if the task has a tokenizer. What a text begins with may have
             them. A text doesn't end with a stop token that is one of them.
         forced_first_token: int or `None`. The first new token of each text.
+        forced_second_token: int or `None`. The first new token of each text that
+            begins with a single one.
         forced_last_token: int or `None`. The token at the last place of a text that is
             as long as can be.
         num_beams: int. Texts that `sampler="beam"` goes on with. A
@@ -69,11 +73,13 @@ class GenerationSettings:
     [Vijayakumar et al., 2016](https://arxiv.org/abs/1610.02424), section 4, for groups.
     """
 
+    min_length: int = 0
     min_new_tokens: int = 0
     repetition_penalty: float = 1.0
     no_repeat_ngram_size: int = 0
     bad_words: Sequence[Any] = ()
     forced_first_token: int | None = None
+    forced_second_token: int | None = None
     forced_last_token: int | None = None
     num_beams: int = 5
     length_penalty: float = 1.0
@@ -86,6 +92,7 @@ class GenerationSettings:
 
     def __post_init__(self) -> None:
         for name, least in (
+            ("min_length", 0),
             ("min_new_tokens", 0),
             ("no_repeat_ngram_size", 0),
             ("num_beams", 1),
@@ -96,7 +103,7 @@ class GenerationSettings:
             check_number(name, getattr(self, name), least)
         for name in ("repetition_penalty", "length_penalty", "diversity_penalty"):
             check_number(name, getattr(self, name), -math.inf)
-        for name in ("forced_first_token", "forced_last_token"):
+        for name in ("forced_first_token", "forced_second_token", "forced_last_token"):
             if getattr(self, name) is not None:
                 check_number(name, getattr(self, name), 0)
         if self.repetition_penalty <= 0:

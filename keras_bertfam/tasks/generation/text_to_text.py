@@ -6,6 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.models.encoder_decoder import EncoderDecoderBackbone, side_of
 from keras_bertfam.tasks.generation.language_model import LanguageModel
 from keras_bertfam.tasks.generation.prompts import (
@@ -95,6 +96,7 @@ class TextToText(LanguageModel):
             self.head, outputs["decoder_sequence_output"], labels=labels
         )
 
+    @checked
     def generate(
         self,
         inputs: Any,

@@ -62,6 +62,7 @@ class PromptingPreprocessor(Mixin):
         """`PairLayout`: of the rows."""
         raise TypeError(f"{type(self).__name__} must define `layout`.")
 
+    @checked
     def generate_preprocess(
         self, x: Any, sequence_length: int | None = None
     ) -> dict[str, TFTensor]:
@@ -254,6 +255,7 @@ class TextToTextPreprocessor(
                 rows = {name: value[0] for name, value in rows.items()}
         return as_example(rows)
 
+    @checked
     @as_written
     def dataset(
         self,

@@ -20,6 +20,7 @@ def apply_rules(
     starts: Tensor,
     stop: Tensor | None,
     settings: GenerationSettings,
+    limits: Tensor | None = None,
 ) -> Tensor:
     """Change scores of the next token as the settings say.
 
@@ -31,6 +32,8 @@ def apply_rules(
         stop: int32 tensor `(rows, count)`, the ids that end each row's text, with
             negative ones to fill it up; or `None`.
         settings: `GenerationSettings`, with ids for `bad_words`.
+        limits: int32 tensor `(rows,)`, the most tokens of each text; `None` for the
+            length of the rows.
 
     Returns:
         Tensor like `scores`.
@@ -50,14 +53,20 @@ def apply_rules(
     if stop is not None and not is_known_as(settings.min_new_tokens, 0):
         early = ops.expand_dims(index - starts < settings.min_new_tokens, 1)
         banned.append(ops.where(early, stop, -1))
+    if stop is not None and not is_known_as(settings.min_length, 0):
+        banned.append(ops.where(index < settings.min_length, stop, -1))
     if banned:
         marks = _marked(ops.concatenate(banned, 1), size)
         scores = ops.where(marks, BANNED, scores)
     if settings.forced_first_token is not None:
         begins = ops.expand_dims(starts == index, 1)
         scores = _forced(scores, begins, settings.forced_first_token)
+    if settings.forced_second_token is not None:
+        begins = ops.expand_dims((starts == index) & (starts == 1), 1)
+        scores = _forced(scores, begins, settings.forced_second_token)
     if settings.forced_last_token is not None:
-        ends = index == texts.shape[1] - 1
+        most = texts.shape[1] if limits is None else ops.expand_dims(limits, 1)
+        ends = index == most - 1
         scores = _forced(scores, ends, settings.forced_last_token)
     return scores
 

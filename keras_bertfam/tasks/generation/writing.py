@@ -46,8 +46,6 @@ from keras_bertfam.types import Model, Tensor
 
 # Tokens that are not written yet: no stop token of any vocabulary.
 UNWRITTEN = -1
-# What counts the tokens that a text begins with.
-_BY_LENGTH = {"min_length", "forced_bos_token_id"}
 # Scores of texts are above it.
 NO_TEXT = -1e8
 
@@ -121,8 +119,6 @@ def write_by_default(
 ) -> tuple[list[Any], GenerationSettings]:
     """Write texts as the task's `generation` says where nothing is given.
 
-    Rows whose beginnings are of other lengths are written apart where these count.
-
     Args:
         task: see `write_texts`, as for the next four.
         rows: list of lists of ids.
@@ -135,35 +131,15 @@ def write_by_default(
     Returns:
         What `write_texts` returns, and the `GenerationSettings`.
     """
-    stop_table(stop, len(rows))  # or an error
-    usual, lengths = task.generation, sorted({*map(len, rows)})
+    usual = task.generation
     sampler = default_sampler(usual) if sampler is None else sampler
-    whole = isinstance(settings, GenerationSettings)
-    apart = "max_new_tokens" in usual and max_length is None
-    apart = apart or (usual.keys() & _BY_LENGTH and not whole)
-    groups = [[length] for length in lengths] if apart else [lengths]
-    found: list[Any] = [None] * len(rows)
-    for group in groups or [[0]]:
-        begun = max(group, default=0)
-        # Of prompts of several tokens none is the first.
-        first = "encoder_token_ids" in inputs or begun == 1
-        chosen = merged(settings, default_settings(usual, begun, first))
-        length = default_length(usual, begun) if max_length is None else max_length
-        places = [k for k, row in enumerate(rows) if len(row) in group]
-        ends = stop
-        if stop and isinstance(stop[0], list):  # each row has its own
-            ends = [stop[k] for k in places]
-        written = write_texts(
-            task,
-            [rows[k] for k in places],
-            {name: value[places] for name, value in inputs.items()},
-            length,
-            sampler,
-            ends,
-            chosen,
-        )
-        for place, texts in zip(places, written, strict=True):
-            found[place] = texts
+    goes_on = "encoder_token_ids" not in inputs
+    chosen = merged(settings, default_settings(usual, goes_on))
+    lengths: Any = max_length
+    if max_length is None:
+        lengths = [default_length(usual, len(row)) for row in rows]
+        lengths = lengths[0] if len({*lengths}) == 1 else lengths
+    found = write_texts(task, rows, inputs, lengths, sampler, stop, chosen)
     return found, chosen
 
 
@@ -171,7 +147,7 @@ def write_texts(
     task: Model,
     rows: Sequence[list[int]],
     inputs: dict[str, Any],
-    max_length: int,
+    max_length: int | list[int],
     sampler: Any,
     stop: list[Any] | None,
     settings: GenerationSettings | None = None,
@@ -182,7 +158,7 @@ def write_texts(
         task: a task with a method `text_writer`, see `TextWriter`.
         rows: list of lists of ids, the beginnings of the texts.
         inputs: dict of other arrays that `text_writer` reads.
-        max_length: int, tokens of a text, its beginning included.
+        max_length: int, tokens of a text, its beginning included; or one for each.
         sampler: name or `keras_hub.samplers.Sampler`.
         stop: list of ids, a list of them for each row, or `None`.
         settings: `GenerationSettings`, or `None` for the default ones.
@@ -198,6 +174,11 @@ def write_texts(
     most = positions and positions - 1
     check_rows(rows, task.backbone.vocabulary_size, most)
     most = positions or settings.max_tokens
+    limits: Any = None
+    if isinstance(max_length, list):
+        for ids, length in zip(rows, max_length, strict=True):
+            check_max_length(length, len(ids), most, positions is None)
+        limits, max_length = np.array(max_length, "int32"), max(max_length)
     check_max_length(max_length, max(map(len, rows)), most, positions is None)
     table = stop_table(stop, len(rows))
     prompt = np.full((len(rows), max_length), UNWRITTEN, "int32")
@@ -211,18 +192,21 @@ def write_texts(
         "start": np.maximum(prompt[:, :width], 0),
         "index": np.array(shortest, "int32"),
         "numbers": {
-            name: np.array(x, "int32" if name == "min_new_tokens" else "float32")
+            name: np.array(x, "int32" if name.startswith("min_") else "float32")
             for name, x in numbers_of(sampler, settings).items()
         },
     }
     if table is not None:
         batch["stop"] = table
+    if limits is not None:
+        batch["limits"] = limits
     batch = keras.tree.map_structure(ops.convert_to_tensor, batch)
     written = _compiled_for(task, sampler, settings).write(batch)
     return [
         _texts(
             number,
             len(ids),
+            None if limits is None else limits[number],
             written,
             () if table is None else table[number % len(table)],
         )
@@ -260,7 +244,8 @@ def write_rows(
             `start`, int32 `(batch, count)`, at least so many of the first tokens,
             with any ids after a prompt's end; if texts may end, `stop`, int32
             `(1, count)` or `(batch, count)`, the ids that end each row's, filled up
-            with -2; and what `text_writer` reads.
+            with -2; if rows may be of other lengths `limits`, int32 `(batch,)`; and
+            what `text_writer` reads.
         sampler: `keras_hub.samplers.Sampler`.
         settings: `GenerationSettings`, with ids for `bad_words`, or `None` for the
             default ones.
@@ -268,18 +253,18 @@ def write_rows(
     Returns:
         Dict of `token_ids`, int32 `(batch, texts, length)`, -1 where nothing is
         written, and where texts have them `scores`, float32 `(batch, texts)`, -1e9
-        where there is no text. What follows a stop token is arbitrary.
+        where there is no text. What follows a stop token or the limit is arbitrary.
     """
     settings = settings or GenerationSettings()
     decoder, context, next_logits = task.text_writer(inputs)
     prompt = inputs["prompt"]
     start = inputs["start"]
     batch, length = ops.shape(prompt)
-    stop = inputs.get("stop")
+    stop, limits = inputs.get("stop"), inputs.get("limits")
     mask = prompt != UNWRITTEN
     starts = ops.sum(ops.cast(mask, "int32"), axis=1)
     ends = None if stop is None else ops.broadcast_to(stop, (batch, stop.shape[1]))
-    of_rows = (context, starts, ends)
+    of_rows = (context, starts, ends, limits)
     copies = copies_of_rows(sampler, settings)
     copied = keras.tree.map_structure(
         lambda x: None if x is None else ops.repeat(x, copies, axis=0),
@@ -309,7 +294,7 @@ def write_rows(
     if type(sampler) is keras_hub.samplers.BeamSampler:
         search = BeamSearch(sampler.num_beams, sampler.temperature, settings)
         texts, scores = search(
-            following, prompt, begun, inputs["index"], starts, ends, task
+            following, prompt, begun, inputs["index"], starts, ends, task, limits
         )
         chosen = settings.num_return_sequences
         return {"token_ids": texts[:, :chosen], "scores": scores[:, :chosen]}
@@ -327,13 +312,15 @@ def write_rows(
             ends,
             settings,
             task,
+            limits,
         )
         return {"token_ids": texts, "scores": scores}
 
     def allowed(prompt, cache, index):
-        _, starts, ends = of_rows if cache is begun else copied
+        _, starts, ends, most = of_rows if cache is begun else copied
         logits, *others = following(prompt, cache, index)
-        return apply_rules(logits, prompt, index, starts, ends, settings), *others
+        of_texts = (starts, ends, settings, most)
+        return apply_rules(logits, prompt, index, *of_texts), *others
 
     more = length - ops.shape(start)[1]
     # A column for each token that ends a text, as rows may have their own.
@@ -401,9 +388,9 @@ class _CompiledWriter:
     make_generate_function: Callable = keras_hub.models.CausalLM.make_generate_function
 
 
-def _texts(number, begin, written, stop):
+def _texts(number, begin, limit, written, stop):
     """Give the texts of a row as pairs of ids and a score."""
-    texts = written["token_ids"][number]
+    texts = [text[:limit] for text in written["token_ids"][number]]
     scores = written.get("scores", [[None] * len(texts)] * (number + 1))[number]
     # The first is there even if no text can be written.
     there = [s is None or s > NO_TEXT or not k for k, s in enumerate(scores)]

@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from keras_bertfam import distribution
+from keras_bertfam.arguments import checked
 from keras_bertfam.layers.blocks.dense import take_positions
 from keras_bertfam.presets import cards, folders
 from keras_bertfam.presets.families.distilbert import DISTILBERT
@@ -298,6 +299,7 @@ class Distiller(PretrainingTask):
         """Load the student's weights, as `keras.Model.load_weights` does."""
         self.student.load_weights(*args, **kwargs)
 
+    @checked
     def save_to_preset(
         self,
         preset_dir: Path,

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.layers.data.user_inputs import as_strings
 from keras_bertfam.layers.heads.heads import MaskedLMHead
 from keras_bertfam.models.families.distilbert import DistilBertBackbone
@@ -44,6 +45,7 @@ class FillMask(Mixin):
         """
         return pipeline_ops.token_strings(self.preprocessor.tokenizer)
 
+    @checked
     def fill_mask(self, texts: str | Sequence[str], top_k: int = 5) -> list[Any]:
         """Predict the mask tokens in texts.
 

@@ -1,6 +1,5 @@
 """Language modelling from left to right, with a memory of what came before."""
 
-import types
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,10 +8,15 @@ import numpy as np
 from keras import ops
 
 from keras_bertfam import distribution
+from keras_bertfam.arguments import checked
 from keras_bertfam.layers.heads.adaptive import AdaptiveSoftmax
 from keras_bertfam.layers.heads.vocabulary_logits import TiedLogits
 from keras_bertfam.layers.recurrent.memory import SegmentMemory
 from keras_bertfam.models.families.transformer_xl import TransformerXLBackbone
+from keras_bertfam.tasks.generation.defaults import (
+    checked_generation,
+    generation_config,
+)
 from keras_bertfam.tasks.generation.settings import GenerationSettings
 from keras_bertfam.tasks.generation.writing import (
     TextWriter,
@@ -49,6 +53,7 @@ class RecurrentLM(PretrainingTask):
             Defaults to `0`, no memory. With memory `fit()` takes arrays in their order.
         batch_size: int or `None`. Rows of a batch, over all replicas; needed for
             memory.
+        generation: dict or `None`, see `CausalLM`.
         **kwargs: arguments of `keras.Model`.
 
     Call arguments:
@@ -90,8 +95,6 @@ class RecurrentLM(PretrainingTask):
     label_kind = "token"
     reads_labels = True
     fixed_arguments = ("memory_length", "batch_size")
-    # What `generate()` does unless it is told, see `CausalLM`: nothing is said.
-    generation: Mapping[str, Any] = types.MappingProxyType({})
 
     def __init__(
         self,
@@ -99,9 +102,11 @@ class RecurrentLM(PretrainingTask):
         preprocessor: RecurrentLMPreprocessor | None = None,
         memory_length: int = 0,
         batch_size: int | None = None,
+        generation: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(backbone, preprocessor, **kwargs)
+        self.generation = checked_generation(generation, backbone.vocabulary_size)
         self.memory_length = memory_length
         self.batch_size = batch_size
         self.memory = None
@@ -159,6 +164,7 @@ class RecurrentLM(PretrainingTask):
                 f"replica. Received: token_ids.shape={tuple(token_ids.shape)}."
             )
 
+    @checked
     def generate(
         self,
         inputs: Any,
@@ -173,13 +179,14 @@ class RecurrentLM(PretrainingTask):
             inputs: a string, a list of strings, also as bytes or a tensor, or ids:
                 lists or an array, or a dict of the arrays `token_ids` and
                 `padding_mask`. Lengths may differ.
-            max_length: int. Tokens of a text, the prompt's included.
-            sampler: name or one of `keras_hub.samplers`; `None` for `"greedy"`.
+            max_length: int. Tokens of a text, the prompt's included; as the next three
+                by default as the task's `generation` says.
+            sampler: name or one of `keras_hub.samplers`, or `"greedy"`.
             stop_token_ids: sequence of ids that end a text, a sequence of them for
-                each text, or `None`. `"auto"` is the end token of the preprocessor's
-                tokenizer, and none without one.
+                each text, or `None`. `"auto"` is what `generation` says, or the end
+                token of the preprocessor's tokenizer, and none without one.
             settings: `GenerationSettings`, what texts may be and how many are given; or
-                a dict of its arguments; `None` for the default ones.
+                a dict of its arguments, in place of those of `generation`.
 
         Returns:
             What `inputs` were with what follows, as `CausalLM.generate` gives it.
@@ -207,6 +214,7 @@ class RecurrentLM(PretrainingTask):
         """Give what writes a text: the backbone itself, and no context."""
         return TextWriter(checked_decoder(self.backbone), {}, logits_by(self.head))
 
+    @checked
     def perplexity(
         self,
         text: Any,
@@ -291,4 +299,5 @@ class RecurrentLM(PretrainingTask):
             **super().get_config(),
             "memory_length": self.memory_length,
             "batch_size": self.batch_size,
+            **generation_config(self),
         }

@@ -232,6 +232,7 @@ class KnowledgeAugmentedMaskedLMPreprocessor(
             for name, value in rows.items()
         }
 
+    @checked
     @as_written
     def dataset(
         self,

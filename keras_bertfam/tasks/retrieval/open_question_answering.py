@@ -9,6 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_bertfam import distribution
+from keras_bertfam.arguments import checked
 from keras_bertfam.layers.data.pairs.questions import as_characters
 from keras_bertfam.layers.data.pipelines import check_at_least
 from keras_bertfam.layers.heads.span_heads import NOWHERE, SpanScores
@@ -357,6 +358,7 @@ class OpenQuestionAnswering(FineTuningTask, PassageReader):
             UnweightedShare(1, "exact_match"),
         ]
 
+    @checked
     def fit(
         self,
         x: Any = None,
@@ -382,6 +384,7 @@ class OpenQuestionAnswering(FineTuningTask, PassageReader):
     def _length(self):
         return getattr(self.preprocessor, "sequence_length", "")
 
+    @checked
     def predict(
         self, x: Any = None, batch_size: int | None = None, **kwargs: Any
     ) -> Any:

@@ -151,6 +151,7 @@ class OpenQuestionAnsweringPreprocessor(PassagesPreprocessor, FineTuningPreproce
 
         return lambda chunks, seed: chunks.map(filled_up)
 
+    @checked
     @as_written
     def dataset(
         self,

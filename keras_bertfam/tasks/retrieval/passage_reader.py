@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from keras_bertfam import distribution
+from keras_bertfam.arguments import checked
 from keras_bertfam.presets import folders
 from keras_bertfam.tasks.losses import Perplexity, token_crossentropy
 from keras_bertfam.tasks.retrieval.marginals import (
@@ -115,6 +116,7 @@ class PassageReader(PretrainingTask):
     def _not_task_weights(self):
         return [*super()._not_task_weights(), self.retriever]
 
+    @checked
     def save_to_preset(
         self,
         preset_dir: Path,

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.layers.data.pipelines import check_at_least
 from keras_bertfam.tokenizers.pipeline_ops import tokenize
 from keras_bertfam.tokenizers.texts import to_utf8
@@ -164,6 +165,7 @@ class PassageSearch:
                 variable.assign(value)
             self._index, self.step = index, step
 
+    @checked
     def find(
         self, query: dict[str, Any], count: int, sources: Any = None
     ) -> np.ndarray:

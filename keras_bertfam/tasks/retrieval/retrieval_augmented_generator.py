@@ -1,14 +1,22 @@
 """Texts written with the help of passages that are looked up: RAG."""
 
 import types
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.models.encoder_decoder import EncoderDecoderBackbone, side_of
+from keras_bertfam.tasks.generation.defaults import (
+    checked_generation,
+    default_length,
+    default_settings,
+    generation_config,
+    merged,
+)
 from keras_bertfam.tasks.generation.language_model import make_head
 from keras_bertfam.tasks.generation.prompts import (
     as_answer,
@@ -27,7 +35,7 @@ from keras_bertfam.tasks.retrieval.passage_reader import TokensOfPassages, by_ro
 from keras_bertfam.tasks.retrieval.retrieval_augmented_generator_preprocessor import (
     RetrievalAugmentedGeneratorPreprocessor,
 )
-from keras_bertfam.types import Model, Tensor
+from keras_bertfam.types import Config, Model, Tensor
 
 DECODINGS = ("token", "thorough", "fast")
 
@@ -51,6 +59,8 @@ class RetrievalAugmentedGenerator(TokensOfPassages):
         retriever: `keras_bertfam.tasks.DualEncoder`.
         marginalization: `"sequence"`, one passage is behind the whole text, or
             `"token"`, each token may have another.
+        generation: dict or `None`, see `TextToText`, of which it is by default. Texts
+            are searched, one for each question: nothing is drawn.
         **kwargs: arguments of `keras.Model`.
 
     Call arguments:
@@ -109,9 +119,11 @@ class RetrievalAugmentedGenerator(TokensOfPassages):
         preprocessor: Any = None,
         retriever: Any = None,
         marginalization: str = "sequence",
+        generation: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
         if isinstance(backbone, TextToText):
+            generation = backbone.generation if generation is None else generation
             backbone = backbone.backbone
         if not isinstance(backbone, EncoderDecoderBackbone):
             raise ValueError(
@@ -119,6 +131,13 @@ class RetrievalAugmentedGenerator(TokensOfPassages):
                 f"Received: {type(backbone).__name__}."
             )
         super().__init__(backbone, preprocessor, retriever, marginalization, **kwargs)
+        self.generation = checked_generation(generation, backbone.vocabulary_size)
+        for key, value in (("do_sample", False), ("num_return_sequences", 1)):
+            if self.generation.get(key, value) != value:
+                raise ValueError(
+                    f"`generation` must have {key}={value}, as each question gets one "
+                    f"text by a search. Received: {key}={self.generation[key]}."
+                )
         self.head = make_head(backbone)
         self._alone = types.SimpleNamespace(task=None)  # no layer of ours
         self.built = True
@@ -151,34 +170,38 @@ class RetrievalAugmentedGenerator(TokensOfPassages):
             "passage_scores": self.passage_scores(inputs, training),
         }
 
+    @checked
     def generate(
         self,
         inputs: Any,
-        max_length: int,
+        max_length: int | None = None,
         decoding: str = "auto",
-        num_beams: int = 4,
+        num_beams: int | None = None,
         stop_token_ids: Any = "auto",
         start_token_ids: Sequence[int] | None = None,
         return_sources: bool = False,
-        settings: GenerationSettings | None = None,
+        settings: GenerationSettings | Mapping[str, Any] | None = None,
     ) -> Any:
         """Write an answer to each question.
 
         Args:
             inputs: a question, a list of questions, also as bytes or a tensor, or a
                 dict of arrays, the inputs of the call without the decoder's.
-            max_length: int. Tokens of a text, the first ones included.
+            max_length: int. Tokens of a text, the first ones included; by default as
+                the task's `generation` says.
             decoding: `"token"`, a beam search in the probabilities over all passages;
                 `"thorough"`, a beam search with each passage, whose texts are all
                 scored with all passages; `"fast"`, where passages are only asked for
                 the texts that their own search found. `"auto"` is `"token"` or
                 `"thorough"`, as the marginalisation is.
-            num_beams: int. Texts that each search goes on with, 1 for greedy search.
+            num_beams: int. Texts that each search goes on with, 1 for greedy search;
+                by default as the task's `generation` says, or 4.
             stop_token_ids: see `TextToText.generate`.
             start_token_ids: see `TextToText.generate`.
             return_sources: bool. Whether the passages are given, too.
-            settings: `GenerationSettings`, what texts may be; `None` for the default
-                ones. Each question gets one text, without its score, and `num_beams`
+            settings: `GenerationSettings`, what texts may be, or a dict of its
+                arguments, in place of those of the task's `generation`; `None` for
+                these. Each question gets one text, without its score, and `num_beams`
                 is this method's argument.
 
         Returns:
@@ -196,15 +219,11 @@ class RetrievalAugmentedGenerator(TokensOfPassages):
                 f"`decoding` must be one of {('auto', *DECODINGS)}. "
                 f"Received: decoding={decoding!r}."
             )
-        if not isinstance(num_beams, int) or num_beams < 1:
-            raise ValueError(
-                "`num_beams` must be a positive int. Received: "
-                f"num_beams={num_beams!r}."
-            )
+        if num_beams is None:
+            num_beams = self.generation.get("num_beams", 4)
         if decoding == "auto":
             decoding = "token" if self.marginalization == "token" else "thorough"
-        if settings is None:
-            settings = GenerationSettings()
+        settings = merged(settings, default_settings(self.generation, goes_on=False))
         if settings.num_return_sequences > 1 or settings.return_scores:
             raise ValueError(
                 "`settings` must ask for one text and no score. Received: "
@@ -219,6 +238,8 @@ class RetrievalAugmentedGenerator(TokensOfPassages):
         start = (
             first_token_ids(self) if start_token_ids is None else list(start_token_ids)
         )
+        if max_length is None:
+            max_length = default_length(self.generation, len(start))
         stop = stop_ids(self, stop_token_ids)
         if decoding == "token":
             rows = self._search_tokens(batch, start, max_length, stop, settings)
@@ -309,6 +330,9 @@ class RetrievalAugmentedGenerator(TokensOfPassages):
         states = ops.reshape(states, (-1, states.shape[-1] // width, width))
         logits = ops.log_softmax(self.head(states))
         return token_marginal(context["passage_scores"], logits)
+
+    def get_config(self) -> Config:
+        return {**super().get_config(), **generation_config(self)}
 
 
 class _DecoderOfPassages:

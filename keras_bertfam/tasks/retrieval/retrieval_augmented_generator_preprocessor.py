@@ -153,6 +153,7 @@ class RetrievalAugmentedGeneratorPreprocessor(
         names = ("encoder_token_ids", "encoder_padding_mask")
         return [tf.reshape(rows[name], shape) for name in names]
 
+    @checked
     def generate_preprocess(
         self, x: Any, sequence_length: int | None = None
     ) -> dict[str, TFTensor]:

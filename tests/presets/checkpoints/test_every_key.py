@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from keras_bertfam.cli.runs import PretrainingRun
-from keras_bertfam.presets import CheckpointError, untrusted_files
+from keras_bertfam.presets import CheckpointError, preset_checks, untrusted_files
 from keras_bertfam.presets.checkpoints import (
     allennlp,
     fairseq,
@@ -148,6 +148,12 @@ def serialized(folder, content):
     return untrusted_files.read_config(folder, "config.json"), ()
 
 
+def metadata(folder, content):
+    serialized(folder, {})
+    (folder / preset_checks.METADATA_FILE).write_text(json.dumps(content))
+    return preset_checks.inspect_backbone(folder), ()
+
+
 def transformers_config(folder, content):
     base = {"model_type": "bert", "vocab_size": 9}
     (folder / "config.json").write_text(json.dumps({**base, **content}))
@@ -186,6 +192,8 @@ FORMATS = {
         file_keys.SPECIAL_TOKENS_MAP,
     ),
     "config.json of a preset": (serialized, file_keys.SERIALIZED),
+    "metadata.json of a preset": (metadata, file_keys.METADATA),
+    "added_tokens.json": (tokenizer("added_tokens.json"), file_keys.ADDED_TOKENS),
     "bert_config.json": (bert_config, None),
     "config.json": (transformers_config, None),
     "Pooling": (pooling, None),
@@ -198,7 +206,7 @@ OTHERS = {"model.pt": [of_fairseq("bart"), of_fairseq("spanbert")]}
 BASE = {tensorflow2.PARAMS: SIZES, "bert_config.json": {"hidden_act": "relu"}}
 # What a key may be where what is odd for others isn't for it.
 ODD = {"type": None, "additional_special_tokens": ["[NEW]"], "extra_ids": None}
-ODD |= {"extra_special_tokens": ["[NEW]"], "keep_accents": None}
+ODD |= {"*": 8, "extra_special_tokens": ["[NEW]"], "keep_accents": None}
 ODD |= {"add_prefix_space": None, "special_tokens_in_strings": True}
 ODD |= {"model_max_length": None, "added_tokens_decoder": {"99": {"content": "x"}}}
 

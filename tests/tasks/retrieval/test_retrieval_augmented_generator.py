@@ -223,7 +223,7 @@ def test_bad_input(task):
     for arguments, message in (
         (("a cat", 5), "`inputs` must be a dict of arrays for a task without"),
         ((batch(), 5, "slow"), "`decoding` must be one of .*Received: .*'slow'"),
-        ((batch(), 5, "fast", 0), "`num_beams` must be a positive int"),
+        ((batch(), 5, "fast", 0), "`num_beams` must be an int of at least 1"),
         ((batch(), 1, "fast"), "`max_length` must be an integer of at least 2"),
     ):
         with pytest.raises(ValueError, match=message):
