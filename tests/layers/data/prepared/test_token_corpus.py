@@ -285,7 +285,7 @@ def test_counts_of_tokens(folder, tokenizer):
         ("xlnet", {"drop_remainder": False}, "`drop_remainder` must be `None` for"),
         ("words", {"batch_size": 5000}, "must have rows for a batch at least"),
         ("xlnet", {"batch_size": 2000}, "must have rows for a batch at least"),
-        ("words", {"batch_size": 0}, "`batch_size` must be at least 1"),
+        ("words", {"batch_size": 0}, "`batch_size` must be an int of at least 1"),
         ("xlnet", {"batch_size": 2}, "`batch_size` must give at least 2 streams"),
     ],
 )
