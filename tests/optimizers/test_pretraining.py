@@ -146,4 +146,4 @@ def test_one_line_adds_an_optimizer(monkeypatch):
     monkeypatch.setitem(OPTIMIZERS, "sgd", keras.optimizers.SGD)
     recipe = PretrainingRecipe("MaskedLM", "me", 1e-3, 2, 10, 8, optimizer="sgd")
     made = pretraining_optimizer(**{**recipe.optimizer_arguments(), "total_steps": 10})
-    assert type(made) is keras.optimizers.SGD
+    assert isinstance(made, keras.optimizers.SGD)
