@@ -25,7 +25,7 @@ else:
     tf = None
 
 
-def replica_context():
+def replica_context() -> Any:
     """Give the context of one of several replicas, or `None`."""
     if tf is None or not tf.distribute.has_strategy():
         return None
@@ -304,7 +304,8 @@ def sum_over_processes(model: Model, values: Sequence[float]) -> list[float]:
         return [float(x) for x in strategy.reduce("SUM", given, axis=None)]
 
 
-def across_workers(strategy):
+def across_workers(strategy: Any) -> bool:
+    """Tell whether a strategy of TensorFlow spans several processes."""
     multi_worker = tf.distribute.MultiWorkerMirroredStrategy
     if not isinstance(strategy, multi_worker):
         return False
