@@ -26,7 +26,7 @@ from tests.marks import in_ci
 from tests.objective_worker import KILLED_AT, OBJECTIVES, resumable
 from tests.resume_worker import At
 
-ROOT = pathlib.Path(__file__).parents[3]
+ROOT = pathlib.Path(__file__).parents[2]
 BACKEND = keras.backend.backend()
 pytestmark = [pytest.mark.slow, pytest.mark.any_backend]
 
