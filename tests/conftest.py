@@ -10,6 +10,8 @@ import zlib
 
 import pytest
 
+from tests.checkout import ROOT
+
 # Read by the frameworks when they are imported: before anything else here.
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -21,7 +23,6 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # the workers share the cores
     ):
         os.environ.setdefault(variable, "1")
 
-ROOT = pathlib.Path(__file__).parents[1]
 
 # glibc's default. That it is chosen leaves allocation as it is: processes that keep the
 # memory of hundreds of models grow too large.

@@ -7,10 +7,10 @@ benchmarks. Nothing of the library is imported.
 
 import ast
 import collections
-import pathlib
 import re
 
-ROOT = pathlib.Path(__file__).parents[1]
+from tests.checkout import ROOT
+
 PACKAGE = ROOT / "keras_bertfam"
 # What a user reads and copies from.
 PLACES = {

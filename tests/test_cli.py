@@ -1,5 +1,4 @@
 import os
-import pathlib
 import re
 
 import pytest
@@ -9,8 +8,6 @@ from typer.testing import CliRunner
 from keras_bertfam.cli.app import app
 from keras_bertfam.corpus import python_documentation
 from keras_bertfam.tasks import MaskedLM
-
-ROOT = pathlib.Path(__file__).parents[1]
 
 
 @pytest.fixture

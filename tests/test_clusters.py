@@ -2,7 +2,6 @@
 
 import json
 import os
-import pathlib
 import re
 import signal
 import subprocess
@@ -16,9 +15,9 @@ from keras_bertfam import tasks
 from keras_bertfam.cli import clusters, pretraining
 from keras_bertfam.cli.runs import PretrainingRun
 from keras_bertfam.corpus import python_documentation
+from tests.checkout import ROOT
 from tests.test_distribution import free_ports
 
-ROOT = pathlib.Path(__file__).parents[1]
 BACKEND = keras.backend.backend()
 SIZES = {"num_layers": 1, "num_heads": 2, "hidden_dim": 16, "intermediate_dim": 24}
 

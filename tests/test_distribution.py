@@ -1,7 +1,6 @@
 import contextlib
 import json
 import os
-import pathlib
 import signal
 import socket
 import subprocess
@@ -16,9 +15,9 @@ from keras import ops
 from keras_bertfam import distribution
 from keras_bertfam.optimizers import Lamb
 from tests import tiny_masked_lm as tiny
+from tests.checkout import ROOT
 from tests.resume_worker import Recorder
 
-ROOT = pathlib.Path(__file__).parents[1]
 BACKEND = keras.backend.backend()
 tensorflow_only = pytest.mark.skipif(BACKEND != "tensorflow", reason="tf.distribute")
 

@@ -4,7 +4,6 @@ import ast
 import importlib.util
 import inspect
 import json
-import pathlib
 import re
 import shlex
 import subprocess
@@ -18,9 +17,9 @@ import keras_bertfam
 from keras_bertfam import layers, models, optimizers, tasks
 from keras_bertfam.cli.app import app
 from keras_bertfam.presets.families import BACKBONES
+from tests.checkout import ROOT
 from tests.test_documented_code import BLOCK, files, no_uploads  # noqa: F401
 
-ROOT = pathlib.Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
 PAPERS = [page for page in PAGES if page.startswith("papers/")]

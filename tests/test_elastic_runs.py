@@ -15,8 +15,9 @@ import tensorflow as tf
 from keras_bertfam.layers import read_tokens
 from tests import tiny_corpus
 from tests import tiny_masked_lm as tiny
+from tests.checkout import ROOT
 from tests.resume_worker import Recorder
-from tests.test_distribution import ROOT, free_ports, run_workers
+from tests.test_distribution import free_ports, run_workers
 
 tensorflow_only = pytest.mark.skipif(
     keras.backend.backend() != "tensorflow", reason="tf.distribute, tf.data service"

@@ -1,11 +1,11 @@
 import importlib.util
-import pathlib
 
 import pytest
 
 from keras_bertfam.corpus import python_documentation
+from tests.checkout import ROOT
 
-PATH = pathlib.Path(__file__).parents[1] / "examples" / "ablation.py"
+PATH = ROOT / "examples" / "ablation.py"
 
 
 @pytest.mark.slow("release")

@@ -1,5 +1,4 @@
 import importlib.util
-import pathlib
 
 import numpy as np
 import pytest
@@ -14,10 +13,11 @@ from keras_bertfam.tasks import (
     TextClassifier,
     resize_vocabulary,
 )
+from tests.checkout import ROOT
 from tests.tiny_fine_tuning import SIZES, make_backbone, make_tokenizer
 from tests.tiny_masked_lm import documents
 
-_PATH = pathlib.Path(__file__).parents[1] / "examples" / "adapt_domain.py"
+_PATH = ROOT / "examples" / "adapt_domain.py"
 _spec = importlib.util.spec_from_file_location("adapt_domain", _PATH)
 adapt_domain = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(adapt_domain)

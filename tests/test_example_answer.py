@@ -1,13 +1,11 @@
 """The example that answers questions from files."""
 
 import importlib.util
-import pathlib
 
 import pytest
 
 from tests import tiny_passages
-
-ROOT = pathlib.Path(__file__).parents[1]
+from tests.checkout import ROOT
 
 
 @pytest.mark.slow("release")

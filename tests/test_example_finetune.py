@@ -2,15 +2,15 @@
 
 import importlib.util
 import json
-import pathlib
 
 import keras
 import pytest
 
 from keras_bertfam.tasks import MaskedLM, MaskedLMPreprocessor
 from tests import tiny_fine_tuning as tiny
+from tests.checkout import ROOT
 
-FOLDER = pathlib.Path(__file__).parents[1] / "examples"
+FOLDER = ROOT / "examples"
 FAST = {"batch_size": 8, "jit_compile": keras.backend.backend() == "jax"}
 
 

@@ -1,13 +1,13 @@
 import importlib.util
-import pathlib
 
 import pytest
 
 from keras_bertfam.datasets import Examples
 from keras_bertfam.datasets.task_data import get_task
+from tests.checkout import ROOT
 from tests.tiny_questions import make_model, questions
 
-FOLDER = pathlib.Path(__file__).parents[1] / "examples"
+FOLDER = ROOT / "examples"
 
 
 def load(name):

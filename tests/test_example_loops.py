@@ -1,7 +1,6 @@
 """A loop of one's own, on each backend, makes the steps that `fit()` makes."""
 
 import importlib.util
-import pathlib
 
 import keras
 import numpy as np
@@ -9,9 +8,10 @@ import pytest
 
 from keras_bertfam.tasks import MaskedLM
 from tests import tiny_masked_lm
+from tests.checkout import ROOT
 
 BACKEND = keras.backend.backend()
-EXAMPLE = pathlib.Path(__file__).parents[1] / "examples" / f"loop_{BACKEND}.py"
+EXAMPLE = ROOT / "examples" / f"loop_{BACKEND}.py"
 STEPS = 6
 
 

@@ -1,15 +1,15 @@
 """The example that searches text files."""
 
 import importlib.util
-import pathlib
 
 import pytest
 
 from keras_bertfam.tasks import TextEmbedder, TextEmbedderPreprocessor
 from tests import tiny_fine_tuning as tiny
 from tests import tiny_questions
+from tests.checkout import ROOT
 
-PATH = pathlib.Path(__file__).parents[1] / "examples" / "search_files.py"
+PATH = ROOT / "examples" / "search_files.py"
 
 
 @pytest.mark.any_backend

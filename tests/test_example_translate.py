@@ -6,9 +6,10 @@ import pathlib
 import pytest
 
 from keras_bertfam.tasks import TextToText
+from tests.checkout import ROOT
 from tests.tasks.generation.text_to_text_tokenizers import random_texts
 
-PATH = pathlib.Path(__file__).parents[1] / "examples" / "translate.py"
+PATH = ROOT / "examples" / "translate.py"
 TINY = {"vocabulary_size": 120, "length": 24, "layers": 1, "width": 64, "epochs": 1}
 
 

@@ -1,7 +1,6 @@
 """The example that searches a grid, on a task as the benchmarks have it."""
 
 import importlib.util
-import pathlib
 
 import pytest
 
@@ -9,11 +8,12 @@ from keras_bertfam import tasks
 from keras_bertfam.datasets.task_data import TASKS
 from keras_bertfam.tasks.recipes import FineTuningRecipe
 from tests import tiny_fine_tuning as tiny
+from tests.checkout import ROOT
 
 keras_tuner = pytest.importorskip("keras_tuner")
 pytestmark = pytest.mark.any_backend
 
-PATH = pathlib.Path(__file__).parents[1] / "examples" / "tune_finetuning.py"
+PATH = ROOT / "examples" / "tune_finetuning.py"
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """A step's memory is kept for the next one, unless somebody says otherwise."""
 
 import os
-import pathlib
 import subprocess
 import sys
 
@@ -9,8 +8,8 @@ import keras
 import pytest
 
 from keras_bertfam import host_memory
+from tests.checkout import ROOT
 
-ROOT = pathlib.Path(__file__).parents[1]
 # Prints how many pages ten steps need anew, each with blocks of 40 and 80 MB.
 FAULTS = """
 import resource

@@ -4,7 +4,6 @@ import ast
 import fnmatch
 import inspect
 import os
-import pathlib
 import re
 import subprocess
 import sys
@@ -13,9 +12,9 @@ import keras
 import pytest
 
 import keras_bertfam
+from tests.checkout import ROOT
 from tests.import_graph import circles, imports_of
 
-ROOT = pathlib.Path(__file__).parents[1]
 PACKAGE = ROOT / "keras_bertfam"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 NEVER_AT_IMPORT = {

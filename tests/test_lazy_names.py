@@ -8,7 +8,6 @@ import importlib
 import inspect
 import json
 import os
-import pathlib
 import pickle
 import pkgutil
 import pydoc
@@ -23,8 +22,8 @@ import keras_bertfam
 from keras_bertfam import lazy
 from keras_bertfam.presets import inspection
 from tests import lazy_names
+from tests.checkout import ROOT
 
-ROOT = pathlib.Path(__file__).parents[1]
 BACKEND = keras.backend.backend()
 # A module that stands in for Keras, which takes seconds.
 KERAS = {

@@ -21,8 +21,9 @@ from keras_bertfam.tasks import (
 )
 from tests import tiny_fine_tuning as fine_tuning
 from tests import tiny_masked_lm as tiny
+from tests.checkout import ROOT
 
-EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
+EXAMPLES = ROOT / "examples"
 SETTINGS = {
     "size": "tiny",
     "epochs": 1,

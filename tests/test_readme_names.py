@@ -1,14 +1,13 @@
 """What README.md says is so: its names, links, figures, and that it is short."""
 
 import operator
-import pathlib
 import re
 
 import pytest
 
 import keras_bertfam
+from tests.checkout import ROOT
 
-ROOT = pathlib.Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 NAMES = sorted(set(re.findall(r"\bkeras_bertfam\.([A-Za-z]\w*(?:\.\w+)*)", README)))
 GUIDES = [path.read_text(encoding="utf-8") for path in ROOT.glob("docs/**/*.md")]

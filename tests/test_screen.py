@@ -2,7 +2,6 @@
 
 import json
 import os
-import pathlib
 import re
 import subprocess
 import sys
@@ -13,8 +12,8 @@ from typer.main import get_command
 from keras_bertfam import tasks
 from keras_bertfam.cli.app import app
 from tests import tiny_masked_lm
+from tests.checkout import ROOT
 
-ROOT = pathlib.Path(__file__).parents[1]
 # What is asked wrongly, and what each command says.
 REFUSED = [
     ("pretrain a.txt --output out --family gpt", "`--family` must be one of"),

@@ -2,7 +2,6 @@
 
 import json
 import os
-import pathlib
 import subprocess
 import sys
 
@@ -11,8 +10,8 @@ import numpy as np
 import pytest
 
 from keras_bertfam import distribution
+from tests.checkout import ROOT
 
-ROOT = pathlib.Path(__file__).parents[1]
 BACKEND = keras.backend.backend()
 jax_only = pytest.mark.skipif(BACKEND != "jax", reason="keras.distribution")
 

@@ -1,6 +1,5 @@
 import functools
 import os
-import pathlib
 import re
 import resource
 import shutil
@@ -20,9 +19,9 @@ from keras_bertfam.callbacks.stream_position import (
     with_stream_position,
 )
 from tests import tiny_masked_lm as tiny
+from tests.checkout import ROOT
 from tests.resume_worker import At, train
 
-ROOT = pathlib.Path(__file__).parents[2]
 BACKEND = keras.backend.backend()
 # Data of unknown length may end.
 pytestmark = pytest.mark.filterwarnings("error:Your input ran out of data")

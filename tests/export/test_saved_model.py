@@ -1,6 +1,5 @@
 import json
 import os
-import pathlib
 import re
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from keras_bertfam.export import export_saved_model
 from keras_bertfam.export.saved_model import WARMUP_FILE
 from keras_bertfam.models import EncoderBackbone
 from keras_bertfam.tasks import MaskedLM
+from tests.checkout import ROOT
 
 TEXTS = ["the cat [MASK] on the [MASK] .", "a [MASK]", "no mask here"]
 
@@ -152,7 +152,7 @@ def test_saved_model_cli(served):
     )
     assert "inputs['text']" in shown.stdout
     assert "outputs['probabilities']" in shown.stdout
-    guide = (pathlib.Path(__file__).parents[2] / "docs/serving.md").read_text()
+    guide = (ROOT / "docs/serving.md").read_text()
     (registered,) = re.findall(r'python -c "(.*saved_model_cli.*)"', guide)
     run = [sys.executable, "-c", registered, "run", *options]
     run += ["--input_exprs", "text=['a [MASK]']"]

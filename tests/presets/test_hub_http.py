@@ -4,7 +4,6 @@ import hashlib
 import http.server
 import json
 import os
-import pathlib
 import subprocess
 import sys
 import threading
@@ -12,6 +11,7 @@ import threading
 import numpy as np
 import pytest
 
+from tests.checkout import ROOT
 from tests.tiny_preset import make
 
 CLIENT = """
@@ -70,7 +70,7 @@ def test_downloads(tmp_path):
         threading.Thread(target=server.serve_forever, daemon=True).start()
         done = subprocess.run(
             [sys.executable, "-c", CLIENT],
-            cwd=pathlib.Path(__file__).parents[2],
+            cwd=ROOT,
             env={
                 **os.environ,
                 "HF_ENDPOINT": f"http://localhost:{server.server_port}",

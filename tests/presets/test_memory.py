@@ -2,16 +2,15 @@
 
 import json
 import os
-import pathlib
 import subprocess
 import sys
 
 import pytest
 
 from benchmarks.conversion import SIZES, write_checkpoint
+from tests.checkout import ROOT
 
 pytest.importorskip("safetensors")
-ROOT = pathlib.Path(__file__).parents[2]
 PROGRAM = """
 import json, sys
 from keras_bertfam.models import BertBackbone

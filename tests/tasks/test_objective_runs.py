@@ -3,7 +3,6 @@
 import functools
 import json
 import os
-import pathlib
 import shutil
 import signal
 import subprocess
@@ -22,11 +21,11 @@ from tests import (
     tiny_sentence_pair,
     tiny_span_boundary,
 )
+from tests.checkout import ROOT
 from tests.marks import in_ci
 from tests.objective_worker import KILLED_AT, OBJECTIVES, resumable
 from tests.resume_worker import At
 
-ROOT = pathlib.Path(__file__).parents[2]
 BACKEND = keras.backend.backend()
 pytestmark = [pytest.mark.slow, pytest.mark.any_backend]
 

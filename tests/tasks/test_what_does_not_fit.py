@@ -1,6 +1,5 @@
 """The guide's table of what becomes of texts that are longer than a row."""
 
-import pathlib
 import re
 import warnings
 
@@ -11,10 +10,11 @@ import tensorflow as tf
 from keras_bertfam import tasks, tokenizers
 from tests import every_task as every
 from tests import tiny_passages
+from tests.checkout import ROOT
 from tests.tasks.generation.text_to_text_tokenizers import WORDS, word_piece
 from tests.tiny_masked_lm import SPECIALS
 
-GUIDE = pathlib.Path(__file__).parents[2] / "docs" / "fine_tuning.md"
+GUIDE = ROOT / "docs" / "fine_tuning.md"
 DOCUMENTS = "all that pre-train on documents"
 LONG = [" ".join(WORDS[:12]), " ".join(WORDS[3:14]), WORDS[0]]  # two of the three
 LENGTH = 7

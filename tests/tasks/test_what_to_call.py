@@ -1,14 +1,13 @@
 """A task's docstring says what to call, and the page of the API has it in a table."""
 
-import pathlib
 import re
 
 import keras
 import pytest
 
 from keras_bertfam import tasks
+from tests.checkout import ROOT
 
-ROOT = pathlib.Path(__file__).parents[2]
 pytestmark = pytest.mark.any_backend
 TASKS = {
     name: cls

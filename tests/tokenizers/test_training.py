@@ -1,6 +1,5 @@
 import functools
 import os
-import pathlib
 import subprocess
 import sys
 
@@ -25,6 +24,7 @@ from keras_bertfam.tasks import (
 )
 from keras_bertfam.tokenizers.pipeline_ops import as_graph_layer, tokenize
 from keras_bertfam.tokenizers.word_piece import SPECIAL_TOKENS
+from tests.checkout import ROOT
 
 LATIN = [
     "A café was open on the quay, and the sailors sat there till 1,980 stars shone.",
@@ -193,7 +193,7 @@ def test_same_bytes_in_another_process(tokenizers, tmp_path):
     subprocess.run(
         [sys.executable, "-c", CODE, str(tmp_path)],
         check=True,
-        cwd=pathlib.Path(__file__).parents[2],
+        cwd=ROOT,
         env={**os.environ, "PYTHONHASHSEED": "1", "RAYON_NUM_THREADS": "1"},
     )
     for kind, tokenizer in tokenizers.items():

@@ -12,10 +12,10 @@ from keras_bertfam.corpora.preparing import processes
 from keras_bertfam.corpora.preparing.word_counts import count_words
 from keras_bertfam.corpus import python_documentation
 from keras_bertfam.tokenizers import train_word_piece
+from tests.checkout import ROOT
 from tests.written_files import write
 
 pytest.importorskip("apache_beam")
-ROOT = pathlib.Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")

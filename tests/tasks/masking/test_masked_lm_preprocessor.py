@@ -1,6 +1,5 @@
 import json
 import os
-import pathlib
 import subprocess
 import sys
 
@@ -15,6 +14,7 @@ from keras_bertfam.tasks.masking.masked_lm_preprocessor import (
     MaskedLMPreprocessor,
 )
 from keras_bertfam.tokenizers.word_piece import BertTokenizer
+from tests.checkout import ROOT
 
 WORDS = [f"w{i}" for i in range(40)]
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
@@ -179,7 +179,7 @@ def test_replicas_share_the_batches(preprocessor, documents):
     texts = [d.numpy().decode() for d in documents]
     done = subprocess.run(
         [sys.executable, "-c", REPLICAS, json.dumps(texts)],
-        cwd=pathlib.Path(__file__).parents[3],
+        cwd=ROOT,
         env={**os.environ, "KERAS_BACKEND": "tensorflow"},
         capture_output=True,
         text=True,

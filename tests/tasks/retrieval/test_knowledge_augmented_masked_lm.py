@@ -2,7 +2,6 @@
 
 import json
 import os
-import pathlib
 import signal
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from keras_bertfam import tasks
 from keras_bertfam.callbacks import BackupAndResume
 from keras_bertfam.tasks import RefreshIndex
 from tests import refresh_worker, tiny_passages
+from tests.checkout import ROOT
 from tests.gradients import loss_and_gradients
 from tests.tasks.retrieval.test_knowledge_augmented_masked_lm_preprocessor import (
     TEXTS,
@@ -228,7 +228,7 @@ def test_a_run_killed_while_an_index_is_made_goes_on(tmp_path):
     indices = tmp_path / "cut" / "indices"
     killed = subprocess.run(
         [sys.executable, "-m", "tests.refresh_worker", tmp_path / "cut"],
-        cwd=pathlib.Path(__file__).parents[3],
+        cwd=ROOT,
         env={**os.environ, "KERAS_BACKEND": keras.backend.backend()},
         capture_output=True,
         timeout=900,
