@@ -122,7 +122,7 @@ class PretrainingTask(
 
     Raises:
         ValueError: if the preprocessor's tokenizer has more tokens than the
-            backbone has rows for them.
+            backbone has rows for them; for another `dtype` than the backbone's.
     """
 
     backbone_cls: Any = EncoderBackbone
@@ -146,9 +146,22 @@ class PretrainingTask(
         self._compiles_by_default, self.optimizer = compile, None
         self.backbone = backbone
         self.preprocessor = preprocessor
+        if kwargs.get("dtype") is not None:
+            self._check_dtype(kwargs["dtype"])
         self.dtype_policy = backbone.dtype_policy
         if preprocessor is not None:
             self._check_vocabulary(preprocessor.tokenizer)
+
+    def _check_dtype(self, dtype):
+        """Raise for another precision than the backbone's, which is the heads' too."""
+        own, given = self.backbone.dtype_policy, keras.dtype_policies.get(dtype)
+        for kind in ("compute_dtype", "variable_dtype"):
+            if getattr(own, kind) != getattr(given, kind):
+                raise ValueError(
+                    "`dtype` must be the backbone's. To have another one, give it to "
+                    f"the backbone, or to `from_preset`. Received: {given.name}, with "
+                    f"a backbone of {own.name}."
+                )
 
     def _check_vocabulary(self, tokenizer):
         if not has_vocabulary(tokenizer):

@@ -155,3 +155,18 @@ def test_what_is_not_compiled_says_so(task, tmp_path):
         if task != "ReplacedTokenDetection":
             check_same(every.outputs_of(one, rows), expected)
     assert np.isfinite(model.evaluate(x, y, **given)).all()
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        task if task == "TextClassifier" else pytest.param(task, marks=RELEASE)
+        for task in (*every.FINE_TUNING, *every.PRETRAINING)
+        if task != "Distiller"  # which has the precision of its student
+    ],
+)
+def test_the_precision_is_the_backbones(task):
+    with pytest.raises(ValueError, match="`dtype` must be the backbone's"):
+        every.make(task, "bert", dtype="mixed_float16")
+    made = every.make(task, "bert", dtype="float32", compile=False)
+    assert made.dtype_policy == made.backbone.dtype_policy

@@ -211,7 +211,7 @@ class TextToTextPreprocessor(
         check_at_least(3, sequence_length=sequence_length, target_length=target_length)
         self.tokenizer = as_graph_layer(tokenizer)
         self.sequence_length = sequence_length
-        self.target_length = target_length or sequence_length
+        self._target_length = target_length
         self.packed = packed
         self.decoder_start_token_id = decoder_start_token_id
         self.seed = seed
@@ -232,6 +232,11 @@ class TextToTextPreprocessor(
             decoder_start_id(tokenizer) if start is None else start,
             tokenizer.pad_token_id,
         )
+
+    @property
+    def target_length(self) -> int:
+        """int: the most tokens of a target, special ones included."""
+        return self._target_length or self.sequence_length
 
     def _tokenize(self, texts):
         return tokenize(self.tokenizer, to_utf8(texts))
@@ -339,6 +344,6 @@ class TextToTextPreprocessor(
         return shuffle(rows.unbatch(), _SHUFFLED_ROWS, seed).batch(size)
 
     def get_config(self) -> Config:
-        names = "sequence_length target_length packed decoder_start_token_id seed"
+        names = "sequence_length packed decoder_start_token_id seed"
         own = {name: getattr(self, name) for name in names.split()}
-        return {**super().get_config(), **own}
+        return {**super().get_config(), "target_length": self._target_length, **own}

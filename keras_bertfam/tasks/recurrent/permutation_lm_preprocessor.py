@@ -92,13 +92,12 @@ class PermutationLMPreprocessor(TextPreprocessor):
         **kwargs: Any,
     ) -> None:
         super().__init__(tokenizer, sequence_length, seed=seed, **kwargs)
-        if reuse_length is None:
-            reuse_length = sequence_length // 2
+        self._reuse_length = reuse_length
         # Two special tokens, a third one, and two tokens to cut between.
-        if not 0 <= reuse_length <= sequence_length - 5:
+        if not 0 <= self.reuse_length <= sequence_length - 5:
             raise ValueError(
                 "`reuse_length` must be at least 0, and leave 5 tokens of "
-                f"sequence_length={sequence_length}. Received: {reuse_length}."
+                f"sequence_length={sequence_length}. Received: {self.reuse_length}."
             )
         if not 0 <= next_rate <= 1:
             raise ValueError(f"`next_rate` must be in [0, 1]. Received: {next_rate}.")
@@ -106,7 +105,6 @@ class PermutationLMPreprocessor(TextPreprocessor):
             raise ValueError(
                 f'`span_unit` must be "word" or "token". Received: {span_unit!r}.'
             )
-        self.reuse_length = reuse_length
         self.mask_selection_length = mask_selection_length
         self.perm_size = perm_size
         self.max_words = max_words
@@ -116,6 +114,12 @@ class PermutationLMPreprocessor(TextPreprocessor):
         self.both_directions = both_directions
         self.next_rate = next_rate
         self.build_if_ready()
+
+    @property
+    def reuse_length(self) -> int:
+        """int: how many tokens of a row are again in the next row."""
+        given = self._reuse_length
+        return self.sequence_length // 2 if given is None else given
 
     def make_rows(self) -> ParallelRows:
         return ParallelRows(
@@ -155,8 +159,8 @@ class PermutationLMPreprocessor(TextPreprocessor):
 
     def get_config(self) -> Config:
         names = (
-            "reuse_length mask_selection_length perm_size max_words alpha beta "
-            "span_unit both_directions next_rate"
+            "mask_selection_length perm_size max_words alpha beta span_unit "
+            "both_directions next_rate"
         )
         own = {name: getattr(self, name) for name in names.split()}
-        return {**super().get_config(), **own}
+        return {**super().get_config(), "reuse_length": self._reuse_length, **own}

@@ -98,7 +98,7 @@ class RetrievalAugmentedGeneratorPreprocessor(
         super().__init__(
             tokenizer,
             sequence_length,
-            min(64, sequence_length) if target_length is None else target_length,
+            target_length,
             decoder_start_token_id=decoder_start_token_id,
             seed=seed,
             **kwargs,
@@ -107,6 +107,11 @@ class RetrievalAugmentedGeneratorPreprocessor(
         self.num_passages = num_passages
         self.title_separator = title_separator
         self.passage_separator = passage_separator
+
+    @property
+    def target_length(self) -> int:
+        """int: the most tokens of an answer, special ones included."""
+        return self._target_length or min(64, self.sequence_length)
 
     @as_written
     def _rows(self, example, padded=True):
