@@ -300,6 +300,8 @@ def test_bad_inputs():
         backbone({"token_ids": ids, "mask_positions": ids[:, :1]})
     with pytest.raises(ValueError, match="num_layers=2 .*Received: 1"):
         backbone({"token_ids": ids, "memory": [np.zeros((1, 2, 8))]})
+    with pytest.raises(ValueError, match="a row for each of the 1 of `token_ids`"):
+        backbone({"token_ids": ids, "memory": [np.zeros((3, 2, 8))] * 2})
     with pytest.raises(ValueError, match="ids from .* to 30"):
         backbone({"token_ids": ids * 0 + 30})
     with pytest.raises(ValueError, match="no pooler"):

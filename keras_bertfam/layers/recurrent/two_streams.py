@@ -1,5 +1,7 @@
 """How XLNet's content stream, its query stream and its memory see each other."""
 
+from collections.abc import Sequence
+
 from keras import ops
 
 from keras_bertfam.layers.blocks.dense import take_positions
@@ -137,25 +139,51 @@ def other_segments(
     return ops.not_equal(ops.expand_dims(rows, 2), ops.expand_dims(keys, 1))
 
 
-def extend_memory(
-    memory: Tensor | None,
-    states: Tensor,
-    memory_length: int | Tensor,
-    reuse_length: int | None = None,
-) -> Tensor:
-    """Keep the last states of a memory and of the first tokens after it.
+def check_memory(memory: Sequence[Tensor], num_layers: int, token_ids: Tensor) -> None:
+    """Raise a `ValueError` for a memory of another number of layers or rows.
 
     Args:
-        memory: float tensor `(batch, length_before, width)`, or `None`.
-        states: float tensor `(batch, length, width)`.
+        memory: a float tensor `(batch, length_before, width)` for each layer, or none.
+        num_layers: int.
+        token_ids: int tensor `(batch, length)`.
+    """
+    if len(memory) not in (0, num_layers):
+        raise ValueError(
+            f"`memory` must be a list of num_layers={num_layers} tensors. "
+            f"Received: {len(memory)}."
+        )
+    rows = token_ids.shape[0]
+    for state in memory[:1]:
+        if None not in (rows, state.shape[0]) and state.shape[0] != rows:
+            raise ValueError(
+                f"`memory` must have a row for each of the {rows} of `token_ids`. "
+                f"Received: shape={tuple(state.shape)}."
+            )
+
+
+def extend_memory(
+    memory: Sequence[Tensor] | None,
+    states: Sequence[Tensor],
+    memory_length: int | Tensor,
+    reuse_length: int | Tensor | None = None,
+) -> list[Tensor]:
+    """Keep the last states of each layer's memory and of the first tokens after it.
+
+    Args:
+        memory: a float tensor `(batch, length_before, width)` for each layer, or
+            `None`.
+        states: a float tensor `(batch, length, width)` for each layer: its inputs.
         memory_length: int. How many states to keep, at most.
         reuse_length: int or `None`. How many tokens go into the memory.
 
     Returns:
-        Float tensor, without gradient.
+        List of float tensors, without gradient.
     """
-    states = states if reuse_length is None else states[:, :reuse_length]
-    if memory is not None:
-        memory = ops.cast(memory, states.dtype)
-        states = ops.concatenate([memory, states], axis=1)
-    return ops.stop_gradient(states[:, -memory_length:])
+    if reuse_length is not None:
+        states = [state[:, :reuse_length] for state in states]
+    if memory:
+        states = [
+            ops.concatenate([ops.cast(before, state.dtype), state], axis=1)
+            for before, state in zip(memory, states, strict=True)
+        ]
+    return [ops.stop_gradient(state[:, -memory_length:]) for state in states]

@@ -13,7 +13,11 @@ from keras_bertfam.layers.heads.adaptive import AdaptiveEmbedding
 from keras_bertfam.layers.recurrent.relative_transformer import (
     RelativeTransformerStack,
 )
-from keras_bertfam.layers.recurrent.two_streams import extend_memory, visible_keys
+from keras_bertfam.layers.recurrent.two_streams import (
+    check_memory,
+    extend_memory,
+    visible_keys,
+)
 from keras_bertfam.models.base import TokenBackbone, arguments_of
 from keras_bertfam.presets.families.transformer_xl import TRANSFORMER_XL
 from keras_bertfam.transformer_config import head_dim_of
@@ -160,19 +164,7 @@ class TransformerXLBackbone(TokenBackbone):
 
     def check_inputs(self, inputs: dict[str, Any]) -> None:
         super().check_inputs(inputs)
-        memory = inputs.get("memory") or ()
-        if len(memory) not in (0, self.num_layers):
-            raise ValueError(
-                f"`memory` must be a list of num_layers={self.num_layers} tensors. "
-                f"Received: {len(memory)}."
-            )
-        rows = inputs["token_ids"].shape[0]
-        for state in memory[:1]:
-            if None not in (rows, state.shape[0]) and state.shape[0] != rows:
-                raise ValueError(
-                    f"`memory` must have a row for each of the {rows} of `token_ids`. "
-                    f"Received: shape={tuple(state.shape)}."
-                )
+        check_memory(inputs.get("memory") or (), self.num_layers, inputs["token_ids"])
 
     def call(
         self,
@@ -216,12 +208,7 @@ class TransformerXLBackbone(TokenBackbone):
         if return_attention:
             outputs["attentions"] = scores
         if memory_length:
-            outputs["memory"] = [
-                extend_memory(before, state, memory_length)
-                for before, state in zip(
-                    memory or [None] * self.num_layers, states[:-1], strict=True
-                )
-            ]
+            outputs["memory"] = extend_memory(memory, states[:-1], memory_length)
         return outputs
 
     def _go_on(self, inputs, cache, cache_index, training):

@@ -12,6 +12,7 @@ from keras_bertfam.layers.recurrent.relative_transformer import (
 )
 from keras_bertfam.layers.recurrent.two_streams import (
     arrange_two_streams,
+    check_memory,
     extend_memory,
 )
 from keras_bertfam.models.base import TokenBackbone, arguments_of
@@ -100,8 +101,9 @@ class XLNetBackbone(TokenBackbone):
     Raises:
         ValueError: for an odd `hidden_dim`, or one that `num_heads` doesn't
             divide, an unknown `attention_type`, ids outside the vocabulary in a
-            NumPy input, an unknown input name, or tokens to predict without an
-            order: they would see themselves.
+            NumPy input, an unknown input name, a memory of another number of
+            layers or rows, or tokens to predict without an order: they would see
+            themselves.
 
     `from_preset()` knows the sizes `xlnet_base_en_cased` and
     `xlnet_large_en_cased`.
@@ -213,11 +215,7 @@ class XLNetBackbone(TokenBackbone):
 
     def check_inputs(self, inputs: dict[str, Any]) -> None:
         super().check_inputs(inputs)
-        if len(inputs.get("memory") or ()) not in (0, self.num_layers):
-            raise ValueError(
-                f"`memory` must be a list of num_layers={self.num_layers} tensors. "
-                f"Received: {len(inputs['memory'])}."
-            )
+        check_memory(inputs.get("memory") or (), self.num_layers, inputs["token_ids"])
         asked = {"mask_positions", "target_mapping"} & inputs.keys()
         if asked and not {"perm_ranks", "perm_mask"} & inputs.keys():
             raise ValueError(
@@ -267,11 +265,10 @@ class XLNetBackbone(TokenBackbone):
         if return_attention:
             outputs["attentions"] = scores
         if memory_length:
-            past = arranged["memory"] or [None] * self.num_layers
-            outputs["memory"] = [
-                extend_memory(before, state[:, :length], memory_length, reuse_length)
-                for before, state in zip(past, states[:-1], strict=True)
-            ]
+            content = [state[:, :length] for state in states[:-1]]
+            outputs["memory"] = extend_memory(
+                arranged["memory"], content, memory_length, reuse_length
+            )
         return outputs
 
     def _parts(self):
