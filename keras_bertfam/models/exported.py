@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import keras
@@ -51,6 +51,7 @@ def export_model(
     """
     if input_signature is None:
         input_signature = [model.input_signature()]
+    input_signature = _named(input_signature)
     source = model
     half = format in _IN_FLOAT32 and _half_dtype(model)
     if half:
@@ -112,6 +113,19 @@ def run_with_tensorflow(*arguments: str) -> None:
     )
     if done.returncode:
         raise RuntimeError(f"The export with TensorFlow failed:\n{done.stderr}")
+
+
+def _named(signature):
+    """Name inputs by their keys, as LiteRT calls those without a name `args_0`."""
+    if isinstance(signature, list | tuple):
+        return [_named(part) for part in signature]
+    if not isinstance(signature, Mapping):
+        return signature
+    standardize = keras.backend.standardize_dtype
+    return {
+        name: keras.InputSpec(standardize(spec.dtype), tuple(spec.shape), name=name)
+        for name, spec in signature.items()
+    }
 
 
 def _half_dtype(model):

@@ -101,6 +101,21 @@ def test_other_runtimes_give_the_same(kind, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", ENDINGS)
+def test_inputs_are_called_by_their_keys(kind, tmp_path):
+    model = make(num_layers=1)
+    spec = keras.InputSpec(shape=(1, 8), dtype="int32")
+    path = str(tmp_path / f"model{ENDINGS[kind]}")
+    model.export(path, kind, verbose=False, input_signature=[{"token_ids": spec}])
+    inputs = {"token_ids": np.ones((1, 8), "int32")}
+    received = keras.tree.flatten(READERS[kind](path, inputs))
+    expected = keras.tree.flatten(model(inputs, training=False))
+    np.testing.assert_allclose(
+        np.sort(np.ravel(received[0])), np.sort(np.ravel(expected[0])), atol=2e-6
+    )
+
+
+@pytest.mark.slow
 @pytest.mark.any_backend
 @pytest.mark.parametrize("kind", ["litert", "onnx"])
 @pytest.mark.parametrize("name", ["permutation", "conditional_spans", "choice"])
