@@ -118,6 +118,8 @@ class EncoderEmbedding(keras.layers.Layer):
         segment_ids: int tensor of shape `(batch, length)`; all zero if missing.
         position_ids: int tensor of shape `(batch, length)`, counted from 0;
             `0, 1, 2, ...` if missing.
+        padding_mask: bool tensor of shape `(batch, length)`, false for padding, or
+            `None`. `disentangled` encoders have zeros there.
 
     Returns:
         Float tensor of shape `(batch, length, hidden_dim)`.
@@ -218,6 +220,7 @@ class EncoderEmbedding(keras.layers.Layer):
         token_ids: Tensor,
         segment_ids: Tensor | None = None,
         position_ids: Tensor | None = None,
+        padding_mask: Tensor | None = None,
         training: bool | None = None,
     ) -> Tensor:
         self._check_length(token_ids)
@@ -228,6 +231,8 @@ class EncoderEmbedding(keras.layers.Layer):
             x = x + self._segments(segment_ids)
         if self.norm is not None:
             x = self.norm(x)
+        if padding_mask is not None and self.config.disentangled is not None:
+            x = x * ops.expand_dims(ops.cast(padding_mask, x.dtype), -1)
         x = self.dropout(x, training=training)
         if self.projection is not None:
             x = flat_dense(self.projection, x)

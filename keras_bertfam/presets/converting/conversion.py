@@ -327,14 +327,15 @@ def _fill(owner, weights, backbone, report, prefix="", label=""):
                 if len(variable.shape) > 1:
                     variable.assign(backbone.make_initializer()(variable.shape))
             continue
-        variable.assign(_value(weight, variable, names, report))
+        heads = (backbone.num_heads,) if weight.transform.takes_heads else ()
+        variable.assign(_value(weight, variable, names, report, *heads))
         report.mapped.append((label + weight.ours, tuple(names)))
         report.progress(len(names))
         loaded.add(id(variable))
     return loaded
 
 
-def _value(weight, variable, names, report):
+def _value(weight, variable, names, report, *heads):
     """Read what a variable becomes from the tensors of its map."""
     tensors = [report.source.tensors[name] for name in names]
     shapes = [tuple(tensor.shape) for tensor in tensors]
@@ -349,7 +350,7 @@ def _value(weight, variable, names, report):
         if not (np.isfinite(array.min()) and np.isfinite(array.max())):
             report.not_finite.append(name)
     try:
-        value = weight.transform.join(arrays)
+        value = weight.transform.join(arrays, *heads)
     except (ValueError, IndexError):
         value = None
     if value is None or value.shape != tuple(variable.shape):
