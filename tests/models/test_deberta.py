@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_bertfam import models
+from keras_bertfam import models, tasks
 from keras_bertfam.layers.attention.disentangled import (
     DisentangledSelfAttention,
     RelativeTable,
@@ -32,6 +32,7 @@ def numpy(x):
     return keras.ops.convert_to_numpy(x)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("cls", [models.DebertaBackbone, models.DebertaV2Backbone])
 def test_parameter_counts_of_all_sizes(cls):
     found = {n: cls.parameter_count(**a) for n, a in cls.presets_table.items()}
@@ -44,6 +45,7 @@ def bucket(distance, num_buckets, max_distance):
     return int(rows[distance + max_distance]) - num_buckets
 
 
+@pytest.mark.any_backend
 def test_log_buckets():
     distances = [0, 1, 127, 128, 129, 130, 140, 160, 192, 200, 255, 256, 300, 384]
     distances += [400, 500, 510, 511]
@@ -58,7 +60,6 @@ def test_log_buckets():
     assert bucket(-512, 256, 512) == -255
 
 
-@pytest.mark.any_backend
 def test_scores_by_hand():
     """The third term has the distance of the code, and not of the paper."""
     layer = DisentangledSelfAttention(1, 2)
@@ -74,7 +75,6 @@ def test_scores_by_hand():
     np.testing.assert_allclose(numpy(scores)[0, 0], expected, atol=1e-6)
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize("separate", [False, True])
 def test_attention_by_its_definition(separate, seed):
     """Beside dense code that gathers a vector for each pair."""
@@ -138,7 +138,6 @@ def test_attention_by_its_definition(separate, seed):
     np.testing.assert_allclose(numpy(some), wanted, atol=1e-5)
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize("version", ["", "V2"])
 def test_rows_longer_than_any_distance(version):
     """`transformers` takes row 0 there, which the original never does."""
@@ -163,7 +162,6 @@ def test_rows_longer_than_any_distance(version):
     assert max_difference(found, states.last_hidden_state, mask) < 1e-5
 
 
-@pytest.mark.any_backend
 def test_sequences_of_a_packed_row_know_nothing_of_each_other():
     backbone = models.DebertaV2Backbone(**SIZES, convolution=3)
     for variable in backbone.weights:
@@ -182,6 +180,7 @@ def test_sequences_of_a_packed_row_know_nothing_of_each_other():
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
+@pytest.mark.any_backend
 def test_what_excludes_each_other():
     for arguments, message in (
         ({"causal": True}, "`causal` must be left out with `disentangled`"),
@@ -195,3 +194,104 @@ def test_what_excludes_each_other():
     bert = models.BertBackbone(**SIZES)
     with pytest.raises(ValueError, match="`added_queries` must be `None`"):
         bert({"token_ids": np.array([[1]])}, added_queries=np.zeros((1, 1, 8)))
+
+
+def test_the_enhanced_mask_decoder(tmp_path):
+    """The last layer twice, beside that of `transformers`, which can take queries."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    safetensors = pytest.importorskip("safetensors.torch")
+    from tests.conformance.test_hf_round_trips import CONFIGS
+
+    config = transformers.DebertaV2Config(**CONFIGS["DebertaV2"])
+    theirs = randomize(transformers.DebertaV2ForMaskedLM(config), 0.3)
+    ids = np.random.default_rng(0).integers(3, 20, (2, 9)).astype("int32")
+    mask = np.ones((2, 9), bool)
+    mask[1, 5:] = False
+    tokens, kept = torch.tensor(ids).long(), torch.tensor(mask).long()
+    positions = torch.randn(12, 8, generator=torch.Generator().manual_seed(0))
+    encoder = theirs.deberta.encoder
+    with torch.no_grad():
+        states = theirs.deberta(tokens, kept, output_hidden_states=True).hidden_states
+        queries = states[-2] + positions[:9]
+        for _ in range(2):
+            queries = encoder.layer[-1](
+                states[-2],
+                encoder.get_attention_mask(kept),
+                query_states=queries,
+                relative_pos=encoder.get_rel_pos(states[0]),
+                rel_embeddings=encoder.get_rel_embedding(),
+            )[0]
+        logits = theirs.cls(queries)
+    # As in the released files: the table, and the original's names of the head.
+    theirs.save_pretrained(tmp_path / "theirs")
+    file = tmp_path / "theirs" / "model.safetensors"
+    tensors = safetensors.load_file(file)
+    names = {
+        "cls.predictions.bias": "lm_head.bias",
+        "cls.predictions.transform.dense": "lm_head.dense",
+        "cls.predictions.transform.LayerNorm": "lm_head.LayerNorm",
+    }
+    for name in [name for name in tensors if name.startswith("cls.")]:
+        start = next(start for start in names if name.startswith(start))
+        new = f"lm_predictions.{names[start]}{name.removeprefix(start)}"
+        tensors[new] = tensors.pop(name)
+    tensors["deberta.embeddings.position_embeddings.weight"] = positions
+    safetensors.save_file(tensors, file, metadata={"format": "pt"})
+    ours = tasks.MaskedLM.from_preset(str(tmp_path / "theirs"))
+    assert ours.decoder_positions == 12
+    x = {"token_ids": ids, "padding_mask": mask}
+    assert max_difference(ours(x), logits, mask) < 1e-4
+    at = np.array([[8, 0, 3], [2, 4, 4]], "int32")
+    picked = logits[torch.arange(2)[:, None], torch.tensor(at).long()]
+    assert max_difference(ours({**x, "mask_positions": at}), picked) < 1e-4
+    # Without the decoder it is the model of `transformers`.
+    with pytest.warns(UserWarning, match="left out: .*position_embeddings"):
+        plain = tasks.MaskedLM.from_preset(
+            str(tmp_path / "theirs"), decoder_positions=None
+        )
+    with torch.no_grad():
+        assert max_difference(plain(x), theirs(tokens, kept).logits, mask) < 1e-4
+    ours.save_to_preset(str(tmp_path / "ours"))
+    again = tasks.MaskedLM.from_preset(str(tmp_path / "ours"))
+    np.testing.assert_array_equal(numpy(again(x)), numpy(ours(x)))
+    with pytest.warns(UserWarning, match="no enhanced mask decoder"):
+        ours.export_to_transformers(tmp_path / "back")
+    again = tasks.MaskedLM.from_preset(str(tmp_path / "back"))
+    np.testing.assert_array_equal(numpy(again(x)), numpy(ours(x)))
+    with pytest.raises(ValueError, match="at most decoder_positions=12"):
+        ours({"token_ids": np.zeros((1, 13), "int32")})
+    with pytest.raises(ValueError, match="`decoder_positions` must be `None`"):
+        tasks.MaskedLM(models.BertBackbone(**SIZES), decoder_positions=12)
+
+
+def test_positions_of_the_decoder_begin_again_in_a_packed_row():
+    backbone = models.DebertaV2Backbone(**SIZES, max_sequence_length=None)
+    model = tasks.MaskedLM(backbone, decoder_positions=6)
+    for variable in model.weights:
+        variable.assign(np.random.default_rng(0).normal(0, 0.5, variable.shape))
+    alone = model({"token_ids": np.array([[6, 7]]), "mask_positions": np.array([[1]])})
+    packed = {
+        "token_ids": np.array([[3, 4, 5, 6, 7]]),
+        "sequence_ids": np.array([[0, 0, 0, 1, 1]]),
+        "mask_positions": np.array([[4]]),
+    }
+    np.testing.assert_allclose(numpy(model(packed)), numpy(alone), atol=1e-5)
+
+
+@pytest.mark.any_backend
+def test_kerashub_reads_and_is_read(tmp_path):
+    keras_hub = pytest.importorskip("keras_hub")
+    sizes = {k: v for k, v in SIZES.items() if k != "dropout"}
+    theirs = keras_hub.models.DebertaV3Backbone(
+        **sizes, max_sequence_length=12, bucket_size=4
+    )
+    for variable in theirs.weights:
+        variable.assign(np.random.default_rng(0).normal(0, 0.5, variable.shape))
+    theirs.save_to_preset(str(tmp_path / "theirs"))
+    ours = models.Backbone.from_preset(str(tmp_path / "theirs"))
+    assert type(ours) is models.DebertaV2Backbone
+    x = {"token_ids": np.arange(3, 13)[None], "padding_mask": np.ones((1, 10), bool)}
+    expected = numpy(theirs(x))
+    np.testing.assert_allclose(numpy(ours(x)["sequence_output"]), expected, atol=1e-5)
+    np.testing.assert_allclose(numpy(ours.to_keras_hub()(x)), expected, atol=1e-6)

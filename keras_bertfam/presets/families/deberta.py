@@ -56,6 +56,7 @@ _PRETRAINING = PretrainingRecipe(
     batch_size=256,
     bias_correction=False,
     masking={"strategy": "ngrams", "mask_selection_rate": 0.15},
+    task_arguments={"decoder_positions": 512},
 )
 
 DEBERTA = DEBERTA_V2.derived(

@@ -176,6 +176,8 @@ _MASKED_LM = (
 )
 HEADS: dict[str, Any] = {
     "masked_lm": masked_lm_head(*_MASKED_LM),
+    # Files have it that `transformers` leaves out when it reads them.
+    "decoder": same("table", "deberta.embeddings.position_embeddings.weight"),
     **label_heads("classifier", "pooler.dense", "pooler.dense"),
 }
 # The released files have the original's names.
@@ -265,7 +267,12 @@ _PRETRAINING = PretrainingRecipe(
         "mask_token_rate": 1.0,
         "random_token_rate": 0.0,
     },
-    task_arguments={"generator_size": 1.0},
+    task_arguments={
+        "generator_size": 1.0,
+        "generator_depth": 0.5,
+        "sharing": "gradient_disentangled",
+        "discriminator_weight": 10.0,
+    },
 )
 FINE_TUNING = FineTuningRecipe(
     (1.5e-5, 2e-5, 3e-5),
