@@ -19,7 +19,8 @@ _COLUMNS, _ROWS, _VECTOR = (None, _MODEL), (_MODEL, None), (_MODEL,)
 # (Shoeybi et al., 2019, section 3).
 LAYOUTS: dict[str, tuple[tuple[str | None, ...], ...]] = {
     r"(qkv|query|key_value|relative|(gated_)?intermediate)/kernel": (_COLUMNS,),
-    r"(qkv|query|key_value|(gated_)?intermediate)/bias": (_VECTOR,),
+    r"relative_(key|query)/kernel": (_COLUMNS,),
+    r"(qkv|query|key_value|(gated_)?intermediate|relative_query)/bias": (_VECTOR,),
     r"(attention|feed_forward)/output/kernel": (_ROWS,),
     # Tables by tokens; by width where the vocabulary can't be divided.
     r"token_embedding/embeddings": (_ROWS, _COLUMNS),

@@ -16,6 +16,7 @@ from keras_bertfam.number_ranges import (
 from keras_bertfam.types import Config
 
 SHARE_MODES = ("none", "attention", "ffn", "all")
+DISENTANGLED_MODES = ("shared", "separate")
 MOST_WINDOW = 2**16
 
 PrunedHeads = tuple[tuple[int, ...], ...]
@@ -94,8 +95,9 @@ class TransformerConfig:
             `None` means `head_dim ** -0.5`.
         activation_dropout: float. Dropout rate inside the feed-forward sub-layers.
         output_dropout: float. Dropout rate on the last states.
-        relative_buckets: int. Buckets of a bias by relative position that all blocks
-            share, see `RelativePositionBias` (T5, section 2.1); 0 for none.
+        relative_buckets: int. Rows of a table by relative position that all blocks
+            share: a bias, see `RelativePositionBias` (T5, section 2.1), or, with
+            `disentangled`, vectors; 0 for none.
         relative_distance: int. Its greatest distance.
         tie_embeddings: bool. Whether logits are computed by the token table, or by an
             output table of its own beside it.
@@ -117,6 +119,12 @@ class TransformerConfig:
             neighbour, as far as `attention_window // 2 * d`.
         max_global_tokens: int. Most tokens of a row that attend to all, by projections
             of their own, and that all attend to (Longformer, section 3.1). 0 for none.
+        disentangled: `"shared"` or `"separate"`: attention has terms of relative
+            positions, see `DisentangledSelfAttention`, whose vectors are projected as
+            tokens are and normalised, or have projections of their own (DeBERTa,
+            section 3.1, and its second version). `None` for no such terms.
+        convolution: int. Odd number of neighbouring tokens whose embeddings are summed
+            up beside the first block (DeBERTa's second version); 0 for none.
 
     Raises:
         ValueError: for a value that is none of these, and for some that exclude each
@@ -172,6 +180,8 @@ class TransformerConfig:
     attention_window: Any = None
     attention_dilation: Any = None
     max_global_tokens: int = _number((0, 65536), 0, most_in_files=65537)
+    disentangled: str | None = None
+    convolution: int = _number(COUNT, 0, of_weights=True)
 
     def __post_init__(self) -> None:
         for name, range_ in NUMBERS.items():
@@ -237,11 +247,38 @@ class TransformerConfig:
                     f"`{name}` must be {type(getattr(self, name))()} where layers have "
                     f"{windows}global tokens. Received: {getattr(self, name)!r}."
                 )
+        if self.disentangled is not None:
+            self._check_disentangled()
+        if self.convolution and not self.convolution % 2:
+            raise ValueError(
+                "`convolution` must be odd, or 0 for none. "
+                f"Received: convolution={self.convolution}."
+            )
         if self.rotary_base and self.head_dim % 2:
             raise ValueError(
                 "`head_dim` must be even with a `rotary_base`. "
                 f"Received: head_dim={self.head_dim}."
             )
+
+    def _check_disentangled(self):
+        if self.disentangled not in DISENTANGLED_MODES:
+            raise ValueError(
+                f"`disentangled` must be one of {DISENTANGLED_MODES}, or `None`. "
+                f"Received: disentangled={self.disentangled!r}."
+            )
+        rows, most = self.relative_buckets, self.relative_distance
+        if rows < 4 or rows % 2 or not 2 <= most <= MOST_WINDOW:
+            raise ValueError(
+                "`relative_buckets` must be even and at least 4, and "
+                f"`relative_distance` from 2 to {MOST_WINDOW}, with `disentangled`. "
+                f"Received: relative_buckets={rows}, relative_distance={most}."
+            )
+        for name in ("causal", "cross_attention", "rotary_base"):
+            if getattr(self, name):
+                raise ValueError(
+                    f"`{name}` must be left out with `disentangled`. "
+                    f"Received: {name}={getattr(self, name)!r}."
+                )
 
     @classmethod
     def of_part(cls, **settings: Any) -> "TransformerConfig":

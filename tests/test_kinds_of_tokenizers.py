@@ -29,6 +29,7 @@ BACKBONES = {
     "gpt2": ("GPT2Backbone", {}),
     "albert": ("AlbertBackbone", {"embedding_dim": 8}),
     "xlnet": ("XLNetBackbone", {}),
+    "deberta-v2": ("DebertaV2Backbone", {}),
 }
 
 
@@ -36,7 +37,7 @@ def trained(kind):
     documents = tf.data.Dataset.from_tensor_slices(TEXTS * 8)
     if kind == "word_piece":
         return train_word_piece(documents, 60)
-    if kind in ("albert", "xlnet"):
+    if kind in ("albert", "xlnet", "deberta-v2"):
         return train_sentence_piece(documents, 50, family=kind)
     family = "roberta" if kind == "longformer" else kind
     return train_byte_pair(documents, 300, family=family)

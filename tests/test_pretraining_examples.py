@@ -93,6 +93,19 @@ def test_longformer_and_modernbert(text_file):
     assert MaskedLM.from_preset("modern").fill_mask("the [MASK] .", top_k=1)[0]
 
 
+@pytest.mark.slow("release")
+def test_deberta(text_file):
+    pretrain = load_main("pretrain_deberta")
+    sizes = {"size": "tiny", "vocabulary_size": 400, "length": 32, "steps": 2}
+    model = pretrain("detector", [text_file], **sizes)
+    assert model.sharing == "gradient_disentangled"
+    assert models.Backbone.from_preset("detector").disentangled == "shared"
+    pretrain("masked", [text_file], "mlm", **sizes)
+    loaded = MaskedLM.from_preset("masked")
+    assert loaded.decoder_positions == 32
+    assert loaded.fill_mask("the [MASK] .", top_k=1)[0]
+
+
 @pytest.mark.slow
 def test_sentence_pairs(text_file):
     run_example("pretrain_sentence_pairs", text_file, family="albert", output="pairs")

@@ -9,6 +9,8 @@ SIZES |= {"vocabulary_size": 50, "dropout": 0.0}
 ENCODERS = {
     "Albert": {"embedding_dim": 8},
     "Bert": {},
+    "Deberta": {"relative_buckets": 16, "relative_distance": 8},
+    "DebertaV2": {"relative_buckets": 8, "convolution": 3},
     "DistilBert": {},
     "Electra": {"embedding_dim": 8},
     "Ernie": {},

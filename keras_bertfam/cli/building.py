@@ -39,6 +39,8 @@ def build(run: PretrainingRun, documents: TFDataset) -> Model:
         settings["strategy"] = run.strategy
     settings |= {"seed": run.seed, **run.preprocessor_arguments}
     arguments: Config = {}
+    if name == "MaskedLM" == run.recipe.task and run.preset is None:
+        arguments = {**run.recipe.task_arguments}  # such as DeBERTa's decoder
     if name == "CausalLM":
         run = run.changed(backbone_arguments={"causal": True, **run.backbone_arguments})
     if name == "PermutationLM":

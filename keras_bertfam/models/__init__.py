@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from keras_bertfam.models.families.bart import BartBackbone
     from keras_bertfam.models.families.bert import BertBackbone
     from keras_bertfam.models.families.camembert import CamembertBackbone
+    from keras_bertfam.models.families.deberta import DebertaBackbone
+    from keras_bertfam.models.families.deberta_v2 import DebertaV2Backbone
     from keras_bertfam.models.families.distilbert import DistilBertBackbone
     from keras_bertfam.models.families.electra import ElectraBackbone, make_generator
     from keras_bertfam.models.families.elmo import ElmoBackbone
@@ -39,6 +41,8 @@ __all__ = [
     "BartBackbone",
     "BertBackbone",
     "CamembertBackbone",
+    "DebertaBackbone",
+    "DebertaV2Backbone",
     "DecoderBackbone",
     "DistilBertBackbone",
     "ElectraBackbone",

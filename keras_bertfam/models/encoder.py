@@ -73,6 +73,10 @@ class EncoderBackbone(TokenBackbone):
             tokens before these. Positions go on from `cache_index`; masks are of all
             keys of the cache.
         cache_index: int scalar, the position of the first token.
+        added_queries: with `disentangled` a float tensor that broadcasts to `(batch,
+            length or count, hidden_dim)`, see `EnhancedMaskDecoder`. The last layer
+            is computed twice, to the states before it: for these and what is added,
+            and for its own output.
 
     Returns:
         Dict of float tensors: `sequence_output` `(batch, length or count,
@@ -196,7 +200,13 @@ class EncoderBackbone(TokenBackbone):
         training: bool | None = None,
         cache: Any = None,
         cache_index: Tensor = 0,
+        added_queries: Tensor = None,
     ) -> dict[str, Any]:
+        if added_queries is not None and self.disentangled is None:
+            raise ValueError(
+                "`added_queries` must be `None` where attention isn't disentangled. "
+                f"Received: {type(added_queries).__name__}."
+            )
         if cache is not None:
             return self._go_on(inputs, cache, cache_index, training)
         return self._compute(
@@ -207,6 +217,7 @@ class EncoderBackbone(TokenBackbone):
             head_mask=head_mask,
             return_hidden_states=return_hidden_states,
             return_scores=return_attention,
+            added_queries=added_queries,
         )
 
     def _compute(self, inputs, positions, return_pooled, training, **arguments):
@@ -229,6 +240,7 @@ class EncoderBackbone(TokenBackbone):
             token_ids,
             segment_ids=inputs.get("segment_ids"),
             position_ids=table_ids,
+            padding_mask=mask,
             training=training,
         )
         x, global_tokens = self._global_tokens(x, inputs)

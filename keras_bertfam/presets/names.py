@@ -15,6 +15,7 @@ TOKENIZER_FILES = {
     "byte_pair": ("vocab.json", "merges.txt"),
     "sentence_piece": ("spiece.model",),
     "sentence_piece_bpe": ("sentencepiece.bpe.model",),
+    "sentence_piece_spm": ("spm.model",),
     "tokenizer_json": ("tokenizer.json",),
 }
 

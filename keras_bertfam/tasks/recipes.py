@@ -86,8 +86,9 @@ def checked_accumulation(steps: int | None, optimizer: Any) -> int | None:
 def recipe_of(task: Model) -> PretrainingRecipe:
     """Find the recipe that a task is compiled with by default.
 
-    That of the family that the objective is from; else that of the backbone's
-    family, by its width; else BERT's.
+    That of the family that the objective is from, unless the backbone's family was
+    trained with it, too; else that of the backbone's family, by its width; else
+    BERT's.
 
     Args:
         task: a `PretrainingTask`.
@@ -96,11 +97,18 @@ def recipe_of(task: Model) -> PretrainingRecipe:
         `PretrainingRecipe`.
     """
     record = task.backbone.record
+    own = record.pretraining_recipe(task.backbone.hidden_dim) if _has(record) else None
+    if own is not None and own.task in (base.__name__ for base in type(task).__mro__):
+        return own
     if task.recipe_family is not None:
         record = FAMILIES[task.recipe_family]
-    elif record is None or not record.pretraining:
+    elif own is None:
         record = FAMILIES["bert"]
     return record.pretraining_recipe(task.backbone.hidden_dim)
+
+
+def _has(record):
+    return record is not None and record.pretraining
 
 
 def compare_with_published(

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         RobertaTokenizer,
     )
     from keras_bertfam.tokenizers.counting import extend_vocabulary
+    from keras_bertfam.tokenizers.deberta import DebertaTokenizer, DebertaV2Tokenizer
     from keras_bertfam.tokenizers.elmo import ElmoTokenizer, train_words
     from keras_bertfam.tokenizers.gpt import GPTTokenizer
     from keras_bertfam.tokenizers.sentence_piece import AlbertTokenizer, XLNetTokenizer
@@ -32,6 +33,8 @@ __all__ = [
     "BartTokenizer",
     "BertTokenizer",
     "CamembertTokenizer",
+    "DebertaTokenizer",
+    "DebertaV2Tokenizer",
     "ElmoTokenizer",
     "GPT2Tokenizer",
     "GPTTokenizer",

@@ -163,6 +163,7 @@ class NormalizedSentencePiece(
     """
 
     special_token_names: ClassVar[dict[str, str]] = {}
+    pieces_added: ClassVar[int] = 0  # to a model that was trained without them
     _sentence_piece: Any
 
     def __init__(

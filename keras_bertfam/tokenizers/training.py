@@ -18,6 +18,7 @@ from keras_bertfam.tokenizers.byte_level import (
     ModernBertTokenizer,
     RobertaTokenizer,
 )
+from keras_bertfam.tokenizers.deberta import DebertaTokenizer, DebertaV2Tokenizer
 from keras_bertfam.tokenizers.gpt import WORD_END, GPTTokenizer
 from keras_bertfam.tokenizers.learning import (
     count_words,
@@ -59,11 +60,17 @@ BYTE_PAIR: dict[str, tuple[Any, tuple[str, ...], tuple[str, ...], str | None]] =
         ("[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"),
         None,
     ),
+    "deberta": (
+        DebertaTokenizer,
+        ("[PAD]", "[CLS]", "[SEP]", "[UNK]"),
+        ("[MASK]",),
+        None,
+    ),
     "gpt2": (GPT2Tokenizer, (), ("<|endoftext|>",), None),
     "gpt": (GPTTokenizer, ("<unk>",), (), WORD_END),
 }
 # What the published models of SentencePiece were trained with, ids in this order.
-SENTENCE_PIECE: dict[str, tuple[type, dict[str, Any], list[str], list[str]]] = {
+SENTENCE_PIECE: dict[str, tuple[Any, dict[str, Any], list[str], list[str]]] = {
     "albert": (
         AlbertTokenizer,
         {"pad_id": 0, "unk_id": 1, "bos_id": -1, "eos_id": -1},
@@ -87,6 +94,15 @@ SENTENCE_PIECE: dict[str, tuple[type, dict[str, Any], list[str], list[str]]] = {
         CamembertTokenizer,
         {"bos_id": 0, "pad_id": 1, "eos_id": 2, "unk_id": 3},
         ["<s>NOTUSED", "</s>NOTUSED", "<unk>NOTUSED", "<mask>"],
+        [],
+    ),
+    # `[MASK]` is added to it.
+    "deberta-v2": (
+        DebertaV2Tokenizer,
+        {"pad_id": 0, "bos_id": 1, "eos_id": 2, "unk_id": 3}
+        | {"pad_piece": "[PAD]", "bos_piece": "[CLS]"}
+        | {"eos_piece": "[SEP]", "unk_piece": "[UNK]"},
+        [],
         [],
     ),
     "t5": (T5Tokenizer, {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}, [], []),
@@ -197,17 +213,18 @@ def train_byte_pair(
         add_prefix_space: bool. Whether a text begins with a space, so that its
             first word is as any other. Defaults to `False`.
         family: whose special tokens the vocabulary has and whose tokenizer it gets:
-            `"roberta"`, `"bart"`, `"modernbert"`, `"gpt2"` or `"gpt"`. Defaults to
-            `"roberta"`.
+            `"roberta"`, `"bart"`, `"modernbert"`, `"deberta"`, `"gpt2"` or `"gpt"`.
+            Defaults to `"roberta"`.
         **kwargs: passed to the tokenizer.
 
     Returns:
         A `RobertaTokenizer`, `BartTokenizer`,
-        `ModernBertTokenizer`, `GPT2Tokenizer` or `GPTTokenizer`,
+        `ModernBertTokenizer`, `DebertaTokenizer`, `GPT2Tokenizer` or `GPTTokenizer`,
         whose calls run in the graph. The first ids of the first two are `<s>`, `<pad>`,
         `</s>` and `<unk>`, and the last is `<mask>`; ModernBERT's last are `[UNK]`,
-        `[CLS]`, `[SEP]`, `[PAD]` and `[MASK]`, GPT-2's last is `<|endoftext|>`, and
-        GPT's first is `<unk>`.
+        `[CLS]`, `[SEP]`, `[PAD]` and `[MASK]`; DeBERTa's first are `[PAD]`, `[CLS]`,
+        `[SEP]` and `[UNK]`, and its last is `[MASK]`; GPT-2's last is `<|endoftext|>`,
+        and GPT's first is `<unk>`.
 
     Raises:
         FileNotFoundError: If a path is that of no file.
@@ -293,8 +310,8 @@ def train_sentence_piece(
         vocabulary_size: int. The most pieces to learn, special ones included.
         model_type: `"unigram"`, as in both papers, or `"bpe"`.
         family: whose special pieces the model has and whose tokenizer it gets:
-            `"albert"`, `"xlnet"`, `"xlm-roberta"`, `"camembert"` or `"t5"`. Defaults
-            to `"albert"`.
+            `"albert"`, `"xlnet"`, `"xlm-roberta"`, `"camembert"`, `"deberta-v2"` or
+            `"t5"`. Defaults to `"albert"`.
         sentinels: int. How many pieces `<extra_id_0>`, `<extra_id_1>`... to add
             after the special ones, by which T5 marks the spans it leaves out. A text
             that has one of them has it as one token. Defaults to `0`; T5's tokenizer
@@ -338,7 +355,8 @@ def train_sentence_piece(
         )
     cls, ids, control, symbols = known_family(SENTENCE_PIECE, family)
     symbols = [*symbols, *map(sentinel, range(sentinels))]
-    number = sum(value >= 0 for value in ids.values()) + len(control) + len(symbols)
+    number = sum(type(value) is int and value >= 0 for value in ids.values())
+    number += cls.pieces_added + len(control) + len(symbols)
     _check_size(vocabulary_size, number, "special pieces")
     tokenizer = cls(**kwargs)
     if isinstance(documents, Mapping):
@@ -355,7 +373,7 @@ def train_sentence_piece(
             input_format=form,
             model_writer=model,
             model_type=model_type,
-            vocab_size=vocabulary_size,
+            vocab_size=vocabulary_size - cls.pieces_added,
             hard_vocab_limit=False,
             character_coverage=character_coverage,
             control_symbols=control,

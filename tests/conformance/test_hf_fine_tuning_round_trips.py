@@ -28,6 +28,7 @@ TASKS = {
     "ForMultipleChoice": "MultipleChoice",
 }
 CASES = [(family, ending) for family in CONFIGS for ending in TASKS]
+CASES.remove(("Deberta", "ForMultipleChoice"))  # which there isn't
 
 
 def architecture(family, ending):
@@ -94,6 +95,7 @@ def rate_key(name):
         "classifier_dropout_prob",
         "seq_classif_dropout",
         "summary_last_dropout",
+        "cls_dropout",
     ):
         layers = make_theirs(name, **{key: 0.4}).modules()
         if any(isinstance(x, torch.nn.Dropout) and x.p == 0.4 for x in layers):
@@ -110,6 +112,8 @@ def test_dropout_of_the_head(family, tmp_path):
         family, "hidden_dropout_prob"
     )
     for ending in ("SequenceClassification", "TokenClassification", "MultipleChoice"):
+        if (family, f"For{ending}") not in CASES:
+            continue
         key = rate_key(f"{family}For{ending}")
         rates = {encoder: 0.25, **({key: 0.4} if key else {})}
         theirs = make_theirs(f"{family}For{ending}", **rates)

@@ -32,6 +32,20 @@ OTHERS = {
     "Longformer": {"type_vocab_size": 1, "attention_window": 4},
     "ModernBert": {"local_attention": 4, "pad_token_id": None},
 }
+# What the released models have.
+OTHERS["Deberta"] = {
+    "relative_attention": True,
+    "position_biased_input": False,
+    "pos_att_type": ["p2c", "c2p"],
+}
+OTHERS["DebertaV2"] = {
+    **OTHERS["Deberta"],
+    "share_att_key": True,
+    "norm_rel_ebd": "layer_norm",
+    "position_buckets": 4,
+    "conv_kernel_size": 3,
+    "conv_act": "gelu",
+}
 # Those whose one row of token types is added to the positions.
 TYPED = ("Roberta", "Longformer")
 # Those that write texts are tested in test_hf_text_to_text.py.

@@ -22,6 +22,8 @@ _BY_HEADS = (
     "query",
     "key_value",
     "relative",
+    "relative_key",
+    "relative_query",
     "biases",
     "segments",
 )

@@ -65,7 +65,7 @@ class MultiHeadAttention(keras.layers.Layer):
     def _inner_dim(self):
         return self.num_heads * self.head_dim
 
-    def _dense(self, units, width, name, queries=0):
+    def _dense(self, units, width, name, queries=0, bias=True):
         """Build a dense layer, of whose outputs the first `queries` are queries."""
         initial = self.initializer.clone()
         factor = self.head_dim**-0.5 / self.scale
@@ -78,7 +78,7 @@ class MultiHeadAttention(keras.layers.Layer):
 
         layer = keras.layers.Dense(
             units,
-            use_bias=self.use_bias,
+            use_bias=self.use_bias and bias,
             kernel_initializer=initializer if queries and factor != 1 else initial,
             dtype=self.dtype_policy,
             name=name,
@@ -236,6 +236,36 @@ class SelfAttention(MultiHeadAttention):
                 with_rows(old, cache_index, new)
                 for old, new in zip(cache, (key, value), strict=True)
             )
+        return self._attend_visible(
+            (query, key, value),
+            keys,
+            positions,
+            bias,
+            head_mask,
+            cache,
+            cache_index,
+            return_scores,
+            training,
+        )
+
+    def _attend_visible(
+        self,
+        parts,
+        keys,
+        positions,
+        bias,
+        head_mask,
+        cache=None,
+        cache_index=0,
+        return_scores=False,
+        training=None,
+    ):
+        """Give the outputs of a call, of queries, keys and values, and `VisibleKeys`.
+
+        Args:
+            positions: int tensor `(batch, count)`, where queries are, or `None`.
+        """
+        query, key, _ = parts
         mask, added, numbers = keys.mask, keys.added, keys.numbers
         if mask is not None:
             if positions is not None and len(mask.shape) == 3:
@@ -258,7 +288,7 @@ class SelfAttention(MultiHeadAttention):
             mask = seen if mask is None else ops.logical_and(mask, seen)
             added = None
         output, scores = self._attend(
-            (query, key, value),
+            parts,
             mask,
             bias,
             head_mask,
@@ -300,7 +330,7 @@ class SelfAttention(MultiHeadAttention):
         flat = ops.reshape(take_positions(x, positions), (-1, width))
         query = ops.matmul(flat, kernel[:, :inner])
         pair = ops.matmul(ops.reshape(x, (-1, width)), kernel[:, inner:])
-        if self.use_bias:
+        if layer.use_bias:
             bias = ops.cast(layer.bias, self.compute_dtype)
             query, pair = query + bias[:inner], pair + bias[inner:]
         pair = ops.reshape(pair, (batch, length, 2, *heads))

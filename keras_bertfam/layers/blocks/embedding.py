@@ -40,6 +40,17 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
     ) -> None:
         super().__init__(*args, **kwargs)
         self.reverse_initializer = keras.initializers.get(reverse_initializer)
+        self.computed = None
+
+    @property
+    def embeddings(self) -> Tensor:
+        """The table: a variable, or what `computed` gives in its place."""
+        return super().embeddings if self.computed is None else self.computed()
+
+    def save_own_variables(self, store: Any) -> None:
+        if self.computed is not None:
+            self._embeddings.assign(self.computed())
+        super().save_own_variables(store)
 
     def add_weight(self, *args: Any, **kwargs: Any) -> Any:
         own, name = self.reverse_initializer, kwargs.get("name")
@@ -85,14 +96,33 @@ class _Tables(keras.layers.Layer):
         if num_segments:
             self._shapes["segment_table"] = (num_segments, dim)
         self._initializer = initializer
-        self.position_table = self.segment_table = None
+        self.own = {}
+        # Functions by the names of tables that they give in place of the weights.
+        self.computed = {}
 
     def build(self, input_shape=None):
         for name, shape in self._shapes.items():
             initializer = self._initializer.clone()
             table = self.add_weight(name=name, shape=shape, initializer=initializer)
-            setattr(self, name, table)
+            self.own[name] = table
         self.built = True
+
+    @property
+    def position_table(self):
+        return self._table("position_table")
+
+    @property
+    def segment_table(self):
+        return self._table("segment_table")
+
+    def _table(self, name):
+        compute = self.computed.get(name)
+        return self.own.get(name) if compute is None else compute()
+
+    def save_own_variables(self, store):
+        for name, compute in self.computed.items():
+            self.own[name].assign(compute())
+        super().save_own_variables(store)
 
 
 @keras.saving.register_keras_serializable("keras_bertfam")
@@ -118,6 +148,8 @@ class EncoderEmbedding(keras.layers.Layer):
         segment_ids: int tensor of shape `(batch, length)`; all zero if missing.
         position_ids: int tensor of shape `(batch, length)`, counted from 0;
             `0, 1, 2, ...` if missing.
+        padding_mask: bool tensor of shape `(batch, length)`, false for padding, or
+            `None`. `disentangled` encoders have zeros there.
 
     Returns:
         Float tensor of shape `(batch, length, hidden_dim)`.
@@ -218,6 +250,7 @@ class EncoderEmbedding(keras.layers.Layer):
         token_ids: Tensor,
         segment_ids: Tensor | None = None,
         position_ids: Tensor | None = None,
+        padding_mask: Tensor | None = None,
         training: bool | None = None,
     ) -> Tensor:
         self._check_length(token_ids)
@@ -228,6 +261,8 @@ class EncoderEmbedding(keras.layers.Layer):
             x = x + self._segments(segment_ids)
         if self.norm is not None:
             x = self.norm(x)
+        if padding_mask is not None and self.config.disentangled is not None:
+            x = x * ops.expand_dims(ops.cast(padding_mask, x.dtype), -1)
         x = self.dropout(x, training=training)
         if self.projection is not None:
             x = flat_dense(self.projection, x)

@@ -6,6 +6,10 @@ import keras
 from keras import ops
 
 from keras_bertfam.layers.attention.cross_attention import CrossAttention
+from keras_bertfam.layers.attention.disentangled import (
+    DisentangledSelfAttention,
+    RelativeTable,
+)
 from keras_bertfam.layers.attention.local_attention import LocalSelfAttention
 from keras_bertfam.layers.attention.pattern import TokenRows, patterns_of
 from keras_bertfam.layers.attention.positions import (
@@ -14,6 +18,7 @@ from keras_bertfam.layers.attention.positions import (
 )
 from keras_bertfam.layers.attention.self_attention import SelfAttention
 from keras_bertfam.layers.attention.stack_heads import NoAttention, StackHeads
+from keras_bertfam.layers.blocks.convolution import EmbeddingConvolution
 from keras_bertfam.layers.blocks.dense import take_positions
 from keras_bertfam.layers.blocks.dropout import Dropout
 from keras_bertfam.layers.blocks.recomputation import recomputed
@@ -55,6 +60,10 @@ class TransformerStack(StackHeads, keras.layers.Layer):
         position_ids: int tensor `(batch, length)`, for rotary positions.
         sequence_ids: int tensor `(batch, length)`. Tokens see their own sequence only.
         global_tokens: what `windows.tokens_at` gives, or `None`.
+        added_queries: float tensor that broadcasts to `(batch, length or count,
+            width)`, for `disentangled`. The last block is computed twice, with the
+            states before it as keys and values: for queries that are these states and
+            what is added, and for its own output.
         return_hidden_states: bool.
         return_scores: bool.
 
@@ -89,7 +98,8 @@ class TransformerStack(StackHeads, keras.layers.Layer):
         self.recomputes = "none"
         self.initializer = keras.initializers.get(initializer)
         self.patterns = patterns_of(config)
-        if config.pruned_heads and config.relative_buckets:
+        has_bias = config.relative_buckets and config.disentangled is None
+        if config.pruned_heads and has_bias:
             raise ValueError(
                 "`pruned_heads` must be `None` with a bias by relative position, which "
                 "all layers share. Received: "
@@ -99,12 +109,13 @@ class TransformerStack(StackHeads, keras.layers.Layer):
         # Names are fixed: policies of int8 models go by the path.
         self.attention_layers = self._sublayers("attention", self._self_attention)
         self.cross_attention_layers = self.relative_bias = self.final_norm = None
+        self.relative_table = self.convolution = None
         if config.cross_attention:
             self.cross_attention_layers = self._sublayers(
                 "attention", self._cross_attention, name="cross_attention"
             )
         self.feedforward_layers = self._sublayers("ffn", self._feed_forward)
-        if config.relative_buckets:
+        if has_bias:
             self.relative_bias = RelativePositionBias(
                 config.num_heads,
                 config.relative_buckets,
@@ -112,6 +123,27 @@ class TransformerStack(StackHeads, keras.layers.Layer):
                 bidirectional=not config.causal,
                 initializer=self.initializer.clone(),
                 name="relative_bias",
+                dtype=self.dtype_policy,
+            )
+        if config.disentangled is not None:
+            shared = config.disentangled == "shared"
+            self.relative_table = RelativeTable(
+                config.relative_buckets,
+                config.hidden_dim,
+                config.relative_distance,
+                norm_epsilon=config.layer_norm_epsilon if shared else None,
+                initializer=self.initializer.clone(),
+                name="relative_table",
+                dtype=self.dtype_policy,
+            )
+        if config.convolution:
+            self.convolution = EmbeddingConvolution(
+                config.convolution,
+                config.activation,
+                config.dropout,
+                config.layer_norm_epsilon,
+                initializer=self.initializer.clone(),
+                name="convolution",
                 dtype=self.dtype_policy,
             )
         if config.norm_first:
@@ -175,6 +207,12 @@ class TransformerStack(StackHeads, keras.layers.Layer):
             return LocalSelfAttention(
                 causal=config.causal, global_projections=has_global, **arguments
             )
+        if config.disentangled is not None:
+            return DisentangledSelfAttention(
+                separate=config.disentangled == "separate",
+                table_dropout=config.dropout,
+                **arguments,
+            )
         return SelfAttention(causal=config.causal, **arguments)
 
     def _cross_attention(self, index):
@@ -220,7 +258,13 @@ class TransformerStack(StackHeads, keras.layers.Layer):
         for sublayers in self._kinds:
             for layer in sublayers:
                 layer.build(input_shape)
-        for layer in (self.relative_bias, self.final_norm, self.gates):
+        for layer in (
+            self.relative_bias,
+            self.relative_table,
+            self.convolution,
+            self.final_norm,
+            self.gates,
+        ):
             if layer is not None:
                 layer.build(input_shape)
         self.built = True
@@ -239,6 +283,7 @@ class TransformerStack(StackHeads, keras.layers.Layer):
         position_ids: Tensor | None = None,
         sequence_ids: Tensor | None = None,
         global_tokens: dict[str, Tensor] | None = None,
+        added_queries: Tensor | None = None,
         return_hidden_states: bool = False,
         return_scores: bool = False,
         training: bool | None = None,
@@ -268,17 +313,31 @@ class TransformerStack(StackHeads, keras.layers.Layer):
             compute = self._compute_block
             if training and self.recomputes == "block":
                 compute = recomputed(compute, self.block(index))
-            x, *more = compute(
-                index,
-                x,
-                context[index] if isinstance(context, tuple) else context,
-                cross_mask,
-                training,
-                positions=at,
-                head_mask=head_masks[index],
-                return_scores=return_scores,
-                **attending[index],
-            )
+            runs = [{"positions": at}]
+            if added_queries is not None and index == self.num_layers - 1:
+                runs = [{"memory": x, "places": at}] * 2
+                x = (x if at is None else take_positions(x, at)) + added_queries
+            for how in runs:
+                x, *more = compute(
+                    index,
+                    x,
+                    context[index] if isinstance(context, tuple) else context,
+                    cross_mask,
+                    training,
+                    head_mask=head_masks[index],
+                    return_scores=return_scores,
+                    **how,
+                    **attending[index],
+                )
+            if not index and self.convolution is not None:
+                x = self.convolution(
+                    x,
+                    embeddings=states[0],
+                    padding_mask=attention_mask,
+                    sequence_ids=sequence_ids,
+                    positions=at,
+                    training=training,
+                )
             if cache is not None:
                 caches.append(more.pop())
             scores += more
@@ -300,6 +359,7 @@ class TransformerStack(StackHeads, keras.layers.Layer):
         What layers of one pattern have in common is made once.
         """
         keys, rotary, attending = {}, {}, []
+        relative = self.relative_table and self.relative_table(length=rows.queries)
         for index, pattern in enumerate(self.patterns):
             at = positions if index == self.num_layers - 1 else None
             # A bias is another one where fewer queries are computed.
@@ -316,7 +376,7 @@ class TransformerStack(StackHeads, keras.layers.Layer):
                     position_ids = ops.expand_dims(places, 0)
                 head_dim = self.config.head_dim
                 rotary[base] = rotary_positions(position_ids, head_dim, base)
-            told["rotary"] = rotary.get(base)
+            told |= {"rotary": rotary.get(base), "relative": relative}
             attending.append({n: x for n, x in told.items() if x is not None})
         return attending
 

@@ -70,6 +70,71 @@ class Pooler(keras.layers.Layer):
 
 @checked
 @keras.saving.register_keras_serializable("keras_bertfam")
+class PositionQueries(keras.layers.Layer):
+    """Vectors of absolute positions, from which DeBERTa's mask decoder begins.
+
+    They are what `EncoderBackbone` takes as `added_queries`.
+
+    Args:
+        max_positions: int. Rows of the table.
+        hidden_dim: int.
+        initializer: initializer of the table.
+
+    Call arguments:
+        position_ids: int tensor `(batch, count)`, counted from 0.
+
+    Returns:
+        Float tensor `(batch, count, hidden_dim)`.
+
+    Reference: [He et al., 2020](https://arxiv.org/abs/2006.03654), section 3.2, and
+    the released code.
+
+    Example:
+
+    ```python
+    from keras_bertfam.layers.heads.heads import PositionQueries
+    layer = PositionQueries(512, hidden_dim=8)
+    layer(keras.ops.array([[4, 7]])).shape  # (1, 2, 8)
+    ```
+    """
+
+    def __init__(
+        self,
+        max_positions: int,
+        hidden_dim: int,
+        initializer: Initializer = "glorot_uniform",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.max_positions = max_positions
+        self.hidden_dim = hidden_dim
+        self.initializer = keras.initializers.get(initializer)
+
+    def build(self, input_shape: Shape) -> None:
+        shape = (self.max_positions, self.hidden_dim)
+        initializer = self.initializer.clone()
+        self.table = self.add_weight(name="table", shape=shape, initializer=initializer)
+        self.built = True
+
+    def call(self, position_ids: Tensor) -> Tensor:
+        # The gradient of a reshape is dense, whatever arrives at it.
+        table = ops.reshape(self.table, (self.max_positions, self.hidden_dim))
+        return ops.cast(ops.take(table, position_ids, axis=0), self.compute_dtype)
+
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
+        return (*input_shape, self.hidden_dim)
+
+    def get_config(self) -> Config:
+        return {
+            **super().get_config(),
+            "max_positions": self.max_positions,
+            "hidden_dim": self.hidden_dim,
+            "initializer": keras.initializers.serialize(self.initializer),
+        }
+
+
+@checked
+@keras.saving.register_keras_serializable("keras_bertfam")
 class SentencePairHead(keras.layers.Layer):
     """Logits of a sentence objective from the summary of a pair of segments.
 

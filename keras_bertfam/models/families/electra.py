@@ -56,20 +56,26 @@ SHARED_EMBEDDINGS = {
 
 @checked
 def make_generator(
-    backbone: Model, size: float = 0.25, tie: str = "embeddings"
+    backbone: Model,
+    size: float = 0.25,
+    tie: str = "embeddings",
+    depth: float = 1.0,
 ) -> Model:
     """Build a generator of a discriminator's kind, as ELECTRA does.
 
-    It has as many layers, the same embedding width and a part of the hidden
-    width, with heads of 64 (or the next width that divides) and an inner width of
-    four times the hidden one. Its projection of the embeddings is its own.
+    It has as many layers, or a part of them, the same embedding width and a part of
+    the hidden width, with heads of 64 (or the next width that divides) and an inner
+    width of four times the hidden one. Its projection of the embeddings is its own.
 
     Args:
         backbone: `EncoderBackbone`, the discriminator.
         size: float in (0, 1]. Its width as a share of the discriminator's.
         tie: `"embeddings"` (the tables of tokens, positions and segments and their
             norm are the discriminator's), `"tokens"` (only the token table),
-            `"none"`, or `"all"`: the discriminator itself, which needs `size=1`.
+            `"none"`, or `"all"`: the discriminator itself, which needs `size=1` and
+            `depth=1`.
+        depth: float in (0, 1]. Its layers as a share of the discriminator's, at least
+            one of them.
 
     Returns:
         A backbone of the discriminator's class. Saved as a preset it has
@@ -91,11 +97,14 @@ def make_generator(
     """
     if not 0 < size <= 1:
         raise ValueError(f"The generator's size must be in (0, 1]. Received: {size}.")
+    if not 0 < depth <= 1:
+        raise ValueError(f"The generator's depth must be in (0, 1]. Received: {depth}.")
     if tie == "all":
-        if size != 1:
+        if size != 1 or depth != 1:
             raise ValueError(
                 'tie="all" needs a generator of the same size. Expected: '
-                f"generator_size=1. Received: generator_size={size}."
+                "generator_size=1, generator_depth=1. Received: "
+                f"generator_size={size}, generator_depth={depth}."
             )
         return backbone
     if tie not in SHARED_EMBEDDINGS:
@@ -109,6 +118,8 @@ def make_generator(
         **backbone.get_config(),
         "name": f"{backbone.name}_generator",
         "dtype": backbone.dtype_policy,
+        "num_layers": (layers := max(1, round(backbone.num_layers * depth))),
+        "num_groups": min(backbone.num_groups, layers),
         "hidden_dim": hidden_dim,
         "num_heads": num_heads,
         "head_dim": hidden_dim // num_heads,

@@ -34,7 +34,8 @@ MEANINGLESS = {
     "of training, or of weights that aren't there yet": """
         classif_dropout decoder_layerdrop encoder_layerdrop init init_range
         init_std initializer_cutoff_factor initializer_factor sinusoidal_pos_embds
-        qa_dropout summary_first_dropout summary_last_dropout layerdrop""",
+        qa_dropout summary_first_dropout summary_last_dropout layerdrop
+        pooler_dropout""",
     "said by shapes, or by other keys": """
         num_hidden_layers d_head n_ctx n_token n_positions n_special dense_act_fn
         is_gated_act add_bias_logits num_labels _num_labels extra_pos_embeddings
@@ -44,6 +45,7 @@ MEANINGLESS = {
         directionality down_scale_factor gap_size layers_to_keep net_structure_type
         num_memory_blocks pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers
         pooler_size_per_head pooler_type predict_special_tokens
+        pooler_hidden_size legacy
         cross_attention_hidden_size is_encoder_decoder is_decoder tie_encoder_decoder
         tie_weights_ start_n_top end_n_top classifier_dropout summary_activation
         summary_proj_to_labels summary_type summary_use_proj""",
@@ -53,7 +55,9 @@ _READ = """
     architectures model_type id2label label2id problem_type pruned_heads
     tie_word_embeddings sentence_transformers sbert_ce_default_activation_function
     layer_types local_attention rope_parameters rope_scaling global_rope_theta
-    local_rope_theta""".split()
+    local_rope_theta relative_attention max_relative_positions position_biased_input
+    pos_att_type position_buckets norm_rel_ebd share_att_key conv_act conv_groups
+    embedding_size type_vocab_size""".split()
 
 
 def unknown_keys(family: str, config: Mapping[str, Any]) -> dict[str, Any]:

@@ -32,8 +32,8 @@ TOKENIZER_FILES = (
     "spiece.model",
     "tokenizer.json",
 )
-# Another name for the same kind of file, XLM-R's.
-OTHER_NAMES = {"sentencepiece.bpe.model": "spiece.model"}
+# Other names for the same kind of file, XLM-R's and DeBERTa's.
+OTHER_NAMES = {"sentencepiece.bpe.model": "spiece.model", "spm.model": "spiece.model"}
 TOKENIZER_CONFIG = "tokenizer_config.json"
 # What trainers and `torch.compile` put before names.
 WRAPPERS, COMPILED = ("module", "model"), "_orig_mod"

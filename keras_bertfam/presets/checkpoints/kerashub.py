@@ -400,7 +400,7 @@ def _make_task(model, table, backbone):
         ValueError: if it has none.
     """
     ours = counterpart(type(model))
-    role = next(iter(ours.heads), None) if ours and len(ours.heads) == 1 else None
+    role = next(iter(ours.roles), None) if ours and len(ours.roles) == 1 else None
     ending = next((ending for ending, each in _TASKS.items() if each == role), None)
     if ending not in table.heads:
         raise ValueError(

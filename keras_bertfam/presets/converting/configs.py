@@ -34,6 +34,7 @@ _VALUES: dict[str, tuple[Callable, Callable]] = {
     "activation": (_ACTIVATIONS.get, lambda name: _TO_ACTIVATIONS.get(name, name)),
     "num_segments": (lambda n: 0 if n == 1 else n, lambda n: n or 1),
     "clamp_length": (lambda n: None if n < 0 else n, lambda n: -1 if n is None else n),
+    "token_types": (lambda n: n, lambda n: n),  # DeBERTa's, which may be none
     "position_offset": (lambda pad: pad + 1, lambda offset: offset - 1),
     "afn": (
         _GPT_ACTIVATIONS.get,
@@ -219,7 +220,8 @@ def _check(source, ours, theirs, value):
         fits = _is_number(value) and 0 <= value < math.inf
         expected = "a number, not negative"
     else:
-        least = {"clamp_length": -1, "position_offset": 0}.get(ours, 1)
+        least = {"clamp_length": -1, "position_offset": 0, "convolution": 0}
+        least = 0 if theirs == "token_types" else least.get(ours, 1)
         most = MAX_LAYERS if ours == "num_layers" else _MAX_SIZE
         whole = isinstance(value, int) and not isinstance(value, bool)
         fits = whole and least <= value <= most

@@ -158,7 +158,7 @@ def read_task(
         tokenizer = tokenizer_files.load_tokenizer(source)
         preprocessor = _preprocessor(cls, tokenizer, backbone, report)
     kwargs = {**_generator_arguments(cls, source, load_weights, kwargs), **kwargs}
-    kwargs = {**_head_arguments(cls, source, kwargs), **kwargs}
+    kwargs = {**_head_arguments(cls, source, report, kwargs), **kwargs}
     task = cls(backbone=backbone, preprocessor=preprocessor, **kwargs)
     if load_weights:
         given = getattr(kwargs.get("generator"), "weights", ())
@@ -199,8 +199,9 @@ def _generator_arguments(cls, source, load_weights, kwargs):
     return {"generator": load_task(masked_lm, part, load_weights), "tie": "none"}
 
 
-def _head_arguments(cls, source, kwargs):
-    """Read the arguments of a fine-tuning task that a checkpoint tells."""
+def _head_arguments(cls, source, report, kwargs):
+    """Read the arguments of a task that a checkpoint tells."""
+    of_backbone = {name for _, names in report.mapped for name in names}
     ours, arguments = counterpart(cls), {}
     dropouts = transformers_tables()[source.family].dropouts
     roles = dropouts.keys() & (ours.heads if ours else ())
@@ -219,8 +220,9 @@ def _head_arguments(cls, source, kwargs):
                 if weight.ours == name
                 for theirs in weight.theirs
             ]
-            if names and names[0] in source.tensors:
-                arguments |= zip(sizes_of, source.tensors[names[0]].shape, strict=True)
+            if names and names[0] in source.tensors.keys() - of_backbone:
+                shape = source.tensors[names[0]].shape[: len(sizes_of)]
+                arguments |= zip(sizes_of, shape, strict=True)
     if ours is not None and ours.styled:
         arguments["head_style"] = configs.head_style(source)
     if ours is not None and ours.labelled:
@@ -327,14 +329,15 @@ def _fill(owner, weights, backbone, report, prefix="", label=""):
                 if len(variable.shape) > 1:
                     variable.assign(backbone.make_initializer()(variable.shape))
             continue
-        variable.assign(_value(weight, variable, names, report))
+        heads = (backbone.num_heads,) if weight.transform.takes_heads else ()
+        variable.assign(_value(weight, variable, names, report, *heads))
         report.mapped.append((label + weight.ours, tuple(names)))
         report.progress(len(names))
         loaded.add(id(variable))
     return loaded
 
 
-def _value(weight, variable, names, report):
+def _value(weight, variable, names, report, *heads):
     """Read what a variable becomes from the tensors of its map."""
     tensors = [report.source.tensors[name] for name in names]
     shapes = [tuple(tensor.shape) for tensor in tensors]
@@ -349,7 +352,7 @@ def _value(weight, variable, names, report):
         if not (np.isfinite(array.min()) and np.isfinite(array.max())):
             report.not_finite.append(name)
     try:
-        value = weight.transform.join(arrays)
+        value = weight.transform.join(arrays, *heads)
     except (ValueError, IndexError):
         value = None
     if value is None or value.shape != tuple(variable.shape):

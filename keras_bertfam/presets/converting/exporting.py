@@ -72,6 +72,11 @@ def export_to_transformers(
         head = getattr(model, ours.heads["masked_lm"])
         if note := activation_note(head, table.head_activation):
             warn(note)
+    if getattr(model, "decoder_positions", None) is not None:
+        warn(
+            "`transformers` has no enhanced mask decoder. It leaves the table of "
+            "positions in this file out, and predicts other tokens."
+        )
     prefixed = table.prefix and ours is not BACKBONE
     prefix = f"{table.prefix}." if prefixed else ""
     tensors = model_tensors(model, family, prefix)
@@ -143,7 +148,7 @@ def checked_counterpart(model: Model, family: str) -> Counterpart:
     table, style = transformers_tables()[family], FAMILIES[family].head_style.name
     backbone: Model = getattr(model, "backbone", model)
     ours = BACKBONE if backbone is model else counterpart(type(model))
-    if ours is None or not ours.heads.keys() - ours.own <= table.heads.keys():
+    if ours is None or not ours.roles - {*ours.own} <= table.heads.keys():
         raise ValueError(
             f"`transformers` has no {table.title} of this kind. Received: "
             f"{type(model).__name__}."
@@ -203,9 +208,9 @@ def model_tensors(
         owner = types.SimpleNamespace(pooler=pooler)
         tensors |= collect_tensors(owner, poolers, backbone, prefix, written)
     for role, attribute in ours.heads.items():
-        if role in ours.own:
-            continue
         head = getattr(model, attribute)
+        if role in ours.own or head is None:
+            continue
         tensors |= collect_tensors(head, table.heads[role], backbone, written=written)
     if table.output in tensors:  # then nothing else is tied there
         biases = {n: o for n, o in COPIES.items() if n.endswith(".bias")}
@@ -228,6 +233,8 @@ def _check_all_written(model, backbone, written):
     for name in ("pooler", "query_embedding"):
         layer = getattr(backbone, name, None)
         written |= {id(v) for v in layer.weights} if layer is not None else set()
+    if (differences := getattr(model, "differences", None)) is not None:
+        written |= {id(v) for v in differences.weights}  # the tables have them in them
     if not (counterpart(type(model)) or BACKBONE).heads.keys() & LANGUAGE_MODELS:
         written.add(id(find(backbone, OUTPUT_TABLE)))
     lost = [v.path for v in model.weights if v.trainable and id(v) not in written]

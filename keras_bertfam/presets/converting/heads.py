@@ -36,6 +36,7 @@ class Counterpart:
         told: dict from roles to variables of the head, and the task's arguments that
             are the sizes of each.
         own: roles that `transformers` hasn't, and that only others' files have.
+        optional: roles that not every family has, and whose attribute may be `None`.
     """
 
     ending: str
@@ -52,6 +53,12 @@ class Counterpart:
         default_factory=dict
     )
     own: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+
+    @property
+    def roles(self) -> set[str]:
+        """The roles of the heads that each such task has."""
+        return {*self.heads} - {*self.optional}
 
     def parts(self, task: Model) -> dict[str, "Generator"]:
         """Give the models in folders beside a task's own files, by their names."""
@@ -72,7 +79,12 @@ class Generator:
 BACKBONE = Counterpart("Model")
 # Those of objectives; fine-tuning tasks have theirs as `counterpart`.
 _OBJECTIVES = {
-    "MaskedLM": Counterpart("ForMaskedLM", {"masked_lm": "head"}),
+    "MaskedLM": Counterpart(
+        "ForMaskedLM",
+        {"masked_lm": "head", "decoder": "position_queries"},
+        told={"decoder": {"table": ("decoder_positions",)}},
+        optional=("decoder",),
+    ),
     "MaskedLMSentencePair": Counterpart(
         "ForPreTraining",
         {"masked_lm": "masked_lm_head", "sentence": "sentence_head"},
@@ -132,7 +144,7 @@ def shared_heads(theirs: type, ours: type) -> list[tuple[str, str]]:
     Heads of fine-tuning aren't shared: they differ by their classes.
     """
     first, second = (getattr(counterpart(cls), "heads", {}) for cls in (theirs, ours))
-    roles = first.keys() & second.keys() - fine_tuned_roles()
+    roles = first.keys() & second.keys() - fine_tuned_roles() - {"decoder"}
     return [(first[role], second[role]) for role in sorted(roles)]
 
 
@@ -194,7 +206,7 @@ def task_name(source: CheckpointSource) -> str | None:
     told = "regression" if told is None and _has_one_output(source) else told
     for name, ours in tasks.items():
         fits = ours.config.get("problem_type") in (None, told)
-        if not fits or not ours.heads.keys() <= table.heads.keys():
+        if not fits or not ours.roles <= table.heads.keys():
             continue
         if table.architecture(ours.ending) in named:
             return name
@@ -211,13 +223,13 @@ def _has_one_output(source):
 
 
 def _rank(ours):
-    return -len(ours.heads), "masked_lm" in ours.heads
+    return -len(ours.roles), "masked_lm" in ours.heads
 
 
 def _holds(source, name, ours):
     """Tell whether all of a task of ours is in a checkpoint."""
     heads = transformers_tables()[source.family].heads
-    weights = [weight for role in ours.heads for weight in heads[role]]
+    weights = [weight for role in ours.roles for weight in heads[role]]
     task = keras.saving.get_registered_object(f"keras_bertfam>{name}")
     return (
         issubclass(BACKBONES[source.family], task.backbone_cls)

@@ -49,6 +49,7 @@ _EXPORTS = {
     "BertTokenizer": {"vocabulary.txt": "vocab.txt"},
     "RobertaTokenizer": _BYTE_PAIR,
     "BartTokenizer": _BYTE_PAIR,
+    "DebertaTokenizer": _BYTE_PAIR,
     "GPT2Tokenizer": _BYTE_PAIR,
     "GPTTokenizer": _BYTE_PAIR,
     "AlbertTokenizer": _PIECES,
@@ -56,6 +57,7 @@ _EXPORTS = {
     "T5Tokenizer": _PIECES,
     "CamembertTokenizer": _PIECES_OF_FAIRSEQ,
     "XLMRobertaTokenizer": _PIECES_OF_FAIRSEQ,
+    "DebertaV2Tokenizer": {"vocabulary.spm": "spm.model"},
 }
 _BY_JSON = ("ModernBertTokenizer",)
 _THEIR_NAMES = {"GPTTokenizer": "OpenAIGPTTokenizer"}
@@ -347,8 +349,8 @@ def export_tokenizer(tokenizer: Tokenizer, folder: Path) -> dict[str, int]:
             config[theirs] = settings[ours]
     if name == "T5Tokenizer":
         config["extra_ids"] = 0  # the model has them
-    if _EXPORTS[name] is _PIECES_OF_FAIRSEQ:
-        [file] = _PIECES_OF_FAIRSEQ.values()
+    if hasattr(tokenizer, "proto_in_own_order"):
+        [file] = _EXPORTS[name].values()
         pathlib.Path(folder, file).write_bytes(tokenizer.proto_in_own_order())
     if getattr(tokenizer, "added_tokens", ()):
         config["added_tokens_decoder"] = added_tokens_decoder(tokenizer)

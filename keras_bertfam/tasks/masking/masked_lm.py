@@ -9,8 +9,9 @@ import numpy as np
 from keras import ops
 
 from keras_bertfam.arguments import checked
+from keras_bertfam.layers.attention.masks import restarted_positions
 from keras_bertfam.layers.data.user_inputs import as_strings
-from keras_bertfam.layers.heads.heads import MaskedLMHead
+from keras_bertfam.layers.heads.heads import MaskedLMHead, PositionQueries
 from keras_bertfam.models.families.distilbert import DistilBertBackbone
 from keras_bertfam.tasks.losses import MaskedCrossentropy, token_metrics
 from keras_bertfam.tasks.masking.masked_lm_preprocessor import (
@@ -18,7 +19,7 @@ from keras_bertfam.tasks.masking.masked_lm_preprocessor import (
 )
 from keras_bertfam.tasks.task import LABELS, PretrainingTask
 from keras_bertfam.tokenizers import pipeline_ops
-from keras_bertfam.types import Mixin, Model, Tensor
+from keras_bertfam.types import Config, Mixin, Model, Tensor
 
 
 class FillMask(Mixin):
@@ -131,6 +132,11 @@ class MaskedLM(FillMask, PretrainingTask):
         backbone: `keras_bertfam.models.EncoderBackbone`.
         preprocessor: `MaskedLMPreprocessor`, or `None` for batches that are
             masked already.
+        decoder_positions: int or `None`. With a DeBERTa, the enhanced mask decoder:
+            a table of so many absolute positions is added to the states before the
+            last layer, and this layer, run twice from there, attends to these states.
+            Rows can't be longer. Files of the original have such a table, and are read
+            with it; `transformers` leaves it out, and so predicts other tokens.
         **kwargs: arguments of `keras.Model`.
 
     Call arguments:
@@ -148,8 +154,9 @@ class MaskedLM(FillMask, PretrainingTask):
     `recipe()`: the loss is `sum(weight * crossentropy) / sum(weight)`, the metrics
     are masked accuracy and perplexity.
 
-    Reference: [Devlin et al., 2018](https://arxiv.org/abs/1810.04805), section
-    3.1.
+    References: [Devlin et al., 2018](https://arxiv.org/abs/1810.04805), section
+    3.1; the decoder: [He et al., 2020](https://arxiv.org/abs/2006.03654), section 3.2,
+    and its released code.
 
     Example:
 
@@ -168,14 +175,20 @@ class MaskedLM(FillMask, PretrainingTask):
     label_kind = "token"
     extra_inputs = ("mask_positions",)
     reads_labels = True
+    fixed_arguments = ("decoder_positions",)
 
     def __init__(
         self,
         backbone: Model,
         preprocessor: MaskedLMPreprocessor | None = None,
+        decoder_positions: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(backbone, preprocessor, **kwargs)
+        self.decoder_positions = decoder_positions
+        self.position_queries = None
+        if decoder_positions is not None:
+            self.position_queries = _position_queries(backbone, decoder_positions)
         self.head = masked_lm_head(backbone)
         self.built = True
         self.compile_by_default()
@@ -184,10 +197,40 @@ class MaskedLM(FillMask, PretrainingTask):
         inputs = dict(inputs)
         positions = inputs.pop("mask_positions", None)
         labels = inputs.pop(LABELS, None)
+        more = {}
+        if self.position_queries is not None:
+            more["added_queries"] = self._added_queries(inputs, positions)
         outputs = self.backbone(
-            inputs, positions=positions, return_pooled=False, training=training
+            inputs, positions=positions, return_pooled=False, training=training, **more
         )
         return self.predict_tokens(self.head, outputs["sequence_output"], labels=labels)
+
+    def _added_queries(self, inputs, positions):
+        """Give the vectors of the positions to predict, or of all of a row."""
+        length = inputs["token_ids"].shape[1]
+        if length is not None and length > self.decoder_positions:
+            raise ValueError(
+                f"`token_ids` must have at most decoder_positions="
+                f"{self.decoder_positions} tokens. Received: {length}."
+            )
+        ids = inputs.get("position_ids")
+        if ids is None and inputs.get("sequence_ids") is not None:
+            ids = restarted_positions(inputs["sequence_ids"])
+        if ids is None and positions is not None:
+            return self.position_queries(ops.cast(positions, "int32"))
+        if ids is None:
+            count = ops.shape(inputs["token_ids"])[1]
+            return self.position_queries(ops.arange(count, dtype="int32")[None])
+        if positions is not None:
+            positions = ops.cast(positions, "int32")
+            ids = ops.take_along_axis(ops.cast(ids, "int32"), positions, axis=1)
+        return self.position_queries(ids)
+
+    def get_config(self) -> Config:
+        config = super().get_config()
+        if self.decoder_positions is not None:
+            config["decoder_positions"] = self.decoder_positions
+        return config
 
     @classmethod
     def from_teacher(
@@ -241,6 +284,24 @@ class MaskedLM(FillMask, PretrainingTask):
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
         return token_metrics()
+
+
+def _position_queries(backbone, count):
+    if getattr(backbone, "disentangled", None) is None:
+        raise ValueError(
+            "`decoder_positions` must be `None` unless the backbone's attention is "
+            f"disentangled, as DeBERTa's. Received: decoder_positions={count}, "
+            f"{type(backbone).__name__}."
+        )
+    layer = PositionQueries(
+        count,
+        backbone.hidden_dim,
+        backbone.make_initializer(table=True),
+        dtype=backbone.dtype_policy,
+        name="position_queries",
+    )
+    layer.build((None, None))
+    return layer
 
 
 def masked_lm_head(

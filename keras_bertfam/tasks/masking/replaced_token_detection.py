@@ -6,6 +6,10 @@ from typing import Any, Self
 import keras
 from keras import ops
 
+from keras_bertfam.layers.blocks.table_differences import (
+    disentangled,
+    merged_weights,
+)
 from keras_bertfam.layers.heads.heads import MaskedLMHead
 from keras_bertfam.layers.heads.replaced_tokens import (
     CopyingMaskedLMHead,
@@ -120,6 +124,7 @@ VARIANTS = {
 }
 
 
+SHARINGS = ("full", "gradient_disentangled")
 _SLOTS = ("mask_positions", "mask_ids", "mask_weights")
 
 
@@ -144,14 +149,21 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
         generator_size: float in (0, 1]. Width of the generator as a share of the
             discriminator's. Defaults to that of the published size that is nearest
             in width: 1/4 (small and large) or 1/3 (base).
+        generator_depth: float in (0, 1]. Layers of the generator as a share of the
+            discriminator's. Defaults to that of the recipe: 1, and 1/2 for DeBERTa.
         tie: `"embeddings"`, `"tokens"`, `"none"` or `"all"`: what the two share,
             see `keras_bertfam.models.make_generator`.
+        sharing: how the tied tables are shared. `"full"`: they are the same, and both
+            losses train them. `"gradient_disentangled"`: the generator's are trained
+            by its own loss only, and the discriminator's are these and a difference,
+            zero at first, that its loss trains (DeBERTaV3, section 3.3). Norms aren't
+            shared then. Defaults to `"full"`, and for DeBERTa to the other.
         variant: the paper's ablations. `"electra"`; `"electra_15"`: the
             discriminator's loss covers the masked positions only;
             `"replace_mlm"`: the discriminator predicts the original tokens at the
             masked positions; `"all_tokens_mlm"`: at all positions, and may copy.
-        discriminator_weight: float, or `None`: 50 for the detecting variants, and
-            1 for the others, of whose weight the paper doesn't tell.
+        discriminator_weight: float, or `None`: 50 for the detecting variants (10 for
+            DeBERTa), and 1 for the others, of whose weight the paper doesn't tell.
         temperature: float, of the sampling.
         disallow_correct: bool. Never sample the original token.
         train_generator: bool. `False` leaves the generator as it is, runs it
@@ -193,12 +205,18 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
         generator=masked_lm, tie="none", train_generator=False)
     ```
 
+    With `sharing="gradient_disentangled"`, go on with `model.copy_discriminator()`,
+    whose tables are whole, as they are in any preset that is saved. In DeBERTa's code,
+    the generator's step comes before the discriminator sees its tables; here both are
+    of one step.
+
     Samples are drawn independently on each replica of a `tf.distribute` strategy:
     two replicas equal one device in distribution, and exactly as `temperature`
     goes to 0. Unlike the released code's, masked positions are distinct.
 
     Reference: [Clark et al., 2020](https://arxiv.org/abs/2003.10555), section 2;
-    variants: "Efficiency Analysis".
+    variants: "Efficiency Analysis"; `sharing`: [He et al.,
+    2021](https://arxiv.org/abs/2111.09543), section 3.3.
 
     Example:
 
@@ -213,7 +231,15 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
 
     preprocessor_cls = ReplacedTokenDetectionPreprocessor
     recipe_family = "electra"
-    fixed_arguments = ("variant", "generator_size", "tie", "temperature", "seed")
+    fixed_arguments = (
+        "variant",
+        "generator_size",
+        "generator_depth",
+        "tie",
+        "sharing",
+        "temperature",
+        "seed",
+    )
 
     def __init__(
         self,
@@ -228,23 +254,44 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
         disallow_correct: bool = False,
         train_generator: bool = True,
         seed: int | None = None,
+        generator_depth: float | None = None,
+        sharing: str | None = None,
         **kwargs: Any,
     ) -> None:
+        super().__init__(backbone, preprocessor, **kwargs)
+        said = recipe_of(self).task_arguments
+        if sharing is None:
+            shares = generator is None and tie in ("embeddings", "tokens")
+            sharing = said.get("sharing", SHARINGS[0]) if shares else SHARINGS[0]
+        if sharing not in SHARINGS:
+            raise ValueError(
+                f"`sharing` must be one of {SHARINGS}. Received: {sharing!r}."
+            )
+        if sharing != "full" and tie not in ("embeddings", "tokens"):
+            raise ValueError(
+                f'`tie` must be "embeddings" or "tokens" with sharing={sharing!r}. '
+                f"Received: tie={tie!r}."
+            )
         if variant not in VARIANTS:
             raise ValueError(
                 f"`variant` must be one of {tuple(VARIANTS)}. Received: {variant!r}."
             )
-        super().__init__(backbone, preprocessor, **kwargs)
         self.variant = variant
         if generator_size is None:
-            generator_size = recipe_of(self).task_arguments["generator_size"]
+            generator_size = said["generator_size"]
+        if generator_depth is None:
+            generator_depth = 1.0 if tie == "all" else said.get("generator_depth", 1.0)
+        if discriminator_weight is None:
+            usual = self._variant.weight
+            detects = self._variant.kind == "detect"
+            discriminator_weight = (
+                said.get("discriminator_weight", usual) if detects else usual
+            )
         self.generator_size = generator_size
+        self.generator_depth = generator_depth
         self.tie = tie
-        self.discriminator_weight = (
-            self._variant.weight
-            if discriminator_weight is None
-            else discriminator_weight
-        )
+        self.sharing = sharing
+        self.discriminator_weight = discriminator_weight
         self.temperature = temperature
         self.disallow_correct = disallow_correct
         self.train_generator = train_generator
@@ -255,12 +302,19 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
         if self._generator_is_given:
             self._check_generator(generator)
         else:
-            generator = make_generator(backbone, self.generator_size, tie)
+            tied = tie if sharing == "full" else "none"
+            sizes = self.generator_size, tied, self.generator_depth
+            generator = make_generator(backbone, *sizes)
         if isinstance(generator, (MaskedLM, SpanBoundaryLM)):
             self.generator, self.generator_head = generator.backbone, generator.head
         else:
             self.generator = generator
             self.generator_head = masked_lm_head(generator, name="generator_head")
+        self.differences = None
+        if sharing != "full":
+            self.differences = disentangled(
+                backbone.embeddings, self.generator.embeddings, tie == "embeddings"
+            )
         self.sampler = SampleTokens(temperature, seed, name="sampler")
         if self._variant.kind == "detect":
             self.head = ReplacedTokenHead(
@@ -299,6 +353,30 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
     def discriminator(self) -> Model:
         """`EncoderBackbone`: the backbone that the task trains."""
         return self.backbone
+
+    def copy_discriminator(self) -> Model:
+        """Copy the discriminator, with tables of its own whatever is shared.
+
+        Returns:
+            A backbone of its class, all of whose weights can be trained.
+
+        Example:
+
+        ```python
+        backbone = keras_bertfam.models.ElectraBackbone.from_preset(
+            "electra_small_discriminator_uncased_en", load_weights=False)
+        model = keras_bertfam.tasks.ReplacedTokenDetection(
+            backbone, sharing="gradient_disentangled")
+        classifier = keras_bertfam.tasks.TextClassifier(
+            model.copy_discriminator(), num_classes=2)
+        ```
+        """
+        copy = type(self.backbone).from_config(self.backbone.get_config())
+        for source, target in zip(
+            merged_weights(self.backbone), copy.weights, strict=True
+        ):
+            target.assign(ops.copy(source))  # JAX would share the buffer
+        return copy
 
     def masked_lm_logits(self, inputs: dict[str, Tensor]) -> Tensor:
         inputs = dict(inputs)
@@ -398,6 +476,8 @@ class ReplacedTokenDetection(FillMask, PretrainingTask):
             "disallow_correct": self.disallow_correct,
             "train_generator": self.train_generator,
             "seed": self.seed,
+            "generator_depth": self.generator_depth,
+            "sharing": self.sharing,
         }
 
     @classmethod

@@ -25,8 +25,8 @@ class PublishedSize:
         source: repository of the weights on the Hugging Face hub, or `None`.
         tokenizer: kind of the tokenizer, if it isn't the family's; or
             `"tokenizer_json"` for one that is in such a file only, and
-            `"sentence_piece_bpe"` for a model that is called
-            `sentencepiece.bpe.model`.
+            `"sentence_piece_bpe"` and `"sentence_piece_spm"` for a model that is called
+            `sentencepiece.bpe.model` and `spm.model`.
     """
 
     arguments: Mapping[str, Any]

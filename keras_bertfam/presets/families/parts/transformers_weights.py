@@ -155,6 +155,8 @@ ENCODER_ARGUMENTS = {
     "share": "none",
     "num_groups": 1,
     "norm_first": False,
+    "disentangled": None,
+    "convolution": 0,
 }
 DECODER_ARGUMENTS = {**ENCODER_ARGUMENTS, "causal": True, "embedding_norm": False}
 # Arguments of `EncoderDecoderBackbone`, which itself says what its two halves are.

@@ -21,10 +21,12 @@ class Transform:
         join: function of a list of arrays, gives an array.
         split: function of an array, the number of tensors and the backbone, gives
             a list of arrays.
+        takes_heads: whether `join` takes the number of heads as well.
     """
 
     join: Callable[..., Any]
     split: Callable[..., Any]
+    takes_heads: bool = False
 
 
 def _beside(arrays, axis):

@@ -1,0 +1,137 @@
+"""A convolution beside the first block of an encoder."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_bertfam.layers.blocks.dense import (
+    flat_dense,
+    get_activation,
+    take_positions,
+)
+from keras_bertfam.layers.blocks.dropout import Dropout
+from keras_bertfam.layers.blocks.sublayers import normed
+from keras_bertfam.types import Config, Initializer, Shape, Tensor
+
+
+@keras.saving.register_keras_serializable("keras_bertfam")
+class EmbeddingConvolution(keras.layers.Layer):
+    """Adds what neighbouring tokens' embeddings say to the states of the first block.
+
+    `norm(states + activation(dropout(convolution(embeddings))))`. Padding is left out,
+    and so are the tokens of other sequences in a packed row.
+
+    Args:
+        kernel_size: int. Odd number of tokens, half of the others on each side.
+        activation: see `FeedForward`.
+        dropout: float.
+        layer_norm_epsilon: float.
+        initializer: initializer of the kernel.
+
+    Call arguments:
+        states: float tensor of shape `(batch, length or count, width)`, the output of
+            the first block.
+        embeddings: float tensor of shape `(batch, length, width)`, its input.
+        padding_mask: bool tensor `(batch, length)`, false for padding, or `None`.
+        sequence_ids: int tensor `(batch, length)`, or `None`.
+        positions: int tensor `(batch, count)`, where the `states` are, or `None`.
+
+    Returns:
+        Float tensor of the shape of `states`.
+
+    Reference: the released code of [DeBERTa](https://github.com/microsoft/DeBERTa), of
+    its second version.
+
+    Example:
+
+    ```python
+    from keras_bertfam.layers.blocks.convolution import EmbeddingConvolution
+    x = keras.random.normal((1, 5, 8))
+    EmbeddingConvolution(3)(x, embeddings=x).shape  # (1, 5, 8)
+    ```
+    """
+
+    def __init__(
+        self,
+        kernel_size: int,
+        activation: str = "gelu",
+        dropout: float = 0.0,
+        layer_norm_epsilon: float = 1e-7,
+        initializer: Initializer = "glorot_uniform",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.kernel_size = kernel_size
+        self.activation = activation
+        self.dropout_rate = dropout
+        self.layer_norm_epsilon = layer_norm_epsilon
+        self.initializer = keras.initializers.get(initializer)
+        common: dict[str, Any] = {"dtype": self.dtype_policy}
+        self.dropout = Dropout(dropout, name="dropout", **common)
+        self.norm = keras.layers.LayerNormalization(
+            epsilon=layer_norm_epsilon, name="norm", **common
+        )
+
+    def build(self, states_shape: Shape, embeddings_shape: Shape | None = None) -> None:
+        width = states_shape[-1]
+        # Its inputs are the neighbours' embeddings side by side.
+        self.dense = keras.layers.Dense(
+            width,
+            kernel_initializer=self.initializer.clone(),
+            dtype=self.dtype_policy,
+            name="dense",
+        )
+        self.dense.build((None, self.kernel_size * width))
+        self.norm.build((None, None, width))
+        self.built = True
+
+    def call(
+        self,
+        states: Tensor,
+        embeddings: Tensor,
+        padding_mask: Tensor | None = None,
+        sequence_ids: Tensor | None = None,
+        positions: Tensor | None = None,
+        training: bool | None = None,
+    ) -> Tensor:
+        x = flat_dense(self.dense, self._neighbours(embeddings, sequence_ids))
+        kept = None
+        if padding_mask is not None:
+            kept = ops.expand_dims(ops.cast(padding_mask, x.dtype), -1)
+            x = x * kept
+        if positions is not None:
+            x = take_positions(x, positions)
+            kept = None if kept is None else take_positions(kept, positions)
+        x = get_activation(self.activation)(self.dropout(x, training=training))
+        x = normed(self.norm, states + x)
+        return x if kept is None else x * kept
+
+    def _neighbours(self, x, sequence_ids):
+        """Put the neighbours of each token side by side, zeros where there are none."""
+        half, length = self.kernel_size // 2, ops.shape(x)[1]
+        padded = ops.pad(x, [[0, 0], [half, half], [0, 0]])
+        parts = [padded[:, k : k + length] for k in range(self.kernel_size)]
+        if sequence_ids is not None:
+            ids = ops.cast(sequence_ids, "int32")
+            # A number that no sequence has, as no neighbour is out there.
+            there = ops.pad(ids, [[0, 0], [half, half]], constant_values=-1)
+            same = [there[:, k : k + length] == ids for k in range(self.kernel_size)]
+            parts = [
+                part * ops.expand_dims(ops.cast(each, part.dtype), -1)
+                for part, each in zip(parts, same, strict=True)
+            ]
+        return ops.concatenate(parts, axis=-1)
+
+    def compute_output_shape(self, states_shape: Shape, **kwargs: Any) -> Shape:
+        return states_shape
+
+    def get_config(self) -> Config:
+        return {
+            **super().get_config(),
+            "kernel_size": self.kernel_size,
+            "activation": self.activation,
+            "dropout": self.dropout_rate,
+            "layer_norm_epsilon": self.layer_norm_epsilon,
+            "initializer": keras.initializers.serialize(self.initializer),
+        }

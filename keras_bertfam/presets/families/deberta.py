@@ -1,0 +1,112 @@
+"""The record of DeBERTa's first version."""
+
+import dataclasses
+
+import numpy as np
+
+from keras_bertfam.presets.families.deberta_v2 import (
+    CONFIG,
+    DEBERTA_V2,
+    FINE_TUNING,
+    HEADS,
+    TABLE,
+    with_positions,
+    without_positions,
+)
+from keras_bertfam.presets.families.parts.recipes import PretrainingRecipe
+from keras_bertfam.presets.families.parts.record import size
+from keras_bertfam.presets.families.parts.weight_maps import (
+    KERNEL,
+    Transform,
+    WeightMap,
+    dense,
+    same,
+)
+
+
+def _by_parts(arrays, heads):
+    """Put first what all heads have of queries, then of keys and values."""
+    (array,) = arrays
+    parts = array.reshape(heads, 3, -1, array.shape[1])
+    return parts.transpose(1, 0, 2, 3).reshape(array.shape).T
+
+
+def _by_heads(array, count, backbone):
+    parts = array.T.reshape(3, -1, backbone.head_dim, array.shape[0])
+    return [parts.transpose(1, 0, 2, 3).reshape(array.T.shape)]
+
+
+PACKED = Transform(_by_parts, _by_heads, takes_heads=True)
+BIASES = Transform(
+    lambda arrays, heads: np.stack([a.reshape(heads, -1) for a in arrays]),
+    lambda a, *_: [part.reshape(-1) for part in a],
+    takes_heads=True,
+)
+
+_SUBLAYER = "encoder.attention_layers.{layer}.sublayer"
+_SELF = "encoder.layer.{layer}.attention.self"
+_QKV = f"{_SUBLAYER}.qkv."
+
+_PRETRAINING = PretrainingRecipe(
+    task="MaskedLM",
+    source="microsoft/DeBERTa, experiments/language_model, deberta-base",
+    learning_rate=1e-4,
+    warmup_steps=10_000,
+    total_steps=1_000_000,
+    batch_size=256,
+    bias_correction=False,
+    masking={"strategy": "ngrams", "mask_selection_rate": 0.15},
+    task_arguments={"decoder_positions": 512},
+)
+
+DEBERTA = DEBERTA_V2.derived(
+    "deberta",
+    "DebertaBackbone",
+    tokenizer="byte_pair",
+    tokenizer_class="DebertaTokenizer",
+    arguments={
+        **DEBERTA_V2.arguments,
+        "disentangled": "separate",
+        "relative_buckets": 1024,
+    },
+    sizes={
+        f"deberta_{ours}_en": size(
+            50265,
+            layers,
+            width,
+            16 if width == 1024 else 12,
+            source=f"microsoft/{name}",
+        )
+        for ours, name, layers, width in (
+            ("base", "deberta-base", 12, 768),
+            ("large", "deberta-large", 24, 1024),
+            ("extra_large", "deberta-xlarge", 48, 1024),
+        )
+    },
+    pretraining={"": _PRETRAINING},
+    fine_tuning={"": FINE_TUNING},
+    transformers=dataclasses.replace(
+        TABLE,
+        title="Deberta",
+        config=CONFIG,
+        weights=(
+            *(w for w in TABLE.weights if not w.ours.startswith(_QKV)),
+            WeightMap(f"{_QKV}kernel", (f"{_SELF}.in_proj.weight",), PACKED),
+            WeightMap(
+                f"{_SUBLAYER}.biases", (f"{_SELF}.q_bias", f"{_SELF}.v_bias"), BIASES
+            ),
+            *same(
+                f"{_SUBLAYER}.relative_key.kernel",
+                f"{_SELF}.pos_proj.weight",
+                transform=KERNEL,
+            ),
+            *dense(f"{_SUBLAYER}.relative_query", f"{_SELF}.pos_q_proj"),
+        ),
+        heads={role: maps for role, maps in HEADS.items() if role != "choice"},
+        fixed={**TABLE.fixed, "disentangled": "separate", "convolution": 0},
+        required_config={"talking_head": False},
+        dropouts={k: v for k, v in TABLE.dropouts.items() if k != "choice"},
+        required_heads={"classifier": TABLE.required_heads["classifier"]},
+        forms=(with_positions, without_positions),
+    ),
+)

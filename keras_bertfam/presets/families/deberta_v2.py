@@ -1,0 +1,382 @@
+"""The record of DeBERTa's second and third version."""
+
+import dataclasses
+from typing import Any
+
+from keras_bertfam.presets.families.bert import BERT
+from keras_bertfam.presets.families.parts import keras_hub_weights as keras_hub
+from keras_bertfam.presets.families.parts.recipes import (
+    FineTuningRecipe,
+    PretrainingRecipe,
+)
+from keras_bertfam.presets.families.parts.record import HeadStyle, PublishedSize, size
+from keras_bertfam.presets.families.parts.tables import (
+    REQUIRED,
+    KerasHubTable,
+    TransformersTable,
+)
+from keras_bertfam.presets.families.parts.transformers_weights import (
+    BERT_CONFIG,
+    ENCODER_ARGUMENTS,
+    block_weights,
+    embedding_weights,
+    label_heads,
+    masked_lm_head,
+)
+from keras_bertfam.presets.families.parts.weight_maps import (
+    Transform,
+    WeightMap,
+    norm,
+    same,
+)
+
+# Keys of a config that say what attention has, and what is read of them here.
+_TERMS = {"c2p", "p2c"}
+
+
+def _of_both_versions(config: dict[str, Any], rows: int | None) -> dict[str, Any]:
+    """Write what is said of positions by the arguments of `EncoderBackbone`.
+
+    Args:
+        config: dict.
+        rows: int, half of the rows of the table, or `None` for as many as distances.
+
+    Raises:
+        ValueError: for attention without the terms of both kinds.
+    """
+    terms = config.get("pos_att_type") or []
+    terms = terms.lower().split("|") if isinstance(terms, str) else terms
+    if config.get("relative_attention") is not True or {*terms} != _TERMS:
+        raise ValueError(
+            "Expected 'relative_attention' with both terms of 'pos_att_type', 'c2p' "
+            f"and 'p2c'. Received: {config.get('relative_attention')!r}, {terms!r}."
+        )
+    if config.get("embedding_size", config.get("hidden_size")) != config["hidden_size"]:
+        raise ValueError(
+            "Expected an 'embedding_size' that is the 'hidden_size'. "
+            f"Received: {config['embedding_size']!r}."
+        )
+    positions = config.get("max_position_embeddings", 512)
+    distance = config.get("max_relative_positions", -1)
+    if type(distance) is not int or distance < 1:
+        distance = positions
+    if type(distance) is not int:
+        raise ValueError(f"Expected an int of positions. Received: {distance!r}.")
+    rows = distance if rows is None else rows
+    biased = config.get("position_biased_input", True)
+    return {
+        **config,
+        "relative_buckets": 2 * rows,
+        "relative_distance": distance,
+        "max_sequence_length": positions if biased else None,
+        "token_types": config.get("type_vocab_size", 0),
+    }
+
+
+def _in_transformers(config: dict[str, Any]) -> dict[str, Any]:
+    """Undo `_of_both_versions`."""
+    config = dict(config)
+    del config["relative_buckets"]
+    longest, distance, types = (
+        config.pop(name)
+        for name in ("max_sequence_length", "relative_distance", "token_types")
+    )
+    return {
+        **config,
+        "type_vocab_size": types,
+        "relative_attention": True,
+        "pos_att_type": ["p2c", "c2p"],
+        "position_biased_input": longest is not None,
+        "max_position_embeddings": longest or distance,
+        "max_relative_positions": distance if longest not in (None, distance) else -1,
+        "pooler_hidden_size": config["hidden_size"],
+    }
+
+
+def with_positions(config: dict[str, Any]) -> dict[str, Any]:
+    """Write a config of the first version by the arguments of `EncoderBackbone`."""
+    return _of_both_versions(config, None)
+
+
+def without_positions(config: dict[str, Any]) -> dict[str, Any]:
+    """Undo `with_positions`.
+
+    Raises:
+        ValueError: for a table that hasn't a row for each distance.
+    """
+    if config["relative_buckets"] != 2 * config["relative_distance"]:
+        raise ValueError(
+            "DeBERTa of `transformers` has a row for each distance. Received: "
+            f"relative_buckets={config['relative_buckets']}, "
+            f"relative_distance={config['relative_distance']}."
+        )
+    return _in_transformers(config)
+
+
+def with_buckets(config: dict[str, Any]) -> dict[str, Any]:
+    """Write a config of the second version by the arguments of `EncoderBackbone`.
+
+    Raises:
+        ValueError: for what no model here has.
+    """
+    buckets = config.get("position_buckets", -1)
+    if type(buckets) is not int:
+        raise ValueError(f"Expected 'position_buckets' to be an int, not {buckets!r}.")
+    ours = _of_both_versions(config, buckets if buckets > 0 else None)
+    if 0 < ours["relative_distance"] <= buckets:
+        raise ValueError(
+            f"Expected less 'position_buckets' than the {ours['relative_distance']} "
+            f"positions. Received: {buckets}."
+        )
+    width = config.get("conv_kernel_size", 0)
+    if width and config.get("conv_act", "tanh") != config.get("hidden_act", "gelu"):
+        raise ValueError(
+            "Expected 'conv_act' to be 'hidden_act'. "
+            f"Received: {config.get('conv_act', 'tanh')!r}."
+        )
+    norms = str(config.get("norm_rel_ebd", "none")).lower().split("|")
+    if config.get("share_att_key") is not True or "layer_norm" not in norms:
+        raise ValueError(
+            "Expected a 'share_att_key', and 'norm_rel_ebd' to be 'layer_norm'. "
+            f"Received: {config.get('share_att_key')!r}, {norms!r}."
+        )
+    return {**ours, "conv_kernel_size": width}
+
+
+def without_buckets(config: dict[str, Any]) -> dict[str, Any]:
+    """Undo `with_buckets`.
+
+    Raises:
+        ValueError: for a table that has rows for more distances than there are.
+    """
+    rows, distance = config["relative_buckets"] // 2, config["relative_distance"]
+    if rows > distance:
+        raise ValueError(
+            "DeBERTa of `transformers` has no rows for distances that there aren't. "
+            f"Received: relative_buckets={2 * rows}, relative_distance={distance}."
+        )
+    return {
+        **_in_transformers(config),
+        "position_buckets": rows if rows < distance else -1,
+        "norm_rel_ebd": "layer_norm",
+        "share_att_key": True,
+        "conv_act": config["hidden_act"],
+    }
+
+
+# `(outputs, inputs, width)`; here the neighbours' inputs are side by side.
+CONVOLUTION = Transform(
+    lambda arrays: arrays[0].transpose(2, 1, 0).reshape(-1, len(arrays[0])),
+    lambda a, *_: [a.reshape(-1, a.shape[1], a.shape[1]).transpose(2, 1, 0)],
+)
+_MASKED_LM = (
+    "cls.predictions.transform.dense",
+    "cls.predictions.transform.LayerNorm",
+    "cls.predictions.bias",
+)
+HEADS: dict[str, Any] = {
+    "masked_lm": masked_lm_head(*_MASKED_LM),
+    # Files have it that `transformers` leaves out when it reads them.
+    "decoder": same("table", "deberta.embeddings.position_embeddings.weight"),
+    **label_heads("classifier", "pooler.dense", "pooler.dense"),
+}
+# The released files have the original's names.
+COPIES = {
+    f"lm_predictions.lm_head.{ours}": f"cls.predictions.{theirs}"
+    for ours, theirs in (
+        ("dense.weight", "transform.dense.weight"),
+        ("dense.bias", "transform.dense.bias"),
+        ("LayerNorm.weight", "transform.LayerNorm.weight"),
+        ("LayerNorm.bias", "transform.LayerNorm.bias"),
+        ("bias", "bias"),
+    )
+}
+_LABELS: dict[str, float | None] = {"cls_dropout": None, "hidden_dropout_prob": 0.1}
+DROPOUTS: dict[str, dict[str, float | None]] = {
+    "classifier": _LABELS,
+    "choice": _LABELS,
+    "token": {"hidden_dropout_prob": 0.1},
+}
+_POOLED = {"pooler_hidden_act": ("gelu",)}
+_OWN = ("max_sequence_length", "num_segments", "layer_norm_epsilon")
+CONFIG = (
+    *(entry for entry in BERT_CONFIG if entry[0] not in _OWN),
+    ("layer_norm_epsilon", "layer_norm_eps", 1e-7),
+    ("num_segments", "token_types", REQUIRED),
+    ("max_sequence_length", "max_sequence_length", None),
+    ("relative_buckets", "relative_buckets", REQUIRED),
+    ("relative_distance", "relative_distance", REQUIRED),
+)
+_FIXED = {
+    name: value
+    for name, value in ENCODER_ARGUMENTS.items()
+    if name not in ("num_segments", "relative_buckets", "relative_distance")
+}
+_AT = "encoder.layer.{layer}"
+_QKV = [f"attention.self.{part}_proj" for part in ("query", "key", "value")]
+_PARTS = (
+    "attention.output.dense",
+    "attention.output.LayerNorm",
+    "intermediate.dense",
+    "output.dense",
+    "output.LayerNorm",
+)
+TABLE = TransformersTable(
+    title="DebertaV2",
+    prefix="deberta",
+    config=(
+        *CONFIG,
+        ("head_dim", "attention_head_size", None),
+        ("convolution", "conv_kernel_size", 0),
+    ),
+    weights=(
+        *embedding_weights(segments=False),
+        *same("embeddings.segment_table", "embeddings.token_type_embeddings.weight"),
+        *same("encoder.relative_table.table", "encoder.rel_embeddings.weight"),
+        *norm("encoder.relative_table.norm", "encoder.LayerNorm"),
+        WeightMap(
+            "encoder.convolution.dense.kernel",
+            ("encoder.conv.conv.weight",),
+            CONVOLUTION,
+        ),
+        *same("encoder.convolution.dense.bias", "encoder.conv.conv.bias"),
+        *norm("encoder.convolution.norm", "encoder.conv.LayerNorm"),
+        *block_weights(_AT, _QKV, *_PARTS),
+    ),
+    heads=HEADS,
+    fixed={**_FIXED, "disentangled": "shared"},
+    required_config={"conv_groups": 1},
+    output="cls.predictions.decoder.weight",
+    copies=COPIES,
+    dropouts=DROPOUTS,
+    required_heads={"classifier": _POOLED, "choice": _POOLED},
+    forms=(with_buckets, without_buckets),
+)
+
+# Released scripts; the paper's own numbers are others.
+_PRETRAINING = PretrainingRecipe(
+    task="ReplacedTokenDetection",
+    source="microsoft/DeBERTa, experiments/language_model, deberta-v3",
+    learning_rate=1e-4,
+    warmup_steps=10_000,
+    total_steps=1_000_000,
+    batch_size=256,
+    bias_correction=False,
+    masking={
+        "mask_selection_rate": 0.15,
+        "mask_token_rate": 1.0,
+        "random_token_rate": 0.0,
+    },
+    task_arguments={
+        "generator_size": 1.0,
+        "generator_depth": 0.5,
+        "sharing": "gradient_disentangled",
+        "discriminator_weight": 10.0,
+    },
+)
+FINE_TUNING = FineTuningRecipe(
+    (1.5e-5, 2e-5, 3e-5),
+    (16, 32, 64),
+    (3,),
+    source="microsoft/DeBERTa, experiments/glue",
+)
+
+
+def _size(*shape: int, source: str, **arguments: Any) -> PublishedSize:
+    return size(
+        *shape,
+        source=f"microsoft/{source}",
+        tokenizer="sentence_piece_spm",
+        **arguments,
+    )
+
+
+_SIZES = {
+    "deberta_v2_extra_large_en": _size(
+        128100, 24, 1536, source="deberta-v2-xlarge", convolution=3
+    ),
+    "deberta_v2_extra_extra_large_en": _size(
+        128100, 48, 1536, source="deberta-v2-xxlarge", convolution=3
+    ),
+    **{
+        f"deberta_v3_{name}_en": _size(128100, *shape, source=f"deberta-v3-{theirs}")
+        for name, theirs, shape in (
+            ("extra_small", "xsmall", (12, 384)),
+            ("small", "small", (6, 768)),
+            ("base", "base", (12, 768)),
+            ("large", "large", (24, 1024)),
+        )
+    },
+    "deberta_v3_base_multi": _size(251000, 12, 768, source="mdeberta-v3-base"),
+}
+
+DEBERTA_V2 = BERT.derived(
+    "deberta-v2",
+    "DebertaV2Backbone",
+    license="MIT",
+    tokenizer="sentence_piece",
+    tokenizer_class="DebertaV2Tokenizer",
+    head_style=HeadStyle("deberta", activation="gelu"),
+    arguments={
+        "activation": "gelu",
+        "layer_norm_epsilon": 1e-7,
+        "max_sequence_length": None,
+        "disentangled": "shared",
+        "relative_buckets": 512,
+        "relative_distance": 512,
+    },
+    sizes=_SIZES,
+    pretraining={
+        "": _PRETRAINING,
+        "deberta_v3_extra_small_en": dataclasses.replace(
+            _PRETRAINING, learning_rate=3e-4, batch_size=64
+        ),
+    },
+    fine_tuning={"": FINE_TUNING},
+    transformers=TABLE,
+    keras_hub=KerasHubTable(
+        "DebertaV3Backbone",
+        {
+            **keras_hub.SIZES,
+            "position_buckets": "bucket_size",
+        },
+        {
+            "hidden_act": "gelu",
+            "layer_norm_eps": 1e-7,
+            "type_vocab_size": 0,
+            "relative_attention": True,
+            "pos_att_type": ["p2c", "c2p"],
+            "position_biased_input": False,
+            "max_relative_positions": -1,
+            "norm_rel_ebd": "layer_norm",
+            "share_att_key": True,
+            "conv_kernel_size": 0,
+            "conv_act": "gelu",
+            "conv_groups": 1,
+        },
+        (
+            *keras_hub.TABLES[:1],
+            *keras_hub.norm("embeddings_layer_norm", "embeddings.LayerNorm"),
+            WeightMap(
+                "rel_embedding/rel_embedding",
+                ("encoder.rel_embeddings.weight",),
+                keras_hub.SAME,
+            ),
+            *keras_hub.norm(
+                "rel_embedding/rel_embeddings_layer_norm", "encoder.LayerNorm"
+            ),
+            *(
+                dataclasses.replace(weight, transform=keras_hub.KERNEL)
+                if weight.ours.endswith("attention_output/kernel")
+                else weight
+                for weight in keras_hub.block_weights(
+                    "disentangled_attention_encoder_layer_{layer}", _AT, _QKV, *_PARTS
+                )
+            ),
+        ),
+        {
+            "MaskedLM": keras_hub.masked_lm_head(*_MASKED_LM),
+            "TextClassifier": keras_hub.classifier_head("classifier", "pooler.dense"),
+        },
+    ),
+)
