@@ -1,4 +1,4 @@
-"""SavedModels that take strings."""
+"""SavedModels that take strings, and how files of ONNX are rounded."""
 
 from typing import TYPE_CHECKING
 
@@ -6,8 +6,10 @@ from keras_bertfam import lazy
 
 if TYPE_CHECKING:
     from keras_bertfam.export.saved_model import export_saved_model
+    from keras_bertfam.models.int8 import Int8Settings
 
 __all__ = [
+    "Int8Settings",
     "export_saved_model",
 ]
 

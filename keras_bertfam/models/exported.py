@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import keras
-import numpy as np
 
 from keras_bertfam.keras_quirks.model_layers import layers_of
-from keras_bertfam.models import verified
+from keras_bertfam.models import int8, onnx_graphs, verified
 from keras_bertfam.types import Model, Path
 
 # Keras's own exports of these want TensorFlow, or take no rows of any length.
@@ -40,6 +39,7 @@ def export_model(
     verbose: bool | None,
     input_signature: Any,
     verify: bool,
+    quantize: Any = None,
     **kwargs: Any,
 ) -> None:
     """Export a model; see `LibraryModel.export`.
@@ -52,6 +52,16 @@ def export_model(
     if input_signature is None:
         input_signature = [model.input_signature()]
     input_signature = _named(input_signature)
+    if quantize is not None:
+        settings = int8.settings_of(quantize, format)
+        texts, names = settings.texts, input_signature[0]
+        rows = [] if texts is None else int8.rows_of(model, texts, names)
+        rounded = functools.partial(
+            _export_rounded, model, keras_export, rows, settings
+        )
+        given = (filepath, format, verbose, input_signature, kwargs)
+        _put(model, rounded, *given, verify=verify)
+        return
     source = model
     half = format in _IN_FLOAT32 and _half_dtype(model)
     if half:
@@ -70,21 +80,37 @@ def export_model(
         with tempfile.TemporaryDirectory() as folder:
             model.save_to_preset(folder)
             source = type(model).from_preset(folder, dtype="float32")
-    if format == "onnx" and on_tensorflow:
-        _teach_tf2onnx_erfc()
     export = functools.partial(keras_export, source)
-    if not verify:
+    if format == "onnx" and on_tensorflow:
+        export = functools.partial(_export_onnx, export)
+    if verify:
+        _put(source, export, filepath, format, verbose, input_signature, kwargs)
+    else:
         export(filepath, format, verbose, input_signature, **kwargs)
-        return
+
+
+def _put(model, export, filepath, format, verbose, signature, kwargs, verify=True):
+    """Export beside the place that a file is to have, try it, and move it there."""
     filepath = os.path.abspath(filepath)
     os.makedirs(os.path.dirname(filepath), exist_ok=True)
     with tempfile.TemporaryDirectory(dir=os.path.dirname(filepath)) as folder:
         written = os.path.join(folder, os.path.basename(filepath))
-        export(written, format, False, input_signature, **kwargs)
-        verified.check(source, written, format, input_signature)
+        export(written, format, False, signature, **kwargs)
+        if verify:
+            verified.check(model, written, format, signature)
         verified.put(written, filepath)
     if verbose is not False:
         print(f"Saved artifact at {filepath!r}.")
+
+
+def _export_rounded(
+    model, keras_export, rows, settings, filepath, format, verbose, signature, **kwargs
+):
+    with tempfile.TemporaryDirectory(dir=os.path.dirname(filepath)) as folder:
+        exact = os.path.join(folder, "float32.onnx")
+        given = (exact, format, verbose, signature, False)
+        export_model(model, keras_export, *given, **kwargs)
+        int8.quantize(exact, filepath, rows, settings)
 
 
 def row_specs(names: Iterable[str], rank: int = 2) -> dict[str, keras.InputSpec]:
@@ -128,6 +154,13 @@ def _named(signature):
     }
 
 
+def _export_onnx(keras_export, filepath, *args, opset_version=None, **kwargs):
+    onnx_graphs.teach_erfc()
+    opset = onnx_graphs.OPSET if opset_version is None else opset_version
+    keras_export(filepath, *args, opset_version=opset, **kwargs)
+    onnx_graphs.fuse_norms(filepath)
+
+
 def _half_dtype(model):
     """Find the 16-bit dtype that a layer computes in, or `None`."""
     dtypes = {layer.compute_dtype for layer in layers_of(model)}
@@ -167,23 +200,3 @@ def export_again(folder: Path) -> None:
     given = {} if dtype is None else {"dtype": dtype}
     model = cls.from_preset(os.path.join(folder, "preset"), **given)
     model.export(*arguments, **kwargs)
-
-
-@functools.cache
-def _teach_tf2onnx_erfc():
-    """Teach tf2onnx `Erfc`, of which TensorFlow makes GELU, by its `Erf`."""
-    from tf2onnx.handler import tf_op
-    from tf2onnx.utils import map_onnx_to_numpy_type
-
-    class Erfc:
-        @classmethod
-        def version_9(cls, graph, node, **kwargs):
-            output, dtype = node.output[0], graph.get_dtype(node.input[0])
-            one = np.ones((), map_onnx_to_numpy_type(dtype))
-            one = graph.make_const(f"{node.name}_one", one).output[0]
-            kinds = {"shapes": [graph.get_shape(output)], "dtypes": [dtype]}
-            graph.remove_node(node.name)
-            erf = graph.make_node("Erf", node.input, **kinds).output[0]
-            graph.make_node("Sub", [one, erf], outputs=[output], **kinds)
-
-    tf_op("Erfc")(Erfc)

@@ -69,6 +69,7 @@ class LibraryModel(Mixin):
         verbose: bool | None = None,
         input_signature: Any = None,
         verify: bool = True,
+        quantize: Any = None,
         **kwargs: Any,
     ) -> None:
         """Export the model as a SavedModel, for ONNX or for LiteRT.
@@ -90,9 +91,14 @@ class LibraryModel(Mixin):
                 lengths or leave inputs out; by default that one.
             verify: bool. Whether what was written is opened by its runtime, and
                 answers a row, before it takes its place at `filepath`.
+            quantize: `"int8"`, or an `Int8Settings`, for `"onnx"`: the float model is
+                rounded by ONNX Runtime's quantiser, and takes its place when that has
+                gone well. `None` for a file in float32.
             **kwargs: see `keras.Model.export`.
 
         Raises:
+            ValueError: for another `quantize`, with other formats, and if nothing is
+                left to round.
             RuntimeError: if TensorFlow fails in its own process; or if the runtime
                 refuses what was written, or answers with NaN, or other shapes. It has
                 the reason.
@@ -109,5 +115,5 @@ class LibraryModel(Mixin):
         def keras_export(model, *arguments, **kwargs):
             super().export(*arguments, **kwargs)
 
-        arguments = (filepath, format, verbose, input_signature, verify)
+        arguments = (filepath, format, verbose, input_signature, verify, quantize)
         exported.export_model(self, keras_export, *arguments, **kwargs)

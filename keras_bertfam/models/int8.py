@@ -1,0 +1,276 @@
+"""Exports for ONNX in 8 bits, by ONNX Runtime's quantiser."""
+
+import contextlib
+import dataclasses
+import logging
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from keras_bertfam.arguments import checked
+from keras_bertfam.types import Model, Path
+
+# What has weights to round, and which of its inputs they are.
+_WEIGHTS = {"MatMul": 1, "Gemm": 1, "Gather": 0}
+_BATCH = 16
+
+Rows = list[dict[str, np.ndarray]]
+
+
+@checked
+@dataclasses.dataclass(frozen=True)
+class Int8Settings:
+    """How `export(..., format="onnx", quantize=...)` rounds to 8 bits.
+
+    Weights of products are rounded, and tables of tokens; the states that are
+    multiplied are rounded as they come, and the products are made of integers.
+
+    Args:
+        texts: some hundred texts like those that will be asked for, as `predict()` of
+            the model takes them; or a dict of arrays, rows as `input_signature()`
+            names them. Only `static` and a number to leave out need them.
+        static: bool. Whether the ranges of states are those that they have in `texts`.
+            By default each answer measures its own, which is more exact.
+        per_channel: bool. Whether each column of a product's weights has its own scale.
+        reduce_range: bool. Whether weights take 7 bits, for processors whose products
+            of 8 bits overflow: those of x86 without VNNI.
+        leave_out: what stays in float32. Regular expressions that are looked for in
+            the names of products and tables, such as `"token_embedding"`; or an int,
+            so many of them, those that change the answers to `texts` most when they
+            alone are rounded, which takes a pass over the texts for each.
+
+    Raises:
+        ValueError: for arguments that don't fit one another.
+
+    Example:
+
+    ```python
+    settings = keras_bertfam.export.Int8Settings(
+        texts=["A cat sits.", "A dog."], leave_out=1
+    )
+    settings.per_channel  # True
+    ```
+    """
+
+    texts: Any = None
+    static: bool = False
+    per_channel: bool = True
+    reduce_range: bool = False
+    leave_out: int | Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        count = self.leave_out if isinstance(self.leave_out, int) else 0
+        if isinstance(self.leave_out, str | bool) or count < 0:
+            raise ValueError(
+                "`leave_out` must be an int of at least 0, or several strings. "
+                f"Received: {self.leave_out!r}."
+            )
+        if self.texts is None and (self.static or count):
+            raise ValueError(
+                "`texts` must be given with `static=True`, and with a number for "
+                "`leave_out`. Received: None."
+            )
+
+
+def settings_of(quantize: Any, format: str) -> Int8Settings:
+    """Give the settings that `export()` was asked for.
+
+    Raises:
+        ValueError: for another format than ONNX, or what is no settings.
+    """
+    if format != "onnx":
+        raise ValueError(
+            '`quantize` must be `None` for a format other than "onnx". Received: '
+            f"quantize={quantize!r}, format={format!r}."
+        )
+    if quantize == "int8":
+        return Int8Settings()
+    if not isinstance(quantize, Int8Settings):
+        raise ValueError(
+            '`quantize` must be `None`, "int8" or an `Int8Settings`. '
+            f"Received: quantize={quantize!r}."
+        )
+    return quantize
+
+
+def rows_of(model: Model, texts: Any, names: Iterable[str]) -> Rows:
+    """Make batches of rows of texts, or of a dict of arrays.
+
+    Args:
+        model: a backbone or a task.
+        texts: see `Int8Settings`.
+        names: what the rows must have.
+
+    Raises:
+        ValueError: for texts, if the model has nothing that makes rows of them; for
+            rows without one of the names, and without any rows.
+    """
+    if isinstance(texts, Mapping):
+        arrays = {name: np.asarray(x) for name, x in texts.items()}
+        count = max(map(len, arrays.values()), default=0)
+        starts = range(0, count, _BATCH)
+        batches: Any = [
+            {name: x[start : start + _BATCH] for name, x in arrays.items()}
+            for start in starts
+        ]
+    else:
+        preprocessor: Any = getattr(model, "preprocessor", None)
+        if not hasattr(preprocessor, "inputs"):
+            raise ValueError(
+                "`texts` must be a dict of arrays, rows as `input_signature()` names "
+                "them, unless the model is a task with a preprocessor that makes rows. "
+                f"Received: {type(texts).__name__}, for {type(model).__name__}."
+            )
+        batches, _ = preprocessor.inputs(texts, _BATCH)
+    rows = [{name: np.asarray(x) for name, x in batch.items()} for batch in batches]
+    if not rows or not rows[0].keys() >= set(names):
+        raise ValueError(
+            f"`texts` must have at least a row, with {sorted(names)}. "
+            f"Received: {len(rows)} batches with {[*rows[0]] if rows else []}."
+        )
+    return rows
+
+
+def quantize(path: Path, written: Path, rows: Rows, settings: Int8Settings) -> None:
+    """Round a file of ONNX.
+
+    Args:
+        path: the file in float32.
+        written: path to write.
+        rows: list of dicts of arrays, batches of what `settings.texts` says.
+        settings: `Int8Settings`.
+
+    Raises:
+        ValueError: if nothing is left to round, or nothing is found to leave out.
+        ImportError: without ONNX Runtime.
+    """
+    with _quiet(), tempfile.TemporaryDirectory(dir=os.path.dirname(written)) as folder:
+        from onnxruntime.quantization.shape_inference import quant_pre_process
+
+        prepared = os.path.join(folder, "prepared.onnx")
+        quant_pre_process(
+            path, prepared, skip_optimization=True, skip_symbolic_shape=True
+        )
+        names = _rounded_names(prepared)
+        kept = _kept(names, prepared, folder, rows, settings)
+        if not set(names) - kept:
+            raise ValueError(
+                "`quantize` must leave products or tables to round. Received: "
+                f"leave_out={settings.leave_out!r}, of {len(names)} that there are."
+            )
+        others = [name for name in names if name not in kept]
+        _write(prepared, os.fspath(written), others, rows, settings)
+
+
+def _rounded_names(path):
+    """Name the nodes that have weights to round, in the order they run in."""
+    import onnx
+
+    graph = onnx.load(path).graph
+    weights = {
+        one.name
+        for one in graph.initializer
+        if one.data_type == onnx.TensorProto.FLOAT and len(one.dims) == 2
+    }
+    return [
+        node.name
+        for node in graph.node
+        if node.op_type in _WEIGHTS and node.input[_WEIGHTS[node.op_type]] in weights
+    ]
+
+
+def _kept(names, path, folder, rows, settings):
+    """Find the nodes that stay in float32."""
+    if not isinstance(settings.leave_out, int):
+        found = {
+            pattern: {name for name in names if re.search(pattern, name)}
+            for pattern in settings.leave_out
+        }
+        for pattern, those in found.items():
+            if not those:
+                raise ValueError(
+                    "`leave_out` must be found in names of what is rounded, which are "
+                    f"{names}. Received: {pattern!r}."
+                )
+        return set().union(*found.values())
+    if not settings.leave_out:
+        return set()
+    expected, alone, harm = _answers(path, rows), os.path.join(folder, "a.onnx"), {}
+    for name in names:
+        _write(path, alone, [name], rows, settings)
+        received = _answers(alone, rows)
+        harm[name] = sum(
+            np.square(one - other).sum() / max(np.square(other).sum(), 1e-30)
+            for one, other in zip(received, expected, strict=True)
+        )
+    return set(sorted(names, key=harm.__getitem__)[-settings.leave_out :])
+
+
+def _write(path, written, names, rows, settings):
+    """Let the quantiser round these nodes."""
+    import onnxruntime.quantization as quantization
+
+    given = {
+        "nodes_to_quantize": names,
+        "op_types_to_quantize": [*_WEIGHTS],
+        "per_channel": settings.per_channel,
+        "reduce_range": settings.reduce_range,
+        "weight_type": quantization.QuantType.QInt8,
+    }
+    if not settings.static:
+        quantization.quantize_dynamic(path, written, **given)
+        return
+
+    class Calibration(quantization.CalibrationDataReader):
+        def __init__(self):
+            self.batches = iter(_inputs(path, rows))
+
+        def get_next(self):
+            return next(self.batches, None)
+
+    kind = quantization.QuantType.QUInt8
+    quantization.quantize_static(
+        path, written, Calibration(), activation_type=kind, **given
+    )
+
+
+def _inputs(path, rows):
+    """Give batches the names and dtypes that a file asks for."""
+    import onnx
+
+    kinds = {
+        one.name: onnx.helper.tensor_dtype_to_np_dtype(one.type.tensor_type.elem_type)
+        for one in onnx.load(path).graph.input
+    }
+    return [
+        {name: batch[name].astype(kind) for name, kind in kinds.items()}
+        for batch in rows
+    ]
+
+
+def _answers(path, rows):
+    """List the numbers that a file answers rows with."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(path)
+    answers = (session.run(None, inputs) for inputs in _inputs(path, rows))
+    return [np.asarray(x, "float64") for batch in answers for x in batch]
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the quantiser from advising, in the root's log, what is done here anyway."""
+    log = logging.getLogger()
+
+    def others(record: logging.LogRecord) -> bool:
+        return "onnxruntime" not in record.pathname
+
+    log.addFilter(others)
+    try:
+        yield
+    finally:
+        log.removeFilter(others)
