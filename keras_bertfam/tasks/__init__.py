@@ -5,6 +5,10 @@ from typing import TYPE_CHECKING
 from keras_bertfam import lazy
 
 if TYPE_CHECKING:
+    from keras_bertfam.tasks.finetuning.dependency_parser import DependencyParser
+    from keras_bertfam.tasks.finetuning.dependency_parser_preprocessor import (
+        DependencyParserPreprocessor,
+    )
     from keras_bertfam.tasks.finetuning.elmo_preprocessor import (
         ElmoTextClassifierPreprocessor,
         ElmoTokenClassifierPreprocessor,
@@ -117,6 +121,8 @@ __all__ = [
     "CausalLMPreprocessor",
     "DISTILLATION_RECIPES",
     "DenoisingPreprocessor",
+    "DependencyParser",
+    "DependencyParserPreprocessor",
     "Distiller",
     "DistillerPreprocessor",
     "DualEncoder",
