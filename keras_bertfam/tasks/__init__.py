@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from keras_bertfam.tasks.finetuning.multiple_choice_preprocessor import (
         MultipleChoicePreprocessor,
     )
+    from keras_bertfam.tasks.finetuning.relation_classifier import RelationClassifier
+    from keras_bertfam.tasks.finetuning.relation_classifier_preprocessor import (
+        RelationClassifierPreprocessor,
+    )
     from keras_bertfam.tasks.finetuning.span_question_answering import (
         SpanQuestionAnswering,
     )
@@ -147,6 +151,8 @@ __all__ = [
     "RecurrentLM",
     "RecurrentLMPreprocessor",
     "RefreshIndex",
+    "RelationClassifier",
+    "RelationClassifierPreprocessor",
     "ReplacedTokenDetection",
     "ReplacedTokenDetectionPreprocessor",
     "RetrievalAugmentedGenerator",
