@@ -157,7 +157,7 @@ class DependencyParser(LabelledTask, FineTuningTask):
         best = ops.cast(ops.argmax(logits, axis=-1), "int32")
         return {"arcs": arcs, "relations": best}
 
-    def default_loss(self) -> None:
+    def default_loss(self) -> Any:
         return None
 
     def own_loss(self, x: Any, y: Any, y_pred: Any, sample_weight: Any) -> Tensor:
@@ -171,7 +171,7 @@ class DependencyParser(LabelledTask, FineTuningTask):
         loss = distribution.global_mean(ops.sum(losses * weights), ops.sum(weights))
         return loss + self.added_losses()
 
-    def default_metrics(self) -> dict[str, list[keras.metrics.Metric]]:
+    def default_metrics(self) -> Any:
         return {
             "arcs": [UnweightedAccuracy(name="accuracy")],
             "relation_logits": [UnweightedAccuracy(name="accuracy")],
@@ -226,7 +226,7 @@ class DependencyParser(LabelledTask, FineTuningTask):
             for k, words, arcs, relations in rows:
                 count = int((arcs[0] > NOWHERE / 2).sum())  # the others, and the root
                 heads = best_tree(arcs[:count, : count + 1])
-                best = [
+                best: list[tuple[Any, Any]] = [
                     (head, names[relations[word, head]])
                     for word, head in enumerate(heads)
                 ]
