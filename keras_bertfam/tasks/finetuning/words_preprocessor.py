@@ -126,7 +126,7 @@ def checked_words(words: Any, row: int, name: str = "x") -> list[str]:
 def filled_up(rows: Sequence[Sequence[Any]], blank: Any) -> np.ndarray:
     """Fill up rows of unequal length to an array of at least one column."""
     width = max([1, *map(len, rows)])
-    dtype = {str: object, int: "int32", float: "float32"}[type(blank)]
+    dtype: Any = {str: object, int: "int32", float: "float32"}[type(blank)]
     filled = np.full((len(rows), width), blank, dtype)
     for number, row in enumerate(rows):
         filled[number, : len(row)] = row
