@@ -239,8 +239,8 @@ class DependencyParser(LabelledTask, FineTuningTask):
     def answers(self, columns: Sequence[Sequence[Any]]) -> Iterator[dict[str, Any]]:
         sentences = [t.split() if isinstance(t, str) else t for t in columns[0]]
         for tree in self.parse(sentences):
-            words, heads, relations = ([*part] for part in zip(*tree, strict=True))
-            yield {"words": words, "heads": heads, "relations": relations}
+            names = ("words", "heads", "relations")
+            yield {name: [each[k] for each in tree] for k, name in enumerate(names)}
 
     def _report(self, x, labels, given, batch_size, worst):
         words = [[w.decode() for w in row if w] for row in x.numpy().tolist()]
