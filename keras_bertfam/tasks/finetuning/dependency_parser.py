@@ -63,7 +63,8 @@ class DependencyParser(LabelledTask, FineTuningTask):
 
     Returns:
         A dict of `arcs`, float32 `(batch, words, words + 1)`, the scores of heads, of
-        which the first is the root, and -1e30 for what can't be one; and of
+        which the first is the root, and -1e30 for what can't be one, all of them where
+        there is no word; and of
         `relations`, int32 of that shape, the best to each head. With `word_heads` in
         its place `relation_logits`, float32 `(batch, words, num_classes)`, to these.
 
@@ -147,10 +148,10 @@ class DependencyParser(LabelledTask, FineTuningTask):
         allowed = ops.expand_dims(places[1:], 1) != places  # none is its own head
         allowed = ops.expand_dims(allowed, 0)
         if mask is not None:
-            there = ops.pad(
-                ops.cast(mask, "bool"), [[0, 0], [1, 0]], constant_values=True
-            )
-            allowed = allowed & ops.expand_dims(there, 1)
+            mask = ops.cast(mask, "bool")
+            root = ops.ones_like(mask[:, :1])
+            there = ops.concatenate([root, mask], axis=1)
+            allowed = allowed & ops.expand_dims(there, 1) & ops.expand_dims(mask, 2)
         arcs = ops.where(allowed, arcs, NOWHERE)
         if heads is not None:
             return {"arcs": arcs, "relation_logits": logits}
@@ -224,7 +225,7 @@ class DependencyParser(LabelledTask, FineTuningTask):
                 numbers, part, outputs["arcs"], outputs["relations"], strict=True
             )
             for k, words, arcs, relations in rows:
-                count = int((arcs[0] > NOWHERE / 2).sum())  # the others, and the root
+                count = int((arcs[:, 0] > NOWHERE / 2).sum())  # that may be the root
                 heads = best_tree(arcs[:count, : count + 1])
                 best: list[tuple[Any, Any]] = [
                     (head, names[relations[word, head]])

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_bertfam.arguments import checked
 from keras_bertfam.autograph import as_written
 from keras_bertfam.layers.data.labels import check_values
 from keras_bertfam.layers.data.pipeline_warnings import count_cut
@@ -24,6 +25,7 @@ MARKERS = ("[E1]", "[/E1]", "[E2]", "[/E2]")
 _SPANS = ("first", "second")
 
 
+@checked
 @keras.saving.register_keras_serializable("keras_bertfam")
 class RelationClassifierPreprocessor(LabelledPreprocessor):
     """Makes rows of texts with markers around two spans of them.
