@@ -43,7 +43,7 @@ FINE_TUNING = {
         {"label_names": ["root", "dep"], "arc_dim": 8, "relation_dim": 6},
         {},
         WORDS,
-        [[(k, "dep" if k else "root") for k in range(len(row))] for row in WORDS],
+        [[(k, int(k > 0)) for k in range(len(row))] for row in WORDS],
     ),
     "RelationClassifier": (
         {"num_classes": 2},

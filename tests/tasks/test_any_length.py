@@ -31,8 +31,7 @@ def test_single_examples_can_be_batched(task):
     preprocessor = preprocessor_of(task)
     given = every.given_to(task)
     if task == "DependencyParser":
-        pairs = [[[str(head), name] for head, name in row] for row in given[1]]
-        pairs = tf.ragged.constant(pairs, inner_shape=(2,))
+        pairs = tf.ragged.constant(given[1], ragged_rank=1, inner_shape=(2,))
         given = tf.ragged.constant(given[0]), pairs
     if task == "TokenClassifier":
         given = tuple(tf.ragged.constant(part) for part in given)
